@@ -1,0 +1,95 @@
+"""The description of a cluster: its pools, its services and what jobs may take of it.
+
+Descriptions only. The books that change with every lease are in `pools`.
+"""
+
+from msgspec import Struct, field
+
+from artangram.core.ids import JobId, NodeId, Resource, ServiceId
+
+
+class CpuSpec(Struct, frozen=True, kw_only=True, tag="cpu"):
+    """Nodes that run sandboxes."""
+
+    nodes: int
+    cores: int
+    memory_mb: int
+    numa: int = 1
+    squeeze_penalty: float = 0.0
+    """Speed an action loses while it runs on fewer cores than it has workers, as a share."""
+    create_s: float = 0.0
+    """What the first action of a trajectory pays for its sandbox."""
+    overhead_s: float = 0.0
+    """What every action pays for dispatch."""
+    pods_per_s: float = 20.0
+    """How many pods a control plane creates per second; only policies with pods pay for it."""
+
+
+class GpuSpec(Struct, frozen=True, kw_only=True, tag="gpu"):
+    """Nodes whose devices hold model services."""
+
+    nodes: int
+    devices: int
+    memory_mb: int
+    """Of one device."""
+    host_memory_mb: int = 0
+    """Of one node, for the copies that services are restored from; 0 means enough for all."""
+    restore_mb_per_s: float = 16_000.0
+    """Into one device. A service of degree d restores d shards at once."""
+    cold_mb_per_s: float = 1_000.0
+    """From storage, when the node holds no host copy (`load-per-call`)."""
+    overhead_s: float = 0.0
+
+
+class QuotaSpec(Struct, frozen=True, kw_only=True, tag="quota"):
+    """An outside API that limits its callers."""
+
+    concurrency: int | None = None
+    """At most so many calls under way at once."""
+    limit: int | None = None
+    """At most so many calls in any window of `window_s`."""
+    window_s: float = 60.0
+    overhead_s: float = 0.0
+
+
+class FunctionsSpec(Struct, frozen=True, kw_only=True, tag="functions"):
+    """Stateless function slots that scale from zero."""
+
+    ceiling: int
+    cold_s: float = 0.5
+    idle_s: float = 60.0
+    """An idle slot is given up after so long."""
+    overhead_s: float = 0.0
+
+
+PoolSpec = CpuSpec | GpuSpec | QuotaSpec | FunctionsSpec
+
+
+class ServiceSpec(Struct, frozen=True, kw_only=True):
+    """A model service: its weights are the same on every call, so evicting it only frees memory."""
+
+    pool: Resource
+    weights_mb: int
+    degrees: tuple[int, ...] = (1,)
+    runtime_mb: int = 0
+    """What it needs on each device beside its share of the weights."""
+    batch: int = 1
+    """How many actions one resident copy serves at a time."""
+    batch_cost: float = 0.1
+    """How much each further action of a batch slows down all of it, as a share."""
+
+    def device_mb(self, degree: int) -> int:
+        """Memory on each of `degree` devices."""
+        return -(-self.weights_mb // degree) + self.runtime_mb
+
+
+class ClusterSpec(Struct, frozen=True, kw_only=True):
+    pools: dict[Resource, PoolSpec]
+    services: dict[ServiceId, ServiceSpec] = field(default_factory=dict)
+    shares: dict[JobId, float] = field(default_factory=dict)
+    """What each job is entitled to when resources are short, relative to others; 1 if unsaid."""
+
+
+def node_ids(resource: Resource, count: int) -> list[NodeId]:
+    """The names of the nodes of a pool."""
+    return [NodeId(f"{resource}-{index}") for index in range(count)]

@@ -1,0 +1,52 @@
+"""What the scheduler wants done. Imperatives; carry them out in the order given.
+
+The order matters: a `Resize` that takes cores away comes before the `Start` or `Resize` that gives
+them to somebody else.
+"""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from artangram.core.ids import ActionId
+from artangram.core.lease import Cores, Lease
+from artangram.core.records import ActionRecord
+
+
+class StopReason(StrEnum):
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    TIMED_OUT = "timed_out"
+
+
+class Start(Struct, frozen=True, tag="start"):
+    lease: Lease
+
+
+class Resize(Struct, frozen=True, tag="resize"):
+    """A running action's cores are now these."""
+
+    action_id: ActionId
+    cores: Cores
+
+
+class Stop(Struct, frozen=True, tag="stop"):
+    """End a running action. Its lease lasts until `Finished` confirms that it is gone."""
+
+    action_id: ActionId
+    reason: StopReason
+
+
+class Report(Struct, frozen=True, tag="report"):
+    """An action has ended; exactly one per action ever submitted."""
+
+    record: ActionRecord
+
+
+class WakeAt(Struct, frozen=True, tag="wake_at"):
+    """Send `ClockTicked` at `at`, unless a later `WakeAt` names an earlier time."""
+
+    at: float
+
+
+Decision = Start | Resize | Stop | Report | WakeAt

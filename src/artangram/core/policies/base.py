@@ -1,0 +1,167 @@
+"""What the scheduler and its lanes say to each other.
+
+A *lane* is the queue in front of one pool (a CPU node, the GPUs, an API) and the idea that empties
+it. A *ticket* is an action's place in the scheduler from `Submitted` to `Report`. The *desk* is the
+scheduler's side: lanes start and resize actions only through it.
+"""
+
+from enum import Enum
+from typing import Protocol
+
+from msgspec import Struct
+
+from artangram.core.action import Action
+from artangram.core.ids import JobId, NodeId, Resource, ServiceId
+from artangram.core.lease import Allocation, Cores
+from artangram.core.needs import Amounts
+from artangram.core.speedup import Speedup
+
+
+class State(Enum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+class Form(Struct, frozen=True, kw_only=True):
+    """An action's needs as this cluster can serve them; shared by actions that need the same."""
+
+    resource: Resource
+    """The resource whose lane the action waits in."""
+    amounts: Amounts
+    """What it can run with of that resource, on the largest node there is."""
+    sides: tuple[tuple[Resource, int], ...] = ()
+    """Further resources, in one order for all actions, with the least amount of each."""
+    is_elastic: bool = False
+    service: ServiceId | None = None
+
+
+class Ticket:
+    """An action's place in the scheduler. Lanes read it; the fields below `lane` change."""
+
+    __slots__ = (
+        "action",
+        "allocation",
+        "attempt",
+        "began_at",
+        "curve",
+        "form",
+        "job",
+        "key",
+        "lane",
+        "node",
+        "seq",
+        "sides",
+        "started_at",
+        "state",
+        "stopping",
+        "submitted_at",
+        "units",
+        "updated_at",
+        "work_left_s",
+        "work_s",
+        "workers",
+    )
+
+    def __init__(self, action: Action, form: Form, *, seq: int, now: float) -> None:
+        self.action = action
+        self.form = form
+        self.job: JobId = action.job
+        #: Order of submission; breaks every tie, so the same events give the same decisions.
+        self.seq = seq
+        self.submitted_at = now
+        self.attempt = 1
+        #: Believed duration on one unit, and how it shrinks with more; set before the lane sees it.
+        self.work_s = 0.0
+        self.curve: Speedup | None = None
+        #: The virtual deadline lanes rank by: an action past it is overdue, and nobody passes it.
+        self.key = now
+        self.lane: Lane | None = None
+        self.node: NodeId | None = None
+        self.state = State.WAITING
+        self.stopping = ""
+        self.allocation: Allocation | None = None
+        self.sides: tuple[Allocation, ...] = ()
+        self.units = 0
+        self.workers = 0
+        self.started_at = now
+        self.began_at = now
+        self.work_left_s = 0.0
+        self.updated_at = now
+
+    def __lt__(self, other: "Ticket") -> bool:
+        return self.seq < other.seq
+
+    def __repr__(self) -> str:
+        return f"<Ticket {self.action.id}: {self.state.value}, key {self.key:.3f}>"
+
+
+class Hindrance(Struct, frozen=True, kw_only=True):
+    """Why an action does not start yet, seen from one resource."""
+
+    resource: Resource
+    needed: int
+    free: int
+    ahead: int
+    """How many actions of the same queue go first."""
+    because: str
+    starts_when: str
+
+
+class Desk(Protocol):
+    """What a lane may ask of the scheduler."""
+
+    def seize_sides(self, ticket: Ticket, now: float) -> bool:
+        """Take every further resource of `ticket`, or none.
+
+        After `False` the ticket has left the lane: it waits for the missing resource and is pushed
+        again when it is there.
+        """
+
+    def start(
+        self,
+        ticket: Ticket,
+        allocation: Allocation,
+        *,
+        workers: int,
+        prepare_s: float,
+        now: float,
+    ) -> None:
+        """`ticket` runs on `allocation` from now on."""
+
+    def resize(self, ticket: Ticket, cores: Cores) -> None:
+        """A running `ticket` has these cores now."""
+
+
+class Lane(Protocol):
+    """The queue in front of one pool and the idea that empties it."""
+
+    wake_at: float | None
+    """When `dispatch` has something to do although nothing happened."""
+
+    def push(self, ticket: Ticket, now: float) -> None:
+        """`ticket` waits here. Sets its key."""
+
+    def withdraw(self, ticket: Ticket) -> None:
+        """`ticket`, waiting here, was cancelled."""
+
+    def dispatch(self, now: float) -> None:
+        """Start and resize what can be, through the desk."""
+
+    def give_back(self, ticket: Ticket, now: float) -> None:
+        """`ticket` no longer runs here."""
+
+    def lends(self, units: int, now: float) -> bool:
+        """Could `units` be lent now to an action that waits in another lane?"""
+
+    def lend(self, ticket: Ticket, units: int, now: float) -> Allocation:
+        """Lend what `lends` promised."""
+
+    def take_back(self, allocation: Allocation, now: float) -> None:
+        """A loan ended."""
+
+    def num_waiting(self) -> int:
+        """How many tickets wait here."""
+
+    def hindrance(self, ticket: Ticket, now: float) -> Hindrance:
+        """Why `ticket`, waiting here, does not start."""
