@@ -1,0 +1,1 @@
+"""What happened, kept: traces today, the journal and metrics beside them."""

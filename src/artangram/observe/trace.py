@@ -1,0 +1,212 @@
+"""The trace: what trajectories did, or will be made to do, as JSON lines (plain or `.gz`).
+
+- Line 1 is the header `{"artangram_trace": 1, "name": ..., "train_s": ...}`; every further line is
+  one trajectory. Steps never decrease from line to line and trajectory ids are unique, so a reader
+  can stream a file of any length; it keeps the ids, not the trajectories.
+- A turn thinks for `think_s`, then runs its actions one after the other.
+- Whatever is wrong with a file is one `BadFile`.
+"""
+
+import gzip
+import os
+import zlib
+from collections.abc import Generator, Iterable, Iterator
+from io import BufferedIOBase
+from pathlib import Path
+from typing import Annotated, NoReturn, Protocol, Self
+
+import msgspec
+from msgspec import Meta, Struct
+
+from artangram.core.errors import BadInput
+from artangram.core.ids import TrajectoryId
+from artangram.observe.badfile import DECODE_ERRORS, AnyPath, BadFile, in_our_words
+from artangram.observe.traceline import (
+    LineDecoder,
+    TraceAction,
+    TraceTrajectory,
+    TraceTurn,
+    encode_line,
+)
+
+__all__ = [
+    "BadFile",
+    "Trace",
+    "TraceAction",
+    "TraceReader",
+    "TraceSource",
+    "TraceTrajectory",
+    "TraceTurn",
+    "open_trace",
+    "read_trace",
+    "write_trace",
+]
+
+VERSION = 1
+
+
+class Trace(Struct, frozen=True, kw_only=True):
+    """A whole trace in memory."""
+
+    name: str
+    train_s: float
+    """How long the trainer takes between the end of one step and the beginning of the next."""
+    trajectories: tuple[TraceTrajectory, ...]
+
+
+class TraceSource(Protocol):
+    """What a simulation reads: a `Trace`, or a file or generator that yields it piece by piece."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def train_s(self) -> float: ...
+    @property
+    def trajectories(self) -> Iterable[TraceTrajectory]: ...
+
+
+class _Header(Struct, forbid_unknown_fields=True):
+    artangram_trace: int
+    name: str = ""
+    train_s: Annotated[float, Meta(ge=0)] = 0.0
+
+
+def read_trace(path: AnyPath) -> Trace:
+    """The whole trace of a file. Raises `BadFile`."""
+    with open_trace(path) as reader:
+        return Trace(
+            name=reader.name, train_s=reader.train_s, trajectories=tuple(reader.trajectories)
+        )
+
+
+def open_trace(path: AnyPath) -> "TraceReader":
+    """A trace to be read piece by piece; close it or use `with`. Raises `BadFile`."""
+    return TraceReader(path)
+
+
+class TraceReader:
+    """A trace file being read: the header at once, trajectories in file order and only once."""
+
+    def __init__(self, path: AnyPath) -> None:
+        self._path = path
+        self._line = 0
+        self._decoder = LineDecoder()
+        self._order = _Order()
+        self._lines = self._read_lines()
+        header = self._header()
+        self.name = header.name
+        self.train_s = header.train_s
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<TraceReader {self._path}: line {self._line}>"
+
+    def close(self) -> None:
+        """The file is closed; there is nothing more to read."""
+        self._lines.close()
+
+    @property
+    def trajectories(self) -> Iterator[TraceTrajectory]:
+        """The trajectories not read yet. Raises `BadFile` at the first line that is wrong."""
+        for line in self._lines:
+            try:
+                trajectory = self._decoder.decode(line)
+                self._order.check(trajectory)
+            except BadInput as error:
+                self._refuse(error)
+            yield trajectory
+        if not self._order.any:
+            self._refuse(BadInput("trajectories", "there are none", "add one line per trajectory"))
+
+    def _header(self) -> _Header:
+        line = next(self._lines, None)
+        fix = f'begin with {{"artangram_trace": {VERSION}, "name": "...", "train_s": 60}}'
+        if line is None:
+            self._refuse(BadInput("artangram_trace", "the file is empty", fix))
+        try:
+            header = msgspec.json.decode(line, type=_Header)
+        except DECODE_ERRORS as error:
+            complaint = in_our_words(error, lambda _: list(_Header.__struct_fields__))
+            self._refuse(BadInput(complaint.field, complaint.problem, fix))
+        if header.artangram_trace != VERSION:
+            problem = f"version {header.artangram_trace} is unknown"
+            self._refuse(BadInput("artangram_trace", problem, f"this reads version {VERSION}"))
+        return header
+
+    def _read_lines(self) -> Generator[bytes, None, None]:
+        """Lines that are not blank. `_line` is the number of the last one."""
+        try:
+            with _open(self._path) as file:
+                for self._line, line in enumerate(file, start=1):
+                    if not line.isspace():
+                        yield line
+        except (OSError, EOFError, zlib.error) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            fix = "name a whole and readable .jsonl or .jsonl.gz file"
+            self._refuse(BadInput("file", why.lower(), fix))
+
+    def _refuse(self, complaint: BadInput) -> NoReturn:
+        raise BadFile(self._path, self._line, complaint) from None
+
+
+def write_trace(path: AnyPath, trace: TraceSource) -> None:
+    """Write `trace`, compressed if `path` ends in `.gz`. The file appears only when complete.
+
+    Raises `BadInput` for a trace that could not be read back: no trajectories, steps out of order.
+    """
+    target = Path(path)
+    part = target.with_name(target.name + ".part")
+    try:
+        with part.open("wb") as plain:
+            if target.suffix == ".gz":
+                # No time stamp: the same trace gives the same bytes.
+                with gzip.GzipFile(filename="", mode="wb", fileobj=plain, mtime=0) as packed:
+                    packed.writelines(_encoded(trace))
+            else:
+                plain.writelines(_encoded(trace))
+        os.replace(part, target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _encoded(trace: TraceSource) -> Iterator[bytes]:
+    order = _Order()
+    yield msgspec.json.encode(_Header(VERSION, trace.name, trace.train_s)) + b"\n"
+    for trajectory in trace.trajectories:
+        order.check(trajectory)
+        yield encode_line(trajectory)
+    if not order.any:
+        raise BadInput("trajectories", "there are none", "write at least one trajectory")
+
+
+def _open(path: AnyPath) -> BufferedIOBase:
+    if str(path).endswith(".gz"):
+        return gzip.open(path, "rb")
+    return open(path, "rb")
+
+
+class _Order:
+    """What must hold between the lines of a file."""
+
+    def __init__(self) -> None:
+        self._seen: set[TrajectoryId] = set()
+        self._step = 0
+
+    @property
+    def any(self) -> bool:
+        return bool(self._seen)
+
+    def check(self, trajectory: TraceTrajectory) -> None:
+        if trajectory.trajectory in self._seen:
+            problem = f"{trajectory.trajectory!r} came before"
+            raise BadInput("trajectory", problem, "give every trajectory its own id")
+        if trajectory.step < self._step:
+            problem = f"step {trajectory.step} comes after step {self._step}"
+            raise BadInput("step", problem, "sort the lines by step")
+        self._seen.add(trajectory.trajectory)
+        self._step = trajectory.step
