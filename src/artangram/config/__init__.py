@@ -1,0 +1,1 @@
+"""Files that describe what to run on and what to run; each room owns the records they fill."""

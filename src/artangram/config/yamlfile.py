@@ -1,0 +1,104 @@
+"""A YAML file whose every value knows its line and its field, so that complaints can name them."""
+
+import math
+
+import yaml
+from yaml.constructor import SafeConstructor
+
+from artangram.core.errors import BadInput
+from artangram.observe.badfile import AnyPath, BadFile
+
+
+class Item:
+    """One value of a YAML file, and where it stands."""
+
+    def __init__(self, path: AnyPath, field: str, node: yaml.Node) -> None:
+        self.path = path
+        self.field = field
+        self._node = node
+
+    def __repr__(self) -> str:
+        return f"<Item {self.path}:{self.line}: {self.field}>"
+
+    @property
+    def line(self) -> int:
+        return int(self._node.start_mark.line) + 1
+
+    def bad(self, problem: str, fix: str, *, key: str = "") -> BadFile:
+        """The complaint about this value, or about its missing `key`."""
+        return BadFile(self.path, self.line, BadInput(_join(self.field, key), problem, fix))
+
+    def mapping(self) -> dict[str, "Item"]:
+        """The values by key, in file order."""
+        if not isinstance(self._node, yaml.MappingNode):
+            raise self.bad("is not a mapping", "write {key: value, ...}")
+        entries: dict[str, Item] = {}
+        for key_node, value_node in self._node.value:
+            key = Item(self.path, self.field, key_node).value()
+            field = _join(self.field, str(key))
+            if not isinstance(key, str) or not key:
+                raise Item(self.path, field, key_node).bad("is not a name", "use a word as key")
+            if key in entries:
+                raise Item(self.path, field, key_node).bad("comes twice", "remove one of them")
+            entries[key] = Item(self.path, field, value_node)
+        return entries
+
+    def items(self) -> list["Item"]:
+        """The values of a list."""
+        if not isinstance(self._node, yaml.SequenceNode):
+            raise self.bad("is not a list", "write [1, 2, 4]")
+        return [
+            Item(self.path, f"{self.field}[{index}]", node)
+            for index, node in enumerate(self._node.value)
+        ]
+
+    def value(self) -> object:
+        """A single value as YAML understands it."""
+        if not isinstance(self._node, yaml.ScalarNode):
+            raise self.bad("is not a single value", "write one word or number")
+        try:
+            value: object = SafeConstructor().construct_object(self._node)
+        except (yaml.YAMLError, ValueError, AttributeError):  # PyYAML trusts explicit tags
+            raise self.bad(f"{self._node.value!r} has no meaning", "write a plain value") from None
+        return value
+
+    def text(self) -> str:
+        value = self.value()
+        if not isinstance(value, str) or not value:
+            raise self.bad(f"{value!r} is not a name", "give a name")
+        return value
+
+    def number(self) -> float:
+        """A finite number; an `int` if it is written as one."""
+        value = self.value()
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.bad(f"{value!r} is not a number", "give a number")
+        if not math.isfinite(value):
+            raise self.bad(f"{value!r} is not a finite number", "give a number")
+        return value
+
+
+def read_yaml(path: AnyPath) -> Item:
+    """The one document of a file. Raises `BadFile`."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            node = yaml.compose(file, Loader=yaml.SafeLoader)
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise BadFile(path, 0, BadInput("file", why, "name a readable YAML file")) from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise _not_yaml(path, error) from None
+    if node is None:
+        raise BadFile(path, 0, BadInput("pools", "the file is empty", "describe the pools"))
+    return Item(path, "", node)
+
+
+def _not_yaml(path: AnyPath, error: Exception) -> BadFile:
+    mark = getattr(error, "problem_mark", None)
+    why = getattr(error, "problem", None) or str(error)
+    line = mark.line + 1 if mark is not None else 0
+    return BadFile(path, line, BadInput("yaml", why, "check indentation, brackets and colons"))
+
+
+def _join(field: str, key: str) -> str:
+    return ".".join(part for part in (field, key) if part)
