@@ -16,7 +16,6 @@ from artangram.core.records import ActionRecord
 class StopReason(StrEnum):
     CANCELLED = "cancelled"
     EXPIRED = "expired"
-    TIMED_OUT = "timed_out"
 
 
 class Start(Struct, frozen=True, tag="start"):
@@ -44,7 +43,7 @@ class Report(Struct, frozen=True, tag="report"):
 
 
 class WakeAt(Struct, frozen=True, tag="wake_at"):
-    """Send `ClockTicked` at `at`, unless a later `WakeAt` names an earlier time."""
+    """Send `ClockTicked` at `at`. The latest `WakeAt` replaces all earlier ones."""
 
     at: float
 

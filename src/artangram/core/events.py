@@ -32,6 +32,8 @@ class Finished(Struct, frozen=True, tag="finished"):
     outcome: Outcome = Outcome.SUCCEEDED
     began_at: float | None = None
     reason: str = ""
+    attempt: int = 1
+    """The attempt of the lease that ended; one that was already given up is ignored."""
 
 
 class Cancelled(Struct, frozen=True, tag="cancelled"):

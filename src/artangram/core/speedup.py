@@ -17,7 +17,7 @@ class Amdahl(Struct, frozen=True, tag="amdahl"):
 
     serial: float
 
-    def speed(self, units: int) -> float:
+    def speed(self, units: float) -> float:
         return 1.0 / (self.serial + (1.0 - self.serial) / units)
 
 
@@ -26,7 +26,7 @@ class Power(Struct, frozen=True, tag="power"):
 
     exponent: float
 
-    def speed(self, units: int) -> float:
+    def speed(self, units: float) -> float:
         return float(units**self.exponent)
 
 
@@ -35,7 +35,7 @@ class Table(Struct, frozen=True, tag="table"):
 
     points: tuple[tuple[int, float], ...]
 
-    def speed(self, units: int) -> float:
+    def speed(self, units: float) -> float:
         before = self.points[0]
         if units <= before[0]:
             return before[1]

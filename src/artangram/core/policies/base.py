@@ -14,6 +14,8 @@ from artangram.core.action import Action
 from artangram.core.ids import JobId, NodeId, Resource, ServiceId
 from artangram.core.lease import Allocation, Cores
 from artangram.core.needs import Amounts
+from artangram.core.policies.width import Widths
+from artangram.core.records import Outcome
 from artangram.core.speedup import Speedup
 
 
@@ -50,14 +52,19 @@ class Ticket:
         "key",
         "lane",
         "node",
+        "parked_at",
+        "prepare_s",
         "seq",
         "sides",
         "started_at",
         "state",
         "stopping",
         "submitted_at",
+        "unit_s",
         "units",
+        "units_since",
         "updated_at",
+        "widths",
         "work_left_s",
         "work_s",
         "workers",
@@ -74,16 +81,24 @@ class Ticket:
         #: Believed duration on one unit, and how it shrinks with more; set before the lane sees it.
         self.work_s = 0.0
         self.curve: Speedup | None = None
+        #: What its sandbox and its dispatch are expected to cost before it runs.
+        self.prepare_s = 0.0
         #: The virtual deadline lanes rank by: an action past it is overdue, and nobody passes it.
         self.key = now
+        #: The lane it waits in, or the lane of a side resource it is parked at, or neither.
         self.lane: Lane | None = None
+        self.parked_at: Lane | None = None
         self.node: NodeId | None = None
         self.state = State.WAITING
-        self.stopping = ""
+        self.stopping: Outcome | None = None
         self.allocation: Allocation | None = None
         self.sides: tuple[Allocation, ...] = ()
+        #: Units it has, since when, and the unit-seconds it held before that.
         self.units = 0
+        self.units_since = now
+        self.unit_s = 0.0
         self.workers = 0
+        self.widths: Widths | None = None
         self.started_at = now
         self.began_at = now
         self.work_left_s = 0.0
@@ -129,8 +144,11 @@ class Desk(Protocol):
     ) -> None:
         """`ticket` runs on `allocation` from now on."""
 
-    def resize(self, ticket: Ticket, cores: Cores) -> None:
+    def resize(self, ticket: Ticket, cores: Cores, now: float) -> None:
         """A running `ticket` has these cores now."""
+
+    def give_up(self, ticket: Ticket, reason: str, now: float) -> None:
+        """`ticket`, no longer waiting in its lane, failed without ever starting."""
 
 
 class Lane(Protocol):

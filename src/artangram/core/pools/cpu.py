@@ -8,6 +8,7 @@
 
 from collections.abc import Sequence
 
+from artangram.core.cluster import CpuSpec
 from artangram.core.ids import NodeId, Resource, TrajectoryId
 
 
@@ -28,26 +29,18 @@ class CpuNode:
         "trajectories",
     )
 
-    def __init__(
-        self,
-        resource: Resource,
-        node: NodeId,
-        *,
-        cores: int,
-        memory_mb: int,
-        numa: int = 1,
-        squeeze_penalty: float = 0.0,
-    ) -> None:
+    def __init__(self, resource: Resource, node: NodeId, spec: CpuSpec) -> None:
+        cores, memory_mb = spec.cores, spec.memory_mb
         self.resource = resource
         self.id = node
         self.cores = cores
         self.free = cores
         self.memory_mb = memory_mb
         self.memory_free_mb = memory_mb
-        self.squeeze_penalty = squeeze_penalty
+        self.squeeze_penalty = spec.squeeze_penalty
         self.reserved_milli = 0
         self.trajectories: dict[TrajectoryId, int] = {}
-        per_domain = -(-cores // numa)
+        per_domain = -(-cores // spec.numa)
         self._domain_of = [core // per_domain for core in range(cores)]
         # Stacks with the lowest core on top; the last core given back is warmest and goes first.
         self._domains: list[list[int]] = [

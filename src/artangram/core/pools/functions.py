@@ -4,6 +4,9 @@ Slots scale from zero to `ceiling`. A call takes a warm slot when there is one, 
 cold one. A slot idle for `idle_s` is given up.
 """
 
+from collections import deque
+
+from artangram.core.cluster import FunctionsSpec
 from artangram.core.ids import Resource
 from artangram.core.lease import Slots
 
@@ -11,16 +14,17 @@ from artangram.core.lease import Slots
 class FunctionPool:
     """Slots for stateless functions on demand."""
 
-    __slots__ = ("_idle_since", "busy", "ceiling", "cold_s", "idle_s", "resource")
+    __slots__ = ("_idle_since", "busy", "ceiling", "cold_s", "idle_s", "overhead_s", "resource")
 
-    def __init__(self, resource: Resource, *, ceiling: int, cold_s: float, idle_s: float) -> None:
+    def __init__(self, resource: Resource, spec: FunctionsSpec) -> None:
         self.resource = resource
-        self.ceiling = ceiling
-        self.cold_s = cold_s
-        self.idle_s = idle_s
+        self.overhead_s = spec.overhead_s
+        self.ceiling = spec.ceiling
+        self.cold_s = spec.cold_s
+        self.idle_s = spec.idle_s
         self.busy = 0
         # Ascending times; the last one became idle last and is reused first, so the rest can end.
-        self._idle_since: list[float] = []
+        self._idle_since: deque[float] = deque()
 
     def __repr__(self) -> str:
         idle = len(self._idle_since)
@@ -28,19 +32,24 @@ class FunctionPool:
 
     def warm(self, now: float) -> int:
         """How many idle slots are still warm."""
-        alive = [since for since in self._idle_since if since + self.idle_s > now]
-        self._idle_since = alive
-        return len(alive)
+        idle = self._idle_since
+        while idle and idle[0] + self.idle_s <= now:
+            idle.popleft()
+        return len(idle)
 
-    def fits(self, units: int) -> bool:
+    def fits(self, units: int, now: float) -> bool:
         """May `units` calls start now, warm or cold?"""
         return self.busy + units <= self.ceiling
+
+    def available(self, now: float) -> int:
+        """How many calls may start now."""
+        return self.ceiling - self.busy
 
     def take(self, units: int, now: float) -> Slots:
         """`units` slots are busy now."""
         reused = min(units, self.warm(now))
-        if reused:
-            del self._idle_since[-reused:]
+        for _ in range(reused):
+            self._idle_since.pop()
         self.busy += units
         return Slots(self.resource, units, units - reused)
 
@@ -48,4 +57,4 @@ class FunctionPool:
         """`units` slots are idle and warm."""
         self.busy -= units
         assert self.busy >= 0, f"{self} got back more than it gave"
-        self._idle_since += [now] * units
+        self._idle_since.extend([now] * units)

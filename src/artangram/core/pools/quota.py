@@ -6,8 +6,10 @@ at any time, whatever the order of calls, ends and refusals.
 
 from collections import deque
 
+from artangram.core.cluster import QuotaSpec
 from artangram.core.ids import Resource
 from artangram.core.lease import Calls
+from artangram.core.needs import MOST_UNITS
 
 
 class QuotaPool:
@@ -19,23 +21,18 @@ class QuotaPool:
         "closed_until",
         "concurrency",
         "limit",
+        "overhead_s",
         "resource",
         "under_way",
         "window_s",
     )
 
-    def __init__(
-        self,
-        resource: Resource,
-        *,
-        concurrency: int | None,
-        limit: int | None,
-        window_s: float,
-    ) -> None:
+    def __init__(self, resource: Resource, spec: QuotaSpec) -> None:
         self.resource = resource
-        self.concurrency = concurrency
-        self.limit = limit
-        self.window_s = window_s
+        self.overhead_s = spec.overhead_s
+        self.concurrency = spec.concurrency
+        self.limit = spec.limit
+        self.window_s = spec.window_s
         self.under_way = 0
         self.closed_until = 0.0
         self._recent: deque[tuple[float, int]] = deque()
@@ -45,20 +42,21 @@ class QuotaPool:
         used = f"{self.under_way} under way, {self._window_used} recent"
         return f"<QuotaPool {self.resource}: {used}>"
 
-    @property
-    def most(self) -> int | None:
-        """The largest amount one action can ever get; `None` without any limit."""
-        limits = [x for x in (self.concurrency, self.limit) if x is not None]
-        return min(limits) if limits else None
-
     def fits(self, units: int, now: float) -> bool:
         """May `units` calls start now?"""
+        return units <= self.available(now)
+
+    def available(self, now: float) -> int:
+        """How many calls may start now; `MOST_UNITS` when nothing limits them."""
         self._forget(now)
         if now < self.closed_until:
-            return False
-        if self.concurrency is not None and self.under_way + units > self.concurrency:
-            return False
-        return self.limit is None or self._window_used + units <= self.limit
+            return 0
+        rooms = [MOST_UNITS]
+        if self.concurrency is not None:
+            rooms.append(self.concurrency - self.under_way)
+        if self.limit is not None:
+            rooms.append(self.limit - self._window_used)
+        return min(rooms)
 
     def fits_at(self, units: int, now: float) -> float | None:
         """When the window alone lets `units` calls start; `None` if it is not the window."""
@@ -82,7 +80,7 @@ class QuotaPool:
             self._window_used += units
         return Calls(self.resource, units)
 
-    def give_back(self, units: int) -> None:
+    def give_back(self, units: int, now: float) -> None:
         """`units` calls ended. They stay in the window."""
         self.under_way -= units
         assert self.under_way >= 0, f"{self} got back more than it gave"

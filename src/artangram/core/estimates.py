@@ -1,0 +1,114 @@
+"""What is believed of an action before it runs: its work and how it speeds up.
+
+- What the caller says is used; its work is corrected by how wrong its kind was before (in log
+  space, so that halves and doubles weigh the same).
+- What the caller does not say is learned from ended actions of the same kind.
+- Beliefs only rank and size; a wrong one costs time, never correctness.
+"""
+
+import math
+
+from artangram.core.action import Action
+from artangram.core.speedup import DEFAULT, Amdahl, Speedup
+
+UNKNOWN_WORK_S = 1.0
+"""Believed of a kind never seen: the order of a typical tool call."""
+
+MEMORY = 32.0
+"""After so many ended actions a kind's belief is a moving average of about as many."""
+
+TRUSTED_AFTER = 8
+"""Fewer ended actions of a kind (or of a size of it) than this prove nothing."""
+
+REFIT_EVERY = 16
+"""Ended actions between two fits of a kind's speed-up."""
+
+_SERIAL_STEPS = [step / 50 for step in range(51)]
+
+
+class _Kind:
+    """Moving averages of one kind."""
+
+    __slots__ = ("bias", "count", "curve", "log_work", "scaling")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.log_work = 0.0
+        #: Mean of log(work / the caller's estimate).
+        self.bias = 0.0
+        #: By number of units: how many ran so, and their mean log time per estimated work.
+        self.scaling: dict[int, tuple[int, float]] = {}
+        self.curve = DEFAULT
+
+
+class Estimates:
+    """Beliefs per kind, learned from ended actions."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, _Kind] = {}
+
+    def work_s(self, action: Action) -> float:
+        """Believed duration on one unit."""
+        kind = self._kinds.get(action.kind)
+        if action.work_s is None:
+            return math.exp(kind.log_work) if kind is not None else UNKNOWN_WORK_S
+        if kind is None or kind.count < TRUSTED_AFTER:
+            return action.work_s
+        return action.work_s * math.exp(kind.bias)
+
+    def curve(self, action: Action) -> Speedup:
+        """Believed speed-up along the elastic resource."""
+        if action.needs.speedup is not None:
+            return action.needs.speedup
+        kind = self._kinds.get(action.kind)
+        return DEFAULT if kind is None else kind.curve
+
+    def observe(self, action: Action, *, run_s: float, units: float) -> None:
+        """An action ended well after `run_s` on so many units of its elastic resource on average.
+
+        `units` is 1 for an action that has no elastic resource.
+        """
+        if run_s <= 0.0:
+            return
+        kind = self._kinds.get(action.kind)
+        if kind is None:
+            kind = self._kinds[action.kind] = _Kind()
+        kind.count += 1
+        gain = 1.0 / min(kind.count, MEMORY)
+        log_work = math.log(run_s)
+        if action.needs.elastic is not None:
+            log_work += math.log(self.curve(action).speed(units))
+        kind.log_work += gain * (log_work - kind.log_work)
+        stated = math.log(action.work_s) if action.work_s else None
+        if stated is not None:
+            kind.bias += gain * (log_work - stated - kind.bias)
+        if action.needs.elastic is not None and action.needs.speedup is None:
+            _observe_scaling(kind, round(units), math.log(run_s) - (stated or 0.0))
+
+
+def _observe_scaling(kind: _Kind, units: int, log_time: float) -> None:
+    count, mean = kind.scaling.get(units, (0, 0.0))
+    count += 1
+    kind.scaling[units] = (count, mean + (log_time - mean) / min(count, MEMORY))
+    if kind.count % REFIT_EVERY == 0:
+        kind.curve = _fitted(kind.scaling)
+
+
+def _fitted(scaling: dict[int, tuple[int, float]]) -> Amdahl:
+    """The serial share that explains best how the mean log time falls with the units."""
+    points = [
+        (units, min(count, MEMORY), mean)
+        for units, (count, mean) in scaling.items()
+        if count >= TRUSTED_AFTER
+    ]
+    if len(points) < 2:
+        return DEFAULT
+    return Amdahl(min(_SERIAL_STEPS, key=lambda serial: _misfit(serial, points)))
+
+
+def _misfit(serial: float, points: list[tuple[int, float, float]]) -> float:
+    curve = Amdahl(serial)
+    # What is left after the curve is explained should be the same at every size: the mean work.
+    rest = [(weight, mean + math.log(curve.speed(units))) for units, weight, mean in points]
+    mean_work = sum(w * y for w, y in rest) / sum(w for w, _ in rest)
+    return sum(w * (y - mean_work) ** 2 for w, y in rest)

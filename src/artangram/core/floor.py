@@ -1,0 +1,355 @@
+"""Where tickets stand: every lane of the cluster, and the ways between them.
+
+- A ticket stands in exactly one place: homeless (no node has memory for its trajectory), in its
+  lane, or parked at the lane of a side resource that is missing.
+- All resources of an action are taken together or not at all, so nothing waits while holding.
+- A parked ticket that is overdue claims all lanes it needs: nobody with a later key starts there
+  before it. The smallest key wins every claim, so claims cannot block each other for ever.
+"""
+
+from heapq import heappop, heappush
+
+from artangram.core.cluster import (
+    ClusterSpec,
+    CpuSpec,
+    FunctionsSpec,
+    GpuSpec,
+    QuotaSpec,
+    node_ids,
+)
+from artangram.core.events import ServiceLost
+from artangram.core.explain import Explanation, explanation
+from artangram.core.homes import Homes
+from artangram.core.ids import NodeId, Resource, TrajectoryId
+from artangram.core.lease import Allocation, Cores, CoreShare, Devices
+from artangram.core.policies.base import Desk, Hindrance, Lane, Ticket
+from artangram.core.policies.gpulane import GpuLane
+from artangram.core.policies.policy import QuotaLane, SchedulingPolicy
+from artangram.core.policies.queue import Served
+from artangram.core.pools.functions import FunctionPool
+from artangram.core.pools.gpu import GpuPool
+from artangram.core.pools.quota import QuotaPool
+
+_Heap = list[tuple[float, int, Ticket]]
+
+
+class Floor:
+    """Lanes by resource, and what moves tickets between them."""
+
+    def __init__(self, cluster: ClusterSpec, policy: SchedulingPolicy, desk: Desk) -> None:
+        self._cluster = cluster
+        self._policy = policy
+        self._desk = desk
+        self.homes: dict[Resource, Homes] = {}
+        self._gpu: dict[Resource, GpuLane] = {}
+        self._quota: dict[Resource, QuotaLane] = {}
+        self._lanes: dict[Resource, Lane] = {}
+        #: Lanes to dispatch, in the order they were touched.
+        self._touched: dict[Lane, None] = {}
+        self._wakes: list[tuple[float, int, Lane]] = []
+        self._wake_of: dict[Lane, float] = {}
+        self._wake_seq = 0
+        self._parked: dict[Lane, _Heap] = {}
+        self._claims: dict[Lane, Ticket] = {}
+        for resource in cluster.pools:
+            self._add_pool(resource)
+
+    def admit(self, ticket: Ticket, now: float) -> None:
+        """`ticket` waits from now on, somewhere."""
+        homes = self._homes_of(ticket)
+        if homes is not None and not homes.house(ticket, now):
+            return
+        self._push(ticket, now)
+
+    def withdraw(self, ticket: Ticket, now: float) -> None:
+        """`ticket` waits no longer, wherever it stood."""
+        homes = self._homes_of(ticket)
+        if ticket.lane is not None:
+            ticket.lane.withdraw(ticket)
+            self._touched[ticket.lane] = None
+            ticket.lane = None
+        elif ticket.parked_at is not None:
+            ticket.parked_at = None
+        elif homes is not None and ticket.node is None:
+            homes.homeless.remove(ticket)
+        self._unclaim(ticket, now)
+
+    def release(self, ticket: Ticket, now: float, *, lost: NodeId | None = None) -> None:
+        """A running ticket gives back what it holds, except what a lost node took with it."""
+        allocation, lane = ticket.allocation, self._lane_of(ticket, ticket.form.resource)
+        if lane is not None and allocation is not None and _node_of(allocation) != lost:
+            lane.give_back(ticket, now)
+            self._freed(lane, now)
+        for side in ticket.sides:
+            lender = self._lane_of(ticket, side.resource)
+            if lender is not None and (lost is None or _node_of(side) != lost):
+                lender.take_back(side, now)
+                self._freed(lender, now)
+        ticket.allocation, ticket.sides = None, ()
+
+    def check(self, ticket: Ticket) -> None:
+        """`BadInput` if the trajectory of `ticket` could never live here."""
+        homes = self._homes_of(ticket)
+        if homes is not None and ticket.action.trajectory is not None:
+            homes.check(ticket.action.trajectory)
+
+    def open(self, trajectory: TrajectoryId, memory_mb: int) -> None:
+        """`trajectory` begins."""
+        for homes in self.homes.values():
+            homes.open(trajectory, memory_mb)
+
+    def leave(self, trajectory: TrajectoryId, now: float) -> None:
+        """`trajectory` gives up its memory everywhere."""
+        for homes in self.homes.values():
+            homes.leave(trajectory)
+            self._house_waiting(homes, now)
+
+    def furnish(self, ticket: Ticket) -> None:
+        """`ticket` starts: its trajectory has a sandbox from now on."""
+        if ticket.node is not None and ticket.action.trajectory is not None:
+            homes = self._homes_of(ticket)
+            assert homes is not None
+            homes.furnish(ticket.action.trajectory)
+
+    def dispatch(self, now: float) -> None:
+        """Let every lane act that something happened to, or whose time has come."""
+        while self._wakes and self._wakes[0][0] <= now:
+            at, _, lane = heappop(self._wakes)
+            if self._wake_of.get(lane) == at:
+                del self._wake_of[lane]
+                self._touched[lane] = None
+                self._freed(lane, now)
+        while self._touched:
+            lanes, self._touched = self._touched, {}
+            for lane in lanes:
+                lane.dispatch(now)
+                self._wake_lane(lane, lane.wake_at, now)
+
+    def next_wake(self) -> float | None:
+        """When `dispatch` has something to do although nothing happens."""
+        while self._wakes and self._wake_of.get(self._wakes[0][2]) != self._wakes[0][0]:
+            heappop(self._wakes)
+        return self._wakes[0][0] if self._wakes else None
+
+    def seize_sides(self, ticket: Ticket, now: float) -> bool:
+        """Take all sides of `ticket`, or park it where the first one is missing."""
+        if not ticket.form.sides and not self._claims:
+            return True
+        lane = ticket.lane
+        assert lane is not None
+        ticket.lane = None
+        missing = lane if self._is_claimed(lane, ticket) else self._missing_side(ticket, now)
+        if missing is not None:
+            self._park(ticket, missing, now)
+            return False
+        ticket.lane = lane
+        ticket.sides = tuple(
+            self._side_lane(ticket, resource).lend(ticket, units, now)
+            for resource, units in ticket.form.sides
+        )
+        self._unclaim(ticket, now)
+        return True
+
+    def node_joined(self, resource: Resource, node: NodeId, now: float) -> None:
+        if resource in self._gpu:
+            self._gpu[resource].node_joined(node)
+            self._freed(self._gpu[resource], now)
+        else:
+            homes = self.homes[resource]
+            homes.add(node)
+            self._house_waiting(homes, now)
+
+    def node_lost(self, resource: Resource, node: NodeId) -> None:
+        """Forget a node. Nobody stands or runs there any more."""
+        if resource in self._gpu:
+            self._gpu[resource].node_lost(node)
+            self._touched[self._gpu[resource]] = None
+            return
+        lane = self.homes[resource].lanes[node]
+        self.homes[resource].lose(node)
+        self._touched.pop(lane, None)
+        self._wake_of.pop(lane, None)
+        self._claims.pop(lane, None)
+        self._parked.pop(lane, None)
+
+    def has_node(self, resource: Resource, node: NodeId) -> bool:
+        return resource in self._gpu or node in self.homes[resource].lanes
+
+    def depends_on(self, ticket: Ticket, node: NodeId) -> bool:
+        """Would the loss of `node` touch `ticket`?"""
+        if ticket.node == node:
+            return True
+        held = (ticket.allocation, *ticket.sides)
+        return any(a is not None and _node_of(a) == node for a in held)
+
+    def has_files(self, ticket: Ticket) -> bool:
+        """Has the trajectory of `ticket` anything to lose on its node?"""
+        homes = self._homes_of(ticket)
+        return homes is not None and homes.has_files(ticket.action.trajectory)
+
+    def service_lost(self, event: ServiceLost) -> None:
+        lane = self._gpu[event.resource]
+        lane.service_lost(event.node, first=event.first, degree=event.degree, service=event.service)
+        self._touched[lane] = None
+
+    def throttled(self, resource: Resource, until: float) -> None:
+        self._quota[resource].throttled(until)
+        self._touched[self._quota[resource]] = None
+
+    def explain(self, ticket: Ticket, now: float) -> Explanation:
+        """Why `ticket` waits."""
+        hindrances: list[Hindrance] = []
+        homes = self._homes_of(ticket)
+        if ticket.lane is not None:
+            hindrances.append(ticket.lane.hindrance(ticket, now))
+        elif homes is not None and ticket.node is None:
+            hindrances.append(homes.hindrance(ticket))
+        for resource, units in ticket.form.sides:
+            lane = self._lane_of(ticket, resource)
+            if lane is not None and not lane.lends(units, now):
+                hindrances.append(self._side_hindrance(resource, units, lane))
+        return explanation(ticket, hindrances)
+
+    def _add_pool(self, resource: Resource) -> None:
+        spec, policy = self._cluster.pools[resource], self._policy
+        served = Served(self._cluster.shares)
+        match spec:
+            case CpuSpec():
+                homes = Homes(resource, spec, policy, self._desk, self._cluster.shares)
+                self.homes[resource] = homes
+                for node in node_ids(resource, spec.nodes):
+                    homes.add(node)
+            case GpuSpec():
+                gpu = policy.gpu(GpuPool(resource, spec, self._cluster.services), self._desk)
+                self._gpu[resource] = self._lanes[resource] = gpu
+            case QuotaSpec():
+                quota = policy.quota(QuotaPool(resource, spec), self._desk, served)
+                self._quota[resource] = self._lanes[resource] = quota
+            case FunctionsSpec():
+                self._lanes[resource] = policy.functions(
+                    FunctionPool(resource, spec), self._desk, served
+                )
+
+    def _homes_of(self, ticket: Ticket) -> Homes | None:
+        """The CPU pool `ticket` needs, if any; a form has at most one."""
+        form = ticket.form
+        homes = self.homes.get(form.resource)
+        if homes is not None or not form.sides:
+            return homes
+        return next((self.homes[r] for r, _ in form.sides if r in self.homes), None)
+
+    def _lane_of(self, ticket: Ticket, resource: Resource) -> Lane | None:
+        homes = self.homes.get(resource)
+        if homes is None:
+            return self._lanes[resource]
+        return homes.lanes.get(ticket.node) if ticket.node is not None else None
+
+    def _side_lane(self, ticket: Ticket, resource: Resource) -> Lane:
+        lane = self._lane_of(ticket, resource)
+        assert lane is not None, f"{ticket} has no node for {resource}"
+        return lane
+
+    def _push(self, ticket: Ticket, now: float) -> None:
+        lane = self._lane_of(ticket, ticket.form.resource)
+        assert lane is not None, f"{ticket} has no lane"
+        ticket.lane, ticket.parked_at = lane, None
+        lane.push(ticket, now)
+        self._touched[lane] = None
+
+    def _house_waiting(self, homes: Homes, now: float) -> None:
+        for ticket in homes.house_waiting(now):
+            self._push(ticket, now)
+
+    def _missing_side(self, ticket: Ticket, now: float) -> Lane | None:
+        for resource, units in ticket.form.sides:
+            lane = self._side_lane(ticket, resource)
+            if self._is_claimed(lane, ticket) or not lane.lends(units, now):
+                return lane
+        return None
+
+    def _park(self, ticket: Ticket, lane: Lane, now: float) -> None:
+        ticket.parked_at = lane
+        heappush(self._parked.setdefault(lane, []), (ticket.key, ticket.seq, ticket))
+        if now >= ticket.key:
+            self._claim(ticket)
+        at = self._lends_at(ticket, lane, now)
+        if at is not None:
+            self._wake_lane(lane, at, now)
+
+    def _lends_at(self, ticket: Ticket, lane: Lane, now: float) -> float | None:
+        """When time alone may help a parked ticket: a window moves on, or it becomes overdue."""
+        times = [ticket.key] if now < ticket.key else []
+        for resource, units in ticket.form.sides:
+            quota = self._quota.get(resource)
+            if quota is lane and quota is not None:
+                at = quota.lends_at(units, now)
+                times += [] if at is None else [at]
+        return min(times, default=None)
+
+    def _freed(self, lane: Lane, now: float) -> None:
+        """Something came back to `lane`: it may start others, and so may those parked at it."""
+        self._touched[lane] = None
+        parked = self._parked.get(lane)
+        units = 0
+        while parked:
+            ticket = parked[0][2]
+            if ticket.parked_at is lane:
+                units += self._units_at(ticket, lane)
+                if not lane.lends(units, now):
+                    return
+                self._push(ticket, now)
+            heappop(parked)
+
+    def _units_at(self, ticket: Ticket, lane: Lane) -> int:
+        for resource, units in ticket.form.sides:
+            if self._lane_of(ticket, resource) is lane:
+                return units
+        return ticket.form.amounts[0]
+
+    def _is_claimed(self, lane: Lane, ticket: Ticket) -> bool:
+        claimant = self._claims.get(lane)
+        return claimant is not None and claimant is not ticket and _is_before(claimant, ticket)
+
+    def _claim(self, ticket: Ticket) -> None:
+        resources = (ticket.form.resource, *(resource for resource, _ in ticket.form.sides))
+        for resource in resources:
+            lane = self._side_lane(ticket, resource)
+            claimant = self._claims.get(lane)
+            if claimant is None or _is_before(ticket, claimant):
+                self._claims[lane] = ticket
+
+    def _unclaim(self, ticket: Ticket, now: float) -> None:
+        if not self._claims:
+            return
+        for lane in [lane for lane, owner in self._claims.items() if owner is ticket]:
+            del self._claims[lane]
+            self._touched[lane] = None
+            for _, _, parked in self._parked.pop(lane, ()):
+                if parked.parked_at is lane:
+                    self._push(parked, now)
+
+    def _wake_lane(self, lane: Lane, at: float | None, now: float) -> None:
+        known = self._wake_of.get(lane)
+        if at is None or (known is not None and known <= at):
+            return
+        self._wake_seq += 1
+        self._wake_of[lane] = at
+        heappush(self._wakes, (at, self._wake_seq, lane))
+
+    def _side_hindrance(self, resource: Resource, units: int, lane: Lane) -> Hindrance:
+        return Hindrance(
+            resource=resource,
+            needed=units,
+            free=0,
+            ahead=len(self._parked.get(lane, ())),
+            because=f"{units} of {resource} are not free at the same time as the rest",
+            starts_when=f"{units} of {resource} are given back",
+        )
+
+
+def _node_of(allocation: Allocation) -> NodeId | None:
+    return allocation.node if isinstance(allocation, Cores | CoreShare | Devices) else None
+
+
+def _is_before(one: Ticket, other: Ticket) -> bool:
+    return (one.key, one.seq) < (other.key, other.seq)

@@ -1,0 +1,111 @@
+"""Needs against a cluster: which lane an action waits in, and whether it could ever run.
+
+An action waits in the lane of its elastic resource; without one, in the lane of the resource that
+is hardest to come by (devices, then cores, then slots, then calls). The rest are its sides.
+"""
+
+from collections.abc import Mapping
+
+from artangram.core.cluster import (
+    ClusterSpec,
+    CpuSpec,
+    FunctionsSpec,
+    GpuSpec,
+    PoolSpec,
+    QuotaSpec,
+)
+from artangram.core.errors import BadInput
+from artangram.core.ids import Resource
+from artangram.core.needs import Amounts, Needs
+from artangram.core.policies.base import Form
+
+_HARDEST_FIRST = (GpuSpec, CpuSpec, FunctionsSpec, QuotaSpec)
+
+
+class Forms:
+    """The form of every set of needs seen so far."""
+
+    def __init__(self, cluster: ClusterSpec) -> None:
+        self._cluster = cluster
+        self._known: dict[Needs, Form] = {}
+
+    def of(self, needs: Needs) -> Form:
+        """The form of `needs`; `BadInput` when no node or quota could ever serve them."""
+        form = self._known.get(needs)
+        if form is None:
+            form = self._known[needs] = _form(needs, self._cluster)
+        return form
+
+
+def _form(needs: Needs, cluster: ClusterSpec) -> Form:
+    served = {name: _servable(name, needs, cluster) for name, _ in needs.amounts}
+    cpu = [name for name in served if isinstance(cluster.pools[name], CpuSpec)]
+    if len(cpu) > 1:
+        raise BadInput("needs", f"cores of {' and '.join(cpu)}", "an action runs on one node")
+    primary = needs.elastic or min(served, key=lambda name: _hardness(cluster.pools, name))
+    return Form(
+        resource=primary,
+        amounts=served[primary],
+        sides=tuple((name, served[name][0]) for name in sorted(served) if name != primary),
+        is_elastic=needs.elastic is not None and len(served[primary]) > 1,
+        service=needs.service,
+    )
+
+
+def _hardness(pools: Mapping[Resource, PoolSpec], name: Resource) -> tuple[int, Resource]:
+    return (_HARDEST_FIRST.index(type(pools[name])), name)
+
+
+def _servable(name: Resource, needs: Needs, cluster: ClusterSpec) -> Amounts:
+    """The amounts of `name` that the cluster could ever grant."""
+    pool = cluster.pools.get(name)
+    if pool is None:
+        known = ", ".join(sorted(cluster.pools))
+        raise BadInput(f"needs.{name}", "no such resource here", f"use one of: {known}")
+    most, amounts = _most(pool), needs.of(name)
+    if isinstance(pool, GpuSpec):
+        amounts = _degrees(name, amounts, needs, cluster)
+    fitting = tuple(a for a in amounts if most is None or a <= most)
+    if not fitting:
+        raise BadInput(
+            f"needs.{name}",
+            f"asks for at least {amounts[0]}, which can never fit: {most} is all one can have",
+            f"ask for {most} or less, or enlarge the pool",
+        )
+    return fitting
+
+
+def _most(pool: PoolSpec) -> int | None:
+    match pool:
+        case CpuSpec():
+            return pool.cores
+        case GpuSpec():
+            return pool.devices
+        case FunctionsSpec():
+            return pool.ceiling
+        case QuotaSpec():
+            limits = [x for x in (pool.concurrency, pool.limit) if x is not None]
+            return min(limits) if limits else None
+
+
+def _degrees(name: Resource, amounts: Amounts, needs: Needs, cluster: ClusterSpec) -> Amounts:
+    """The degrees at which the action's service can run within `amounts`."""
+    service = cluster.services.get(needs.service) if needs.service is not None else None
+    if service is None or service.pool != name:
+        known = ", ".join(sorted(s for s, spec in cluster.services.items() if spec.pool == name))
+        raise BadInput("service", f"{needs.service!r} is not a service of {name}", f"use: {known}")
+    pool = cluster.pools[name]
+    assert isinstance(pool, GpuSpec)
+    degrees = tuple(
+        degree
+        for degree in sorted(service.degrees)
+        if degree in amounts and service.device_mb(degree) <= pool.memory_mb
+    )
+    if not degrees:
+        able = ", ".join(str(d) for d in service.degrees)
+        raise BadInput(
+            f"needs.{name}",
+            f"{needs.service} cannot run on {list(amounts)} devices of {pool.memory_mb} MB",
+            f"ask for one of its degrees ({able}) that fits a device's memory",
+        )
+    return degrees

@@ -1,0 +1,169 @@
+"""Which node a trajectory lives on.
+
+A trajectory is housed at its first cpu action and stays: its files and memory are there. A node is
+eligible when it has memory for the whole trajectory (and, with pods, the pod's request); among
+those, one that can give cores now, then the one with the least memory held and the fewest
+trajectories and waiting actions for its size.
+"""
+
+from collections import deque
+
+from artangram.core.cluster import CpuSpec
+from artangram.core.errors import BadInput
+from artangram.core.ids import JobId, NodeId, Resource, TrajectoryId
+from artangram.core.policies.base import Desk, Hindrance, Lane, Ticket
+from artangram.core.policies.policy import SchedulingPolicy
+from artangram.core.policies.queue import Served
+from artangram.core.pools.cpu import CpuNode
+
+QUEUE_WEIGHT = 4.0
+"""A waiting action counts as much as so many resident trajectories, most of which are thinking."""
+
+
+class Homes:
+    """The nodes of one CPU pool, their lanes, who lives where, and who waits for memory."""
+
+    def __init__(
+        self,
+        resource: Resource,
+        spec: CpuSpec,
+        policy: SchedulingPolicy,
+        desk: Desk,
+        shares: dict[JobId, float],
+    ) -> None:
+        self.lanes: dict[NodeId, Lane] = {}
+        #: Tickets whose trajectory fits no node yet, oldest first.
+        self.homeless: deque[Ticket] = deque()
+        self._resource = resource
+        self._spec = spec
+        self._policy = policy
+        self._desk = desk
+        self._shares = shares
+        self._nodes: dict[NodeId, CpuNode] = {}
+        self._memory_mb: dict[TrajectoryId, int] = {}
+        self._home: dict[TrajectoryId, NodeId] = {}
+        #: Trajectories whose sandbox exists.
+        self._furnished: set[TrajectoryId] = set()
+        self._next_pod_at = 0.0
+
+    def add(self, node_id: NodeId) -> None:
+        """A node joins, empty."""
+        node = CpuNode(self._resource, node_id, self._spec)
+        self._nodes[node_id] = node
+        self.lanes[node_id] = self._policy.cpu(node, self._desk, Served(self._shares))
+
+    def lose(self, node_id: NodeId) -> None:
+        """A node is gone with all who live there."""
+        del self.lanes[node_id]
+        for trajectory in self._nodes.pop(node_id).trajectories:
+            del self._home[trajectory]
+            self._furnished.discard(trajectory)
+
+    def open(self, trajectory: TrajectoryId, memory_mb: int) -> None:
+        """`trajectory` will need `memory_mb` once it has a first action here."""
+        self._memory_mb[trajectory] = memory_mb
+
+    def leave(self, trajectory: TrajectoryId) -> None:
+        """`trajectory` ended."""
+        self._memory_mb.pop(trajectory, None)
+        self._furnished.discard(trajectory)
+        home = self._home.pop(trajectory, None)
+        if home is not None:
+            node = self._nodes[home]
+            node.give_back_memory(trajectory)
+            node.reserved_milli -= self._policy.request_milli
+
+    def check(self, trajectory: TrajectoryId) -> None:
+        """`BadInput` if no node could ever hold `trajectory`."""
+        memory_mb, most = self._memory_mb.get(trajectory, 0), self._spec.memory_mb
+        if memory_mb > most:
+            raise BadInput(
+                "memory_mb",
+                f"{memory_mb} can never fit: a node of {self._resource} has {most}",
+                "open the trajectory with less memory",
+            )
+
+    def house(self, ticket: Ticket, now: float) -> bool:
+        """Give `ticket` a node; `False` if it has to wait for memory, and now does."""
+        trajectory = ticket.action.trajectory
+        node = self._home.get(trajectory) if trajectory is not None else None
+        if node is None:
+            node = self._choose(ticket, now)
+            if node is None:
+                self.homeless.append(ticket)
+                return False
+            if trajectory is not None:
+                self._settle(trajectory, node)
+        ticket.node = node
+        ticket.prepare_s = self._spec.overhead_s
+        if trajectory is None or trajectory not in self._furnished:
+            ticket.prepare_s += self._create_s(now)
+        return True
+
+    def furnish(self, trajectory: TrajectoryId) -> None:
+        """An action of `trajectory` started: its sandbox exists."""
+        self._furnished.add(trajectory)
+
+    def has_files(self, trajectory: TrajectoryId | None) -> bool:
+        """Would the loss of its node cost `trajectory` anything?"""
+        return trajectory in self._furnished
+
+    def house_waiting(self, now: float) -> list[Ticket]:
+        """Memory came free: the tickets that have a node now, oldest first, nobody passed."""
+        housed = []
+        waiting, self.homeless = self.homeless, deque()
+        while waiting:
+            ticket = waiting.popleft()
+            if not self.house(ticket, now):
+                self.homeless.extend(waiting)
+                break
+            housed.append(ticket)
+        return housed
+
+    def hindrance(self, ticket: Ticket) -> Hindrance:
+        """Why `ticket` has no node."""
+        needed = self._memory_of(ticket)
+        free = max((node.memory_free_mb for node in self._nodes.values()), default=0)
+        ahead = self.homeless.index(ticket)
+        return Hindrance(
+            resource=Resource(f"{self._resource} memory_mb"),
+            needed=needed,
+            free=free,
+            ahead=ahead,
+            because=f"no node has {needed} MB (or room for a pod) for its trajectory",
+            starts_when=f"trajectories end and free {needed} MB on one node; {ahead} go first",
+        )
+
+    def _choose(self, ticket: Ticket, now: float) -> NodeId | None:
+        best: NodeId | None = None
+        best_score = (True, float("inf"))
+        memory_mb = self._memory_of(ticket)
+        least = max(1, ticket.form.amounts[0] if ticket.form.resource == self._resource else 1)
+        for node_id, node in self._nodes.items():
+            reserved = node.reserved_milli + self._policy.request_milli
+            if memory_mb > node.memory_free_mb or reserved > 1000 * node.cores:
+                continue
+            lane = self.lanes[node_id]
+            crowd = len(node.trajectories) + QUEUE_WEIGHT * lane.num_waiting()
+            held = 1.0 - node.memory_free_mb / node.memory_mb if node.memory_mb else 0.0
+            score = (not lane.lends(least, now), held + crowd / node.cores)
+            if best is None or score < best_score:
+                best, best_score = node_id, score
+        return best
+
+    def _settle(self, trajectory: TrajectoryId, node_id: NodeId) -> None:
+        node = self._nodes[node_id]
+        node.hold_memory(trajectory, self._memory_mb.get(trajectory, 0))
+        node.reserved_milli += self._policy.request_milli
+        self._home[trajectory] = node_id
+
+    def _memory_of(self, ticket: Ticket) -> int:
+        trajectory = ticket.action.trajectory
+        return self._memory_mb.get(trajectory, 0) if trajectory is not None else 0
+
+    def _create_s(self, now: float) -> float:
+        if not self._policy.has_control_plane:
+            return self._spec.create_s
+        slot = max(now, self._next_pod_at)
+        self._next_pod_at = slot + 1.0 / self._spec.pods_per_s
+        return slot - now + self._spec.create_s

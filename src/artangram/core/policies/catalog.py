@@ -1,0 +1,144 @@
+"""Scheduling policies by name: `elastic`, `tangram`, `fixed:4`, `pods:0.5/4` and so on.
+
+A policy is a composition: one lane for each kind of pool. A baseline that is about one kind of
+pool takes the plain lanes of its time for the others.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from artangram.core.errors import BadInput
+from artangram.core.policies.base import Desk, Lane
+from artangram.core.policies.fcfs import FcfsLane
+from artangram.core.policies.malleable import MalleableLane
+from artangram.core.policies.moldable import MoldableLane
+from artangram.core.policies.paced import PacedLane
+from artangram.core.policies.policy import QuotaLane, SchedulingPolicy
+from artangram.core.policies.queue import Served
+from artangram.core.policies.residency import ResidencyLane
+from artangram.core.policies.shared import SharedLane
+from artangram.core.policies.slots import SlotLane
+from artangram.core.policies.tangram import TangramLane
+from artangram.core.policies.unmanaged import UnmanagedLane
+from artangram.core.pools.cpu import CpuNode
+from artangram.core.pools.quota import QuotaPool
+
+MOST_SQUEEZE = 0.25
+"""Where squeezing costs more speed than this, units are fixed at start instead."""
+
+
+def policy(name: str) -> SchedulingPolicy:
+    """The policy called `name`, with its argument after a colon."""
+    base, _, argument = name.partition(":")
+    build = _POLICIES.get(base)
+    if build is None:
+        known = ", ".join(sorted(_POLICIES))
+        raise BadInput("policy", f"unknown policy {name!r}", f"use one of: {known}")
+    return build(name, argument)
+
+
+def _elastic(name: str, argument: str) -> SchedulingPolicy:
+    return _composed(name, cpu=_resizing_if_cheap)
+
+
+def _malleable(name: str, argument: str) -> SchedulingPolicy:
+    return _composed(name, cpu=MalleableLane)
+
+
+def _moldable(name: str, argument: str) -> SchedulingPolicy:
+    return _composed(name, cpu=MoldableLane)
+
+
+def _tangram(name: str, argument: str) -> SchedulingPolicy:
+    return _composed(name, cpu=_without_shares(TangramLane))
+
+
+def _fcfs(name: str, argument: str) -> SchedulingPolicy:
+    return _composed(name, cpu=_without_shares(FcfsLane))
+
+
+def _fixed(name: str, argument: str) -> SchedulingPolicy:
+    size = _cores(name, argument or "4")
+    return _composed(name, cpu=_without_shares(partial(FcfsLane, size=max(1, size // 1000))))
+
+
+def _pods(name: str, argument: str) -> SchedulingPolicy:
+    request, _, limit = (argument or "0.5/4").partition("/")
+    request_milli = _cores(name, request)
+    limit_milli = _cores(name, limit) if limit else request_milli
+    lane = partial(SharedLane, weight_milli=request_milli, limit_milli=limit_milli)
+    return _composed(
+        name,
+        cpu=_without_shares(lane),
+        quota=_each_for_itself,
+        request_milli=request_milli,
+        has_control_plane=True,
+    )
+
+
+def _overcommit(name: str, argument: str) -> SchedulingPolicy:
+    lane = partial(SharedLane, weight_milli=1000, limit_milli=1 << 40)
+    return _composed(name, cpu=_without_shares(lane), quota=_each_for_itself)
+
+
+def _unmanaged(name: str, argument: str) -> SchedulingPolicy:
+    return _composed(name, cpu=_without_shares(FcfsLane), quota=_each_for_itself)
+
+
+_POLICIES: dict[str, Callable[[str, str], SchedulingPolicy]] = {
+    "elastic": _elastic,
+    "malleable": _malleable,
+    "moldable": _moldable,
+    "tangram": _tangram,
+    "fcfs": _fcfs,
+    "fixed": _fixed,
+    "pods": _pods,
+    "overcommit": _overcommit,
+    "unmanaged": _unmanaged,
+}
+
+_CpuLane = Callable[[CpuNode, Desk, Served], Lane]
+
+
+def _composed(
+    name: str,
+    *,
+    cpu: _CpuLane,
+    quota: Callable[[QuotaPool, Desk, Served], QuotaLane] = PacedLane,
+    request_milli: int = 0,
+    has_control_plane: bool = False,
+) -> SchedulingPolicy:
+    return SchedulingPolicy(
+        name=name,
+        cpu=cpu,
+        gpu=ResidencyLane,
+        quota=quota,
+        functions=SlotLane,
+        request_milli=request_milli,
+        has_control_plane=has_control_plane,
+    )
+
+
+def _resizing_if_cheap(node: CpuNode, desk: Desk, served: Served) -> Lane:
+    if node.squeeze_penalty > MOST_SQUEEZE:
+        return MoldableLane(node, desk, served)
+    return MalleableLane(node, desk, served)
+
+
+def _without_shares(lane: Callable[[CpuNode, Desk], Lane]) -> _CpuLane:
+    return lambda node, desk, served: lane(node, desk)
+
+
+def _each_for_itself(pool: QuotaPool, desk: Desk, served: Served) -> QuotaLane:
+    return UnmanagedLane(pool, desk)
+
+
+def _cores(name: str, text: str) -> int:
+    """A number of cores in thousandths."""
+    try:
+        cores = float(text)
+    except ValueError:
+        cores = 0.0
+    if not 0.001 <= cores <= 100_000:
+        raise BadInput("policy", f"{name!r} has no valid number of cores", "as in fixed:4, pods:2")
+    return round(1000 * cores)

@@ -1,0 +1,306 @@
+"""Cores of running actions are divided anew as others come and go: ours, for CPU nodes.
+
+- Rigid actions and elastic ones wait in two queues merged by one key, a virtual deadline:
+  submission plus a slack in proportion to the least area the action can use. Short work passes
+  long work, but only for so long: nobody passes an overdue action, so waiting is bounded.
+- A running elastic action gives cores to others down to its least amount and never below.
+- Who gets how much follows a price: the more actions are behind, the dearer a core, the narrower
+  everybody runs. Left-over cores go to who is nearest to its end.
+"""
+
+from operator import attrgetter
+
+from artangram.core.lease import Allocation, Cores
+from artangram.core.policies.base import Desk, Hindrance, Ticket
+from artangram.core.policies.queue import Queue, Served
+from artangram.core.policies.width import Widths, fixed_widths, malleable_widths
+from artangram.core.pools.cpu import CpuNode
+from artangram.core.speedup import DEFAULT
+
+ALPHA = 10.0
+"""Seconds of slack per core-second of work. Any value from 5 up gives the same mean ACT."""
+
+SLACK_CAP_S = 600.0
+"""No action is passed for longer than this by work that came later."""
+
+PRESSURE = 3.0
+"""Weight of each action behind in the price: a poor size also delays those still to come."""
+
+PASS_S = 0.25
+"""Least time between two divisions when nothing elastic starts or ends."""
+
+RESIDUE = 0.05
+"""Share of its estimate an action is believed to have left when it outlives the estimate."""
+
+_work_left = attrgetter("work_left_s")
+
+
+class MalleableLane:
+    """The queue of one CPU node whose elastic actions resize while they run."""
+
+    def __init__(self, node: CpuNode, desk: Desk, served: Served) -> None:
+        self.wake_at: float | None = None
+        self._node = node
+        self._desk = desk
+        self._served = served
+        self._rigid = Queue(self, served)
+        self._elastic = Queue(self, served)
+        #: Running elastic tickets, nearest to its end first as of the last division.
+        self._running: list[Ticket] = []
+        self._rigid_units = 0
+        self._least_units = 0
+        self._next_pass = 0.0
+        #: Is it worth asking again whether the first elastic ticket may start?
+        self._ask_elastic = True
+        self._refused_work_s = 0.0
+
+    def push(self, ticket: Ticket, now: float) -> None:
+        form = ticket.form
+        if not form.is_elastic:
+            ticket.key = ticket.submitted_at + min(
+                ALPHA * ticket.work_s * form.amounts[0], SLACK_CAP_S
+            )
+            self._rigid.push(ticket)
+            return
+        area = fixed_widths(form.amounts, ticket.curve or DEFAULT).area
+        ticket.key = ticket.submitted_at + min(ALPHA * ticket.work_s * area, SLACK_CAP_S)
+        self._elastic.push(ticket)
+        if ticket.work_s < self._refused_work_s:
+            self._ask_elastic = True
+
+    def withdraw(self, ticket: Ticket) -> None:
+        (self._elastic if ticket.form.is_elastic else self._rigid).forget()
+
+    def num_waiting(self) -> int:
+        return len(self._rigid) + len(self._elastic)
+
+    def give_back(self, ticket: Ticket, now: float) -> None:
+        assert isinstance(ticket.allocation, Cores)
+        self._node.give_back(ticket.allocation.cores)
+        if ticket.form.is_elastic:
+            self._running.remove(ticket)
+            self._least_units -= ticket.form.amounts[0]
+            self._ask_elastic = True
+            self._next_pass = now
+        else:
+            self._rigid_units -= ticket.units
+
+    def lends(self, units: int, now: float) -> bool:
+        return units <= self._room()
+
+    def lend(self, ticket: Ticket, units: int, now: float) -> Allocation:
+        self._squeeze(units, now)
+        self._rigid_units += units
+        return Cores(self._node.resource, self._node.id, self._node.take(units))
+
+    def take_back(self, allocation: Allocation, now: float) -> None:
+        assert isinstance(allocation, Cores)
+        self._node.give_back(allocation.cores)
+        self._rigid_units -= allocation.units
+
+    def dispatch(self, now: float) -> None:
+        fresh = self._start_waiting(now)
+        if self._running and (fresh or now >= self._next_pass):
+            self._divide(now)
+            self._next_pass = now + PASS_S
+            self.wake_at = None
+        else:
+            self.wake_at = self._next_pass if self._running else None
+        self._wake_for_overdue(now)
+
+    def _wake_for_overdue(self, now: float) -> None:
+        """An elastic ticket that is held back starts at its key, whatever the price."""
+        first = self._elastic.peek()
+        if first is not None and now < first.key:
+            self.wake_at = first.key if self.wake_at is None else min(self.wake_at, first.key)
+
+    def _room(self) -> int:
+        """Cores that could be had by squeezing every elastic action to its least amount."""
+        return self._node.cores - self._rigid_units - self._least_units
+
+    def _start_waiting(self, now: float) -> bool:
+        """Start what may start; elastic tickets only join `_running`: `_divide` gives cores."""
+        fresh = False
+        while (room := self._room()) > 0:
+            rigid, elastic = self._rigid.peek(), self._elastic_turn(now)
+            if rigid is not None and (elastic is None or self._served.goes_first(rigid, elastic)):
+                if rigid.form.amounts[0] > room:
+                    break
+                self._rigid.pop(rigid)
+                self._start_rigid(rigid, now)
+                continue
+            if elastic is None:
+                break
+            is_overdue = now >= elastic.key
+            if elastic.form.amounts[0] <= room and (is_overdue or self._may_start(elastic)):
+                self._elastic.pop(elastic)
+                fresh |= self._join(elastic, now)
+                continue
+            if is_overdue:
+                break  # Nothing may pass it: let the node drain.
+            self._ask_elastic = False
+            self._refused_work_s = elastic.work_s
+        return fresh
+
+    def _elastic_turn(self, now: float) -> Ticket | None:
+        first = self._elastic.peek()
+        if first is not None and (self._ask_elastic or now >= first.key):
+            return first
+        return None
+
+    def _start_rigid(self, ticket: Ticket, now: float) -> None:
+        if not self._desk.seize_sides(ticket, now):
+            return
+        units = ticket.form.amounts[0]
+        self._served.charge(ticket, ticket.work_s * units)
+        self._squeeze(units, now)
+        self._rigid_units += units
+        cores = Cores(self._node.resource, self._node.id, self._node.take(units))
+        self._desk.start(ticket, cores, workers=units, prepare_s=ticket.prepare_s, now=now)
+
+    def _join(self, ticket: Ticket, now: float) -> bool:
+        if not self._desk.seize_sides(ticket, now):
+            return False
+        amounts = ticket.form.amounts
+        self._served.charge(ticket, ticket.work_s * amounts[0])
+        ticket.workers = amounts[-1]
+        ticket.widths = self._widths(ticket)
+        ticket.work_left_s = ticket.work_s
+        ticket.updated_at = now + ticket.prepare_s
+        ticket.units = 0
+        self._least_units += amounts[0]
+        self._running.append(ticket)
+        return True
+
+    def _widths(self, ticket: Ticket) -> Widths:
+        return malleable_widths(
+            ticket.form.amounts,
+            ticket.curve or DEFAULT,
+            ticket.workers,
+            self._node.squeeze_penalty,
+        )
+
+    def _may_start(self, ticket: Ticket) -> bool:
+        """Would there be cores for `ticket` if all with less work left got what they are worth?"""
+        free = self._node.cores - self._rigid_units
+        least = ticket.form.amounts[0]
+        behind = len(self._running) + len(self._elastic) - 1
+        pressure = PRESSURE / self._node.cores
+        for other in self._running:
+            if other.work_left_s > ticket.work_s:
+                free -= other.form.amounts[0]
+            else:
+                behind -= 1
+                assert other.widths is not None
+                cap = max(free, other.form.amounts[0])
+                free -= other.widths.best_within(behind * pressure, cap)
+            if free < least:
+                return False
+        return True
+
+    def _squeeze(self, units: int, now: float) -> None:
+        """Free `units` cores by narrowing who has the most work left."""
+        node = self._node
+        for ticket in reversed(self._running):
+            if node.free >= units:
+                return
+            surplus = ticket.units - ticket.form.amounts[0]
+            if surplus > 0:
+                self._resize(ticket, ticket.units - min(surplus, units - node.free), now)
+
+    def _divide(self, now: float) -> None:
+        """Give every running elastic action the cores it is worth now."""
+        running = self._running
+        self._ask_elastic = True
+        for ticket in running:
+            self._advance(ticket, now)
+        running.sort(key=_work_left)
+        sizes = self._sizes()
+        for ticket, size in zip(running, sizes, strict=True):
+            if size < ticket.units:
+                self._resize(ticket, size, now)
+        for ticket, size in zip(running, sizes, strict=True):
+            if ticket.units == 0:
+                self._start_elastic(ticket, size, now)
+            elif size > ticket.units:
+                self._resize(ticket, size, now)
+
+    def _sizes(self) -> list[int]:
+        running = self._running
+        free = self._room()
+        behind = len(running) + self.num_waiting()
+        pressure = PRESSURE / self._node.cores
+        sizes = []
+        for ticket in running:
+            behind -= 1
+            size = ticket.form.amounts[0]
+            if free > 0:
+                assert ticket.widths is not None
+                least, size = size, ticket.widths.best_within(behind * pressure, size + free)
+                free -= size - least
+            sizes.append(size)
+        for index, ticket in enumerate(running):
+            if free <= 0:
+                break
+            extra = min(free, ticket.workers - sizes[index])
+            sizes[index] += extra
+            free -= extra
+        return sizes
+
+    def _start_elastic(self, ticket: Ticket, size: int, now: float) -> None:
+        ticket.units = size
+        cores = Cores(self._node.resource, self._node.id, self._node.take(size))
+        prepare_s = ticket.prepare_s
+        self._desk.start(ticket, cores, workers=ticket.workers, prepare_s=prepare_s, now=now)
+
+    def _resize(self, ticket: Ticket, size: int, now: float) -> None:
+        self._advance(ticket, now)
+        assert isinstance(ticket.allocation, Cores)
+        cores = ticket.allocation.cores
+        if size < ticket.units:
+            # The last cores were taken when the first domain had no more: they go first.
+            self._node.give_back(cores[size:])
+            cores = cores[:size]
+        else:
+            cores += self._node.take(size - ticket.units, near=cores[0])
+        ticket.units = size
+        self._desk.resize(ticket, Cores(self._node.resource, self._node.id, cores), now)
+
+    def _advance(self, ticket: Ticket, now: float) -> None:
+        """Subtract the work done since the last look from what is believed to be left."""
+        elapsed = now - ticket.updated_at
+        if elapsed <= 0.0 or ticket.units == 0:
+            return
+        assert ticket.widths is not None
+        left = ticket.work_left_s - elapsed * ticket.widths.speed[ticket.units]
+        ticket.work_left_s = max(left, RESIDUE * ticket.work_s)
+        ticket.updated_at = now
+
+    def hindrance(self, ticket: Ticket, now: float) -> Hindrance:
+        ahead = sum(
+            self._served.goes_first(other, ticket)
+            for queue in (self._rigid, self._elastic)
+            for other in queue.tickets()
+            if other is not ticket
+        )
+        room, needed = self._room(), ticket.form.amounts[0]
+        return Hindrance(
+            resource=self._node.resource,
+            needed=needed,
+            free=self._node.free,
+            ahead=ahead,
+            because=self._because(ticket, room, ahead, now),
+            starts_when=(
+                f"{max(0, needed - room)} more cores of {self._node.id} are given back, "
+                f"{ahead} actions ahead of it have started, "
+                f"or at the latest once it is overdue at {ticket.key:.3f} s and its cores are free"
+            ),
+        )
+
+    def _because(self, ticket: Ticket, room: int, ahead: int, now: float) -> str:
+        needed = ticket.form.amounts[0]
+        if needed > room:
+            return f"needs {needed} cores of {self._node.id}, {room} can be had by squeezing others"
+        if ahead:
+            return f"{ahead} actions with an earlier virtual deadline go first on {self._node.id}"
+        return "running actions nearer to their end are worth the cores more"

@@ -1,0 +1,117 @@
+"""Waiting tickets: in order of a static key inside a job, by fair shares between jobs.
+
+- The key never changes while a ticket waits, so a plain heap serves. Cancelled tickets are skipped
+  when they surface: they no longer name this queue's lane.
+- Between jobs that wait at the same time, the one that was served least for its share goes first
+  (start-time fair queueing), so that a job that floods the queue delays mostly itself.
+"""
+
+from heapq import heappop, heappush
+
+from artangram.core.ids import JobId
+from artangram.core.policies.base import Lane, State, Ticket
+
+
+class Served:
+    """How much each job got of one lane, in units x seconds over its share."""
+
+    __slots__ = ("_shares", "_virtual", "_work")
+
+    def __init__(self, shares: dict[JobId, float]) -> None:
+        self._shares = shares
+        self._work: dict[JobId, float] = {}
+        self._virtual = 0.0
+
+    def of(self, job: JobId) -> float:
+        return self._work.get(job, 0.0)
+
+    def wait(self, job: JobId) -> None:
+        """`job` begins to wait. It earned nothing while it did not."""
+        self._work[job] = max(self.of(job), self._virtual)
+
+    def charge(self, ticket: Ticket, area: float) -> None:
+        """`ticket` starts and is expected to use `area`."""
+        self._virtual = max(self._virtual, self.of(ticket.job))
+        self._work[ticket.job] = self.of(ticket.job) + area / self._shares.get(ticket.job, 1.0)
+
+    def goes_first(self, one: Ticket, other: Ticket) -> bool:
+        """Does `one` go before `other`?"""
+        if one.job != other.job:
+            mine, theirs = self.of(one.job), self.of(other.job)
+            if mine != theirs:
+                return mine < theirs
+        return (one.key, one.seq) < (other.key, other.seq)
+
+
+_Heap = list[tuple[float, int, Ticket]]
+
+
+class Queue:
+    """Tickets of one lane: a heap for each job."""
+
+    __slots__ = ("_heaps", "_lane", "_size", "served")
+
+    def __init__(self, lane: Lane, served: Served) -> None:
+        self._lane = lane
+        self._heaps: dict[JobId, _Heap] = {}
+        self._size = 0
+        self.served = served
+
+    def __len__(self) -> int:
+        return self._size
+
+    def push(self, ticket: Ticket) -> None:
+        heap = self._heaps.get(ticket.job)
+        if heap is None:
+            heap = self._heaps[ticket.job] = []
+            self.served.wait(ticket.job)
+        heappush(heap, (ticket.key, ticket.seq, ticket))
+        self._size += 1
+
+    def peek(self) -> Ticket | None:
+        """The first ticket, still in the queue."""
+        if self._size == 0:
+            return None
+        if len(self._heaps) == 1:
+            (heap,) = self._heaps.values()
+            return self._first(heap)
+        return self._first_of_all()
+
+    def pop(self, ticket: Ticket) -> None:
+        """Take out `ticket`, which `peek` just returned."""
+        self._size -= 1
+        heap = self._heaps[ticket.job]
+        heappop(heap)
+        if not heap:
+            del self._heaps[ticket.job]
+
+    def forget(self) -> None:
+        """One ticket of this queue was withdrawn: its `lane` no longer names ours."""
+        self._size -= 1
+
+    def tickets(self) -> list[Ticket]:
+        """All waiting tickets, in no particular order."""
+        return [
+            ticket
+            for heap in self._heaps.values()
+            for _, _, ticket in heap
+            if ticket.lane is self._lane and ticket.state is State.WAITING
+        ]
+
+    def _first(self, heap: _Heap) -> Ticket | None:
+        while heap:
+            ticket = heap[0][2]
+            if ticket.lane is self._lane and ticket.state is State.WAITING:
+                return ticket
+            heappop(heap)
+        return None
+
+    def _first_of_all(self) -> Ticket | None:
+        best: Ticket | None = None
+        for job in list(self._heaps):
+            ticket = self._first(self._heaps[job])
+            if ticket is None:
+                del self._heaps[job]
+            elif best is None or self.served.goes_first(ticket, best):
+                best = ticket
+        return best

@@ -1,0 +1,348 @@
+"""The scheduler: events in, decisions out.
+
+- `handle` and `handle_all` are the only ways to change it; time is an argument and never goes back.
+- Every submitted action is reported exactly once. A lease lasts until `Finished` (or the loss of
+  its node) ends it; cores are given to nobody else before.
+- The same events at the same times give the same decisions.
+
+Lanes decide who starts, where and how wide; this module keeps the lives of actions and
+trajectories, and gives all resources of an action together or none.
+"""
+
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+from typing import Any
+
+from artangram.core.action import checked
+from artangram.core.cluster import ClusterSpec
+from artangram.core.decisions import Decision, Report, Resize, Start, Stop, StopReason, WakeAt
+from artangram.core.errors import BadInput
+from artangram.core.estimates import Estimates
+from artangram.core.events import (
+    Cancelled,
+    ClockTicked,
+    Event,
+    Finished,
+    NodeJoined,
+    NodeLost,
+    ServiceLost,
+    Submitted,
+    Throttled,
+    TrajectoryClosed,
+    TrajectoryOpened,
+)
+from artangram.core.explain import Explanation
+from artangram.core.floor import Floor
+from artangram.core.forms import Forms
+from artangram.core.ids import ActionId, Resource, TrajectoryId
+from artangram.core.lease import Allocation, Cores, Lease
+from artangram.core.policies.base import Form, State, Ticket
+from artangram.core.policies.policy import SchedulingPolicy
+from artangram.core.records import ActionRecord, Outcome
+
+MOST_ATTEMPTS = 3
+"""How often a repeatable action is started before its infrastructure failures are final."""
+
+
+class Scheduler:
+    """Decides; never acts."""
+
+    def __init__(self, cluster: ClusterSpec, policy: SchedulingPolicy) -> None:
+        self.policy = policy
+        self.estimates = Estimates()
+        self._forms = Forms(cluster)
+        self._floor = Floor(cluster, policy, self)
+        self._tickets: dict[ActionId, Ticket] = {}
+        #: Trajectories and their live actions; closed ones stay while an action still has to stop.
+        self._open: dict[TrajectoryId, dict[ActionId, Ticket]] = {}
+        self._closing: dict[TrajectoryId, dict[ActionId, Ticket]] = {}
+        self._deadlines: list[tuple[float, int, Ticket]] = []
+        self._seq = 0
+        self._out: list[Decision] = []
+        self._announced: float | None = None
+        self._handlers: dict[type, Callable[[Any, float], None]] = {
+            Submitted: self._on_submitted,
+            Finished: self._on_finished,
+            Cancelled: self._on_cancelled,
+            ClockTicked: self._on_clock_ticked,
+            TrajectoryOpened: self._on_trajectory_opened,
+            TrajectoryClosed: self._on_trajectory_closed,
+            NodeJoined: self._on_node_joined,
+            NodeLost: self._on_node_lost,
+            ServiceLost: self._on_service_lost,
+            Throttled: self._on_throttled,
+        }
+
+    def handle(self, event: Event, now: float) -> list[Decision]:
+        """What is to be done now that `event` has happened."""
+        self._handlers[type(event)](event, now)
+        return self._decide(now)
+
+    def handle_all(self, events: Iterable[Event], now: float) -> list[Decision]:
+        """As `handle`, for events of one instant: decides once, knowing all of them."""
+        for event in events:
+            self._handlers[type(event)](event, now)
+        return self._decide(now)
+
+    def explain(self, action_id: ActionId, now: float) -> Explanation:
+        """Why an action waits, or that it does not. `KeyError` if it is unknown or has ended."""
+        return self._floor.explain(self._tickets[action_id], now)
+
+    def num_waiting(self) -> int:
+        """How many actions wait for anything."""
+        return sum(t.state is State.WAITING for t in self._tickets.values())
+
+    def seize_sides(self, ticket: Ticket, now: float) -> bool:
+        """For lanes: see `Desk`."""
+        return self._floor.seize_sides(ticket, now)
+
+    def start(
+        self,
+        ticket: Ticket,
+        allocation: Allocation,
+        *,
+        workers: int,
+        prepare_s: float,
+        now: float,
+    ) -> None:
+        """For lanes: see `Desk`."""
+        ticket.state = State.RUNNING
+        ticket.allocation = allocation
+        ticket.units = allocation.units
+        ticket.workers = workers
+        ticket.started_at = ticket.units_since = now
+        ticket.unit_s = 0.0
+        self._floor.furnish(ticket)
+        lease = Lease(
+            action_id=ticket.action.id,
+            allocations=(allocation, *ticket.sides) if ticket.sides else (allocation,),
+            workers=workers,
+            prepare_s=prepare_s,
+            attempt=ticket.attempt,
+        )
+        self._out.append(Start(lease))
+
+    def resize(self, ticket: Ticket, cores: Cores, now: float) -> None:
+        """For lanes: see `Desk`."""
+        assert ticket.allocation is not None
+        ticket.unit_s += (now - ticket.units_since) * ticket.allocation.units
+        ticket.units_since = now
+        ticket.allocation = cores
+        ticket.units = cores.units
+        self._out.append(Resize(ticket.action.id, cores))
+
+    def give_up(self, ticket: Ticket, reason: str, now: float) -> None:
+        """For lanes: see `Desk`."""
+        ticket.lane = None
+        self._end(ticket, Outcome.INFRA_FAILED, reason, now)
+
+    def _decide(self, now: float) -> list[Decision]:
+        if self._deadlines and self._deadlines[0][0] <= now:
+            self._expire(now)
+        self._floor.dispatch(now)
+        wake = self._floor.next_wake()
+        if self._deadlines and (wake is None or self._deadlines[0][0] < wake):
+            wake = self._deadlines[0][0]
+        if wake is not None and wake != self._announced:
+            self._announced = wake
+            self._out.append(WakeAt(wake))
+        out, self._out = self._out, []
+        return out
+
+    def _on_submitted(self, event: Submitted, now: float) -> None:
+        action = checked(event.action)
+        if action.id in self._tickets:
+            raise BadInput("id", f"{action.id!r} is already known", "give every action its own id")
+        self._seq += 1
+        try:
+            ticket = Ticket(action, self._forms.of(action.needs), seq=self._seq, now=now)
+            self._join_trajectory(ticket)
+        except BadInput as error:
+            ticket = Ticket(action, _NO_FORM, seq=self._seq, now=now)
+            self._report(ticket, Outcome.REFUSED, str(error), now)
+            return
+        self._tickets[action.id] = ticket
+        if action.deadline_at is not None:
+            heappush(self._deadlines, (action.deadline_at, ticket.seq, ticket))
+        self._queue(ticket, now)
+
+    def _join_trajectory(self, ticket: Ticket) -> None:
+        trajectory = ticket.action.trajectory
+        if trajectory is None:
+            return
+        tickets = self._open.get(trajectory)
+        if tickets is None:
+            raise BadInput("trajectory", f"{trajectory!r} is not open", "open it first")
+        self._floor.check(ticket)
+        tickets[ticket.action.id] = ticket
+
+    def _queue(self, ticket: Ticket, now: float) -> None:
+        ticket.work_s = self.estimates.work_s(ticket.action)
+        if ticket.form.is_elastic:
+            ticket.curve = self.estimates.curve(ticket.action)
+        self._floor.admit(ticket, now)
+
+    def _on_finished(self, event: Finished, now: float) -> None:
+        ticket = self._tickets.get(event.action_id)
+        if ticket is None or ticket.state is not State.RUNNING or ticket.attempt != event.attempt:
+            return  # Late: it was already given up and reported.
+        began_at = ticket.started_at if event.began_at is None else event.began_at
+        if event.outcome is Outcome.SUCCEEDED:
+            self._learn(ticket, began_at, now)
+        self._floor.release(ticket, now)
+        if event.outcome is Outcome.INFRA_FAILED and self._may_repeat(ticket, now):
+            self._repeat(ticket, now)
+            return
+        outcome, reason = event.outcome, event.reason
+        if ticket.stopping is not None and outcome is not Outcome.SUCCEEDED:
+            outcome, reason = ticket.stopping, reason or f"stopped: {ticket.stopping}"
+        self._end(ticket, outcome, reason, now, began_at=began_at)
+
+    def _learn(self, ticket: Ticket, began_at: float, now: float) -> None:
+        run_s = now - began_at
+        units = 1.0
+        if ticket.form.is_elastic and ticket.allocation is not None and now > ticket.started_at:
+            unit_s = ticket.unit_s + (now - ticket.units_since) * ticket.allocation.units
+            units = max(1.0, unit_s / (now - ticket.started_at))
+        self.estimates.observe(ticket.action, run_s=run_s, units=units)
+
+    def _may_repeat(self, ticket: Ticket, now: float) -> bool:
+        deadline = ticket.action.deadline_at
+        return (
+            ticket.action.repeatable
+            and ticket.stopping is None
+            and ticket.attempt < MOST_ATTEMPTS
+            and (deadline is None or now < deadline)
+        )
+
+    def _repeat(self, ticket: Ticket, now: float) -> None:
+        ticket.attempt += 1
+        ticket.state = State.WAITING
+        ticket.lane = None
+        self._queue(ticket, now)
+
+    def _on_cancelled(self, event: Cancelled, now: float) -> None:
+        ticket = self._tickets.get(event.action_id)
+        if ticket is not None:
+            self._cancel(ticket, Outcome.CANCELLED, event.reason, now)
+
+    def _cancel(self, ticket: Ticket, outcome: Outcome, reason: str, now: float) -> None:
+        """End a waiting ticket at once; ask for a running one to be stopped, once."""
+        if ticket.state is State.WAITING:
+            self._floor.withdraw(ticket, now)
+            self._end(ticket, outcome, reason, now)
+        elif ticket.stopping is None:
+            ticket.stopping = outcome
+            self._out.append(Stop(ticket.action.id, StopReason(outcome.value)))
+
+    def _expire(self, now: float) -> None:
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, _, ticket = heappop(self._deadlines)
+            if ticket.state is not State.ENDED:
+                self._cancel(ticket, Outcome.EXPIRED, "its deadline passed", now)
+
+    def _on_clock_ticked(self, event: ClockTicked, now: float) -> None:
+        self._announced = None
+
+    def _on_trajectory_opened(self, event: TrajectoryOpened, now: float) -> None:
+        if event.trajectory in self._open or event.trajectory in self._closing:
+            raise BadInput("trajectory", f"{event.trajectory!r} is already open", "use a new id")
+        self._open[event.trajectory] = {}
+        self._floor.open(event.trajectory, event.memory_mb)
+
+    def _on_trajectory_closed(self, event: TrajectoryClosed, now: float) -> None:
+        tickets = self._open.pop(event.trajectory, None)
+        if tickets is None:
+            return  # It was closed before.
+        self._closing[event.trajectory] = tickets
+        for ticket in list(tickets.values()):
+            self._cancel(ticket, Outcome.CANCELLED, "its trajectory was closed", now)
+        self._leave_if_idle(event.trajectory, now)
+
+    def _leave_if_idle(self, trajectory: TrajectoryId, now: float) -> None:
+        """A closed trajectory keeps its memory until the last of its actions has stopped."""
+        if not self._closing.get(trajectory, True):
+            del self._closing[trajectory]
+            self._floor.leave(trajectory, now)
+
+    def _on_node_joined(self, event: NodeJoined, now: float) -> None:
+        self._floor.node_joined(event.resource, event.node, now)
+
+    def _on_node_lost(self, event: NodeLost, now: float) -> None:
+        if not self._floor.has_node(event.resource, event.node):
+            return  # It was lost before.
+        hit = [t for t in self._tickets.values() if self._floor.depends_on(t, event.node)]
+        harmed = {t: t.state is State.RUNNING or self._floor.has_files(t) for t in hit}
+        for ticket in hit:
+            if ticket.state is State.RUNNING:
+                self._floor.release(ticket, now, lost=event.node)
+            else:
+                self._floor.withdraw(ticket, now)
+            ticket.lane = ticket.node = None
+        self._floor.node_lost(event.resource, event.node)
+        for ticket, is_harmed in harmed.items():
+            if not is_harmed:
+                self._queue(ticket, now)
+            elif self._may_repeat(ticket, now):
+                self._repeat(ticket, now)
+            else:
+                outcome = ticket.stopping or Outcome.INFRA_FAILED
+                self._end(ticket, outcome, event.reason, now, began_at=ticket.started_at)
+
+    def _on_service_lost(self, event: ServiceLost, now: float) -> None:
+        self._floor.service_lost(event)
+
+    def _on_throttled(self, event: Throttled, now: float) -> None:
+        self._floor.throttled(event.resource, event.until)
+
+    def _end(
+        self,
+        ticket: Ticket,
+        outcome: Outcome,
+        reason: str,
+        now: float,
+        *,
+        began_at: float | None = None,
+    ) -> None:
+        action = ticket.action
+        del self._tickets[action.id]
+        self._report(ticket, outcome, reason, now, began_at=began_at)
+        if action.trajectory is not None:
+            tickets = self._open.get(action.trajectory)
+            if tickets is None:
+                tickets = self._closing[action.trajectory]
+            del tickets[action.id]
+            self._leave_if_idle(action.trajectory, now)
+
+    def _report(
+        self,
+        ticket: Ticket,
+        outcome: Outcome,
+        reason: str,
+        now: float,
+        *,
+        began_at: float | None = None,
+    ) -> None:
+        started = ticket.state is State.RUNNING
+        ticket.state = State.ENDED
+        action = ticket.action
+        record = ActionRecord(
+            action_id=action.id,
+            job=action.job,
+            task=action.task,
+            kind=action.kind,
+            trajectory=action.trajectory,
+            outcome=outcome,
+            reason=reason,
+            submitted_at=ticket.submitted_at,
+            started_at=ticket.started_at if started else None,
+            began_at=began_at if started else None,
+            ended_at=now,
+            attempts=ticket.attempt,
+            units=ticket.units,
+        )
+        self._out.append(Report(record))
+
+
+_NO_FORM = Form(resource=Resource(""), amounts=(1,))
+"""The form of an action that was refused: it stands nowhere."""
