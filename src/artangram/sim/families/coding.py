@@ -1,0 +1,183 @@
+"""Agents that write code: many short commands, some builds, one long elastic test at the end.
+
+Every trajectory of a step starts at once and thinks between its commands, so demand comes as a
+burst that melts into a long tail. Presets:
+
+- `default`: three tasks of 256 trajectories, think times of a busy inference cluster. Mean fastest
+  action about 1.35 s, critical path of a step about 910 s.
+- `paper`: one task of 1280 trajectories that are active for 47 % of their life when elastic actions
+  run on 4 cores, tests that scale to 32 cores, and about 1 s in a mean action.
+"""
+
+from collections.abc import Iterator
+from random import Random
+
+from msgspec import Struct
+
+from artangram.core.cluster import ClusterSpec, CpuSpec
+from artangram.core.errors import BadInput
+from artangram.core.ids import JobId, TrajectoryId
+from artangram.observe.trace import TraceAction, TraceTrajectory, TraceTurn
+from artangram.sim.families.draw import (
+    CPU,
+    ONE_CORE,
+    Count,
+    Positive,
+    Seconds,
+    Share,
+    Size,
+    duration,
+    elastic_cores,
+    fails_at,
+    lognormal,
+    stream,
+)
+
+TOKENS_PER_S = 40
+"""What one trajectory decodes while it thinks; token counts are for readers, not for schedules."""
+OBSERVATION_TOKENS = 300
+
+
+class CodingParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    tasks: Count = 3
+    batch: Count = 256
+    """Trajectories of one task in one step."""
+    steps: Count = 3
+    train_s: Seconds = 60.0
+    turns_median: Positive = 12.8
+    turns_sigma: Seconds = 0.56
+    turns_max: Count = 68
+    think_median_s: Seconds = 10.0
+    think_sigma: Seconds = 0.6
+    tool_median_s: Seconds = 0.42
+    tool_sigma: Seconds = 1.2
+    build_share: Share = 0.08
+    """Commands that are builds, and can use several cores."""
+    build_median_s: Seconds = 6.0
+    build_sigma: Seconds = 0.7
+    build_cores: Count = 8
+    test_median_s: Seconds = 30.0
+    test_sigma: Seconds = 0.93
+    test_cores: Count = 16
+    """The most cores a final test can use."""
+    serial_min: Share = 0.02
+    serial_max: Share = 0.2
+    """Amdahl's serial share is drawn evenly between these."""
+    longest_s: Positive = 600.0
+    """No action takes longer on one core: harnesses cut them off."""
+    memory_mb: Size = 2048
+    fail_share: Share = 0.0
+
+
+class CodingSizes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    cores: Count = 1280
+    node_cores: Count = 256
+    """A node has at most so many cores."""
+    memory_gb: Count = 2400
+    """Of one node."""
+    squeeze_penalty: Share = 0.0
+    create_s: Seconds = 1.5
+    overhead_s: Seconds = 0.02
+    pods_per_s: Positive = 20.0
+
+
+PRESETS = {
+    "default": CodingParams(),
+    "paper": CodingParams(
+        tasks=1,
+        batch=1280,
+        think_median_s=1.36,
+        tool_median_s=0.32,
+        build_median_s=5.0,
+        test_median_s=23.0,
+        test_cores=32,
+    ),
+}
+
+
+def train_s(params: CodingParams) -> float:
+    return params.train_s
+
+
+def trajectories(params: CodingParams, *, seed: int) -> Iterator[TraceTrajectory]:
+    for step in range(params.steps):
+        yield from of_step(params, seed=seed, step=step)
+
+
+def of_step(params: CodingParams, *, seed: int, step: int) -> Iterator[TraceTrajectory]:
+    """The trajectories of one step, task after task."""
+    for task in range(params.tasks):
+        rng = stream("coding", seed, step, task)
+        for index in range(params.batch):
+            yield TraceTrajectory(
+                trajectory=TrajectoryId(f"coding-{task}-{step}-{index}"),
+                turns=tuple(_turns(rng, params)),
+                job=JobId("coding"),
+                task=f"swe-{task}",
+                step=step,
+                memory_mb=params.memory_mb,
+            )
+
+
+def cluster(sizes: CodingSizes) -> ClusterSpec:
+    return ClusterSpec(pools={CPU: cpu_pool(sizes)})
+
+
+def cpu_pool(sizes: CodingSizes) -> CpuSpec:
+    """Equal nodes of at most `node_cores` cores."""
+    nodes = -(-sizes.cores // sizes.node_cores)
+    if sizes.cores % nodes:
+        fix = f"give a multiple of {nodes} or set node_cores"
+        raise BadInput("cores", f"{sizes.cores} do not make {nodes} equal nodes", fix)
+    cores = sizes.cores // nodes
+    return CpuSpec(
+        nodes=nodes,
+        cores=cores,
+        numa=2 if cores % 2 == 0 else 1,
+        memory_mb=sizes.memory_gb * 1000,
+        squeeze_penalty=sizes.squeeze_penalty,
+        create_s=sizes.create_s,
+        overhead_s=sizes.overhead_s,
+        pods_per_s=sizes.pods_per_s,
+    )
+
+
+def _turns(rng: Random, params: CodingParams) -> Iterator[TraceTurn]:
+    """Commands, then the test that is the reward."""
+    drawn = lognormal(rng, params.turns_median, sigma=params.turns_sigma, most=params.turns_max)
+    context = 1500
+    for index in range(num := max(1, round(drawn)) + 1):
+        think_s = lognormal(rng, params.think_median_s, sigma=params.think_sigma)
+        output = round(think_s * TOKENS_PER_S)
+        action = _test(rng, params) if index == num - 1 else _command(rng, params)
+        yield TraceTurn(
+            think_s=think_s, prompt_tokens=context, output_tokens=output, actions=(action,)
+        )
+        context += output + OBSERVATION_TOKENS
+
+
+def _command(rng: Random, params: CodingParams) -> TraceAction:
+    if rng.random() < params.build_share:
+        work_s = duration(
+            rng, params.build_median_s, sigma=params.build_sigma, most=params.longest_s
+        )
+        needs = elastic_cores(params.build_cores, _serial(rng, params))
+        kind = "swe/build"
+    else:
+        work_s = duration(rng, params.tool_median_s, sigma=params.tool_sigma, most=params.longest_s)
+        needs = ONE_CORE
+        kind = "swe/tool"
+    failure = fails_at(rng, params.fail_share, work_s)
+    return TraceAction(kind=kind, needs=needs, work_s=work_s, fail_at_s=failure)
+
+
+def _test(rng: Random, params: CodingParams) -> TraceAction:
+    work_s = duration(rng, params.test_median_s, sigma=params.test_sigma, most=params.longest_s)
+    needs = elastic_cores(params.test_cores, _serial(rng, params))
+    failure = fails_at(rng, params.fail_share, work_s)
+    return TraceAction(kind="swe/test", needs=needs, work_s=work_s, fail_at_s=failure, reward=True)
+
+
+def _serial(rng: Random, params: CodingParams) -> float:
+    # To a hundredth: equal curves share one object, and nobody measures them more closely.
+    return round(rng.uniform(params.serial_min, params.serial_max), 2)

@@ -1,0 +1,174 @@
+"""Generated workloads have the figures they promise, and are the same every time."""
+
+from collections import Counter
+from statistics import mean
+
+import pytest
+
+from artangram.core.cluster import CpuSpec
+from artangram.core.errors import BadInput
+from artangram.observe.trace import Trace, TraceAction, TraceTrajectory, read_trace, write_trace
+from artangram.sim.families import FAMILIES, cluster_for, generate, lab_traces, stream
+
+SMALL: dict[str, dict[str, object]] = {
+    "lab": {"n": 50},
+    "coding": {"tasks": 2, "batch": 4, "steps": 2},
+}
+
+
+def time_s(action: TraceAction, *, most: int = 1 << 20) -> float:
+    """How long it runs on as many units as it can use, up to `most`."""
+    needs = action.needs
+    if needs.elastic is None or needs.speedup is None:
+        return action.work_s
+    widths = needs.of(needs.elastic)
+    return action.work_s / needs.speedup.speed(
+        max(w for w in widths if w <= most or w == widths[0])
+    )
+
+
+def all_actions(trace: Trace) -> list[TraceAction]:
+    return [a for x in trace.trajectories for turn in x.turns for a in turn.actions]
+
+
+def life_s(trajectory: TraceTrajectory, *, most: int = 1 << 20) -> tuple[float, float]:
+    """Think time and action time."""
+    think = sum(turn.think_s for turn in trajectory.turns)
+    return think, sum(time_s(a, most=most) for turn in trajectory.turns for a in turn.actions)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_equal_seeds_give_equal_traces_and_others_do_not(family):
+    one = generate(family, seed=1, **SMALL[family])
+    assert generate(family, seed=1, **SMALL[family]) == one
+    assert generate(family, seed=2, **SMALL[family]).trajectories != one.trajectories
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_generated_trace_can_be_written_and_read(family, tmp_path):
+    trace = generate(family, seed=3, **SMALL[family])
+    write_trace(tmp_path / "t.jsonl", stream(family, seed=3, **SMALL[family]))
+    assert read_trace(tmp_path / "t.jsonl") == trace
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_cluster_of_a_family_has_all_its_actions_need(family):
+    cluster = cluster_for(family)
+    for action in all_actions(generate(family, seed=1, **SMALL[family])):
+        for resource, amounts in action.needs.amounts:
+            assert resource in cluster.pools
+            if isinstance(pool := cluster.pools[resource], CpuSpec):
+                assert amounts[0] <= pool.cores
+        if action.needs.service is not None:
+            service = cluster.services[action.needs.service]
+            assert set(action.needs.of(service.pool)) <= set(service.degrees)
+
+
+def test_few_needs_serve_all_actions_of_a_trace():
+    actions = all_actions(generate("coding", seed=1, steps=1))
+    assert len({id(action.needs) for action in actions}) < 50 < len(actions) / 50
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "field"),
+    [
+        ("codng", {}, "family"),
+        ("coding", {"preset": "papr"}, "preset"),
+        ("coding", {"bach": 3}, "bach"),
+        ("coding", {"batch": 0}, "batch"),
+        ("coding", {"batch": "many"}, "batch"),
+        ("lab", {"burst": 1.5}, "burst"),
+        ("lab", {"rho": 0}, "rho"),
+    ],
+)
+def test_bad_parameter_is_named(family, changes, field):
+    with pytest.raises(BadInput) as caught:
+        generate(family, seed=1, **changes)
+    assert caught.value.field == field
+
+
+def test_parameters_may_be_text_from_a_command_line():
+    assert stream("coding", seed=1, batch="7", build_share="0.5").params.build_share == 0.5
+
+
+def test_cluster_cores_are_split_into_equal_nodes():
+    pool = cluster_for("coding", cores=1024).pools["cpu"]
+    assert (pool.nodes, pool.cores, pool.numa) == (4, 256, 2)
+    assert cluster_for("coding", cores=96).pools["cpu"].nodes == 1
+    with pytest.raises(BadInput, match="cores: 1023 do not make 4 equal nodes"):
+        cluster_for("coding", cores=1023)
+
+
+def test_lab_has_fifteen_traces_of_three_thousand_actions_each_on_its_own():
+    assert len(set(lab_traces())) == 15
+    trace = generate("lab", seed=1)
+    assert len(trace.trajectories) == 3000
+    assert all(len(x.turns) == 1 and x.memory_mb == 0 for x in trace.trajectories)
+    arrivals = [x.arrive_s for x in trace.trajectories]
+    assert arrivals == sorted(arrivals)
+
+
+@pytest.mark.parametrize("rho", [0.4, 0.9])
+def test_lab_offers_the_load_it_is_asked_for(rho):
+    trace = generate("lab", seed=1, rho=rho)
+    window_s = trace.trajectories[-1].arrive_s
+    offered = sum(a.work_s for a in all_actions(trace)) / (64 * window_s)
+    assert offered == pytest.approx(rho, rel=0.02)
+
+
+def test_lab_bursts_crowd_the_arrivals():
+    def busiest_second(burst: float) -> int:
+        trace = generate("lab", seed=1, rho=0.6, burst=burst)
+        return max(Counter(int(x.arrive_s) for x in trace.trajectories).values())
+
+    assert busiest_second(0.6) > 2 * busiest_second(0.0)
+
+
+def test_lab_mix_is_mostly_short_commands_and_some_elastic_tests():
+    actions = all_actions(generate("lab", seed=1, n=20_000))
+    tests = [a for a in actions if a.kind == "lab/test"]
+    assert len(tests) / len(actions) == pytest.approx(0.06, abs=0.005)
+    assert all(a.needs.of("cpu") == (1, 2, 4, 8, 16) and a.needs.elastic == "cpu" for a in tests)
+    assert sorted(a.work_s for a in tests)[len(tests) // 2] == pytest.approx(45, rel=0.15)
+
+
+def test_coding_reaches_the_figures_of_the_closed_loop():
+    fastest, longest = [], []
+    for seed in range(3):
+        trace = generate("coding", seed=seed)
+        fastest.append(mean(time_s(a) for a in all_actions(trace)))
+        for step in range(3):
+            longest.append(max(sum(life_s(x)) for x in trace.trajectories if x.step == step))
+    assert mean(fastest) == pytest.approx(1.35, rel=0.03)
+    assert mean(longest) == pytest.approx(911, rel=0.07)
+
+
+def test_coding_steps_have_three_tasks_of_256_trajectories():
+    trace = generate("coding", seed=1)
+    assert Counter((x.step, x.task) for x in trace.trajectories) == {
+        (step, f"swe-{task}"): 256 for step in range(3) for task in range(3)
+    }
+
+
+def test_coding_ends_every_trajectory_with_its_only_reward():
+    for trajectory in generate("coding", seed=1, **SMALL["coding"]).trajectories:
+        *before, last = [a for turn in trajectory.turns for a in turn.actions]
+        assert last.reward
+        assert last.needs.of("cpu")[-1] == 16
+        assert not any(action.reward for action in before)
+
+
+def test_coding_paper_preset_is_active_47_percent_of_its_life():
+    trace = generate("coding", seed=1, preset="paper", steps=1)
+    lives = [life_s(x, most=4) for x in trace.trajectories]
+    active = sum(action for _, action in lives) / sum(map(sum, lives))
+    assert active == pytest.approx(0.47, abs=0.02)
+    assert mean(time_s(a) for a in all_actions(trace)) == pytest.approx(0.975, rel=0.05)
+    assert {a.needs.of("cpu")[-1] for a in all_actions(trace) if a.reward} == {32}
+
+
+def test_share_of_failing_actions_is_what_was_asked():
+    actions = all_actions(generate("coding", seed=1, steps=1, fail_share=0.2))
+    failing = [a for a in actions if a.fail_at_s is not None]
+    assert len(failing) / len(actions) == pytest.approx(0.2, abs=0.02)
+    assert all(a.fail_at_s <= a.work_s for a in failing)
