@@ -1,0 +1,176 @@
+"""What every lane in front of a GPU pool shares: starting, giving back, loans, losses, `explain`.
+
+A lane adds the queue and the idea. Residencies are the books'; a lane knows which ticket of its own
+runs on which, so that an end that comes after its node was lost changes nothing.
+"""
+
+from abc import abstractmethod
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from math import inf
+
+from artangram.core.ids import NodeId, ServiceId
+from artangram.core.lease import Allocation, Devices
+from artangram.core.needs import Amounts
+from artangram.core.policies.base import Desk, Hindrance, Lane, Ticket
+from artangram.core.pools.buddy import chunk_size
+from artangram.core.pools.gpu import BARE, Chunk, GpuPool
+from artangram.core.pools.gpunode import Residency
+
+
+class Line:
+    """Tickets in order of their key; ties go to the earlier submission."""
+
+    __slots__ = ("_order", "_tickets")
+
+    def __init__(self) -> None:
+        self._order: list[tuple[float, int]] = []
+        self._tickets: dict[int, Ticket] = {}
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __iter__(self) -> Iterator[Ticket]:
+        return (self._tickets[seq] for _, seq in self._order)
+
+    @property
+    def head(self) -> Ticket:
+        return self._tickets[self._order[0][1]]
+
+    def add(self, ticket: Ticket) -> None:
+        insort(self._order, (ticket.key, ticket.seq))
+        self._tickets[ticket.seq] = ticket
+
+    def remove(self, ticket: Ticket) -> None:
+        del self._order[self.place(ticket)]
+        del self._tickets[ticket.seq]
+
+    def place(self, ticket: Ticket) -> int:
+        """How many go before `ticket`."""
+        return bisect_left(self._order, (ticket.key, ticket.seq))
+
+
+def service_of(ticket: Ticket) -> ServiceId:
+    return BARE if ticket.form.service is None else ticket.form.service
+
+
+def seconds(ticket: Ticket, degree: int) -> float:
+    """Believed run time of `ticket` on `degree` devices."""
+    return ticket.work_s if ticket.curve is None else ticket.work_s / ticket.curve.speed(degree)
+
+
+class GpuLane(Lane):
+    """A queue in front of the whole GPU pool."""
+
+    def __init__(self, pool: GpuPool, desk: Desk) -> None:
+        self.pool = pool
+        self.desk = desk
+        self.wake_at: float | None = None
+        self.num_restores = 0
+        #: When each busy residency is believed to be idle again.
+        self.ends: dict[Residency, float] = {}
+        self._running: dict[int, Residency] = {}
+        self._loans: dict[Devices, Residency] = {}
+
+    @abstractmethod
+    def ahead(self, ticket: Ticket) -> int:
+        """How many waiting tickets go before `ticket`."""
+
+    def degrees(self, ticket: Ticket) -> Amounts:
+        """The degrees at which `ticket` can run here, ascending."""
+        possible = self.pool.degrees(service_of(ticket))
+        return tuple(degree for degree in ticket.form.amounts if degree in possible)
+
+    def start(self, ticket: Ticket, spot: Residency | Chunk, now: float) -> None:
+        """Run `ticket`, whose further resources are seized, at `spot`."""
+        service = service_of(ticket)
+        is_chunk = isinstance(spot, Chunk)
+        residency = self.pool.restore(service, spot, now) if isinstance(spot, Chunk) else spot
+        self.num_restores += is_chunk and service != BARE
+        self.pool.take(residency, now)
+        prepare_s = max(0.0, residency.ready_at - now) + self.pool.overhead_s
+        ends_at = now + prepare_s + seconds(ticket, residency.degree)
+        self.ends[residency] = max(ends_at, self.ends.get(residency, now))
+        self._running[ticket.seq] = residency
+        devices = Devices(
+            self.pool.resource,
+            residency.node,
+            residency.first,
+            residency.degree,
+            service,
+            restored=is_chunk,
+            evicted=tuple(r.service for r in spot.evicted) if isinstance(spot, Chunk) else (),
+        )
+        self.desk.start(ticket, devices, workers=residency.degree, prepare_s=prepare_s, now=now)
+
+    def give_back(self, ticket: Ticket, now: float) -> None:
+        residency = self._running.pop(ticket.seq, None)
+        if residency is not None:
+            self._release(residency, now)
+
+    def lends(self, units: int, now: float) -> bool:
+        return self.pool.fits(chunk_size(units))
+
+    def lend(self, ticket: Ticket, units: int, now: float) -> Allocation:
+        """Bare devices: what was resident and idle on them makes room."""
+        chunks = self.pool.chunks(BARE, chunk_size(units), worth=used_at)
+        chunk = min(chunks, key=lambda c: (c.block, len(c.evicted), c.loss))
+        residency = self.pool.restore(BARE, chunk, now)
+        self.pool.take(residency, now)
+        evicted = tuple(r.service for r in chunk.evicted)
+        loan = Devices(
+            self.pool.resource, chunk.node, chunk.first, chunk.degree, BARE, evicted=evicted
+        )
+        self._loans[loan] = residency
+        self.ends[residency] = inf
+        return loan
+
+    def take_back(self, allocation: Allocation, now: float) -> None:
+        assert isinstance(allocation, Devices)
+        self._release(self._loans.pop(allocation), now)
+
+    def node_lost(self, node: NodeId) -> None:
+        """A node is gone; `give_back` of what ran there changes nothing any more."""
+        self.pool.lose_node(node)
+        self._running = {seq: r for seq, r in self._running.items() if r.node != node}
+        self.ends = {r: at for r, at in self.ends.items() if r.node != node}
+
+    def node_joined(self, node: NodeId) -> None:
+        self.pool.join_node(node)
+
+    def service_lost(self, node: NodeId, *, first: int, degree: int, service: ServiceId) -> None:
+        """A resident service died; what ran on it is given back by the scheduler."""
+        for residency in self.pool.find(node, first=first, degree=degree, service=service):
+            self.pool.lose_service(residency)
+
+    def _release(self, residency: Residency, now: float) -> None:
+        self.pool.give_back(residency, now)
+        if residency.busy == 0:
+            self.ends.pop(residency, None)
+
+    def hindrance(self, ticket: Ticket, now: float) -> Hindrance:
+        needed, free = self.degrees(ticket)[0], self.pool.free
+        ahead = self.ahead(ticket)
+        if ahead:
+            because, starts_when = f"{ahead} actions go first", "they have started"
+        elif free < needed:
+            because, starts_when = f"{needed} devices are needed, {free} are free", "others end"
+        elif not self.pool.fits(needed):
+            because = f"{free} devices are free, but no aligned {needed} of them"
+            starts_when = "neighbours end"
+        else:
+            because = f"{service_of(ticket)} is busy and restoring another copy takes longer"
+            starts_when = "a copy is idle"
+        return Hindrance(
+            resource=self.pool.resource,
+            needed=needed,
+            free=free,
+            ahead=ahead,
+            because=because,
+            starts_when=starts_when,
+        )
+
+
+def used_at(residency: Residency) -> float:
+    """The worth of a residency to those who evict the one used longest ago."""
+    return residency.used_at

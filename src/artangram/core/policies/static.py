@@ -1,0 +1,118 @@
+"""Static deployments: every service has devices of its own, all the time.
+
+- Devices are split among services in the order of their names; each gets one deployment of a fixed
+  degree, then further replicas in rounds while devices last and `replicas` allows.
+- Deployments are loaded when the cluster begins and after a loss; they are never evicted, and no
+  two share a device.
+- First come, first served per service; a deployment serves every call at its own degree.
+"""
+
+from artangram.core.ids import NodeId, ServiceId
+from artangram.core.policies.base import Desk, Ticket
+from artangram.core.policies.gpulane import GpuLane, Line, service_of, used_at
+from artangram.core.pools.buddy import Buddy
+from artangram.core.pools.gpu import GpuPool
+from artangram.core.pools.gpunode import Residency
+
+
+class StaticLane(GpuLane):
+    """One queue and fixed devices per service."""
+
+    def __init__(
+        self, pool: GpuPool, desk: Desk, *, degree: int = 4, replicas: int = 1, now: float = 0.0
+    ) -> None:
+        """Degree 4 is how the paper's peers deploy; a service that cannot takes the next it can."""
+        super().__init__(pool, desk)
+        self._degree = degree
+        self._replicas = replicas
+        self._lines: dict[ServiceId, Line] = {name: Line() for name in pool.services()}
+        self._is_complete = False
+        self._deploy(now)
+        for name in pool.services():
+            for residency in pool.residents(name):
+                residency.ready_at = now
+        self._unserved = {name for name in pool.services() if not pool.residents(name)}
+
+    def unserved(self, service: ServiceId) -> bool:
+        """Is the cluster too small for this service? Then its actions never start."""
+        return service in self._unserved
+
+    def push(self, ticket: Ticket, now: float) -> None:
+        ticket.key = ticket.submitted_at
+        self._lines[service_of(ticket)].add(ticket)
+
+    def withdraw(self, ticket: Ticket) -> None:
+        self._lines[service_of(ticket)].remove(ticket)
+
+    def num_waiting(self) -> int:
+        return sum(len(line) for line in self._lines.values())
+
+    def ahead(self, ticket: Ticket) -> int:
+        return self._lines[service_of(ticket)].place(ticket)
+
+    def dispatch(self, now: float) -> None:
+        if not self._is_complete:
+            self._deploy(now)
+        for service, line in self._lines.items():
+            while line and (open_ones := self._open(service)):
+                ticket = line.head
+                line.remove(ticket)
+                if self.desk.seize_sides(ticket, now):
+                    self.start(ticket, min(open_ones, key=lambda r: (r.busy, r.used_at)), now)
+
+    def node_lost(self, node: NodeId) -> None:
+        super().node_lost(node)
+        self._is_complete = False
+
+    def node_joined(self, node: NodeId) -> None:
+        super().node_joined(node)
+        self._is_complete = False
+
+    def service_lost(self, node: NodeId, *, first: int, degree: int, service: ServiceId) -> None:
+        super().service_lost(node, first=first, degree=degree, service=service)
+        self._is_complete = False
+
+    def lends(self, units: int, now: float) -> bool:
+        """Never: idle devices of a deployment still hold it."""
+        return False
+
+    def _open(self, service: ServiceId) -> list[Residency]:
+        """The deployments that take another action now."""
+        pool = self.pool
+        return [r for r in pool.residents(service) if pool.is_startable(r) or pool.is_joinable(r)]
+
+    def _deploy(self, now: float) -> None:
+        """Give every service its missing deployments, in rounds, while devices last."""
+        room = self._room()
+        self._is_complete = True
+        for wanted in range(1, self._replicas + 1):
+            for service in self.pool.services():
+                is_possible = bool(self.pool.degrees(service))
+                if is_possible and len(self.pool.residents(service)) < wanted:
+                    self._place(service, room, now)
+
+    def _room(self) -> dict[NodeId, Buddy]:
+        """The devices without a deployment."""
+        room = {node.id: Buddy(node.buddy.devices) for node in self.pool.nodes()}
+        for node in self.pool.nodes():
+            for resident in node.residents:
+                room[node.id].take(resident.first, resident.degree)
+        return room
+
+    def _place(self, service: ServiceId, room: dict[NodeId, Buddy], now: float) -> None:
+        degree = self._fixed_degree(service)
+        free = [
+            c
+            for c in self.pool.chunks(service, degree, worth=used_at)
+            if room[c.node].is_free(c.first, c.degree)
+        ]
+        if not free:
+            return
+        chunk = min(free, key=lambda c: room[c.node].block_size(c.first, c.degree))
+        room[chunk.node].take(chunk.first, chunk.degree)
+        self.pool.restore(service, chunk, now)
+
+    def _fixed_degree(self, service: ServiceId) -> int:
+        """The largest feasible degree up to ours, or else the least above it."""
+        feasible = self.pool.degrees(service)
+        return max((d for d in feasible if d <= self._degree), default=feasible[0])
