@@ -1,6 +1,7 @@
 """Generated workloads have the figures they promise, and are the same every time."""
 
 from collections import Counter
+from itertools import pairwise
 from statistics import mean
 
 import pytest
@@ -13,6 +14,9 @@ from artangram.sim.families import FAMILIES, cluster_for, generate, lab_traces, 
 SMALL: dict[str, dict[str, object]] = {
     "lab": {"n": 50},
     "coding": {"tasks": 2, "batch": 4, "steps": 2},
+    "deepsearch": {"batch": 8, "steps": 2},
+    "mopd": {"batch": 8, "steps": 2},
+    "mixed": {"coding_batch": 2, "search_batch": 2, "mopd_batch": 4, "steps": 2},
 }
 
 
@@ -172,3 +176,94 @@ def test_share_of_failing_actions_is_what_was_asked():
     failing = [a for a in actions if a.fail_at_s is not None]
     assert len(failing) / len(actions) == pytest.approx(0.2, abs=0.02)
     assert all(a.fail_at_s <= a.work_s for a in failing)
+
+
+def swing(trace: Trace) -> float:
+    """Calls in the busiest second over calls per second in the longest pause of a step.
+
+    Every call is made as early as it can be: the demand, whatever the cluster.
+    """
+    calls = []
+    for trajectory in trace.trajectories:
+        now = trajectory.arrive_s
+        for turn in trajectory.turns:
+            now += turn.think_s
+            for action in turn.actions:
+                calls.append(now)
+                now += time_s(action)
+    longest_s = max(after - before for before, after in pairwise(sorted(calls)))
+    return max(Counter(map(int, calls)).values()) * longest_s
+
+
+@pytest.mark.parametrize("family", ["coding", "deepsearch", "mopd", "mixed"])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_demand_swings_over_three_orders_of_magnitude(family, seed):
+    assert swing(generate(family, seed=seed, steps=1)) > 1000
+
+
+def test_even_demand_does_not_swing():
+    assert swing(generate("lab", seed=1)) < 100
+
+
+def test_deepsearch_calls_apis_about_ten_times_and_ends_with_the_judge():
+    trace = generate("deepsearch", seed=1, steps=1)
+    kinds = Counter(a.kind for a in all_actions(trace))
+    calls = len(all_actions(trace)) - kinds["search/judge"]
+    assert kinds["search/judge"] == len(trace.trajectories) == 512
+    assert calls / 512 == pytest.approx(12, abs=1)  # the median is 10
+    assert kinds["search/browse"] / calls == pytest.approx(0.3, abs=0.03)
+    assert kinds["search/both"] / calls == pytest.approx(0.1, abs=0.02)
+    for trajectory in trace.trajectories:
+        (judge,) = trajectory.turns[-1].actions
+        assert (judge.kind, judge.needs.service, judge.reward) == ("search/judge", "judge", True)
+
+
+def test_search_call_may_need_two_quotas():
+    needs = {a.needs.amounts for a in all_actions(generate("deepsearch", seed=1, steps=1))}
+    assert (("search", (1,)), ("browse", (1,))) in needs
+
+
+@pytest.mark.parametrize("duty", [0.02, 0.04, 0.2])
+def test_mopd_keeps_a_static_deployment_busy_for_its_duty(duty):
+    busy = []
+    for seed in range(3):
+        trace = generate("mopd", seed=seed, steps=1, duty=duty)
+        step_s = max(sum(life_s(x, most=4)) for x in trace.trajectories) + trace.train_s
+        busy.append(sum(time_s(a, most=4) for a in all_actions(trace)) / (10 * step_s))
+    assert mean(busy) == pytest.approx(duty, rel=0.15)
+
+
+def test_mopd_calls_take_as_long_as_the_paper_measured():
+    calls = all_actions(generate("mopd", seed=1, steps=1))
+    assert mean(time_s(a, most=4) for a in calls) == pytest.approx(0.62, rel=0.03)
+
+
+def test_mopd_asks_different_teachers_unevenly_and_changes_its_favourites():
+    trace = generate("mopd", seed=1)
+    favourites = []
+    for step in range(3):
+        ours = [x for x in trace.trajectories if x.step == step]
+        asked = [[a.needs.service for a in x.turns[0].actions] for x in ours]
+        assert all(len(set(pair)) == 2 for pair in asked)
+        often = Counter(service for pair in asked for service in pair).most_common()
+        assert len(often) == 10
+        assert often[0][1] > 4 * often[-1][1]
+        favourites.append([service for service, _ in often])
+    assert favourites[0] != favourites[1] != favourites[2]
+
+
+def test_mopd_cluster_has_one_pool_of_the_size_asked_for():
+    for gpus, shape in {40: (5, 8), 20: (5, 4), 11: (1, 11), 8: (1, 8)}.items():
+        pool = cluster_for("mopd", gpus=gpus).pools["gpu"]
+        assert (pool.nodes, pool.devices) == shape
+    with pytest.raises(BadInput, match="gpus: 21 do not make equal nodes"):
+        cluster_for("mopd", gpus=21)
+
+
+def test_mixed_has_every_family_as_a_job_in_every_step():
+    trace = generate("mixed", seed=1, **SMALL["mixed"])
+    assert Counter((x.step, x.job) for x in trace.trajectories) == {
+        (step, job): count
+        for step in range(2)
+        for job, count in {"coding": 6, "deepsearch": 2, "mopd": 4}.items()
+    }

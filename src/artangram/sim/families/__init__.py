@@ -15,7 +15,7 @@ from artangram.core.cluster import ClusterSpec
 from artangram.core.errors import BadInput
 from artangram.observe.badfile import in_our_words, nearest
 from artangram.observe.trace import Trace, TraceTrajectory
-from artangram.sim.families import coding, lab
+from artangram.sim.families import coding, deepsearch, lab, mixed, mopd
 from artangram.sim.families.lab import LabTrace, lab_traces
 
 __all__ = [
@@ -48,12 +48,33 @@ FAMILIES = {
         sizes=coding.CodingSizes(),
         cluster=coding.cluster,
     ),
+    "deepsearch": Family(
+        presets=deepsearch.PRESETS,
+        trajectories=deepsearch.trajectories,
+        train_s=deepsearch.train_s,
+        sizes=deepsearch.DeepsearchSizes(),
+        cluster=deepsearch.cluster,
+    ),
     "lab": Family(
         presets=lab.PRESETS,
         trajectories=lab.trajectories,
         train_s=lab.train_s,
         sizes=lab.LabSizes(),
         cluster=lab.cluster,
+    ),
+    "mixed": Family(
+        presets=mixed.PRESETS,
+        trajectories=mixed.trajectories,
+        train_s=mixed.train_s,
+        sizes=mixed.MixedSizes(),
+        cluster=mixed.cluster,
+    ),
+    "mopd": Family(
+        presets=mopd.PRESETS,
+        trajectories=mopd.trajectories,
+        train_s=mopd.train_s,
+        sizes=mopd.MopdSizes(),
+        cluster=mopd.cluster,
     ),
 }
 
