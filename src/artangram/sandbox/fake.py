@@ -1,0 +1,279 @@
+"""A sandbox in memory, for tests of what is built on sandboxes.
+
+- Obeys the protocol's promises: one command at a time, deadlines, output caps, leftovers.
+- Knows a handful of programs (`true`, `false`, `echo`, `cat`, `sleep`, `yes`, `pwd`, `env`,
+  `setsid -f`) and those the test registers with `FakeProvider(programs=...)`.
+- Starts no process; sleeps on the running event loop, so virtual time works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import posixpath
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from artangram.sandbox.errors import CreateFailed, SandboxGone
+from artangram.sandbox.protocol import (
+    DEFAULT_LIMITS,
+    DEFAULT_PATH,
+    MAX_READ_BYTES,
+    WORK_DIR,
+    Capabilities,
+    Command,
+    CommandResult,
+    Limits,
+    Output,
+    Rung,
+    Snapshot,
+    Source,
+)
+
+SIGKILL = 9
+
+
+@dataclass(slots=True)
+class Console:
+    """What a fake program sees: its files, its stdin, and where it prints."""
+
+    command: Command
+    files: dict[str, bytes]
+    stdout: bytearray = field(default_factory=bytearray)
+    stderr: bytearray = field(default_factory=bytearray)
+    truncated_bytes: int = 0
+    leftovers: int = 0
+
+    def print(self, data: bytes, *, error: bool = False) -> None:
+        target = self.stderr if error else self.stdout
+        room = max(0, self.command.output_bytes - len(target))
+        target += data[:room]
+        self.truncated_bytes += max(0, len(data) - room)
+
+    def resolve(self, path: str) -> str:
+        return posixpath.normpath(posixpath.join(self.command.cwd, path))
+
+
+Program = Callable[[Console, tuple[str, ...]], Awaitable[int]]
+
+
+async def _true(console: Console, argv: tuple[str, ...]) -> int:
+    return 0
+
+
+async def _false(console: Console, argv: tuple[str, ...]) -> int:
+    return 1
+
+
+async def _echo(console: Console, argv: tuple[str, ...]) -> int:
+    console.print(" ".join(argv[1:]).encode() + b"\n")
+    return 0
+
+
+async def _cat(console: Console, argv: tuple[str, ...]) -> int:
+    if not argv[1:]:
+        console.print(console.command.stdin)
+    for path in argv[1:]:
+        data = console.files.get(console.resolve(path))
+        if data is None:
+            console.print(f"cat: {path}: No such file or directory\n".encode(), error=True)
+            return 1
+        console.print(data)
+    return 0
+
+
+async def _sleep(console: Console, argv: tuple[str, ...]) -> int:
+    await asyncio.sleep(float(argv[1]))
+    return 0
+
+
+async def _yes(console: Console, argv: tuple[str, ...]) -> int:
+    while True:
+        console.print(b"y\n" * 4096)
+        await asyncio.sleep(0.001)
+
+
+async def _pwd(console: Console, argv: tuple[str, ...]) -> int:
+    console.print(console.command.cwd.encode() + b"\n")
+    return 0
+
+
+async def _env(console: Console, argv: tuple[str, ...]) -> int:
+    environ = {"PATH": DEFAULT_PATH, "HOME": WORK_DIR} | console.command.environ
+    console.print("".join(f"{k}={v}\n" for k, v in environ.items()).encode())
+    return 0
+
+
+async def _setsid(console: Console, argv: tuple[str, ...]) -> int:
+    console.leftovers += 1
+    return 0
+
+
+PROGRAMS: dict[str, Program] = {
+    "true": _true,
+    "false": _false,
+    "echo": _echo,
+    "cat": _cat,
+    "sleep": _sleep,
+    "yes": _yes,
+    "pwd": _pwd,
+    "env": _env,
+    "setsid": _setsid,
+}
+
+
+class FakeSandbox:
+    """One fake box: a dict of files and the names of programs."""
+
+    def __init__(self, provider: FakeProvider, name: str, files: dict[str, bytes]) -> None:
+        self.name = name
+        self.cores: tuple[int, ...] = ()
+        self.is_frozen = False
+        self._provider = provider
+        self._files = files
+        self._kept = 0
+        self._alive = True
+        self._one_at_a_time = asyncio.Lock()
+        self._running: asyncio.Task[int] | None = None
+
+    def __repr__(self) -> str:
+        return f"<FakeSandbox {self.name}: {len(self._files)} files>"
+
+    @property
+    def is_alive(self) -> bool:
+        return self._alive
+
+    async def run(self, command: Command) -> CommandResult:
+        self._check_alive()
+        async with self._one_at_a_time:
+            self.cores = command.cores
+            try:
+                return await self._run(command)
+            finally:
+                self.cores = ()
+
+    async def _run(self, command: Command) -> CommandResult:
+        program = self._provider.programs.get(posixpath.basename(command.argv[0]))
+        if program is None:
+            return CommandResult(exit_code=127, start_error=os.strerror(errno.ENOENT))
+        console = Console(command, self._files)
+        loop = asyncio.get_running_loop()
+        began_at = loop.time()
+        running = asyncio.ensure_future(program(console, command.argv))
+        assert isinstance(running, asyncio.Task)
+        self._running = running
+        try:
+            done, _ = await asyncio.wait({running}, timeout=command.timeout_s)
+        finally:
+            running.cancel()
+            self._running = None
+        self._check_alive()
+        return self._result(console, running, timed_out=not done, run_s=loop.time() - began_at)
+
+    def _result(
+        self, console: Console, running: asyncio.Task[int], *, timed_out: bool, run_s: float
+    ) -> CommandResult:
+        kept = console.leftovers if console.command.keep else 0
+        self._kept += kept
+        return CommandResult(
+            exit_code=128 + SIGKILL if timed_out else running.result(),
+            signal=SIGKILL if timed_out else 0,
+            timed_out=timed_out,
+            run_s=run_s,
+            leftovers_killed=console.leftovers - kept,
+            leftovers_kept=self._kept,
+            truncated_bytes=console.truncated_bytes,
+            stdout=bytes(console.stdout),
+            stderr=bytes(console.stderr),
+        )
+
+    async def stream(self, command: Command) -> AsyncIterator[Output | CommandResult]:
+        result = await self.run(command)
+        if result.stdout:
+            yield Output(channel="stdout", data=result.stdout)
+        if result.stderr:
+            yield Output(channel="stderr", data=result.stderr)
+        yield result
+
+    async def read(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:
+        self._check_alive()
+        where = posixpath.normpath(posixpath.join(WORK_DIR, path))
+        if where not in self._files:
+            is_directory = any(name.startswith(where + "/") for name in self._files)
+            code = errno.EISDIR if is_directory else errno.ENOENT
+            raise OSError(code, os.strerror(code), path)
+        if len(self._files[where]) > max_bytes:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+        return self._files[where]
+
+    async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
+        self._check_alive()
+        self._files[posixpath.normpath(posixpath.join(WORK_DIR, path))] = bytes(data)
+
+    async def resize(self, cores: tuple[int, ...]) -> None:
+        self._check_alive()
+        if not cores:
+            raise ValueError("a running command needs at least one core")
+        self.cores = cores
+
+    async def freeze(self) -> None:
+        self._check_alive()
+        self.is_frozen = True
+
+    async def thaw(self) -> None:
+        self._check_alive()
+        self.is_frozen = False
+
+    async def snapshot(self) -> Snapshot:
+        self._check_alive()
+        return self._provider.remember(self._files)
+
+    async def close(self) -> None:
+        self._alive = False
+        if self._running is not None:
+            self._running.cancel()
+        self._provider.live.discard(self)
+
+    def _check_alive(self) -> None:
+        if not self._alive:
+            raise SandboxGone(f"{self.name} is closed")
+
+
+class FakeProvider:
+    """Makes fake sandboxes and counts them in `live`."""
+
+    def __init__(self, *, programs: Mapping[str, Program] | None = None) -> None:
+        self.programs: dict[str, Program] = PROGRAMS | dict(programs or {})
+        self.live: set[FakeSandbox] = set()
+        self.capabilities = Capabilities(rung=Rung.PROCESS)
+        self._snapshots: dict[str, dict[str, bytes]] = {}
+        self._num_made = 0
+        self._closed = False
+
+    async def create(self, source: Source, *, limits: Limits = DEFAULT_LIMITS) -> FakeSandbox:
+        if self._closed:
+            raise SandboxGone("the provider is closed")
+        files: dict[str, bytes] = {}
+        if isinstance(source, Snapshot):
+            if source.name not in self._snapshots:
+                raise CreateFailed(f"no snapshot {source.name!r}")
+            files = dict(self._snapshots[source.name])
+        self._num_made += 1
+        sandbox = FakeSandbox(self, f"fake-{self._num_made}", files)
+        self.live.add(sandbox)
+        return sandbox
+
+    def remember(self, files: Mapping[str, bytes]) -> Snapshot:
+        self._num_made += 1
+        name = f"snapshot-{self._num_made}"
+        self._snapshots[name] = dict(files)
+        return Snapshot(name=name)
+
+    async def forget(self, snapshot: Snapshot) -> None:
+        self._snapshots.pop(snapshot.name, None)
+
+    async def close(self) -> None:
+        self._closed = True
+        for sandbox in list(self.live):
+            await sandbox.close()

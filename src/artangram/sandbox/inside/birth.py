@@ -1,0 +1,120 @@
+"""From a fresh clone of the zygote to PID 1 of a sandbox, one irreversible step after another.
+
+The order matters: control groups and mounts need rights, then the rights go, then the filter
+comes, and only then is the sandbox announced. A failure at any step is told and ends the process.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from _socket import AF_INET, SOCK_CLOEXEC, SOCK_DGRAM
+from _socket import socket as RawSocket
+from typing import Any
+
+from artangram.sandbox.inside import init, linux, root, seccomp
+
+CONTROL = 3
+
+
+def live(plan: dict[str, Any], control: int) -> None:
+    """Never returns."""
+    step = "descriptors"
+    try:
+        _keep_only(control)
+        sock = RawSocket(fileno=CONTROL)
+        step = "control groups"
+        _join_groups(plan["groups"])
+        step = "files"
+        upper = root.enter(plan)
+        step = "identity"
+        linux.sethostname(plan["hostname"])
+        if not plan["network"]:
+            _raise_loopback()
+        score_file, score = _open_score()
+        _become(plan)
+        step = "filter"
+        linux.set_filter(seccomp.program(own_affinity=plan["own_affinity"]))
+        _no_more_imports()
+        step = "service"
+        server = init.Init(sock, upper=upper, score_file=score_file, score=score)
+        init.reply(sock, 0, init.READY)
+        server.serve()
+    except BaseException as error:  # noqa: BLE001 - last words before the process ends
+        _tell(step, error)
+    finally:
+        os._exit(70)
+
+
+def _keep_only(control: int) -> None:
+    if control != CONTROL:
+        os.dup2(control, CONTROL, inheritable=False)
+    os.closerange(CONTROL + 1, 1 << 30)
+    null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+    for number in range(3):
+        os.dup2(null, number)
+    os.close(null)
+
+
+def _join_groups(groups: list[tuple[str, dict[str, str], str]]) -> None:
+    """Make, limit and join each group. A lone thread that moves itself waits for no one."""
+    for directory, settings, join_file in groups:
+        os.mkdir(directory)
+        for name, value in settings.items():
+            write_setting(f"{directory}/{name}", value)
+        write_setting(f"{directory}/{join_file}", "0")
+    if groups:
+        linux.unshare(linux.CLONE_NEWCGROUP)
+
+
+def write_setting(path: str, value: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, value.encode())
+    finally:
+        os.close(fd)
+
+
+def _raise_loopback() -> None:
+    sock = RawSocket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC)
+    linux.raise_loopback(sock.fileno())
+    sock.close()
+
+
+def _open_score() -> tuple[int, int]:
+    """Where PID 1 sets how likely the out-of-memory killer takes it, and its value at rest."""
+    fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
+    score = max(0, int(os.pread(fd, 16, 0)))
+    os.pwrite(fd, b"%d" % score, 0)
+    return fd, score
+
+
+def _become(plan: dict[str, Any]) -> None:
+    """The sandbox's user, with no rights and no way to get any."""
+    for kind, value in plan["rlimits"].items():
+        resource.setrlimit(kind, (value, value))
+    linux.forbid_capabilities()
+    if not plan["userns"]:
+        os.setgroups([])
+        os.setresgid(plan["gid"], plan["gid"], plan["gid"])
+        os.setresuid(plan["uid"], plan["uid"], plan["uid"])
+    linux.drop_capabilities()
+    os.umask(0o022)
+    # Only now: a change of user clears it.
+    linux.prctl(linux.PR_SET_PDEATHSIG, 9)
+    linux.prctl(linux.PR_SET_DUMPABLE, 0)
+    linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
+
+
+def _no_more_imports() -> None:
+    sys.path.clear()
+    sys.meta_path.clear()
+    sys.path_hooks.clear()
+
+
+def _tell(step: str, error: BaseException) -> None:
+    code = error.errno if isinstance(error, OSError) and error.errno else 0
+    sock = RawSocket(fileno=CONTROL)
+    text = f"{step}: {type(error).__name__}: {error}".encode()[:4096]
+    init.reply(sock, 0, init.FAILED, status=code, text=text)

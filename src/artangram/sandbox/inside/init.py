@@ -1,0 +1,178 @@
+"""PID 1 of a sandbox: starts commands, ends what they leave, answers one socket.
+
+- Dies when its socket closes, and the kernel then ends every process of the sandbox.
+- Replies to a command only after what it left is dead, or was asked to be kept.
+- Holds the deadline itself, so that a busy caller cannot make a command run longer.
+- Runs as the sandbox's own user, without any capability, and installs no signal handler.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import select
+import struct
+import time
+from _socket import socket as RawSocket
+from typing import Any
+
+from artangram.sandbox.inside import channel, files, linux, processes
+
+REPLY = struct.Struct("<QBiiqqqqq")
+READY, FAILED, EXITED, NOT_STARTED, DONE, REFUSED = range(6)
+TIMED_OUT, CANCELLED = 1, 2
+MORE_EXPOSED = 500
+
+
+def reply(
+    sock: RawSocket,
+    request: int,
+    kind: int,
+    *,
+    status: int = 0,
+    flags: int = 0,
+    figures: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0),
+    fds: tuple[int, ...] = (),
+    text: bytes = b"",
+) -> None:
+    channel.send_bytes(sock, REPLY.pack(request, kind, status, flags, *figures) + text, fds)
+
+
+class Init:
+    """The loop of PID 1. At most one command at a time; files are served meanwhile."""
+
+    def __init__(self, sock: RawSocket, *, upper: int, score_file: int, score: int) -> None:
+        self._sock = sock
+        self._upper = upper
+        self._score_file = score_file
+        self._sheltered = b"%d" % score
+        self._exposed = b"%d" % min(1000, score + MORE_EXPOSED)
+        self._children = linux.child_signals()
+        self._poll = select.poll()
+        self._poll.register(sock.fileno(), select.POLLIN)
+        self._poll.register(self._children, select.POLLIN)
+        self._kept = processes.Kept()
+        self._main = 0
+        self._request = 0
+        self._flags = 0
+        self._keep = False
+        self._began_at = 0.0
+        self._ends_at = 0.0
+        self._cpu_before = 0.0
+
+    def serve(self) -> None:
+        """Never returns: the process ends when the socket does."""
+        while True:
+            ready = self._poll.poll(self._timeout_ms())
+            if not ready:
+                self._end_main(TIMED_OUT)
+            for fd, _ in ready:
+                if fd == self._children:
+                    self._reap()
+                else:
+                    self._answer()
+
+    def _timeout_ms(self) -> float | None:
+        if not self._main or self._flags:
+            return None
+        return max(0.0, (self._ends_at - time.monotonic()) * 1000)
+
+    def _end_main(self, flag: int) -> None:
+        """Time is up or the caller is: everything in the sandbox ends, kept or not."""
+        self._flags |= flag
+        self._keep = False
+        self._kept = processes.Kept()
+        processes.kill_all()
+
+    def _answer(self) -> None:
+        try:
+            message, fds = channel.receive(self._sock)
+        except (EOFError, OSError):
+            os._exit(0)
+        request = message[0]
+        try:
+            self._dispatch(request, message, fds)
+        except OSError as error:
+            reply(self._sock, request, REFUSED, status=error.errno or errno.EIO)
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _dispatch(self, request: int, message: tuple[Any, ...], fds: list[int]) -> None:
+        match message[1]:
+            case "run":
+                self._start(request, message[2], fds)
+            case "end":
+                if self._main:
+                    self._end_main(CANCELLED)
+            case "read":
+                fd, size = files.open_to_read(message[2])
+                reply(self._sock, request, DONE, figures=(size, 0, 0, 0, 0), fds=(fd,))
+                os.close(fd)
+            case "write":
+                files.write(message[2], fds[0], mode=message[3])
+                reply(self._sock, request, DONE)
+            case "changes":
+                reply(self._sock, request, DONE, fds=(self._upper,))
+            case "stop" | "continue":
+                processes.pause_all(stop=message[1] == "stop")
+                reply(self._sock, request, DONE)
+            case _:
+                reply(self._sock, request, REFUSED, status=errno.ENOSYS)
+
+    def _start(self, request: int, order: dict[str, Any], fds: list[int]) -> None:
+        if self._main:
+            raise OSError(errno.EBUSY, "a command is running")
+        if len(fds) > 3:
+            processes.move_here(fds[3], with_others=bool(self._kept))
+        self._cpu_before = _children_cpu_s()
+        try:
+            self._main = self._spawn(order, fds)
+        except OSError as error:
+            reply(self._sock, request, NOT_STARTED, status=error.errno or errno.EIO)
+            return
+        self._request, self._flags, self._keep = request, 0, order["keep"]
+        self._began_at = time.monotonic()
+        self._ends_at = self._began_at + order["timeout_s"]
+
+    def _spawn(self, order: dict[str, Any], fds: list[int]) -> int:
+        # The kernel's out-of-memory choice must fall on the command, not on PID 1.
+        os.pwrite(self._score_file, self._exposed, 0)
+        try:
+            os.chdir(order["cwd"])
+            with processes.rlimits(order["rlimits"]):
+                return processes.spawn(order["argv"], order["environ"], fds[:3])
+        finally:
+            os.chdir("/")
+            os.pwrite(self._score_file, self._sheltered, 0)
+
+    def _reap(self) -> None:
+        os.read(self._children, 4096)
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG | linux.WALL)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            if pid == self._main:
+                self._finish(status, usage.ru_maxrss)
+
+    def _finish(self, status: int, max_rss_kb: int) -> None:
+        run_us = int((time.monotonic() - self._began_at) * 1e6)
+        killed = 0
+        if self._keep:
+            self._kept = processes.Kept(processes.alive())
+        else:
+            killed, self._kept = processes.end_others(self._kept)
+        cpu_us = int((_children_cpu_s() - self._cpu_before) * 1e6)
+        figures = (cpu_us, max_rss_kb, killed, len(self._kept), run_us)
+        request, self._main = self._request, 0
+        reply(self._sock, request, EXITED, status=status, flags=self._flags, figures=figures)
+        self._flags = 0
+
+
+def _children_cpu_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime

@@ -1,0 +1,157 @@
+"""System calls that Python does not offer, by ctypes, each raising `OSError` on failure.
+
+Only numbers and thin wrappers: no decision is taken here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mount.argtypes = [ctypes.c_char_p] * 3 + [ctypes.c_ulong, ctypes.c_char_p]
+_libc.syscall.restype = ctypes.c_long
+
+MACHINE = os.uname().machine
+
+SIGCHLD = 17
+CLONE_NEWNS = 0x00020000
+CLONE_NEWCGROUP = 0x02000000
+CLONE_NEWUTS = 0x04000000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+CLONE_NEW_ANY = 0x7E020000 | 0x80  # the last is CLONE_NEWTIME
+
+MS_RDONLY = 1
+MS_NOSUID = 2
+MS_NODEV = 4
+MS_NOEXEC = 8
+MS_REMOUNT = 32
+MS_BIND = 4096
+MS_REC = 16384
+MS_PRIVATE = 1 << 18
+MNT_DETACH = 2
+
+PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
+PR_SET_SECCOMP = 22
+PR_CAPBSET_DROP = 24
+PR_SET_NO_NEW_PRIVS = 38
+PR_CAP_AMBIENT = 47
+PR_CAP_AMBIENT_CLEAR_ALL = 4
+
+WALL = 0x40000000
+SFD_NONBLOCK_CLOEXEC = 0o4000 | 0o2000000
+
+_NUMBERS: dict[str, dict[str, int]] = {
+    "x86_64": {"clone": 56, "capset": 126, "pivot_root": 155, "unshare": 272, "socket": 41},
+    "aarch64": {"clone": 220, "capset": 91, "pivot_root": 41, "unshare": 97, "socket": 198},
+}
+NUMBERS = _NUMBERS.get(MACHINE, {})
+
+
+def _check(result: int, what: str) -> int:
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), what)
+    return result
+
+
+def mount(source: str, target: str, *, kind: str = "", flags: int = 0, options: str = "") -> None:
+    result = _libc.mount(
+        source.encode(), target.encode(), kind.encode() or None, flags, options.encode() or None
+    )
+    _check(result, f"mount {kind or source} on {target}")
+
+
+def bind(source: str, target: str, *, flags: int = 0) -> None:
+    """Show `source` at `target`; a second call is needed for the flags to take effect."""
+    mount(source, target, flags=MS_BIND | MS_REC)
+    if flags:
+        mount(source, target, flags=MS_BIND | MS_REMOUNT | flags)
+
+
+def detach(target: str) -> None:
+    _check(_libc.umount2(target.encode(), MNT_DETACH), f"umount {target}")
+
+
+def pivot_root_here() -> None:
+    """Make the current directory the root and drop the old root."""
+    _check(_libc.syscall(NUMBERS["pivot_root"], b".", b"."), "pivot_root")
+    detach(".")
+    os.chdir("/")
+
+
+def clone(flags: int) -> int:
+    """Fork with new namespaces: 0 in the child. Safe only in a single-threaded process."""
+    return _check(_libc.syscall(NUMBERS["clone"], flags | SIGCHLD, 0, 0, 0, 0), "clone")
+
+
+def unshare(flags: int) -> None:
+    _check(_libc.unshare(flags), "unshare")
+
+
+def prctl(option: int, value: int, extra: int = 0) -> None:
+    zero = ctypes.c_ulong(0)
+    result = _libc.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(extra), zero, zero)
+    _check(result, f"prctl {option}")
+
+
+def sethostname(name: str) -> None:
+    _check(_libc.sethostname(name.encode(), len(name.encode())), "sethostname")
+
+
+def child_signals() -> int:
+    """Block SIGCHLD and return a descriptor that becomes readable when one is pending."""
+    mask = ctypes.c_uint64(1 << (SIGCHLD - 1))
+    _check(_libc.sigprocmask(0, ctypes.byref(_sigset(mask)), None), "sigprocmask")
+    result = _libc.signalfd(-1, ctypes.byref(_sigset(mask)), SFD_NONBLOCK_CLOEXEC)
+    return _check(result, "signalfd")
+
+
+def _sigset(mask: ctypes.c_uint64) -> ctypes.Array[ctypes.c_uint64]:
+    """glibc's sigset_t is 1024 bits; only the first word is ever used."""
+    return (ctypes.c_uint64 * 16)(mask.value)
+
+
+def forbid_capabilities() -> None:
+    """Take every capability out of the bounding set: no program started later can have one."""
+    for capability in range(64):
+        try:
+            prctl(PR_CAPBSET_DROP, capability)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # EINVAL: the kernel knows none beyond this one
+                raise
+            return
+
+
+def drop_capabilities() -> None:
+    """Give up every capability this process holds."""
+    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    nothing = (ctypes.c_uint32 * 6)()
+    _check(_libc.syscall(NUMBERS["capset"], header, nothing), "capset")
+
+
+def set_filter(program: bytes) -> None:
+    """Install a seccomp program (an array of `sock_filter`) on this thread and its children."""
+
+    class Program(ctypes.Structure):
+        _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
+
+    code = ctypes.create_string_buffer(program, len(program))
+    loaded = Program(len(program) // 8, ctypes.addressof(code))
+    zero = ctypes.c_ulong(0)
+    _check(
+        _libc.prctl(PR_SET_SECCOMP, ctypes.c_ulong(2), ctypes.byref(loaded), zero, zero), "seccomp"
+    )
+
+
+def raise_loopback(sock_fd: int) -> None:
+    """Bring `lo` up in the current network namespace, through any inet socket."""
+    flags = 0x1 | 0x40  # IFF_UP | IFF_RUNNING
+    request = ctypes.create_string_buffer(b"lo".ljust(16, b"\0") + flags.to_bytes(2, "little"), 40)
+    _check(_libc.ioctl(sock_fd, 0x8914, request), "lo up")

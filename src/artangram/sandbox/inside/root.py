@@ -1,0 +1,101 @@
+"""Build the private file tree of a sandbox and move into it.
+
+- Everything writable lives in one tmpfs with a fixed size and number of files.
+- The base is only ever read: layers under an overlay, or read-only binds.
+- After `enter`, nothing of the old root can be reached by any path.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from artangram.sandbox.inside import linux
+from artangram.sandbox.inside.linux import MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY
+
+DEVICES = ("null", "zero", "full", "random", "urandom")
+DEVICE_LINKS = {
+    "fd": "/proc/self/fd",
+    "stdin": "/proc/self/fd/0",
+    "stdout": "/proc/self/fd/1",
+    "stderr": "/proc/self/fd/2",
+}
+READ_ONLY_PROC = ("sys", "irq", "bus", "fs")
+MASKED_PROC = ("kcore", "keys", "key-users", "sysrq-trigger", "timer_list", "kmsg", "kallsyms")
+READ_ONLY = MS_RDONLY | MS_NOSUID | MS_NODEV
+
+
+def enter(plan: dict[str, Any]) -> int:
+    """Make the tree of `plan` the root. Returns a descriptor of the layer that holds changes."""
+    linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
+    stage = plan["stage"]
+    options = f"size={plan['size_mb']}m,nr_inodes={plan['inodes']},mode=755"
+    linux.mount("box", stage, kind="tmpfs", flags=MS_NOSUID | MS_NODEV, options=options)
+    os.chdir(stage)
+    for name in ("u", "w", "r", "d", "d/shm"):
+        os.mkdir(name)
+    _fill_changes(plan)
+    _mount_overlay(plan)
+    upper = os.open("u", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    for source, target in plan["binds"]:
+        linux.bind(source, "r" + target, flags=READ_ONLY)
+    _add_devices()
+    os.chdir("r")
+    _mount_proc()
+    linux.pivot_root_here()
+    return upper
+
+
+def _fill_changes(plan: dict[str, Any]) -> None:
+    """What a new sandbox must find writable, and who its user is."""
+    owner = (plan["uid"], plan["gid"])
+    for name, mode in (("work", 0o755), ("tmp", 0o1777), ("var", 0o755), ("var/tmp", 0o1777)):
+        _directory("u/" + name, mode)
+        if mode == 0o1777 or name == "work":
+            os.chown("u/" + name, *owner)
+    os.chmod("d/shm", 0o1777)
+    for name in ("etc", "proc", "dev"):
+        _directory("u/" + name, 0o755)
+    for path, data in plan["files"].items():
+        fd = os.open("u" + path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        os.write(fd, data)
+        os.close(fd)
+
+
+def _directory(path: str, mode: int) -> None:
+    os.mkdir(path)
+    os.chmod(path, mode)
+
+
+def _mount_overlay(plan: dict[str, Any]) -> None:
+    # By descriptor, so that /proc/self/mountinfo inside tells no path of the host.
+    layers = [os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for path in plan["layers"]]
+    lower = ":".join(f"/proc/self/fd/{fd}" for fd in layers)
+    options = f"lowerdir={lower},upperdir=u,workdir=w"
+    if plan["userns"]:
+        options += ",userxattr"
+    linux.mount("box", "r", kind="overlay", flags=MS_NOSUID | MS_NODEV, options=options)
+    for fd in layers:
+        os.close(fd)
+
+
+def _add_devices() -> None:
+    for name, target in DEVICE_LINKS.items():
+        os.symlink(target, "d/" + name)
+    for name in DEVICES:
+        os.close(os.open("d/" + name, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o666))
+    linux.bind("d", "r/dev")
+    for name in DEVICES:
+        linux.bind("/dev/" + name, "r/dev/" + name)
+    linux.bind("d/shm", "r/dev/shm")
+    linux.mount("d", "r/dev", flags=linux.MS_BIND | linux.MS_REMOUNT | READ_ONLY | MS_NOEXEC)
+
+
+def _mount_proc() -> None:
+    linux.mount("proc", "proc", kind="proc", flags=MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    for name in READ_ONLY_PROC:
+        if os.path.exists("proc/" + name):
+            linux.bind("proc/" + name, "proc/" + name, flags=READ_ONLY | MS_NOEXEC)
+    for name in MASKED_PROC:
+        if os.path.exists("proc/" + name):
+            linux.bind("dev/null", "proc/" + name)

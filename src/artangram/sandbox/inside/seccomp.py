@@ -1,0 +1,132 @@
+"""The system call filter of every sandbox, as classic BPF.
+
+- Denied: whatever is not namespaced, changes the machine, reaches other processes' memory, or
+  opens new namespaces. Everything else is allowed: programs come as they are.
+- `clone3` answers ENOSYS, so that libc uses `clone`, whose flags a filter can see.
+- Sockets only of the families a network namespace covers; vsock is not one of them.
+- Nobody may touch PID 1: its limits, its scheduling, its cores.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from artangram.sandbox.inside import linux
+
+ALLOW = 0x7FFF0000
+KILL = 0x80000000
+EPERM = 0x00050000 | 1
+ENOSYS = 0x00050000 | 38
+EAFNOSUPPORT = 0x00050000 | 97
+
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_NUMBER_AT, _ARCH_AT, _ARGS_AT = 0, 4, 16
+
+SOCKET_FAMILIES = (1, 2, 10, 16)  # unix, inet, inet6, netlink
+
+ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+
+# fmt: off
+_COMMON = {
+    "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427,
+    "open_tree": 428, "move_mount": 429, "fsopen": 430, "fsconfig": 431, "fsmount": 432,
+    "fspick": 433, "pidfd_getfd": 438, "process_madvise": 440, "mount_setattr": 442,
+    "quotactl_fd": 443, "memfd_secret": 447, "process_mrelease": 448, "statmount": 457,
+    "listmount": 458, "open_tree_attr": 467,
+}
+DENIED: dict[str, dict[str, int]] = {
+    "x86_64": _COMMON | {
+        "mount": 165, "umount2": 166, "pivot_root": 155, "chroot": 161, "setns": 308,
+        "unshare": 272, "ptrace": 101, "process_vm_readv": 310, "process_vm_writev": 311,
+        "add_key": 248, "request_key": 249, "keyctl": 250, "bpf": 321, "perf_event_open": 298,
+        "kexec_load": 246, "kexec_file_load": 320, "create_module": 174, "init_module": 175,
+        "finit_module": 313, "delete_module": 176, "name_to_handle_at": 303,
+        "open_by_handle_at": 304, "userfaultfd": 323, "swapon": 167, "swapoff": 168,
+        "reboot": 169, "iopl": 172, "ioperm": 173, "modify_ldt": 154, "quotactl": 179,
+        "move_pages": 279, "migrate_pages": 256, "mbind": 237, "set_mempolicy": 238,
+        "acct": 163, "settimeofday": 164, "clock_settime": 227, "adjtimex": 159,
+        "clock_adjtime": 305, "syslog": 103, "mknod": 133, "mknodat": 259, "kcmp": 312,
+        "vhangup": 153, "personality": 135, "lookup_dcookie": 212, "uselib": 134, "ustat": 136,
+        "sysfs": 139, "nfsservctl": 180, "fanotify_init": 300, "sethostname": 170,
+        "setdomainname": 171,
+    },
+    "aarch64": _COMMON | {
+        "mount": 40, "umount2": 39, "pivot_root": 41, "chroot": 51, "setns": 268,
+        "unshare": 97, "ptrace": 117, "process_vm_readv": 270, "process_vm_writev": 271,
+        "add_key": 217, "request_key": 218, "keyctl": 219, "bpf": 280, "perf_event_open": 241,
+        "kexec_load": 104, "kexec_file_load": 294, "init_module": 105, "finit_module": 273,
+        "delete_module": 106, "name_to_handle_at": 264, "open_by_handle_at": 265,
+        "userfaultfd": 282, "swapon": 224, "swapoff": 225, "reboot": 142, "quotactl": 60,
+        "move_pages": 239, "migrate_pages": 238, "mbind": 235, "set_mempolicy": 237,
+        "acct": 89, "settimeofday": 170, "clock_settime": 112, "adjtimex": 171,
+        "clock_adjtime": 266, "syslog": 116, "mknodat": 33, "kcmp": 272, "vhangup": 58,
+        "personality": 92, "lookup_dcookie": 18, "nfsservctl": 42, "fanotify_init": 262,
+        "sethostname": 161, "setdomainname": 162,
+    },
+}
+# Calls that name a process; the position of the argument that does.
+NAMES_PROCESS: dict[str, tuple[tuple[int, int], ...]] = {
+    "x86_64": ((302, 0), (203, 0), (144, 0), (142, 0), (314, 0), (141, 1), (251, 1)),
+    "aarch64": ((261, 0), (122, 0), (119, 0), (118, 0), (274, 0), (140, 1), (30, 1)),
+}
+_OTHER: dict[str, dict[str, int]] = {
+    "x86_64": {"clone": 56, "socket": 41, "socketpair": 53, "setaffinity": 203, "setpriority": 141},
+    "aarch64": {
+        "clone": 220, "socket": 198, "socketpair": 199, "setaffinity": 122, "setpriority": 140,
+    },
+}
+# fmt: on
+
+Instruction = tuple[int, int, int, int]
+
+
+def program(*, own_affinity: bool, machine: str = linux.MACHINE) -> bytes:
+    """The filter for `machine`. Without `own_affinity`, nobody inside may choose cores."""
+    denied = sorted(DENIED[machine].values())
+    other = _OTHER[machine]
+    if not own_affinity:
+        denied.append(other["setaffinity"])
+    code = _prologue(machine)
+    for number in denied:
+        code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, EPERM)]
+    code += [(_EQUAL, 0, 1, 435), (_RETURN, 0, 0, ENOSYS)]
+    code += _if_called(other["clone"], [*_argument(0), (_ANY_BIT, 0, 1, linux.CLONE_NEW_ANY)])
+    for number in (other["socket"], other["socketpair"]):
+        code += _family_check(number)
+    for number, position in NAMES_PROCESS[machine]:
+        code += _if_called(number, [*_argument(position), (_EQUAL, 0, 1, 1)])
+    # By user or by group would reach PID 1 too: only single processes may be reniced.
+    code += _if_called(other["setpriority"], [*_argument(0), (_AT_LEAST, 0, 1, 1)])
+    code.append((_RETURN, 0, 0, ALLOW))
+    return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
+
+
+def _prologue(machine: str) -> list[Instruction]:
+    """Kill calls of a foreign architecture; refuse x32, whose numbers would dodge the list."""
+    return [
+        (_LOAD, 0, 0, _ARCH_AT),
+        (_EQUAL, 1, 0, ARCH[machine]),
+        (_RETURN, 0, 0, KILL),
+        (_LOAD, 0, 0, _NUMBER_AT),
+        (_AT_LEAST, 0, 1, 0x40000000),
+        (_RETURN, 0, 0, EPERM),
+    ]
+
+
+def _argument(position: int) -> list[Instruction]:
+    return [(_LOAD, 0, 0, _ARGS_AT + 8 * position)]
+
+
+def _if_called(number: int, test: list[Instruction]) -> list[Instruction]:
+    """Refuse `number` when `test`, whose last jump skips one if false, holds."""
+    body = [*test, (_RETURN, 0, 0, EPERM), (_LOAD, 0, 0, _NUMBER_AT)]
+    return [(_EQUAL, 0, len(body), number), *body]
+
+
+def _family_check(number: int) -> list[Instruction]:
+    """Refuse sockets whose first argument is no allowed family."""
+    body: list[Instruction] = [*_argument(0)]
+    for left, family in zip(range(len(SOCKET_FAMILIES) - 1, -1, -1), SOCKET_FAMILIES, strict=True):
+        body.append((_EQUAL, left + 1, 0, family))
+    body += [(_RETURN, 0, 0, EAFNOSUPPORT), (_LOAD, 0, 0, _NUMBER_AT)]
+    return [(_EQUAL, 0, len(body), number), *body]

@@ -1,0 +1,195 @@
+"""Forks sandboxes, reaps them, and cleans up behind them.
+
+- Single-threaded and preloaded: a sandbox is a clone of this process, so a new one costs no
+  start of an interpreter and shares its memory.
+- A sandbox's control groups are removed here, after its last process is gone, so that a caller
+  that is killed leaves nothing.
+- Ends when its socket closes, and takes every sandbox with it.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import time
+from _socket import socket as RawSocket
+from typing import Any
+
+from artangram.sandbox.inside import birth, channel, linux
+
+PATIENCE_S = 5.0
+ISOLATED = linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS
+
+
+class Zygote:
+    """The loop: create and kill on request, tell of every end."""
+
+    def __init__(self, sock: RawSocket) -> None:
+        self._sock = sock
+        self._ended = linux.child_signals()
+        self._born: dict[int, dict[str, Any]] = {}
+
+    def serve(self, *, run_dir: str) -> None:
+        poll = select.poll()
+        poll.register(self._sock.fileno(), select.POLLIN)
+        poll.register(self._ended, select.POLLIN)
+        try:
+            while True:
+                for fd, _ in poll.poll():
+                    if fd == self._ended:
+                        self._reap()
+                    else:
+                        self._answer()
+        except (EOFError, OSError):
+            self._end_all()
+            _remove_tree(run_dir)
+
+    def _answer(self) -> None:
+        message, fds = channel.receive(self._sock)
+        try:
+            if message[0] == "create":
+                self._create(message[1], fds[0])
+            elif message[0] == "kill":
+                self._kill(message[1])
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _create(self, plan: dict[str, Any], control: int) -> None:
+        flags = ISOLATED
+        if not plan["network"]:
+            flags |= linux.CLONE_NEWNET
+        try:
+            pid = self._clone_user(plan, flags, control) if plan["userns"] else linux.clone(flags)
+        except OSError as error:
+            channel.send(self._sock, ("failed", plan["name"], str(error)))
+            return
+        if pid == 0:
+            birth.live(plan, control)
+        self._born[pid] = plan
+        channel.send(self._sock, ("born", plan["name"], pid))
+
+    def _clone_user(self, plan: dict[str, Any], flags: int, control: int) -> int:
+        """Clone into a user namespace and tell the kernel who is who before it goes on."""
+        read_end, write_end = os.pipe2(os.O_CLOEXEC)
+        pid = linux.clone(flags | linux.CLONE_NEWUSER)
+        if pid == 0:
+            os.close(write_end)
+            os.read(read_end, 1)
+            birth.live(plan, control)
+        os.close(read_end)
+        try:
+            birth.write_setting(f"/proc/{pid}/setgroups", "deny")
+            birth.write_setting(f"/proc/{pid}/uid_map", f"{plan['uid']} {os.getuid()} 1")
+            birth.write_setting(f"/proc/{pid}/gid_map", f"{plan['gid']} {os.getgid()} 1")
+        except OSError:
+            os.kill(pid, signal.SIGKILL)
+            raise
+        finally:
+            os.close(write_end)
+        return pid
+
+    def _kill(self, name: str) -> None:
+        for pid, plan in self._born.items():
+            if plan["name"] == name:
+                os.kill(pid, signal.SIGKILL)
+
+    def _reap(self) -> None:
+        os.read(self._ended, 4096)
+        while self._born:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            self._bury(pid)
+
+    def _bury(self, pid: int) -> None:
+        plan = self._born.pop(pid, None)
+        if plan is None:
+            return
+        num_ooms = count_ooms(plan["ooms_file"])
+        for group, _, _ in plan["groups"]:
+            remove_group(group)
+        channel.send(self._sock, ("exited", plan["name"], num_ooms))
+
+    def _end_all(self) -> None:
+        for pid, plan in self._born.items():
+            os.kill(pid, signal.SIGKILL)
+            for group, _, _ in plan["groups"]:
+                thaw_group(group)
+        while self._born:
+            pid, _ = os.waitpid(-1, 0)
+            for group, _, _ in self._born.pop(pid, {"groups": ()})["groups"]:
+                remove_group(group)
+
+
+def count_ooms(path: str) -> int:
+    """How often the kernel killed for memory in a group; 0 where nobody counts."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        for line in os.read(fd, 4096).split(b"\n"):
+            if line.startswith(b"oom_kill "):
+                return int(line.split()[1])
+        return 0
+    finally:
+        os.close(fd)
+
+
+def thaw_group(group: str) -> None:
+    """A task frozen by the first freezer cannot die; one frozen by the second can."""
+    state = group + "/freezer.state"
+    if os.path.exists(state):
+        birth.write_setting(state, "THAWED")
+
+
+def remove_group(group: str) -> None:
+    """Remove an empty control group; the kernel may take a moment to see that it is."""
+    gives_up_at = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            os.rmdir(group)
+            return
+        except FileNotFoundError:
+            return
+        except OSError:
+            if time.monotonic() > gives_up_at:
+                return
+            time.sleep(0.001)
+
+
+def _remove_tree(run_dir: str) -> None:
+    from shutil import rmtree
+
+    parents = []
+    try:
+        with open(run_dir + "/groups") as listed:
+            parents = listed.read().split("\n")
+    except OSError:
+        pass  # no control groups on this machine
+    for parent in filter(None, parents):
+        for entry in os.scandir(parent):
+            if entry.is_dir():
+                remove_group(entry.path)
+        remove_group(parent)
+    rmtree(run_dir, ignore_errors=True)
+
+
+def main(control: int, run_dir: str) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.set_inheritable(control, False)
+    if os.getuid() == 0:
+        _own_mounts()
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    Zygote(RawSocket(fileno=control)).serve(run_dir=run_dir)
+
+
+def _own_mounts() -> None:
+    """What sandboxes mount must never show up on the machine, not even for a moment."""
+    linux.unshare(linux.CLONE_NEWNS)
+    linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)

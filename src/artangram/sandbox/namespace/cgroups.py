@@ -1,0 +1,236 @@
+"""The control groups of a provider's sandboxes, first and second version alike.
+
+- All groups are made below the group the provider itself runs in: limits set on the provider
+  from outside also hold for its sandboxes.
+- Groups of one sandbox are made and joined by the sandbox itself and removed by the zygote
+  (`inside.birth`, `inside.zygote`); here are the names, the settings and the readings.
+- Freezing prefers the second version wherever it is mounted, even beside the first: only there
+  can a frozen process still be killed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from artangram.sandbox.errors import SandboxError
+from artangram.sandbox.inside.birth import write_setting
+from artangram.sandbox.inside.zygote import count_ooms, remove_group
+from artangram.sandbox.protocol import Limits
+
+Plan = list[tuple[str, dict[str, str], str]]
+MB = 1 << 20
+FREEZE_PATIENCE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hierarchies:
+    """Where this process stands: one directory per controller of version 1, one of version 2."""
+
+    v1: dict[str, Path] = field(default_factory=dict)
+    v2: Path | None = None
+    v2_controllers: frozenset[str] = frozenset()
+
+
+def find_hierarchies(proc: Path = Path("/proc/self")) -> Hierarchies:
+    mounts = _mounted(proc / "mountinfo")
+    v1: dict[str, Path] = {}
+    v2: Path | None = None
+    for line in (proc / "cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            v2 = mounts["cgroup2"] / path.lstrip("/") if "cgroup2" in mounts else None
+            continue
+        for name in controllers.split(","):
+            if name in mounts:
+                v1[name] = mounts[name] / path.lstrip("/")
+    offered = v2 / "cgroup.controllers" if v2 else None
+    names = offered.read_text().split() if offered and offered.exists() else []
+    return Hierarchies(v1=v1, v2=v2, v2_controllers=frozenset(names))
+
+
+def _mounted(mountinfo: Path) -> dict[str, Path]:
+    """Mount points by controller name, and by "cgroup2" for the second version."""
+    found: dict[str, Path] = {}
+    for line in mountinfo.read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.split(" ", 2)
+        where = Path(before.split(" ")[4])
+        if kind == "cgroup2":
+            found.setdefault("cgroup2", where)
+        elif kind == "cgroup":
+            for name in options.split(","):
+                found.setdefault(name, where)
+    return found
+
+
+class Groups:
+    """The groups of one provider. `open` makes them, `close` removes them."""
+
+    def __init__(self, hierarchies: Hierarchies, owner: str) -> None:
+        self._owner = f"artangram-{owner}"
+        self.is_v2 = {"memory", "pids"} <= hierarchies.v2_controllers
+        self._parents: dict[str, Path] = {}
+        if self.is_v2 and hierarchies.v2:
+            for role in ("memory", "pids", "freezer", "cpuset"):
+                self._parents[role] = hierarchies.v2 / self._owner
+        else:
+            for role in ("memory", "pids", "cpuset", "freezer"):
+                if role in hierarchies.v1:
+                    self._parents[role] = hierarchies.v1[role] / self._owner
+            if hierarchies.v2 is not None:
+                self._parents["freezer"] = hierarchies.v2 / self._owner
+        self.freezes_v2 = "freezer" in self._parents and (
+            self._parents["freezer"].parent == hierarchies.v2
+        )
+
+    @property
+    def directories(self) -> list[Path]:
+        return list(dict.fromkeys(self._parents.values()))
+
+    @property
+    def cpuset(self) -> Path:
+        return self._parents["cpuset"]
+
+    def open(self) -> None:
+        """Make the provider's own groups; `OSError` when this machine does not let us."""
+        missing = {"memory", "pids", "freezer", "cpuset"} - set(self._parents)
+        if missing:
+            raise OSError(0, "controllers not mounted: " + ", ".join(sorted(missing)))
+        for directory in self.directories:
+            directory.mkdir()
+        if self.is_v2:
+            self._delegate()
+        else:
+            for name in ("cpuset.mems", "cpuset.cpus"):
+                write_setting(str(self.cpuset / name), (self.cpuset.parent / name).read_text())
+
+    def _delegate(self) -> None:
+        """Hand controllers down. The kernel refuses while processes sit in a group that does."""
+        home = self.cpuset
+        wanted = " ".join(f"+{name}" for name in ("memory", "pids", "cpuset"))
+        try:
+            write_setting(str(home.parent / "cgroup.subtree_control"), wanted)
+        except OSError:
+            house = home.parent / "artangram-house"
+            house.mkdir(exist_ok=True)
+            write_setting(str(house / "cgroup.procs"), "0")
+            write_setting(str(home.parent / "cgroup.subtree_control"), wanted)
+        write_setting(str(home / "cgroup.subtree_control"), wanted)
+
+    def close(self) -> None:
+        for directory in self.directories:
+            if directory.exists():
+                for child in directory.iterdir():
+                    if child.is_dir():
+                        remove_group(str(child))
+                remove_group(str(directory))
+
+    def of(self, name: str, limits: Limits) -> BoxGroups:
+        return BoxGroups(self, {role: p / name for role, p in self._parents.items()}, limits)
+
+
+class BoxGroups:
+    """The groups of one sandbox: limits, readings, freezing. Plain files, written when changed."""
+
+    def __init__(self, groups: Groups, directories: dict[str, Path], limits: Limits) -> None:
+        self._is_v2 = groups.is_v2
+        self._freezes_v2 = groups.freezes_v2
+        self._where = {role: str(path) for role, path in directories.items()}
+        self._limits = limits
+        self._memory_mb = limits.memory_mb
+        self._processes = limits.processes
+        self.num_ooms = 0
+
+    @property
+    def cpuset(self) -> str:
+        return self._where["cpuset"]
+
+    @property
+    def ooms_file(self) -> str:
+        return self._where["memory"] + ("/memory.events" if self._is_v2 else "/memory.oom_control")
+
+    def plan(self) -> Plan:
+        memory = self._memory_settings(self._limits.memory_mb)
+        pids = {"pids.max": str(self._limits.processes + 1)}  # and PID 1
+        if self._is_v2:
+            return [(self._where["memory"], memory | pids, "cgroup.procs")]
+        join_freezer = "cgroup.procs" if self._freezes_v2 else "tasks"
+        return [
+            (self._where["memory"], memory, "tasks"),
+            (self._where["pids"], pids, "tasks"),
+            (self._where["freezer"], {}, join_freezer),
+        ]
+
+    def _memory_settings(self, memory_mb: int) -> dict[str, str]:
+        size = str(memory_mb * MB)
+        if self._is_v2:
+            return {"memory.max": size, "memory.swap.max": "0"}
+        settings = {"memory.limit_in_bytes": size}
+        parent = os.path.dirname(self._where["memory"])
+        if os.path.exists(parent + "/memory.memsw.limit_in_bytes"):
+            settings["memory.memsw.limit_in_bytes"] = size
+        return settings
+
+    def begin(self, *, memory_mb: int, processes: int) -> None:
+        """Set the limits of one action and start its peak from now."""
+        wanted = processes or self._limits.processes
+        if wanted != self._processes:
+            write_setting(self._where["pids"] + "/pids.max", str(wanted + 1))
+            self._processes = wanted
+        size = memory_mb or self._limits.memory_mb
+        if size != self._memory_mb:
+            self._resize_memory(size)
+        if not self._is_v2:
+            write_setting(self._where["memory"] + "/memory.max_usage_in_bytes", "0")
+
+    def _resize_memory(self, memory_mb: int) -> None:
+        settings = list(self._memory_settings(memory_mb).items())
+        if memory_mb > self._memory_mb:
+            settings.reverse()  # version 1: memory may never exceed memory plus swap
+        for name, value in settings:
+            write_setting(f"{self._where['memory']}/{name}", value)
+        self._memory_mb = memory_mb
+
+    def end(self) -> tuple[bool, int]:
+        """Whether the kernel killed for memory since the last call, and the peak in bytes."""
+        directory = self._where["memory"]
+        peak = "memory.peak" if self._is_v2 else "memory.max_usage_in_bytes"
+        num_ooms = count_ooms(self.ooms_file)
+        grew, self.num_ooms = num_ooms > self.num_ooms, num_ooms
+        try:
+            return grew, int(_read(f"{directory}/{peak}"))
+        except OSError:
+            return grew, 0  # kernels before 5.19 keep no peak in version 2
+
+    def freeze(self) -> None:
+        if not self._freezes_v2:
+            write_setting(self._where["freezer"] + "/freezer.state", "FROZEN")
+            self._await_state("freezer.state", b"FROZEN")
+        else:
+            write_setting(self._where["freezer"] + "/cgroup.freeze", "1")
+            self._await_state("cgroup.events", b"frozen 1")
+
+    def thaw(self) -> None:
+        if not self._freezes_v2:
+            write_setting(self._where["freezer"] + "/freezer.state", "THAWED")
+        else:
+            write_setting(self._where["freezer"] + "/cgroup.freeze", "0")
+
+    def _await_state(self, name: str, wanted: bytes) -> None:
+        """Frozen takes effect within microseconds; a process in a system call may need longer."""
+        gives_up_at = time.monotonic() + FREEZE_PATIENCE_S
+        while wanted not in _read(f"{self._where['freezer']}/{name}"):
+            if time.monotonic() > gives_up_at:
+                raise SandboxError("the sandbox did not freeze")
+            time.sleep(0.0001)
+
+
+def _read(path: str) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 4096)
+    finally:
+        os.close(fd)

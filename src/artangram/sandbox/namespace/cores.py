@@ -1,0 +1,232 @@
+"""Which cores the running command of a sandbox may use, and how that changes while it runs.
+
+- Version 1: a few slots, each a cpuset, are lent to running commands; a sandbox at rest holds
+  none. Writing a cpuset costs time in proportion to their number, so there is not one per sandbox.
+- Version 2 has one hierarchy: the sandbox's own group is narrowed while it runs.
+- Without control groups: affinity, which the filter forbids the sandbox to change.
+- A core that is added is not used before the kernel's balancer comes by, tens of milliseconds
+  later: `spread` puts running threads on the new cores at once.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Protocol
+
+from artangram.sandbox.inside.birth import write_setting
+from artangram.sandbox.inside.zygote import remove_group
+from artangram.sandbox.namespace.cgroups import BoxGroups
+
+MAX_SPREAD = 64
+"""Beyond this many threads the balancer finds work for a new core by itself."""
+
+
+def all_cores() -> frozenset[int]:
+    return frozenset(os.sched_getaffinity(0))
+
+
+def as_list(cores: tuple[int, ...]) -> str:
+    return ",".join(str(core) for core in sorted(cores))
+
+
+def spread(threads: list[int], cores: tuple[int, ...], *, every: frozenset[int]) -> None:
+    """Put running threads evenly on `cores`, then let them roam within their cpuset again."""
+    running = [tid for tid in threads if _is_running(tid)] if len(threads) <= MAX_SPREAD else []
+    for index, tid in enumerate(running):
+        _set_affinity(tid, {cores[index % len(cores)]})
+    for tid in running:
+        _set_affinity(tid, every)
+
+
+def _is_running(tid: int) -> bool:
+    try:
+        with open(f"/proc/{tid}/stat", "rb") as stat:
+            return stat.read().rpartition(b")")[2].split()[0] == b"R"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def _set_affinity(tid: int, cores: frozenset[int] | set[int]) -> None:
+    try:
+        os.sched_setaffinity(tid, cores)
+    except (ProcessLookupError, OSError):
+        return  # it ended meanwhile, or the core is outside its cpuset by now
+
+
+class Hold(Protocol):
+    """The cores of one running command. `group` is a `tasks` file to join, or -1."""
+
+    @property
+    def group(self) -> int: ...
+
+    def resize(self, cores: tuple[int, ...]) -> None: ...
+
+    def release(self) -> None: ...
+
+
+class Cores(Protocol):
+    """Lends cores to sandboxes while they run a command."""
+
+    def lend(self, groups: BoxGroups | None, pid: int, *, cores: tuple[int, ...]) -> Hold: ...
+
+    def close(self) -> None: ...
+
+
+class Slot:
+    """One cpuset of version 1, lent to one running command at a time."""
+
+    def __init__(self, home: Slots, directory: Path) -> None:
+        self._home = home
+        self.directory = str(directory)
+        directory.mkdir()
+        write_setting(self.directory + "/cpuset.mems", home.mems)
+        self._cores: tuple[int, ...] = ()
+        self.set(tuple(home.every))
+        self.group = os.open(self.directory + "/tasks", os.O_WRONLY | os.O_CLOEXEC)
+
+    def set(self, cores: tuple[int, ...]) -> None:
+        if cores != self._cores:
+            write_setting(self.directory + "/cpuset.cpus", as_list(cores))
+            self._cores = cores
+
+    def resize(self, cores: tuple[int, ...]) -> None:
+        grows = not set(cores) <= set(self._cores)
+        self.set(cores)
+        if grows:
+            with open(self.directory + "/tasks") as tasks:
+                threads = [int(line) for line in tasks]
+            spread(threads, cores, every=self._home.every)
+
+    def release(self) -> None:
+        self._home.free.append(self)
+
+
+class AnyCore:
+    """No cores were named: the sandbox may use every core of its provider."""
+
+    def __init__(self, group: int) -> None:
+        self.group = group
+
+    def resize(self, cores: tuple[int, ...]) -> None:
+        raise ValueError("only a command that was started with cores can be resized")
+
+    def release(self) -> None:
+        return
+
+
+class Slots:
+    """Cpuset slots, made when first needed and used again."""
+
+    def __init__(self, cpuset: Path) -> None:
+        self._cpuset = cpuset
+        self.mems = (cpuset / "cpuset.mems").read_text().strip()
+        self.every = all_cores()
+        self.free: list[Slot] = []
+        self._slots: list[Slot] = []
+        self._park = os.open(cpuset / "tasks", os.O_WRONLY | os.O_CLOEXEC)
+
+    def lend(self, groups: BoxGroups | None, pid: int, *, cores: tuple[int, ...]) -> Hold:
+        if not cores:
+            return AnyCore(self._park)
+        slot = self.free.pop() if self.free else self._grow()
+        slot.set(cores)
+        return slot
+
+    def _grow(self) -> Slot:
+        slot = Slot(self, self._cpuset / f"slot-{len(self._slots)}")
+        self._slots.append(slot)
+        return slot
+
+    def close(self) -> None:
+        os.close(self._park)
+        for slot in self._slots:
+            os.close(slot.group)
+            remove_group(slot.directory)
+
+
+class GroupCores:
+    """Version 2: narrow the sandbox's own group while it runs."""
+
+    def lend(self, groups: BoxGroups | None, pid: int, *, cores: tuple[int, ...]) -> Hold:
+        assert groups is not None
+        return _NarrowedGroup(groups.cpuset, cores)
+
+    def close(self) -> None:
+        return
+
+
+class _NarrowedGroup:
+    group = -1
+
+    def __init__(self, directory: str, cores: tuple[int, ...]) -> None:
+        self._directory = directory
+        self._cores = cores
+        if cores:
+            write_setting(directory + "/cpuset.cpus", as_list(cores))
+
+    def resize(self, cores: tuple[int, ...]) -> None:
+        write_setting(self._directory + "/cpuset.cpus", as_list(cores))
+        if not set(cores) <= set(self._cores):
+            with open(self._directory + "/cgroup.threads") as threads:
+                spread([int(line) for line in threads], cores, every=all_cores())
+        self._cores = cores
+
+    def release(self) -> None:
+        if self._cores:
+            write_setting(self._directory + "/cpuset.cpus", "\n")
+
+
+class AffinityCores:
+    """No control groups: affinity of PID 1 before the start, of everything below it later."""
+
+    def lend(self, groups: BoxGroups | None, pid: int, *, cores: tuple[int, ...]) -> Hold:
+        return _Affinity(pid, cores)
+
+    def close(self) -> None:
+        return
+
+
+class _Affinity:
+    group = -1
+
+    def __init__(self, pid: int, cores: tuple[int, ...]) -> None:
+        self._pid = pid
+        self._every = all_cores()
+        _set_affinity(pid, set(cores) or self._every)
+
+    def resize(self, cores: tuple[int, ...]) -> None:
+        # What is forked between two looks inherits the old mask: look until nothing is new.
+        seen: set[int] = set()
+        for _ in range(8):
+            found = set(threads_below(self._pid))
+            for tid in found - seen:
+                _set_affinity(tid, set(cores))
+            if found <= seen:
+                break
+            seen |= found
+        running = [tid for tid in seen if _is_running(tid)][:MAX_SPREAD]
+        for index, tid in enumerate(running):
+            _set_affinity(tid, {cores[index % len(cores)]})
+        for tid in running:
+            _set_affinity(tid, set(cores))
+
+    def release(self) -> None:
+        _set_affinity(self._pid, self._every)
+
+
+def threads_below(pid: int) -> list[int]:
+    """Every thread of `pid` and of all its descendants."""
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        parent = waiting.pop()
+        try:
+            tids = os.listdir(f"/proc/{parent}/task")
+            for tid in tids:
+                with open(f"/proc/{parent}/task/{tid}/children") as children:
+                    waiting += [int(child) for child in children.read().split()]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        found += [int(tid) for tid in tids]
+    return found

@@ -1,0 +1,124 @@
+"""The host's end of a running command: its pipes, its output caps.
+
+- Output beyond the cap is counted and thrown away, but always read: a program must never block
+  because it printed too much.
+- The end of a command is its reply, not the end of its pipes: a daemon that keeps them open
+  delays nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Literal
+
+from artangram.sandbox.protocol import Output
+
+CHUNK_BYTES = 64 << 10
+MAX_DRAIN_BYTES = 2 << 20
+"""A pipe holds at most 1 MiB, so what a finished command printed fits."""
+MAX_QUEUED_CHUNKS = 16
+
+Channel = Literal["stdout", "stderr"]
+
+
+class Outlet:
+    """One pipe of a command: the write end goes to the program, the read end stays here."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, cap: int) -> None:
+        self._loop = loop
+        self._room = cap
+        self._reading = False
+        self._chunks: list[bytes] = []
+        self.num_truncated = 0
+        self.on_chunk: Callable[[bytes], None] | None = None
+        self._fd, self.write_end = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self._fd, False)
+
+    @property
+    def data(self) -> bytes:
+        return b"".join(self._chunks)
+
+    def start(self) -> None:
+        """The program has its copy of the write end."""
+        self._close_write_end()
+        self.resume()
+
+    def resume(self) -> None:
+        if self._fd >= 0 and not self._reading:
+            self._loop.add_reader(self._fd, self._pump)
+            self._reading = True
+
+    def pause(self) -> None:
+        if self._reading:
+            self._loop.remove_reader(self._fd)
+            self._reading = False
+
+    def _pump(self) -> None:
+        if not self._take():
+            self.close()
+
+    def _take(self) -> int:
+        """Read once; 0 at the end of the pipe. BlockingIOError when nothing is there."""
+        chunk = os.read(self._fd, CHUNK_BYTES)
+        kept = chunk[: self._room]
+        self._room -= len(kept)
+        self.num_truncated += len(chunk) - len(kept)
+        if kept and self.on_chunk is not None:
+            self.on_chunk(kept)
+        elif kept:
+            self._chunks.append(kept)
+        return len(chunk)
+
+    def drain(self) -> None:
+        """Take what a finished command left in the pipe, without waiting, and close."""
+        taken = 0
+        try:
+            while self._fd >= 0 and taken < MAX_DRAIN_BYTES:
+                size = self._take()
+                if not size:
+                    break
+                taken += size
+        except BlockingIOError:
+            pass
+        self.close()
+
+    def close(self) -> None:
+        self.pause()
+        self._close_write_end()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _close_write_end(self) -> None:
+        if self.write_end >= 0:
+            os.close(self.write_end)
+            self.write_end = -1
+
+
+class Feed:
+    """Output of both pipes in the order it was read; a full feed stops the reading."""
+
+    def __init__(self, stdout: Outlet, stderr: Outlet) -> None:
+        self._outlets = (stdout, stderr)
+        self._queue: asyncio.Queue[Output | None] = asyncio.Queue()  # bounded by pausing
+        stdout.on_chunk = lambda data: self._put("stdout", data)
+        stderr.on_chunk = lambda data: self._put("stderr", data)
+
+    def _put(self, channel: Channel, data: bytes) -> None:
+        self._queue.put_nowait(Output(channel=channel, data=data))
+        if self._queue.qsize() >= MAX_QUEUED_CHUNKS:
+            for outlet in self._outlets:
+                outlet.pause()
+
+    def finish(self) -> None:
+        self._queue.put_nowait(None)
+
+    async def next(self) -> Output | None:
+        """The next piece, or None when the command is over."""
+        item = await self._queue.get()
+        if self._queue.qsize() < MAX_QUEUED_CHUNKS:
+            for outlet in self._outlets:
+                outlet.resume()
+        return item

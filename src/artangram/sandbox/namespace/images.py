@@ -1,0 +1,131 @@
+"""Turn an image into what a sandbox mounts: read-only layers, binds and a few small files.
+
+- `/etc/passwd` and `/etc/group` of every sandbox name its user, whoever that is.
+- The host's own image shows programs, not data: no home, no `/etc` but what programs need.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from artangram.sandbox.errors import ImageError
+from artangram.sandbox.namespace.archive import unpack
+from artangram.sandbox.protocol import DirectoryImage, HostImage, Image, TarImage
+
+HOST_TREES = ("/usr", "/opt")
+HOST_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+HOST_ETC = (
+    "alternatives",
+    "ca-certificates",
+    "fonts",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "mime.types",
+    "nsswitch.conf",
+    "protocols",
+    "services",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+)
+MOUNT_POINTS = ("dev", "proc", "tmp", "var/tmp", "work", "etc", "run", "home", "root")
+NOBODY = b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
+NO_GROUPS = b"root:x:0:\nnogroup:x:65534:\n"
+HOSTS = b"127.0.0.1 localhost\n::1 localhost\n"
+_MANUALS = shutil.ignore_patterns("*.gz")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """What sandboxes of one image have in common; layers from the top down."""
+
+    layers: tuple[str, ...]
+    binds: tuple[tuple[str, str], ...] = ()
+    passwd: bytes = NOBODY
+    group: bytes = NO_GROUPS
+    files: dict[str, bytes] = field(default_factory=dict)
+
+    def files_for(self, uid: int, gid: int) -> dict[str, bytes]:
+        return self.files | {
+            "/etc/passwd": self.passwd + b"box:x:%d:%d:box:/work:/bin/sh\n" % (uid, gid),
+            "/etc/group": self.group + b"box:x:%d:\n" % gid,
+        }
+
+
+def prepare(image: Image, *, run_dir: Path, cache_dir: Path) -> Base:
+    """May take seconds the first time an archive is seen; call it off the event loop."""
+    if isinstance(image, HostImage):
+        return _host_base(image, run_dir)
+    if isinstance(image, TarImage):
+        return _directory_base(unpack(Path(image.path), cache_dir=cache_dir))
+    assert isinstance(image, DirectoryImage)
+    return _directory_base(Path(image.path))
+
+
+def _directory_base(path: Path) -> Base:
+    if not path.is_dir():
+        raise ImageError(f"{path} is not a directory")
+    if ":" in str(path):
+        raise ImageError("the path of an image may not contain a colon")
+    return Base(
+        layers=(str(path.resolve()),),
+        passwd=_lines(path / "etc/passwd", NOBODY),
+        group=_lines(path / "etc/group", NO_GROUPS),
+    )
+
+
+def _lines(path: Path, default: bytes) -> bytes:
+    """The file of an image, never followed out of it by a link."""
+    if path.is_symlink() or not path.is_file():
+        return default
+    data = path.read_bytes()
+    return data if not data or data.endswith(b"\n") else data + b"\n"
+
+
+def _host_base(image: HostImage, run_dir: Path) -> Base:
+    trees = [Path(tree) for tree in (*HOST_TREES, *_interpreters(), *image.also)]
+    skeleton = run_dir / "images" / f"host-{abs(hash(image)):x}"
+    if not skeleton.exists():
+        _make_skeleton(skeleton, trees)
+    return Base(
+        layers=(str(skeleton),),
+        binds=tuple((str(tree), str(tree)) for tree in trees if tree.is_dir()),
+        files={"/etc/hosts": HOSTS} | _name_servers(),
+    )
+
+
+def _name_servers() -> dict[str, bytes]:
+    resolver = Path("/etc/resolv.conf")
+    return {"/etc/resolv.conf": resolver.read_bytes()} if resolver.is_file() else {}
+
+
+def _interpreters() -> list[str]:
+    """This Python and its environment, when they are not in the system's own directories."""
+    found = dict.fromkeys((sys.base_prefix, sys.prefix))
+    return [path for path in found if not path.startswith(HOST_TREES)]
+
+
+def _make_skeleton(skeleton: Path, trees: list[Path]) -> None:
+    for name in MOUNT_POINTS:
+        (skeleton / name).mkdir(parents=True, exist_ok=True)
+    for tree in trees:
+        (skeleton / str(tree).lstrip("/")).mkdir(parents=True, exist_ok=True)
+    for link in map(Path, HOST_LINKS):
+        if link.is_symlink():
+            (skeleton / link.name).symlink_to(link.readlink())
+        elif link.is_dir():
+            raise ImageError(f"{link} is no link into /usr: use a directory or tar image here")
+    for name in HOST_ETC:
+        _copy(Path("/etc") / name, skeleton / "etc" / name)
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, target, symlinks=True, ignore=_MANUALS)
+    elif source.exists():
+        shutil.copy2(source, target)

@@ -1,0 +1,56 @@
+"""Start the zygote: a bare interpreter that imports nothing but `artangram.sandbox.inside`."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from artangram.sandbox.inside import channel
+
+# The parents are entered by hand, so that their __init__ (msgspec, asyncio) never runs there:
+# every sandbox would carry it.
+_START = """
+import sys
+for name in ("artangram", "artangram.sandbox"):
+    module = type(sys)(name)
+    module.__path__ = [{source!r} + "/" + name.replace(".", "/")]
+    sys.modules[name] = module
+from artangram.sandbox.inside import {module}
+{module}.main({arguments})
+"""
+
+
+def interpreter() -> list[str]:
+    """A Python that takes its program from stdin: sandboxes can see PID 1's command line."""
+    return [sys.executable, "-I", "-S", "-B", "-"]
+
+
+def program(module: str, *arguments: object) -> bytes:
+    """Source that calls `main` of a module of `artangram.sandbox.inside`."""
+    source = str(Path(__file__).resolve().parents[3])
+    shown = ", ".join(map(repr, arguments))
+    return _START.format(source=source, module=module, arguments=shown).encode()
+
+
+def start_zygote(run_dir: Path, *, lock: int) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """The process and our end of its socket. It keeps `lock` open for as long as it lives."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    script = channel.memory_file(program("zygote", theirs.fileno(), str(run_dir)))
+    try:
+        process = subprocess.Popen(
+            interpreter(),
+            pass_fds=(theirs.fileno(), lock),
+            stdin=script,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+            cwd="/",
+            env={"LC_ALL": "C.UTF-8"},
+        )
+    finally:
+        os.close(script)
+        theirs.close()
+    ours.setblocking(False)
+    return process, ours

@@ -1,0 +1,356 @@
+"""One sandbox as its caller holds it: requests over a socket to PID 1 inside.
+
+- Every request gets exactly one answer; when PID 1 is gone, all waiting requests are told so.
+- PID 1 holds the deadline. If it does not answer within `GRACE_S` of it, the whole sandbox is
+  killed from outside and the command counts as timed out.
+- A sandbox that the kernel kills for memory ended its command out of memory: that is the
+  program's doing, not the infrastructure's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from artangram.sandbox.errors import CreateFailed, SandboxError, SandboxGone
+from artangram.sandbox.inside import channel, init
+from artangram.sandbox.namespace.cgroups import BoxGroups
+from artangram.sandbox.namespace.cores import Hold
+from artangram.sandbox.namespace.exchange import Feed, Outlet
+from artangram.sandbox.namespace.images import Base
+from artangram.sandbox.namespace.results import Reply, absolute, order_of, result_of
+from artangram.sandbox.protocol import (
+    MAX_READ_BYTES,
+    Command,
+    CommandResult,
+    Limits,
+    Output,
+    Snapshot,
+)
+
+if TYPE_CHECKING:
+    from artangram.sandbox.namespace.provider import NamespaceProvider
+
+GRACE_S = 1.0
+CLOSE_PATIENCE_S = 1.0
+READ_IN_LINE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What a sandbox was made with."""
+
+    name: str
+    base: Base
+    limits: Limits
+    uid: int
+    groups: BoxGroups | None
+
+
+class NamespaceSandbox:
+    """See `protocol.Sandbox`."""
+
+    def __init__(self, provider: NamespaceProvider, traits: Traits, sock: socket.socket) -> None:
+        self.traits = traits
+        self.pid = 0
+        self.ended = asyncio.Event()
+        self.num_ooms = 0
+        self._provider = provider
+        self._loop = asyncio.get_running_loop()
+        self._sock = sock
+        self._waiting: dict[int, asyncio.Future[Reply]] = {}
+        self._ready: asyncio.Future[Reply] = self._loop.create_future()
+        self._waiting[0] = self._ready
+        self._next_request = 0
+        self._turn = asyncio.Lock()
+        self._hold: Hold | None = None
+        self._num_busy = 0
+        self._is_frozen = False
+        self._rests_frozen = False
+        self._gone = ""
+        self._overdue = False
+        self._loop.add_reader(sock.fileno(), self._on_readable)
+
+    def __repr__(self) -> str:
+        state = self._gone or ("frozen" if self._is_frozen else "alive")
+        return f"<NamespaceSandbox {self.name}: {state}>"
+
+    @property
+    def name(self) -> str:
+        return self.traits.name
+
+    @property
+    def is_alive(self) -> bool:
+        return not self._gone
+
+    async def wait_ready(self) -> None:
+        reply = await self._ready
+        if reply.kind != init.READY:
+            raise CreateFailed(reply.text or "the sandbox ended while it was made")
+
+    async def run(self, command: Command) -> CommandResult:
+        stdout, stderr = self._outlets(command)
+        return await self._run(command, stdout, stderr)
+
+    async def stream(self, command: Command) -> AsyncIterator[Output | CommandResult]:
+        stdout, stderr = self._outlets(command)
+        feed = Feed(stdout, stderr)
+        running = asyncio.ensure_future(self._run(command, stdout, stderr))
+        running.add_done_callback(lambda _: feed.finish())
+        try:
+            while (piece := await feed.next()) is not None:
+                yield piece
+            yield await running
+        finally:
+            if not running.done():
+                running.cancel()
+                await asyncio.wait({running})
+
+    def _outlets(self, command: Command) -> tuple[Outlet, Outlet]:
+        self._check_alive()
+        cap = command.output_bytes
+        return Outlet(self._loop, cap=cap), Outlet(self._loop, cap=cap)
+
+    async def _run(self, command: Command, stdout: Outlet, stderr: Outlet) -> CommandResult:
+        try:
+            async with self._turn:
+                self._check_alive()
+                async with self._awake():
+                    return await self._run_now(command, stdout, stderr)
+        finally:
+            stdout.close()
+            stderr.close()
+
+    async def _run_now(self, command: Command, stdout: Outlet, stderr: Outlet) -> CommandResult:
+        groups = self.traits.groups
+        if groups is not None:
+            groups.begin(memory_mb=command.memory_mb, processes=command.processes)
+        self._hold = self._provider.cores.lend(groups, self.pid, cores=command.cores)
+        try:
+            reply = await self._exchange(command, stdout, stderr)
+        finally:
+            self._hold.release()
+            self._hold = None
+        stdout.drain()
+        stderr.drain()
+        self._rests_frozen = reply.kept > 0
+        memory = groups.end() if groups is not None and self.is_alive else None
+        return result_of(reply, stdout, stderr, memory=memory)
+
+    async def _exchange(self, command: Command, stdout: Outlet, stderr: Outlet) -> Reply:
+        """Send the command, watch the clock, and turn the sandbox's own death into an answer."""
+        assert self._hold is not None
+        stdin = channel.memory_file(command.stdin) if command.stdin else self._provider.null
+        fds = [stdin, stdout.write_end, stderr.write_end]
+        if self._hold.group >= 0:
+            fds.append(self._hold.group)
+        try:
+            answer = self._send(("run", order_of(command, self.traits.limits, self._provider)), fds)
+        finally:
+            if command.stdin:
+                os.close(stdin)
+        stdout.start()
+        stderr.start()
+        watch = self._loop.call_later(command.timeout_s + GRACE_S, self._on_overdue)
+        try:
+            return await self._answered(answer)
+        except SandboxGone:
+            return await self._post_mortem()
+        finally:
+            watch.cancel()
+
+    async def _answered(self, answer: asyncio.Future[Reply]) -> Reply:
+        """Wait for the answer; if we are cancelled, end the command first."""
+        request = self._next_request
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            if answer.cancelled() and self.is_alive:
+                await self._end_running(request)
+            raise
+
+    async def _end_running(self, request: int) -> None:
+        """Return when the command is over, even if we are cancelled again meanwhile."""
+        over: asyncio.Future[Reply] = self._loop.create_future()
+        self._waiting[request] = over
+        self._send(("end",), expects_answer=False)
+        watch = self._loop.call_later(GRACE_S, self._provider.kill, self)
+        while not over.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({over})
+        watch.cancel()
+        over.exception()  # looked at: a sandbox that died is over, too
+
+    async def _post_mortem(self) -> Reply:
+        """Why the sandbox died under its command; `ended` tells what the kernel counted."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self.ended.wait(), GRACE_S)
+        if self._overdue:
+            return Reply.killed(flags=init.TIMED_OUT)
+        groups = self.traits.groups
+        if groups is not None and self.num_ooms > groups.num_ooms:
+            return Reply.killed(out_of_memory=True)
+        raise SandboxGone(f"{self.name}: {self._gone}")
+
+    def _on_overdue(self) -> None:
+        self._overdue = True
+        self._provider.kill(self)
+
+    async def read(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:
+        reply = await self._ask(path, ("read", absolute(path)))
+        try:
+            if reply.size > max_bytes:
+                raise OSError(27, os.strerror(27), path)
+            if reply.size > READ_IN_LINE_BYTES:
+                return await asyncio.to_thread(_read_all, reply.fds[0], max_bytes)
+            return _read_all(reply.fds[0], max_bytes)
+        finally:
+            reply.close()
+
+    async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
+        source = channel.memory_file(data)
+        try:
+            reply = await self._ask(path, ("write", absolute(path), mode), source)
+            reply.close()
+        finally:
+            os.close(source)
+
+    async def _ask(self, path: str, message: tuple[Any, ...], *fds: int) -> Reply:
+        """A request that PID 1 answers at once; a frozen sandbox is woken for it."""
+        self._check_alive()
+        async with self._awake():
+            reply = await self._send(message, fds)
+        if reply.kind == init.REFUSED:
+            raise OSError(reply.status, os.strerror(reply.status), path)
+        return reply
+
+    @contextlib.asynccontextmanager
+    async def _awake(self) -> AsyncIterator[None]:
+        """PID 1 can answer inside the block; who leaves last freezes what was to be frozen."""
+        self._num_busy += 1
+        try:
+            if self._is_frozen:
+                await self._set_frozen(False)
+            yield
+        finally:
+            self._num_busy -= 1
+            if self._rests_frozen and not self._num_busy and self.is_alive:
+                await self._set_frozen(True)
+
+    async def resize(self, cores: tuple[int, ...]) -> None:
+        self._check_alive()
+        if not cores:
+            raise ValueError("a running command needs at least one core")
+        if self._hold is not None:
+            self._hold.resize(cores)
+
+    async def freeze(self) -> None:
+        """Stop everything inside; the clock of a running command goes on."""
+        self._check_alive()
+        self._rests_frozen = True
+        if not self._is_frozen:
+            await self._set_frozen(True)
+
+    async def thaw(self) -> None:
+        self._check_alive()
+        self._rests_frozen = False
+        if self._is_frozen:
+            await self._set_frozen(False)
+
+    async def _set_frozen(self, frozen: bool) -> None:
+        groups = self.traits.groups
+        if groups is None:
+            await self._send(("stop" if frozen else "continue",))
+        elif frozen:
+            groups.freeze()
+        else:
+            groups.thaw()
+        self._is_frozen = frozen
+
+    async def snapshot(self) -> Snapshot:
+        """Copy what was changed, while nothing inside can change it."""
+        async with self._turn:
+            reply = await self._ask("/", ("changes",))
+            rested_frozen = self._rests_frozen
+            try:
+                await self.freeze()
+                return await self._provider.remember(self.traits, reply.fds[0])
+            finally:
+                reply.close()
+                if self.is_alive and not rested_frozen:
+                    await self.thaw()
+
+    async def close(self) -> None:
+        """Return when every process and control group of the sandbox is gone."""
+        if not self._gone:
+            if self._is_frozen:
+                await self._set_frozen(False)
+            self.lose("it was closed")
+        try:
+            await asyncio.wait_for(self.ended.wait(), CLOSE_PATIENCE_S)
+        except TimeoutError:
+            self._provider.kill(self)
+            await asyncio.wait_for(self.ended.wait(), 10 * CLOSE_PATIENCE_S)
+
+    def lose(self, reason: str) -> None:
+        """The sandbox is no more: close our end and tell everyone who waits."""
+        if self._gone:
+            return
+        self._gone = reason
+        self._loop.remove_reader(self._sock.fileno())
+        self._sock.close()
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(SandboxGone(f"{self.name}: {reason}"))
+
+    def _check_alive(self) -> None:
+        if self._gone:
+            raise SandboxGone(f"{self.name}: {self._gone}")
+
+    def _send(
+        self, message: tuple[Any, ...], fds: Any = (), *, expects_answer: bool = True
+    ) -> asyncio.Future[Reply]:
+        self._next_request += 1
+        future: asyncio.Future[Reply] = self._loop.create_future()
+        if expects_answer:
+            self._waiting[self._next_request] = future
+        try:
+            channel.send(self._sock, (self._next_request, *message), fds)
+        except BlockingIOError as error:
+            self._waiting.pop(self._next_request, None)
+            raise SandboxError(f"{self.name} does not take requests") from error
+        except OSError:
+            self.lose("its first process is gone")
+        return future
+
+    def _on_readable(self) -> None:
+        try:
+            data, fds = channel.receive_bytes(self._sock)
+        except BlockingIOError:
+            return
+        except (EOFError, OSError):
+            self.lose("its first process is gone")
+            return
+        reply = Reply.parse(data, fds)
+        future = self._waiting.pop(reply.request, None)
+        if future is None or future.done():
+            reply.close()
+        else:
+            future.set_result(reply)
+
+
+def _read_all(fd: int, max_bytes: int) -> bytes:
+    """All bytes of a regular file, however it changes meanwhile."""
+    with open(fd, "rb", buffering=0, closefd=False) as file:
+        chunks = []
+        left = max_bytes
+        while left > 0 and (chunk := file.read(min(left, 1 << 20))):
+            chunks.append(chunk)
+            left -= len(chunk)
+    return b"".join(chunks)

@@ -1,0 +1,94 @@
+"""What this machine can do for sandboxes, found by trying, and how to get what is missing.
+
+`probe` starts a few short-lived processes and makes and removes one control group; it changes
+nothing that lasts. The rung is the highest one whose needs are all met.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+
+from artangram.sandbox.inside import linux
+from artangram.sandbox.namespace.cgroups import Groups, find_hierarchies
+from artangram.sandbox.namespace.launch import interpreter, program
+from artangram.sandbox.protocol import Capabilities, Feature, Rung
+
+TRY_TIMEOUT_S = 20.0
+
+HOW = {
+    "linux": "run on Linux, on x86_64 or aarch64",
+    "seccomp": "use a kernel built with CONFIG_SECCOMP_FILTER, and a runtime that allows it",
+    "namespaces": (
+        "run as root, or allow user namespaces: sysctl user.max_user_namespaces=10000, "
+        "kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0; "
+        "in a container: --security-opt seccomp=unconfined --security-opt systempaths=unconfined"
+    ),
+    "cgroups": (
+        "run as root with writable control groups (memory, pids, cpuset, freezer); with version 2 "
+        "start it in a group of its own: systemd-run --scope -p Delegate=yes"
+    ),
+}
+
+
+def probe() -> Capabilities:
+    features = [_linux()]
+    if features[0].available:
+        features += [_tried("seccomp"), _tried("namespaces"), _cgroups()]
+    else:
+        features += [_feature(name, "not tried") for name in ("seccomp", "namespaces", "cgroups")]
+    has = {feature.name: feature.available for feature in features}
+    rung = Rung.PROCESS
+    if has["seccomp"]:
+        rung = Rung.SECCOMP
+        if has["namespaces"]:
+            rung = Rung.CGROUPS if has["cgroups"] else Rung.NAMESPACES
+    return Capabilities(rung=rung, features=tuple(features))
+
+
+def _feature(name: str, problem: str, *, detail: str = "") -> Feature:
+    if problem:
+        return Feature(name=name, available=False, detail=problem, how=HOW[name])
+    return Feature(name=name, available=True, detail=detail)
+
+
+def _linux() -> Feature:
+    here = f"{sys.platform} {os.uname().machine}"
+    known = sys.platform == "linux" and bool(linux.NUMBERS)
+    return _feature("linux", "" if known else f"this is {here}", detail=here)
+
+
+def _tried(name: str) -> Feature:
+    """Do it in a process of its own: it cannot be undone."""
+    with tempfile.TemporaryDirectory(prefix="artangram-") as stage:
+        done = subprocess.run(
+            interpreter(),
+            input=program("trial", name, stage),
+            capture_output=True,
+            timeout=TRY_TIMEOUT_S,
+            check=False,
+        )
+    return _feature(name, "" if done.returncode == 0 else _last_line(done.stderr))
+
+
+def _last_line(stderr: bytes) -> str:
+    lines = stderr.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it failed without a word"
+
+
+def _cgroups() -> Feature:
+    if os.getuid() != 0:
+        return _feature("cgroups", "not root")
+    try:
+        groups = Groups(find_hierarchies(), f"probe-{os.getpid()}")
+        try:
+            groups.open()
+        finally:
+            groups.close()
+    except OSError as error:
+        return _feature("cgroups", str(error))
+    freezer = "2" if groups.freezes_v2 else "1"
+    version = "2" if groups.is_v2 else "1"
+    return _feature("cgroups", "", detail=f"version {version}, freezer of version {freezer}")

@@ -1,0 +1,218 @@
+"""The contract of every sandbox: a few verbs, and the records that go in and come out.
+
+- `run` always answers with a `CommandResult`, however the program ended; it raises only
+  `SandboxError` (the place failed) or `ValueError` (the caller did).
+- At most one command runs in a sandbox at a time; a second `run` waits. `read`, `write` and
+  `resize` work meanwhile.
+- When `run` returns, every process it started is gone, unless the command said `keep`.
+- When `close` returns, nothing of the sandbox is left.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import AsyncIterator
+from typing import Literal, Protocol
+
+import msgspec
+
+DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+WORK_DIR = "/work"
+MAX_READ_BYTES = 64 << 20
+
+
+class Rung(enum.IntEnum):
+    """How strong the walls are; a higher rung holds everything a lower one does."""
+
+    PROCESS = 0
+    """A process group and a directory: for trusted code only."""
+    SECCOMP = 1
+    """System calls filtered, resources limited; files of the host stay visible."""
+    NAMESPACES = 2
+    """Own files, processes, network and users; limits by rlimit, cores by affinity."""
+    CGROUPS = 3
+    """Memory, processes, freezing and cores enforced by the kernel for the whole sandbox."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one sandbox may hold for its whole life. Files live in memory and count as memory."""
+
+    memory_mb: int = 512
+    disk_mb: int = 256
+    inodes: int = 65536
+    processes: int = 256
+    network: bool = False
+
+    def __post_init__(self) -> None:
+        if min(self.memory_mb, self.disk_mb, self.inodes, self.processes) <= 0:
+            raise ValueError("every limit of a sandbox is positive")
+        if self.disk_mb > self.memory_mb:
+            raise ValueError("disk_mb may not exceed memory_mb: files live in memory")
+
+
+DEFAULT_LIMITS = Limits()
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """One argv in a sandbox, with the limits of this action alone.
+
+    `processes` and `memory_mb` of 0 mean: those of the sandbox. Empty `cores` means: any core.
+    """
+
+    argv: tuple[str, ...]
+    environ: dict[str, str] = {}
+    cwd: str = WORK_DIR
+    stdin: bytes = b""
+    timeout_s: float = 60.0
+    output_bytes: int = 1 << 20
+    processes: int = 0
+    memory_mb: int = 0
+    keep: bool = False
+    cores: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.argv or not self.argv[0]:
+            raise ValueError("a command needs a program")
+        if self.timeout_s <= 0:
+            raise ValueError("timeout_s must be positive")
+        texts = (*self.argv, self.cwd, *self.environ, *self.environ.values())
+        if any("\0" in text for text in texts):
+            raise ValueError("no text of a command may contain a NUL")
+        if any(not name or "=" in name for name in self.environ):
+            raise ValueError("a name in environ is not empty and has no '='")
+
+
+class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
+    """How a command ended. `exit_code` is 128 + `signal` when a signal ended it.
+
+    126 and 127 with `start_error` set mean that the program never started.
+    """
+
+    exit_code: int
+    signal: int = 0
+    timed_out: bool = False
+    out_of_memory: bool = False
+    start_error: str = ""
+    cpu_s: float = 0.0
+    run_s: float = 0.0
+    peak_memory_bytes: int = 0
+    leftovers_killed: int = 0
+    leftovers_kept: int = 0
+    truncated_bytes: int = 0
+    stdout: bytes = b""
+    stderr: bytes = b""
+
+    @property
+    def ok(self) -> bool:
+        return self.exit_code == 0 and not self.timed_out
+
+
+class Output(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of what a running command printed, in order per channel."""
+
+    channel: Literal["stdout", "stderr"]
+    data: bytes
+
+
+class HostImage(msgspec.Struct, frozen=True, kw_only=True, tag="host"):
+    """The programs of this machine, read-only: `/usr` and friends, a made-up `/etc`, no homes.
+
+    `also` names more directories to show, for instance where an interpreter is installed.
+    """
+
+    also: tuple[str, ...] = ()
+
+
+class DirectoryImage(msgspec.Struct, frozen=True, kw_only=True, tag="directory"):
+    """A root file system already unpacked in a directory; never written to."""
+
+    path: str
+
+
+class TarImage(msgspec.Struct, frozen=True, kw_only=True, tag="tar"):
+    """A root file system, a `docker save` archive or an OCI layout, as a tar file."""
+
+    path: str
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True, tag="snapshot"):
+    """The files of a sandbox at one moment, from which siblings start. Known to its provider."""
+
+    name: str
+
+
+Image = HostImage | DirectoryImage | TarImage
+Source = Image | Snapshot
+
+
+class Feature(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing a machine can or cannot do for sandboxes, and how to get it if it cannot."""
+
+    name: str
+    available: bool
+    detail: str = ""
+    how: str = ""
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """The rung a provider or a machine stands on, feature by feature."""
+
+    rung: Rung
+    features: tuple[Feature, ...] = ()
+
+    def has(self, name: str) -> bool:
+        return any(f.name == name and f.available for f in self.features)
+
+    def missing(self) -> tuple[Feature, ...]:
+        return tuple(f for f in self.features if not f.available)
+
+
+class Sandbox(Protocol):
+    """A place where untrusted commands run. It keeps files between commands, and no cores."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def is_alive(self) -> bool: ...
+
+    async def run(self, command: Command) -> CommandResult: ...
+
+    def stream(self, command: Command) -> AsyncIterator[Output | CommandResult]:
+        """Yield output as it comes and the result last. A slow reader slows the program."""
+        ...
+
+    async def read(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:
+        """The bytes of a regular file; `OSError` as the box's own user would get it."""
+        ...
+
+    async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
+        """Replace a file's bytes, making missing directories."""
+        ...
+
+    async def resize(self, cores: tuple[int, ...]) -> None:
+        """Give the running command exactly these cores, now. Ends with the command."""
+        ...
+
+    async def freeze(self) -> None: ...
+
+    async def thaw(self) -> None: ...
+
+    async def snapshot(self) -> Snapshot: ...
+
+    async def close(self) -> None: ...
+
+
+class SandboxProvider(Protocol):
+    """Makes sandboxes of one kind. Closing it ends all of them."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    async def create(self, source: Source, *, limits: Limits = DEFAULT_LIMITS) -> Sandbox: ...
+
+    async def forget(self, snapshot: Snapshot) -> None:
+        """Drop a snapshot's files; sandboxes already started from it keep theirs."""
+        ...
+
+    async def close(self) -> None: ...

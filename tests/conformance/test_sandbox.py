@@ -1,0 +1,321 @@
+"""What every sandbox provider promises, the fake included."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+import pytest_asyncio
+
+from artangram.sandbox import (
+    Command,
+    CommandResult,
+    CreateFailed,
+    FakeProvider,
+    HostImage,
+    Limits,
+    NamespaceProvider,
+    NotCapable,
+    Output,
+    Sandbox,
+    SandboxGone,
+    SandboxProvider,
+    Snapshot,
+)
+
+# One event loop for all: providers are expensive to make and belong to a loop.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LATE_S = 0.05
+
+
+async def fake_provider() -> SandboxProvider:
+    return FakeProvider()
+
+
+async def namespace_provider() -> SandboxProvider:
+    try:
+        return await NamespaceProvider.open()
+    except NotCapable as problem:
+        pytest.skip(str(problem))
+
+
+MAKERS: list[Callable[[], Awaitable[SandboxProvider]]] = [fake_provider, namespace_provider]
+
+
+@pytest.fixture(scope="module", params=MAKERS, ids=lambda maker: maker.__name__)
+def maker(request: pytest.FixtureRequest) -> Callable[[], Awaitable[SandboxProvider]]:
+    made: Callable[[], Awaitable[SandboxProvider]] = request.param
+    return made
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def provider(
+    maker: Callable[[], Awaitable[SandboxProvider]],
+) -> AsyncIterator[SandboxProvider]:
+    provider = await maker()
+    yield provider
+    await provider.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def sandbox(provider: SandboxProvider) -> AsyncIterator[Sandbox]:
+    sandbox = await provider.create(HostImage())
+    yield sandbox
+    await sandbox.close()
+
+
+def a_command(*argv: str, **more: object) -> Command:
+    return Command(argv=argv, **more)  # type: ignore[arg-type]
+
+
+async def test_output_and_exit_code_come_back(sandbox: Sandbox) -> None:
+    result = await sandbox.run(a_command("echo", "hello"))
+    assert (result.exit_code, result.stdout, result.stderr) == (0, b"hello\n", b"")
+    assert result.ok
+
+
+async def test_failure_is_a_result_not_an_exception(sandbox: Sandbox) -> None:
+    result = await sandbox.run(a_command("false"))
+    assert (result.exit_code, result.ok, result.signal) == (1, False, 0)
+
+
+async def test_missing_program_is_exit_127_with_a_reason(sandbox: Sandbox) -> None:
+    result = await sandbox.run(a_command("no-such-program"))
+    assert result.exit_code == 127
+    assert "No such file" in result.start_error
+
+
+async def test_errors_are_printed_apart_from_output(sandbox: Sandbox) -> None:
+    result = await sandbox.run(a_command("cat", "/work/nothing"))
+    assert result.stdout == b""
+    assert b"No such file" in result.stderr
+
+
+async def test_stdin_is_empty_unless_given(sandbox: Sandbox) -> None:
+    assert (await sandbox.run(a_command("cat"))).stdout == b""
+    assert (await sandbox.run(a_command("cat", stdin=b"given"))).stdout == b"given"
+
+
+async def test_environ_is_exactly_the_base_and_what_was_given(sandbox: Sandbox) -> None:
+    result = await sandbox.run(a_command("env", environ={"COLOUR": "green"}))
+    names = {line.partition(b"=")[0] for line in result.stdout.splitlines()}
+    assert b"COLOUR=green" in result.stdout.splitlines()
+    assert names <= {b"COLOUR", b"PATH", b"HOME", b"USER", b"LANG"}
+
+
+async def test_commands_start_in_the_work_directory(sandbox: Sandbox) -> None:
+    assert (await sandbox.run(a_command("pwd"))).stdout == b"/work\n"
+    assert (await sandbox.run(a_command("pwd", cwd="/tmp"))).stdout == b"/tmp\n"
+
+
+async def test_files_written_are_seen_by_commands_and_read_back(sandbox: Sandbox) -> None:
+    await sandbox.write("deep/er/file.txt", b"content")
+    result = await sandbox.run(a_command("cat", "deep/er/file.txt"))
+    assert result.stdout == b"content"
+    assert await sandbox.read("/work/deep/er/file.txt") == b"content"
+
+
+async def test_writing_again_replaces_the_whole_file(sandbox: Sandbox) -> None:
+    await sandbox.write("file", b"a long first version")
+    await sandbox.write("file", b"short")
+    assert await sandbox.read("file") == b"short"
+
+
+async def test_large_file_survives_the_round_trip(sandbox: Sandbox) -> None:
+    data = bytes(range(256)) * 12_000
+    await sandbox.write("large", data)
+    assert await sandbox.read("large") == data
+    with pytest.raises(OSError, match="large"):
+        await sandbox.read("large", max_bytes=len(data) - 1)
+
+
+async def test_missing_file_and_directory_are_os_errors(sandbox: Sandbox) -> None:
+    await sandbox.write("folder/file", b"")
+    with pytest.raises(FileNotFoundError):
+        await sandbox.read("nothing")
+    with pytest.raises(IsADirectoryError):
+        await sandbox.read("folder")
+
+
+async def test_deadline_ends_the_command_on_time(sandbox: Sandbox) -> None:
+    began_at = time.monotonic()
+    result = await sandbox.run(a_command("sleep", "30", timeout_s=0.2))
+    took_s = time.monotonic() - began_at
+    assert (result.timed_out, result.signal, result.exit_code) == (True, 9, 137)
+    assert 0.2 <= took_s < 0.2 + LATE_S
+
+
+async def test_output_beyond_the_cap_is_counted_and_dropped(sandbox: Sandbox) -> None:
+    result = await sandbox.run(a_command("yes", timeout_s=0.2, output_bytes=1000))
+    assert result.timed_out
+    assert result.stdout == b"y\n" * 500
+    assert result.truncated_bytes > 10_000
+
+
+async def test_leftovers_are_killed_and_counted(sandbox: Sandbox) -> None:
+    result = await sandbox.run(a_command("setsid", "-f", "sleep", "100"))
+    assert (result.exit_code, result.leftovers_killed, result.leftovers_kept) == (0, 1, 0)
+
+
+async def test_leftovers_are_kept_when_asked(sandbox: Sandbox) -> None:
+    kept = await sandbox.run(a_command("setsid", "-f", "sleep", "100", keep=True))
+    assert (kept.leftovers_killed, kept.leftovers_kept) == (0, 1)
+    later = await sandbox.run(a_command("setsid", "-f", "sleep", "100"))
+    assert (later.leftovers_killed, later.leftovers_kept) == (1, 1)
+
+
+async def test_second_command_waits_for_the_first(sandbox: Sandbox) -> None:
+    first = asyncio.create_task(sandbox.run(a_command("sleep", "0.2")))
+    await asyncio.sleep(0.05)
+    began_at = time.monotonic()
+    await sandbox.run(a_command("true"))
+    assert time.monotonic() - began_at > 0.1
+    assert first.done()
+    assert first.result().ok
+
+
+async def test_files_are_served_while_a_command_runs(sandbox: Sandbox) -> None:
+    running = asyncio.create_task(sandbox.run(a_command("sleep", "0.3")))
+    await asyncio.sleep(0.05)
+    await sandbox.write("meanwhile", b"1")
+    assert await sandbox.read("meanwhile") == b"1"
+    assert not running.done()
+    await running
+
+
+async def test_cancelled_command_ends_and_the_sandbox_lives_on(sandbox: Sandbox) -> None:
+    running = asyncio.create_task(sandbox.run(a_command("sleep", "30")))
+    await asyncio.sleep(0.05)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    result = await sandbox.run(a_command("echo", "still here"))
+    assert (result.stdout, result.leftovers_killed) == (b"still here\n", 0)
+
+
+async def test_stream_yields_output_and_ends_with_the_result(sandbox: Sandbox) -> None:
+    pieces = [piece async for piece in sandbox.stream(a_command("echo", "hello"))]
+    *outputs, result = pieces
+    assert isinstance(result, CommandResult)
+    assert result.exit_code == 0
+    texts = [piece.data for piece in outputs if isinstance(piece, Output)]
+    assert b"".join(texts) == b"hello\n"
+
+
+async def test_abandoned_stream_ends_the_command(sandbox: Sandbox) -> None:
+    async with contextlib.aclosing(sandbox.stream(a_command("echo", "x"))) as stream:
+        async for _ in stream:
+            break
+    assert (await sandbox.run(a_command("true"))).ok
+
+
+async def test_resize_needs_at_least_one_core(sandbox: Sandbox) -> None:
+    running = asyncio.create_task(sandbox.run(a_command("sleep", "0.2", cores=(0,))))
+    await asyncio.sleep(0.05)
+    await sandbox.resize((0, 1))
+    await sandbox.resize((1,))
+    with pytest.raises(ValueError, match="core"):
+        await sandbox.resize(())
+    assert (await running).ok
+
+
+async def test_frozen_sandbox_wakes_for_a_command(sandbox: Sandbox) -> None:
+    await sandbox.freeze()
+    assert (await sandbox.run(a_command("true"))).ok
+    await sandbox.freeze()
+    await sandbox.thaw()
+    assert (await sandbox.run(a_command("true"))).ok
+
+
+async def test_snapshot_gives_siblings_the_files_of_that_moment(
+    provider: SandboxProvider, sandbox: Sandbox
+) -> None:
+    await sandbox.write("shared", b"before")
+    snapshot = await sandbox.snapshot()
+    await sandbox.write("shared", b"after")
+    first, second = await provider.create(snapshot), await provider.create(snapshot)
+    await first.write("shared", b"mine")
+    assert await second.read("shared") == b"before"
+    assert await sandbox.read("shared") == b"after"
+
+
+async def test_forgotten_snapshot_cannot_be_started(
+    provider: SandboxProvider, sandbox: Sandbox
+) -> None:
+    await sandbox.write("file", b"x")
+    snapshot = await sandbox.snapshot()
+    sibling = await provider.create(snapshot)
+    await provider.forget(snapshot)
+    with pytest.raises(CreateFailed):
+        await provider.create(snapshot)
+    assert await sibling.read("file") == b"x"
+
+
+async def test_unknown_snapshot_is_refused(provider: SandboxProvider) -> None:
+    with pytest.raises(CreateFailed):
+        await provider.create(Snapshot(name="never-made"))
+
+
+async def test_sandboxes_do_not_see_each_others_files(provider: SandboxProvider) -> None:
+    one, other = await provider.create(HostImage()), await provider.create(HostImage())
+    await one.write("/tmp/secret", b"x")
+    with pytest.raises(FileNotFoundError):
+        await other.read("/tmp/secret")
+
+
+async def test_closed_sandbox_raises_gone_and_closes_again(sandbox: Sandbox) -> None:
+    await sandbox.close()
+    await sandbox.close()
+    assert not sandbox.is_alive
+    for attempt in (
+        sandbox.run(a_command("true")),
+        sandbox.read("x"),
+        sandbox.write("x", b""),
+        sandbox.freeze(),
+        sandbox.snapshot(),
+    ):
+        with pytest.raises(SandboxGone):
+            await attempt
+
+
+async def test_close_under_a_running_command_raises_gone(sandbox: Sandbox) -> None:
+    running = asyncio.create_task(sandbox.run(a_command("sleep", "30")))
+    await asyncio.sleep(0.05)
+    await sandbox.close()
+    with pytest.raises(SandboxGone):
+        await running
+
+
+async def test_closed_provider_ends_its_sandboxes(
+    maker: Callable[[], Awaitable[SandboxProvider]],
+) -> None:
+    provider = await maker()
+    sandbox = await provider.create(HostImage())
+    await provider.close()
+    assert not sandbox.is_alive
+    with pytest.raises(SandboxGone):
+        await provider.create(HostImage())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"argv": ()},
+        {"argv": ("",)},
+        {"argv": ("a\0b",)},
+        {"argv": ("a",), "timeout_s": 0},
+        {"argv": ("a",), "environ": {"A=B": "c"}},
+    ],
+)
+async def test_impossible_commands_are_value_errors(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        Command(**wrong)  # type: ignore[arg-type]
+
+
+async def test_disk_larger_than_memory_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="memory"):
+        Limits(memory_mb=64, disk_mb=65)
