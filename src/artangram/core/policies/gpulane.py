@@ -69,6 +69,7 @@ class GpuLane(Lane):
         self.num_restores = 0
         #: When each busy residency is believed to be idle again.
         self.ends: dict[Residency, float] = {}
+        self._degrees: dict[tuple[ServiceId, Amounts], Amounts] = {}
         self._running: dict[int, Residency] = {}
         self._loans: dict[Devices, Residency] = {}
 
@@ -78,8 +79,11 @@ class GpuLane(Lane):
 
     def degrees(self, ticket: Ticket) -> Amounts:
         """The degrees at which `ticket` can run here, ascending."""
-        possible = self.pool.degrees(service_of(ticket))
-        return tuple(degree for degree in ticket.form.amounts if degree in possible)
+        kind = (service_of(ticket), ticket.form.amounts)
+        if kind not in self._degrees:
+            possible = self.pool.degrees(kind[0])
+            self._degrees[kind] = tuple(degree for degree in kind[1] if degree in possible)
+        return self._degrees[kind]
 
     def start(self, ticket: Ticket, spot: Residency | Chunk, now: float) -> None:
         """Run `ticket`, whose further resources are seized, at `spot`."""
@@ -127,16 +131,22 @@ class GpuLane(Lane):
 
     def take_back(self, allocation: Allocation, now: float) -> None:
         assert isinstance(allocation, Devices)
-        self._release(self._loans.pop(allocation), now)
+        residency = self._loans.pop(allocation, None)
+        if residency is not None:
+            self._release(residency, now)
 
     def node_lost(self, node: NodeId) -> None:
         """A node is gone; `give_back` of what ran there changes nothing any more."""
+        if not self.pool.has_node(node):
+            return
         self.pool.lose_node(node)
+        self._loans = {loan: r for loan, r in self._loans.items() if r.node != node}
         self._running = {seq: r for seq, r in self._running.items() if r.node != node}
         self.ends = {r: at for r, at in self.ends.items() if r.node != node}
 
     def node_joined(self, node: NodeId) -> None:
-        self.pool.join_node(node)
+        if not self.pool.has_node(node):
+            self.pool.join_node(node)
 
     def service_lost(self, node: NodeId, *, first: int, degree: int, service: ServiceId) -> None:
         """A resident service died; what ran on it is given back by the scheduler."""
@@ -169,6 +179,26 @@ class GpuLane(Lane):
             because=because,
             starts_when=starts_when,
         )
+
+
+def fixed_degree(degrees: Amounts, wanted: int) -> int:
+    """The largest of `degrees` up to `wanted`, or else the least above it."""
+    return max((degree for degree in degrees if degree <= wanted), default=degrees[0])
+
+
+def best_fit(pool: GpuPool, service: ServiceId, degree: int) -> Residency | Chunk | None:
+    """The free chunk from the smallest block; among equals where `service` is, then the stalest."""
+    copies = ((pool.block_size(r), r) for r in pool.residents(service) if r.degree == degree)
+    resident = min(((size, -r.used_at, r) for size, r in copies if size), default=None)
+    chunks = pool.chunks(service, degree, worth=used_at)
+    chunk = min(chunks, key=lambda c: (c.block, _freshest(c)), default=None)
+    if resident is not None and (chunk is None or resident[0] <= chunk.block):
+        return resident[2]
+    return chunk
+
+
+def _freshest(chunk: Chunk) -> float:
+    return max((r.used_at for r in chunk.evicted), default=-inf)
 
 
 def used_at(residency: Residency) -> float:

@@ -15,7 +15,6 @@ from math import exp, inf
 from typing import NamedTuple
 
 from artangram.core.ids import NodeId, ServiceId
-from artangram.core.needs import Amounts
 from artangram.core.policies.base import Desk, Ticket
 from artangram.core.policies.gpulane import GpuLane, Line, seconds, service_of
 from artangram.core.pools.gpu import BARE, Chunk, Fence, GpuPool
@@ -102,7 +101,6 @@ class ResidencyLane(GpuLane):
         self._waiting = 0
         self._fence: Fence | None = None
         self._fenced_for = -1
-        self._degrees: dict[tuple[ServiceId, Amounts], Amounts] = {}
         # What one pass of `dispatch` looks up again and again.
         self._now = 0.0
         self._price = 0.0
@@ -128,12 +126,6 @@ class ResidencyLane(GpuLane):
 
     def ahead(self, ticket: Ticket) -> int:
         return self._queues[service_of(ticket)].line.place(ticket)
-
-    def degrees(self, ticket: Ticket) -> Amounts:
-        kind = (service_of(ticket), ticket.form.amounts)
-        if kind not in self._degrees:
-            self._degrees[kind] = super().degrees(ticket)
-        return self._degrees[kind]
 
     def node_lost(self, node: NodeId) -> None:
         super().node_lost(node)

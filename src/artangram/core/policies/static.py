@@ -9,7 +9,7 @@
 
 from artangram.core.ids import NodeId, ServiceId
 from artangram.core.policies.base import Desk, Ticket
-from artangram.core.policies.gpulane import GpuLane, Line, service_of, used_at
+from artangram.core.policies.gpulane import GpuLane, Line, fixed_degree, service_of, used_at
 from artangram.core.pools.buddy import Buddy
 from artangram.core.pools.gpu import GpuPool
 from artangram.core.pools.gpunode import Residency
@@ -100,7 +100,7 @@ class StaticLane(GpuLane):
         return room
 
     def _place(self, service: ServiceId, room: dict[NodeId, Buddy], now: float) -> None:
-        degree = self._fixed_degree(service)
+        degree = fixed_degree(self.pool.degrees(service), self._degree)
         free = [
             c
             for c in self.pool.chunks(service, degree, worth=used_at)
@@ -111,8 +111,3 @@ class StaticLane(GpuLane):
         chunk = min(free, key=lambda c: room[c.node].block_size(c.first, c.degree))
         room[chunk.node].take(chunk.first, chunk.degree)
         self.pool.restore(service, chunk, now)
-
-    def _fixed_degree(self, service: ServiceId) -> int:
-        """The largest feasible degree up to ours, or else the least above it."""
-        feasible = self.pool.degrees(service)
-        return max((d for d in feasible if d <= self._degree), default=feasible[0])

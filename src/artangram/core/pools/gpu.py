@@ -82,6 +82,9 @@ class GpuPool:
         """What every action pays for dispatch."""
         return self.spec.overhead_s
 
+    def has_node(self, node: NodeId) -> bool:
+        return node in self._nodes
+
     def nodes(self) -> list[GpuNode]:
         return list(self._nodes.values())
 
@@ -108,14 +111,22 @@ class GpuPool:
         """Where `service` is resident, oldest first."""
         return self._of_service[service]
 
+    def is_here(self, residency: Residency) -> bool:
+        """Is it still resident, neither evicted nor lost?"""
+        return residency in self._of_service[residency.service]
+
     def fits(self, size: int) -> bool:
         """Is some chunk of `size` devices free? Idle residents always make room."""
         return any(node.buddy.fits(size) for node in self._nodes.values())
 
     def is_startable(self, residency: Residency) -> bool:
         """Is it idle, and are its devices free?"""
-        node = self._nodes[residency.node]
-        return residency.busy == 0 and node.buddy.is_free(residency.first, residency.degree)
+        return residency.busy == 0 and self.block_size(residency) > 0
+
+    def block_size(self, residency: Residency) -> int:
+        """Size of the free block around its devices; zero when they are not free."""
+        buddy = self._nodes[residency.node].buddy
+        return buddy.block_size(residency.first, residency.degree)
 
     def is_joinable(self, residency: Residency) -> bool:
         """Is it busy, but serves another action beside?"""
