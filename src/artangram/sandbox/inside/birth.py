@@ -13,7 +13,7 @@ from _socket import AF_INET, SOCK_CLOEXEC, SOCK_DGRAM
 from _socket import socket as RawSocket
 from typing import Any
 
-from artangram.sandbox.inside import init, linux, root, seccomp
+from artangram.sandbox.inside import init, linux, root
 
 CONTROL = 3
 
@@ -35,7 +35,7 @@ def live(plan: dict[str, Any], control: int) -> None:
         score_file, score = _open_score()
         _become(plan)
         step = "filter"
-        linux.set_filter(seccomp.program(own_affinity=plan["own_affinity"]))
+        linux.set_filter(plan["filter"])
         _no_more_imports()
         step = "service"
         server = init.Init(sock, upper=upper, score_file=score_file, score=score)
@@ -63,7 +63,8 @@ def _join_groups(groups: list[tuple[str, dict[str, str], str]]) -> None:
         os.mkdir(directory)
         for name, value in settings.items():
             write_setting(f"{directory}/{name}", value)
-        write_setting(f"{directory}/{join_file}", "0")
+        if join_file:
+            write_setting(f"{directory}/{join_file}", "0")
     if groups:
         linux.unshare(linux.CLONE_NEWCGROUP)
 
@@ -94,8 +95,9 @@ def _become(plan: dict[str, Any]) -> None:
     """The sandbox's user, with no rights and no way to get any."""
     for kind, value in plan["rlimits"].items():
         resource.setrlimit(kind, (value, value))
-    linux.forbid_capabilities()
-    if not plan["userns"]:
+    if plan["userns"]:
+        linux.forbid_capabilities()  # without one, the zygote did it for all
+    else:
         os.setgroups([])
         os.setresgid(plan["gid"], plan["gid"], plan["gid"])
         os.setresuid(plan["uid"], plan["uid"], plan["uid"])

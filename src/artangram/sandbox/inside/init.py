@@ -60,6 +60,7 @@ class Init:
         self._began_at = 0.0
         self._ends_at = 0.0
         self._cpu_before = 0.0
+        self._num_ended = 0
 
     def serve(self) -> None:
         """Never returns: the process ends when the socket does."""
@@ -133,6 +134,7 @@ class Init:
             reply(self._sock, request, NOT_STARTED, status=error.errno or errno.EIO)
             return
         self._request, self._flags, self._keep = request, 0, order["keep"]
+        self._num_ended = 0
         self._began_at = time.monotonic()
         self._ends_at = self._began_at + order["timeout_s"]
 
@@ -158,11 +160,15 @@ class Init:
                 return
             if pid == self._main:
                 self._finish(status, usage.ru_maxrss)
+            elif self._flags:
+                self._num_ended += 1  # by us: see _end_main
 
     def _finish(self, status: int, max_rss_kb: int) -> None:
         run_us = int((time.monotonic() - self._began_at) * 1e6)
         killed = 0
-        if self._keep:
+        if self._flags:
+            killed = self._num_ended + processes.end_all()
+        elif self._keep:
             self._kept = processes.Kept(processes.alive())
         else:
             killed, self._kept = processes.end_others(self._kept)

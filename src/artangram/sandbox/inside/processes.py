@@ -112,8 +112,7 @@ def end_others(kept: Kept) -> tuple[int, Kept]:
     """Kill and reap all but the kept; how many were alive, and what is still kept."""
     _reap_dead()
     if not kept:
-        kill_all()
-        return _reap_all(), kept
+        return end_all(), kept
     killed: set[int] = set()
     for _ in range(ROUNDS_BEFORE_ALL):
         found = alive()
@@ -123,8 +122,19 @@ def end_others(kept: Kept) -> tuple[int, Kept]:
         _kill_each(strangers)
         killed.update(strangers)
     # It forks faster than we look: nothing may outlive the command, so the kept ones go too.
+    return len(killed) + end_all(), Kept()
+
+
+def end_all() -> int:
+    """Kill and reap everything; how many there were, dead ones included."""
     kill_all()
-    return len(killed) + _reap_all(), Kept()
+    count = 0
+    try:
+        while True:
+            os.waitpid(-1, linux.WALL)
+            count += 1
+    except ChildProcessError:
+        return count
 
 
 def alive() -> list[Alive]:
@@ -161,14 +171,3 @@ def _reap_dead() -> None:
             pass
     except ChildProcessError:
         pass
-
-
-def _reap_all() -> int:
-    """Wait for every child; all have been killed."""
-    count = 0
-    try:
-        while True:
-            os.waitpid(-1, linux.WALL)
-            count += 1
-    except ChildProcessError:
-        return count

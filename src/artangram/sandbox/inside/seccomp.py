@@ -45,7 +45,7 @@ DENIED: dict[str, dict[str, int]] = {
         "reboot": 169, "iopl": 172, "ioperm": 173, "modify_ldt": 154, "quotactl": 179,
         "move_pages": 279, "migrate_pages": 256, "mbind": 237, "set_mempolicy": 238,
         "acct": 163, "settimeofday": 164, "clock_settime": 227, "adjtimex": 159,
-        "clock_adjtime": 305, "syslog": 103, "mknod": 133, "mknodat": 259, "kcmp": 312,
+        "clock_adjtime": 305, "syslog": 103, "kcmp": 312,
         "vhangup": 153, "personality": 135, "lookup_dcookie": 212, "uselib": 134, "ustat": 136,
         "sysfs": 139, "nfsservctl": 180, "fanotify_init": 300, "sethostname": 170,
         "setdomainname": 171,
@@ -59,7 +59,7 @@ DENIED: dict[str, dict[str, int]] = {
         "userfaultfd": 282, "swapon": 224, "swapoff": 225, "reboot": 142, "quotactl": 60,
         "move_pages": 239, "migrate_pages": 238, "mbind": 235, "set_mempolicy": 237,
         "acct": 89, "settimeofday": 170, "clock_settime": 112, "adjtimex": 171,
-        "clock_adjtime": 266, "syslog": 116, "mknodat": 33, "kcmp": 272, "vhangup": 58,
+        "clock_adjtime": 266, "syslog": 116, "kcmp": 272, "vhangup": 58,
         "personality": 92, "lookup_dcookie": 18, "nfsservctl": 42, "fanotify_init": 262,
         "sethostname": 161, "setdomainname": 162,
     },
@@ -69,6 +69,12 @@ NAMES_PROCESS: dict[str, tuple[tuple[int, int], ...]] = {
     "x86_64": ((302, 0), (203, 0), (144, 0), (142, 0), (314, 0), (141, 1), (251, 1)),
     "aarch64": ((261, 0), (122, 0), (119, 0), (118, 0), (274, 0), (140, 1), (30, 1)),
 }
+# Calls that make nodes; the position of the mode. Pipes and sockets may be made, devices not.
+MAKES_NODE: dict[str, tuple[tuple[int, int], ...]] = {
+    "x86_64": ((133, 1), (259, 2)),
+    "aarch64": ((33, 2),),
+}
+DEVICE_BIT = 0x2000  # in the mode of character and block devices, and of nothing else makeable
 _OTHER: dict[str, dict[str, int]] = {
     "x86_64": {"clone": 56, "socket": 41, "socketpair": 53, "setaffinity": 203, "setpriority": 141},
     "aarch64": {
@@ -95,6 +101,8 @@ def program(*, own_affinity: bool, machine: str = linux.MACHINE) -> bytes:
         code += _family_check(number)
     for number, position in NAMES_PROCESS[machine]:
         code += _if_called(number, [*_argument(position), (_EQUAL, 0, 1, 1)])
+    for number, position in MAKES_NODE[machine]:
+        code += _if_called(number, [*_argument(position), (_ANY_BIT, 0, 1, DEVICE_BIT)])
     # By user or by group would reach PID 1 too: only single processes may be reniced.
     code += _if_called(other["setpriority"], [*_argument(0), (_AT_LEAST, 0, 1, 1)])
     code.append((_RETURN, 0, 0, ALLOW))

@@ -183,6 +183,7 @@ def main(control: int, run_dir: str) -> None:
     os.set_inheritable(control, False)
     if os.getuid() == 0:
         _own_mounts()
+        linux.forbid_capabilities()
     gc.collect()
     gc.freeze()
     gc.disable()

@@ -36,7 +36,7 @@ def unpack(archive: Path, *, cache_dir: Path) -> Path:
         root.mkdir(mode=0o755)
         with tarfile.open(archive) as tar:
             _unpack_any(tar, root)
-        _move_into_place(root, target)
+        move_into_place(root, target)
     except (tarfile.TarError, OSError, KeyError, ValueError) as error:
         raise ImageError(f"cannot unpack {archive.name}: {error}") from error
     finally:
@@ -49,12 +49,14 @@ def _digest(archive: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _move_into_place(root: Path, target: Path) -> None:
+def move_into_place(root: Path, target: Path) -> None:
+    """Rename; who comes second with the same bytes throws its own away."""
     try:
         root.rename(target)
     except OSError:
-        if not target.exists():  # otherwise another provider was faster with the same bytes
+        if not target.exists():
             raise
+        shutil.rmtree(root, ignore_errors=True)
 
 
 def _unpack_any(tar: tarfile.TarFile, root: Path) -> None:

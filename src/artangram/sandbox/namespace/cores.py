@@ -10,13 +10,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Protocol
 
 from artangram.sandbox.inside.birth import write_setting
 from artangram.sandbox.inside.zygote import remove_group
-from artangram.sandbox.namespace.cgroups import BoxGroups
+from artangram.sandbox.namespace.cgroups import BoxGroups, processes_below
 
 MAX_SPREAD = 64
 """Beyond this many threads the balancer finds work for a new core by itself."""
@@ -218,15 +219,7 @@ class _Affinity:
 def threads_below(pid: int) -> list[int]:
     """Every thread of `pid` and of all its descendants."""
     found: list[int] = []
-    waiting = [pid]
-    while waiting:
-        parent = waiting.pop()
-        try:
-            tids = os.listdir(f"/proc/{parent}/task")
-            for tid in tids:
-                with open(f"/proc/{parent}/task/{tid}/children") as children:
-                    waiting += [int(child) for child in children.read().split()]
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        found += [int(tid) for tid in tids]
+    for process in processes_below(pid):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            found += [int(tid) for tid in os.listdir(f"/proc/{process}/task")]
     return found

@@ -6,13 +6,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import sys
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from artangram.sandbox.errors import ImageError
-from artangram.sandbox.namespace.archive import unpack
+from artangram.sandbox.namespace.archive import move_into_place, unpack
 from artangram.sandbox.protocol import DirectoryImage, HostImage, Image, TarImage
 
 HOST_TREES = ("/usr", "/opt")
@@ -56,10 +58,10 @@ class Base:
         }
 
 
-def prepare(image: Image, *, run_dir: Path, cache_dir: Path) -> Base:
+def prepare(image: Image, *, cache_dir: Path) -> Base:
     """May take seconds the first time an archive is seen; call it off the event loop."""
     if isinstance(image, HostImage):
-        return _host_base(image, run_dir)
+        return _host_base(image, cache_dir)
     if isinstance(image, TarImage):
         return _directory_base(unpack(Path(image.path), cache_dir=cache_dir))
     assert isinstance(image, DirectoryImage)
@@ -86,16 +88,30 @@ def _lines(path: Path, default: bytes) -> bytes:
     return data if not data or data.endswith(b"\n") else data + b"\n"
 
 
-def _host_base(image: HostImage, run_dir: Path) -> Base:
+def _host_base(image: HostImage, cache_dir: Path) -> Base:
     trees = [Path(tree) for tree in (*HOST_TREES, *_interpreters(), *image.also)]
-    skeleton = run_dir / "images" / f"host-{abs(hash(image)):x}"
+    skeleton = cache_dir / f"host-{_state_of_etc(trees)}"
     if not skeleton.exists():
-        _make_skeleton(skeleton, trees)
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix="partial-", dir=cache_dir))
+        partial.chmod(0o755)
+        _make_skeleton(partial, trees)
+        move_into_place(partial, skeleton)
     return Base(
         layers=(str(skeleton),),
         binds=tuple((str(tree), str(tree)) for tree in trees if tree.is_dir()),
         files={"/etc/hosts": HOSTS} | _name_servers(),
     )
+
+
+def _state_of_etc(trees: list[Path]) -> str:
+    """Changes whenever what is copied into a skeleton does."""
+    parts = [str(tree) for tree in trees]
+    for path in (Path("/etc") / name for name in HOST_ETC):
+        if path.exists():
+            about = path.stat()
+            parts.append(f"{path} {about.st_mtime_ns} {about.st_size}")
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def _name_servers() -> dict[str, bytes]:

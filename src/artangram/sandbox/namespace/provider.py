@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from artangram.sandbox.errors import CreateFailed, NotCapable, SandboxGone
-from artangram.sandbox.inside import channel
+from artangram.sandbox.inside import channel, seccomp
 from artangram.sandbox.inside.zygote import remove_group
 from artangram.sandbox.namespace import images
 from artangram.sandbox.namespace.cgroups import Groups, find_hierarchies
@@ -67,6 +67,8 @@ class NamespaceProvider:
         self._numbers = itertools.count(1)
         block = random.SystemRandom().randrange(NUM_UID_BLOCKS)
         self._uids = itertools.count(FIRST_UID + block * UID_BLOCK)
+        # Where cores are held by affinity alone, nobody inside may change it.
+        self._filter = seccomp.program(own_affinity=groups is not None)
         self._starting = asyncio.Semaphore(MAX_STARTING)
         self._zygote: subprocess.Popen[bytes] | None = None
         self._sock: socket.socket | None = None
@@ -97,8 +99,18 @@ class NamespaceProvider:
         return self._groups is not None
 
     @property
+    def run_path(self) -> Path:
+        """The provider's own directory; gone when the provider is."""
+        return self._run_dir.path
+
+    @property
     def state_dir(self) -> Path:
         return self._run_dir.path.parent.parent
+
+    @property
+    def zygote_pid(self) -> int:
+        """0 before the first sandbox."""
+        return self._zygote.pid if self._zygote is not None else 0
 
     async def create(self, source: Source, *, limits: Limits = DEFAULT_LIMITS) -> NamespaceSandbox:
         if self._closed:
@@ -138,9 +150,7 @@ class NamespaceProvider:
         """Prepared once, however many ask at the same time."""
         if image not in self._bases:
             cache_dir = self.state_dir / "images"
-            work = asyncio.to_thread(
-                images.prepare, image, run_dir=self._run_dir.path, cache_dir=cache_dir
-            )
+            work = asyncio.to_thread(images.prepare, image, cache_dir=cache_dir)
             self._bases[image] = asyncio.ensure_future(work)
         try:
             return await asyncio.shield(self._bases[image])
@@ -168,7 +178,7 @@ class NamespaceProvider:
             "network": limits.network,
             "groups": traits.groups.plan() if traits.groups else [],
             "ooms_file": traits.groups.ooms_file if traits.groups else "",
-            "own_affinity": self._groups is not None,
+            "filter": self._filter,
             "stage": str(self._run_dir.path / "stage"),
             "size_mb": limits.disk_mb,
             "inodes": limits.inodes,

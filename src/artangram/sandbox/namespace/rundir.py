@@ -37,7 +37,7 @@ class RunDir:
         self.path = Path(tempfile.mkdtemp(prefix="", dir=parent))
         self.lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(self.lock, fcntl.LOCK_EX)
-        for name in ("stage", "images", "snapshots"):
+        for name in ("stage", "snapshots"):
             (self.path / name).mkdir()
 
     @property

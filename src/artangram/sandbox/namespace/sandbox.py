@@ -69,6 +69,7 @@ class NamespaceSandbox:
         self._next_request = 0
         self._turn = asyncio.Lock()
         self._hold: Hold | None = None
+        self._joined = -1
         self._num_busy = 0
         self._is_frozen = False
         self._rests_frozen = False
@@ -147,8 +148,9 @@ class NamespaceSandbox:
         assert self._hold is not None
         stdin = channel.memory_file(command.stdin) if command.stdin else self._provider.null
         fds = [stdin, stdout.write_end, stderr.write_end]
-        if self._hold.group >= 0:
-            fds.append(self._hold.group)
+        if self._hold.group >= 0 and self._hold.group != self._joined:
+            self._joined = self._hold.group
+            fds.append(self._joined)
         try:
             answer = self._send(("run", order_of(command, self.traits.limits, self._provider)), fds)
         finally:
@@ -267,7 +269,7 @@ class NamespaceSandbox:
         if groups is None:
             await self._send(("stop" if frozen else "continue",))
         elif frozen:
-            groups.freeze()
+            groups.freeze(self.pid)
         else:
             groups.thaw()
         self._is_frozen = frozen

@@ -1,0 +1,81 @@
+"""A real provider for the whole package, and a way to run hostile Python in a sandbox."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from artangram.sandbox import (
+    Command,
+    CommandResult,
+    HostImage,
+    Limits,
+    NamespaceProvider,
+    NotCapable,
+    Rung,
+)
+from artangram.sandbox.namespace.sandbox import NamespaceSandbox
+
+PYTHON = ("/usr/bin/python3", "-I", "-S", "-c")
+SMALL = Limits(memory_mb=96, disk_mb=32, inodes=2000, processes=48)
+HELPERS = """
+import ctypes, errno, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.syscall.restype = ctypes.c_long
+def call(number, *args):
+    '''0 or positive when the kernel allowed it, otherwise the name of the error.'''
+    ctypes.set_errno(0)
+    result = libc.syscall(number, *args)
+    return result if result >= 0 else errno.errorcode[ctypes.get_errno()]
+def attempt(function, *args):
+    try:
+        return function(*args)
+    except OSError as error:
+        return errno.errorcode[error.errno]
+"""
+
+Attack = Callable[..., Awaitable[CommandResult]]
+
+
+@pytest_asyncio.fixture(scope="package", loop_scope="package")
+async def provider() -> AsyncIterator[NamespaceProvider]:
+    before = set(os.listdir("/proc/self/fd"))
+    try:
+        provider = await NamespaceProvider.open(lowest=Rung.CGROUPS)
+    except NotCapable as problem:
+        pytest.skip(str(problem))
+    await provider.create(HostImage())
+    yield provider
+    groups = groups_of(provider)
+    assert groups, "a provider on this rung has control groups"
+    await provider.close()
+    assert not [group for group in groups if group.exists()]
+    assert set(os.listdir("/proc/self/fd")) <= before
+
+
+@pytest_asyncio.fixture(loop_scope="package")
+async def sandbox(provider: NamespaceProvider) -> AsyncIterator[NamespaceSandbox]:
+    sandbox = await provider.create(HostImage(), limits=SMALL)
+    yield sandbox
+    await sandbox.close()
+
+
+@pytest.fixture
+def attack(sandbox: NamespaceSandbox) -> Attack:
+    """Run hostile Python in the sandbox; it may use `call`, `attempt` and `libc`."""
+
+    async def run(code: str, **more: object) -> CommandResult:
+        argv = (*PYTHON, HELPERS + code)
+        return await sandbox.run(Command(argv=argv, **{"timeout_s": 5.0} | more))  # type: ignore[arg-type]
+
+    return run
+
+
+def groups_of(provider: NamespaceProvider) -> list[Path]:
+    """Every control group directory of a provider."""
+    listed = provider.run_path / "groups"
+    return [Path(line) for line in listed.read_text().splitlines()]

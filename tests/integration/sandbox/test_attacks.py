@@ -1,0 +1,525 @@
+"""Hostile programs in the real sandbox: each is stopped, the sandbox and its neighbours live on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from artangram.sandbox import Command, HostImage, NamespaceProvider
+from artangram.sandbox.namespace.sandbox import NamespaceSandbox
+
+from .conftest import SMALL, Attack
+
+pytestmark = pytest.mark.asyncio(loop_scope="package")
+
+LATE_S = 0.05
+
+
+async def still_works(sandbox: NamespaceSandbox) -> bool:
+    result = await sandbox.run(Command(argv=("echo", "alive")))
+    return result.stdout == b"alive\n" and result.leftovers_killed == 0
+
+
+class TestBombs:
+    async def test_fork_bomb_is_held_and_ends_on_time(
+        self, sandbox: NamespaceSandbox, attack: Attack
+    ) -> None:
+        began_at = time.monotonic()
+        result = await attack(
+            "while True:\n  try: os.fork()\n  except OSError: pass", timeout_s=0.5
+        )
+        assert time.monotonic() - began_at < 0.5 + LATE_S
+        assert result.timed_out
+        assert 40 <= result.leftovers_killed <= SMALL.processes
+        assert await still_works(sandbox)
+
+    async def test_fork_bomb_that_ignores_signals_and_leaves_sessions_dies_too(
+        self, sandbox: NamespaceSandbox, attack: Attack
+    ) -> None:
+        result = await attack(
+            "import signal\n"
+            "for n in (1, 2, 3, 13, 15): signal.signal(n, signal.SIG_IGN)\n"
+            "while True:\n"
+            "  try:\n    if os.fork() == 0: os.setsid()\n"
+            "  except OSError: pass",
+            timeout_s=0.3,
+        )
+        assert result.timed_out
+        assert await still_works(sandbox)
+
+    async def test_bomb_beside_kept_processes_ends_too(
+        self, sandbox: NamespaceSandbox, attack: Attack
+    ) -> None:
+        await sandbox.run(Command(argv=("setsid", "-f", "sleep", "100"), keep=True))
+        result = await attack(
+            "if os.fork() == 0:\n"
+            "  while True:\n    try: os.fork(); os.setsid()\n    except OSError: pass\n"
+            "import time; time.sleep(0.1)"
+        )
+        assert result.exit_code == 0
+        assert result.leftovers_killed > 0
+        after = await sandbox.run(Command(argv=("true",)))
+        assert after.leftovers_killed == 0
+
+    async def test_memory_bomb_is_out_of_memory_and_the_sandbox_lives(
+        self, sandbox: NamespaceSandbox, attack: Attack
+    ) -> None:
+        result = await attack("keep = []\nwhile True: keep.append(b'x' * (1 << 20))")
+        assert (result.out_of_memory, result.signal) == (True, 9)
+        assert result.peak_memory_bytes > 80 << 20
+        assert await still_works(sandbox)
+
+    async def test_many_small_eaters_never_look_like_broken_infrastructure(
+        self, provider: NamespaceProvider
+    ) -> None:
+        """Each is smaller than PID 1 and as dear to the kernel, so PID 1 itself may be chosen."""
+        sandbox = await provider.create(HostImage(), limits=SMALL)
+        code = (
+            "import os, time\n"
+            "open('/proc/self/oom_score_adj', 'w').write('0')\n"
+            "for _ in range(40):\n"
+            "  if os.fork() == 0: break\n"
+            "keep = []\n"
+            "while True: keep.append(os.urandom(1 << 16)); time.sleep(0.001)"
+        )
+        argv = ("/usr/bin/python3", "-I", "-S", "-c", code)
+        result = await sandbox.run(Command(argv=argv, timeout_s=5))
+        assert result.out_of_memory
+        assert not result.ok
+        await sandbox.close()
+
+    async def test_limits_of_one_action_hold_for_that_action_only(
+        self, sandbox: NamespaceSandbox, attack: Attack
+    ) -> None:
+        eater = "x = b'x' * (40 << 20)"
+        assert (await attack(eater, memory_mb=32)).out_of_memory
+        assert (await attack(eater)).exit_code == 0
+        forker = "print(sum(isinstance(attempt(os.fork), int) for _ in range(1)))"
+        assert (await attack(forker, processes=1)).stdout == b"0\n"
+        assert (await attack(forker)).stdout.startswith(b"1\n")
+
+    @pytest.mark.parametrize("where", ["/work", "/tmp", "/dev/shm", "/var/tmp"])
+    async def test_disk_fills_up_at_its_limit(self, attack: Attack, where: str) -> None:
+        result = await attack(
+            f"fd = os.open('{where}/fill', os.O_CREAT | os.O_WRONLY); n = 0\n"
+            "try:\n  while True: n += os.write(fd, bytes(1 << 20))\n"
+            "except OSError as e: print(errno.errorcode[e.errno], n >> 20)"
+        )
+        name, size_mb = result.stdout.split()
+        assert name == b"ENOSPC"
+        assert 16 <= int(size_mb) <= SMALL.disk_mb
+
+    async def test_inodes_run_out_at_their_limit(self, attack: Attack) -> None:
+        result = await attack(
+            "n = 0\n"
+            "try:\n  while True: os.close(os.open(f'/work/{n}', os.O_CREAT)); n += 1\n"
+            "except OSError as e: print(errno.errorcode[e.errno], n)"
+        )
+        name, count = result.stdout.split()
+        assert name == b"ENOSPC"
+        assert int(count) < SMALL.inodes
+
+    async def test_endless_output_on_both_channels_is_drained_and_capped(
+        self, attack: Attack
+    ) -> None:
+        result = await attack(
+            "while True: os.write(1, b'o' * 65536); os.write(2, b'e' * 65536)",
+            timeout_s=0.4,
+            output_bytes=5000,
+        )
+        assert result.timed_out
+        assert (result.stdout, result.stderr) == (b"o" * 5000, b"e" * 5000)
+        assert result.truncated_bytes > 1 << 20
+
+    async def test_open_files_run_out_inside_only(self, attack: Attack) -> None:
+        result = await attack(
+            "n = 0\n"
+            "try:\n  while True: os.open('/dev/null', os.O_RDONLY); n += 1\n"
+            "except OSError as e: print(errno.errorcode[e.errno], n < 5000)"
+        )
+        assert result.stdout == b"EMFILE True\n"
+
+    async def test_exhausted_user_limits_do_not_reach_a_neighbour(
+        self, provider: NamespaceProvider, sandbox: NamespaceSandbox, attack: Attack
+    ) -> None:
+        """inotify instances are counted per user: every sandbox is a user of its own."""
+        watch = "n = 0\nwhile libc.inotify_init() >= 0: n += 1\nprint(n > 0)\n"
+        hold = watch + "sys.stdout.flush()\nimport time; time.sleep(1)"
+        running = asyncio.create_task(attack(hold))
+        await asyncio.sleep(0.3)
+        neighbour = await provider.create(HostImage())
+        argv = (
+            "/usr/bin/python3",
+            "-c",
+            "import ctypes; print(ctypes.CDLL(None).inotify_init() >= 0)",
+        )
+        assert (await neighbour.run(Command(argv=argv))).stdout == b"True\n"
+        await neighbour.close()
+        assert (await running).stdout == b"True\n"
+
+
+class TestFiles:
+    async def test_host_files_are_not_there(self, attack: Attack) -> None:
+        here = Path(__file__)
+        result = await attack(
+            f"print([os.path.exists(p) for p in ({str(here)!r}, '/etc/shadow', '/root/.ssh',"
+            " '/sys/fs/cgroup', '/var/lib/artangram', '/proc/1/root/etc', '/home/user')])"
+        )
+        assert result.stdout == b"[False, False, False, False, False, False, False]\n"
+
+    async def test_base_is_read_only(self, attack: Attack) -> None:
+        result = await attack(
+            "print(attempt(os.open, '/usr/bin/sh', os.O_WRONLY),"
+            " attempt(os.open, '/usr/evil', os.O_CREAT | os.O_WRONLY),"
+            " attempt(os.open, '/etc/passwd', os.O_WRONLY), attempt(os.mkdir, '/evil'))"
+        )
+        assert result.stdout == b"EACCES EROFS EACCES EACCES\n"
+
+    async def test_read_never_follows_a_link_out(
+        self, sandbox: NamespaceSandbox, tmp_path: Path
+    ) -> None:
+        secret = tmp_path / "secret"
+        secret.write_text("host")
+        await sandbox.run(Command(argv=("ln", "-s", str(secret), "link")))
+        await sandbox.run(Command(argv=("ln", "-s", "../" * 20 + str(secret)[1:], "climb")))
+        await sandbox.run(Command(argv=("ln", "-s", f"/proc/1/root{secret}", "magic")))
+        for name in ("link", "climb", "magic", str(secret), f"../../..{secret}"):
+            with pytest.raises(OSError, match=r"No such file|denied"):
+                await sandbox.read(name)
+
+    async def test_write_never_follows_a_link_out(
+        self, sandbox: NamespaceSandbox, tmp_path: Path
+    ) -> None:
+        target = tmp_path / "target"
+        target.write_text("host")
+        await sandbox.run(Command(argv=("ln", "-s", str(target), "link")))
+        await sandbox.run(Command(argv=("ln", "-s", str(tmp_path), "folder")))
+        for name in ("link", "folder/target", f"../../..{target}"):
+            with contextlib.suppress(OSError):
+                await sandbox.write(name, b"evil")
+        assert target.read_text() == "host"
+
+    @pytest.mark.parametrize(
+        "path", ["fifo", "/dev/zero", "/proc/self/environ", "/proc/self/status", "/proc/kcore"]
+    )
+    async def test_read_of_what_is_no_file_fails_at_once(
+        self, sandbox: NamespaceSandbox, path: str
+    ) -> None:
+        await sandbox.run(Command(argv=("mkfifo", "fifo")))
+        began_at = time.monotonic()
+        with pytest.raises(OSError, match=r".+"):
+            await sandbox.read(path)
+        with pytest.raises(OSError, match=r".+"):
+            await sandbox.write(path, b"x")
+        assert time.monotonic() - began_at < 0.5
+
+    async def test_write_beyond_the_disk_is_an_os_error(self, sandbox: NamespaceSandbox) -> None:
+        with pytest.raises(OSError, match="No space"):
+            await sandbox.write("big", bytes((SMALL.disk_mb + 1) << 20))
+        assert sandbox.is_alive
+
+    async def test_snapshot_of_a_hostile_tree_copies_no_host_file(
+        self, provider: NamespaceProvider, sandbox: NamespaceSandbox, attack: Attack
+    ) -> None:
+        await attack(
+            "os.symlink('/etc/hostname', '/work/link'); os.mkfifo('/work/fifo')\n"
+            "os.mkdir('/work/closed', 0o000); open('/work/odd\\udcff', 'w').write('x')\n"
+            "import socket; socket.socket(socket.AF_UNIX).bind('/work/sock')"
+        )
+        sibling = await provider.create(await sandbox.snapshot())
+        listing = await sibling.run(Command(argv=("ls", "/work")))
+        assert b"closed" in listing.stdout
+        assert b"fifo" not in listing.stdout
+        assert b"sock" not in listing.stdout
+        target = await sibling.run(Command(argv=("readlink", "link")))
+        assert target.stdout == b"/etc/hostname\n"
+        await sibling.close()
+
+    async def test_deletions_survive_a_snapshot(
+        self, provider: NamespaceProvider, sandbox: NamespaceSandbox
+    ) -> None:
+        await sandbox.write("tree/file", b"x")
+        first = await provider.create(await sandbox.snapshot())
+        await first.run(Command(argv=("rm", "-r", "tree")))
+        await first.write("tree/other", b"y")
+        second = await provider.create(await first.snapshot())
+        listing = await second.run(Command(argv=("ls", "tree")))
+        assert listing.stdout == b"other\n"
+        await asyncio.gather(first.close(), second.close())
+
+
+class TestKernel:
+    async def test_calls_that_reach_out_are_refused(self, attack: Attack) -> None:
+        """mount, umount2, pivot_root, chroot, setns, unshare, ptrace, process_vm_readv,
+        process_vm_writev, keyctl, add_key, request_key, bpf, perf_event_open, kexec_load,
+        init_module, finit_module, open_by_handle_at, userfaultfd, io_uring_setup,
+        pidfd_getfd, kcmp, personality, open_tree, fsopen, mount_setattr, reboot, swapon, syslog,
+        fanotify_init, clock_settime, sethostname."""
+        numbers = (
+            165, 166, 155, 161, 308, 272, 101, 310, 311, 250, 248, 249, 321, 298, 246, 175, 313,
+            304, 323, 425, 438, 312, 135, 428, 430, 442, 169, 167, 103, 300, 227, 170,
+        )  # fmt: skip
+        result = await attack(f"print({{call(n, 0, 0, 0, 0, 0, 0) for n in {numbers}}})")
+        assert result.stdout == b"{'EPERM'}\n"
+
+    async def test_no_namespace_can_be_opened_by_clone(self, attack: Attack) -> None:
+        flags = [0x10000000, 0x20000000, 0x40000000, 0x20000, 0x8000000, 0x4000000, 0x2000000]
+        result = await attack(
+            f"print({{call(56, flag | 17, 0, 0, 0, 0) for flag in {flags}}}, call(435, 0, 0))"
+        )
+        assert result.stdout == b"{'EPERM'} ENOSYS\n"
+
+    async def test_other_call_tables_are_closed(self, attack: Attack) -> None:
+        result = await attack("print(call(0x40000000 + 39), call(0x40000000 + 165))")
+        assert result.stdout == b"EPERM EPERM\n"
+
+    async def test_nothing_inside_holds_or_gains_a_capability(self, attack: Attack) -> None:
+        result = await attack(
+            "print([line.split()[1] for line in open('/proc/self/status')"
+            " if line.startswith(('Cap', 'NoNewPrivs', 'Seccomp:'))])"
+        )
+        none = "'0000000000000000', " * 5
+        assert result.stdout.decode() == f"[{none}'1', '2']\n"
+
+    async def test_set_user_id_programs_give_nothing(self, attack: Attack) -> None:
+        result = await attack(
+            "import shutil, subprocess\n"
+            "shutil.copy('/usr/bin/id', '/work/id'); os.chmod('/work/id', 0o6755)\n"
+            "own = subprocess.run(['/work/id', '-u'], capture_output=True).stdout\n"
+            "print(int(own) == os.getuid() != 0, attempt(os.setuid, 0), attempt(os.setgid, 0))\n"
+            "print(subprocess.run(['/usr/bin/su', '-c', 'id'], capture_output=True).returncode)"
+        )
+        first, second = result.stdout.splitlines()
+        assert first == b"True EPERM EPERM"
+        assert int(second) != 0
+
+    async def test_devices_are_few_and_cannot_be_made(self, attack: Attack) -> None:
+        result = await attack(
+            "print(sorted(os.listdir('/dev')))\n"
+            "print(attempt(os.mknod, '/work/mem', 0o20666, os.makedev(1, 1)),"
+            " attempt(os.open, '/dev/evil', os.O_CREAT | os.O_WRONLY))"
+        )
+        names, refusals = result.stdout.decode().splitlines()
+        allowed = "fd full null random shm stderr stdin stdout urandom zero"
+        assert names == str(allowed.split(" "))
+        assert refusals == "EPERM EROFS"
+
+    async def test_kernel_settings_cannot_be_written(self, attack: Attack) -> None:
+        result = await attack(
+            "for path in ('/proc/sys/kernel/core_pattern', '/proc/sysrq-trigger',"
+            " '/proc/sys/vm/drop_caches', '/proc/sys/net/ipv4/ip_forward'):\n"
+            "  print(attempt(os.open, path, os.O_WRONLY) in ('EROFS', 'EACCES', 'ENOENT'))"
+        )
+        assert result.stdout == b"True\n" * 4
+
+    async def test_mounts_tell_nothing_of_the_host(
+        self, provider: NamespaceProvider, attack: Attack
+    ) -> None:
+        result = await attack("print(open('/proc/self/mountinfo').read())")
+        assert str(provider.state_dir).encode() not in result.stdout
+
+    async def test_priority_cannot_be_raised(self, attack: Attack) -> None:
+        result = await attack(
+            "print(attempt(os.nice, -5), attempt(os.sched_setscheduler, 0, os.SCHED_FIFO,"
+            " os.sched_param(1)))"
+        )
+        assert result.stdout == b"EPERM EPERM\n"
+
+    async def test_no_core_is_dumped(self, attack: Attack) -> None:
+        result = await attack("os.abort()")
+        assert (result.signal, result.exit_code) == (6, 134)
+
+
+class TestNetwork:
+    async def test_host_services_cannot_be_reached(self, attack: Attack) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as un:
+            un.bind("\0artangram-test")
+            un.listen()
+            server.settimeout(0)
+            port = server.getsockname()[1]
+            result = await attack(
+                "import socket\n"
+                f"print(attempt(socket.socket().connect, ('127.0.0.1', {port})),"
+                " attempt(socket.socket().connect, ('192.0.2.1', 80)),"
+                " attempt(socket.socket(socket.AF_UNIX).connect, '\\0artangram-test'))"
+            )
+            assert result.stdout == b"ECONNREFUSED ENETUNREACH ECONNREFUSED\n"
+            with pytest.raises(BlockingIOError):
+                server.accept()
+
+    async def test_only_known_socket_families_exist(self, attack: Attack) -> None:
+        result = await attack(
+            "ok = [f for f in range(64) if isinstance(call(41, f, 2, 0), int)]\n"
+            "print(ok, call(41, 40, 1, 0), call(53, 40, 1, 0), call(41, 17, 3, 0))"
+        )
+        families, *refused = result.stdout.decode().rsplit(" ", 3)
+        assert set(eval(families)) <= {1, 2, 10, 16}
+        assert [r.strip() for r in refused] == ["EAFNOSUPPORT"] * 3
+
+    async def test_raw_sockets_are_refused(self, attack: Attack) -> None:
+        result = await attack("print(call(41, 2, 3, 1), call(41, 10, 3, 58))")
+        assert result.stdout == b"EPERM EPERM\n"
+
+    async def test_loopback_works_inside(self, attack: Attack) -> None:
+        result = await attack(
+            "import socket\n"
+            "server = socket.create_server(('127.0.0.1', 0))\n"
+            "socket.create_connection(server.getsockname()); print('connected')"
+        )
+        assert result.stdout == b"connected\n"
+
+
+class TestInit:
+    async def test_no_signal_reaches_pid_1(self, sandbox: NamespaceSandbox, attack: Attack) -> None:
+        result = await attack(
+            "import signal\nfor n in range(1, 65):\n  attempt(os.kill, 1, n)\nprint('sent')"
+        )
+        assert result.stdout == b"sent\n"
+        assert await still_works(sandbox)
+
+    async def test_pid_1_cannot_be_read_or_entered(self, attack: Attack) -> None:
+        result = await attack(
+            "for name in ('mem', 'environ', 'root/etc', 'cwd/etc', 'fd/3', 'maps', 'exe'):\n"
+            "  print(attempt(os.open, '/proc/1/' + name, os.O_RDONLY))\n"
+            "print(attempt(os.open, '/proc/1/oom_score_adj', os.O_WRONLY))\n"
+            "pidfd = os.pidfd_open(1); print(call(438, pidfd, 3, 0))"
+        )
+        assert set(result.stdout.split()) <= {b"EACCES", b"EPERM"}
+
+    async def test_pid_1_cannot_be_starved(self, sandbox: NamespaceSandbox, attack: Attack) -> None:
+        """prlimit64, sched_setaffinity, sched_setscheduler, sched_setparam, sched_setattr,
+        setpriority (process, user), ioprio_set on PID 1."""
+        result = await attack(
+            "space = ctypes.create_string_buffer(256)\n"
+            "print({call(302, 1, 7, space, 0), call(203, 1, 128, space), call(144, 1, 5, space),"
+            " call(142, 1, space), call(314, 1, space, 0), call(141, 0, 1, 19),"
+            " call(141, 2, os.getuid(), 19), call(141, 1, 0, 19), call(251, 1, 1, 0)})"
+        )
+        assert result.stdout == b"{'EPERM'}\n"
+        assert await still_works(sandbox)
+
+    async def test_only_stdio_is_inherited(self, attack: Attack) -> None:
+        result = await attack("print(sorted(map(int, os.listdir('/proc/self/fd')))[:-1])")
+        assert result.stdout == b"[0, 1, 2]\n"
+
+    async def test_result_cannot_be_forged_through_a_descriptor(
+        self, sandbox: NamespaceSandbox, attack: Attack
+    ) -> None:
+        result = await attack(
+            "for fd in range(3, 64):\n  attempt(os.write, fd, bytes(64))\n"
+            "for fd in range(16):\n  attempt(os.open, f'/proc/1/fd/{fd}', os.O_WRONLY)\n"
+            "sys.exit(7)"
+        )
+        assert result.exit_code == 7
+        assert await still_works(sandbox)
+
+    async def test_hostile_modules_are_not_imported_by_pid_1(
+        self, sandbox: NamespaceSandbox
+    ) -> None:
+        trap = b"import os\nos.kill(1, 9)\nopen('/work/trapped', 'w')\n"
+        for name in ("resource", "signal", "encodings/evil", "artangram/__init__"):
+            await sandbox.write(f"/work/{name}.py", trap)
+        await sandbox.run(Command(argv=("setsid", "-f", "sleep", "9"), keep=True))
+        await sandbox.run(Command(argv=("no-such-thing",)))
+        with pytest.raises(FileNotFoundError):
+            await sandbox.read("trapped")
+
+    async def test_reply_is_not_delayed_by_a_daemon_that_holds_the_pipes(
+        self, attack: Attack
+    ) -> None:
+        began_at = time.monotonic()
+        result = await attack(
+            "print('done', flush=True)\nif os.fork() == 0:\n  import time; time.sleep(60)",
+            keep=True,
+        )
+        assert time.monotonic() - began_at < 1
+        assert (result.stdout, result.leftovers_kept) == (b"done\n", 1)
+
+    async def test_stopped_and_deaf_programs_end_on_time(self, attack: Attack) -> None:
+        for code in (
+            "os.kill(os.getpid(), 19)",
+            "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)",
+            "while True: pass",
+        ):
+            began_at = time.monotonic()
+            result = await attack(code, timeout_s=0.25)
+            assert result.timed_out
+            assert time.monotonic() - began_at < 0.25 + LATE_S
+
+    async def test_daemon_cannot_outlive_its_action(self, attack: Attack) -> None:
+        result = await attack(
+            "if os.fork() == 0:\n  os.setsid()\n"
+            "  if os.fork() == 0:\n    os.closerange(0, 99)\n"
+            "    import time; time.sleep(0.3); open('/work/late', 'w')\n"
+            "  os._exit(0)\n"
+            "os.wait()"
+        )
+        assert result.leftovers_killed == 1
+        await asyncio.sleep(0.35)
+        late = await attack("print(os.path.exists('/work/late'))")
+        assert late.stdout == b"False\n"
+
+    async def test_kept_processes_do_nothing_between_actions(
+        self, sandbox: NamespaceSandbox, attack: Attack
+    ) -> None:
+        """Even those that arrange to be woken by a timer, which only a stop signal would allow."""
+        await attack(
+            "import signal, time\n"
+            "if os.fork() == 0:\n"
+            "  signal.signal(signal.SIGCONT, lambda *a: None)\n"
+            "  signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)\n"
+            "  signal.signal(signal.SIGALRM, lambda *a: None)\n"
+            "  n = 0\n"
+            "  while True: n += 1; open('/work/n', 'w').write(str(n)); time.sleep(0.005)\n"
+            "time.sleep(0.1)",
+            keep=True,
+        )
+        first = int(await sandbox.read("n") or b"0")
+        await asyncio.sleep(0.3)
+        second = int(await sandbox.read("n") or b"0")
+        assert 0 <= second - first < 10
+        running = await attack("import time; time.sleep(0.2)")
+        assert running.leftovers_kept == 1
+        assert int(await sandbox.read("n") or b"0") - second > 10
+
+
+class TestCores:
+    async def test_a_command_cannot_widen_its_cores(self, attack: Attack) -> None:
+        result = await attack(
+            "attempt(os.sched_setaffinity, 0, range(64)); print(os.sched_getaffinity(0))",
+            cores=(0,),
+        )
+        assert result.stdout == b"{0}\n"
+
+    @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+    async def test_cores_follow_resize_and_end_with_the_command(
+        self, sandbox: NamespaceSandbox, attack: Attack
+    ) -> None:
+        show = "print(sorted(os.sched_getaffinity(0)), flush=True)\n"
+        code = show + "import time; time.sleep(0.3)\n" + show
+        running = asyncio.create_task(attack(code, cores=(0,)))
+        await asyncio.sleep(0.15)
+        await sandbox.resize((0, 1))
+        assert (await running).stdout == b"[0]\n[0, 1]\n"
+        assert (await attack(show)).stdout == b"[0, 1]\n"
+
+    async def test_kept_processes_move_with_the_sandbox(
+        self, provider: NamespaceProvider, attack: Attack
+    ) -> None:
+        await attack(
+            "import time\nif os.fork() == 0:\n  while True:\n"
+            "    open('/work/mask', 'w').write(str(sorted(os.sched_getaffinity(0))))\n"
+            "    time.sleep(0.01)",
+            keep=True,
+            cores=(0,),
+        )
+        result = await attack(
+            "import time; time.sleep(0.2); print(open('/work/mask').read())", cores=(1,)
+        )
+        assert result.stdout == b"[1]\n"
