@@ -33,6 +33,9 @@ class Line:
     def __iter__(self) -> Iterator[Ticket]:
         return (self._tickets[seq] for _, seq in self._order)
 
+    def __contains__(self, seq: object) -> bool:
+        return seq in self._tickets
+
     @property
     def head(self) -> Ticket:
         return self._tickets[self._order[0][1]]
@@ -188,12 +191,12 @@ def fixed_degree(degrees: Amounts, wanted: int) -> int:
 
 def best_fit(pool: GpuPool, service: ServiceId, degree: int) -> Residency | Chunk | None:
     """The free chunk from the smallest block; among equals where `service` is, then the stalest."""
-    copies = ((pool.block_size(r), r) for r in pool.residents(service) if r.degree == degree)
-    resident = min(((size, -r.used_at, r) for size, r in copies if size), default=None)
+    copies = [r for r in pool.residents(service) if r.degree == degree and pool.is_startable(r)]
+    copy = min(copies, key=lambda r: (pool.block_size(r), -r.used_at), default=None)
     chunks = pool.chunks(service, degree, worth=used_at)
     chunk = min(chunks, key=lambda c: (c.block, _freshest(c)), default=None)
-    if resident is not None and (chunk is None or resident[0] <= chunk.block):
-        return resident[2]
+    if copy is not None and (chunk is None or pool.block_size(copy) <= chunk.block):
+        return copy
     return chunk
 
 

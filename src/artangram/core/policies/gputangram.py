@@ -46,15 +46,22 @@ class GpuTangramLane(GpuLane):
         return self._line.place(ticket)
 
     def dispatch(self, now: float) -> None:
-        candidates = self._prefix()
-        if not candidates:
-            return
+        # Whoever lacks another resource leaves devices for those behind: divide again.
+        while (candidates := self._prefix()) and not self._start_some(candidates, now):
+            pass
+
+    def _start_some(self, candidates: list[Ticket], now: float) -> bool:
+        """Start those whom the division chose. Did all of them start?"""
+        have_all_started = True
         for ticket, degree in zip(candidates, self._select(candidates, now), strict=False):
             self._line.remove(ticket)
             if self.desk.seize_sides(ticket, now):
                 spot = best_fit(self.pool, service_of(ticket), degree)
                 assert spot is not None, f"the division left no chunk of {degree}"
                 self.start(ticket, spot, now)
+            else:
+                have_all_started = False
+        return have_all_started
 
     def _prefix(self) -> list[Ticket]:
         """The longest prefix of the line whose least degrees can be placed together."""

@@ -111,6 +111,8 @@ class ResidencyLane(GpuLane):
         ticket.key = ticket.submitted_at + min(self._alpha * area, self._slack_cap_s)
         queue = self._queues[service_of(ticket)]
         queue.line.add(ticket)
+        if self._fenced_for in queue.line and queue.line.head.seq != self._fenced_for:
+            self._drop_fence()  # only heads are weighed, so nobody could use it
         queue.rate.add(1.0, now)
         self._offered.add(area, now)
         self._waiting += 1
@@ -144,19 +146,18 @@ class ResidencyLane(GpuLane):
         """The move with the smallest score; a fence for the smallest key that has none."""
         self._set_price()
         best: Move | None = None
-        blocked: Ticket | None = None
+        blocked: Demand | None = None
         is_full = self.pool.free == 0 and not self._batches
         for queue in self._queues.values():
             if not queue.line:
                 continue
-            ticket = queue.line.head
-            score, spot = (ticket.key, None) if is_full else self._weigh(queue)
-            if spot is None:
-                blocked = ticket if blocked is None else min(blocked, ticket, key=_key)
-            elif best is None or score < best.score:
-                best = Move(score, ticket, spot)
-        if blocked is not None and self._fence is None:
-            self._consider_fence(blocked)
+            move = None if is_full else self._weigh(queue)
+            if move is None:
+                blocked = queue if blocked is None else min(blocked, queue, key=_head_key)
+            elif best is None or move.score < best.score:
+                best = move
+        if best is None and blocked is not None and self._is_newly_fenced(blocked.line.head):
+            return None if is_full else self._weigh(blocked)
         return best
 
     def _set_price(self) -> None:
@@ -167,8 +168,8 @@ class ResidencyLane(GpuLane):
         self._price = (self._waiting - 0.5 + coming) / devices
         self._need.clear()
 
-    def _weigh(self, queue: Demand) -> tuple[float, Residency | Chunk | None]:
-        """The score of the head of a queue, and its best spot; none if it waits."""
+    def _weigh(self, queue: Demand) -> Move | None:
+        """The best move for the head of a queue; none if no place is free or it better waits."""
         ticket = queue.line.head
         is_fenced = self._fenced_for == ticket.seq
         fence = None if is_fenced else self._fence
@@ -176,12 +177,12 @@ class ResidencyLane(GpuLane):
         cost, copy = self._best_copy(ticket, copies, fence)
         chunk = self._best_chunk(queue, len(copies), below=cost, fence=fence)
         if chunk is None:
-            return ticket.key, copy
+            return None if copy is None else Move(ticket.key, ticket, copy)
         if copy is None and copies and not is_fenced and self._is_held(queue, copies, chunk):
-            return ticket.key, None
+            return None
         users = max(1.0, len(queue.line) / (len(copies) + 1))
         delay = self._alpha * chunk.degree / users + self._patience
-        return ticket.key + delay * chunk.restore_s, chunk
+        return Move(ticket.key + delay * chunk.restore_s, ticket, chunk)
 
     def _best_copy(
         self, ticket: Ticket, copies: list[Residency], fence: Fence | None
@@ -242,13 +243,15 @@ class ResidencyLane(GpuLane):
         free_at = min(self._free_at(copy) for copy in copies)
         worth_s = self._hold * chunk.restore_s * (1.0 + self._price * chunk.degree)
         limit_s = worth_s * len(copies) / len(queue.line)
-        # What is late already is believed to take as long again: beliefs may be far off.
         least_s = 0.5 * seconds(queue.line.head, chunk.degree)
-        wait_s = max(free_at - self._now, least_s, self._now - free_at)
-        if wait_s >= limit_s:
+        if max(self._believed(free_at), least_s) >= limit_s:
             return False
         self._wake(free_at + limit_s)
         return True
+
+    def _believed(self, at: float) -> float:
+        """How long until `at`. What is late already is believed to take as long again."""
+        return abs(at - self._now)
 
     def _free_at(self, copy: Residency) -> float:
         """When the devices of a copy are believed to be free, whoever uses them."""
@@ -277,13 +280,16 @@ class ResidencyLane(GpuLane):
         if at > self._now and (self.wake_at is None or at < self.wake_at):
             self.wake_at = at
 
-    def _consider_fence(self, ticket: Ticket) -> None:
+    def _is_newly_fenced(self, ticket: Ticket) -> bool:
         """Past its key, a ticket gets the place that drains first for itself."""
+        if self._fence is not None:
+            return False
         if self._now < ticket.key:
             self._wake(ticket.key)
-            return
+            return False
         self._fence = self._soonest(ticket)
         self._fenced_for = ticket.seq
+        return True
 
     def _drop_fence(self) -> None:
         self._fence = None
@@ -299,12 +305,12 @@ class ResidencyLane(GpuLane):
             busy = [(r, at) for r, at in self.ends.items() if r.node == node.id]
             for first in node.buddy.layout(degree):
                 ends = (at for r, at in busy if r.overlaps(first, degree))
-                ready_at = max(self._now, max(ends, default=0.0))
-                ready_at += 0.0 if (node.id, first) in here else restore_s
-                if ready_at < best[0]:
-                    best = (ready_at, Fence(node.id, first, degree))
+                ready_s = max((self._believed(at) for at in ends), default=0.0)
+                ready_s += 0.0 if (node.id, first) in here else restore_s
+                if ready_s < best[0]:
+                    best = (ready_s, Fence(node.id, first, degree))
         return best[1]
 
 
-def _key(ticket: Ticket) -> tuple[float, int]:
-    return ticket.key, ticket.seq
+def _head_key(queue: Demand) -> tuple[float, int]:
+    return queue.line.head.key, queue.line.head.seq

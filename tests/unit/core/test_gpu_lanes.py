@@ -1,0 +1,344 @@
+"""What each GPU lane starts, where, and why not."""
+
+import pytest
+
+from artangram.core.ids import NodeId, ServiceId
+from artangram.core.lease import Devices
+from artangram.core.policies.base import Ticket
+from artangram.core.policies.gpufcfs import GpuFcfsLane
+from artangram.core.policies.gpulane import GpuLane
+from artangram.core.policies.gputangram import Division, GpuTangramLane, fits, split
+from artangram.core.policies.loadpercall import LoadPerCallLane
+from artangram.core.policies.residency import ResidencyLane
+from artangram.core.policies.static import StaticLane
+from artangram.core.pools.gpu import BARE, GpuPool
+from gpu_support import FakeDesk, a_pool, a_service, a_ticket, check_books, play
+
+EVERY_LANE = [ResidencyLane, GpuFcfsLane, GpuTangramLane, StaticLane, LoadPerCallLane]
+NODE = NodeId("gpu-0")
+
+
+def submit(lane: GpuLane, *tickets: Ticket, now: float = 0.0) -> None:
+    for ticket in tickets:
+        lane.push(ticket, now)
+    lane.dispatch(now)
+
+
+def where(ticket: Ticket) -> Devices:
+    assert isinstance(ticket.allocation, Devices)
+    return ticket.allocation
+
+
+def end(lane: GpuLane, ticket: Ticket, now: float) -> None:
+    lane.give_back(ticket, now)
+    lane.dispatch(now)
+
+
+@pytest.mark.parametrize("lane_type", EVERY_LANE)
+class TestEveryLane:
+    def test_everybody_ends_and_the_books_balance(self, lane_type):
+        pool, desk = a_pool(nodes=2), FakeDesk()
+        lane = lane_type(pool, desk)
+        tickets = [a_ticket(n, "ab"[n % 2], now=0.1 * n) for n in range(40)]
+        done = play(lane, desk, tickets, after=lambda now: check_books(pool))
+        assert len(done) == 40
+        assert pool.free == 16
+        assert lane.num_waiting() == 0
+
+    def test_a_withdrawn_ticket_never_starts(self, lane_type):
+        pool, desk = a_pool(devices=4), FakeDesk()
+        lane = lane_type(pool, desk)
+        tickets = [a_ticket(n, degrees=(4,)) for n in range(3)]
+        submit(lane, *tickets)
+        lane.withdraw(tickets[1])
+        end(lane, tickets[0], now=5.0)
+        assert desk.names() == ["a0", "a2"]
+        assert lane.num_waiting() == 0
+
+    def test_who_lacks_another_resource_holds_nobody_up(self, lane_type):
+        pool, desk = a_pool(devices=4), FakeDesk()
+        desk.short_of_sides = {0}
+        lane = lane_type(pool, desk)
+        submit(lane, *(a_ticket(n, degrees=(4,)) for n in range(2)))
+        assert desk.names() == ["a1"]
+        assert lane.num_waiting() == 0
+
+    def test_a_lost_node_is_forgotten_and_comes_back_empty(self, lane_type):
+        pool, desk = a_pool(nodes=1), FakeDesk()
+        lane = lane_type(pool, desk)
+        first, second = a_ticket(0), a_ticket(1)
+        submit(lane, first)
+        lane.node_lost(NODE)
+        lane.node_lost(NODE)
+        submit(lane, second, now=1.0)
+        assert desk.names() == ["a0"]
+        lane.node_joined(NODE)
+        lane.give_back(first, now=2.0)
+        lane.dispatch(2.0)
+        assert desk.names() == ["a0", "a1"]
+        check_books(pool)
+
+    def test_a_lost_service_is_not_used_again(self, lane_type):
+        pool, desk = a_pool(), FakeDesk()
+        lane = lane_type(pool, desk)
+        first, second = a_ticket(0), a_ticket(1)
+        submit(lane, first)
+        at = where(first)
+        lane.service_lost(at.node, first=at.first, degree=at.degree, service=at.service)
+        lane.give_back(first, now=2.0)
+        submit(lane, second, now=2.0)
+        assert second.began_at > 2.0
+        check_books(pool)
+
+    def test_the_hindrance_tells_how_many_go_first(self, lane_type):
+        pool, desk = a_pool(devices=4), FakeDesk()
+        lane = lane_type(pool, desk)
+        tickets = [a_ticket(n, degrees=(4,)) for n in range(3)]
+        submit(lane, *tickets)
+        hindrance = lane.hindrance(tickets[2], now=0.0)
+        assert (hindrance.needed, hindrance.free, hindrance.ahead) == (4, 0, 1)
+        assert "4 devices" in lane.hindrance(tickets[1], now=0.0).because
+
+    def test_dispatch_costs_are_part_of_preparing(self, lane_type):
+        pool, desk = a_pool(overhead_s=0.25), FakeDesk()
+        lane = lane_type(pool, desk)
+        first, second = a_ticket(0), a_ticket(1)
+        submit(lane, first)
+        end(lane, first, now=9.0)
+        submit(lane, second, now=10.0)
+        is_loading = isinstance(lane, LoadPerCallLane)
+        assert (second.began_at > 10.25) is is_loading
+        assert second.began_at >= 10.25
+
+
+@pytest.mark.parametrize("lane_type", [ResidencyLane, GpuFcfsLane, GpuTangramLane])
+def test_bare_devices_are_lent_and_come_back(lane_type):
+    pool, desk = a_pool(devices=4), FakeDesk()
+    lane = lane_type(pool, desk)
+    borrower = a_ticket(0)
+    assert lane.lends(3, now=0.0)
+    loan = lane.lend(borrower, 3, now=0.0)
+    assert isinstance(loan, Devices)
+    assert (loan.degree, loan.service) == (4, BARE)
+    assert not lane.lends(1, now=0.0)
+    lane.take_back(loan, now=1.0)
+    assert lane.lends(4, now=1.0)
+    check_books(pool)
+
+
+class TestResidencyLane:
+    def test_an_idle_copy_is_used_again_without_a_restore(self):
+        pool, desk = a_pool(), FakeDesk()
+        lane = ResidencyLane(pool, desk)
+        first, second = a_ticket(0), a_ticket(1)
+        submit(lane, first)
+        end(lane, first, now=9.0)
+        submit(lane, second, now=10.0)
+        assert where(first).restored
+        assert not where(second).restored
+        assert second.began_at == 10.0
+
+    def test_alone_it_runs_wide_and_in_a_crowd_narrow(self):
+        alone, crowd = FakeDesk(), FakeDesk()
+        submit(ResidencyLane(a_pool(), alone), a_ticket(0, work_s=20.0))
+        submit(ResidencyLane(a_pool(), crowd), *(a_ticket(n, work_s=20.0) for n in range(40)))
+        assert where(alone.started[0]).degree == 8
+        assert {where(t).degree for t in crowd.started} == {1}
+
+    def test_it_holds_for_a_copy_that_is_soon_free(self):
+        services = {"a": a_service(60_000, degrees=(4,))}
+        pool, desk = a_pool(services, restore_mb_per_s=1_000.0), FakeDesk()
+        lane = ResidencyLane(pool, desk)
+        first, second = (a_ticket(n, degrees=(4,), now=30.0 * n) for n in range(2))
+        submit(lane, first)
+        submit(lane, second, now=15.0)
+        assert pool.fits(4)
+        assert desk.names() == ["a0"]
+        assert "busy" in lane.hindrance(second, now=15.0).because
+        end(lane, first, now=16.0)
+        assert not where(second).restored
+
+    def test_a_hold_ends_when_the_copy_is_late(self):
+        services = {"a": a_service(60_000, degrees=(4,))}
+        pool, desk = a_pool(services, restore_mb_per_s=1_000.0), FakeDesk()
+        lane = ResidencyLane(pool, desk)
+        submit(lane, a_ticket(0, degrees=(4,)))
+        submit(lane, a_ticket(1, degrees=(4,), now=15.0), now=15.0)
+        assert lane.wake_at is not None
+        lane.dispatch(lane.wake_at)
+        assert desk.names() == ["a0", "a1"]
+        assert where(desk.started[1]).restored
+
+    def test_a_crowd_is_worth_another_copy(self):
+        services = {"a": a_service(16_000, degrees=(4,))}
+        pool, desk = a_pool(services), FakeDesk()
+        submit(ResidencyLane(pool, desk), *(a_ticket(n, degrees=(4,)) for n in range(9)))
+        assert [where(t).first for t in desk.started] == [0, 4]
+
+    def test_it_joins_the_batch_of_a_resident_service(self):
+        services = {"a": a_service(60_000, degrees=(8,), batch=3)}
+        pool, desk = a_pool(services), FakeDesk()
+        submit(ResidencyLane(pool, desk), *(a_ticket(n, degrees=(8,)) for n in range(5)))
+        assert desk.names() == ["a0", "a1", "a2"]
+        assert [where(t).restored for t in desk.started] == [True, False, False]
+        assert len({t.began_at for t in desk.started}) == 1
+
+    def test_it_evicts_what_nobody_asks_for(self):
+        services = {name: a_service(70_000, degrees=(1,)) for name in "abc"}
+        pool, desk = a_pool(services, devices=2), FakeDesk()
+        lane = ResidencyLane(pool, desk)
+        for seq, (service, now) in enumerate([("a", 0.0), ("b", 0.0), ("b", 100.0), ("b", 110.0)]):
+            ticket = a_ticket(seq, service, now=now, degrees=(1,))
+            submit(lane, ticket, now=now)
+            end(lane, ticket, now=now + 9.0)
+        last = a_ticket(9, "c", now=120.0, degrees=(1,))
+        submit(lane, last, now=120.0)
+        assert where(last).evicted == (ServiceId("a"),)
+
+    def test_a_wide_action_past_its_key_gets_a_chunk_fenced_off(self):
+        services = {"a": a_service(1, degrees=(1,)), "wide": a_service(1, degrees=(8,))}
+        pool, desk = a_pool(services), FakeDesk()
+        lane = ResidencyLane(pool, desk)
+        wide = a_ticket(0, "wide", now=1.0, degrees=(8,), work_s=2.0)
+        narrow = [a_ticket(n, now=0.2 * n, degrees=(1,), work_s=3.0) for n in range(1, 999)]
+        done = play(lane, desk, [wide, *narrow])
+        started = next(start for name, start, _ in done if name == "wide0")
+        assert wide.key <= started <= wide.key + 3.5
+
+    def test_among_equals_the_best_fit_is_taken(self):
+        pool, desk = a_pool({"a": a_service(1, degrees=(1,))}), FakeDesk()
+        submit(ResidencyLane(pool, desk), *(a_ticket(n, degrees=(1,)) for n in range(2)))
+        assert sorted(where(t).first for t in desk.started) == [0, 1]
+
+
+class TestStaticLane:
+    def test_devices_are_split_in_order_of_name(self):
+        pool = a_pool({name: a_service() for name in "cab"}, nodes=2)
+        StaticLane(pool, FakeDesk())
+        places = {
+            str(s): [(r.node, r.first, r.degree) for r in pool.residents(s)]
+            for s in pool.services()
+        }
+        assert places == {
+            "a": [("gpu-0", 0, 4)],
+            "b": [("gpu-0", 4, 4)],
+            "c": [("gpu-1", 0, 4)],
+        }
+
+    def test_deployments_are_loaded_at_the_beginning(self):
+        desk = FakeDesk()
+        submit(StaticLane(a_pool(), desk), a_ticket(0))
+        assert desk.started[0].began_at == 0.0
+        assert not where(desk.started[0]).restored
+
+    def test_replicas_are_dealt_in_rounds(self):
+        pool = a_pool({name: a_service() for name in "abc"}, nodes=2)
+        StaticLane(pool, FakeDesk(), replicas=2)
+        assert [len(pool.residents(s)) for s in pool.services()] == [2, 1, 1]
+
+    def test_a_service_without_devices_is_unserved(self):
+        lane = StaticLane(a_pool({name: a_service() for name in "abc"}), FakeDesk())
+        assert [lane.unserved(ServiceId(s)) for s in "abc"] == [False, False, True]
+
+    def test_it_never_uses_the_devices_of_another_service(self):
+        pool, desk = a_pool(), FakeDesk()
+        submit(StaticLane(pool, desk), *(a_ticket(n, "a") for n in range(3)))
+        assert desk.names() == ["a0"]
+        assert pool.free == 4
+
+    def test_the_degree_is_the_largest_feasible_up_to_four(self):
+        services = {"two": a_service(degrees=(1, 2)), "wide": a_service(degrees=(8,))}
+        pool = a_pool(services, nodes=2)
+        StaticLane(pool, FakeDesk())
+        assert [pool.residents(ServiceId(s))[0].degree for s in services] == [2, 8]
+
+    def test_batches_are_honoured(self):
+        pool, desk = a_pool({"a": a_service(batch=2)}), FakeDesk()
+        submit(StaticLane(pool, desk), *(a_ticket(n) for n in range(3)))
+        assert desk.names() == ["a0", "a1"]
+
+
+class TestFcfsLane:
+    def test_the_first_of_the_line_blocks_all_others(self):
+        pool, desk = a_pool(devices=4), FakeDesk()
+        lane = GpuFcfsLane(pool, desk)
+        sizes = [(2,), (4,), (1,)]
+        submit(lane, *(a_ticket(n, degrees=degrees) for n, degrees in enumerate(sizes)))
+        assert desk.names() == ["a0"]
+
+    def test_everybody_gets_the_least_or_the_fixed_degree(self):
+        least, fixed = FakeDesk(), FakeDesk()
+        submit(GpuFcfsLane(a_pool(), least), a_ticket(0))
+        submit(GpuFcfsLane(a_pool(), fixed, degree=4), a_ticket(0), a_ticket(1, degrees=(8,)))
+        assert where(least.started[0]).degree == 1
+        assert where(fixed.started[0]).degree == 4
+
+    def test_the_resident_used_longest_ago_is_evicted(self):
+        services = {name: a_service(70_000, degrees=(1,)) for name in "abc"}
+        pool, desk = a_pool(services, devices=2), FakeDesk()
+        lane = GpuFcfsLane(pool, desk)
+        first, second, third = (a_ticket(n, s, degrees=(1,)) for n, s in enumerate("abc"))
+        submit(lane, first, second)
+        end(lane, second, now=1.0)
+        end(lane, first, now=2.0)
+        submit(lane, third, now=3.0)
+        assert where(third).evicted == (ServiceId("b"),)
+
+
+class TestTangramLane:
+    def test_few_actions_run_wide_and_many_narrow(self):
+        few, many = FakeDesk(), FakeDesk()
+        submit(GpuTangramLane(a_pool(), few), a_ticket(0, work_s=20.0))
+        submit(GpuTangramLane(a_pool(), many), *(a_ticket(n, work_s=20.0) for n in range(8)))
+        assert [where(t).degree for t in few.started] == [8]
+        assert [where(t).degree for t in many.started] == [1] * 6 + [2]
+
+    def test_restores_are_not_part_of_the_decision(self):
+        services = {"a": a_service(70_000)}
+        pool, desk = a_pool(services, restore_mb_per_s=1.0), FakeDesk()
+        lane = GpuTangramLane(pool, desk)
+        first, second = a_ticket(0, degrees=(4,)), a_ticket(1, now=1.0)
+        submit(lane, first)
+        end(lane, first, now=1.0)
+        submit(lane, second, now=1.0)
+        assert where(second).degree == 8
+
+    def test_a_chunk_is_cut_from_the_smallest_block_that_holds_it(self):
+        assert split((0, 0, 0, 1), 1) == (1, 1, 1, 0)
+        assert split((1, 0, 0, 1), 1) == (0, 0, 0, 1)
+        assert split((1, 1, 1, 0), 2) == (1, 0, 1, 0)
+
+    def test_a_chunk_is_never_assembled_from_different_blocks(self):
+        assert not fits((0, 0, 2, 0), 8)
+        division = Division((0, 0, 2, 0))
+        division.add((4, 8), [10.0, 1.0])
+        assert division.degrees(1) == [4]
+
+    def test_the_division_is_the_best_there_is(self):
+        division = Division((0, 0, 0, 1))
+        division.add((1, 2, 4, 8), [8.0, 4.0, 2.0, 1.0])
+        division.add((1, 2, 4, 8), [40.0, 20.0, 10.0, 5.0])
+        assert division.degrees(1) == [8]
+        assert division.degrees(2) == [4, 4]
+
+
+class TestLoadPerCallLane:
+    def test_every_call_loads_and_leaves_nothing(self):
+        pool, desk = a_pool(), FakeDesk()
+        lane = LoadPerCallLane(pool, desk)
+        play(lane, desk, [a_ticket(n, now=float(n)) for n in range(5)])
+        assert all(where(t).restored for t in desk.started)
+        assert pool.nodes()[0].residents == []
+
+    def test_a_node_with_a_host_copy_is_preferred(self):
+        services = {"a": a_service(60_000), "b": a_service(60_000)}
+        pool, desk = a_pool(services, nodes=2, host_memory_mb=60_000), FakeDesk()
+        lane = LoadPerCallLane(pool, desk)
+        submit(lane, *(a_ticket(n, "b", now=0.0) for n in range(2)))
+        assert {where(t).node for t in desk.started} == {NODE}
+        assert desk.started[0].began_at > desk.started[1].began_at
+
+
+def test_pool_and_lane_have_reprs_for_people():
+    pool: GpuPool = a_pool()
+    assert repr(pool) == "<GpuPool gpu: 8 of 8 devices free, 0 resident>"
