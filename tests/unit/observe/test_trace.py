@@ -95,6 +95,27 @@ def test_equal_needs_are_one_object(tmp_path):
     assert len({id(x.turns[0].actions[0].needs) for x in read}) == 1
 
 
+def test_needs_that_differ_only_beside_their_amounts_stay_apart(tmp_path):
+    plain = {"kind": "a", "needs": {"gpu": 2}, "work_s": 1}
+    beside = [
+        {},
+        {"elastic": "gpu"},
+        {"elastic": "gpu", "speedup": {"amdahl": 0.1}},
+        {"elastic": "gpu", "speedup": {"amdahl": 0.2}},
+        {"service": "judge"},
+    ]
+    turn = {"actions": [{**plain, **more} for more in beside]}
+    (read,) = read_trace(a_file(tmp_path, HEADER, a_line(turns=[turn]))).trajectories
+    needs = [action.needs for action in read.turns[0].actions]
+    assert [(x.elastic, x.speedup, x.service) for x in needs] == [
+        (None, None, None),
+        ("gpu", None, None),
+        ("gpu", Amdahl(0.1), None),
+        ("gpu", Amdahl(0.2), None),
+        (None, None, "judge"),
+    ]
+
+
 def test_blank_lines_are_skipped_but_counted(tmp_path):
     path = a_file(tmp_path, HEADER, "", a_line(), "  ", a_line(step=-1, trajectory="b"))
     assert complaint(path).startswith("t.jsonl:5: step: ")
