@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from artangram.sandbox import (
 )
 from artangram.sandbox.namespace.sandbox import NamespaceSandbox
 
+PROGRAMS = ("/usr/bin/dash", "/usr/bin/cat", "/usr/bin/ls")
 PYTHON = ("/usr/bin/python3", "-I", "-S", "-c")
 SMALL = Limits(memory_mb=96, disk_mb=32, inodes=2000, processes=48)
 HELPERS = """
@@ -79,3 +81,28 @@ def groups_of(provider: NamespaceProvider) -> list[Path]:
     """Every control group directory of a provider."""
     listed = provider.run_path / "groups"
     return [Path(line) for line in listed.read_text().splitlines()]
+
+
+@pytest.fixture(scope="package")
+def rootfs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A few programs and the libraries they need."""
+    root = tmp_path_factory.mktemp("rootfs")
+    libraries = {
+        word
+        for program in PROGRAMS
+        for word in subprocess.run(["ldd", program], capture_output=True, text=True).stdout.split()
+        if word.startswith("/")
+    }
+    for path in (*PROGRAMS, *libraries):
+        target = root / path.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(Path(path).read_bytes())
+        target.chmod(0o755)
+    (root / "etc").mkdir()
+    (root / "etc/release").write_text("tiny 1")
+    (root / "srv").mkdir()
+    (root / "srv/old").write_text("old")
+    (root / "bin").symlink_to("usr/bin")
+    for name in ("proc", "dev"):
+        (root / name).mkdir()
+    return root

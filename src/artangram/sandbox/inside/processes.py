@@ -53,7 +53,8 @@ def rlimits(wanted: Mapping[int, int]) -> Iterator[None]:
     before = {kind: resource.getrlimit(kind) for kind in wanted}
     try:
         for kind, soft in wanted.items():
-            resource.setrlimit(kind, (soft, before[kind][1]))
+            hard = before[kind][1]
+            resource.setrlimit(kind, (soft if hard < 0 else min(soft, hard), hard))
         yield
     finally:
         for kind, limits in before.items():

@@ -169,6 +169,10 @@ class NamespaceProvider:
     def _plan(self, traits: Traits) -> dict[str, Any]:
         limits, base = traits.limits, traits.base
         rlimits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: OPEN_FILES}
+        if not self.has_groups:
+            # Per process only, but as a hard limit: nobody inside can raise it again.
+            rlimits[resource.RLIMIT_NPROC] = limits.processes + 1
+            rlimits[resource.RLIMIT_AS] = limits.memory_mb << 20
         return {
             "name": traits.name,
             "hostname": "box",

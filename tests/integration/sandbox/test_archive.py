@@ -1,0 +1,75 @@
+"""Unpacking root file systems: once, in order, and never outside.
+
+Async like its neighbours: pytest keeps one event loop for the package, and a synchronous test
+before them leaves a second one unclosed.
+"""
+
+# ruff: noqa: ASYNC240 - a test may block
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from artangram.sandbox import ImageError
+from artangram.sandbox.namespace.archive import unpack
+
+from .archives import a_file, a_link, a_tar, tar_of
+
+pytestmark = pytest.mark.asyncio(loop_scope="package")
+
+
+async def test_plain_tar_is_unpacked_once(rootfs: Path, tmp_path: Path) -> None:
+    archive = tmp_path / "plain.tar"
+    archive.write_bytes(tar_of(rootfs))
+    first = unpack(archive, cache_dir=tmp_path / "cache")
+    before = first.stat().st_mtime_ns
+    assert unpack(archive, cache_dir=tmp_path / "cache").stat().st_mtime_ns == before
+    assert list((tmp_path / "cache").iterdir()) == [first]
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [a_file("../evil")],
+        [a_link("out", "/"), a_file("out/tmp/artangram-evil")],
+        [a_link("out", "../.."), a_file("out/evil")],
+        [a_link("out", "../../secret", hard=True)],
+        [a_link("out", "../../.."), a_file("out/.wh.secret")],
+    ],
+    ids=["climb", "absolute link", "relative link", "hard link", "deletion through a link"],
+)
+async def test_hostile_archive_writes_nothing_outside(
+    tmp_path: Path, members: list[tuple[tarfile.TarInfo, bytes]]
+) -> None:
+    (tmp_path / "secret").write_text("s")
+    archive = tmp_path / "evil.tar"
+    manifest = json.dumps([{"Layers": ["0.tar", "1.tar"]}]).encode()
+    layers = [a_tar(*members[:-1]), a_tar(members[-1])]
+    archive.write_bytes(
+        a_tar(
+            a_file("manifest.json", manifest),
+            *(a_file(f"{index}.tar", layer) for index, layer in enumerate(layers)),
+        )
+    )
+    with pytest.raises(ImageError):
+        unpack(archive, cache_dir=tmp_path / "cache")
+    assert (tmp_path / "secret").read_text() == "s"
+    assert list(tmp_path.rglob("evil")) == []
+    assert not Path("/tmp/artangram-evil").exists()
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+async def test_devices_and_set_user_id_bits_are_left_out(tmp_path: Path) -> None:
+    device = tarfile.TarInfo("mem")
+    device.type, device.devmajor, device.devminor = tarfile.CHRTYPE, 1, 1
+    setuid, data = a_file("su")
+    setuid.mode = 0o4755
+    archive = tmp_path / "image.tar"
+    archive.write_bytes(a_tar((device, b""), (setuid, data)))
+    root = unpack(archive, cache_dir=tmp_path / "cache")
+    assert not (root / "mem").exists()
+    assert (root / "su").stat().st_mode & 0o6000 == 0

@@ -1,0 +1,184 @@
+"""Kill every part with -9: what should be gone is gone at once, what should live lives on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from artangram.sandbox import Command, HostImage, NamespaceProvider, SandboxGone
+from artangram.sandbox.namespace.cgroups import processes_below
+from artangram.sandbox.namespace.sandbox import NamespaceSandbox
+
+from .conftest import groups_of
+from .owner import NUM_SANDBOXES
+
+pytestmark = pytest.mark.asyncio(loop_scope="package")
+
+SOON_S = 0.2
+
+
+def is_running(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
+
+
+def left_of(owned: dict[str, Any]) -> list[str]:
+    return [path for path in (*owned["groups"], owned["run"]) if os.path.exists(path)]
+
+
+def mounts() -> str:
+    return Path("/proc/self/mounts").read_text()
+
+
+async def within(seconds: float, holds: Callable[[], bool]) -> bool:
+    gives_up_at = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > gives_up_at:
+            return False
+        await asyncio.sleep(0.005)
+    return True
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, Any]]]:
+    script = Path(__file__).with_name("owner.py")
+    process = subprocess.Popen([sys.executable, script, tmp_path], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    owned = json.loads(process.stdout.readline())
+    assert len(owned["pids"]) == NUM_SANDBOXES * 2 + NUM_SANDBOXES // 2
+    yield process, owned
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+async def test_killed_owner_leaves_nothing(
+    owner: tuple[subprocess.Popen[bytes], dict[str, Any]],
+) -> None:
+    """Half of the sandboxes run a command, the others are frozen with a kept process."""
+    process, owned = owner
+    process.kill()
+    assert await within(SOON_S, lambda: not any(map(is_running, owned["pids"])))
+    assert await within(SOON_S, lambda: not is_running(owned["zygote"]))
+    assert left_of(owned) == []
+
+
+async def test_killed_owner_and_zygote_leave_only_what_the_next_start_sweeps(
+    owner: tuple[subprocess.Popen[bytes], dict[str, Any]], tmp_path: Path
+) -> None:
+    process, owned = owner
+    os.kill(owned["zygote"], signal.SIGKILL)
+    process.kill()
+    assert await within(SOON_S, lambda: not any(map(is_running, owned["pids"])))
+    await asyncio.sleep(1.0)  # a directory younger than that might belong to a provider in birth
+    following = await NamespaceProvider.open(state_dir=tmp_path)
+    assert left_of(owned) == []
+    await following.close()
+
+
+async def test_terminated_owner_leaves_nothing(
+    owner: tuple[subprocess.Popen[bytes], dict[str, Any]],
+) -> None:
+    process, owned = owner
+    process.terminate()
+    assert await within(SOON_S, lambda: not any(map(is_running, owned["pids"])))
+
+
+@pytest_asyncio.fixture(loop_scope="package")
+async def own_provider(tmp_path: Path) -> AsyncIterator[NamespaceProvider]:
+    provider = await NamespaceProvider.open(state_dir=tmp_path)
+    yield provider
+    groups = groups_of(provider)
+    await provider.close()
+    assert not [group for group in groups if group.exists()]
+
+
+async def a_running_sleep(sandbox: NamespaceSandbox) -> asyncio.Task[Any]:
+    running = asyncio.create_task(sandbox.run(Command(argv=("sleep", "1000"), timeout_s=1000)))
+    assert await within(2, lambda: len(processes_below(sandbox.pid)) == 2)
+    return running
+
+
+async def test_killed_zygote_ends_its_sandboxes_and_is_replaced(
+    own_provider: NamespaceProvider,
+) -> None:
+    sandboxes = [await own_provider.create(HostImage()) for _ in range(4)]
+    running = await a_running_sleep(sandboxes[0])
+    pids = [pid for sandbox in sandboxes for pid in processes_below(sandbox.pid)]
+    os.kill(own_provider.zygote_pid, signal.SIGKILL)
+    with pytest.raises(SandboxGone):
+        await running
+    assert await within(SOON_S, lambda: not any(map(is_running, pids)))
+    assert await within(SOON_S, lambda: not own_provider.live)
+    following = await own_provider.create(HostImage())
+    assert (await following.run(Command(argv=("true",)))).ok
+
+
+async def test_killed_init_is_infrastructure_and_leaves_no_process(
+    own_provider: NamespaceProvider,
+) -> None:
+    sandbox, neighbour = [await own_provider.create(HostImage()) for _ in range(2)]
+    running = await a_running_sleep(sandbox)
+    pids = processes_below(sandbox.pid)
+    os.kill(sandbox.pid, signal.SIGKILL)
+    with pytest.raises(SandboxGone):
+        await running
+    assert await within(SOON_S, lambda: not any(map(is_running, pids)))
+    assert not sandbox.is_alive
+    await sandbox.close()
+    left = [child for group in groups_of(own_provider) for child in group.glob(sandbox.name)]
+    assert left == []
+    assert (await neighbour.run(Command(argv=("true",)))).ok
+
+
+async def test_killed_command_is_a_result(own_provider: NamespaceProvider) -> None:
+    sandbox = await own_provider.create(HostImage())
+    running = await a_running_sleep(sandbox)
+    os.kill(processes_below(sandbox.pid)[1], signal.SIGKILL)
+    result = await running
+    assert (result.signal, result.timed_out, result.out_of_memory) == (9, False, False)
+    assert (await sandbox.run(Command(argv=("true",)))).ok
+
+
+async def test_stuck_init_is_killed_and_the_command_timed_out(
+    own_provider: NamespaceProvider,
+) -> None:
+    sandbox = await own_provider.create(HostImage())
+    running = asyncio.create_task(sandbox.run(Command(argv=("sleep", "9"), timeout_s=0.3)))
+    assert await within(2, lambda: len(processes_below(sandbox.pid)) == 2)
+    os.kill(sandbox.pid, signal.SIGSTOP)
+    result = await running
+    assert result.timed_out
+    assert await within(SOON_S, lambda: not sandbox.is_alive)
+
+
+async def test_closing_many_leaves_no_descriptor(own_provider: NamespaceProvider) -> None:
+    await own_provider.create(HostImage())
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        made = await asyncio.gather(*(own_provider.create(HostImage()) for _ in range(12)))
+        await asyncio.gather(*(box.run(Command(argv=("echo", "x"), cores=(0,))) for box in made))
+        await asyncio.gather(*(box.close() for box in made))
+    slots = 12  # each keeps one descriptor for the provider's life
+    assert len(os.listdir("/proc/self/fd")) <= before + slots
+    assert len(own_provider.live) == 1
+
+
+async def test_machine_sees_no_mount_of_a_sandbox(own_provider: NamespaceProvider) -> None:
+    before = mounts()
+    await own_provider.create(HostImage())
+    assert mounts() == before

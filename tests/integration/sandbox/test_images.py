@@ -1,0 +1,58 @@
+"""Sandboxes on directories, tar files and OCI archives."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from artangram.sandbox import (
+    Command,
+    DirectoryImage,
+    HostImage,
+    ImageError,
+    Limits,
+    NamespaceProvider,
+    TarImage,
+)
+
+from .archives import docker_archive, oci_archive
+
+pytestmark = pytest.mark.asyncio(loop_scope="package")
+
+
+async def test_directory_is_the_root_and_stays_as_it_is(
+    provider: NamespaceProvider, rootfs: Path
+) -> None:
+    box = await provider.create(DirectoryImage(path=str(rootfs)))
+    result = await box.run(Command(argv=("dash", "-c", "cat /etc/release; echo hi > /tmp/x")))
+    assert (result.stdout, result.stderr) == (b"tiny 1", b"")
+    assert not os.path.lexists(rootfs / "tmp")  # noqa: ASYNC240 - a test may block
+    assert (await box.run(Command(argv=("python3",)))).exit_code == 127
+    await box.close()
+
+
+@pytest.mark.parametrize("pack", [docker_archive, oci_archive])
+async def test_layers_are_applied_in_order_with_their_deletions(
+    provider: NamespaceProvider, rootfs: Path, tmp_path: Path, pack: object
+) -> None:
+    archive = tmp_path / "image.tar"
+    archive.write_bytes(pack(rootfs))  # type: ignore[operator]
+    box = await provider.create(TarImage(path=str(archive)))
+    assert (await box.run(Command(argv=("ls", "/srv")))).stdout == b"new\n"
+    assert (await box.run(Command(argv=("/bin/cat", "/etc/release")))).stdout == b"tiny 1"
+    await box.close()
+
+
+@pytest.mark.parametrize("image", [DirectoryImage(path="/nowhere"), TarImage(path="/nowhere")])
+async def test_missing_image_is_named(provider: NamespaceProvider, image: object) -> None:
+    with pytest.raises(ImageError, match="nowhere"):
+        await provider.create(image)  # type: ignore[arg-type]
+
+
+async def test_network_is_the_hosts_when_allowed(provider: NamespaceProvider) -> None:
+    box = await provider.create(HostImage(), limits=Limits(network=True))
+    inside = await box.run(Command(argv=("readlink", "/proc/self/ns/net")))
+    assert inside.stdout.decode().strip() == os.readlink("/proc/self/ns/net")
+    await box.close()

@@ -1,0 +1,61 @@
+"""The same promises one rung down: the conformance suite as a user without any right."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+# ruff: noqa: ASYNC221, ASYNC240 - a test may block; it is async like its neighbours
+
+pytestmark = pytest.mark.asyncio(loop_scope="package")
+
+NOBODY = 65534
+SYSTEM_PYTHON = "/usr/bin/python3"
+SHOW = "import sys; print(sys.version_info[:2], sys.implementation.cache_tag)"
+
+
+def system_python_matches() -> bool:
+    if os.getuid() != 0 or not Path(SYSTEM_PYTHON).exists() or not shutil.which("setpriv"):
+        return False
+    shown = [
+        subprocess.run([python, "-c", SHOW], capture_output=True, check=True).stdout
+        for python in (SYSTEM_PYTHON, sys.executable)
+    ]
+    return shown[0] == shown[1]
+
+
+@pytest.mark.skipif(not system_python_matches(), reason="needs root and a system Python like ours")
+async def test_conformance_holds_for_nobody(tmp_path_factory: pytest.TempPathFactory) -> None:
+    home = tmp_path_factory.mktemp("nobody")
+    for parent in (home, *home.parents):
+        if parent.stat().st_uid == 0 and not parent.stat().st_mode & 0o001:
+            parent.chmod(0o755)
+    os.chown(home, NOBODY, NOBODY)
+    tree = Path(__file__).resolve().parents[3]
+    environ = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(home),
+        "TMPDIR": str(home),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPATH": f"{tree / 'src'}:{sysconfig.get_path('purelib')}",
+    }
+    become = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
+    options = ("-q", "-p", "no:cacheprovider", f"--rootdir={tree}", "-k", "namespace")
+    suite = str(tree / "tests/conformance/test_sandbox.py")
+    done = subprocess.run(
+        [*become, SYSTEM_PYTHON, "-m", "pytest", *options, suite],
+        cwd=tree,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "skipped" not in done.stdout
