@@ -26,7 +26,7 @@ class Item:
 
     def bad(self, problem: str, fix: str, *, key: str = "") -> BadFile:
         """The complaint about this value, or about its missing `key`."""
-        return BadFile(self.path, self.line, BadInput(_join(self.field, key), problem, fix))
+        return BadFile(self.path, BadInput(_join(self.field, key), problem, fix), line=self.line)
 
     def mapping(self) -> dict[str, "Item"]:
         """The values by key, in file order."""
@@ -85,11 +85,11 @@ def read_yaml(path: AnyPath) -> Item:
             node = yaml.compose(file, Loader=yaml.SafeLoader)
     except OSError as error:
         why = (error.strerror or str(error)).lower()
-        raise BadFile(path, 0, BadInput("file", why, "name a readable YAML file")) from None
+        raise BadFile(path, BadInput("file", why, "name a readable YAML file")) from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise _not_yaml(path, error) from None
     if node is None:
-        raise BadFile(path, 0, BadInput("pools", "the file is empty", "describe the pools"))
+        raise BadFile(path, BadInput("pools", "the file is empty", "describe the pools"))
     return Item(path, "", node)
 
 
@@ -97,7 +97,8 @@ def _not_yaml(path: AnyPath, error: Exception) -> BadFile:
     mark = getattr(error, "problem_mark", None)
     why = getattr(error, "problem", None) or str(error)
     line = mark.line + 1 if mark is not None else 0
-    return BadFile(path, line, BadInput("yaml", why, "check indentation, brackets and colons"))
+    complaint = BadInput("yaml", why, "check indentation, brackets and colons")
+    return BadFile(path, complaint, line=line)
 
 
 def _join(field: str, key: str) -> str:

@@ -22,7 +22,7 @@ class BadFile(BadInput):
     1; it is 0 when the complaint is about the file as a whole.
     """
 
-    def __init__(self, path: AnyPath, line: int, complaint: BadInput) -> None:
+    def __init__(self, path: AnyPath, complaint: BadInput, *, line: int = 0) -> None:
         super().__init__(complaint.field, complaint.problem, complaint.fix)
         self.path = str(path)
         self.line = line

@@ -151,7 +151,7 @@ class TraceReader:
             self._refuse(BadInput("file", why.lower(), fix))
 
     def _refuse(self, complaint: BadInput) -> NoReturn:
-        raise BadFile(self._path, self._line, complaint) from None
+        raise BadFile(self._path, complaint, line=self._line) from None
 
 
 def write_trace(path: AnyPath, trace: TraceSource) -> None:

@@ -64,13 +64,13 @@ def lower_bound(trace: TraceSource, cluster: ClusterSpec) -> LowerBound:
     total, kind = 0.0, "min-time"
     for pool, part in parts.items():
         fastest = sum(fastest_s(action, cluster) for _, action in part)
-        areas = srpt_area(_any_sizes(part, cluster, pool)) * len(part) if pool else 0.0
+        areas = srpt_area(_any_sizes(part, cluster, pool=pool)) * len(part) if pool else 0.0
         total += max(fastest, areas)
         kind = "srpt-area" if areas > fastest else kind
     act_mean_s = total / len(arrivals)
     reference = None
     if len(parts) == 1 and (pool := next(iter(parts))) and len(arrivals) <= MOST_FOR_LAGRANGIAN:
-        actions = fixed_sizes(arrivals, cluster, pool)
+        actions = fixed_sizes(arrivals, cluster, pool=pool)
         reference = max(act_mean_s, lagrangian(actions), mean_busy(actions))
     return LowerBound(act_mean_s=act_mean_s, kind=kind, moldable_act_mean_s=reference)
 
@@ -144,25 +144,25 @@ def fastest_s(action: TraceAction, cluster: ClusterSpec) -> float:
 
 
 def fixed_sizes(
-    arrivals: list[tuple[float, TraceAction]], cluster: ClusterSpec, pool: Resource
+    arrivals: list[tuple[float, TraceAction]], cluster: ClusterSpec, *, pool: Resource
 ) -> Moldable:
     """Actions that run on one of their admissible amounts of `pool` from start to end."""
     options = []
     for _, action in arrivals:
         sizes = [n for n in action.needs.of(pool) if n <= (_node_units(cluster, pool) or n)]
-        options.append([(n, _time_s(action, cluster, pool, n)) for n in sizes])
+        options.append([(n, _time_s(action, cluster, pool=pool, units=n)) for n in sizes])
     return moldable([at for at, _ in arrivals], options, units=_pool_units(cluster, pool))
 
 
 def _any_sizes(
-    arrivals: list[tuple[float, TraceAction]], cluster: ClusterSpec, pool: Resource
+    arrivals: list[tuple[float, TraceAction]], cluster: ClusterSpec, *, pool: Resource
 ) -> Moldable:
     """Actions whose units may change at any time: each as its least area, spread at will."""
-    options = [[(_least_area(action, cluster, pool), 1.0)] for _, action in arrivals]
+    options = [[(_least_area(action, cluster, pool=pool), 1.0)] for _, action in arrivals]
     return moldable([at for at, _ in arrivals], options, units=_pool_units(cluster, pool))
 
 
-def _least_area(action: TraceAction, cluster: ClusterSpec, pool: Resource) -> float:
+def _least_area(action: TraceAction, cluster: ClusterSpec, *, pool: Resource) -> float:
     needs = action.needs
     if _limit_s(action) < inf:
         return 0.0  # a kernel may give it next to nothing until it is cut off
@@ -173,7 +173,7 @@ def _least_area(action: TraceAction, cluster: ClusterSpec, pool: Resource) -> fl
     return action.work_s * min(n / curve.speed(n) for n in range(1, int(most) + 1))
 
 
-def _time_s(action: TraceAction, cluster: ClusterSpec, pool: Resource, units: int) -> float:
+def _time_s(action: TraceAction, cluster: ClusterSpec, *, pool: Resource, units: int) -> float:
     if action.needs.elastic != pool:
         return fastest_s(action, cluster)
     speed = (action.needs.speedup or DEFAULT).speed(units)

@@ -167,14 +167,14 @@ def _command(rng: Random, params: CodingParams) -> TraceAction:
         work_s = duration(rng, params.tool_median_s, sigma=params.tool_sigma, most=params.longest_s)
         needs = ONE_CORE
         kind = "swe/tool"
-    failure = fails_at(rng, params.fail_share, work_s)
+    failure = fails_at(rng, params.fail_share, work_s=work_s)
     return TraceAction(kind=kind, needs=needs, work_s=work_s, fail_at_s=failure)
 
 
 def _test(rng: Random, params: CodingParams) -> TraceAction:
     work_s = duration(rng, params.test_median_s, sigma=params.test_sigma, most=params.longest_s)
     needs = elastic_cores(params.test_cores, _serial(rng, params))
-    failure = fails_at(rng, params.fail_share, work_s)
+    failure = fails_at(rng, params.fail_share, work_s=work_s)
     return TraceAction(kind="swe/test", needs=needs, work_s=work_s, fail_at_s=failure, reward=True)
 
 

@@ -128,7 +128,7 @@ def _call(rng: Random, params: DeepsearchParams) -> TraceAction:
     else:
         kind, needs = "search/search", _SEARCH
     work_s = duration(rng, params.call_median_s, sigma=params.call_sigma, most=params.call_max_s)
-    failure = fails_at(rng, params.fail_share, work_s)
+    failure = fails_at(rng, params.fail_share, work_s=work_s)
     return TraceAction(kind=kind, needs=needs, work_s=work_s, fail_at_s=failure, repeatable=True)
 
 

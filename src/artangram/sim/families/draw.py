@@ -44,7 +44,7 @@ def duration(rng: Random, median: float, *, sigma: float, most: float = math.inf
     return max(SHORTEST_S, lognormal(rng, median, sigma=sigma, most=most))
 
 
-def fails_at(rng: Random, share: float, work_s: float) -> float | None:
+def fails_at(rng: Random, share: float, *, work_s: float) -> float | None:
     """When the action fails, if it is one of the `share` that do."""
     if share and rng.random() < share:
         return round(rng.uniform(0, work_s), 4)
