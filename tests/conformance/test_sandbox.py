@@ -24,6 +24,7 @@ from artangram.sandbox import (
     SandboxGone,
     SandboxProvider,
     Snapshot,
+    Warm,
 )
 
 # One event loop for all: providers are expensive to make and belong to a loop.
@@ -319,3 +320,17 @@ async def test_impossible_commands_are_value_errors(wrong: dict[str, object]) ->
 async def test_disk_larger_than_memory_is_a_value_error() -> None:
     with pytest.raises(ValueError, match="memory"):
         Limits(memory_mb=64, disk_mb=65)
+
+
+async def test_warm_pool_hands_over_ready_sandboxes_and_refills(provider: SandboxProvider) -> None:
+    warm = Warm(provider, HostImage(), size=2)
+    await warm.fill()
+    first, second, third = [await warm.claim() for _ in range(3)]
+    assert len({first.name, second.name, third.name}) == 3
+    assert (await third.run(a_command("true"))).ok
+    await asyncio.sleep(0.2)
+    assert warm.num_ready == 2
+    await asyncio.gather(first.close(), second.close(), third.close())
+    await warm.close()
+    with pytest.raises(SandboxGone):
+        await warm.claim()

@@ -32,6 +32,7 @@ from artangram.sandbox.protocol import (
     Source,
     TarImage,
 )
+from artangram.sandbox.warm import Warm
 
 __all__ = [
     "Capabilities",
@@ -56,5 +57,6 @@ __all__ = [
     "Snapshot",
     "Source",
     "TarImage",
+    "Warm",
     "probe",
 ]

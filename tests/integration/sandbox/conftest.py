@@ -47,13 +47,13 @@ Attack = Callable[..., Awaitable[CommandResult]]
 async def provider() -> AsyncIterator[NamespaceProvider]:
     before = set(os.listdir("/proc/self/fd"))
     try:
-        provider = await NamespaceProvider.open(lowest=Rung.CGROUPS)
+        provider = await NamespaceProvider.open()
     except NotCapable as problem:
         pytest.skip(str(problem))
     await provider.create(HostImage())
     yield provider
     groups = groups_of(provider)
-    assert groups, "a provider on this rung has control groups"
+    assert bool(groups) == (provider.capabilities.rung >= Rung.CGROUPS)
     await provider.close()
     assert not [group for group in groups if group.exists()]
     assert set(os.listdir("/proc/self/fd")) <= before
@@ -80,7 +80,7 @@ def attack(sandbox: NamespaceSandbox) -> Attack:
 def groups_of(provider: NamespaceProvider) -> list[Path]:
     """Every control group directory of a provider."""
     listed = provider.run_path / "groups"
-    return [Path(line) for line in listed.read_text().splitlines()]
+    return [Path(line) for line in listed.read_text().splitlines()] if listed.exists() else []
 
 
 @pytest.fixture(scope="package")

@@ -43,7 +43,7 @@ def _copy_directory(source: int, target: int) -> None:
 
 def _copy_subdirectory(name: str, source: int, target: int) -> None:
     os.mkdir(name, 0o700, dir_fd=target)
-    inner_source = os.open(name, DIRECTORY, dir_fd=source)
+    inner_source = _open(name, DIRECTORY, source)
     inner_target = os.open(name, DIRECTORY, dir_fd=target)
     try:
         _copy_directory(inner_source, inner_target)
@@ -53,7 +53,7 @@ def _copy_subdirectory(name: str, source: int, target: int) -> None:
 
 
 def _copy_file(name: str, source: int, target: int) -> None:
-    reading = os.open(name, REGULAR, dir_fd=source)
+    reading = _open(name, REGULAR, source)
     writing = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, dir_fd=target)
     try:
         while os.sendfile(writing, reading, None, 1 << 24):
@@ -62,6 +62,24 @@ def _copy_file(name: str, source: int, target: int) -> None:
     finally:
         os.close(reading)
         os.close(writing)
+
+
+def _open(name: str, flags: int, parent: int) -> int:
+    """Open even what its owner closed to itself; without root we are just that owner."""
+    try:
+        return os.open(name, flags, dir_fd=parent)
+    except PermissionError:
+        held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        # By descriptor: the name may lead elsewhere by now.
+        itself, mode = f"/proc/self/fd/{held}", stat.S_IMODE(os.fstat(held).st_mode)
+        os.chmod(itself, mode | stat.S_IRWXU)
+        try:
+            return os.open(itself, flags & ~os.O_NOFOLLOW)
+        finally:
+            os.chmod(itself, mode)
+    finally:
+        os.close(held)
 
 
 def _copy_about(source: int, target: int) -> None:
