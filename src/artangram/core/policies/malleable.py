@@ -13,21 +13,25 @@ from operator import attrgetter
 from artangram.core.lease import Allocation, Cores
 from artangram.core.policies.base import Desk, Hindrance, Ticket
 from artangram.core.policies.queue import Queue, Served
-from artangram.core.policies.width import Widths, fixed_widths, malleable_widths
+from artangram.core.policies.width import fixed_widths, malleable_widths
 from artangram.core.pools.cpu import CpuNode
 from artangram.core.speedup import DEFAULT
 
 ALPHA = 10.0
 """Seconds of slack per core-second of work. Any value from 5 up gives the same mean ACT."""
 
-SLACK_CAP_S = 600.0
-"""No action is passed for longer than this by work that came later."""
+SLACK_CAP_S = 3600.0
+"""Nothing is passed for longer than this by work that came later. Ten minutes would already cost
+3 % of mean ACT: long tests that keep their place delay many short commands."""
 
 PRESSURE = 3.0
 """Weight of each action behind in the price: a poor size also delays those still to come."""
 
 PASS_S = 0.25
 """Least time between two divisions when nothing elastic starts or ends."""
+
+FREE_SQUEEZE = 0.01
+"""Below this penalty an action starts with all the workers it can use, to grow as far as it may."""
 
 RESIDUE = 0.05
 """Share of its estimate an action is believed to have left when it outlives the estimate."""
@@ -163,8 +167,10 @@ class MalleableLane:
             return False
         amounts = ticket.form.amounts
         self._served.charge(ticket, ticket.work_s * amounts[0])
-        ticket.workers = amounts[-1]
-        ticket.widths = self._widths(ticket)
+        ticket.workers = self._workers(ticket)
+        ticket.widths = malleable_widths(
+            amounts, ticket.curve or DEFAULT, ticket.workers, self._node.squeeze_penalty
+        )
         ticket.work_left_s = ticket.work_s
         ticket.updated_at = now + ticket.prepare_s
         ticket.units = 0
@@ -172,13 +178,17 @@ class MalleableLane:
         self._running.append(ticket)
         return True
 
-    def _widths(self, ticket: Ticket) -> Widths:
-        return malleable_widths(
-            ticket.form.amounts,
-            ticket.curve or DEFAULT,
-            ticket.workers,
-            self._node.squeeze_penalty,
-        )
+    def _workers(self, ticket: Ticket) -> int:
+        """The degree `ticket` starts with: its size at today's price, when squeezing costs speed.
+
+        More workers could use cores that come free later, but until then they are squeezed.
+        """
+        amounts = ticket.form.amounts
+        if self._node.squeeze_penalty < FREE_SQUEEZE:
+            return amounts[-1]
+        longer = sum(other.work_left_s > ticket.work_s for other in self._running)
+        price = PRESSURE * (longer + self.num_waiting()) / self._node.cores
+        return fixed_widths(amounts, ticket.curve or DEFAULT).best(price)
 
     def _may_start(self, ticket: Ticket) -> bool:
         """Would there be cores for `ticket` if all with less work left got what they are worth?"""

@@ -24,7 +24,7 @@ from artangram.core.speedup import DEFAULT
 DEPTH = 2
 """Sizes the first action left in the queue may try; the paper finds 2 or 3 enough."""
 
-LOOKAHEAD = 64
+LOOKAHEAD = 1024
 """Actions left in the queue that the estimate looks at: bounds the cost of a decision."""
 
 

@@ -1,0 +1,94 @@
+"""What the simulated client tells the scheduler about an action that has not run yet.
+
+The simulator knows the truth; a scheduler never does. `exact` tells it all the same, `noisy` tells
+a work that is off by a lognormal factor and one speed-up for everything, `learned` tells nothing.
+"""
+
+from random import Random
+from typing import Protocol
+
+from msgspec import structs
+
+from artangram.core.errors import BadInput
+from artangram.core.needs import Needs
+from artangram.core.speedup import DEFAULT
+from artangram.observe.trace import TraceAction
+
+
+class Beliefs(Protocol):
+    """From the true action to what is said of it."""
+
+    def needs(self, action: TraceAction) -> Needs: ...
+
+    def work_s(self, action: TraceAction) -> float | None: ...
+
+
+class Exact:
+    """The truth."""
+
+    def needs(self, action: TraceAction) -> Needs:
+        return action.needs
+
+    def work_s(self, action: TraceAction) -> float | None:
+        return action.work_s
+
+
+class _Uncurved:
+    """Needs without their true speed-up; equal needs share one object."""
+
+    def __init__(self) -> None:
+        self._known: dict[Needs, Needs] = {}
+
+    def of(self, needs: Needs, *, is_wrong: bool) -> Needs:
+        if needs.speedup is None:
+            return needs
+        told = self._known.get(needs)
+        if told is None:
+            told = structs.replace(needs, speedup=DEFAULT if is_wrong else None)
+            self._known[needs] = told
+        return told
+
+
+class Noisy:
+    """Work off by exp(N(0, sigma)), and the same speed-up for every elastic action."""
+
+    def __init__(self, sigma: float, random: Random) -> None:
+        self._sigma = sigma
+        self._random = random
+        self._uncurved = _Uncurved()
+
+    def needs(self, action: TraceAction) -> Needs:
+        return self._uncurved.of(action.needs, is_wrong=True)
+
+    def work_s(self, action: TraceAction) -> float | None:
+        return action.work_s * self._random.lognormvariate(0.0, self._sigma)
+
+
+class Learned:
+    """Nothing: the scheduler learns from what has ended."""
+
+    def __init__(self) -> None:
+        self._uncurved = _Uncurved()
+
+    def needs(self, action: TraceAction) -> Needs:
+        return self._uncurved.of(action.needs, is_wrong=False)
+
+    def work_s(self, action: TraceAction) -> float | None:
+        return None
+
+
+def beliefs(name: str, seed: int) -> Beliefs:
+    """Beliefs by name: `exact`, `learned` or `noisy:SIGMA`."""
+    base, _, argument = name.partition(":")
+    if base == "exact":
+        return Exact()
+    if base == "learned":
+        return Learned()
+    if base == "noisy":
+        try:
+            sigma = float(argument or "1.0")
+        except ValueError:
+            sigma = -1.0
+        if sigma >= 0:
+            return Noisy(sigma, Random(seed))
+    raise BadInput("estimates", f"{name!r} is unknown", "use exact, learned or noisy:1.0")

@@ -1,0 +1,232 @@
+"""The second driver of the scheduler: a trace, a virtual clock and a simulated machine.
+
+- It is a body like the live orchestrator: it feeds events to the very same scheduler and carries
+  out its decisions in order. Nothing here decides who runs.
+- Trajectories are closed loops: a turn thinks, then runs its actions one after the other. A job's
+  step k + 1 begins `train_s` after the last trajectory of its step k ended.
+- An action that failed does not end its trajectory: the model sees the failure and goes on.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from time import perf_counter
+
+from artangram.core.action import Action
+from artangram.core.cluster import ClusterSpec
+from artangram.core.decisions import Decision, Report, Resize, Start, Stop, WakeAt
+from artangram.core.events import (
+    ClockTicked,
+    Event,
+    Finished,
+    Submitted,
+    TrajectoryClosed,
+    TrajectoryOpened,
+)
+from artangram.core.ids import ActionId, JobId
+from artangram.core.lease import Devices
+from artangram.core.policies.policy import SchedulingPolicy
+from artangram.core.records import ActionRecord, Outcome
+from artangram.core.scheduler import Scheduler
+from artangram.observe.trace import TraceAction, TraceSource, TraceTrajectory
+from artangram.sim.beliefs import Beliefs
+from artangram.sim.machine import Machine
+from artangram.sim.tally import Tally
+
+
+class _Life:
+    """A trajectory under way: what is left of it to think and to do."""
+
+    __slots__ = ("is_open", "script", "submitted", "trajectory")
+
+    def __init__(self, trajectory: TraceTrajectory) -> None:
+        self.trajectory = trajectory
+        self.script = _script(trajectory)
+        self.is_open = False
+        self.submitted = 0
+
+
+def _script(trajectory: TraceTrajectory) -> Iterator[float | TraceAction]:
+    """Seconds to think and actions to run, in order."""
+    for turn in trajectory.turns:
+        if turn.think_s > 0:
+            yield turn.think_s
+        yield from turn.actions
+
+
+class _JobSteps:
+    """The steps of one job: one at a time, the next after the trainer is done."""
+
+    __slots__ = ("began_at", "going", "step", "waiting")
+
+    def __init__(self) -> None:
+        self.step = -1
+        self.began_at = 0.0
+        self.going = 0
+        #: Trajectories read from the trace whose step has not begun.
+        self.waiting: deque[TraceTrajectory] = deque()
+
+
+class Simulation:
+    """One run of a trace on a cluster under a policy."""
+
+    def __init__(
+        self,
+        trace: TraceSource,
+        cluster: ClusterSpec,
+        policy: SchedulingPolicy,
+        beliefs: Beliefs,
+    ) -> None:
+        self.tally = Tally()
+        self.now = 0.0
+        self._trace = trace
+        self._beliefs = beliefs
+        self._scheduler = Scheduler(cluster, policy)
+        self.machine = Machine(cluster)
+        self._unread: Iterator[TraceTrajectory] = iter(trace.trajectories)
+        self._next: TraceTrajectory | None = next(self._unread, None)
+        self._jobs: dict[JobId, _JobSteps] = {}
+        self._timers: list[tuple[float, int, _Life]] = []
+        self._seq = 0
+        self._lives: dict[ActionId, tuple[_Life, TraceAction]] = {}
+        self._wake_at: float | None = None
+        self._events: list[Event] = []
+
+    def run(self) -> None:
+        """Until the last trajectory has ended."""
+        self._begin_steps()
+        while (now := self._next_instant()) is not None:
+            self.now = now
+            self._collect(now)
+            self._decide(now)
+        assert not self._lives, f"{len(self._lives)} actions never ended"
+
+    def _next_instant(self) -> float | None:
+        times = [self.machine.next_end(), self._wake_at if self._lives else None]
+        if self._timers:
+            times.append(self._timers[0][0])
+        return min((t for t in times if t is not None), default=None)
+
+    def _collect(self, now: float) -> None:
+        """The events of this instant in a fixed order: ends, trajectories, the clock."""
+        events = self._events
+        for end in self.machine.ended(now):
+            run = end.run
+            events.append(
+                Finished(run.action_id, end.outcome, began_at=run.began_at, attempt=run.attempt)
+            )
+        while self._timers and self._timers[0][0] <= now:
+            self._advance(heappop(self._timers)[2], now)
+        if self._wake_at is not None and self._wake_at <= now:
+            self._wake_at = None
+            events.append(ClockTicked())
+
+    def _decide(self, now: float) -> None:
+        """Feed what happened, carry out what is decided, until this instant is over."""
+        while self._events:
+            events, self._events = self._events, []
+            began = perf_counter()
+            decisions = self._scheduler.handle_all(events, now)
+            self.tally.decisions_s.append(perf_counter() - began)
+            for decision in decisions:
+                self._carry_out(decision, now)
+
+    def _carry_out(self, decision: Decision, now: float) -> None:
+        match decision:
+            case Start(lease):
+                run = self.machine.start(self._lives[lease.action_id][1], lease, now)
+                devices = run.allocation
+                self.tally.restores += isinstance(devices, Devices) and devices.restored
+            case Resize(action_id, cores):
+                self.machine.resize(action_id, cores, now)
+                self.tally.resizes += 1
+            case Report(record):
+                self._on_report(record, now)
+            case WakeAt(at):
+                self._wake_at = at
+            case Stop(action_id, _):
+                run = self.machine.stop(action_id, now)
+                self._events.append(
+                    Finished(
+                        action_id, Outcome.CANCELLED, began_at=run.began_at, attempt=run.attempt
+                    )
+                )
+
+    def _on_report(self, record: ActionRecord, now: float) -> None:
+        life, _ = self._lives.pop(record.action_id)
+        self.tally.record(record)
+        self._advance(life, now)
+
+    def _advance(self, life: _Life, now: float) -> None:
+        """A trajectory arrives, has thought, or got a result: on to what comes next."""
+        trajectory = life.trajectory
+        if not life.is_open:
+            life.is_open = True
+            self._events.append(
+                TrajectoryOpened(trajectory.trajectory, trajectory.memory_mb, trajectory.job)
+            )
+        match next(life.script, None):
+            case None:
+                self._events.append(TrajectoryClosed(trajectory.trajectory))
+                self._end_trajectory(trajectory, now)
+            case TraceAction() as action:
+                self._submit(life, action)
+            case think_s:
+                self._set_timer(now + think_s, life)
+
+    def _set_timer(self, at: float, life: _Life) -> None:
+        self._seq += 1
+        heappush(self._timers, (at, self._seq, life))
+
+    def _submit(self, life: _Life, action: TraceAction) -> None:
+        trajectory = life.trajectory
+        life.submitted += 1
+        action_id = ActionId(f"{trajectory.trajectory}/{life.submitted}")
+        self._lives[action_id] = (life, action)
+        told = Action(
+            id=action_id,
+            kind=action.kind,
+            needs=self._beliefs.needs(action),
+            job=trajectory.job,
+            task=trajectory.task,
+            trajectory=trajectory.trajectory,
+            work_s=self._beliefs.work_s(action),
+            timeout_s=action.timeout_s,
+            repeatable=action.repeatable,
+        )
+        self._events.append(Submitted(told))
+
+    def _begin_steps(self) -> None:
+        """Read the trace as far as the first step of every job that is on its first page."""
+        self._read_step()
+        for job in list(self._jobs):
+            self._begin_step(job, 0.0)
+
+    def _read_step(self) -> None:
+        """Read one more step of the trace. Steps never decrease in a trace."""
+        if self._next is None:
+            return
+        step = self._next.step
+        while self._next is not None and self._next.step == step:
+            job = self._jobs.setdefault(self._next.job, _JobSteps())
+            job.waiting.append(self._next)
+            self._next = next(self._unread, None)
+
+    def _begin_step(self, job_id: JobId, at: float) -> None:
+        job = self._jobs[job_id]
+        while not job.waiting and self._next is not None:
+            self._read_step()
+        if not job.waiting:
+            return
+        job.step, job.began_at = job.waiting[0].step, at
+        while job.waiting and job.waiting[0].step == job.step:
+            trajectory = job.waiting.popleft()
+            job.going += 1
+            self._set_timer(at + trajectory.arrive_s, _Life(trajectory))
+
+    def _end_trajectory(self, trajectory: TraceTrajectory, now: float) -> None:
+        job = self._jobs[trajectory.job]
+        job.going -= 1
+        if job.going == 0:
+            self.tally.steps.append((trajectory.job, job.step, now - job.began_at))
+            self._begin_step(trajectory.job, now + self._trace.train_s)
