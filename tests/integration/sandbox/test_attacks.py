@@ -34,7 +34,8 @@ class TestBombs:
         result = await attack(
             "while True:\n  try: os.fork()\n  except OSError: pass", timeout_s=0.5
         )
-        assert time.monotonic() - began_at < 0.5 + LATE_S
+        assert result.run_s < 0.5 + LATE_S
+        assert time.monotonic() - began_at < 0.5 + 3 * LATE_S  # with 47 processes to bury
         assert result.timed_out
         assert 40 <= result.leftovers_killed <= SMALL.processes
         assert await still_works(sandbox)

@@ -12,8 +12,11 @@ import marshal
 import os
 from _socket import CMSG_SPACE, MSG_CMSG_CLOEXEC, SCM_RIGHTS, SOL_SOCKET
 from _socket import socket as RawSocket
-from collections.abc import Sequence
-from typing import Any
+
+TYPE_CHECKING = False  # the real one would import `typing` into every sandbox
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
 INLINE_BYTES = 64 << 10
 MAX_DESCRIPTORS = 8

@@ -13,9 +13,21 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mount.argtypes = [ctypes.c_char_p] * 3 + [ctypes.c_ulong, ctypes.c_char_p]
 _libc.syscall.restype = ctypes.c_long
 
+# Made once, before any fork: what a sandbox makes for itself, it holds for itself.
+_ZERO = ctypes.c_ulong(0)
+_FILTER_MODE = ctypes.c_ulong(2)
+_CAPABILITY_HEADER = (ctypes.c_uint32 * 2)(0x20080522, 0)
+_NO_CAPABILITIES = (ctypes.c_uint32 * 6)()
+
 MACHINE = os.uname().machine
 
-SIGCHLD = 17
+SIGINT, SIGKILL, SIGPIPE, SIGCHLD, SIGCONT, SIGSTOP, SIGXFSZ = 2, 9, 13, 17, 18, 19, 25
+# glibc's sigset_t has 1024 bits; only the first word is ever used.
+_CHILD_SIGNAL = (ctypes.c_uint64 * 16)(1 << (SIGCHLD - 1))
+
+CLONE_FS = 0x00000200
+CLONE_FILES = 0x00000400
+CLONE_VFORK = 0x00004000
 CLONE_NEWNS = 0x00020000
 CLONE_NEWCGROUP = 0x02000000
 CLONE_NEWUTS = 0x04000000
@@ -86,7 +98,7 @@ def pivot_root_here() -> None:
 
 
 def clone(flags: int) -> int:
-    """Fork with new namespaces: 0 in the child. Safe only in a single-threaded process."""
+    """Fork, with new namespaces for instance: 0 in the child. Only for a single thread."""
     return _check(_libc.syscall(NUMBERS["clone"], flags | SIGCHLD, 0, 0, 0, 0), "clone")
 
 
@@ -95,8 +107,7 @@ def unshare(flags: int) -> None:
 
 
 def prctl(option: int, value: int, extra: int = 0) -> None:
-    zero = ctypes.c_ulong(0)
-    result = _libc.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(extra), zero, zero)
+    result = _libc.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(extra), _ZERO, _ZERO)
     _check(result, f"prctl {option}")
 
 
@@ -104,17 +115,15 @@ def sethostname(name: str) -> None:
     _check(_libc.sethostname(name.encode(), len(name.encode())), "sethostname")
 
 
+def ignore_interrupts() -> None:
+    """Ctrl-C is for the caller. Not by `signal`, which would bring `enum` along."""
+    _libc.signal(SIGINT, ctypes.c_void_p(1))
+
+
 def child_signals() -> int:
     """Block SIGCHLD and return a descriptor that becomes readable when one is pending."""
-    mask = ctypes.c_uint64(1 << (SIGCHLD - 1))
-    _check(_libc.sigprocmask(0, ctypes.byref(_sigset(mask)), None), "sigprocmask")
-    result = _libc.signalfd(-1, ctypes.byref(_sigset(mask)), SFD_NONBLOCK_CLOEXEC)
-    return _check(result, "signalfd")
-
-
-def _sigset(mask: ctypes.c_uint64) -> ctypes.Array[ctypes.c_uint64]:
-    """glibc's sigset_t is 1024 bits; only the first word is ever used."""
-    return (ctypes.c_uint64 * 16)(mask.value)
+    _check(_libc.sigprocmask(0, _CHILD_SIGNAL, None), "sigprocmask")
+    return _check(_libc.signalfd(-1, _CHILD_SIGNAL, SFD_NONBLOCK_CLOEXEC), "signalfd")
 
 
 def forbid_capabilities() -> None:
@@ -131,23 +140,23 @@ def forbid_capabilities() -> None:
 def drop_capabilities() -> None:
     """Give up every capability this process holds."""
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
-    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
-    nothing = (ctypes.c_uint32 * 6)()
-    _check(_libc.syscall(NUMBERS["capset"], header, nothing), "capset")
+    result = _libc.syscall(NUMBERS["capset"], _CAPABILITY_HEADER, _NO_CAPABILITIES)
+    _check(result, "capset")
 
 
-def set_filter(program: bytes) -> None:
-    """Install a seccomp program (an array of `sock_filter`) on this thread and its children."""
+class Filter(ctypes.Structure):
+    """A seccomp program, ready to be installed: `struct sock_fprog`."""
 
-    class Program(ctypes.Structure):
-        _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
+    _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
 
-    code = ctypes.create_string_buffer(program, len(program))
-    loaded = Program(len(program) // 8, ctypes.addressof(code))
-    zero = ctypes.c_ulong(0)
-    _check(
-        _libc.prctl(PR_SET_SECCOMP, ctypes.c_ulong(2), ctypes.byref(loaded), zero, zero), "seccomp"
-    )
+    def __init__(self, program: bytes) -> None:
+        self._kept = ctypes.create_string_buffer(program, len(program))
+        super().__init__(len(program) // 8, ctypes.addressof(self._kept))
+
+    def install(self) -> None:
+        """On this thread and everything it starts, for ever."""
+        result = _libc.prctl(PR_SET_SECCOMP, _FILTER_MODE, ctypes.byref(self), _ZERO, _ZERO)
+        _check(result, "seccomp")
 
 
 def raise_loopback(sock_fd: int) -> None:

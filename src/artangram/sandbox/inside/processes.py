@@ -4,20 +4,22 @@
 It is used only in a PID namespace of our own: elsewhere it would reach the whole machine.
 """
 
+# ruff: noqa: SIM105 - `contextlib` would be imported into every sandbox
+
 from __future__ import annotations
 
 import errno
 import os
 import resource
-import signal
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import NamedTuple
 
 from artangram.sandbox.inside import linux
 
+TYPE_CHECKING = False  # the real one would import `typing` into every sandbox
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
 ROUNDS_BEFORE_ALL = 20
-_DEFAULTS = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT]
+_DEFAULTS = [linux.SIGPIPE, linux.SIGXFSZ, linux.SIGINT]
 
 
 def spawn(argv: list[bytes], environ: Mapping[bytes, bytes], stdio: Sequence[int]) -> int:
@@ -47,17 +49,20 @@ def find_program(name: bytes, path: bytes) -> bytes:
     raise OSError(found, os.strerror(found))
 
 
-@contextmanager
-def rlimits(wanted: Mapping[int, int]) -> Iterator[None]:
+class LoweredLimits:
     """Lower soft limits for what is started inside the block."""
-    before = {kind: resource.getrlimit(kind) for kind in wanted}
-    try:
-        for kind, soft in wanted.items():
-            hard = before[kind][1]
+
+    def __init__(self, wanted: Mapping[int, int]) -> None:
+        self._wanted = wanted
+        self._before = {kind: resource.getrlimit(kind) for kind in wanted}
+
+    def __enter__(self) -> None:
+        for kind, soft in self._wanted.items():
+            hard = self._before[kind][1]
             resource.setrlimit(kind, (soft if hard < 0 else min(soft, hard), hard))
-        yield
-    finally:
-        for kind, limits in before.items():
+
+    def __exit__(self, *_: object) -> None:
+        for kind, limits in self._before.items():
             resource.setrlimit(kind, limits)
 
 
@@ -66,26 +71,35 @@ def move_here(group: int, *, with_others: bool) -> None:
     os.write(group, b"0")
     if with_others:
         for pid in pids():
-            with suppress(ProcessLookupError):
+            try:
                 os.write(group, b"%d" % pid)
+            except ProcessLookupError:
+                pass
 
 
 def kill_all() -> None:
-    with suppress(ProcessLookupError):
-        os.kill(-1, signal.SIGKILL)
+    try:
+        os.kill(-1, linux.SIGKILL)
+    except ProcessLookupError:
+        pass
 
 
 def pause_all(*, stop: bool) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(-1, signal.SIGSTOP if stop else signal.SIGCONT)
+    try:
+        os.kill(-1, linux.SIGSTOP if stop else linux.SIGCONT)
+    except ProcessLookupError:
+        pass
 
 
-class Alive(NamedTuple):
+class Alive:
     """A process that is not dead; `start` tells it from a later one of the same number."""
 
-    pid: int
-    session: int
-    start: int
+    __slots__ = ("pid", "session", "start")
+
+    def __init__(self, pid: int, session: int, start: int) -> None:
+        self.pid = pid
+        self.session = session
+        self.start = start
 
 
 class Kept:
@@ -158,12 +172,16 @@ def pids() -> list[int]:
 
 def _kill_each(targets: Sequence[int]) -> None:
     for pid in targets:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        try:
+            os.kill(pid, linux.SIGKILL)
+        except ProcessLookupError:
+            pass
     # Twice: what was a grandchild in the first pass is our child in the second.
     for pid in (*targets, *targets):
-        with suppress(ChildProcessError):
+        try:
             os.waitpid(pid, linux.WALL)
+        except ChildProcessError:
+            pass
 
 
 def _reap_dead() -> None:

@@ -8,10 +8,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from artangram.sandbox.inside import linux
 from artangram.sandbox.inside.linux import MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY
+
+TYPE_CHECKING = False  # the real one would import `typing` into every sandbox
+if TYPE_CHECKING:
+    from typing import Any
 
 DEVICES = ("null", "zero", "full", "random", "urandom")
 DEVICE_LINKS = {

@@ -16,7 +16,7 @@ def main(name: str, stage: str) -> None:
 
 def _filter() -> None:
     linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
-    linux.set_filter(seccomp.program(own_affinity=True))
+    linux.Filter(seccomp.program(own_affinity=True)).install()
     try:
         linux.unshare(linux.CLONE_NEWUTS)
     except PermissionError:

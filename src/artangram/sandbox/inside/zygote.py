@@ -12,12 +12,14 @@ from __future__ import annotations
 import gc
 import os
 import select
-import signal
 import time
 from _socket import socket as RawSocket
-from typing import Any
 
-from artangram.sandbox.inside import birth, channel, linux
+from artangram.sandbox.inside import birth, channel, linux, seccomp
+
+TYPE_CHECKING = False  # the real one would import `typing` into every sandbox
+if TYPE_CHECKING:
+    from typing import Any
 
 PATIENCE_S = 5.0
 ISOLATED = linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS
@@ -26,8 +28,9 @@ ISOLATED = linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWIPC | linux.C
 class Zygote:
     """The loop: create and kill on request, tell of every end."""
 
-    def __init__(self, sock: RawSocket) -> None:
+    def __init__(self, sock: RawSocket, syscalls: linux.Filter) -> None:
         self._sock = sock
+        self._syscalls = syscalls
         self._ended = linux.child_signals()
         self._born: dict[int, dict[str, Any]] = {}
 
@@ -67,7 +70,7 @@ class Zygote:
             channel.send(self._sock, ("failed", plan["name"], str(error)))
             return
         if pid == 0:
-            birth.live(plan, control)
+            birth.live(plan, control, syscalls=self._syscalls)
         self._born[pid] = plan
         channel.send(self._sock, ("born", plan["name"], pid))
 
@@ -78,14 +81,14 @@ class Zygote:
         if pid == 0:
             os.close(write_end)
             os.read(read_end, 1)
-            birth.live(plan, control)
+            birth.live(plan, control, syscalls=self._syscalls)
         os.close(read_end)
         try:
             birth.write_setting(f"/proc/{pid}/setgroups", "deny")
             birth.write_setting(f"/proc/{pid}/uid_map", f"{plan['uid']} {os.getuid()} 1")
             birth.write_setting(f"/proc/{pid}/gid_map", f"{plan['gid']} {os.getgid()} 1")
         except OSError:
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, linux.SIGKILL)
             raise
         finally:
             os.close(write_end)
@@ -94,7 +97,7 @@ class Zygote:
     def _kill(self, name: str) -> None:
         for pid, plan in self._born.items():
             if plan["name"] == name:
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, linux.SIGKILL)
 
     def _reap(self) -> None:
         os.read(self._ended, 4096)
@@ -115,7 +118,7 @@ class Zygote:
 
     def _end_all(self) -> None:
         for pid, plan in self._born.items():
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, linux.SIGKILL)
             for group, _, _ in plan["groups"]:
                 thaw_group(group)
         while self._born:
@@ -178,16 +181,18 @@ def _remove_tree(run_dir: str) -> None:
     rmtree(run_dir, ignore_errors=True)
 
 
-def main(control: int, run_dir: str) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def main(control: int, run_dir: str, own_affinity: bool) -> None:
+    """`own_affinity`: whether those inside may choose among the cores they were given."""
+    linux.ignore_interrupts()
     os.set_inheritable(control, False)
     if os.getuid() == 0:
         _own_mounts()
         linux.forbid_capabilities()
+    syscalls = linux.Filter(seccomp.program(own_affinity=own_affinity))
     gc.collect()
     gc.freeze()
     gc.disable()
-    Zygote(RawSocket(fileno=control)).serve(run_dir=run_dir)
+    Zygote(RawSocket(fileno=control), syscalls).serve(run_dir=run_dir)
 
 
 def _own_mounts() -> None:

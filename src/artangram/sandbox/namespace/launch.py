@@ -35,10 +35,12 @@ def program(module: str, *arguments: object) -> bytes:
     return _START.format(source=source, module=module, arguments=shown).encode()
 
 
-def start_zygote(run_dir: Path, *, lock: int) -> tuple[subprocess.Popen[bytes], socket.socket]:
+def start_zygote(
+    run_dir: Path, *, lock: int, own_affinity: bool
+) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """The process and our end of its socket. It keeps `lock` open for as long as it lives."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    script = channel.memory_file(program("zygote", theirs.fileno(), str(run_dir)))
+    script = channel.memory_file(program("zygote", theirs.fileno(), str(run_dir), own_affinity))
     try:
         process = subprocess.Popen(
             interpreter(),

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from artangram.sandbox.errors import CreateFailed, NotCapable, SandboxGone
-from artangram.sandbox.inside import channel, seccomp
+from artangram.sandbox.inside import channel
 from artangram.sandbox.inside.zygote import remove_group
 from artangram.sandbox.namespace import images
 from artangram.sandbox.namespace.cgroups import Groups, find_hierarchies
@@ -67,8 +67,6 @@ class NamespaceProvider:
         self._numbers = itertools.count(1)
         block = random.SystemRandom().randrange(NUM_UID_BLOCKS)
         self._uids = itertools.count(FIRST_UID + block * UID_BLOCK)
-        # Where cores are held by affinity alone, nobody inside may change it.
-        self._filter = seccomp.program(own_affinity=groups is not None)
         self._starting = asyncio.Semaphore(MAX_STARTING)
         self._zygote: subprocess.Popen[bytes] | None = None
         self._sock: socket.socket | None = None
@@ -182,7 +180,6 @@ class NamespaceProvider:
             "network": limits.network,
             "groups": traits.groups.plan() if traits.groups else [],
             "ooms_file": traits.groups.ooms_file if traits.groups else "",
-            "filter": self._filter,
             "stage": str(self._run_dir.path / "stage"),
             "size_mb": limits.disk_mb,
             "inodes": limits.inodes,
@@ -252,7 +249,10 @@ class NamespaceProvider:
     def _tell(self, message: Any, passed: socket.socket | None = None) -> None:
         """Queue a message to the zygote; `passed` is ours to close once it is sent."""
         if self._sock is None:
-            self._zygote, self._sock = start_zygote(self._run_dir.path, lock=self._run_dir.lock)
+            # Where cores are held by affinity alone, nobody inside may change it.
+            self._zygote, self._sock = start_zygote(
+                self._run_dir.path, lock=self._run_dir.lock, own_affinity=self.has_groups
+            )
             self._loop.add_reader(self._sock.fileno(), self._on_zygote)
         self._outbox.append((message, passed))
         self._flush()
