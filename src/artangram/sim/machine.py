@@ -87,7 +87,7 @@ class Machine:
         self.use: dict[Resource, Timeline] = {
             name: Timeline(capacity)
             for name, spec in cluster.pools.items()
-            if (capacity := _capacity(spec)) is not None
+            if (capacity := capacity_of(spec)) is not None
         }
         self._runs: dict[ActionId, Run] = {}
         self._ends: list[tuple[float, int, Run, int]] = []
@@ -287,7 +287,7 @@ def _node_of(allocation: Allocation) -> NodeId | None:
     return allocation.node if isinstance(allocation, Cores | CoreShare | Devices) else None
 
 
-def _capacity(spec: PoolSpec) -> int | None:
+def capacity_of(spec: PoolSpec) -> int | None:
     """Units of a pool that can be in use at once; `None` where nothing limits them."""
     match spec:
         case CpuSpec():

@@ -36,6 +36,8 @@ class Tally:
     def __init__(self) -> None:
         self.by_kind: defaultdict[str, Times] = defaultdict(Times)
         self.failed = 0
+        #: Of the failed ones, those that could never run; they have no times.
+        self.refused = 0
         self.restores = 0
         self.resizes = 0
         #: Job, step, duration.
@@ -43,8 +45,11 @@ class Tally:
         self.decisions_s = array("d")
 
     def record(self, record: ActionRecord) -> None:
-        self.by_kind[record.kind].add(record)
         self.failed += record.outcome not in _GOOD
+        if record.outcome is Outcome.REFUSED:
+            self.refused += 1
+        else:
+            self.by_kind[record.kind].add(record)
 
     def num_actions(self) -> int:
-        return sum(len(times.act) for times in self.by_kind.values())
+        return self.refused + sum(len(times.act) for times in self.by_kind.values())
