@@ -41,11 +41,11 @@ class Timeline:
     def _advance(self, now: float) -> None:
         begin, units = self._updated_at, self._units
         self._updated_at = now
+        while now > self.bin_s * BINS:
+            self._widen()
         if abs(units) < 1e-9 or now <= begin:
             return
         self.unit_s += units * (now - begin)
-        while now > self.bin_s * BINS:
-            self._widen()
         index = int(begin / self.bin_s)
         while begin < now:
             end = min(now, (index + 1) * self.bin_s)
