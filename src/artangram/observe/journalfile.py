@@ -1,0 +1,258 @@
+"""The journal as a SQLite file, written by one thread of its own.
+
+- Many appends, one transaction: whatever waits when the thread is ready is committed together.
+- One process owns the file at a time; a second one is told so.
+- Opening checks the file and its log: damage is an error with a name, never a shorter past.
+"""
+
+import asyncio
+import fcntl
+import os
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from artangram.observe.journal import (
+    VERSION,
+    Entry,
+    JournalDamaged,
+    JournalError,
+    JournalFull,
+    Kept,
+    Past,
+    Settled,
+    Snapshot,
+    Then,
+    decoded,
+)
+from artangram.observe.journalwal import num_lost_frames
+
+MOST_PER_COMMIT = 512
+"""Appends in one transaction; the first of them waits for the last."""
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS entry (seq INTEGER PRIMARY KEY, at REAL NOT NULL, body TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS kept (id TEXT PRIMARY KEY, key TEXT UNIQUE, body BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS settled (id TEXT PRIMARY KEY, at REAL NOT NULL, body BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS settled_at ON settled (at);
+CREATE TABLE IF NOT EXISTS snapshot (seq INTEGER PRIMARY KEY, at REAL NOT NULL, body BLOB NOT NULL);
+"""
+
+_NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE)
+_Work = Callable[[sqlite3.Connection], None]
+
+
+async def open_journal(
+    path: Path, *, owner: bytes = b"", sync: bool = False, max_bytes: int | None = None
+) -> tuple["FileJournal", Past]:
+    """Open or make the journal at `path`, and read what it holds."""
+    return await asyncio.to_thread(_open, path, owner, sync, max_bytes, asyncio.get_running_loop())
+
+
+def _open(
+    path: Path, owner: bytes, sync: bool, max_bytes: int | None, loop: asyncio.AbstractEventLoop
+) -> tuple["FileJournal", Past]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = _lock(path)
+    try:
+        lost = num_lost_frames(path.with_name(path.name + "-wal"))
+        if lost:
+            raise JournalDamaged(f"{path}: its log is damaged, {lost} frames cannot be read")
+        database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            past = _prepare(database, owner, sync, max_bytes)
+        except BaseException as error:
+            database.close()
+            if isinstance(error, sqlite3.Error):
+                raise _attributed(error, path) from error
+            if isinstance(error, JournalError):
+                raise type(error)(f"{path}: {error}") from error
+            raise
+        return FileJournal(path, database, past, lock, loop), past
+    except BaseException:
+        os.close(lock)
+        raise
+
+
+def _lock(path: Path) -> int:
+    lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise JournalError(f"{path}: another orchestrator writes it; end that one first") from None
+    return lock
+
+
+def _prepare(database: sqlite3.Connection, owner: bytes, sync: bool, max_bytes: int | None) -> Past:
+    database.execute("PRAGMA journal_mode = WAL")
+    database.execute(f"PRAGMA synchronous = {'FULL' if sync else 'NORMAL'}")
+    (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise JournalDamaged(f"{verdict}; restore it from a copy")
+    database.executescript(_TABLES)
+    version = _about(database, "version", str(VERSION).encode())
+    if version != str(VERSION).encode():
+        raise JournalError(f"it has version {version.decode()}, this reads version {VERSION}")
+    owner = _about(database, "owner", owner)
+    if max_bytes is not None:
+        (page_size,) = database.execute("PRAGMA page_size").fetchone()
+        database.execute(f"PRAGMA max_page_count = {max_bytes // page_size}")
+    return _past(database, owner)
+
+
+def _about(database: sqlite3.Connection, name: str, first: bytes) -> bytes:
+    """What the file says about itself; `first` if it says nothing yet."""
+    database.execute("INSERT OR IGNORE INTO about VALUES (?, ?)", (name, first))
+    (body,) = database.execute("SELECT body FROM about WHERE name = ?", (name,)).fetchone()
+    return bytes(body)
+
+
+def _past(database: sqlite3.Connection, owner: bytes) -> Past:
+    row = database.execute("SELECT seq, at, body FROM snapshot ORDER BY seq DESC").fetchone()
+    snapshot = Snapshot(seq=row[0], at=row[1], body=row[2]) if row is not None else None
+    unsettled = database.execute(
+        "SELECT id, key, body FROM kept WHERE id NOT IN (SELECT id FROM settled)"
+    )
+    return Past(
+        owner=owner,
+        snapshot=snapshot,
+        entries=tuple(decoded(database, after=snapshot.seq if snapshot is not None else 0)),
+        kept={id: Kept(id=id, key=key, body=body) for id, key, body in unsettled},
+    )
+
+
+def _attributed(error: sqlite3.Error, path: Path) -> JournalError:
+    """Whose fault is it, in words of ours?"""
+    if getattr(error, "sqlite_errorcode", None) in (
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR_WRITE,
+    ):
+        return JournalFull(f"{path}: no room for another entry; free some and start again")
+    if isinstance(error, sqlite3.OperationalError):
+        return JournalError(f"{path}: {error}")
+    return JournalDamaged(f"{path}: {error}; restore it from a copy")
+
+
+class FileJournal:
+    """See `journal.Journal`. Make it with `open_journal`."""
+
+    def __init__(
+        self,
+        path: Path,
+        database: sqlite3.Connection,
+        past: Past,
+        lock: int,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.path = path
+        self._loop = loop
+        self._lock = lock
+        self._seq = (past.snapshot.seq if past.snapshot is not None else 0) + len(past.entries)
+        self._last_at = past.last_at
+        self._encode = msgspec.json.Encoder().encode
+        self._database = database
+        self._reader = sqlite3.connect(f"file:{path}?mode=ro", uri=True, check_same_thread=False)
+        #: Bounded by the orchestrator: nobody is answered before the commit.
+        self._todo: queue.SimpleQueue[tuple[_Work, Then | None] | None] = queue.SimpleQueue()
+        self._error: JournalError | None = None
+        self._thread = threading.Thread(target=self._write, name="journal", daemon=True)
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        return f"<FileJournal {self.path}: {self._seq} entries>"
+
+    def append(
+        self,
+        entry: Entry,
+        *,
+        kept: Sequence[Kept] = (),
+        settled: Sequence[Settled] = (),
+        then: Then | None = None,
+    ) -> int:
+        self._seq += 1
+        self._last_at = entry.at
+        row = (self._seq, entry.at, self._encode(entry).decode())
+
+        def insert(database: sqlite3.Connection) -> None:
+            database.execute("INSERT INTO entry VALUES (?, ?, ?)", row)
+            for item in kept:
+                database.execute(
+                    "INSERT INTO kept VALUES (?, ?, ?)", (item.id, item.key, item.body)
+                )
+            for end in settled:
+                database.execute("INSERT INTO settled VALUES (?, ?, ?)", (end.id, end.at, end.body))
+
+        self._todo.put((insert, then))
+        return self._seq
+
+    def compact(self, snapshot: bytes, *, live: Iterable[str], settled_after: float) -> None:
+        seq, at, ids = self._seq, self._last_at, [(id,) for id in live]
+
+        def shrink(database: sqlite3.Connection) -> None:
+            database.execute("DELETE FROM snapshot")
+            database.execute("INSERT INTO snapshot VALUES (?, ?, ?)", (seq, at, snapshot))
+            database.execute("DELETE FROM entry WHERE seq <= ?", (seq,))
+            database.execute("DELETE FROM settled WHERE at <= ?", (settled_after,))
+            database.execute("CREATE TEMP TABLE live (id TEXT PRIMARY KEY)")
+            database.executemany("INSERT INTO live VALUES (?)", ids)
+            database.execute(
+                "DELETE FROM kept WHERE id NOT IN (SELECT id FROM live)"
+                " AND id NOT IN (SELECT id FROM settled)"
+            )
+            database.execute("DROP TABLE live")
+
+        self._todo.put((shrink, None))
+
+    def id_of(self, key: str) -> str | None:
+        row = self._reader.execute("SELECT id FROM kept WHERE key = ?", (key,)).fetchone()
+        return str(row[0]) if row is not None else None
+
+    def settled(self, id: str) -> bytes | None:
+        row = self._reader.execute("SELECT body FROM settled WHERE id = ?", (id,)).fetchone()
+        return bytes(row[0]) if row is not None else None
+
+    async def close(self) -> None:
+        self._todo.put(None)
+        await asyncio.to_thread(self._thread.join)
+        self._reader.close()
+        self._database.close()
+        os.close(self._lock)
+
+    def _write(self) -> None:
+        """The thread: take what waits, commit it, tell who asked."""
+        is_open = True
+        while is_open:
+            batch = [self._todo.get()]
+            while len(batch) < MOST_PER_COMMIT and not self._todo.empty():
+                batch.append(self._todo.get())
+            is_open = None not in batch
+            items = [item for item in batch if item is not None]
+            if self._error is None and items:
+                self._error = self._commit([work for work, _ in items])
+            waiting = [then for _, then in items if then is not None]
+            if waiting:
+                self._loop.call_soon_threadsafe(_tell, waiting, self._error)
+
+    def _commit(self, works: list[_Work]) -> JournalError | None:
+        database = self._database
+        try:
+            database.execute("BEGIN IMMEDIATE")
+            for work in works:
+                work(database)
+            database.execute("COMMIT")
+        except sqlite3.Error as error:
+            if database.in_transaction:
+                database.rollback()
+            return _attributed(error, self.path)
+        return None
+
+
+def _tell(waiting: list[Then], error: JournalError | None) -> None:
+    for then in waiting:
+        then(error)

@@ -1,0 +1,69 @@
+"""A journal that forgets with its process: for embedded houses and for tests on virtual time.
+
+Everything is acknowledged at once. It remembers keys and the last `MOST_SETTLED` endings, so that
+a caller who asks again gets the same answer; `entries` only if it is told to.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+
+from artangram.observe.journal import Entry, Kept, Settled, Then
+
+MOST_SETTLED = 10_000
+"""Endings remembered; with them the keys that lead there."""
+
+
+class MemoryJournal:
+    """See `journal.Journal`."""
+
+    def __init__(self, *, keeps_entries: bool = False) -> None:
+        self.entries: list[Entry] = []
+        self._keeps_entries = keeps_entries
+        self._seq = 0
+        self._ids: dict[str, str] = {}
+        self._keys: dict[str, str] = {}
+        self._settled: OrderedDict[str, bytes] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"<MemoryJournal: {self._seq} entries seen>"
+
+    def append(
+        self,
+        entry: Entry,
+        *,
+        kept: Sequence[Kept] = (),
+        settled: Sequence[Settled] = (),
+        then: Then | None = None,
+    ) -> int:
+        self._seq += 1
+        if self._keeps_entries:
+            self.entries.append(entry)
+        for item in kept:
+            if item.key is not None:
+                self._ids[item.key] = item.id
+                self._keys[item.id] = item.key
+        for end in settled:
+            self._settle(end)
+        if then is not None:
+            then(None)
+        return self._seq
+
+    def _settle(self, end: Settled) -> None:
+        if end.id not in self._keys:
+            return  # Nobody can ask for it again.
+        self._settled[end.id] = end.body
+        if len(self._settled) > MOST_SETTLED:
+            oldest, _ = self._settled.popitem(last=False)
+            del self._ids[self._keys.pop(oldest)]
+
+    def compact(self, snapshot: bytes, *, live: Iterable[str], settled_after: float) -> None:
+        self.entries.clear()
+
+    def id_of(self, key: str) -> str | None:
+        return self._ids.get(key)
+
+    def settled(self, id: str) -> bytes | None:
+        return self._settled.get(id)
+
+    async def close(self) -> None:
+        return

@@ -1,0 +1,56 @@
+"""Is the write-ahead log of a SQLite file whole?
+
+SQLite reads a log up to the first frame whose checksum is wrong and drops the rest without a word.
+That is right for a frame that was being written when its process died: nothing follows it, and
+nobody was told that it is safe. When frames of the same log follow, acknowledged ones are at stake.
+"""
+
+import struct
+from pathlib import Path
+
+_HEADER = struct.Struct(">8I")
+_FRAME = struct.Struct(">6I")
+_BIG_ENDIAN_SUMS = 0x377F0683
+_LITTLE_ENDIAN_SUMS = 0x377F0682
+
+
+def num_lost_frames(log: Path) -> int:
+    """How many frames that were once written whole can no longer be read."""
+    data = log.read_bytes() if log.exists() else b""
+    if len(data) < _HEADER.size:
+        return 0
+    magic, _, page_size, _, *salts, sum_1, sum_2 = _HEADER.unpack_from(data)
+    if magic not in (_BIG_ENDIAN_SUMS, _LITTLE_ENDIAN_SUMS):
+        return 1
+    words = ">" if magic == _BIG_ENDIAN_SUMS else "<"
+    if _sums(data[:24], (0, 0), words) != (sum_1, sum_2):
+        return 1
+    return _lost(data, page_size, salts=salts, sums=(sum_1, sum_2), words=words)
+
+
+def _lost(
+    data: bytes, page_size: int, *, salts: list[int], sums: tuple[int, int], words: str
+) -> int:
+    size = _FRAME.size + page_size
+    is_broken, lost = False, 0
+    for at in range(_HEADER.size, len(data) - size + 1, size):
+        _, _, *rest = _FRAME.unpack_from(data, at)
+        if rest[:2] != salts:
+            break  # From here on the file holds an older log.
+        if not is_broken:
+            sums = _sums(data[at : at + 8], sums, words)
+            sums = _sums(data[at + _FRAME.size : at + size], sums, words)
+            is_broken = list(sums) != rest[2:]
+        else:
+            lost += 1
+    return lost
+
+
+def _sums(data: bytes, sums: tuple[int, int], words: str) -> tuple[int, int]:
+    """SQLite's running checksum over pairs of 32 bit words."""
+    one, two = sums
+    numbers = struct.unpack(f"{words}{len(data) // 4}I", data)
+    for index in range(0, len(numbers), 2):
+        one = (one + numbers[index] + two) & 0xFFFFFFFF
+        two = (two + numbers[index + 1] + one) & 0xFFFFFFFF
+    return one, two
