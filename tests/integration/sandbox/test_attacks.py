@@ -19,6 +19,7 @@ from .conftest import SMALL, Attack
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 LATE_S = 0.05
+SLACK_S = 0.2  # until a busy machine lets the caller see it
 
 
 async def still_works(sandbox: NamespaceSandbox) -> bool:
@@ -35,7 +36,7 @@ class TestBombs:
             "while True:\n  try: os.fork()\n  except OSError: pass", timeout_s=0.5
         )
         assert result.run_s < 0.5 + LATE_S
-        assert time.monotonic() - began_at < 0.5 + 3 * LATE_S  # with 47 processes to bury
+        assert time.monotonic() - began_at < result.run_s + SLACK_S
         assert result.timed_out
         assert 40 <= result.leftovers_killed <= SMALL.processes
         assert await still_works(sandbox)
@@ -460,7 +461,8 @@ class TestInit:
             began_at = time.monotonic()
             result = await attack(code, timeout_s=0.25)
             assert result.timed_out
-            assert time.monotonic() - began_at < 0.25 + LATE_S
+            assert 0.25 <= result.run_s < 0.25 + LATE_S
+            assert time.monotonic() - began_at < result.run_s + SLACK_S
 
     async def test_daemon_cannot_outlive_its_action(self, attack: Attack) -> None:
         result = await attack(
@@ -486,17 +488,18 @@ class TestInit:
             "  signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)\n"
             "  signal.signal(signal.SIGALRM, lambda *a: None)\n"
             "  n = 0\n"
-            "  while True: n += 1; open('/work/n', 'w').write(str(n)); time.sleep(0.005)\n"
+            "  fd = os.open('/work/n', os.O_CREAT | os.O_WRONLY)\n"
+            "  while True: n += 1; os.pwrite(fd, b'%9d' % n, 0); time.sleep(0.005)\n"
             "time.sleep(0.1)",
             keep=True,
         )
-        first = int(await sandbox.read("n") or b"0")
+        first = int(await sandbox.read("n"))
         await asyncio.sleep(0.3)
-        second = int(await sandbox.read("n") or b"0")
+        second = int(await sandbox.read("n"))
         assert 0 <= second - first < 10
         running = await attack("import time; time.sleep(0.2)")
         assert running.leftovers_kept == 1
-        assert int(await sandbox.read("n") or b"0") - second > 10
+        assert int(await sandbox.read("n")) - second > 10
 
 
 class TestCores:

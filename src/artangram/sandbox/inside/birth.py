@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 CONTROL, UPPER = 3, 4
-URGENCY = -15
-"""PID 1 only ever reacts: it must get a core at once, even beside a fork bomb."""
 
 
 def live(plan: dict[str, Any], control: int, *, syscalls: linux.Filter) -> None:
@@ -35,7 +33,7 @@ def live(plan: dict[str, Any], control: int, *, syscalls: linux.Filter) -> None:
         _enter_root(plan)
         step = "identity"
         score_file, score = _open_score()
-        _be_urgent()
+        linux.reset_priority_on_fork()
         _become(plan)
         step = "filter"
         syscalls.install()
@@ -117,15 +115,6 @@ def _open_score() -> tuple[int, int]:
     score = max(0, int(os.pread(fd, 16, 0)))
     os.pwrite(fd, b"%d" % score, 0)
     return fd, score
-
-
-def _be_urgent() -> None:
-    """More weight for PID 1 alone: what it forks starts with the usual one."""
-    try:
-        os.setpriority(os.PRIO_PROCESS, 0, URGENCY)
-    except PermissionError:
-        return  # without root; then deadlines are met less exactly under load
-    os.sched_setscheduler(0, os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0))
 
 
 def _become(plan: dict[str, Any]) -> None:

@@ -184,6 +184,7 @@ def _remove_tree(run_dir: str) -> None:
 def main(control: int, run_dir: str, own_affinity: bool) -> None:
     """`own_affinity`: whether those inside may choose among the cores they were given."""
     linux.ignore_interrupts()
+    linux.raise_priority()
     os.set_inheritable(control, False)
     if os.getuid() == 0:
         _own_mounts()

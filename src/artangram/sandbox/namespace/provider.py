@@ -46,7 +46,7 @@ UID_BLOCK = 1 << 16
 NUM_UID_BLOCKS = 3000
 UID_WITHOUT_ROOT = 1000
 MAX_STARTING = 8
-"""More sandboxes being made at once only wait for the kernel's locks."""
+"""More sandboxes made or ended at once only wait for the kernel's locks."""
 OPEN_FILES = 4096
 
 
@@ -230,21 +230,28 @@ class NamespaceProvider:
         if self._closed:
             return
         self._closed = True
-        live = [sandbox.close() for sandbox in self.live.values()]
+        ending = asyncio.Semaphore(MAX_STARTING)
+
+        async def end(sandbox: NamespaceSandbox) -> None:
+            async with ending:
+                await sandbox.close()
+
+        live = [end(sandbox) for sandbox in self.live.values()]
         await asyncio.gather(*live, return_exceptions=True)
         self.cores.close()
-        await asyncio.to_thread(self._end_zygote)
+        await self._end_zygote()
         if self._groups is not None:
             await asyncio.to_thread(self._groups.close)
         self._run_dir.close()
         os.close(self.null)
 
-    def _end_zygote(self) -> None:
+    async def _end_zygote(self) -> None:
         if self._sock is not None:
-            self._loop.call_soon_threadsafe(self._loop.remove_reader, self._sock.fileno())
+            self._loop.remove_reader(self._sock.fileno())
+            self._loop.remove_writer(self._sock.fileno())
             self._sock.close()
         if self._zygote is not None:
-            self._zygote.wait(timeout=10)
+            await asyncio.to_thread(self._zygote.wait, 10)
 
     def _tell(self, message: Any, passed: socket.socket | None = None) -> None:
         """Queue a message to the zygote; `passed` is ours to close once it is sent."""
