@@ -72,26 +72,27 @@ class Floor:
             ticket.parked_at = None
         elif homes is not None and ticket.node is None:
             homes.homeless.remove(ticket)
+            self._house_waiting(homes, now)
         self._unclaim(ticket, now)
 
     def release(self, ticket: Ticket, now: float, *, lost: NodeId | None = None) -> None:
         """A running ticket gives back what it holds, except what a lost node took with it."""
         allocation, lane = ticket.allocation, self._lane_of(ticket, ticket.form.resource)
-        if lane is not None and allocation is not None and _node_of(allocation) != lost:
+        if lane is not None and allocation is not None and not _is_on(allocation, lost):
             lane.give_back(ticket, now)
-            self._freed(lane, now)
+            self._touched[lane] = None
         for side in ticket.sides:
             lender = self._lane_of(ticket, side.resource)
-            if lender is not None and (lost is None or _node_of(side) != lost):
+            if lender is not None and not _is_on(side, lost):
                 lender.take_back(side, now)
-                self._freed(lender, now)
+                self._touched[lender] = None
         ticket.allocation, ticket.sides = None, ()
 
     def check(self, ticket: Ticket) -> None:
-        """`BadInput` if the trajectory of `ticket` could never live here."""
+        """`BadInput` if no node could ever house `ticket`."""
         homes = self._homes_of(ticket)
-        if homes is not None and ticket.action.trajectory is not None:
-            homes.check(ticket.action.trajectory)
+        if homes is not None:
+            homes.check(ticket)
 
     def open(self, trajectory: TrajectoryId, memory_mb: int) -> None:
         """`trajectory` begins."""
@@ -118,12 +119,11 @@ class Floor:
             if self._wake_of.get(lane) == at:
                 del self._wake_of[lane]
                 self._touched[lane] = None
-                self._freed(lane, now)
-        while self._touched:
+        while self._unpark(now) or self._touched:
             lanes, self._touched = self._touched, {}
             for lane in lanes:
                 lane.dispatch(now)
-                self._wake_lane(lane, lane.wake_at, now)
+                self._wake_lane(lane, lane.wake_at)
 
     def next_wake(self) -> float | None:
         """When `dispatch` has something to do although nothing happens."""
@@ -153,8 +153,8 @@ class Floor:
     def node_joined(self, resource: Resource, node: NodeId, now: float) -> None:
         if resource in self._gpu:
             self._gpu[resource].node_joined(node)
-            self._freed(self._gpu[resource], now)
-        else:
+            self._touched[self._gpu[resource]] = None
+        elif not self.has_node(resource, node):
             homes = self.homes[resource]
             homes.add(node)
             self._house_waiting(homes, now)
@@ -180,7 +180,7 @@ class Floor:
         if ticket.node == node:
             return True
         held = (ticket.allocation, *ticket.sides)
-        return any(a is not None and _node_of(a) == node for a in held)
+        return any(a is not None and _is_on(a, node) for a in held)
 
     def has_files(self, ticket: Ticket) -> bool:
         """Has the trajectory of `ticket` anything to lose on its node?"""
@@ -208,6 +208,8 @@ class Floor:
             lane = self._lane_of(ticket, resource)
             if lane is not None and not lane.lends(units, now):
                 hindrances.append(self._side_hindrance(resource, units, lane))
+        if ticket.parked_at is not None and not hindrances:
+            hindrances.append(self._claim_hindrance(ticket))
         return explanation(ticket, hindrances)
 
     def _add_pool(self, resource: Resource) -> None:
@@ -270,11 +272,13 @@ class Floor:
     def _park(self, ticket: Ticket, lane: Lane, now: float) -> None:
         ticket.parked_at = lane
         heappush(self._parked.setdefault(lane, []), (ticket.key, ticket.seq, ticket))
+        self._await(ticket, lane, now)
+
+    def _await(self, ticket: Ticket, lane: Lane, now: float) -> None:
+        """A parked ticket has to wait: once overdue, at the cost of those behind it."""
         if now >= ticket.key:
             self._claim(ticket)
-        at = self._lends_at(ticket, lane, now)
-        if at is not None:
-            self._wake_lane(lane, at, now)
+        self._wake_lane(lane, self._lends_at(ticket, lane, now))
 
     def _lends_at(self, ticket: Ticket, lane: Lane, now: float) -> float | None:
         """When time alone may help a parked ticket: a window moves on, or it becomes overdue."""
@@ -286,19 +290,27 @@ class Floor:
                 times += [] if at is None else [at]
         return min(times, default=None)
 
-    def _freed(self, lane: Lane, now: float) -> None:
-        """Something came back to `lane`: it may start others, and so may those parked at it."""
-        self._touched[lane] = None
-        parked = self._parked.get(lane)
+    def _unpark(self, now: float) -> bool:
+        """Push the parked tickets that find now what was missing. Were there any?"""
+        return any([self._unpark_at(lane, now) for lane in list(self._parked)])
+
+    def _unpark_at(self, lane: Lane, now: float) -> bool:
+        """As many of the first parked at `lane` as it could serve together."""
+        parked = self._parked[lane]
+        is_pushed = False
         units = 0
         while parked:
             ticket = parked[0][2]
             if ticket.parked_at is lane:
                 units += self._units_at(ticket, lane)
-                if not lane.lends(units, now):
-                    return
+                if self._is_claimed(lane, ticket) or not lane.lends(units, now):
+                    self._await(ticket, lane, now)
+                    return is_pushed
                 self._push(ticket, now)
+                is_pushed = True
             heappop(parked)
+        del self._parked[lane]
+        return is_pushed
 
     def _units_at(self, ticket: Ticket, lane: Lane) -> int:
         for resource, units in ticket.form.sides:
@@ -328,7 +340,7 @@ class Floor:
                 if parked.parked_at is lane:
                     self._push(parked, now)
 
-    def _wake_lane(self, lane: Lane, at: float | None, now: float) -> None:
+    def _wake_lane(self, lane: Lane, at: float | None) -> None:
         known = self._wake_of.get(lane)
         if at is None or (known is not None and known <= at):
             return
@@ -346,9 +358,19 @@ class Floor:
             starts_when=f"{units} of {resource} are given back",
         )
 
+    def _claim_hindrance(self, ticket: Ticket) -> Hindrance:
+        return Hindrance(
+            resource=ticket.form.resource,
+            needed=ticket.form.amounts[0],
+            free=0,
+            ahead=1,
+            because="an overdue action has a claim on what it needs",
+            starts_when="that one has started",
+        )
 
-def _node_of(allocation: Allocation) -> NodeId | None:
-    return allocation.node if isinstance(allocation, Cores | CoreShare | Devices) else None
+
+def _is_on(allocation: Allocation, node: NodeId | None) -> bool:
+    return isinstance(allocation, Cores | CoreShare | Devices) and allocation.node == node
 
 
 def _is_before(one: Ticket, other: Ticket) -> bool:

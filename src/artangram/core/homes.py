@@ -3,7 +3,8 @@
 A trajectory is housed at its first cpu action and stays: its files and memory are there. A node is
 eligible when it has memory for the whole trajectory (and, with pods, the pod's request); among
 those, one that can give cores now, then the one with the least memory held and the fewest
-trajectories and waiting actions for its size.
+trajectories and waiting actions for its size. Who fits no node waits in line, and nobody who needs
+room passes, so that a large trajectory does not wait for ever.
 """
 
 from collections import deque
@@ -73,9 +74,15 @@ class Homes:
             node.give_back_memory(trajectory)
             node.reserved_milli -= self._policy.request_milli
 
-    def check(self, trajectory: TrajectoryId) -> None:
-        """`BadInput` if no node could ever hold `trajectory`."""
-        memory_mb, most = self._memory_mb.get(trajectory, 0), self._spec.memory_mb
+    def check(self, ticket: Ticket) -> None:
+        """`BadInput` if no node could ever hold the trajectory of `ticket`."""
+        if self._policy.request_milli > 1000 * self._spec.cores:
+            raise BadInput(
+                "policy",
+                f"no node of {self._resource} has the cores that {self._policy.name} reserves",
+                f"reserve {self._spec.cores} or less",
+            )
+        memory_mb, most = self._memory_of(ticket), self._spec.memory_mb
         if memory_mb > most:
             raise BadInput(
                 "memory_mb",
@@ -88,7 +95,7 @@ class Homes:
         trajectory = ticket.action.trajectory
         node = self._home.get(trajectory) if trajectory is not None else None
         if node is None:
-            node = self._choose(ticket, now)
+            node = None if self._is_behind(ticket) else self._choose(ticket, now)
             if node is None:
                 self.homeless.append(ticket)
                 return False
@@ -133,6 +140,11 @@ class Homes:
             because=f"no node has {needed} MB (or room for a pod) for its trajectory",
             starts_when=f"trajectories end and free {needed} MB on one node; {ahead} go first",
         )
+
+    def _is_behind(self, ticket: Ticket) -> bool:
+        """Would `ticket` take room that somebody waits for?"""
+        takes_room = self._memory_of(ticket) > 0 or self._policy.request_milli > 0
+        return takes_room and bool(self.homeless)
 
     def _choose(self, ticket: Ticket, now: float) -> NodeId | None:
         best: NodeId | None = None

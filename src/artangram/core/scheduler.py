@@ -134,6 +134,7 @@ class Scheduler:
     def give_up(self, ticket: Ticket, reason: str, now: float) -> None:
         """For lanes: see `Desk`."""
         ticket.lane = None
+        self._floor.withdraw(ticket, now)
         self._end(ticket, Outcome.INFRA_FAILED, reason, now)
 
     def _decide(self, now: float) -> list[Decision]:
@@ -156,6 +157,7 @@ class Scheduler:
         self._seq += 1
         try:
             ticket = Ticket(action, self._forms.of(action.needs), seq=self._seq, now=now)
+            self._floor.check(ticket)
             self._join_trajectory(ticket)
         except BadInput as error:
             ticket = Ticket(action, _NO_FORM, seq=self._seq, now=now)
@@ -173,7 +175,6 @@ class Scheduler:
         tickets = self._open.get(trajectory)
         if tickets is None:
             raise BadInput("trajectory", f"{trajectory!r} is not open", "open it first")
-        self._floor.check(ticket)
         tickets[ticket.action.id] = ticket
 
     def _queue(self, ticket: Ticket, now: float) -> None:
@@ -218,7 +219,7 @@ class Scheduler:
     def _repeat(self, ticket: Ticket, now: float) -> None:
         ticket.attempt += 1
         ticket.state = State.WAITING
-        ticket.lane = None
+        ticket.lane = ticket.node = None
         self._queue(ticket, now)
 
     def _on_cancelled(self, event: Cancelled, now: float) -> None:

@@ -81,7 +81,7 @@ def _table(raw: object) -> Table:
         raise BadInput("speedup.table", f"{raw!r} is not a table", fix)
     points = []
     for units, speed in raw.items():
-        is_count = str(units).isdigit() and int(units) > 0
+        is_count = str(units).isdecimal() and int(units) > 0
         is_speed = isinstance(speed, int | float) and not isinstance(speed, bool) and speed > 0
         if not (is_count and is_speed):
             raise BadInput("speedup.table", f"{units!r}: {speed!r} is not units: speed", fix)

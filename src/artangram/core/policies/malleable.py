@@ -74,6 +74,7 @@ class MalleableLane:
 
     def withdraw(self, ticket: Ticket) -> None:
         (self._elastic if ticket.form.is_elastic else self._rigid).forget()
+        self._ask_elastic = True
 
     def num_waiting(self) -> int:
         return len(self._rigid) + len(self._elastic)
@@ -87,7 +88,12 @@ class MalleableLane:
             self._ask_elastic = True
             self._next_pass = now
         else:
-            self._rigid_units -= ticket.units
+            self._give_back_rigid(ticket.units)
+
+    def _give_back_rigid(self, units: int) -> None:
+        self._rigid_units -= units
+        if not self._running:
+            self._ask_elastic = True  # No division will come to ask again.
 
     def lends(self, units: int, now: float) -> bool:
         return units <= self._room()
@@ -100,7 +106,7 @@ class MalleableLane:
     def take_back(self, allocation: Allocation, now: float) -> None:
         assert isinstance(allocation, Cores)
         self._node.give_back(allocation.cores)
-        self._rigid_units -= allocation.units
+        self._give_back_rigid(allocation.units)
 
     def dispatch(self, now: float) -> None:
         fresh = self._start_waiting(now)

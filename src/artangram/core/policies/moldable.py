@@ -138,7 +138,7 @@ class MoldableLane:
         if first is None or self._node.free == 0:
             self.wake_at = None
         else:
-            times = (at for at in (self._held_until, first.key) if at > now)
+            times = (at for at in (self._held_until, first.key) if now < at < math.inf)
             self.wake_at = min(times, default=None)
 
     def _average(self, now: float) -> None:

@@ -61,9 +61,8 @@ class Queue:
         return self._size
 
     def push(self, ticket: Ticket) -> None:
-        heap = self._heaps.get(ticket.job)
-        if heap is None:
-            heap = self._heaps[ticket.job] = []
+        heap = self._heaps.setdefault(ticket.job, [])
+        if self._first(heap) is None:
             self.served.wait(ticket.job)
         heappush(heap, (ticket.key, ticket.seq, ticket))
         self._size += 1

@@ -20,8 +20,8 @@ from artangram.core.policies.gpulane import GpuLane, Line, seconds, service_of
 from artangram.core.pools.gpu import BARE, Chunk, Fence, GpuPool
 from artangram.core.pools.gpunode import Residency
 
-SPLIT_S = 0.02
-"""What halving a free block is thought to cost: enough to prefer the best fit among equals."""
+SPLIT_S = 1.0
+"""What halving a free block is thought to cost; it decides between chunks, not between degrees."""
 
 MOST_BASE_PRICE = 16.0
 """Near saturation the load itself would make the price infinite."""
@@ -202,9 +202,12 @@ class ResidencyLane(GpuLane):
                 cost = max(0.0, copy.ready_at - self._now) + run_s * (1.0 + slower)
             else:
                 continue
-            if cost < least:
+            if cost < least or (cost == least and best and self._fits_better(copy, best)):
                 least, best = cost, copy
         return least, best
+
+    def _fits_better(self, copy: Residency, other: Residency) -> bool:
+        return self.pool.block_size(copy) < self.pool.block_size(other)
 
     def _best_chunk(
         self, queue: Demand, num_copies: int, *, below: float, fence: Fence | None
@@ -218,12 +221,15 @@ class ResidencyLane(GpuLane):
             if floor >= below:
                 break
             warm_s = self.pool.restore_s(service, degree)
+            found: tuple[float, float, Chunk] | None = None
             for chunk in self.pool.chunks(service, degree, worth=self._worth, fence=fence):
                 cold = (chunk.restore_s - warm_s) * (1.0 + degree * self._price)
-                splits = (chunk.block // degree).bit_length() - 1
-                cost = floor + (chunk.loss + cold) / users + SPLIT_S * splits
-                if cost < below:
-                    below, best = cost, chunk
+                cost = floor + (chunk.loss + cold) / users
+                rank = cost + SPLIT_S * _splits(chunk.block, degree)
+                if cost < below and (found is None or rank < found[0]):
+                    found = (rank, cost, chunk)
+            if found is not None:
+                _, below, best = found
         return best
 
     def _floors(self, ticket: Ticket, users: float) -> list[tuple[float, int]]:
@@ -310,6 +316,11 @@ class ResidencyLane(GpuLane):
                 if ready_s < best[0]:
                     best = (ready_s, Fence(node.id, first, degree))
         return best[1]
+
+
+def _splits(block: int, degree: int) -> int:
+    """How often a block is halved to give a chunk."""
+    return (block // degree).bit_length() - 1
 
 
 def _head_key(queue: Demand) -> tuple[float, int]:

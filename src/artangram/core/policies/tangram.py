@@ -50,17 +50,23 @@ class TangramLane:
         return len(self._line)
 
     def dispatch(self, now: float) -> None:
-        candidates = self._prefix()
-        if not candidates:
-            return
-        sizes = self._select(candidates, now)
-        for ticket, units in zip(candidates, sizes, strict=False):
+        # Whoever lacks another resource leaves cores for those behind: divide again.
+        while (candidates := self._prefix()) and not self._start_some(candidates, now):
+            pass
+
+    def _start_some(self, candidates: list[Ticket], now: float) -> bool:
+        """Start those whom the division chose. Did all of them start?"""
+        have_all_started = True
+        for ticket, units in zip(candidates, self._select(candidates, now), strict=False):
             self._line.popleft()
             if self._desk.seize_sides(ticket, now):
                 self._ends[ticket] = now + ticket.prepare_s + _duration(ticket, units)
                 cores = Cores(self._node.resource, self._node.id, self._node.take(units))
                 prepare_s = ticket.prepare_s
                 self._desk.start(ticket, cores, workers=units, prepare_s=prepare_s, now=now)
+            else:
+                have_all_started = False
+        return have_all_started
 
     def _prefix(self) -> list[Ticket]:
         """The longest prefix of the line whose least amounts fit together."""

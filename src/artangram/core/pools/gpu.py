@@ -145,6 +145,8 @@ class GpuPool:
         memory_mb = self._services[service].device_mb(degree)
         here = {(r.node, r.first) for r in self._of_service[service] if r.degree == degree}
         for node in self._nodes.values():
+            if node.buddy.free < degree:
+                continue
             restore_s = self.restore_s(service, degree, node.id)
             for first, block in node.buddy.positions(degree):
                 if fence is not None and fence.shuts_out(node.id, first, degree):

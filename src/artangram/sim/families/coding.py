@@ -1,9 +1,10 @@
 """Agents that write code: many short commands, some builds, one long elastic test at the end.
 
-Every trajectory of a step starts at once and thinks between its commands, so demand comes as a
-burst that melts into a long tail. Presets:
+Every task is a training run of its own, a job with its own steps. All trajectories of a step start
+at once and think between their commands, so demand comes as a burst that melts into a long tail.
+Presets:
 
-- `default`: three tasks of 256 trajectories, think times of a busy inference cluster. Mean fastest
+- `default`: three jobs of 256 trajectories, think times of a busy inference cluster. Mean fastest
   action about 1.35 s, critical path of a step about 910 s.
 - `paper`: one task of 1280 trajectories that are active for 47 % of their life when elastic actions
   run on 4 cores, tests that scale to 32 cores, and about 1 s in a mean action.
@@ -40,6 +41,7 @@ OBSERVATION_TOKENS = 300
 
 class CodingParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tasks: Count = 3
+    """Each is a job of its own."""
     batch: Count = 256
     """Trajectories of one task in one step."""
     steps: Count = 3
@@ -112,7 +114,7 @@ def of_step(params: CodingParams, *, seed: int, step: int) -> Iterator[TraceTraj
             yield TraceTrajectory(
                 trajectory=TrajectoryId(f"coding-{task}-{step}-{index}"),
                 turns=tuple(_turns(rng, params)),
-                job=JobId("coding"),
+                job=JobId(f"coding-{task}"),
                 task=f"swe-{task}",
                 step=step,
                 memory_mb=params.memory_mb,
