@@ -1,0 +1,1 @@
+"""Make leases real: node agents that run things, and managers that tell them what to run."""

@@ -1,0 +1,133 @@
+"""The contract of a node agent: how the orchestrator reaches what runs on a node.
+
+- *Tells* (`start`, `resize`, `stop`, `acknowledge`) return at once and arrive in order. Every
+  `start` is followed by exactly one `Ended`, however the run ended.
+- *Asks* (`read`, `write`, `snapshot`, `close`, `attach`) are awaited. They raise `OSError` for a
+  path, `SandboxError` for a place that failed, `ValueError` for a caller's mistake.
+- A trajectory's sandbox is made by the first run that needs it and lives until `close`.
+- An `Ended` is repeated at every `attach` until it was acknowledged: nobody misses one by dying.
+- When an agent is gone, everything on it is gone; its listener hears `on_lost` once.
+"""
+
+from typing import Protocol
+
+from msgspec import Struct
+
+from artangram.core.ids import ActionId, NodeId, TrajectoryId
+from artangram.core.lease import Lease
+from artangram.core.records import Outcome
+from artangram.sandbox.errors import SandboxError
+from artangram.sandbox.protocol import (
+    DEFAULT_LIMITS,
+    MAX_READ_BYTES,
+    Command,
+    CommandResult,
+    HostImage,
+    Limits,
+    Snapshot,
+    Source,
+)
+
+
+class AgentGone(SandboxError):
+    """The agent, and with it everything that ran there, is gone."""
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """What the sandbox of a trajectory is made from."""
+
+    source: Source = HostImage()
+    limits: Limits = DEFAULT_LIMITS
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """One attempt at an action. Without a command it only makes the sandbox."""
+
+    lease: Lease
+    trajectory: TrajectoryId
+    place: Place
+    command: Command | None
+    expects_files: bool = False
+    """Earlier runs left files: without that very sandbox it has to fail, not to start afresh."""
+
+    @property
+    def id(self) -> "RunId":
+        return RunId(self.lease.action_id, self.lease.attempt)
+
+
+class RunId(Struct, frozen=True):
+    action_id: ActionId
+    attempt: int
+
+
+class Ended(Struct, frozen=True, kw_only=True):
+    """A run has stopped using its lease."""
+
+    run: RunId
+    outcome: Outcome
+    reason: str = ""
+    began_at: float | None = None
+    """When its program began, by the clock of who listens; `None` if it never did."""
+    result: CommandResult | None = None
+
+
+class Inventory(Struct, frozen=True, kw_only=True, tag="inventory"):
+    """What is on a node."""
+
+    incarnation: str
+    """Another one than before means that everything before is gone."""
+    trajectories: tuple[TrajectoryId, ...] = ()
+    running: tuple[RunId, ...] = ()
+    ended: tuple[Ended, ...] = ()
+    """Ends that nobody has acknowledged."""
+
+
+class Listener(Protocol):
+    """Who hears what happens on a node."""
+
+    def on_ended(self, node: NodeId, ended: Ended) -> None: ...
+
+    def on_lost(self, node: NodeId, reason: str) -> None: ...
+
+
+class NodeAgent(Protocol):
+    """A handful of verbs; see the module."""
+
+    @property
+    def node(self) -> NodeId: ...
+
+    async def attach(self, listener: Listener) -> Inventory:
+        """From now on `listener` hears; what ended before is in the inventory."""
+        ...
+
+    def start(self, run: Run) -> None: ...
+
+    def resize(self, action_id: ActionId, cores: tuple[int, ...]) -> None:
+        """The run of `action_id` has these cores now; nothing happens if it has ended."""
+        ...
+
+    def stop(self, action_id: ActionId) -> None:
+        """End a run early. Its `Ended` comes when it is gone."""
+        ...
+
+    def acknowledge(self, run: RunId) -> None:
+        """The end of `run` need not be told again."""
+        ...
+
+    async def read(
+        self, trajectory: TrajectoryId, path: str, *, max_bytes: int = MAX_READ_BYTES
+    ) -> bytes: ...
+
+    async def write(self, trajectory: TrajectoryId, path: str, *, data: bytes) -> None: ...
+
+    async def snapshot(self, trajectory: TrajectoryId) -> Snapshot: ...
+
+    async def forget(self, snapshot: Snapshot) -> None: ...
+
+    async def close(self, trajectory: TrajectoryId) -> None:
+        """Return when nothing of the trajectory is left; what runs there ends first."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of the node: an agent in this process ends with all on it."""
+        ...

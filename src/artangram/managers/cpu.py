@@ -1,0 +1,107 @@
+"""Makes leases of cores real: which node, which of its cores, and what the command is told.
+
+- `core/pools` knows the cores of a node as 0 to n - 1; here they become the machine's own numbers.
+- An elastic command learns its degree from `{units}` in its argv and from `ARTANGRAM_UNITS`. The
+  degree stays as the action runs; the cores below it change.
+- A lease that shares a node's cores (`CoreShare`) may use all of them: the kernel shares.
+"""
+
+from collections.abc import Mapping
+
+from msgspec import structs
+
+from artangram.core.action import Action
+from artangram.core.ids import ActionId, NodeId
+from artangram.core.lease import Cores, CoreShare, Lease
+from artangram.managers.agent import NodeAgent, Place, Run
+from artangram.sandbox.protocol import Command
+
+LONGEST_RUN_S = 86_400.0
+"""The limit of an action that names none: a sandbox needs one, and a day is a mistake."""
+
+UNITS = "ARTANGRAM_UNITS"
+
+
+class CpuManager:
+    """Tells the agents of the nodes what the scheduler decided about cores."""
+
+    def __init__(
+        self,
+        agents: Mapping[NodeId, NodeAgent],
+        *,
+        cores: Mapping[NodeId, tuple[int, ...]] | None = None,
+    ) -> None:
+        self.agents = dict(agents)
+        self._cores = dict(cores or {})
+        self._node_of: dict[ActionId, NodeId] = {}
+
+    def __repr__(self) -> str:
+        return f"<CpuManager: {len(self.agents)} nodes, {len(self._node_of)} running>"
+
+    def start(
+        self,
+        lease: Lease,
+        action: Action,
+        *,
+        place: Place,
+        command: Command | None,
+        expects_files: bool,
+    ) -> None:
+        """Make `lease` real: run `command` on it, or only make the sandbox."""
+        allocation = cores_of(lease)
+        assert allocation is not None, f"{lease} has no cores"
+        assert action.trajectory is not None, f"{action.id} has no place to run"
+        self._node_of[action.id] = allocation.node
+        if command is not None:
+            command = told(command, action, workers=lease.workers, cores=self._mapped(allocation))
+        run = Run(
+            lease=lease,
+            trajectory=action.trajectory,
+            place=place,
+            command=command,
+            expects_files=expects_files,
+        )
+        self.agents[allocation.node].start(run)
+
+    def adopt(self, lease: Lease) -> None:
+        """`lease` is real already: its run was found on the node."""
+        allocation = cores_of(lease)
+        assert allocation is not None, f"{lease} has no cores"
+        self._node_of[lease.action_id] = allocation.node
+
+    def resize(self, action_id: ActionId, cores: Cores) -> None:
+        """A running action has these cores now."""
+        self.agents[cores.node].resize(action_id, self._mapped(cores))
+
+    def stop(self, action_id: ActionId) -> None:
+        """End a running action early."""
+        self.agents[self._node_of[action_id]].stop(action_id)
+
+    def ended(self, action_id: ActionId) -> None:
+        """An action no longer runs."""
+        self._node_of.pop(action_id, None)
+
+    def _mapped(self, allocation: Cores | CoreShare) -> tuple[int, ...]:
+        if isinstance(allocation, CoreShare):
+            return ()
+        names = self._cores.get(allocation.node)
+        if names is None:
+            return allocation.cores
+        return tuple(names[core] for core in allocation.cores)
+
+
+def cores_of(lease: Lease) -> Cores | CoreShare | None:
+    """The part of `lease` that a CPU node gives."""
+    return next((a for a in lease.allocations if isinstance(a, Cores | CoreShare)), None)
+
+
+def told(command: Command, action: Action, *, workers: int, cores: tuple[int, ...]) -> Command:
+    """`command` with its degree, its cores and its time limit filled in."""
+    units = str(workers)
+    return structs.replace(
+        command,
+        argv=tuple(word.replace("{units}", units) for word in command.argv),
+        environ=command.environ | {UNITS: units},
+        timeout_s=LONGEST_RUN_S if action.timeout_s is None else action.timeout_s,
+        cores=cores,
+    )

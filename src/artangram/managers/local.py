@@ -1,0 +1,223 @@
+"""The node agent in this process, over any sandbox provider.
+
+- One sandbox per trajectory, and one run at a time in it: a second one waits for the first.
+- A sandbox that died stays known as dead, so that a run which expects its files fails for that
+  reason instead of finding an empty place.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from uuid import uuid4
+
+from msgspec import structs
+
+from artangram.aio import Background, uncancelled
+from artangram.core.ids import ActionId, NodeId, TrajectoryId
+from artangram.core.records import Outcome
+from artangram.managers.agent import Ended, Inventory, Listener, Run, RunId
+from artangram.sandbox.errors import SandboxError, SandboxGone
+from artangram.sandbox.protocol import (
+    MAX_READ_BYTES,
+    Command,
+    CommandResult,
+    Sandbox,
+    SandboxProvider,
+    Snapshot,
+)
+
+
+class _Running:
+    """A run under way: its task, and the cores it has (or will start with)."""
+
+    __slots__ = ("cores", "ended", "run", "sandbox", "task")
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.cores = run.command.cores if run.command is not None else ()
+        self.sandbox: Sandbox | None = None
+        self.ended = Ended(run=run.id, outcome=Outcome.CANCELLED)
+        self.task: asyncio.Task[None] | None = None
+
+
+class LocalAgent:
+    """See `agent.NodeAgent`."""
+
+    def __init__(
+        self, node: NodeId, provider: SandboxProvider, *, now: Callable[[], float]
+    ) -> None:
+        self.node = node
+        self._provider = provider
+        self._now = now
+        self._incarnation = uuid4().hex
+        self._listener: Listener | None = None
+        self._sandboxes: dict[TrajectoryId, Sandbox] = {}
+        self._turns: dict[TrajectoryId, asyncio.Lock] = {}
+        self._running: dict[ActionId, _Running] = {}
+        #: Unacknowledged ends; as many as were started and not acknowledged, so bounded by those.
+        self._ended: dict[RunId, Ended] = {}
+        self._background = Background(self._on_error)
+
+    def __repr__(self) -> str:
+        return (
+            f"<LocalAgent {self.node}: {len(self._sandboxes)} sandboxes, "
+            f"{len(self._running)} running>"
+        )
+
+    async def attach(self, listener: Listener) -> Inventory:
+        self._listener = listener
+        return self.inventory()
+
+    def inventory(self) -> Inventory:
+        return Inventory(
+            incarnation=self._incarnation,
+            trajectories=tuple(self._sandboxes),
+            running=tuple(running.run.id for running in self._running.values()),
+            ended=tuple(self._ended.values()),
+        )
+
+    def start(self, run: Run) -> None:
+        running = _Running(run)
+        self._running[run.lease.action_id] = running
+        running.task = self._background.start(self._run(running))
+        running.task.add_done_callback(partial(self._on_run_over, running))
+
+    def resize(self, action_id: ActionId, cores: tuple[int, ...]) -> None:
+        running = self._running.get(action_id)
+        if running is None:
+            return
+        running.cores = cores
+        if running.sandbox is not None:
+            self._background.start(_resize(running.sandbox, cores))
+
+    def stop(self, action_id: ActionId) -> None:
+        running = self._running.get(action_id)
+        if running is not None and running.task is not None:
+            running.task.cancel()
+
+    def acknowledge(self, run: RunId) -> None:
+        self._ended.pop(run, None)
+
+    async def read(
+        self, trajectory: TrajectoryId, path: str, *, max_bytes: int = MAX_READ_BYTES
+    ) -> bytes:
+        return await self._sandbox(trajectory).read(path, max_bytes=max_bytes)
+
+    async def write(self, trajectory: TrajectoryId, path: str, *, data: bytes) -> None:
+        await self._sandbox(trajectory).write(path, data)
+
+    async def snapshot(self, trajectory: TrajectoryId) -> Snapshot:
+        return await self._sandbox(trajectory).snapshot()
+
+    async def forget(self, snapshot: Snapshot) -> None:
+        await self._provider.forget(snapshot)
+
+    async def close(self, trajectory: TrajectoryId) -> None:
+        tasks = [
+            running.task
+            for running in self._running.values()
+            if running.run.trajectory == trajectory and running.task is not None
+        ]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        self._turns.pop(trajectory, None)
+        sandbox = self._sandboxes.pop(trajectory, None)
+        if sandbox is not None:
+            await uncancelled(sandbox.close())
+
+    async def aclose(self) -> None:
+        await uncancelled(self._aclose())
+
+    async def _aclose(self) -> None:
+        self._listener = None
+        await self._background.close()
+        await self._provider.close()
+
+    def _sandbox(self, trajectory: TrajectoryId) -> Sandbox:
+        sandbox = self._sandboxes.get(trajectory)
+        if sandbox is None:
+            raise SandboxGone(f"{trajectory} has no sandbox on {self.node}")
+        return sandbox
+
+    async def _run(self, running: _Running) -> None:
+        run = running.run
+        try:
+            running.ended = await self._carried_out(running)
+        except asyncio.CancelledError:
+            return  # It was stopped: whatever it printed is of no use to anybody.
+        except SandboxError as error:
+            running.ended = Ended(run=run.id, outcome=Outcome.INFRA_FAILED, reason=str(error))
+        except ValueError as error:
+            running.ended = Ended(run=run.id, outcome=Outcome.FAILED, reason=str(error))
+
+    def _on_run_over(self, running: _Running, task: asyncio.Task[None]) -> None:
+        """Told by the task, not by its coroutine: one stopped early never gets to run a line."""
+        run, ended = running.run, running.ended
+        if not task.cancelled() and (error := task.exception()) is not None:
+            ended = Ended(run=run.id, outcome=Outcome.INFRA_FAILED, reason=repr(error))
+        del self._running[run.lease.action_id]
+        self._ended[run.id] = ended
+        if self._listener is not None:
+            self._listener.on_ended(self.node, ended)
+
+    async def _carried_out(self, running: _Running) -> Ended:
+        run = running.run
+        async with self._turns.setdefault(run.trajectory, asyncio.Lock()):
+            sandbox = await self._ready_sandbox(run)
+            began_at = self._now()
+            if run.command is None:
+                return Ended(run=run.id, outcome=Outcome.SUCCEEDED, began_at=began_at)
+            running.sandbox = sandbox
+            result = await sandbox.run(structs.replace(run.command, cores=running.cores))
+        return Ended(
+            run=run.id,
+            outcome=_outcome(result),
+            reason=_reason(run.command, result),
+            began_at=began_at,
+            result=result,
+        )
+
+    async def _ready_sandbox(self, run: Run) -> Sandbox:
+        """The trajectory's sandbox, made if this is its first run."""
+        sandbox = self._sandboxes.get(run.trajectory)
+        if sandbox is not None and sandbox.is_alive:
+            return sandbox
+        if run.expects_files:
+            raise SandboxGone(f"the sandbox of {run.trajectory} is gone, its files with it")
+        if sandbox is not None:
+            await sandbox.close()
+        made = await self._provider.create(run.place.source, limits=run.place.limits)
+        self._sandboxes[run.trajectory] = made
+        return made
+
+    def _on_error(self, error: BaseException) -> None:
+        """A run that raised what no sandbox may raise is a defect of ours; it must be seen."""
+        loop = asyncio.get_running_loop()
+        loop.call_exception_handler({"message": f"{self!r} failed", "exception": error})
+
+
+async def _resize(sandbox: Sandbox, cores: tuple[int, ...]) -> None:
+    try:
+        await sandbox.resize(cores)
+    except SandboxError:
+        return  # It died; its run is about to say so.
+
+
+def _outcome(result: CommandResult) -> Outcome:
+    if result.timed_out:
+        return Outcome.TIMED_OUT
+    return Outcome.SUCCEEDED if result.exit_code == 0 else Outcome.FAILED
+
+
+def _reason(command: Command, result: CommandResult) -> str:
+    if result.timed_out:
+        return f"it ran longer than {command.timeout_s:g} s"
+    if result.out_of_memory:
+        return "it ran out of memory"
+    if result.start_error:
+        return f"{command.argv[0]}: {result.start_error}"
+    if result.signal:
+        return f"signal {result.signal} ended it"
+    return "" if result.exit_code == 0 else f"exit code {result.exit_code}"

@@ -1,0 +1,65 @@
+"""This machine as a node: its cores in the order of their NUMA domains, and its memory."""
+
+import os
+from pathlib import Path
+
+from msgspec import Struct
+
+from artangram.core.cluster import CpuSpec
+
+_NODES = Path("/sys/devices/system/node")
+_MEMORY = Path("/proc/meminfo")
+
+
+class Machine(Struct, frozen=True, kw_only=True):
+    """What this process may use."""
+
+    cores: tuple[int, ...]
+    """By NUMA domain, so that the books' cores 0 to n - 1 fall into the same domains."""
+    numa: int
+    memory_mb: int
+
+    def spec(self, *, cores: int | None = None, memory_mb: int | None = None) -> CpuSpec:
+        """A node of all of it, or of so many cores and so much memory."""
+        count = len(self.cores) if cores is None else min(cores, len(self.cores))
+        return CpuSpec(
+            nodes=1,
+            cores=count,
+            numa=self.numa if count == len(self.cores) else 1,
+            memory_mb=self.memory_mb if memory_mb is None else memory_mb,
+        )
+
+
+def this_machine() -> Machine:
+    """Look at the machine."""
+    usable = os.sched_getaffinity(0)
+    domains = [sorted(usable & cores) for cores in _domains()]
+    domains = [domain for domain in domains if domain] or [sorted(usable)]
+    if sum(map(len, domains)) != len(usable) or len({len(domain) for domain in domains}) > 1:
+        domains = [sorted(usable)]  # The books know only domains of equal size.
+    return Machine(
+        cores=tuple(core for domain in domains for core in domain),
+        numa=len(domains),
+        memory_mb=_memory_mb(),
+    )
+
+
+def _domains() -> list[set[int]]:
+    return [parse_cores(path.read_text()) for path in sorted(_NODES.glob("node*/cpulist"))]
+
+
+def parse_cores(text: str) -> set[int]:
+    """The cores of a kernel's list, as in `0-3,8`."""
+    cores: set[int] = set()
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        cores.update(range(int(first), int(last or first) + 1))
+    return cores
+
+
+def _memory_mb() -> int:
+    for line in _MEMORY.read_text().splitlines():
+        name, _, rest = line.partition(":")
+        if name == "MemAvailable":
+            return int(rest.split()[0]) // 1024
+    raise OSError(f"{_MEMORY} does not tell how much memory is available")

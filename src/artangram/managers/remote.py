@@ -1,0 +1,226 @@
+"""The node agent in a process of its own, seen from the orchestrator.
+
+- `connect` reaches an agent that listens on a socket; `spawn` starts one first.
+- When the connection breaks, every waiting ask fails with `AgentGone` and the listener is told.
+- `aclose` ends the agent; `detach` leaves it running, for an orchestrator that comes back.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import msgspec
+from msgspec import structs
+
+from artangram.core.ids import ActionId, NodeId, TrajectoryId
+from artangram.managers import wire
+from artangram.managers.agent import AgentGone, Ended, Inventory, Listener, Run, RunId
+from artangram.sandbox.protocol import MAX_READ_BYTES, Snapshot
+
+START_PATIENCE_S = 30.0
+"""How long an agent may take from its start until it listens."""
+
+END_PATIENCE_S = 10.0
+"""How long an agent may take to end everything on it before it is killed."""
+
+_LOOK_EVERY_S = 0.02
+
+
+async def spawn(
+    node: NodeId,
+    socket: Path,
+    *,
+    now: Callable[[], float],
+    options: tuple[str, ...] = (),
+) -> "RemoteAgent":
+    """Start an agent that listens on `socket`, and connect to it."""
+    argv = ("-m", "artangram.managers.agentd", "--node", node, "--socket", str(socket), *options)
+    # A group of its own: what ends us by the terminal must not end it, too.
+    process = await asyncio.create_subprocess_exec(sys.executable, *argv, start_new_session=True)
+    try:
+        async with asyncio.timeout(START_PATIENCE_S):
+            while not await asyncio.to_thread(socket.exists):
+                if process.returncode is not None:
+                    raise AgentGone(f"the agent of {node} ended at once; see its messages above")
+                await asyncio.sleep(_LOOK_EVERY_S)
+        return await connect(node, socket, now=now, process=process)
+    except BaseException:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+        raise
+
+
+async def connect(
+    node: NodeId,
+    socket: Path,
+    *,
+    now: Callable[[], float],
+    process: asyncio.subprocess.Process | None = None,
+) -> "RemoteAgent":
+    """Connect to an agent that listens already. `AgentGone` if there is none."""
+    try:
+        reader, writer = await asyncio.open_unix_connection(socket)
+    except OSError as error:
+        raise AgentGone(f"no agent listens on {socket}: {error.strerror}") from error
+    return RemoteAgent(node, reader, writer, now=now, process=process)
+
+
+class RemoteAgent:
+    """See `agent.NodeAgent`."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        now: Callable[[], float],
+        process: asyncio.subprocess.Process | None,
+    ) -> None:
+        self.node = node
+        self._writer = writer
+        self._now = now
+        self._process = process
+        self._listener: Listener | None = None
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[object]] = {}
+        self._gone = ""
+        self._reading = asyncio.create_task(self._read(reader))
+
+    def __repr__(self) -> str:
+        return f"<RemoteAgent {self.node}: {self._gone or 'connected'}>"
+
+    @property
+    def pid(self) -> int:
+        """Of the agent, if we started it; else 0."""
+        return self._process.pid if self._process is not None else 0
+
+    async def attach(self, listener: Listener) -> Inventory:
+        # Before the answer: an end told between the two is heard twice rather than never.
+        self._listener = listener
+        found = cast(Inventory, await self._ask(wire.Attach(self._number())))
+        return structs.replace(found, ended=tuple(self._retimed(ended) for ended in found.ended))
+
+    def start(self, run: Run) -> None:
+        self._tell(wire.StartRun(run))
+
+    def resize(self, action_id: ActionId, cores: tuple[int, ...]) -> None:
+        self._tell(wire.ResizeRun(action_id, cores))
+
+    def stop(self, action_id: ActionId) -> None:
+        self._tell(wire.StopRun(action_id))
+
+    def acknowledge(self, run: RunId) -> None:
+        self._tell(wire.Acknowledge(run))
+
+    async def read(
+        self, trajectory: TrajectoryId, path: str, *, max_bytes: int = MAX_READ_BYTES
+    ) -> bytes:
+        ask = wire.ReadFile(self._number(), trajectory, path, max_bytes)
+        return cast(bytes, await self._ask(ask))
+
+    async def write(self, trajectory: TrajectoryId, path: str, *, data: bytes) -> None:
+        await self._ask(wire.WriteFile(self._number(), trajectory, path, data))
+
+    async def snapshot(self, trajectory: TrajectoryId) -> Snapshot:
+        return cast(Snapshot, await self._ask(wire.TakeSnapshot(self._number(), trajectory)))
+
+    async def forget(self, snapshot: Snapshot) -> None:
+        await self._ask(wire.ForgetSnapshot(self._number(), snapshot))
+
+    async def close(self, trajectory: TrajectoryId) -> None:
+        await self._ask(wire.CloseTrajectory(self._number(), trajectory))
+
+    async def aclose(self) -> None:
+        """The agent ends everything on it and exits."""
+        self._listener = None
+        with contextlib.suppress(AgentGone):  # Gone is what was asked for.
+            await self._ask(wire.Leave(self._number()))
+        await self.detach()
+        await self._end_process()
+
+    async def detach(self) -> None:
+        """Leave the agent to itself; it waits for its grace period for somebody to come back."""
+        self._listener = None
+        self._writer.close()
+        await asyncio.wait({self._reading})
+        with contextlib.suppress(ConnectionError):
+            await self._writer.wait_closed()
+
+    async def _end_process(self) -> None:
+        if self._process is None:
+            return
+        try:
+            async with asyncio.timeout(END_PATIENCE_S):
+                await self._process.wait()
+        except TimeoutError:
+            os.kill(self._process.pid, 9)
+            await self._process.wait()
+
+    def _number(self) -> int:
+        return next(self._numbers)
+
+    def _tell(self, message: wire.Tell) -> None:
+        """After a loss nobody is there to hear it, and the listener knows."""
+        if not self._gone:
+            self._writer.write(wire.frame(message))
+
+    async def _ask(self, ask: wire.Ask) -> object:
+        if self._gone:
+            raise AgentGone(f"{self.node}: {self._gone}")
+        answer = self._waiting[ask.number] = asyncio.get_running_loop().create_future()
+        self._writer.write(wire.frame(ask))
+        try:
+            return await answer
+        finally:
+            self._waiting.pop(ask.number, None)
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        decode = msgspec.msgpack.Decoder(wire.Response).decode
+        reason = "the agent is gone"
+        try:
+            while (body := await wire.next_frame(reader)) is not None:
+                self._on_response(decode(body))
+        except (AgentGone, msgspec.MsgspecError) as error:
+            reason = f"the agent talks nonsense: {error}"
+        self._lose(reason)
+
+    def _on_response(self, response: wire.Response) -> None:
+        match response:
+            case wire.RunEnded(ended, run_s):
+                if self._listener is not None:
+                    self._listener.on_ended(self.node, self._retimed(ended, run_s))
+            case wire.Answer(number, value):
+                self._settle(number, value, None)
+            case wire.Refusal(number):
+                self._settle(number, None, wire.raised(response))
+
+    def _settle(self, number: int, value: object, error: Exception | None) -> None:
+        answer = self._waiting.get(number)
+        if answer is None or answer.done():
+            return
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(value)
+
+    def _retimed(self, ended: Ended, run_s: float | None = None) -> Ended:
+        """The same end with its beginning on our clock: as long ago as it ran."""
+        if run_s is None and ended.result is not None:
+            run_s = ended.result.run_s
+        return structs.replace(ended, began_at=None if run_s is None else self._now() - run_s)
+
+    def _lose(self, reason: str) -> None:
+        self._gone = reason
+        self._writer.close()
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(AgentGone(f"{self.node}: {reason}"))
+        if self._listener is not None:
+            self._listener.on_lost(self.node, reason)

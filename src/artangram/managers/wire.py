@@ -1,0 +1,140 @@
+"""What a node agent and its orchestrator say to each other over a socket.
+
+A frame is its length (four bytes, big-endian) and a msgpack record. Tells have no number; an ask
+has one, and exactly one `Answer` or `Refusal` carries it back. Times never travel, lengths do: the
+two ends need not share a clock.
+"""
+
+import asyncio
+
+import msgspec
+from msgspec import Struct
+
+from artangram.core.ids import ActionId, TrajectoryId
+from artangram.managers.agent import AgentGone, Ended, Inventory, Run, RunId
+from artangram.sandbox.errors import SandboxError, SandboxGone
+from artangram.sandbox.protocol import MAX_READ_BYTES, Snapshot
+
+MOST_BYTES = 2 * MAX_READ_BYTES
+"""No frame is longer; a longer one is not ours."""
+
+
+class StartRun(Struct, frozen=True, tag="start"):
+    run: Run
+
+
+class ResizeRun(Struct, frozen=True, tag="resize"):
+    action_id: ActionId
+    cores: tuple[int, ...]
+
+
+class StopRun(Struct, frozen=True, tag="stop"):
+    action_id: ActionId
+
+
+class Acknowledge(Struct, frozen=True, tag="acknowledge"):
+    run: RunId
+
+
+class Attach(Struct, frozen=True, tag="attach"):
+    number: int
+
+
+class ReadFile(Struct, frozen=True, tag="read"):
+    number: int
+    trajectory: TrajectoryId
+    path: str
+    max_bytes: int
+
+
+class WriteFile(Struct, frozen=True, tag="write"):
+    number: int
+    trajectory: TrajectoryId
+    path: str
+    data: bytes
+
+
+class TakeSnapshot(Struct, frozen=True, tag="snapshot"):
+    number: int
+    trajectory: TrajectoryId
+
+
+class ForgetSnapshot(Struct, frozen=True, tag="forget"):
+    number: int
+    snapshot: Snapshot
+
+
+class CloseTrajectory(Struct, frozen=True, tag="close"):
+    number: int
+    trajectory: TrajectoryId
+
+
+class Leave(Struct, frozen=True, tag="leave"):
+    """The orchestrator is done: end everything and exit. Its answer is the last."""
+
+    number: int
+
+
+Tell = StartRun | ResizeRun | StopRun | Acknowledge
+Ask = Attach | ReadFile | WriteFile | TakeSnapshot | ForgetSnapshot | CloseTrajectory | Leave
+Request = Tell | Ask
+
+
+class Answer(Struct, frozen=True, tag="answer"):
+    number: int
+    value: Inventory | Snapshot | bytes | None = None
+
+
+class Refusal(Struct, frozen=True, tag="refusal"):
+    """What the agent raised."""
+
+    number: int
+    kind: str
+    text: str
+    errno: int = 0
+
+
+class RunEnded(Struct, frozen=True, tag="ended"):
+    """`ended.began_at` is replaced by how long ago that was when the run ended."""
+
+    ended: Ended
+    run_s: float | None
+
+
+Response = Answer | Refusal | RunEnded
+
+
+def refusal(number: int, error: Exception) -> Refusal:
+    """`error` as it travels."""
+    if isinstance(error, OSError):
+        return Refusal(number, "os", str(error.strerror or error), error.errno or 0)
+    kind = "gone" if isinstance(error, SandboxGone) else "sandbox"
+    return Refusal(number, "value" if isinstance(error, ValueError) else kind, str(error))
+
+
+def raised(refusal: Refusal) -> Exception:
+    """The error that travelled."""
+    match refusal.kind:
+        case "os":
+            return OSError(refusal.errno, refusal.text)
+        case "value":
+            return ValueError(refusal.text)
+        case "gone":
+            return SandboxGone(refusal.text)
+    return SandboxError(refusal.text)
+
+
+def frame(message: Request | Response) -> bytes:
+    body = msgspec.msgpack.encode(message)
+    return len(body).to_bytes(4, "big") + body
+
+
+async def next_frame(reader: asyncio.StreamReader) -> bytes | None:
+    """The body of the next frame; `None` at the end of the connection."""
+    try:
+        size = int.from_bytes(await reader.readexactly(4), "big")
+        if size > MOST_BYTES:
+            raise AgentGone(f"a frame of {size} bytes is not ours")
+        return await reader.readexactly(size)
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None

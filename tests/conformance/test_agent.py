@@ -1,0 +1,266 @@
+"""What every node agent promises, in this process or in one of its own."""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
+from artangram.core.lease import Cores, Lease
+from artangram.core.records import Outcome
+from artangram.managers.agent import AgentGone, Ended, NodeAgent, Place, Run, RunId
+from artangram.managers.local import LocalAgent
+from artangram.managers.remote import RemoteAgent, connect, spawn
+from artangram.sandbox import Command, FakeProvider, SandboxError, SandboxGone
+
+NODE = NodeId("cpu-0")
+T = TrajectoryId("t")
+
+
+class Heard:
+    """A listener that remembers, and can be waited for."""
+
+    def __init__(self) -> None:
+        self.ended: asyncio.Queue[Ended] = asyncio.Queue()
+        self.lost: asyncio.Queue[str] = asyncio.Queue()
+
+    def on_ended(self, node: NodeId, ended: Ended) -> None:
+        self.ended.put_nowait(ended)
+
+    def on_lost(self, node: NodeId, reason: str) -> None:
+        self.lost.put_nowait(reason)
+
+    async def next(self) -> Ended:
+        async with asyncio.timeout(10):
+            return await self.ended.get()
+
+
+def a_run(
+    name: str,
+    *argv: str,
+    trajectory: TrajectoryId = T,
+    expects_files: bool = False,
+    attempt: int = 1,
+    timeout_s: float = 60.0,
+) -> Run:
+    cores = Cores(Resource("cpu"), NODE, (0,))
+    lease = Lease(action_id=ActionId(name), allocations=(cores,), attempt=attempt)
+    command = Command(argv=argv, timeout_s=timeout_s, cores=(0,)) if argv else None
+    return Run(
+        lease=lease,
+        trajectory=trajectory,
+        place=Place(),
+        command=command,
+        expects_files=expects_files,
+    )
+
+
+async def local_agent(tmp_path: Path) -> NodeAgent:
+    return LocalAgent(NODE, FakeProvider(), now=time.time)
+
+
+async def remote_agent(tmp_path: Path) -> NodeAgent:
+    options = ("--provider", "fake", "--grace-s", "5")
+    return await spawn(NODE, tmp_path / "agent.sock", now=time.time, options=options)
+
+
+MAKERS: list[Callable[[Path], Awaitable[NodeAgent]]] = [local_agent, remote_agent]
+
+
+@pytest.fixture(params=MAKERS, ids=lambda maker: maker.__name__)
+async def agent(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[NodeAgent]:
+    agent: NodeAgent = await request.param(tmp_path)
+    yield agent
+    await agent.aclose()
+
+
+@pytest.fixture
+async def heard(agent: NodeAgent) -> Heard:
+    heard = Heard()
+    await agent.attach(heard)
+    return heard
+
+
+async def test_a_run_ends_with_its_result(agent: NodeAgent, heard: Heard) -> None:
+    before = time.time()
+    agent.start(a_run("a", "echo", "hello"))
+    ended = await heard.next()
+    assert (ended.run, ended.outcome) == (RunId(ActionId("a"), 1), Outcome.SUCCEEDED)
+    assert ended.result is not None
+    assert ended.result.stdout == b"hello\n"
+    assert ended.began_at is not None
+    assert before <= ended.began_at <= time.time()
+
+
+async def test_a_failing_program_is_not_an_infrastructure_failure(
+    agent: NodeAgent, heard: Heard
+) -> None:
+    agent.start(a_run("a", "false"))
+    ended = await heard.next()
+    assert (ended.outcome, ended.reason) == (Outcome.FAILED, "exit code 1")
+
+
+async def test_a_run_is_cut_at_its_time_limit(agent: NodeAgent, heard: Heard) -> None:
+    agent.start(a_run("a", "sleep", "100", timeout_s=0.05))
+    ended = await heard.next()
+    assert (ended.outcome, ended.reason) == (Outcome.TIMED_OUT, "it ran longer than 0.05 s")
+
+
+async def test_a_stopped_run_ends_once(agent: NodeAgent, heard: Heard) -> None:
+    agent.start(a_run("a", "sleep", "100"))
+    agent.stop(ActionId("a"))
+    agent.stop(ActionId("a"))
+    assert (await heard.next()).outcome is Outcome.CANCELLED
+    agent.start(a_run("b", "true"))
+    assert (await heard.next()).run.action_id == "b"
+
+
+async def test_a_run_without_a_command_makes_the_sandbox(agent: NodeAgent, heard: Heard) -> None:
+    with pytest.raises(SandboxGone, match="has no sandbox"):
+        await agent.read(T, "x")
+    agent.start(a_run("open"))
+    assert (await heard.next()).outcome is Outcome.SUCCEEDED
+    await agent.write(T, "x", data=b"1")
+    assert await agent.read(T, "x") == b"1"
+
+
+async def test_files_stay_between_runs_and_go_with_the_trajectory(
+    agent: NodeAgent, heard: Heard
+) -> None:
+    agent.start(a_run("open"))
+    await heard.next()
+    await agent.write(T, "x", data=b"kept")
+    agent.start(a_run("a", "cat", "x", expects_files=True))
+    ended = await heard.next()
+    assert ended.result is not None
+    assert ended.result.stdout == b"kept"
+    await agent.close(T)
+    agent.start(a_run("b", "cat", "x", expects_files=True))
+    ended = await heard.next()
+    assert ended.outcome is Outcome.INFRA_FAILED
+    assert "files" in ended.reason
+
+
+async def test_a_missing_file_is_an_os_error(agent: NodeAgent, heard: Heard) -> None:
+    agent.start(a_run("open"))
+    await heard.next()
+    with pytest.raises(FileNotFoundError):
+        await agent.read(T, "nothing")
+
+
+async def test_a_snapshot_starts_a_sibling(agent: NodeAgent, heard: Heard) -> None:
+    agent.start(a_run("open"))
+    await heard.next()
+    await agent.write(T, "x", data=b"shared")
+    snapshot = await agent.snapshot(T)
+    sibling = TrajectoryId("sibling")
+    run = a_run("b", "cat", "x", trajectory=sibling)
+    agent.start(
+        Run(lease=run.lease, trajectory=sibling, place=Place(source=snapshot), command=run.command)
+    )
+    ended = await heard.next()
+    assert ended.result is not None
+    assert ended.result.stdout == b"shared"
+    await agent.forget(snapshot)
+
+
+async def test_closing_a_trajectory_ends_what_runs_there(agent: NodeAgent, heard: Heard) -> None:
+    agent.start(a_run("a", "sleep", "100"))
+    await agent.close(T)
+    assert (await heard.next()).outcome is Outcome.CANCELLED
+    assert (await agent.attach(heard)).trajectories == ()
+
+
+async def test_resizing_reaches_nobody_after_the_end(agent: NodeAgent, heard: Heard) -> None:
+    agent.start(a_run("a", "sleep", "0.02"))
+    agent.resize(ActionId("a"), (0, 1))
+    await heard.next()
+    agent.resize(ActionId("a"), (1,))
+    agent.start(a_run("b", "true"))
+    assert (await heard.next()).outcome is Outcome.SUCCEEDED
+
+
+async def test_ends_are_told_again_until_acknowledged(agent: NodeAgent, heard: Heard) -> None:
+    for name in "ab":
+        agent.start(a_run(name, "echo", name))
+        await heard.next()
+    agent.acknowledge(RunId(ActionId("a"), 1))
+    later = Heard()
+    found = await agent.attach(later)
+    assert [ended.run.action_id for ended in found.ended] == ["b"]
+    assert found.running == ()
+    assert found.trajectories == (T,)
+    agent.start(a_run("c", "true"))
+    assert (await later.next()).run.action_id == "c"
+    assert heard.ended.empty()
+
+
+async def test_two_runs_of_one_trajectory_take_turns(agent: NodeAgent, heard: Heard) -> None:
+    agent.start(a_run("a", "sleep", "0.05"))
+    agent.start(a_run("b", "true"))
+    assert [(await heard.next()).run.action_id for _ in range(2)] == ["a", "b"]
+
+
+class TestAgentProcess:
+    """Promises that need two processes."""
+
+    async def spawned(self, tmp_path: Path, *, grace_s: float) -> tuple[RemoteAgent, Path]:
+        socket = tmp_path / "agent.sock"
+        options = ("--provider", "fake", "--grace-s", str(grace_s))
+        return await spawn(NODE, socket, now=time.time, options=options), socket
+
+    async def test_it_runs_on_alone_and_keeps_the_ends(self, tmp_path: Path) -> None:
+        agent, socket = await self.spawned(tmp_path, grace_s=10)
+        await agent.attach(Heard())
+        agent.start(a_run("quick", "sleep", "0.05"))
+        agent.start(a_run("slow", "sleep", "100", trajectory=TrajectoryId("other")))
+        await agent.detach()
+        await asyncio.sleep(0.2)
+        again = await connect(NODE, socket, now=time.time)
+        found = await again.attach(Heard())
+        assert [ended.run.action_id for ended in found.ended] == ["quick"]
+        began_at = found.ended[0].began_at
+        assert began_at is not None
+        assert 0.04 < time.time() - began_at < 0.2
+        assert [run.action_id for run in found.running] == ["slow"]
+        await again.aclose()
+        await agent.aclose()
+
+    async def test_it_ends_when_nobody_comes_back(self, tmp_path: Path) -> None:
+        agent, socket = await self.spawned(tmp_path, grace_s=0.1)
+        await agent.attach(Heard())
+        agent.start(a_run("slow", "sleep", "100"))
+        await agent.detach()
+        await agent.aclose()
+        with pytest.raises(AgentGone, match="no agent listens"):
+            await connect(NODE, socket, now=time.time)
+
+    async def test_its_death_is_told_to_everybody_who_waits(self, tmp_path: Path) -> None:
+        agent, _ = await self.spawned(tmp_path, grace_s=10)
+        heard = Heard()
+        await agent.attach(heard)
+        agent.start(a_run("slow", "sleep", "100"))
+        closing = asyncio.create_task(agent.snapshot(TrajectoryId("none")))
+        os.kill(agent.pid, 9)
+        async with asyncio.timeout(5):
+            assert await heard.lost.get() == "the agent is gone"
+        with pytest.raises(SandboxError):
+            await closing
+        with pytest.raises(AgentGone):
+            await agent.read(T, "x")
+        agent.start(a_run("late", "true"))
+        await agent.aclose()
+
+    async def test_a_new_orchestrator_takes_the_place_of_the_old(self, tmp_path: Path) -> None:
+        agent, socket = await self.spawned(tmp_path, grace_s=10)
+        old = Heard()
+        await agent.attach(old)
+        again = await connect(NODE, socket, now=time.time)
+        await again.attach(Heard())
+        async with asyncio.timeout(5):
+            assert await old.lost.get()
+        await again.aclose()
+        await agent.aclose()
