@@ -200,6 +200,18 @@ async def test_cancelled_command_ends_and_the_sandbox_lives_on(sandbox: Sandbox)
     assert (result.stdout, result.leftovers_killed) == (b"still here\n", 0)
 
 
+async def test_cancel_at_any_moment_leaves_the_sandbox_usable(sandbox: Sandbox) -> None:
+    """Also just when the answer is on its way."""
+    for delay_s in (0, 0, 0.0005, 0.001, 0.001, 0.0015, 0.002, 0.002, 0.003, 0.004):
+        running = asyncio.create_task(sandbox.run(a_command("true")))
+        await asyncio.sleep(delay_s)
+        running.cancel()
+        await asyncio.wait({running})
+        began_at = time.monotonic()
+        assert (await sandbox.run(a_command("echo", "x"))).stdout == b"x\n"
+        assert time.monotonic() - began_at < 0.5
+
+
 async def test_stream_yields_output_and_ends_with_the_result(sandbox: Sandbox) -> None:
     pieces = [piece async for piece in sandbox.stream(a_command("echo", "hello"))]
     *outputs, result = pieces

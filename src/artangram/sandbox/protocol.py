@@ -124,15 +124,23 @@ class HostImage(msgspec.Struct, frozen=True, kw_only=True, tag="host"):
 
 
 class DirectoryImage(msgspec.Struct, frozen=True, kw_only=True, tag="directory"):
-    """A root file system already unpacked in a directory; never written to."""
+    """A root file system already unpacked in a directory; never written to.
+
+    With `own`, the sandbox's user owns what root owns in the image, and may change its copy.
+    """
 
     path: str
+    own: bool = True
 
 
 class TarImage(msgspec.Struct, frozen=True, kw_only=True, tag="tar"):
-    """A root file system, a `docker save` archive or an OCI layout, as a tar file."""
+    """A root file system, a `docker save` archive or an OCI layout, as a tar file.
+
+    `own` as with `DirectoryImage`.
+    """
 
     path: str
+    own: bool = True
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, tag="snapshot"):

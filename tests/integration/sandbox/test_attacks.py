@@ -335,6 +335,26 @@ class TestKernel:
         result = await attack("print(open('/proc/self/mountinfo').read())")
         assert str(provider.state_dir).encode() not in result.stdout
 
+    async def test_everything_is_mounted_without_set_user_id_and_devices(
+        self, attack: Attack
+    ) -> None:
+        """Nodes of the host shown in /dev are devices, and the only ones."""
+        result = await attack(
+            "for line in open('/proc/self/mountinfo'):\n"
+            "  where, options = line.split()[4:6]\n"
+            "  if not {'nosuid', 'nodev'} <= set(options.split(',')): print(where)"
+        )
+        bound = {"/dev/" + name for name in ("null", "zero", "full", "random", "urandom")}
+        bare = set(result.stdout.decode().split())
+        assert bare <= bound | {path for path in bare if path.startswith("/proc/")}
+
+    async def test_commands_are_the_kernels_first_choice_when_memory_ends(
+        self, attack: Attack
+    ) -> None:
+        own = int(Path("/proc/self/oom_score_adj").read_text())  # noqa: ASYNC240 - a test may block
+        result = await attack("print(open('/proc/self/oom_score_adj').read())")
+        assert int(result.stdout) == min(1000, max(0, own) + 500)
+
     async def test_priority_cannot_be_raised(self, attack: Attack) -> None:
         result = await attack(
             "print(attempt(os.nice, -5), attempt(os.sched_setscheduler, 0, os.SCHED_FIFO,"
@@ -532,7 +552,14 @@ class TestCores:
             keep=True,
             cores=(0,),
         )
+        # A neighbour takes over the cpuset that the kept process was started in.
+        neighbour = await provider.create(HostImage())
+        hold = Command(argv=("sleep", "0.6"), cores=(0,))
+        holding = asyncio.create_task(neighbour.run(hold))
+        await asyncio.sleep(0.1)
         result = await attack(
             "import time; time.sleep(0.2); print(open('/work/mask').read())", cores=(1,)
         )
         assert result.stdout == b"[1]\n"
+        await holding
+        await neighbour.close()

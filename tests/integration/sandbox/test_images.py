@@ -1,5 +1,7 @@
 """Sandboxes on directories, tar files and OCI archives."""
 
+# ruff: noqa: ASYNC240 - a test may block
+
 from __future__ import annotations
 
 import os
@@ -28,8 +30,33 @@ async def test_directory_is_the_root_and_stays_as_it_is(
     box = await provider.create(DirectoryImage(path=str(rootfs)))
     result = await box.run(Command(argv=("dash", "-c", "cat /etc/release; echo hi > /tmp/x")))
     assert (result.stdout, result.stderr) == (b"tiny 1", b"")
-    assert not os.path.lexists(rootfs / "tmp")  # noqa: ASYNC240 - a test may block
+    assert not os.path.lexists(rootfs / "tmp")
     assert (await box.run(Command(argv=("python3",)))).exit_code == 127
+    await box.close()
+
+
+async def test_the_user_owns_and_changes_its_copy_of_the_image(
+    provider: NamespaceProvider, rootfs: Path
+) -> None:
+    box = await provider.create(DirectoryImage(path=str(rootfs)))
+    change = "echo mine > /srv/old && echo new > /srv/new && cat /srv/old && ls /srv"
+    result = await box.run(Command(argv=("dash", "-c", change)))
+    assert (result.stdout, result.stderr) == (b"mine\nnew\nold\n", b"")
+    sibling = await provider.create(await box.snapshot())
+    again = await sibling.run(Command(argv=("dash", "-c", "echo more >> /srv/old; cat /srv/old")))
+    assert (again.stdout, again.stderr) == (b"mine\nmore\n", b"")
+    assert (rootfs / "srv/old").read_bytes() == b"old"
+    assert (rootfs / "srv/old").stat().st_uid == os.getuid()
+    await box.close()
+    await sibling.close()
+
+
+async def test_the_image_stays_roots_unless_it_is_given_away(
+    provider: NamespaceProvider, rootfs: Path
+) -> None:
+    box = await provider.create(DirectoryImage(path=str(rootfs), own=False))
+    result = await box.run(Command(argv=("dash", "-c", "echo mine > /srv/old")))
+    assert result.exit_code != 0
     await box.close()
 
 

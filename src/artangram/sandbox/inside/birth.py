@@ -6,6 +6,7 @@ comes, and only then is the sandbox announced. A failure at any step is told and
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 import sys
@@ -19,13 +20,14 @@ if TYPE_CHECKING:
     from typing import Any
 
 CONTROL, UPPER = 3, 4
+OUT_OF_THE_WAY = 16
 
 
 def live(plan: dict[str, Any], control: int, *, syscalls: linux.Filter) -> None:
     """Never returns."""
     step = "descriptors"
     try:
-        _keep_only(control)
+        _keep_only(control, plan)
         sock = RawSocket(fileno=CONTROL)
         step = "control groups"
         _join_groups(plan["groups"])
@@ -48,12 +50,16 @@ def live(plan: dict[str, Any], control: int, *, syscalls: linux.Filter) -> None:
         os._exit(70)
 
 
-def _keep_only(control: int) -> None:
-    if control != CONTROL:
-        os.dup2(control, CONTROL, inheritable=False)
-    os.closerange(CONTROL + 1, 1 << 30)
-    # Takes the number, so that nothing else does before `_enter_root`.
-    os.dup2(CONTROL, UPPER, inheritable=False)
+def _keep_only(control: int, plan: dict[str, Any]) -> None:
+    """Close everything but the socket and, for `root.enter`, who gets the image's files."""
+    other = plan["users"] if plan["own"] else control
+    # Out of the way first: either may sit on the number of the other.
+    control = fcntl.fcntl(control, fcntl.F_DUPFD_CLOEXEC, OUT_OF_THE_WAY)
+    other = fcntl.fcntl(other, fcntl.F_DUPFD_CLOEXEC, OUT_OF_THE_WAY)
+    os.dup2(control, CONTROL, inheritable=False)
+    os.dup2(other, UPPER, inheritable=False)
+    plan["users"] = UPPER
+    os.closerange(UPPER + 1, 1 << 30)
     null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
     for number in range(3):
         os.dup2(null, number)

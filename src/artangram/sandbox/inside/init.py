@@ -64,6 +64,7 @@ class Init:
         self._ends_at = 0.0
         self._cpu_before = 0.0
         self._num_ended = 0
+        self._end_request = 0
 
     def serve(self) -> None:
         """Never returns: the process ends when the socket does."""
@@ -109,7 +110,10 @@ class Init:
                 self._start(request, message[2], fds)
             case "end":
                 if self._main:
+                    self._end_request = request  # answered when all is over
                     self._end_main(CANCELLED)
+                else:
+                    reply(self._sock, request, DONE)
             case "read":
                 fd, size = files.open_to_read(message[2])
                 reply(self._sock, request, DONE, figures=(size, 0, 0, 0, 0), fds=(fd,))
@@ -180,6 +184,9 @@ class Init:
         request, self._main = self._request, 0
         reply(self._sock, request, EXITED, status=status, flags=self._flags, figures=figures)
         self._flags = 0
+        if self._end_request:
+            reply(self._sock, self._end_request, DONE)
+            self._end_request = 0
 
 
 def _children_cpu_s() -> float:

@@ -49,6 +49,13 @@ MS_REC = 16384
 MS_PRIVATE = 1 << 18
 MNT_DETACH = 2
 
+OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442  # the same on every machine
+OPEN_TREE_CLONE = 1
+MOUNT_ATTR_IDMAP = 0x00100000
+MOVE_FROM_EMPTY = 4
+AT_FDCWD = -100
+AT_EMPTY_PATH = 0x1000
+
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_SECCOMP = 22
@@ -88,6 +95,31 @@ def bind(source: str, target: str, *, flags: int = 0) -> None:
     mount(source, target, flags=MS_BIND | MS_REC)
     if flags:
         mount(source, target, flags=MS_BIND | MS_REMOUNT | flags)
+
+
+class _MountAttributes(ctypes.Structure):
+    _fields_ = (
+        ("set", ctypes.c_uint64),
+        ("clear", ctypes.c_uint64),
+        ("propagation", ctypes.c_uint64),
+        ("users", ctypes.c_uint64),
+    )
+
+
+def bind_as_users(source: str, target: str, users: int) -> None:
+    """Show `source` at `target` with its owners translated by the user namespace `users`."""
+    tree = _check(_libc.syscall(OPEN_TREE, AT_FDCWD, source.encode(), OPEN_TREE_CLONE), source)
+    try:
+        wanted = _MountAttributes(MOUNT_ATTR_IDMAP, 0, 0, users)
+        size = ctypes.sizeof(wanted)
+        done = _libc.syscall(
+            MOUNT_SETATTR, tree, b"", AT_EMPTY_PATH, ctypes.byref(wanted), ctypes.c_size_t(size)
+        )
+        _check(done, f"give away the files of {source} (own=False leaves them root's)")
+        done = _libc.syscall(MOVE_MOUNT, tree, b"", AT_FDCWD, target.encode(), MOVE_FROM_EMPTY)
+        _check(done, f"mount on {target}")
+    finally:
+        os.close(tree)
 
 
 def detach(target: str) -> None:

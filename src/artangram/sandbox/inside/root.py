@@ -35,7 +35,7 @@ def enter(plan: dict[str, Any]) -> int:
     options = f"size={plan['size_mb']}m,nr_inodes={plan['inodes']},mode=755"
     linux.mount("box", stage, kind="tmpfs", flags=MS_NOSUID | MS_NODEV, options=options)
     os.chdir(stage)
-    for name in ("u", "w", "r", "d", "d/shm"):
+    for name in ("u", "w", "r", "l", "d", "d/shm"):
         os.mkdir(name)
     _fill_changes(plan)
     _mount_overlay(plan)
@@ -72,7 +72,11 @@ def _directory(path: str, mode: int) -> None:
 
 def _mount_overlay(plan: dict[str, Any]) -> None:
     # By descriptor, so that /proc/self/mountinfo inside tells no path of the host.
-    layers = [os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for path in plan["layers"]]
+    paths = list(plan["layers"])
+    if plan["own"]:
+        linux.bind_as_users(paths[-1], "l", plan["users"])
+        paths[-1] = "l"
+    layers = [os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for path in paths]
     lower = ":".join(f"/proc/self/fd/{fd}" for fd in layers)
     options = f"lowerdir={lower},upperdir=u,workdir=w"
     if plan["userns"]:

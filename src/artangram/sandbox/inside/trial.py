@@ -45,6 +45,7 @@ def _namespaces(stage: str) -> None:
         "gid": os.stat(stage).st_gid,
         "userns": bool(uid),
         "layers": [base],
+        "own": False,
         "binds": [],
         "files": {},
     }

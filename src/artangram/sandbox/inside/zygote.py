@@ -19,6 +19,7 @@ from artangram.sandbox.inside import birth, channel, linux, seccomp
 
 TYPE_CHECKING = False  # the real one would import `typing` into every sandbox
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 PATIENCE_S = 5.0
@@ -65,34 +66,32 @@ class Zygote:
         if not plan["network"]:
             flags |= linux.CLONE_NEWNET
         try:
-            pid = self._clone_user(plan, flags, control) if plan["userns"] else linux.clone(flags)
+            pid = self._clone(plan, flags, control)
         except OSError as error:
             channel.send(self._sock, ("failed", plan["name"], str(error)))
             return
-        if pid == 0:
-            birth.live(plan, control, syscalls=self._syscalls)
         self._born[pid] = plan
         channel.send(self._sock, ("born", plan["name"], pid))
 
-    def _clone_user(self, plan: dict[str, Any], flags: int, control: int) -> int:
-        """Clone into a user namespace and tell the kernel who is who before it goes on."""
-        read_end, write_end = os.pipe2(os.O_CLOEXEC)
-        pid = linux.clone(flags | linux.CLONE_NEWUSER)
-        if pid == 0:
-            os.close(write_end)
-            os.read(read_end, 1)
-            birth.live(plan, control, syscalls=self._syscalls)
-        os.close(read_end)
+    def _clone(self, plan: dict[str, Any], flags: int, control: int) -> int:
+        """Clone into new namespaces, a user namespace among them where we are not root."""
+        if plan["userns"]:
+            who = f"{plan['uid']} {os.getuid()} 1", f"{plan['gid']} {os.getgid()} 1"
+            flags |= linux.CLONE_NEWUSER
+            return clone_mapped(flags, *who, lambda: self._live(plan, control))
+        if plan["own"]:
+            plan["users"] = users_namespace(plan["uid"], plan["gid"])
         try:
-            birth.write_setting(f"/proc/{pid}/setgroups", "deny")
-            birth.write_setting(f"/proc/{pid}/uid_map", f"{plan['uid']} {os.getuid()} 1")
-            birth.write_setting(f"/proc/{pid}/gid_map", f"{plan['gid']} {os.getgid()} 1")
-        except OSError:
-            os.kill(pid, linux.SIGKILL)
-            raise
+            pid = linux.clone(flags)
+            if pid == 0:
+                self._live(plan, control)
+            return pid
         finally:
-            os.close(write_end)
-        return pid
+            if plan["own"]:
+                os.close(plan["users"])
+
+    def _live(self, plan: dict[str, Any], control: int) -> None:
+        birth.live(plan, control, syscalls=self._syscalls)
 
     def _kill(self, name: str) -> None:
         for pid, plan in self._born.items():
@@ -122,9 +121,46 @@ class Zygote:
             for group, _, _ in plan["groups"]:
                 thaw_group(group)
         while self._born:
-            pid, _ = os.waitpid(-1, 0)
-            for group, _, _ in self._born.pop(pid, {"groups": ()})["groups"]:
-                remove_group(group)
+            self._born.pop(os.waitpid(-1, 0)[0], None)
+
+
+def clone_mapped(flags: int, users: str, groups: str, live: Callable[[], None]) -> int:
+    """Clone into a user namespace; the child calls `live` when the kernel knows who is who."""
+    read_end, write_end = os.pipe2(os.O_CLOEXEC)
+    pid = linux.clone(flags)
+    if pid == 0:
+        os.close(write_end)
+        os.read(read_end, 1)
+        live()
+        os._exit(0)
+    os.close(read_end)
+    try:
+        birth.write_setting(f"/proc/{pid}/setgroups", "deny")
+        birth.write_setting(f"/proc/{pid}/uid_map", users)
+        birth.write_setting(f"/proc/{pid}/gid_map", groups)
+    except OSError:
+        os.kill(pid, linux.SIGKILL)
+        raise
+    finally:
+        os.close(write_end)
+    return pid
+
+
+def users_namespace(uid: int, gid: int) -> int:
+    """A descriptor of a user namespace in which root of the image is the sandbox's user."""
+    waiting, go = os.pipe2(os.O_CLOEXEC)
+
+    def wait() -> None:
+        os.close(go)
+        os.read(waiting, 1)
+
+    pid = clone_mapped(linux.CLONE_NEWUSER, f"0 {uid} 1", f"0 {gid} 1", wait)
+    try:
+        return os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(go)
+        os.close(waiting)
+        os.waitpid(pid, 0)
 
 
 def count_ooms(path: str) -> int:

@@ -43,9 +43,13 @@ _MANUALS = shutil.ignore_patterns("*.gz")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """What sandboxes of one image have in common; layers from the top down."""
+    """What sandboxes of one image have in common; layers from the top down.
+
+    With `own`, root's files in the lowest layer, the image itself, belong to the sandbox's user.
+    """
 
     layers: tuple[str, ...]
+    own: bool = False
     binds: tuple[tuple[str, str], ...] = ()
     passwd: bytes = NOBODY
     group: bytes = NO_GROUPS
@@ -63,18 +67,19 @@ def prepare(image: Image, *, cache_dir: Path) -> Base:
     if isinstance(image, HostImage):
         return _host_base(image, cache_dir)
     if isinstance(image, TarImage):
-        return _directory_base(unpack(Path(image.path), cache_dir=cache_dir))
+        return _directory_base(unpack(Path(image.path), cache_dir=cache_dir), own=image.own)
     assert isinstance(image, DirectoryImage)
-    return _directory_base(Path(image.path))
+    return _directory_base(Path(image.path), own=image.own)
 
 
-def _directory_base(path: Path) -> Base:
+def _directory_base(path: Path, *, own: bool) -> Base:
     if not path.is_dir():
         raise ImageError(f"{path} is not a directory")
     if ":" in str(path):
         raise ImageError("the path of an image may not contain a colon")
     return Base(
         layers=(str(path.resolve()),),
+        own=own,
         passwd=_lines(path / "etc/passwd", NOBODY),
         group=_lines(path / "etc/group", NO_GROUPS),
     )

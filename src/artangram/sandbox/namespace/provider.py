@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import dataclasses
 import itertools
 import os
 import random
@@ -184,6 +185,8 @@ class NamespaceProvider:
             "size_mb": limits.disk_mb,
             "inodes": limits.inodes,
             "layers": list(base.layers),
+            # Without root there is one user only, and it owns what it may own already.
+            "own": base.own and self._is_root,
             "binds": list(base.binds),
             "files": base.files_for(traits.uid, traits.uid),
             "rlimits": rlimits,
@@ -199,16 +202,9 @@ class NamespaceProvider:
         name = f"snapshot-{next(self._numbers)}"
         target = self._run_dir.path / "snapshots" / name
         await asyncio.to_thread(copy_changes, changes, target)
-        base = images.Base(
-            layers=(str(target), *traits.base.layers),
-            binds=traits.base.binds,
-            passwd=traits.base.passwd,
-            group=traits.base.group,
-            files=traits.base.files,
-        )
-        self._snapshots[name] = Traits(
-            name=name, base=base, limits=traits.limits, uid=traits.uid, groups=None
-        )
+        layers = (str(target), *traits.base.layers)
+        base = dataclasses.replace(traits.base, layers=layers)
+        self._snapshots[name] = dataclasses.replace(traits, name=name, base=base, groups=None)
         return Snapshot(name=name)
 
     async def forget(self, snapshot: Snapshot) -> None:

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -168,19 +168,16 @@ class NamespaceSandbox:
 
     async def _answered(self, answer: asyncio.Future[Reply]) -> Reply:
         """Wait for the answer; if we are cancelled, end the command first."""
-        request = self._next_request
         try:
             return await answer
         except asyncio.CancelledError:
-            if answer.cancelled() and self.is_alive:
-                await self._end_running(request)
+            if self.is_alive:
+                await self._end_running()
             raise
 
-    async def _end_running(self, request: int) -> None:
-        """Return when the command is over, even if we are cancelled again meanwhile."""
-        over: asyncio.Future[Reply] = self._loop.create_future()
-        self._waiting[request] = over
-        self._send(("end",), expects_answer=False)
+    async def _end_running(self) -> None:
+        """Return when no command runs any more, even if we are cancelled again meanwhile."""
+        over = self._send(("end",))
         watch = self._loop.call_later(GRACE_S, self._provider.kill, self)
         while not over.done():
             with contextlib.suppress(asyncio.CancelledError):
@@ -315,13 +312,10 @@ class NamespaceSandbox:
         if self._gone:
             raise SandboxGone(f"{self.name}: {self._gone}")
 
-    def _send(
-        self, message: tuple[Any, ...], fds: Any = (), *, expects_answer: bool = True
-    ) -> asyncio.Future[Reply]:
+    def _send(self, message: tuple[Any, ...], fds: Sequence[int] = ()) -> asyncio.Future[Reply]:
         self._next_request += 1
         future: asyncio.Future[Reply] = self._loop.create_future()
-        if expects_answer:
-            self._waiting[self._next_request] = future
+        self._waiting[self._next_request] = future
         try:
             channel.send(self._sock, (self._next_request, *message), fds)
         except BlockingIOError as error:

@@ -1,0 +1,110 @@
+"""What the machine offers: probing, refusing, and the other version of control groups."""
+
+# ruff: noqa: ASYNC240 - a test may block
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from artangram.sandbox import Command, HostImage, Limits, NamespaceProvider, NotCapable, Rung, probe
+from artangram.sandbox.namespace import provider as providers
+from artangram.sandbox.namespace.cgroups import Groups, Hierarchies, find_hierarchies
+from artangram.sandbox.namespace.cores import GroupCores, as_list
+from artangram.sandbox.protocol import Capabilities, Feature
+
+pytestmark = pytest.mark.asyncio(loop_scope="package")
+
+
+async def test_probe_says_how_to_get_what_is_missing() -> None:
+    found = probe()
+    assert {feature.name for feature in found.features} >= {"linux", "seccomp", "namespaces"}
+    assert all(feature.how for feature in found.missing())
+    assert all(not feature.how for feature in found.features if feature.available)
+
+
+async def test_probe_leaves_nothing_behind(provider: NamespaceProvider) -> None:
+    homes = {path.parent for path in map(Path, groups_file(provider))}
+    before = {path for home in homes for path in home.glob("artangram-*")}
+    probe()
+    assert {path for home in homes for path in home.glob("artangram-*")} == before
+
+
+def groups_file(provider: NamespaceProvider) -> list[str]:
+    return (provider.run_path / "groups").read_text().splitlines()
+
+
+@pytest.mark.parametrize("lowest", [Rung.PROCESS, Rung.NAMESPACES, Rung.CGROUPS])
+async def test_weaker_machine_is_refused_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, lowest: Rung, tmp_path: Path
+) -> None:
+    missing = Feature(name="namespaces", available=False, detail="EPERM", how="ask the admin")
+    weak = Capabilities(rung=Rung.SECCOMP, features=(missing,))
+    monkeypatch.setattr(providers, "probe", lambda: weak)
+    with pytest.raises(NotCapable, match="ask the admin"):
+        await NamespaceProvider.open(lowest=lowest, state_dir=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_hierarchies_of_both_versions_are_found(tmp_path: Path) -> None:
+    (tmp_path / "cgroup").write_text("4:memory,pids:/house\n1:name=systemd:/\n0::/app\n")
+    (tmp_path / "mountinfo").write_text(
+        "30 25 0:26 / /cg/mem rw - cgroup cgroup rw,memory,pids\n"
+        f"31 25 0:27 / {tmp_path}/v2 rw - cgroup2 cgroup2 rw\n"
+    )
+    (tmp_path / "v2/app").mkdir(parents=True)
+    (tmp_path / "v2/app/cgroup.controllers").write_text("cpuset memory pids\n")
+    found = find_hierarchies(tmp_path)
+    assert found.v1 == {"memory": Path("/cg/mem/house"), "pids": Path("/cg/mem/house")}
+    assert found.v2 == tmp_path / "v2/app"
+    assert found.v2_controllers == {"cpuset", "memory", "pids"}
+
+
+async def test_version_2_has_one_group_per_sandbox(tmp_path: Path) -> None:
+    """No machine of ours has controllers in version 2: a directory stands in for it."""
+    controllers = frozenset({"memory", "pids", "cpuset"})
+    groups = Groups(Hierarchies(v2=tmp_path, v2_controllers=controllers), "me")
+    home = tmp_path / "artangram-me"
+    box = groups.of("box-1", Limits(memory_mb=64, disk_mb=8, processes=5))
+    [(directory, settings, join)] = box.plan()
+    assert directory == str(home / "box-1")
+    assert settings == {"memory.max": "67108864", "memory.swap.max": "0", "pids.max": "6"}
+    assert join == "cgroup.procs"
+
+
+async def test_version_2_narrows_the_group_while_a_command_runs(tmp_path: Path) -> None:
+    controllers = frozenset({"memory", "pids", "cpuset"})
+    groups = Groups(Hierarchies(v2=tmp_path, v2_controllers=controllers), "me")
+    box = groups.of("box-1", Limits())
+    Path(box.cpuset).mkdir(parents=True)
+    cpus = Path(box.cpuset) / "cpuset.cpus"
+    cpus.touch()
+    (Path(box.cpuset) / "cgroup.threads").write_text("")
+    hold = GroupCores().lend(box, 1, cores=(3, 1))
+    assert cpus.read_text() == "1,3"
+    cpus.write_text("")
+    hold.resize((1,))
+    assert cpus.read_text() == "1"
+    assert as_list((2, 0)) == "0,2"
+
+
+async def test_first_freezer_serves_where_there_is_no_second(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = find_hierarchies()
+    if "freezer" not in found.v1:
+        pytest.skip("this machine has no freezer of the first version")
+    old = Hierarchies(v1=found.v1)
+    monkeypatch.setattr(providers, "find_hierarchies", lambda: old)
+    provider = await NamespaceProvider.open(state_dir=tmp_path)
+    box = await provider.create(HostImage())
+    ticking = "while true; do echo x >> /work/ticks; sleep 0.01; done &"
+    await box.run(Command(argv=("sh", "-c", ticking + "sleep 0.1"), keep=True))
+    first = await box.read("ticks")
+    await asyncio.sleep(0.3)
+    assert len(await box.read("ticks")) - len(first) < 10
+    groups = [Path(line) for line in groups_file(provider)]
+    await provider.close()
+    assert not [group for group in groups if group.exists()]
