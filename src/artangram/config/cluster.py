@@ -6,9 +6,11 @@
 - What this returns is consistent: services name a GPU pool, and fit it at some degree.
 """
 
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
+import yaml
 from msgspec import Struct
 from msgspec.structs import FieldInfo
 
@@ -22,6 +24,7 @@ from artangram.core.cluster import (
     QuotaSpec,
     ServiceSpec,
 )
+from artangram.core.errors import BadInput
 from artangram.core.ids import JobId, Resource, ServiceId
 from artangram.core.needs import MOST_UNITS
 from artangram.observe.badfile import AnyPath, nearest
@@ -67,6 +70,29 @@ def read_cluster(path: AnyPath) -> ClusterSpec:
         services={ServiceId(k): _service(v, pools) for k, v in _section(top, "services")},
         shares={JobId(k): _spec(v, _Job).share for k, v in _section(top, "jobs")},
     )
+
+
+def write_cluster(path: AnyPath, cluster: ClusterSpec) -> None:
+    """Write `cluster` so that `read_cluster` gives it back."""
+    document = {
+        "pools": {
+            str(name): {"kind": pool.__struct_config__.tag, **_written(pool)}
+            for name, pool in cluster.pools.items()
+        },
+        "services": {str(name): _written(spec) for name, spec in cluster.services.items()},
+        "jobs": {str(name): {"share": share} for name, share in cluster.shares.items()},
+    }
+    kept = {name: section for name, section in document.items() if section}
+    try:
+        Path(path).write_text(yaml.safe_dump(kept, sort_keys=False), encoding="utf-8")
+    except OSError as error:
+        problem = error.strerror or str(error)
+        raise BadInput(str(path), problem, "name a file you may write") from None
+
+
+def _written(spec: Struct) -> dict[str, Any]:
+    fields = msgspec.to_builtins(spec)
+    return {key: value for key, value in fields.items() if key != "type" and value is not None}
 
 
 def _section(top: dict[str, Item], name: str) -> list[tuple[str, Item]]:

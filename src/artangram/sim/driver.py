@@ -8,7 +8,7 @@
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from time import perf_counter
 
@@ -32,6 +32,9 @@ from artangram.observe.trace import TraceAction, TraceSource, TraceTrajectory
 from artangram.sim.beliefs import Beliefs
 from artangram.sim.machine import Machine
 from artangram.sim.tally import Tally
+
+PROGRESS_EVERY = 4096
+"""Decisions between two words about progress."""
 
 
 class _Life:
@@ -92,17 +95,22 @@ class Simulation:
         self._wake_at: float | None = None
         self._events: list[Event] = []
 
-    def run(self) -> None:
-        """Until the last trajectory has ended."""
+    def run(self, on_progress: Callable[[int, float], None] | None = None) -> None:
+        """Until the last trajectory has ended.
+
+        `on_progress` hears now and then how many decisions were made and what time it is.
+        """
         self._begin_steps()
         while (now := self._next_instant()) is not None:
             self.now = now
+            if on_progress is not None and len(self.tally.decisions_s) % PROGRESS_EVERY == 0:
+                on_progress(self.tally.num_actions(), now)
             self._collect(now)
             self._decide(now)
         assert not self._lives, f"{len(self._lives)} actions never ended"
 
     def _next_instant(self) -> float | None:
-        times = [self.machine.next_end(), self._wake_at if self._lives else None]
+        times = [self.machine.next_at(), self._wake_at if self._lives else None]
         if self._timers:
             times.append(self._timers[0][0])
         return min((t for t in times if t is not None), default=None)

@@ -1,0 +1,31 @@
+"""The command line: one file per verb."""
+
+import sys
+
+import typer
+
+from artangram.cli.demo import demo
+from artangram.cli.simulate import simulate
+from artangram.cli.trace import trace
+from artangram.core.errors import BadInput
+
+app = typer.Typer(
+    name="artangram",
+    help="Action-level orchestration and disaggregated rollout for agentic RL.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.command()(demo)
+app.command()(simulate)
+app.add_typer(trace, name="trace")
+
+
+def main() -> None:
+    """Run a verb. Bad input is one line and exit code 2, never a traceback."""
+    try:
+        app()
+    except BadInput as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:
+        sys.exit(1)

@@ -1,0 +1,78 @@
+"""What verbs print: tables for people, JSON for programs, progress for the impatient.
+
+With `--json -` the JSON has standard output for itself and everything else goes to standard error.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from artangram.core.errors import BadInput
+
+
+class Output:
+    """Where one verb prints."""
+
+    def __init__(self, json: str | None) -> None:
+        self._json = json
+        self.console = Console(stderr=json == "-", highlight=False)
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """The first column is a name; the others are numbers."""
+        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for index, column in enumerate(columns):
+            table.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
+        for row in rows:
+            table.add_row(*row)
+        self.console.print(table)
+
+    def json(self, value: object) -> None:
+        """Write `value` where `--json` says, if it says anything."""
+        if self._json is None:
+            return
+        data = msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
+        if self._json == "-":
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+        else:
+            write_file(Path(self._json), data)
+
+    @contextmanager
+    def progress(self) -> Iterator[Progress]:
+        """Spinners on standard error; silent when nobody looks."""
+        console = Console(stderr=True)
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        with Progress(
+            *columns, console=console, transient=True, disable=not console.is_terminal
+        ) as p:
+            yield p
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file, making its folder; a place that cannot be written is bad input."""
+    make_folder(path)
+    with writing(path):
+        path.write_bytes(data)
+
+
+def make_folder(path: Path) -> None:
+    """The folder that `path` will be in."""
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """A place that cannot be written is the caller's mistake."""
+    try:
+        yield
+    except OSError as error:
+        problem = error.strerror or str(error)
+        raise BadInput(str(path), problem, "name a file you may write") from None

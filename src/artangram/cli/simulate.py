@@ -1,0 +1,42 @@
+"""`artangram simulate`: replay a trace on a cluster that may not exist, under some policies."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from artangram.cli.output import Output
+from artangram.cli.replay import Replay, replay
+from artangram.config.cluster import read_cluster
+from artangram.observe.trace import open_trace
+
+
+def simulate(
+    cluster: Annotated[Path, typer.Option(help="Cluster file (YAML).", show_default=False)],
+    trace: Annotated[
+        Path, typer.Option(help="Trace (JSON lines, plain or .gz).", show_default=False)
+    ],
+    policy: Annotated[
+        list[str],
+        typer.Option(
+            help="elastic, tangram, fcfs, fixed:N, pods:N, pods:REQUEST/LIMIT, overcommit, "
+            "static, load-per-call, unmanaged. Repeat it to compare."
+        ),
+    ] = ["elastic"],  # noqa: B006 - typer copies it
+    estimates: Annotated[
+        str, typer.Option(help="What the scheduler is told: exact, learned or noisy:SIGMA.")
+    ] = "exact",
+    seed: Annotated[int, typer.Option(help="Of the noise in the estimates.")] = 0,
+    json: Annotated[str | None, typer.Option(help="Write the report here; - is stdout.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw it here (.svg or .png).")] = None,
+) -> None:
+    """Replay a trace on a cluster and report action completion times, steps and utilisation.
+
+    The scheduler is the one that runs live. Every report carries a lower bound on the mean ACT that
+    no policy can beat, and for each step the critical path, its least possible duration.
+    """
+    output = Output(json)
+    spec = read_cluster(cluster)
+    runs = Replay(lambda: open_trace(trace), spec, estimates=estimates, seed=seed)
+    reports = replay(runs, policy, output=output, plot=plot)
+    output.json(reports[0] if len(reports) == 1 else reports)

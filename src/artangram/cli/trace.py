@@ -1,0 +1,69 @@
+"""`artangram trace`: make traces, and look into them."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from artangram.cli.output import Output
+from artangram.config.cluster import write_cluster
+from artangram.core.errors import BadInput
+from artangram.observe.trace import write_trace
+from artangram.sim.families import FAMILIES, cluster_for, stream
+
+trace = typer.Typer(help="Make traces and look into them.", no_args_is_help=True)
+
+
+@trace.callback()
+def _group() -> None:
+    """Make traces and look into them."""
+
+
+@trace.command()
+def generate(
+    out: Annotated[Path, typer.Argument(help="The trace (.jsonl or .jsonl.gz).")],
+    family: Annotated[str, typer.Option(help=f"One of: {', '.join(FAMILIES)}.")] = "coding",
+    preset: Annotated[str, typer.Option(help="Named settings of the family.")] = "default",
+    seed: Annotated[int, typer.Option(help="Same seed, same trace.")] = 0,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Change a parameter, as in --set batch=64. Repeat it."),
+    ] = None,
+    cluster: Annotated[
+        Path | None, typer.Option(help="Also write a cluster that fits the family (YAML).")
+    ] = None,
+    size: Annotated[
+        list[str] | None,
+        typer.Option(help="Change the cluster, as in --size cores=256. Repeat it."),
+    ] = None,
+) -> None:
+    """Make a synthetic trace of a family, and a cluster for it."""
+    params, sizes = _pairs("--set", set_), _pairs("--size", size)
+    made = stream(family, seed=seed, preset=preset, **params)
+    if cluster is not None:
+        write_cluster(cluster, cluster_for(family, **sizes))
+    write_trace(out, made)
+    Output(None).console.print(f"{out}: a trace of the {family} family")
+
+
+@trace.command()
+def families(
+    json: Annotated[str | None, typer.Option(help="Write them here; - is stdout.")] = None,
+) -> None:
+    """List the families with their parameters."""
+    output = Output(json)
+    for name, family in FAMILIES.items():
+        record = family.presets["default"]
+        rows = [[field, str(getattr(record, field))] for field in record.__struct_fields__]
+        output.table(f"{name} (presets: {', '.join(family.presets)})", ["--set", "default"], rows)
+    output.json({name: family.presets for name, family in FAMILIES.items()})
+
+
+def _pairs(option: str, texts: list[str] | None) -> dict[str, object]:
+    pairs: dict[str, object] = {}
+    for text in texts or []:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise BadInput(option, f"{text!r} is not a setting", "write NAME=VALUE")
+        pairs[name] = value
+    return pairs
