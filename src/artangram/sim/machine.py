@@ -3,12 +3,12 @@
 - It knows the true work and speed-up of every action; the scheduler only knows its estimates.
 - Exclusive cores run at the action's speed for so many cores; below its workers it loses the
   node's squeeze penalty.
-- A node whose kernel shares its cores gives each contender its weighted share, none more than its
-  limit or its workers can use.
+- A node whose kernel shares its cores is a `SharedNode`.
 - Actions that share one resident service slow each other by the service's batch cost.
 """
 
 from heapq import heappop, heappush
+from math import inf
 
 from artangram.core.cluster import ClusterSpec, CpuSpec, FunctionsSpec, GpuSpec, PoolSpec
 from artangram.core.ids import ActionId, NodeId, Resource
@@ -17,7 +17,7 @@ from artangram.core.policies.width import malleable_widths
 from artangram.core.records import Outcome
 from artangram.core.speedup import DEFAULT
 from artangram.observe.trace import TraceAction
-from artangram.sim.kernel import Contender, fair_shares
+from artangram.sim.sharednode import Contender, SharedNode
 from artangram.sim.timeline import Timeline
 
 
@@ -60,7 +60,7 @@ class Run:
 
 def _limit(action: TraceAction, began_at: float) -> tuple[float, Outcome]:
     """When an action ends although its work is not done, and how."""
-    limits = [(float("inf"), Outcome.SUCCEEDED)]
+    limits = [(inf, Outcome.SUCCEEDED)]
     if action.fail_at_s is not None:
         limits.append((began_at + action.fail_at_s, Outcome.FAILED))
     if action.timeout_s is not None:
@@ -79,7 +79,7 @@ class Ended:
 
 
 class Machine:
-    """Everything that runs, and when it ends."""
+    """Everything that runs, and when it ends. Whoever moves time stops at every `next_at`."""
 
     def __init__(self, cluster: ClusterSpec) -> None:
         self._cluster = cluster
@@ -90,30 +90,30 @@ class Machine:
             if (capacity := capacity_of(spec)) is not None
         }
         self._runs: dict[ActionId, Run] = {}
-        self._ends: list[tuple[float, int, Run, int]] = []
+        self._instants: list[tuple[float, int, Run | SharedNode, int]] = []
         self._seq = 0
-        #: Contenders for the cores of a node, or members of a batch on a resident service.
-        self._nodes: dict[NodeId, dict[ActionId, Run]] = {}
-        self._crowded: set[NodeId] = set()
+        self._shared: dict[NodeId, SharedNode] = {}
+        #: Actions that share a resident service.
         self._batches: dict[tuple[NodeId, int, int, str], dict[ActionId, Run]] = {}
 
-    def next_end(self) -> float | None:
-        """When the next action ends."""
-        ends = self._ends
-        while ends and ends[0][2].version != ends[0][3]:
-            heappop(ends)
-        return ends[0][0] if ends else None
+    def next_at(self) -> float | None:
+        """When something here changes next by itself: an action ends or begins to contend."""
+        instants = self._instants
+        while instants and instants[0][2].version != instants[0][3]:
+            heappop(instants)
+        return instants[0][0] if instants else None
 
     def start(self, action: TraceAction, lease: Lease, now: float) -> Run:
         """`action` begins to run, once its lease is made real."""
         run = Run(action, lease, now)
         self._runs[run.action_id] = run
         for side in run.sides:
-            self._count(side.resource, side.units, now)
+            self._count(side.resource, _side_units(run, side), now)
         match run.allocation:
-            case CoreShare(node=node):
-                self._nodes.setdefault(node, {})[run.action_id] = run
-                self._share(node, run, now)
+            case CoreShare() as share:
+                node = self._shared_node(share)
+                node.start(_contender(run, share), now)
+                self._remember(node.next_at(), node)
             case Devices() as devices:
                 members = self._batches.setdefault(_batch(devices), {})
                 members[run.action_id] = run
@@ -136,11 +136,15 @@ class Machine:
     def ended(self, now: float) -> list[Ended]:
         """What ends at `now`."""
         out = []
-        while (at := self.next_end()) is not None and at <= now:
-            run = heappop(self._ends)[2]
-            is_cut = run.limit_at <= now and _left(run, now) > 1e-9
-            out.append(Ended(run, run.limit_outcome if is_cut else Outcome.SUCCEEDED))
-            self._leave(run, now)
+        while (at := self.next_at()) is not None and at <= now:
+            match heappop(self._instants)[2]:
+                case SharedNode() as node:
+                    for action_id, is_cut in node.ended(now):
+                        out.append(_end(self._forget(action_id, now), is_cut))
+                    self._remember(node.next_at(), node)
+                case Run() as run:
+                    out.append(_end(run, run.limit_at <= now and _left(run, now) > 1e-9))
+                    self._leave(run, now)
         return out
 
     def stop(self, action_id: ActionId, now: float) -> Run:
@@ -157,16 +161,13 @@ class Machine:
         return gone
 
     def _leave(self, run: Run, now: float) -> None:
-        run.version += 1
-        del self._runs[run.action_id]
-        self._set_used(run, 0.0, now)
-        for side in run.sides:
-            self._count(side.resource, -side.units, now)
+        """`run` is over; those who shared something with it run on without it."""
+        self._forget(run.action_id, now)
         match run.allocation:
-            case CoreShare(node=node):
-                del self._nodes[node][run.action_id]
-                if node in self._crowded:
-                    self._share_all(node, now)
+            case CoreShare() as share:
+                node = self._shared_node(share)
+                node.stop(run.action_id, now)
+                self._remember(node.next_at(), node)
             case Devices() as devices:
                 members = self._batches[_batch(devices)]
                 del members[run.action_id]
@@ -177,6 +178,23 @@ class Machine:
                 else:
                     del self._batches[_batch(devices)]
 
+    def _forget(self, action_id: ActionId, now: float) -> Run:
+        run = self._runs.pop(action_id)
+        run.version += 1
+        self._set_used(run, 0.0, now)
+        for side in run.sides:
+            self._count(side.resource, -_side_units(run, side), now)
+        return run
+
+    def _shared_node(self, share: CoreShare) -> SharedNode:
+        node = self._shared.get(share.node)
+        if node is None:
+            spec = self._cluster.pools[share.resource]
+            assert isinstance(spec, CpuSpec)
+            node = SharedNode(spec.cores, spec.squeeze_penalty, self.use[share.resource])
+            self._shared[share.node] = node
+        return node
+
     def _alone(self, run: Run) -> float:
         """The speed of an action that shares its units with nobody."""
         needs, allocation = run.action.needs, run.allocation
@@ -186,54 +204,10 @@ class Machine:
         if not isinstance(allocation, Cores):
             return curve.speed(allocation.units)
         amounts = needs.of(allocation.resource)
-        widths = malleable_widths(amounts, curve, run.workers, self._penalty(allocation))
+        spec = self._cluster.pools[allocation.resource]
+        assert isinstance(spec, CpuSpec)
+        widths = malleable_widths(amounts, curve, run.workers, spec.squeeze_penalty)
         return widths.speed[allocation.units]
-
-    def _penalty(self, allocation: Cores | CoreShare) -> float:
-        spec = self._cluster.pools[allocation.resource]
-        assert isinstance(spec, CpuSpec)
-        return spec.squeeze_penalty
-
-    def _share(self, node: NodeId, run: Run, now: float) -> None:
-        """One more contender: alone if there is room for all, else everybody's share changes."""
-        assert isinstance(run.allocation, CoreShare)
-        spec = self._cluster.pools[run.allocation.resource]
-        assert isinstance(spec, CpuSpec)
-        wanted = sum(_wants_milli(r) for r in self._nodes[node].values())
-        if node not in self._crowded and wanted <= 1000 * spec.cores:
-            self._set_share(run, _wants_milli(run), now)
-            return
-        self._share_all(node, now)
-
-    def _share_all(self, node: NodeId, now: float) -> None:
-        runs = list(self._nodes[node].values())
-        if not runs:
-            self._crowded.discard(node)
-            return
-        allocation = runs[0].allocation
-        spec = self._cluster.pools[allocation.resource]
-        assert isinstance(spec, CpuSpec)
-        contenders = [Contender(_weight(run), _wants_milli(run)) for run in runs]
-        shares = fair_shares(contenders, 1000 * spec.cores)
-        for run, share in zip(runs, shares, strict=True):
-            self._set_share(run, share, now)
-        is_crowded = sum(c.wants for c in contenders) > 1000 * spec.cores
-        (self._crowded.add if is_crowded else self._crowded.discard)(node)
-
-    def _set_share(self, run: Run, share_milli: float, now: float) -> None:
-        self._set_used(run, share_milli / 1000, now)
-        self._set_rate(run, self._shared_rate(run, share_milli), now)
-
-    def _shared_rate(self, run: Run, share_milli: float) -> float:
-        """The speed on a share of cores. Below one core a share is a share of one core's time."""
-        assert isinstance(run.allocation, CoreShare)
-        cores = share_milli / 1000
-        needs = run.action.needs
-        penalty = self._penalty(run.allocation) if cores < run.workers - 1e-9 else 0.0
-        if needs.elastic != run.allocation.resource:
-            return min(1.0, cores / run.workers) * (1 - penalty)
-        curve = needs.speedup or DEFAULT
-        return (cores if cores < 1 else curve.speed(cores)) * (1 - penalty)
 
     def _rerate_batch(self, devices: Devices, now: float) -> None:
         members = self._batches[_batch(devices)]
@@ -259,9 +233,12 @@ class Machine:
         run.updated_at = max(run.updated_at, now)
         run.rate = rate
         run.version += 1
-        self._seq += 1
-        end = min(run.updated_at + run.work_left_s / rate, run.limit_at)
-        heappush(self._ends, (end, self._seq, run, run.version))
+        self._remember(min(run.updated_at + run.work_left_s / rate, run.limit_at), run)
+
+    def _remember(self, at: float, thing: Run | SharedNode) -> None:
+        if at < inf:
+            self._seq += 1
+            heappush(self._instants, (at, self._seq, thing, thing.version))
 
 
 def _left(run: Run, now: float) -> float:
@@ -272,15 +249,30 @@ def _batch(devices: Devices) -> tuple[NodeId, int, int, str]:
     return (devices.node, devices.first, devices.degree, devices.service)
 
 
-def _wants_milli(run: Run) -> int:
-    """What a contender can use: its threads, up to its limit."""
-    assert isinstance(run.allocation, CoreShare)
-    return min(run.allocation.limit_milli, 1000 * run.workers)
+def _contender(run: Run, share: CoreShare) -> Contender:
+    needs = run.action.needs
+    is_elastic = needs.elastic == share.resource
+    return Contender(
+        action_id=run.action_id,
+        weight_milli=share.weight_milli,
+        limit_milli=share.limit_milli,
+        workers=run.workers,
+        curve=(needs.speedup or DEFAULT) if is_elastic else None,
+        work_s=run.action.work_s,
+        begins_at=run.began_at,
+        cut_at=run.limit_at,
+    )
 
 
-def _weight(run: Run) -> int:
-    assert isinstance(run.allocation, CoreShare)
-    return run.allocation.weight_milli
+def _end(run: Run, is_cut: bool) -> Ended:
+    return Ended(run, run.limit_outcome if is_cut else Outcome.SUCCEEDED)
+
+
+def _side_units(run: Run, side: Allocation) -> int:
+    """What a side keeps busy. A share of a node may be wide; the action uses what it needs."""
+    if isinstance(side, CoreShare):
+        return run.action.needs.of(side.resource)[0]
+    return side.units
 
 
 def _node_of(allocation: Allocation) -> NodeId | None:
