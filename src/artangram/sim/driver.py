@@ -3,7 +3,9 @@
 - It is a body like the live orchestrator: it feeds events to the very same scheduler and carries
   out its decisions in order. Nothing here decides who runs.
 - Trajectories are closed loops: a turn thinks, then runs its actions one after the other. A job's
-  step k + 1 begins `train_s` after the last trajectory of its step k ended.
+  step k + 1 begins `train_s` after the last trajectory of its step k ended; a job that is not in
+  step k + 1 rests until somebody gets to a step it is in.
+- The trace is read a step at a time, only as far ahead as the fastest job is.
 - An action that failed does not end its trajectory: the model sees the failure and goes on.
 """
 
@@ -60,12 +62,15 @@ def _script(trajectory: TraceTrajectory) -> Iterator[float | TraceAction]:
 class _JobSteps:
     """The steps of one job: one at a time, the next after the trainer is done."""
 
-    __slots__ = ("began_at", "going", "step", "waiting")
+    __slots__ = ("began_at", "going", "is_resting", "ready_at", "step", "waiting")
 
     def __init__(self) -> None:
         self.step = -1
         self.began_at = 0.0
         self.going = 0
+        #: Nothing that was read so far is left to do; it may go on at `ready_at`.
+        self.is_resting = True
+        self.ready_at = 0.0
         #: Trajectories read from the trace whose step has not begun.
         self.waiting: deque[TraceTrajectory] = deque()
 
@@ -100,7 +105,7 @@ class Simulation:
 
         `on_progress` hears now and then how many decisions were made and what time it is.
         """
-        self._begin_steps()
+        self._read_step(0.0)
         while (now := self._next_instant()) is not None:
             self.now = now
             if on_progress is not None and len(self.tally.decisions_s) % PROGRESS_EVERY == 0:
@@ -204,28 +209,25 @@ class Simulation:
         )
         self._events.append(Submitted(told))
 
-    def _begin_steps(self) -> None:
-        """Read the trace as far as the first step of every job that is on its first page."""
-        self._read_step()
-        for job in list(self._jobs):
-            self._begin_step(job, 0.0)
-
-    def _read_step(self) -> None:
-        """Read one more step of the trace. Steps never decrease in a trace."""
+    def _read_step(self, at: float) -> None:
+        """Read one more step. Who rests and is in it, goes on. Steps never decrease in a trace."""
         if self._next is None:
             return
         step = self._next.step
+        rested: dict[JobId, None] = {}
         while self._next is not None and self._next.step == step:
-            job = self._jobs.setdefault(self._next.job, _JobSteps())
+            job_id = self._next.job
+            job = self._jobs.setdefault(job_id, _JobSteps())
             job.waiting.append(self._next)
+            if job.is_resting:
+                rested[job_id] = None
             self._next = next(self._unread, None)
+        for job_id in rested:
+            self._begin_step(job_id, max(at, self._jobs[job_id].ready_at))
 
     def _begin_step(self, job_id: JobId, at: float) -> None:
         job = self._jobs[job_id]
-        while not job.waiting and self._next is not None:
-            self._read_step()
-        if not job.waiting:
-            return
+        job.is_resting = False
         job.step, job.began_at = job.waiting[0].step, at
         while job.waiting and job.waiting[0].step == job.step:
             trajectory = job.waiting.popleft()
@@ -235,6 +237,12 @@ class Simulation:
     def _end_trajectory(self, trajectory: TraceTrajectory, now: float) -> None:
         job = self._jobs[trajectory.job]
         job.going -= 1
-        if job.going == 0:
-            self.tally.steps.append((trajectory.job, job.step, now - job.began_at))
-            self._begin_step(trajectory.job, now + self._trace.train_s)
+        if job.going > 0:
+            return
+        self.tally.steps.append((trajectory.job, job.step, now - job.began_at))
+        job.ready_at = now + self._trace.train_s
+        if job.waiting:
+            self._begin_step(trajectory.job, job.ready_at)
+        else:
+            job.is_resting = True
+            self._read_step(job.ready_at)
