@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,34 @@ async def test_the_image_stays_roots_unless_it_is_given_away(
     result = await box.run(Command(argv=("dash", "-c", "echo mine > /srv/old")))
     assert result.exit_code != 0
     await box.close()
+
+
+async def test_pid_1_imports_nothing_from_its_sandbox(
+    provider: NamespaceProvider, rootfs: Path, tmp_path: Path
+) -> None:
+    """Every verb, on an image whose standard library is a trap: PID 1 may never look there."""
+    trap = "open('/tmp/trapped', 'w').close()\n"
+    image = shutil.copytree(rootfs, tmp_path / "trap", symlinks=True)
+    library = image / os.__file__.lstrip("/")
+    for name in sys.stdlib_module_names:
+        target = library.parent / f"{name}.py"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(trap)
+    box = await provider.create(DirectoryImage(path=str(image)))
+    await box.run(Command(argv=("no-such-program",)))
+    await box.run(Command(argv=("dash", "-c", "while true; do true; done &"), keep=True))
+    await box.run(Command(argv=("dash", "-c", "while true; do true; done &")))
+    await box.run(Command(argv=("dash", "-c", "while true; do true; done"), timeout_s=0.05))
+    with pytest.raises(OSError, match="missing"):
+        await box.read("missing")
+    await box.write("file", b"x")
+    with pytest.raises(OSError, match="under"):
+        await box.write("file/under", b"x")
+    sibling = await provider.create(await box.snapshot())
+    for each in (box, sibling):
+        with pytest.raises(FileNotFoundError):
+            await each.read("/tmp/trapped")
+        await each.close()
 
 
 @pytest.mark.parametrize("pack", [docker_archive, oci_archive])

@@ -13,14 +13,15 @@ import stat
 _SAFELY = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
-def open_to_read(path: bytes) -> tuple[int, int]:
-    """A descriptor of the file and its size."""
+def open_to_read(path: bytes) -> int:
+    """A descriptor of the file."""
     fd = os.open(path, os.O_RDONLY | _SAFELY)
     try:
-        return fd, _regular_size(fd)
+        _check_regular(fd)
     except OSError:
         os.close(fd)
         raise
+    return fd
 
 
 def write(path: bytes, source: int, *, mode: int) -> None:
@@ -30,7 +31,7 @@ def write(path: bytes, source: int, *, mode: int) -> None:
         os.makedirs(parent, exist_ok=True)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | _SAFELY, mode)
     try:
-        _regular_size(fd)
+        _check_regular(fd)
         os.ftruncate(fd, 0)
         os.lseek(source, 0, os.SEEK_SET)
         while os.sendfile(fd, source, None, 1 << 20):
@@ -40,13 +41,12 @@ def write(path: bytes, source: int, *, mode: int) -> None:
         os.close(fd)
 
 
-def _regular_size(fd: int) -> int:
+def _check_regular(fd: int) -> None:
     about = os.fstat(fd)
     if stat.S_ISDIR(about.st_mode):
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(about.st_mode) or about.st_dev == _proc_device():
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-    return about.st_size
 
 
 def _proc_device() -> int:

@@ -115,8 +115,8 @@ class Init:
                 else:
                     reply(self._sock, request, DONE)
             case "read":
-                fd, size = files.open_to_read(message[2])
-                reply(self._sock, request, DONE, figures=(size, 0, 0, 0, 0), fds=(fd,))
+                fd = files.open_to_read(message[2])
+                reply(self._sock, request, DONE, fds=(fd,))
                 os.close(fd)
             case "write":
                 files.write(message[2], fds[0], mode=message[3])

@@ -100,9 +100,12 @@ class Outlet:
 class Feed:
     """Output of both pipes in the order it was read; a full feed stops the reading."""
 
-    def __init__(self, stdout: Outlet, stderr: Outlet) -> None:
-        self._outlets = (stdout, stderr)
+    def __init__(self) -> None:
+        self._outlets: tuple[Outlet, ...] = ()
         self._queue: asyncio.Queue[Output | None] = asyncio.Queue()  # bounded by pausing
+
+    def attach(self, stdout: Outlet, stderr: Outlet) -> None:
+        self._outlets = (stdout, stderr)
         stdout.on_chunk = lambda data: self._put("stdout", data)
         stderr.on_chunk = lambda data: self._put("stderr", data)
 

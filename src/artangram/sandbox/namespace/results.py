@@ -64,10 +64,6 @@ class Reply:
         )
 
     @property
-    def size(self) -> int:
-        return self.figures[0]
-
-    @property
     def kept(self) -> int:
         return self.figures[3] if self.kind == init.EXITED else 0
 

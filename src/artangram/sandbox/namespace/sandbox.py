@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
+import stat
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -95,13 +97,11 @@ class NamespaceSandbox:
             raise CreateFailed(reply.text or "the sandbox ended while it was made")
 
     async def run(self, command: Command) -> CommandResult:
-        stdout, stderr = self._outlets(command)
-        return await self._run(command, stdout, stderr)
+        return await self._run(command)
 
     async def stream(self, command: Command) -> AsyncIterator[Output | CommandResult]:
-        stdout, stderr = self._outlets(command)
-        feed = Feed(stdout, stderr)
-        running = asyncio.ensure_future(self._run(command, stdout, stderr))
+        feed = Feed()
+        running = asyncio.ensure_future(self._run(command, feed))
         running.add_done_callback(lambda _: feed.finish())
         try:
             while (piece := await feed.next()) is not None:
@@ -112,20 +112,20 @@ class NamespaceSandbox:
                 running.cancel()
                 await asyncio.wait({running})
 
-    def _outlets(self, command: Command) -> tuple[Outlet, Outlet]:
+    async def _run(self, command: Command, feed: Feed | None = None) -> CommandResult:
         self._check_alive()
-        cap = command.output_bytes
-        return Outlet(self._loop, cap=cap), Outlet(self._loop, cap=cap)
-
-    async def _run(self, command: Command, stdout: Outlet, stderr: Outlet) -> CommandResult:
-        try:
-            async with self._turn:
-                self._check_alive()
+        async with self._turn:
+            self._check_alive()
+            stdout = Outlet(self._loop, cap=command.output_bytes)
+            stderr = Outlet(self._loop, cap=command.output_bytes)
+            try:
+                if feed is not None:
+                    feed.attach(stdout, stderr)
                 async with self._awake():
                     return await self._run_now(command, stdout, stderr)
-        finally:
-            stdout.close()
-            stderr.close()
+            finally:
+                stdout.close()
+                stderr.close()
 
     async def _run_now(self, command: Command, stdout: Outlet, stderr: Outlet) -> CommandResult:
         groups = self.traits.groups
@@ -203,9 +203,11 @@ class NamespaceSandbox:
     async def read(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:
         reply = await self._ask(path, ("read", absolute(path)))
         try:
-            if reply.size > max_bytes:
-                raise OSError(27, os.strerror(27), path)
-            if reply.size > READ_IN_LINE_BYTES:
+            about = os.fstat(reply.fds[0])
+            assert stat.S_ISREG(about.st_mode), "PID 1 hands out regular files only"
+            if about.st_size > max_bytes:
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+            if about.st_size > READ_IN_LINE_BYTES:
                 return await asyncio.to_thread(_read_all, reply.fds[0], max_bytes)
             return _read_all(reply.fds[0], max_bytes)
         finally:
@@ -262,14 +264,15 @@ class NamespaceSandbox:
             await self._set_frozen(False)
 
     async def _set_frozen(self, frozen: bool) -> None:
+        """Known as frozen before it is, so that whoever needs it awake thaws it in any case."""
         groups = self.traits.groups
+        self._is_frozen = frozen
         if groups is None:
             await self._send(("stop" if frozen else "continue",))
         elif frozen:
-            groups.freeze(self.pid)
+            await asyncio.to_thread(groups.freeze, self.pid)
         else:
             groups.thaw()
-        self._is_frozen = frozen
 
     async def snapshot(self) -> Snapshot:
         """Copy what was changed, while nothing inside can change it."""
