@@ -43,11 +43,17 @@ def attempt(function, *args):
 Attack = Callable[..., Awaitable[CommandResult]]
 
 
+@pytest.fixture(scope="package")
+def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all providers of these tests: images are prepared once, and gone afterwards."""
+    return tmp_path_factory.mktemp("state")
+
+
 @pytest_asyncio.fixture(scope="package", loop_scope="package")
-async def provider() -> AsyncIterator[NamespaceProvider]:
+async def provider(state_dir: Path) -> AsyncIterator[NamespaceProvider]:
     before = set(os.listdir("/proc/self/fd"))
     try:
-        provider = await NamespaceProvider.open()
+        provider = await NamespaceProvider.open(state_dir=state_dir)
     except NotCapable as problem:
         pytest.skip(str(problem))
     await provider.create(HostImage())

@@ -54,9 +54,9 @@ async def within(seconds: float, holds: Callable[[], bool]) -> bool:
 
 
 @pytest.fixture
-def owner(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, Any]]]:
+def owner(state_dir: Path) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, Any]]]:
     script = Path(__file__).with_name("owner.py")
-    process = subprocess.Popen([sys.executable, script, tmp_path], stdout=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, script, state_dir], stdout=subprocess.PIPE)
     assert process.stdout is not None
     owned = json.loads(process.stdout.readline())
     assert len(owned["pids"]) == NUM_SANDBOXES * 2 + NUM_SANDBOXES // 2
@@ -78,14 +78,14 @@ async def test_killed_owner_leaves_nothing(
 
 
 async def test_killed_owner_and_zygote_leave_only_what_the_next_start_sweeps(
-    owner: tuple[subprocess.Popen[bytes], dict[str, Any]], tmp_path: Path
+    owner: tuple[subprocess.Popen[bytes], dict[str, Any]], state_dir: Path
 ) -> None:
     process, owned = owner
     os.kill(owned["zygote"], signal.SIGKILL)
     process.kill()
     assert await within(SOON_S, lambda: not any(map(is_running, owned["pids"])))
     await asyncio.sleep(1.0)  # a directory younger than that might belong to a provider in birth
-    following = await NamespaceProvider.open(state_dir=tmp_path)
+    following = await NamespaceProvider.open(state_dir=state_dir)
     assert left_of(owned) == []
     await following.close()
 
@@ -99,8 +99,8 @@ async def test_terminated_owner_leaves_nothing(
 
 
 @pytest_asyncio.fixture(loop_scope="package")
-async def own_provider(tmp_path: Path) -> AsyncIterator[NamespaceProvider]:
-    provider = await NamespaceProvider.open(state_dir=tmp_path)
+async def own_provider(state_dir: Path) -> AsyncIterator[NamespaceProvider]:
+    provider = await NamespaceProvider.open(state_dir=state_dir)
     yield provider
     groups = groups_of(provider)
     await provider.close()

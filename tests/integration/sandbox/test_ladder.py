@@ -91,14 +91,14 @@ async def test_version_2_narrows_the_group_while_a_command_runs(tmp_path: Path) 
 
 
 async def test_first_freezer_serves_where_there_is_no_second(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, state_dir: Path
 ) -> None:
     found = find_hierarchies()
     if "freezer" not in found.v1:
         pytest.skip("this machine has no freezer of the first version")
     old = Hierarchies(v1=found.v1)
     monkeypatch.setattr(providers, "find_hierarchies", lambda: old)
-    provider = await NamespaceProvider.open(state_dir=tmp_path)
+    provider = await NamespaceProvider.open(state_dir=state_dir)
     box = await provider.create(HostImage())
     ticking = "while true; do echo x >> /work/ticks; sleep 0.01; done &"
     await box.run(Command(argv=("sh", "-c", ticking + "sleep 0.1"), keep=True))
