@@ -9,7 +9,7 @@ from artangram.core.ids import ActionId, JobId, TrajectoryId
 from artangram.core.needs import Needs
 
 
-class Action(Struct, frozen=True, kw_only=True):
+class Action(Struct, frozen=True, kw_only=True, gc=False):
     """One schedulable piece of external work.
 
     `work_s` is how long it is believed to take on one unit of its elastic resource (or at all, when

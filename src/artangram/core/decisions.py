@@ -18,31 +18,31 @@ class StopReason(StrEnum):
     EXPIRED = "expired"
 
 
-class Start(Struct, frozen=True, tag="start"):
+class Start(Struct, frozen=True, gc=False, tag="start"):
     lease: Lease
 
 
-class Resize(Struct, frozen=True, tag="resize"):
+class Resize(Struct, frozen=True, gc=False, tag="resize"):
     """A running action's cores are now these."""
 
     action_id: ActionId
     cores: Cores
 
 
-class Stop(Struct, frozen=True, tag="stop"):
+class Stop(Struct, frozen=True, gc=False, tag="stop"):
     """End a running action. Its lease lasts until `Finished` confirms that it is gone."""
 
     action_id: ActionId
     reason: StopReason
 
 
-class Report(Struct, frozen=True, tag="report"):
+class Report(Struct, frozen=True, gc=False, tag="report"):
     """An action has ended; exactly one per action ever submitted."""
 
     record: ActionRecord
 
 
-class WakeAt(Struct, frozen=True, tag="wake_at"):
+class WakeAt(Struct, frozen=True, gc=False, tag="wake_at"):
     """Send `ClockTicked` at `at`. The latest `WakeAt` replaces all earlier ones."""
 
     at: float

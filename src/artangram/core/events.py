@@ -7,7 +7,7 @@ from artangram.core.ids import ActionId, JobId, NodeId, Resource, ServiceId, Tra
 from artangram.core.records import Outcome
 
 
-class TrajectoryOpened(Struct, frozen=True, tag="trajectory_opened"):
+class TrajectoryOpened(Struct, frozen=True, gc=False, tag="trajectory_opened"):
     """A trajectory begins. It holds `memory_mb` on one node from its first cpu action on."""
 
     trajectory: TrajectoryId
@@ -15,17 +15,17 @@ class TrajectoryOpened(Struct, frozen=True, tag="trajectory_opened"):
     job: JobId = JobId("default")
 
 
-class TrajectoryClosed(Struct, frozen=True, tag="trajectory_closed"):
+class TrajectoryClosed(Struct, frozen=True, gc=False, tag="trajectory_closed"):
     """A trajectory ended; what it still has waiting or running is cancelled."""
 
     trajectory: TrajectoryId
 
 
-class Submitted(Struct, frozen=True, tag="submitted"):
+class Submitted(Struct, frozen=True, gc=False, tag="submitted"):
     action: Action
 
 
-class Finished(Struct, frozen=True, tag="finished"):
+class Finished(Struct, frozen=True, gc=False, tag="finished"):
     """An action that was started has stopped using its lease."""
 
     action_id: ActionId
@@ -36,7 +36,7 @@ class Finished(Struct, frozen=True, tag="finished"):
     """The attempt of the lease that ended; one that was already given up is ignored."""
 
 
-class Cancelled(Struct, frozen=True, tag="cancelled"):
+class Cancelled(Struct, frozen=True, gc=False, tag="cancelled"):
     action_id: ActionId
     reason: str = "the caller cancelled it"
 
@@ -73,7 +73,7 @@ class Throttled(Struct, frozen=True, tag="throttled"):
     until: float
 
 
-class ClockTicked(Struct, frozen=True, tag="clock_ticked"):
+class ClockTicked(Struct, frozen=True, gc=False, tag="clock_ticked"):
     """Time passed up to what `WakeAt` asked for."""
 
 

@@ -5,7 +5,7 @@ from msgspec import Struct
 from artangram.core.ids import ActionId, NodeId, Resource, ServiceId
 
 
-class Cores(Struct, frozen=True, tag="cores"):
+class Cores(Struct, frozen=True, gc=False, tag="cores"):
     """Concrete cores of one node, exclusive to one action."""
 
     resource: Resource
@@ -17,7 +17,7 @@ class Cores(Struct, frozen=True, tag="cores"):
         return len(self.cores)
 
 
-class CoreShare(Struct, frozen=True, tag="core_share"):
+class CoreShare(Struct, frozen=True, gc=False, tag="core_share"):
     """A place on a node whose kernel shares its cores: what pods get instead of cores.
 
     Contending shares are served in proportion to `weight_milli`, none above `limit_milli`
@@ -34,7 +34,7 @@ class CoreShare(Struct, frozen=True, tag="core_share"):
         return max(1, self.limit_milli // 1000)
 
 
-class Devices(Struct, frozen=True, tag="devices"):
+class Devices(Struct, frozen=True, gc=False, tag="devices"):
     """An aligned run of devices on one node with a service on it.
 
     `restored` says that the service was not resident and has to be loaded; `evicted` names the
@@ -54,14 +54,14 @@ class Devices(Struct, frozen=True, tag="devices"):
         return self.degree
 
 
-class Calls(Struct, frozen=True, tag="calls"):
+class Calls(Struct, frozen=True, gc=False, tag="calls"):
     """Some calls of an outside API, counted against its quota."""
 
     resource: Resource
     units: int
 
 
-class Slots(Struct, frozen=True, tag="slots"):
+class Slots(Struct, frozen=True, gc=False, tag="slots"):
     """Stateless function slots; `cold` of them have to be started first."""
 
     resource: Resource
@@ -72,7 +72,7 @@ class Slots(Struct, frozen=True, tag="slots"):
 Allocation = Cores | CoreShare | Devices | Calls | Slots
 
 
-class Lease(Struct, frozen=True, kw_only=True):
+class Lease(Struct, frozen=True, kw_only=True, gc=False):
     """An action's right to run on its allocations. It ends exactly once."""
 
     action_id: ActionId

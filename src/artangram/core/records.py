@@ -23,7 +23,7 @@ class Outcome(StrEnum):
     """The infrastructure failed under it. Never a reward of zero."""
 
 
-class ActionRecord(Struct, frozen=True, kw_only=True):
+class ActionRecord(Struct, frozen=True, kw_only=True, gc=False):
     """The whole life of an action in times: ACT = wait + overhead + run."""
 
     action_id: ActionId

@@ -80,9 +80,13 @@ class Scheduler:
 
     def handle_all(self, events: Iterable[Event], now: float) -> list[Decision]:
         """As `handle`, for events of one instant: decides once, knowing all of them."""
+        self.take_in(events, now)
+        return self._decide(now)
+
+    def take_in(self, events: Iterable[Event], now: float) -> None:
+        """Note events without deciding yet; `handle_all` of the same instant has to follow."""
         for event in events:
             self._handlers[type(event)](event, now)
-        return self._decide(now)
 
     def explain(self, action_id: ActionId, now: float) -> Explanation:
         """Why an action waits, or that it does not. `KeyError` if it is unknown or has ended."""

@@ -51,8 +51,12 @@ class MalleableLane:
         self._elastic = Queue(self, served)
         #: Running elastic tickets, nearest to its end first as of the last division.
         self._running: list[Ticket] = []
+        #: Those of them that have no cores yet: `_divide` starts them.
+        self._fresh: list[Ticket] = []
         self._rigid_units = 0
         self._least_units = 0
+        #: The price from which on every elastic action seen here is worth its least amount.
+        self._dear = 0.0
         self._next_pass = 0.0
         #: Is it worth asking again whether the first elastic ticket may start?
         self._ask_elastic = True
@@ -109,8 +113,8 @@ class MalleableLane:
         self._give_back_rigid(allocation.units)
 
     def dispatch(self, now: float) -> None:
-        fresh = self._start_waiting(now)
-        if self._running and (fresh or now >= self._next_pass):
+        self._start_waiting(now)
+        if self._running and (self._fresh or now >= self._next_pass):
             self._divide(now)
             self._next_pass = now + PASS_S
             self.wake_at = None
@@ -128,9 +132,8 @@ class MalleableLane:
         """Cores that could be had by squeezing every elastic action to its least amount."""
         return self._node.cores - self._rigid_units - self._least_units
 
-    def _start_waiting(self, now: float) -> bool:
+    def _start_waiting(self, now: float) -> None:
         """Start what may start; elastic tickets only join `_running`: `_divide` gives cores."""
-        fresh = False
         while (room := self._room()) > 0:
             rigid, elastic = self._rigid.peek(), self._elastic_turn(now)
             if rigid is not None and (elastic is None or self._served.goes_first(rigid, elastic)):
@@ -144,13 +147,12 @@ class MalleableLane:
             is_overdue = now >= elastic.key
             if elastic.form.amounts[0] <= room and (is_overdue or self._may_start(elastic)):
                 self._elastic.pop(elastic)
-                fresh |= self._join(elastic, now)
+                self._join(elastic, now)
                 continue
             if is_overdue:
                 break  # Nothing may pass it: let the node drain.
             self._ask_elastic = False
             self._refused_work_s = elastic.work_s
-        return fresh
 
     def _elastic_turn(self, now: float) -> Ticket | None:
         first = self._elastic.peek()
@@ -168,9 +170,9 @@ class MalleableLane:
         cores = Cores(self._node.resource, self._node.id, self._node.take(units))
         self._desk.start(ticket, cores, workers=units, prepare_s=ticket.prepare_s, now=now)
 
-    def _join(self, ticket: Ticket, now: float) -> bool:
+    def _join(self, ticket: Ticket, now: float) -> None:
         if not self._desk.seize_sides(ticket, now):
-            return False
+            return
         amounts = ticket.form.amounts
         self._served.charge(ticket, ticket.work_s * amounts[0])
         ticket.workers = self._workers(ticket)
@@ -181,8 +183,9 @@ class MalleableLane:
         ticket.updated_at = now + ticket.prepare_s
         ticket.units = 0
         self._least_units += amounts[0]
+        self._dear = max(self._dear, ticket.widths.dear)
         self._running.append(ticket)
-        return True
+        self._fresh.append(ticket)
 
     def _workers(self, ticket: Ticket) -> int:
         """The degree `ticket` starts with: its size at today's price, when squeezing costs speed.
@@ -198,10 +201,12 @@ class MalleableLane:
 
     def _may_start(self, ticket: Ticket) -> bool:
         """Would there be cores for `ticket` if all with less work left got what they are worth?"""
+        pressure = PRESSURE / self._node.cores
+        if (len(self._elastic) - 1) * pressure >= self._dear:
+            return True  # Nobody is worth more than its least amount, and that leaves room.
         free = self._node.cores - self._rigid_units
         least = ticket.form.amounts[0]
         behind = len(self._running) + len(self._elastic) - 1
-        pressure = PRESSURE / self._node.cores
         for other in self._running:
             if other.work_left_s > ticket.work_s:
                 free -= other.form.amounts[0]
@@ -226,8 +231,14 @@ class MalleableLane:
 
     def _divide(self, now: float) -> None:
         """Give every running elastic action the cores it is worth now."""
-        running = self._running
+        running, fresh = self._running, self._fresh
+        self._fresh = []
         self._ask_elastic = True
+        if self._room() == 0 and self._node.free == sum(t.form.amounts[0] for t in fresh):
+            # Everybody has the least amount and there is nothing to divide.
+            for ticket in fresh:
+                self._start_elastic(ticket, ticket.form.amounts[0], now)
+            return
         for ticket in running:
             self._advance(ticket, now)
         running.sort(key=_work_left)

@@ -20,7 +20,7 @@ RUNGS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 class Widths:
     """Speeds of one action class at every size, and its best size at every price."""
 
-    __slots__ = ("_best", "_prices", "_sizes", "area", "least", "most", "speed", "times")
+    __slots__ = ("_best", "_prices", "_sizes", "area", "dear", "least", "most", "speed", "times")
 
     def __init__(self, sizes: Amounts, speed: list[float]) -> None:
         #: Speed by number of units, relative to one unit; zero below the least.
@@ -33,6 +33,8 @@ class Widths:
         #: The least area (units x relative time) any size uses.
         self.area = min(k * self.times[k] for k in sizes)
         self._best, self._prices = _envelope(sizes, self.times)
+        #: From this price on it is worth no more than its thriftiest size.
+        self.dear = self._prices[-1] if self._prices else 0.0
 
     def best(self, price: float) -> int:
         """The best size when a unit costs `price`."""
