@@ -62,15 +62,14 @@ def _script(trajectory: TraceTrajectory) -> Iterator[float | TraceAction]:
 class _JobSteps:
     """The steps of one job: one at a time, the next after the trainer is done."""
 
-    __slots__ = ("began_at", "going", "is_resting", "ready_at", "step", "waiting")
+    __slots__ = ("began_at", "going", "is_resting", "step", "waiting")
 
     def __init__(self) -> None:
         self.step = -1
         self.began_at = 0.0
         self.going = 0
-        #: Nothing that was read so far is left to do; it may go on at `ready_at`.
+        #: Nothing that was read so far is left to do.
         self.is_resting = True
-        self.ready_at = 0.0
         #: Trajectories read from the trace whose step has not begun.
         self.waiting: deque[TraceTrajectory] = deque()
 
@@ -223,7 +222,8 @@ class Simulation:
                 rested[job_id] = None
             self._next = next(self._unread, None)
         for job_id in rested:
-            self._begin_step(job_id, max(at, self._jobs[job_id].ready_at))
+            # Its trainer is done by then: whoever reads on ended a step later than it did.
+            self._begin_step(job_id, at)
 
     def _begin_step(self, job_id: JobId, at: float) -> None:
         job = self._jobs[job_id]
@@ -240,9 +240,9 @@ class Simulation:
         if job.going > 0:
             return
         self.tally.steps.append((trajectory.job, job.step, now - job.began_at))
-        job.ready_at = now + self._trace.train_s
+        trained_at = now + self._trace.train_s
         if job.waiting:
-            self._begin_step(trajectory.job, job.ready_at)
+            self._begin_step(trajectory.job, trained_at)
         else:
             job.is_resting = True
-            self._read_step(job.ready_at)
+            self._read_step(trained_at)
