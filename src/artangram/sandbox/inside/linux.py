@@ -160,6 +160,19 @@ def reset_priority_on_fork() -> None:
     os.sched_setscheduler(0, os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0))
 
 
+def current_core() -> int:
+    return _check(_libc.sched_getcpu(), "sched_getcpu")
+
+
+def num_possible_cores() -> int:
+    """One more than the highest number a core of this machine can have."""
+    try:
+        with open("/sys/devices/system/cpu/possible", "rb") as possible:
+            return int(possible.read().replace(b"-", b",").split(b",")[-1]) + 1
+    except OSError:
+        return os.cpu_count() or 1  # no /sys in this container
+
+
 def sethostname(name: str) -> None:
     _check(_libc.sethostname(name.encode(), len(name.encode())), "sethostname")
 
