@@ -40,11 +40,6 @@ class Outlet:
     def data(self) -> bytes:
         return b"".join(self._chunks)
 
-    def start(self) -> None:
-        """The program has its copy of the write end."""
-        self._close_write_end()
-        self.resume()
-
     def resume(self) -> None:
         if self._fd >= 0 and not self._reading:
             self._loop.add_reader(self._fd, self._pump)
@@ -86,12 +81,13 @@ class Outlet:
 
     def close(self) -> None:
         self.pause()
-        self._close_write_end()
+        self.release()
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
-    def _close_write_end(self) -> None:
+    def release(self) -> None:
+        """Close our copy of the write end; the program has its own."""
         if self.write_end >= 0:
             os.close(self.write_end)
             self.write_end = -1

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 GRACE_S = 1.0
 CLOSE_PATIENCE_S = 1.0
 READ_IN_LINE_BYTES = 1 << 20
+READ_AFTER_S = 0.002
+"""A command that ends sooner is read once, at its end: watching its pipes costs a tenth of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,15 +158,20 @@ class NamespaceSandbox:
         finally:
             if command.stdin:
                 os.close(stdin)
-        stdout.start()
-        stderr.start()
-        watch = self._loop.call_later(command.timeout_s + GRACE_S, self._on_overdue)
+        stdout.release()
+        stderr.release()
+        timers = (
+            self._loop.call_later(READ_AFTER_S, stdout.resume),
+            self._loop.call_later(READ_AFTER_S, stderr.resume),
+            self._loop.call_later(command.timeout_s + GRACE_S, self._on_overdue),
+        )
         try:
             return await self._answered(answer)
         except SandboxGone:
             return await self._post_mortem()
         finally:
-            watch.cancel()
+            for timer in timers:
+                timer.cancel()
 
     async def _answered(self, answer: asyncio.Future[Reply]) -> Reply:
         """Wait for the answer; if we are cancelled, end the command first."""
