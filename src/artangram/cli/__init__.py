@@ -4,6 +4,7 @@ import sys
 
 import typer
 
+from artangram.cli.bench import bench
 from artangram.cli.demo import demo
 from artangram.cli.simulate import simulate
 from artangram.cli.trace import trace
@@ -18,6 +19,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(simulate)
 app.add_typer(trace, name="trace")
+app.add_typer(bench, name="bench")
 
 
 def main() -> None:
