@@ -99,9 +99,8 @@ def _noop(_: int) -> None:
 
 def ray_us(num_tasks: int) -> float:
     """Wall microseconds per Ray task."""
-    import ray
-
-    ray.init(num_cpus=WORKERS, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    ray = _peer("ray")
+    ray.init(num_cpus=WORKERS, include_dashboard=False, logging_level=ERROR, log_to_driver=False)
     try:
         task = ray.remote(_noop)
         ray.get([task.remote(n) for n in range(200)])
