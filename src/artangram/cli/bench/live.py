@@ -10,6 +10,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from logging import ERROR
 from select import select
 from struct import Struct as Layout
 from time import perf_counter
