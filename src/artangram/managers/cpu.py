@@ -74,8 +74,10 @@ class CpuManager:
         self.agents[cores.node].resize(action_id, self._mapped(cores))
 
     def stop(self, action_id: ActionId) -> None:
-        """End a running action early."""
-        self.agents[self._node_of[action_id]].stop(action_id)
+        """End a running action early; nothing happens if it has just ended by itself."""
+        node = self._node_of.get(action_id)
+        if node is not None:
+            self.agents[node].stop(action_id)
 
     def ended(self, action_id: ActionId) -> None:
         """An action no longer runs."""

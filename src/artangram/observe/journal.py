@@ -80,6 +80,11 @@ Then = Callable[[JournalError | None], None]
 class Journal(Protocol):
     """Where an orchestrator writes before it answers."""
 
+    @property
+    def is_lasting(self) -> bool:
+        """Does it outlive its process, so that a snapshot is worth making?"""
+        ...
+
     def append(
         self,
         entry: Entry,
@@ -89,6 +94,7 @@ class Journal(Protocol):
         then: Then | None = None,
     ) -> int:
         """Write an entry; returns its number."""
+        ...
 
     def compact(self, snapshot: bytes, *, live: Iterable[str], settled_after: float) -> None:
         """Replace all entries so far by `snapshot`.
@@ -98,12 +104,15 @@ class Journal(Protocol):
 
     def id_of(self, key: str) -> str | None:
         """The id that `key` stands for, if it was ever used."""
+        ...
 
     def settled(self, id: str) -> bytes | None:
         """How `id` ended, if it has and is still remembered."""
+        ...
 
     async def close(self) -> None:
         """Return when everything appended is on disk (or was refused)."""
+        ...
 
 
 class Past(Struct, frozen=True, kw_only=True):

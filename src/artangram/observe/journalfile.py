@@ -142,6 +142,8 @@ def _attributed(error: sqlite3.Error, path: Path) -> JournalError:
 class FileJournal:
     """See `journal.Journal`. Make it with `open_journal`."""
 
+    is_lasting = True
+
     def __init__(
         self,
         path: Path,

@@ -16,6 +16,8 @@ MOST_SETTLED = 10_000
 class MemoryJournal:
     """See `journal.Journal`."""
 
+    is_lasting = False
+
     def __init__(self, *, keeps_entries: bool = False) -> None:
         self.entries: list[Entry] = []
         self._keeps_entries = keeps_entries

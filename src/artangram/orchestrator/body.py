@@ -1,0 +1,214 @@
+"""Feeds the scheduler, writes the journal, and hands on what was decided.
+
+- Events of one instant are decided together: ends first, then what callers want, then the clock.
+  The simulator keeps the same order, so both drivers see the same decisions.
+- Decisions are carried out at once and in order; nobody is *answered* before the journal has them.
+  What a killed orchestrator started without a word in its journal is stopped by the next one.
+- After one failed write nothing more is decided.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from msgspec import Struct
+
+from artangram.core.decisions import Decision, Report, Resize, Start, Stop, WakeAt
+from artangram.core.events import ClockTicked, Event, Finished
+from artangram.core.records import ActionRecord
+from artangram.core.scheduler import Scheduler
+from artangram.observe.journal import Entry, Journal, JournalError, Kept, Settled
+from artangram.orchestrator.clock import Clock, Timer
+from artangram.orchestrator.ledger import Ledger, LiveAction, LiveTrajectory
+from artangram.orchestrator.records import ActionResult, encode
+from artangram.orchestrator.recovery import frozen
+
+COMPACT_EVERY = 10_000
+"""Entries between two snapshots: a restart replays at most so many, in about a second."""
+
+RESULTS_KEPT_S = 86_400.0
+"""How long an ended action answers to its key."""
+
+
+class Hands(Protocol):
+    """Who carries decisions out."""
+
+    def perform(self, decision: Start | Resize | Stop) -> None: ...
+
+    def result_of(self, live: LiveAction, record: ActionRecord) -> ActionResult: ...
+
+    def let_go(self, trajectory: LiveTrajectory) -> None: ...
+
+
+class Callers(Protocol):
+    """Who waits for answers."""
+
+    def deliver(self, result: ActionResult) -> None: ...
+
+    def fail(self, error: Exception) -> None: ...
+
+
+class Life(Struct, frozen=True, kw_only=True):
+    """What a body goes on from."""
+
+    scheduler: Scheduler
+    ledger: Ledger
+    last_at: float = 0.0
+
+
+class Body:
+    """One scheduler alive."""
+
+    def __init__(
+        self,
+        life: Life,
+        *,
+        journal: Journal,
+        clock: Clock,
+        hands: Hands,
+        callers: Callers,
+        compact_every: int = COMPACT_EVERY,
+    ) -> None:
+        self.scheduler = life.scheduler
+        self.ledger = life.ledger
+        self.journal = journal
+        #: What the journal keeps as long as it lives.
+        self.lasting: set[str] = set()
+        self._last_at = life.last_at
+        self._clock = clock
+        self._hands = hands
+        self._callers = callers
+        self._compact_every = compact_every
+        #: Bounded by `Bounds.max_queued` and by what runs: each of them has one end.
+        self._inbox: list[Event] = []
+        self._kept: list[Kept] = []
+        self._thens: list[Callable[[], None]] = []
+        self._is_deciding_soon = False
+        self._is_broken = False
+        self._wake: Timer | None = None
+
+    def now(self) -> float:
+        """The time; after a restart never before the last entry."""
+        self._last_at = max(self._last_at, self._clock.now())
+        return self._last_at
+
+    def post(
+        self,
+        event: Event,
+        *,
+        kept: Kept | None = None,
+        then: Callable[[], None] | None = None,
+    ) -> None:
+        """`event` happened; `then` is called when the journal has it."""
+        self._inbox.append(event)
+        if kept is not None:
+            self._kept.append(kept)
+        if then is not None:
+            self._thens.append(then)
+        self._decide_soon()
+
+    def note(self, kept: Kept | None = None, *, then: Callable[[], None] | None = None) -> None:
+        """Nothing happened, but `kept` is to last, and `then` comes after all posted before."""
+        if kept is not None:
+            self.lasting.add(kept.id)
+            self._kept.append(kept)
+        if then is not None:
+            self._thens.append(then)
+        self._decide_soon()
+
+    def close(self) -> None:
+        """Nothing more is decided."""
+        self._is_broken = True
+        if self._wake is not None:
+            self._wake.cancel()
+
+    def wake_at(self, at: float) -> None:
+        """Tick at `at`, and not at any time asked for before."""
+        if self._wake is not None:
+            self._wake.cancel()
+        self._wake = self._clock.call_at(at, self._on_wake)
+
+    def _on_wake(self) -> None:
+        self._wake = None
+        self.post(ClockTicked())
+
+    def _decide_soon(self) -> None:
+        if not self._is_deciding_soon:
+            self._is_deciding_soon = True
+            self._clock.soon(self._decide)
+
+    def _decide(self) -> None:
+        self._is_deciding_soon = False
+        if self._is_broken:
+            return
+        try:
+            self._decide_now()
+        except Exception as error:
+            # A defect of ours: better to stop and say so than to let everybody wait for ever.
+            self.close()
+            self._callers.fail(error)
+            raise
+
+    def _decide_now(self) -> None:
+        now = self.now()
+        events, self._inbox = sorted(self._inbox, key=_turn), []
+        decisions = self.scheduler.handle_all(events, now)
+        changes = self.ledger.apply(events, decisions, at=now)
+        results = [self._hands.result_of(live, record) for live, record in changes.ended]
+        self._write(Entry(at=now, events=tuple(events), decisions=tuple(decisions)), results)
+        for decision in decisions:
+            self._carry_out(decision)
+        for trajectory in changes.left:
+            self._hands.let_go(trajectory)
+
+    def _write(self, entry: Entry, results: list[ActionResult]) -> None:
+        kept, self._kept = self._kept, []
+        thens, self._thens = self._thens, []
+        settled = [
+            Settled(id=f"action:{r.action_id}", at=entry.at, body=encode(r)) for r in results
+        ]
+        then = partial(self._on_written, thens, results)
+        seq = self.journal.append(entry, kept=kept, settled=settled, then=then)
+        if self.journal.is_lasting and seq % self._compact_every == 0:
+            self._compact(entry.at)
+
+    def _compact(self, now: float) -> None:
+        live = [f"action:{action_id}" for action_id in self.ledger.actions]
+        live += [f"trajectory:{trajectory}" for trajectory in self.ledger.trajectories]
+        self.journal.compact(
+            frozen(self.scheduler, self.ledger),
+            live=[*live, *self.lasting],
+            settled_after=now - RESULTS_KEPT_S,
+        )
+
+    def _on_written(
+        self,
+        thens: list[Callable[[], None]],
+        results: list[ActionResult],
+        error: JournalError | None,
+    ) -> None:
+        if error is not None:
+            if not self._is_broken:
+                self.close()
+                self._callers.fail(error)
+            return
+        for then in thens:
+            then()
+        for result in results:
+            self._callers.deliver(result)
+
+    def _carry_out(self, decision: Decision) -> None:
+        match decision:
+            case Start() | Resize() | Stop():
+                self._hands.perform(decision)
+            case WakeAt(at):
+                self.wake_at(at)
+            case Report():
+                pass  # Its result is on its way to the journal, and from there to its waiters.
+
+
+def _turn(event: Event) -> int:
+    """Ends free what callers wait for; the clock only matters when nothing else happened."""
+    if isinstance(event, Finished):
+        return 0
+    return 2 if isinstance(event, ClockTicked) else 1

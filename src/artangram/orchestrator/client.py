@@ -1,0 +1,253 @@
+"""The Python interface: a house, its trajectories, and what they run.
+
+The same for an orchestrator in this process and for one behind HTTP; a `Backend` is the difference.
+What a program does wrong is in the result; what a caller does wrong is raised.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, Self
+from uuid import uuid4
+
+from msgspec import Struct
+
+from artangram.core.action import Action
+from artangram.core.explain import Explanation
+from artangram.core.ids import ActionId, JobId, TrajectoryId
+from artangram.core.needs import Needs, parse_needs
+from artangram.managers.agent import Place
+from artangram.orchestrator.records import ActionResult, Opening, Status, Submission
+from artangram.sandbox.protocol import (
+    MAX_READ_BYTES,
+    WORK_DIR,
+    Command,
+    HostImage,
+    Limits,
+    Snapshot,
+    Source,
+)
+
+Amount = int | dict[str, Any]
+"""A number of units, or what `between` and `one_of` return."""
+
+
+def between(least: int, most: int) -> dict[str, Any]:
+    """Any number of units from `least` to `most`: the more, the faster."""
+    return {"min": least, "max": most}
+
+
+def one_of(*choices: int) -> dict[str, Any]:
+    """One of these numbers of units: the more, the faster."""
+    return {"choices": list(choices)}
+
+
+class RunRequest(Struct, frozen=True, kw_only=True):
+    """What a caller says of an action; times are lengths, for clocks differ."""
+
+    trajectory: TrajectoryId
+    argv: tuple[str, ...]
+    kind: str
+    cpu: int | dict[str, Any] = 1
+    needs: dict[str, Any] = {}
+    speedup: dict[str, Any] | None = None
+    work_s: float | None = None
+    timeout_s: float | None = None
+    deadline_s: float | None = None
+    repeatable: bool = False
+    key: str | None = None
+    environ: dict[str, str] = {}
+    cwd: str = WORK_DIR
+    stdin: bytes = b""
+    output_bytes: int = 1 << 20
+    keep: bool = False
+
+
+def needs_of(request: RunRequest) -> Needs:
+    """The needs a request states. Raises `BadInput`."""
+    is_elastic = isinstance(request.cpu, dict)
+    return parse_needs(
+        {"cpu": request.cpu, **request.needs},
+        elastic="cpu" if is_elastic else None,
+        speedup=request.speedup,
+    )
+
+
+def submission_of(
+    request: RunRequest, opening: Opening, *, action_id: ActionId, now: float
+) -> Submission:
+    """The action a request asks for. Raises `BadInput` or `ValueError`."""
+    action = Action(
+        id=action_id,
+        kind=request.kind,
+        needs=needs_of(request),
+        job=opening.job,
+        task=opening.task,
+        trajectory=request.trajectory,
+        work_s=request.work_s,
+        timeout_s=request.timeout_s,
+        deadline_at=None if request.deadline_s is None else now + request.deadline_s,
+        repeatable=request.repeatable,
+    )
+    command = Command(
+        argv=request.argv,
+        environ=request.environ,
+        cwd=request.cwd,
+        stdin=request.stdin,
+        output_bytes=request.output_bytes,
+        keep=request.keep,
+    )
+    return Submission(action=action, command=command, key=request.key)
+
+
+class Backend(Protocol):
+    """The way to an orchestrator."""
+
+    async def open(self, opening: Opening) -> None: ...
+
+    async def close(self, trajectory: TrajectoryId) -> None: ...
+
+    async def run(self, request: RunRequest) -> ActionResult: ...
+
+    async def read(self, trajectory: TrajectoryId, path: str, *, max_bytes: int) -> bytes: ...
+
+    async def write(self, trajectory: TrajectoryId, path: str, *, data: bytes) -> None: ...
+
+    async def snapshot(self, trajectory: TrajectoryId) -> Snapshot: ...
+
+    async def explain(self, action_id: ActionId) -> Explanation: ...
+
+    async def status(self) -> Status: ...
+
+
+class House:
+    """Everything one orchestrator offers."""
+
+    def __init__(self, backend: Backend, *, new_id: Callable[[], str] | None = None) -> None:
+        self._backend = backend
+        self._new_id = new_id or (lambda: uuid4().hex[:12])
+
+    def __repr__(self) -> str:
+        return f"<House {self._backend!r}>"
+
+    def trajectory(
+        self,
+        *,
+        job: str = "default",
+        task: str = "",
+        memory_mb: int = 512,
+        disk_mb: int | None = None,
+        processes: int = 256,
+        network: bool = False,
+        source: Source | None = None,
+        id: str | None = None,
+    ) -> "Trajectory":
+        """One attempt at a problem, to be used as `async with`. It keeps its files to its end."""
+        limits = Limits(
+            memory_mb=memory_mb,
+            disk_mb=min(256, memory_mb) if disk_mb is None else disk_mb,
+            processes=processes,
+            network=network,
+        )
+        opening = Opening(
+            trajectory=TrajectoryId(id or f"{task or 'trajectory'}-{self._new_id()}"),
+            job=JobId(job),
+            task=task,
+            memory_mb=memory_mb,
+            place=Place(source=source or HostImage(), limits=limits),
+        )
+        return Trajectory(self._backend, opening)
+
+    async def explain(self, action_id: str) -> Explanation:
+        """Why an action waits."""
+        return await self._backend.explain(ActionId(action_id))
+
+    async def status(self) -> Status:
+        """One look at everything."""
+        return await self._backend.status()
+
+
+class Trajectory:
+    """A place that keeps its files, and gets cores only while something runs in it."""
+
+    def __init__(self, backend: Backend, opening: Opening) -> None:
+        self._backend = backend
+        self._opening = opening
+        #: A sandbox runs one command at a time: the next one waits here and not on its cores.
+        self._turn = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"<Trajectory {self.id}>"
+
+    @property
+    def id(self) -> TrajectoryId:
+        return self._opening.trajectory
+
+    async def __aenter__(self) -> Self:
+        await self._backend.open(self._opening)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End it: what still runs is stopped, its files go."""
+        await self._backend.close(self.id)
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        cpu: Amount = 1,
+        kind: str | None = None,
+        timeout_s: float | None = None,
+        deadline_s: float | None = None,
+        needs: Mapping[str, Any] | None = None,
+        speedup: Mapping[str, Any] | None = None,
+        work_s: float | None = None,
+        repeatable: bool = False,
+        key: str | None = None,
+        environ: Mapping[str, str] | None = None,
+        cwd: str = WORK_DIR,
+        stdin: bytes = b"",
+        output_bytes: int = 1 << 20,
+        keep: bool = False,
+    ) -> ActionResult:
+        """Run a command on `cpu` cores; `{units}` in it becomes their number.
+
+        `timeout_s` limits its run, `deadline_s` the whole wait for it. `repeatable` lets it run
+        again, in an empty sandbox if need be, when infrastructure failed under it. The same `key`
+        twice is the same action, run once.
+        """
+        request = RunRequest(
+            trajectory=self.id,
+            argv=tuple(argv),
+            kind=kind or (f"{self._opening.task}/{argv[0]}" if argv else ""),
+            cpu=cpu,
+            needs=dict(needs or {}),
+            speedup=None if speedup is None else dict(speedup),
+            work_s=work_s,
+            timeout_s=timeout_s,
+            deadline_s=deadline_s,
+            repeatable=repeatable,
+            key=key,
+            environ=dict(environ or {}),
+            cwd=cwd,
+            stdin=stdin,
+            output_bytes=output_bytes,
+            keep=keep,
+        )
+        async with self._turn:
+            return await self._backend.run(request)
+
+    async def write(self, path: str, data: bytes | str) -> None:
+        """Replace a file's content, making missing directories."""
+        body = data.encode() if isinstance(data, str) else data
+        await self._backend.write(self.id, path, data=body)
+
+    async def read(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:
+        """A file's content."""
+        return await self._backend.read(self.id, path, max_bytes=max_bytes)
+
+    async def snapshot(self) -> Snapshot:
+        """Its files at this moment, as a `source` for siblings."""
+        return await self._backend.snapshot(self.id)

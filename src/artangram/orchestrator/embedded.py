@@ -1,0 +1,113 @@
+"""The backend of a client in the same process as its orchestrator.
+
+- A caller who goes away cancels his action, unless it has a key: with a key it outlives him.
+- Files need a sandbox, and a sandbox needs memory that the scheduler grants: the first `write` of
+  a trajectory is preceded by an action that makes its sandbox.
+"""
+
+import asyncio
+from collections.abc import Callable
+from uuid import uuid4
+
+from artangram.core.action import Action
+from artangram.core.errors import BadInput
+from artangram.core.explain import Explanation
+from artangram.core.ids import ActionId, Resource, TrajectoryId
+from artangram.core.needs import Needs
+from artangram.managers.agent import NodeAgent
+from artangram.orchestrator.client import RunRequest, submission_of
+from artangram.orchestrator.orchestrator import Orchestrator
+from artangram.orchestrator.records import ActionResult, Opening, Receipt, Status, Submission
+from artangram.sandbox.errors import SandboxGone
+from artangram.sandbox.protocol import Snapshot
+
+OPEN_KIND = "sandbox/open"
+_ONE_CORE = Needs(amounts=((Resource("cpu"), (1,)),))
+
+
+class Embedded:
+    """See `client.Backend`."""
+
+    def __init__(
+        self, orchestrator: Orchestrator, *, new_id: Callable[[], str] | None = None
+    ) -> None:
+        self.orchestrator = orchestrator
+        self._new_id = new_id or (lambda: uuid4().hex)
+        self._homes: dict[TrajectoryId, Receipt] = {}
+
+    def __repr__(self) -> str:
+        return repr(self.orchestrator)
+
+    async def open(self, opening: Opening) -> None:
+        await self.orchestrator.open(opening)
+
+    async def close(self, trajectory: TrajectoryId) -> None:
+        self._homes.pop(trajectory, None)
+        await asyncio.shield(self.orchestrator.close(trajectory))
+
+    async def run(self, request: RunRequest) -> ActionResult:
+        receipt = self.submit(request)
+        try:
+            return await receipt.ended
+        except asyncio.CancelledError:
+            if request.key is None:
+                self.orchestrator.cancel(receipt.action_id, reason="its caller went away")
+            raise
+
+    def submit(self, request: RunRequest) -> Receipt:
+        """Take an action on without waiting for its end."""
+        submission = submission_of(
+            request,
+            self._opening(request.trajectory),
+            action_id=ActionId(self._new_id()),
+            now=self.orchestrator.now(),
+        )
+        return self.orchestrator.submit(submission)
+
+    async def read(self, trajectory: TrajectoryId, path: str, *, max_bytes: int) -> bytes:
+        return await (await self._home(trajectory)).read(trajectory, path, max_bytes=max_bytes)
+
+    async def write(self, trajectory: TrajectoryId, path: str, *, data: bytes) -> None:
+        await (await self._home(trajectory)).write(trajectory, path, data=data)
+
+    async def snapshot(self, trajectory: TrajectoryId) -> Snapshot:
+        return await (await self._home(trajectory)).snapshot(trajectory)
+
+    async def explain(self, action_id: ActionId) -> Explanation:
+        return self.orchestrator.explain(action_id)
+
+    async def status(self) -> Status:
+        return self.orchestrator.status()
+
+    def _opening(self, trajectory: TrajectoryId) -> Opening:
+        live = self.orchestrator.ledger.trajectories.get(trajectory)
+        if live is None or live.is_closed:
+            raise BadInput("trajectory", f"{trajectory!r} is not open", "open it first")
+        return live.opening
+
+    async def _home(self, trajectory: TrajectoryId) -> NodeAgent:
+        """The node of a trajectory's sandbox, which is made if there is none yet."""
+        agent = self.orchestrator.home(trajectory)
+        if agent is not None:
+            return agent
+        receipt = self._homes.get(trajectory)
+        if receipt is None or receipt.ended.done():
+            receipt = self._homes[trajectory] = self._make_home(trajectory)
+        result = await asyncio.shield(receipt.ended)
+        agent = self.orchestrator.home(trajectory)
+        if agent is None:
+            raise SandboxGone(f"{trajectory} got no sandbox: {result.reason}")
+        return agent
+
+    def _make_home(self, trajectory: TrajectoryId) -> Receipt:
+        opening = self._opening(trajectory)
+        action = Action(
+            id=ActionId(self._new_id()),
+            kind=OPEN_KIND,
+            needs=_ONE_CORE,
+            job=opening.job,
+            task=opening.task,
+            trajectory=trajectory,
+            repeatable=True,
+        )
+        return self.orchestrator.submit(Submission(action=action, command=None))

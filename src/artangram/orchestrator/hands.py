@@ -1,0 +1,194 @@
+"""The side of the orchestrator that touches nodes: carries decisions out, hears how runs end.
+
+- Every lease that was started ends in one `Finished`, or with its node.
+- After a restart: what still runs is found again, what ended meanwhile is collected, what never
+  arrived is started, what is gone with its agent ends with the node, and what nobody knows is
+  ended.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from artangram.aio import Background
+from artangram.core.decisions import Resize, Start, Stop
+from artangram.core.events import Finished, NodeJoined, NodeLost
+from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
+from artangram.core.records import ActionRecord, Outcome
+from artangram.managers.agent import AgentGone, Ended, Inventory, NodeAgent, RunId
+from artangram.managers.cpu import CpuManager, cores_of
+from artangram.observe.journal import Kept, Past
+from artangram.orchestrator.body import Body
+from artangram.orchestrator.ledger import LiveAction, LiveTrajectory
+from artangram.orchestrator.records import ActionResult
+
+NewAgent = Callable[[NodeId], Awaitable[NodeAgent]]
+"""Gets an agent for a node whose agent is gone."""
+
+
+class Hands:
+    """See `body.Hands`."""
+
+    def __init__(
+        self,
+        manager: CpuManager,
+        *,
+        on_gone: Callable[[TrajectoryId], None],
+        new_agent: NewAgent | None = None,
+    ) -> None:
+        self.manager = manager
+        self._on_gone = on_gone
+        self._new_agent = new_agent
+        #: How running actions ended, until their reports.
+        self._ends: dict[ActionId, Ended] = {}
+        self._background = Background(self._on_error)
+
+    async def attach(self, body: Body, past: Past | None) -> None:
+        """Begin to hear the agents, and make true what the journal says."""
+        self._body = body
+        for node, agent in self.manager.agents.items():
+            found = await agent.attach(self)
+            self._reconcile(node, found, past)
+
+    async def close(self) -> None:
+        """Hear nothing more."""
+        await self._background.close()
+
+    def perform(self, decision: Start | Resize | Stop) -> None:
+        """Carry a decision out."""
+        match decision:
+            case Start(lease):
+                self._start(self._body.ledger.actions[lease.action_id])
+            case Resize(action_id, cores):
+                self.manager.resize(action_id, cores)
+            case Stop(action_id):
+                self.manager.stop(action_id)
+
+    def result_of(self, live: LiveAction, record: ActionRecord) -> ActionResult:
+        """An action was reported: the report and what its program left."""
+        ended = self._ends.pop(record.action_id, None)
+        self.manager.ended(record.action_id)
+        command = ended.result if ended is not None else None
+        return ActionResult(record=record, command=command, core_s=live.core_s)
+
+    def let_go(self, trajectory: LiveTrajectory) -> None:
+        """A closed trajectory has nothing left to run: its sandbox goes."""
+        self._background.start(self._let_go(trajectory))
+
+    def on_ended(self, node: NodeId, ended: Ended) -> None:
+        """For agents: see `agent.Listener`."""
+        action_id = ended.run.action_id
+        if self._ends.get(action_id) == ended:
+            return  # Told twice: once as it happened, once on attaching.
+        acknowledge = partial(self._acknowledge, node, ended.run)
+        live = self._body.ledger.actions.get(action_id)
+        if live is None or live.lease is None or live.lease.attempt != ended.run.attempt:
+            self._body.note(then=acknowledge)  # Late: it was given up, or nobody knows it.
+            return
+        self._ends[action_id] = ended
+        self.manager.ended(action_id)
+        began_at = ended.began_at
+        if began_at is not None:
+            began_at = min(max(began_at, live.started_at), self._body.now())
+        self._body.post(
+            Finished(action_id, ended.outcome, began_at, ended.reason, ended.run.attempt),
+            then=acknowledge,
+        )
+
+    def on_lost(self, node: NodeId, reason: str) -> None:
+        """For agents: see `agent.Listener`."""
+        lost = self.manager.agents.pop(node, None)
+        self._body.post(NodeLost(_resource(node), node, f"{node} was lost: {reason}"))
+        if lost is not None and self._new_agent is not None:
+            self._background.start(self._replace(node, lost, self._new_agent))
+
+    async def _replace(self, node: NodeId, lost: NodeAgent, new_agent: NewAgent) -> None:
+        await lost.aclose()
+        agent = await new_agent(node)
+        found = await agent.attach(self)
+        self.manager.agents[node] = agent
+        self._body.note(Kept(id=_name(node, found), body=b""))
+        self._body.post(NodeJoined(_resource(node), node))
+
+    def _acknowledge(self, node: NodeId, run: RunId) -> None:
+        agent = self.manager.agents.get(node)
+        if agent is not None:
+            agent.acknowledge(run)
+
+    def _start(self, live: LiveAction) -> None:
+        lease, action = live.lease, live.action
+        assert lease is not None, f"{action.id} has no lease"
+        self._ends.pop(action.id, None)
+        trajectory = self._body.ledger.trajectory_of(live)
+        if cores_of(lease) is None or trajectory is None:
+            why = "nothing here runs an action without cores and a trajectory"
+            self._body.post(Finished(action.id, Outcome.INFRA_FAILED, None, why, lease.attempt))
+            return
+        self.manager.start(
+            lease,
+            action,
+            place=trajectory.opening.place,
+            command=live.submission.command,
+            expects_files=trajectory.has_files and not action.repeatable,
+        )
+
+    async def _let_go(self, trajectory: LiveTrajectory) -> None:
+        name, node = trajectory.opening.trajectory, trajectory.node
+        agent = self.manager.agents.get(node) if node is not None else None
+        try:
+            if agent is not None:
+                await agent.close(name)
+        except AgentGone:
+            pass  # And the trajectory with it.
+        finally:
+            self._on_gone(name)
+
+    def _reconcile(self, node: NodeId, found: Inventory, past: Past | None) -> None:
+        name = _name(node, found)
+        is_known = past is not None and name in past.kept
+        if is_known:
+            self._body.lasting.add(name)
+            self._reattach(node, found)
+        else:
+            self._body.note(Kept(id=name, body=b""))
+            if past is not None and not past.is_empty:
+                why = "the orchestrator was restarted, and what ran on its node is gone"
+                self._body.post(NodeLost(_resource(node), node, why))
+                self._body.post(NodeJoined(_resource(node), node))
+        self._end_orphans(node, found)
+
+    def _reattach(self, node: NodeId, found: Inventory) -> None:
+        """The same agent as before: every lease there runs, has ended or never arrived."""
+        there = {*found.running, *(ended.run for ended in found.ended)}
+        for live in list(self._body.ledger.actions.values()):
+            cores = cores_of(live.lease) if live.lease is not None else None
+            if live.lease is None or cores is None or cores.node != node:
+                continue
+            self.manager.adopt(live.lease)
+            if RunId(live.action.id, live.lease.attempt) not in there:
+                self._start(live)
+        for ended in found.ended:
+            self.on_ended(node, ended)
+
+    def _end_orphans(self, node: NodeId, found: Inventory) -> None:
+        agent, ledger = self.manager.agents[node], self._body.ledger
+        for run in found.running:
+            if run.action_id not in ledger.actions:
+                agent.stop(run.action_id)
+        for trajectory in found.trajectories:
+            if trajectory not in ledger.trajectories:
+                self._background.start(agent.close(trajectory))
+
+    def _on_error(self, error: BaseException) -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_exception_handler({"message": "a node is in trouble", "exception": error})
+
+
+def _name(node: NodeId, found: Inventory) -> str:
+    """Under which an agent is remembered, to know it again after a restart."""
+    return f"agent:{node}:{found.incarnation}"
+
+
+def _resource(node: NodeId) -> Resource:
+    """The pool of a node: see `cluster.node_ids`."""
+    return Resource(node.rpartition("-")[0])

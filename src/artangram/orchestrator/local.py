@@ -1,0 +1,138 @@
+"""A whole house on this machine: provider, agent, journal, orchestrator, put together.
+
+- Without a state directory everything lives and dies with this process and nothing is written.
+- With one, the journal is there and the agent is a process of its own: after a crash the next
+  house finds the actions that were accepted, and those that still run.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from artangram.core.cluster import ClusterSpec
+from artangram.core.ids import NodeId, Resource
+from artangram.managers.agent import AgentGone, NodeAgent
+from artangram.managers.cpu import CpuManager
+from artangram.managers.local import LocalAgent
+from artangram.managers.machine import this_machine
+from artangram.managers.remote import connect, spawn
+from artangram.observe.journal import Journal, Past
+from artangram.observe.journalfile import open_journal
+from artangram.observe.journalmemory import MemoryJournal
+from artangram.orchestrator.client import House
+from artangram.orchestrator.clock import WallClock
+from artangram.orchestrator.embedded import Embedded
+from artangram.orchestrator.orchestrator import Bounds, Orchestrator
+from artangram.orchestrator.recovery import Setup
+from artangram.sandbox import NamespaceProvider, SandboxProvider
+
+NODE = NodeId("cpu-0")
+CPU = Resource("cpu")
+
+
+@asynccontextmanager
+async def local(
+    *,
+    policy: str = "elastic",
+    cores: int | None = None,
+    memory_mb: int | None = None,
+    state_dir: Path | str | None = None,
+    provider: SandboxProvider | None = None,
+    max_queued: int = Bounds().max_queued,
+) -> AsyncIterator[House]:
+    """A house on this machine, or on so many cores and so much memory of it.
+
+    `provider` is where commands run, closed with the house; namespaces if none is given.
+    """
+    async with running(
+        policy=policy,
+        cores=cores,
+        memory_mb=memory_mb,
+        state_dir=None if state_dir is None else Path(state_dir),
+        provider=provider,
+        bounds=Bounds(max_queued=max_queued),
+    ) as orchestrator:
+        yield House(Embedded(orchestrator))
+
+
+@asynccontextmanager
+async def running(
+    *,
+    policy: str = "elastic",
+    cores: int | None = None,
+    memory_mb: int | None = None,
+    state_dir: Path | None = None,
+    provider: SandboxProvider | None = None,
+    bounds: Bounds | None = None,
+    agent_options: tuple[str, ...] = (),
+) -> AsyncIterator[Orchestrator]:
+    """An orchestrator on this machine."""
+    machine = await asyncio.to_thread(this_machine)
+    spec = machine.spec(cores=cores, memory_mb=memory_mb)
+    setup = Setup(cluster=ClusterSpec(pools={CPU: spec}), policy=policy)
+    async with AsyncExitStack() as stack:
+        journal, past = await _journal(state_dir, setup)
+        stack.push_async_callback(journal.close)
+        clock = WallClock()
+        agents = _Agents(state_dir, provider, clock, agent_options)
+        manager = CpuManager({NODE: await agents.first()}, cores={NODE: machine.cores})
+        stack.push_async_callback(_close_agents, manager)
+        orchestrator = Orchestrator(
+            setup,
+            manager=manager,
+            journal=journal,
+            clock=clock,
+            past=past,
+            bounds=bounds,
+            new_agent=agents.new if state_dir is not None else None,
+        )
+        stack.push_async_callback(orchestrator.aclose)
+        await orchestrator.begin()
+        yield orchestrator
+
+
+async def _journal(state_dir: Path | None, setup: Setup) -> tuple[Journal, Past | None]:
+    if state_dir is None:
+        return MemoryJournal(), None
+    return await open_journal(state_dir / "journal.sqlite", owner=setup.encoded())
+
+
+async def _close_agents(manager: CpuManager) -> None:
+    for agent in list(manager.agents.values()):
+        await agent.aclose()
+
+
+class _Agents:
+    """Where this machine's agent comes from."""
+
+    def __init__(
+        self,
+        state_dir: Path | None,
+        provider: SandboxProvider | None,
+        clock: WallClock,
+        options: tuple[str, ...],
+    ) -> None:
+        self._state_dir = state_dir
+        self._provider = provider
+        self._clock = clock
+        self._options = options
+
+    async def first(self) -> NodeAgent:
+        """One that listens already, after a crash; else a new one."""
+        if self._state_dir is None or self._provider is not None:
+            provider = self._provider or await NamespaceProvider.open()
+            return LocalAgent(NODE, provider, now=self._clock.now)
+        try:
+            return await connect(NODE, self._socket, now=self._clock.now)
+        except AgentGone:
+            return await self.new(NODE)
+
+    async def new(self, node: NodeId) -> NodeAgent:
+        await asyncio.to_thread(self._socket.unlink, missing_ok=True)
+        return await spawn(node, self._socket, now=self._clock.now, options=self._options)
+
+    @property
+    def _socket(self) -> Path:
+        assert self._state_dir is not None
+        return self._state_dir / "agent.sock"

@@ -1,0 +1,264 @@
+"""The live orchestrator, as its callers see it.
+
+- What `Receipt.accepted` confirmed is not forgotten, whatever dies; it ends exactly once.
+- Everything asked for at one instant is decided together; see `body`.
+- Who submits more than `Bounds.max_queued` waiting actions is refused at once, never kept hanging.
+"""
+
+import asyncio
+from functools import partial
+
+from msgspec import Struct
+
+from artangram.core.action import checked
+from artangram.core.errors import BadInput
+from artangram.core.events import Cancelled, Submitted, TrajectoryClosed, TrajectoryOpened
+from artangram.core.explain import Explanation
+from artangram.core.ids import ActionId, NodeId, TrajectoryId
+from artangram.managers.agent import AgentGone, NodeAgent
+from artangram.managers.cpu import CpuManager, cores_of
+from artangram.observe.journal import Journal, Kept, Past
+from artangram.orchestrator.body import COMPACT_EVERY, Body, Life
+from artangram.orchestrator.clock import Clock
+from artangram.orchestrator.hands import Hands, NewAgent
+from artangram.orchestrator.ledger import Ledger, LiveAction
+from artangram.orchestrator.records import (
+    ActionResult,
+    Broken,
+    Draining,
+    NodeStatus,
+    Opening,
+    Overloaded,
+    Receipt,
+    Status,
+    Submission,
+    decode_result,
+    encode,
+)
+from artangram.orchestrator.recovery import Setup, restored
+from artangram.orchestrator.waiters import Promise, Waiters
+
+
+class Bounds(Struct, frozen=True, kw_only=True):
+    """How much an orchestrator takes on."""
+
+    max_queued: int = 100_000
+    """Waiting actions. Each costs some kilobytes; beyond this many a caller must slow down."""
+    compact_every: int = COMPACT_EVERY
+
+
+class Orchestrator:
+    """Callers on one side, node agents on the other, the scheduler between. Call `begin` first."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        *,
+        manager: CpuManager,
+        journal: Journal,
+        clock: Clock,
+        past: Past | None = None,
+        bounds: Bounds | None = None,
+        new_agent: NewAgent | None = None,
+    ) -> None:
+        self.setup = setup
+        self.bounds = bounds or Bounds()
+        self._past = past
+        self._waiters = Waiters()
+        self._hands = Hands(manager, on_gone=self._waiters.gone, new_agent=new_agent)
+        self._body = Body(
+            _life(setup, past),
+            journal=journal,
+            clock=clock,
+            hands=self._hands,
+            callers=self,
+            compact_every=self.bounds.compact_every,
+        )
+        self._began_at = self._body.now()
+        self._refusal: Exception | None = None
+        self._idle = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Orchestrator {self.setup.policy}: {self.ledger!r}>"
+
+    @property
+    def ledger(self) -> Ledger:
+        """What is alive; to look at."""
+        return self._body.ledger
+
+    @property
+    def nodes(self) -> dict[NodeId, NodeAgent]:
+        """The agents that are there."""
+        return self._hands.manager.agents
+
+    async def begin(self) -> None:
+        """Attach to the agents; after a restart, make true what the journal says."""
+        await self._hands.attach(self._body, self._past)
+        if self._past is not None and not self._past.is_empty:
+            # The tick that the last life asked for went with it; a needless one costs nothing.
+            self._body.wake_at(self.now())
+        self._past = None
+
+    def now(self) -> float:
+        """Unix time; deadlines are on this clock."""
+        return self._body.now()
+
+    def open(self, opening: Opening) -> Promise:
+        """Begin a trajectory. The future is done when it will not be forgotten."""
+        self._check_open()
+        trajectory = opening.trajectory
+        if self.ledger.has(trajectory) or self._waiters.closing(trajectory) is not None:
+            raise BadInput("trajectory", f"{trajectory!r} is already open", "use a new id")
+        self.ledger.expect(opening)
+        opened = self._waiters.opening()
+        self._body.post(
+            TrajectoryOpened(trajectory, opening.memory_mb, opening.job),
+            kept=Kept(id=f"trajectory:{trajectory}", body=encode(opening)),
+            then=partial(self._waiters.opened, opened),
+        )
+        return opened
+
+    def close(self, trajectory: TrajectoryId) -> Promise:
+        """End a trajectory: what it has waiting or running is cancelled, its sandbox goes.
+
+        The future is done when nothing of it is left.
+        """
+        if isinstance(self._refusal, Broken):
+            raise self._refusal
+        gone = self._waiters.closing(trajectory)
+        if gone is not None:
+            return gone
+        gone = self._waiters.close(trajectory)
+        if self.ledger.has(trajectory):
+            self._body.post(TrajectoryClosed(trajectory))
+        else:
+            self._waiters.gone(trajectory)
+        return gone
+
+    def submit(self, submission: Submission) -> Receipt:
+        """Take an action on. Raises `Refused` or `BadInput`; then nothing has happened."""
+        action = checked(submission.action)
+        known = self._by_key(submission.key) if submission.key is not None else None
+        if known is not None:
+            return known
+        self._check_open()
+        if self.ledger.num_queued >= self.bounds.max_queued:
+            most = self.bounds.max_queued
+            raise Overloaded(f"{most} actions wait already (max_queued); try again later")
+        if self.ledger.knows(action.id):
+            raise BadInput("id", f"{action.id!r} is already known", "give every action its own id")
+        self.ledger.expect(submission)
+        receipt = self._waiters.expect(action.id, submission.key)
+        self._body.post(
+            Submitted(action),
+            kept=Kept(id=f"action:{action.id}", key=submission.key, body=encode(submission)),
+            then=partial(self._waiters.accept, action.id),
+        )
+        return receipt
+
+    def cancel(self, action_id: ActionId, *, reason: str = "the caller cancelled it") -> None:
+        """Nobody wants it any more; nothing happens if it has ended."""
+        if self.ledger.knows(action_id):
+            self._body.post(Cancelled(action_id, reason))
+
+    def receipt(self, action_id: ActionId) -> Receipt:
+        """Ask again for an action that was submitted before. `KeyError` if it is unknown."""
+        if self.ledger.knows(action_id):
+            return self._waiters.receipt(action_id)
+        body = self._body.journal.settled(f"action:{action_id}")
+        if body is None:
+            raise KeyError(action_id)
+        return self._waiters.settled(decode_result(body))
+
+    def explain(self, action_id: ActionId) -> Explanation:
+        """Why an action waits. `KeyError` if it is unknown or has ended."""
+        return self._body.scheduler.explain(action_id, self.now())
+
+    def status(self) -> Status:
+        """One look at everything."""
+        running = [live for live in self.ledger.actions.values() if live.lease is not None]
+        return Status(
+            policy=self.setup.policy,
+            queued=self.ledger.num_queued,
+            running=len(running),
+            trajectories=len(self.ledger.trajectories),
+            ended=self.ledger.num_ended,
+            uptime_s=self.now() - self._began_at,
+            is_draining=self._refusal is not None,
+            nodes=tuple(_node_status(node, running) for node in self.nodes),
+        )
+
+    def home(self, trajectory: TrajectoryId) -> NodeAgent | None:
+        """Where the sandbox of `trajectory` is; `None` if it has none yet."""
+        live = self.ledger.trajectories.get(trajectory)
+        if live is None or live.node is None or not live.has_files:
+            return None
+        if live.node not in self.nodes:
+            raise AgentGone(f"{live.node}, where {trajectory} lived, is gone")
+        return self.nodes[live.node]
+
+    async def drain(self, grace_s: float) -> None:
+        """Take nothing more; wait for what there is, and cancel what is left after `grace_s`."""
+        self._refusal = self._refusal or Draining("it drains; submit to another one")
+        try:
+            async with asyncio.timeout(grace_s):
+                await self._until_idle()
+        except TimeoutError:
+            for action_id in list(self.ledger.actions):
+                self.cancel(action_id, reason=f"it was not done {grace_s:g} s into the drain")
+            await self._until_idle()
+
+    async def aclose(self) -> None:
+        """Stop deciding; who still waits is told. Agents and journal are their opener's."""
+        self._refusal = self._refusal or Draining("it is closed")
+        self._body.close()
+        await self._hands.close()
+        self._waiters.fail(self._refusal)
+
+    def deliver(self, result: ActionResult) -> None:
+        """For the body: an ending is written down."""
+        self._waiters.deliver(result)
+        if not self.ledger.actions:
+            self._idle.set()
+
+    def fail(self, error: Exception) -> None:
+        """For the body: nothing can be written or decided any more."""
+        self._refusal = Broken(str(error))
+        self._waiters.fail(self._refusal)
+        self._idle.set()
+
+    async def _until_idle(self) -> None:
+        while self.ledger.actions and not isinstance(self._refusal, Broken):
+            self._idle.clear()
+            await self._idle.wait()
+
+    def _check_open(self) -> None:
+        if self._refusal is not None:
+            raise self._refusal
+
+    def _by_key(self, key: str) -> Receipt | None:
+        action_id = self._waiters.live_key(key)
+        if action_id is None:
+            found = self._body.journal.id_of(key)
+            if found is None:
+                return None
+            action_id = ActionId(found.removeprefix("action:"))
+        return self.receipt(action_id)
+
+
+def _life(setup: Setup, past: Past | None) -> Life:
+    if past is None:
+        return Life(scheduler=setup.scheduler(), ledger=Ledger())
+    scheduler, ledger = restored(past, setup)
+    return Life(scheduler=scheduler, ledger=ledger, last_at=past.last_at)
+
+
+def _node_status(node: NodeId, running: list[LiveAction]) -> NodeStatus:
+    here = [
+        live
+        for live in running
+        if live.lease is not None
+        and (cores := cores_of(live.lease)) is not None
+        and cores.node == node
+    ]
+    return NodeStatus(node=node, running=len(here), cores_used=sum(live.units for live in here))

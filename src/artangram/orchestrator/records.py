@@ -1,0 +1,135 @@
+"""What goes into an orchestrator and what comes out, beside the core's own records."""
+
+import asyncio
+
+import msgspec
+from msgspec import Struct
+
+from artangram.core.action import Action
+from artangram.core.ids import ActionId, JobId, TrajectoryId
+from artangram.core.records import ActionRecord, Outcome
+from artangram.managers.agent import Place
+from artangram.sandbox.protocol import Command, CommandResult
+
+
+class Submission(Struct, frozen=True, kw_only=True):
+    """An action and what it does. Without a command it only makes its trajectory's sandbox."""
+
+    action: Action
+    command: Command | None
+    key: str | None = None
+    """The caller's own name for it. The same key twice is the same action, run once."""
+
+
+class Opening(Struct, frozen=True, kw_only=True):
+    """A trajectory and where it will live."""
+
+    trajectory: TrajectoryId
+    job: JobId = JobId("default")
+    task: str = ""
+    memory_mb: int = 0
+    place: Place = Place()
+
+
+class ActionResult(Struct, frozen=True, kw_only=True):
+    """How an action ended. A program that failed is here; infrastructure that failed is, too."""
+
+    record: ActionRecord
+    command: CommandResult | None = None
+    """What its program left; `None` if it never ran to an end."""
+    core_s: float = 0.0
+    """Cores held, times how long."""
+
+    @property
+    def ok(self) -> bool:
+        return self.record.outcome is Outcome.SUCCEEDED
+
+    @property
+    def action_id(self) -> ActionId:
+        return self.record.action_id
+
+    @property
+    def outcome(self) -> Outcome:
+        return self.record.outcome
+
+    @property
+    def reason(self) -> str:
+        return self.record.reason
+
+    @property
+    def exit_code(self) -> int | None:
+        return None if self.command is None else self.command.exit_code
+
+    @property
+    def stdout(self) -> str:
+        return "" if self.command is None else self.command.stdout.decode(errors="replace")
+
+    @property
+    def stderr(self) -> str:
+        return "" if self.command is None else self.command.stderr.decode(errors="replace")
+
+    @property
+    def wait_s(self) -> float:
+        return self.record.wait_s
+
+    @property
+    def overhead_s(self) -> float:
+        return self.record.overhead_s
+
+    @property
+    def run_s(self) -> float:
+        return self.record.run_s
+
+    @property
+    def act_s(self) -> float:
+        return self.record.act_s
+
+
+class Receipt(Struct, frozen=True, kw_only=True):
+    """For who submitted: when it is safe, and when it has ended."""
+
+    action_id: ActionId
+    accepted: "asyncio.Future[None]"
+    """Done when the action will not be forgotten."""
+    ended: "asyncio.Future[ActionResult]"
+
+
+class NodeStatus(Struct, frozen=True, kw_only=True):
+    node: str
+    running: int
+    cores_used: int
+
+
+class Status(Struct, frozen=True, kw_only=True):
+    """One look at an orchestrator."""
+
+    policy: str
+    queued: int
+    running: int
+    trajectories: int
+    ended: int
+    uptime_s: float
+    is_draining: bool
+    nodes: tuple[NodeStatus, ...]
+
+
+class Refused(Exception):
+    """Nothing was accepted; the message says what to do."""
+
+
+class Overloaded(Refused):
+    """Too many actions wait already."""
+
+
+class Draining(Refused):
+    """The orchestrator takes nothing more."""
+
+
+class Broken(Refused):
+    """The orchestrator cannot write its journal, so it can promise nothing."""
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode_submission = msgspec.msgpack.Decoder(Submission).decode
+decode_opening = msgspec.msgpack.Decoder(Opening).decode
+decode_result = msgspec.msgpack.Decoder(ActionResult).decode

@@ -1,0 +1,118 @@
+"""Who waits for what: futures of callers, each settled exactly once.
+
+A future whose caller has gone away is nobody's trouble: its error counts as seen.
+"""
+
+import asyncio
+from typing import Any
+
+from artangram.core.ids import ActionId, TrajectoryId
+from artangram.orchestrator.records import ActionResult, Receipt
+
+Promise = asyncio.Future[None]
+
+
+class Waiters:
+    """Futures by action, by key and by closing trajectory."""
+
+    def __init__(self) -> None:
+        #: Bounded by the actions alive and by their callers.
+        self._ended: dict[ActionId, list[asyncio.Future[ActionResult]]] = {}
+        self._accepted: dict[ActionId, Promise] = {}
+        self._opened: set[Promise] = set()
+        self._closing: dict[TrajectoryId, Promise] = {}
+        self._ids: dict[str, ActionId] = {}
+        self._keys: dict[ActionId, str] = {}
+
+    def receipt(self, action_id: ActionId) -> Receipt:
+        """For one more caller who waits for a live action."""
+        ended: asyncio.Future[ActionResult] = _future()
+        self._ended.setdefault(action_id, []).append(ended)
+        accepted = self._accepted.get(action_id)
+        return Receipt(action_id=action_id, accepted=accepted or _done(), ended=ended)
+
+    def expect(self, action_id: ActionId, key: str | None) -> Receipt:
+        """For the first caller, whose action is not written down yet."""
+        self._accepted[action_id] = _future()
+        if key is not None:
+            self._ids[key], self._keys[action_id] = action_id, key
+        return self.receipt(action_id)
+
+    def settled(self, result: ActionResult) -> Receipt:
+        """For a caller who asks after the end."""
+        ended: asyncio.Future[ActionResult] = _future()
+        ended.set_result(result)
+        return Receipt(action_id=result.action_id, accepted=_done(), ended=ended)
+
+    def live_key(self, key: str) -> ActionId | None:
+        """The live action that `key` stands for."""
+        return self._ids.get(key)
+
+    def accept(self, action_id: ActionId) -> None:
+        """An action is written down."""
+        _keep(self._accepted.pop(action_id))
+
+    def deliver(self, result: ActionResult) -> None:
+        """An action has ended, and that is written down."""
+        key = self._keys.pop(result.action_id, None)
+        if key is not None:
+            del self._ids[key]
+        for ended in self._ended.pop(result.action_id, ()):
+            if not ended.done():
+                ended.set_result(result)
+
+    def opening(self) -> Promise:
+        """For who opens a trajectory."""
+        opened: Promise = _future()
+        self._opened.add(opened)
+        return opened
+
+    def opened(self, promise: Promise) -> None:
+        self._opened.discard(promise)
+        _keep(promise)
+
+    def closing(self, trajectory: TrajectoryId) -> Promise | None:
+        """Done when a closing trajectory has left; `None` if it is not closing."""
+        return self._closing.get(trajectory)
+
+    def close(self, trajectory: TrajectoryId) -> Promise:
+        """For who closes a trajectory."""
+        gone = self._closing[trajectory] = _future()
+        return gone
+
+    def gone(self, trajectory: TrajectoryId) -> None:
+        """Nothing is left of a trajectory."""
+        if trajectory in self._closing:
+            _keep(self._closing.pop(trajectory))
+
+    def fail(self, error: Exception) -> None:
+        """Nobody will be answered any more."""
+        futures: list[asyncio.Future[Any]] = [f for many in self._ended.values() for f in many]
+        futures += [*self._accepted.values(), *self._opened, *self._closing.values()]
+        for future in futures:
+            if not future.done():
+                future.set_exception(error)
+        for held in (self._ended, self._accepted, self._opened, self._closing):
+            held.clear()
+
+
+def _future() -> "asyncio.Future[Any]":
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    future.add_done_callback(_see)
+    return future
+
+
+def _see(future: "asyncio.Future[Any]") -> None:
+    if not future.cancelled():
+        future.exception()
+
+
+def _done() -> Promise:
+    future = _future()
+    future.set_result(None)
+    return future
+
+
+def _keep(promise: Promise) -> None:
+    if not promise.done():
+        promise.set_result(None)

@@ -1,0 +1,1 @@
+"""Public helpers for tests of what is built on Artangram."""

@@ -1,0 +1,217 @@
+"""The two drivers of one scheduler: the same workload ends every action at the same instant.
+
+The simulator carries decisions out in a loop of its own; the orchestrator does it through asyncio,
+its ledger, its journal, the CPU manager and node agents. Only the physics is shared.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import looptime
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+from artangram.core.action import Action
+from artangram.core.cluster import ClusterSpec, CpuSpec, QuotaSpec, node_ids
+from artangram.core.ids import ActionId, JobId, Resource, TrajectoryId
+from artangram.core.needs import Needs, parse_needs
+from artangram.core.policies.catalog import policy
+from artangram.core.records import ActionRecord
+from artangram.managers.cpu import CpuManager
+from artangram.observe.journal import replay
+from artangram.observe.journalmemory import MemoryJournal
+from artangram.observe.trace import Trace, TraceAction, TraceTrajectory, TraceTurn
+from artangram.orchestrator.orchestrator import Orchestrator
+from artangram.orchestrator.records import Opening, Submission
+from artangram.orchestrator.recovery import Setup
+from artangram.sandbox import Command
+from artangram.sim.beliefs import Beliefs, beliefs
+from artangram.sim.driver import Simulation
+from artangram.sim.tally import Tally
+from artangram.testing.physics import PhysicsAgent, World
+from artangram.testing.virtual import VirtualClock
+
+CPU = Resource("cpu")
+Ended = dict[ActionId, ActionRecord]
+COMMAND = Command(argv=("work",))
+
+
+class Records(Tally):
+    """A tally that keeps every record."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: Ended = {}
+
+    def record(self, record: ActionRecord) -> None:
+        assert record.action_id not in self.records
+        self.records[record.action_id] = record
+
+
+def simulated(trace: Trace, setup: Setup, believed: str) -> Ended:
+    tally = Records()
+    simulation = Simulation(trace, setup.cluster, policy(setup.policy), beliefs(believed, 0))
+    simulation.tally = tally
+    simulation.run()
+    return tally.records
+
+
+class LiveRun:
+    """The same trace through the orchestrator on virtual time."""
+
+    def __init__(self, trace: Trace, setup: Setup, believed: str) -> None:
+        self.trace = trace
+        self.setup = setup
+        self.beliefs: Beliefs = beliefs(believed, 0)
+        self.records: Ended = {}
+        self.journal = MemoryJournal(keeps_entries=True)
+        self.clock = VirtualClock()
+        self.world = World(setup.cluster, self.clock)
+        spec = setup.cluster.pools[CPU]
+        assert isinstance(spec, CpuSpec)
+        nodes = node_ids(CPU, spec.nodes)
+        self.orchestrator = Orchestrator(
+            setup,
+            manager=CpuManager({node: PhysicsAgent(node, self.world) for node in nodes}),
+            journal=self.journal,
+            clock=self.clock,
+        )
+
+    async def run(self) -> Ended:
+        await self.orchestrator.begin()
+        jobs = dict.fromkeys(trajectory.job for trajectory in self.trace.trajectories)
+        async with asyncio.TaskGroup() as group:
+            for job in jobs:
+                for trajectory in self.trace.trajectories:
+                    if trajectory.job == job:
+                        group.create_task(self.live(trajectory))
+        await self.orchestrator.aclose()
+        return self.records
+
+    async def live(self, trajectory: TraceTrajectory) -> None:
+        await self.clock.sleep_until(trajectory.arrive_s)
+        name = trajectory.trajectory
+        self.orchestrator.open(
+            Opening(trajectory=name, job=trajectory.job, memory_mb=trajectory.memory_mb)
+        )
+        number = 0
+        for turn in trajectory.turns:
+            if turn.think_s:
+                await self.clock.sleep_until(self.clock.now() + turn.think_s)
+            for action in turn.actions:
+                number += 1
+                await self.act(trajectory, action, ActionId(f"{name}/{number}"))
+        self.orchestrator.close(name)
+
+    async def act(self, trajectory: TraceTrajectory, truth: TraceAction, name: ActionId) -> None:
+        self.world.truth[name] = truth
+        action = Action(
+            id=name,
+            kind=truth.kind,
+            needs=self.beliefs.needs(truth),
+            job=trajectory.job,
+            task=trajectory.task,
+            trajectory=trajectory.trajectory,
+            work_s=self.beliefs.work_s(truth),
+            timeout_s=truth.timeout_s,
+            repeatable=truth.repeatable,
+        )
+        receipt = self.orchestrator.submit(Submission(action=action, command=COMMAND))
+        self.records[name] = (await receipt.ended).record
+
+
+def on_virtual_time(
+    work: Coroutine[Any, Any, dict[ActionId, ActionRecord]],
+) -> Ended:
+    loop = looptime.new_event_loop()
+    try:
+        return loop.run_until_complete(work)
+    finally:
+        loop.close()
+
+
+def assert_same(trace: Trace, setup: Setup, believed: str) -> None:
+    expected = simulated(trace, setup, believed)
+    live = LiveRun(trace, setup, believed)
+    records = on_virtual_time(live.run())
+    assert {name: structs.asdict(record) for name, record in records.items()} == {
+        name: structs.asdict(record) for name, record in expected.items()
+    }
+    assert list(replay(live.journal.entries, setup.scheduler())) == live.journal.entries
+
+
+ELASTIC = parse_needs({"cpu": {"min": 1, "max": 6}}, elastic="cpu", speedup={"amdahl": 0.1})
+WIDE = parse_needs({"cpu": {"choices": [2, 4]}}, elastic="cpu", speedup={"power": 0.8})
+LINEAR = parse_needs({"cpu": {"min": 1, "max": 2}}, elastic="cpu", speedup={"power": 1.0})
+ONE, TWO, CALL = ({"cpu": 1}, {"cpu": 2}, {"cpu": 1, "search": 1})
+NEEDS = [parse_needs(ONE), parse_needs(TWO), parse_needs(CALL), ELASTIC, WIDE]
+
+
+def traces(needs: list[Needs], *, seconds: st.SearchStrategy[float]) -> st.SearchStrategy[Trace]:
+    """Workloads whose actions need any of `needs`, with times drawn from `seconds`."""
+    actions = st.builds(
+        TraceAction,
+        kind=st.sampled_from(["tool", "test"]),
+        needs=st.sampled_from(needs),
+        work_s=seconds.filter(bool),
+        fail_at_s=st.none() | st.just(0.75),
+        timeout_s=st.none() | st.just(2.0),
+    )
+    turns = st.builds(TraceTurn, think_s=seconds, actions=st.lists(actions, max_size=3).map(tuple))
+    trajectories = st.builds(
+        TraceTrajectory,
+        trajectory=st.just(TrajectoryId("")),
+        turns=st.lists(turns, min_size=1, max_size=3).map(tuple),
+        job=st.sampled_from([JobId("red"), JobId("blue")]),
+        arrive_s=seconds,
+        memory_mb=st.sampled_from([0, 100, 400]),
+    )
+    return st.lists(trajectories, min_size=1, max_size=10).map(_as_trace)
+
+
+def _as_trace(trajectories: list[TraceTrajectory]) -> Trace:
+    named = (
+        structs.replace(trajectory, trajectory=TrajectoryId(f"t{number}"))
+        for number, trajectory in enumerate(trajectories)
+    )
+    return Trace(name="random", train_s=0.0, trajectories=tuple(named))
+
+
+#: Sums of these are exact: many things happen at the same instant.
+ROUND_S = st.sampled_from([0.0, 0.25, 0.5, 1.0])
+ANY_S = st.sampled_from([0.0, 0.25, 0.5, 1.0, 3.0]) | st.floats(0.001, 60.0)
+
+
+def a_cluster(cpu: CpuSpec) -> ClusterSpec:
+    search = QuotaSpec(concurrency=2, limit=5, window_s=4.0)
+    return ClusterSpec(pools={CPU: cpu, Resource("search"): search}, shares={JobId("red"): 2.0})
+
+
+POLICIES = ["elastic", "moldable", "tangram", "fcfs", "fixed:2", "pods:1/4", "overcommit"]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    trace=traces(NEEDS, seconds=ANY_S),
+    believed=st.sampled_from(["exact", "learned"]),
+    nodes=st.integers(1, 2),
+)
+@pytest.mark.parametrize("name", POLICIES)
+def test_random_workloads_end_at_the_same_instants(
+    name: str, trace: Trace, believed: str, nodes: int
+) -> None:
+    cpu = CpuSpec(
+        nodes=nodes, cores=4, memory_mb=1000, create_s=0.3, overhead_s=0.01, squeeze_penalty=0.05
+    )
+    assert_same(trace, Setup(cluster=a_cluster(cpu), policy=name), believed)
+
+
+@settings(max_examples=60, deadline=None)
+@given(trace=traces([*NEEDS, LINEAR], seconds=ROUND_S))
+@pytest.mark.parametrize("name", ["elastic", "tangram"])
+def test_ties_are_decided_the_same_way(name: str, trace: Trace) -> None:
+    cpu = CpuSpec(nodes=1, cores=2, memory_mb=500)
+    assert_same(trace, Setup(cluster=a_cluster(cpu), policy=name), "exact")
