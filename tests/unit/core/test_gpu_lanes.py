@@ -2,6 +2,7 @@
 
 import pytest
 
+from artangram.core.errors import BadInput
 from artangram.core.ids import NodeId, ServiceId
 from artangram.core.lease import Devices
 from artangram.core.policies.base import Ticket
@@ -236,9 +237,22 @@ class TestStaticLane:
         StaticLane(pool, FakeDesk(), replicas=2)
         assert [len(pool.residents(s)) for s in pool.services()] == [2, 1, 1]
 
-    def test_a_service_without_devices_is_unserved(self):
+    def test_a_service_without_devices_is_refused(self):
         lane = StaticLane(a_pool({name: a_service() for name in "abc"}), FakeDesk())
-        assert [lane.unserved(ServiceId(s)) for s in "abc"] == [False, False, True]
+        lane.check(a_ticket(0, "b"))
+        with pytest.raises(BadInput, match="'c' has no static deployment: gpu is too small"):
+            lane.check(a_ticket(1, "c"))
+
+    def test_a_deployment_that_died_busy_is_placed_again_once_its_devices_are_free(self):
+        pool, desk = a_pool({"a": a_service()}, devices=4), FakeDesk()
+        lane = StaticLane(pool, desk)
+        first, second = a_ticket(0, "a"), a_ticket(1, "a")
+        submit(lane, first)
+        lane.service_lost(NODE, first=0, degree=4, service=ServiceId("a"))
+        submit(lane, second)
+        assert desk.names() == ["a0"]
+        end(lane, first, now=1.0)
+        assert desk.names() == ["a0", "a1"]
 
     def test_it_never_uses_the_devices_of_another_service(self):
         pool, desk = a_pool(), FakeDesk()

@@ -103,6 +103,15 @@ def test_the_least_valuable_residents_are_evicted_and_no_more_than_needed():
     assert pool.is_here(new)
 
 
+def test_as_many_are_evicted_as_it_takes_on_every_device():
+    pool = a_pool({"a": a_service(50_000), "b": a_service(60_000), "c": a_service(140_000)})
+    first, second = resident(pool, A, 1, first=0), resident(pool, B, 1, first=1)
+    chunk = a_chunk(pool, C, 2, first=0)
+    assert set(chunk.evicted) == {first, second}
+    pool.restore(C, chunk, now=1.0)
+    check_books(pool)
+
+
 def test_a_small_eviction_is_spared_when_a_larger_one_made_it_needless():
     pool = a_pool({"a": a_service(10_000), "b": a_service(60_000), "c": a_service(70_000)})
     small, large = resident(pool, A, 1), resident(pool, B, 1)
