@@ -70,9 +70,13 @@ Device = tuple[NodeId, int]
 class Books:
     """Who holds what, kept from events and decisions alone."""
 
-    def __init__(self, cluster: ClusterSpec, policy: SchedulingPolicy) -> None:
+    def __init__(
+        self, cluster: ClusterSpec, policy: SchedulingPolicy, *, is_deployed: bool = False
+    ) -> None:
+        """`is_deployed`: services run at the degree of their deployment, whatever is asked."""
         self.cluster = cluster
         self.policy = policy
+        self.is_deployed = is_deployed
         self.lives: dict[ActionId, Life] = {}
         self.outcomes: dict[ActionId, Outcome] = {}
         self.wake_at: float | None = None
@@ -175,6 +179,8 @@ class Books:
         primary = lease.allocations[0].resource
         for resource, amounts in action.needs.amounts:
             allocation = given[resource]
+            if isinstance(allocation, Devices) and self.is_deployed:
+                continue  # A deployment serves every call at its own degree.
             if resource == primary:
                 assert lease.workers in amounts, f"{lease} has an odd number of workers"
                 least, most = amounts[0], lease.workers

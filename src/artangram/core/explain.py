@@ -27,5 +27,5 @@ def explanation(ticket: Ticket, hindrances: list[Hindrance]) -> Explanation:
         action_id=ticket.action.id,
         state=ticket.state.value,
         summary=summary,
-        hindrances=tuple(hindrances) if ticket.state is State.WAITING else (),
+        hindrances=tuple(hindrances),
     )

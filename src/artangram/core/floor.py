@@ -22,7 +22,7 @@ from artangram.core.explain import Explanation, explanation
 from artangram.core.homes import Homes
 from artangram.core.ids import NodeId, Resource, TrajectoryId
 from artangram.core.lease import Allocation, Cores, CoreShare, Devices
-from artangram.core.policies.base import Desk, Hindrance, Lane, Ticket
+from artangram.core.policies.base import Desk, Hindrance, Lane, State, Ticket
 from artangram.core.policies.gpulane import GpuLane
 from artangram.core.policies.policy import QuotaLane, SchedulingPolicy
 from artangram.core.policies.queue import Served
@@ -71,7 +71,7 @@ class Floor:
         elif ticket.parked_at is not None:
             ticket.parked_at = None
         elif homes is not None and ticket.node is None:
-            homes.homeless.remove(ticket)
+            homes.withdraw(ticket)
             self._house_waiting(homes, now)
         self._unclaim(ticket, now)
 
@@ -89,10 +89,13 @@ class Floor:
         ticket.allocation, ticket.sides = None, ()
 
     def check(self, ticket: Ticket) -> None:
-        """`BadInput` if no node could ever house `ticket`."""
+        """`BadInput` if no node or device could ever serve `ticket`."""
         homes = self._homes_of(ticket)
         if homes is not None:
             homes.check(ticket)
+        for resource, gpu in self._gpu.items():
+            if ticket.action.needs.of(resource):
+                gpu.check(ticket)
 
     def open(self, trajectory: TrajectoryId, memory_mb: int) -> None:
         """`trajectory` begins."""
@@ -197,7 +200,11 @@ class Floor:
         self._touched[self._quota[resource]] = None
 
     def explain(self, ticket: Ticket, now: float) -> Explanation:
-        """Why `ticket` waits."""
+        """Why `ticket` waits, if it does."""
+        hindrances = self._hindrances(ticket, now) if ticket.state is State.WAITING else []
+        return explanation(ticket, hindrances)
+
+    def _hindrances(self, ticket: Ticket, now: float) -> list[Hindrance]:
         hindrances: list[Hindrance] = []
         homes = self._homes_of(ticket)
         if ticket.lane is not None:
@@ -210,7 +217,7 @@ class Floor:
                 hindrances.append(self._side_hindrance(resource, units, lane))
         if ticket.parked_at is not None and not hindrances:
             hindrances.append(self._claim_hindrance(ticket))
-        return explanation(ticket, hindrances)
+        return hindrances
 
     def _add_pool(self, resource: Resource) -> None:
         spec, policy = self._cluster.pools[resource], self._policy

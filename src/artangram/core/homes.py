@@ -7,7 +7,7 @@ trajectories and waiting actions for its size. Who fits no node waits in line, a
 room passes, so that a large trajectory does not wait for ever.
 """
 
-from collections import deque
+from collections import OrderedDict
 
 from artangram.core.cluster import CpuSpec
 from artangram.core.errors import BadInput
@@ -37,8 +37,8 @@ class Homes:
         shares: dict[JobId, float],
     ) -> None:
         self.lanes: dict[NodeId, Lane] = {}
-        #: Tickets whose trajectory fits no node yet, oldest first.
-        self.homeless: deque[Ticket] = deque()
+        #: Trajectories (or single tickets) that fit no node yet, oldest first, and their tickets.
+        self._homeless: OrderedDict[TrajectoryId | Ticket, list[Ticket]] = OrderedDict()
         self._resource = resource
         self._spec = spec
         self._policy = policy
@@ -102,18 +102,20 @@ class Homes:
         """Give `ticket` a node; `False` if it has to wait for memory, and now does."""
         trajectory = ticket.action.trajectory
         node = self._home.get(trajectory) if trajectory is not None else None
+        if node is None and not self._is_behind(ticket):
+            node = self._choose(ticket)
         if node is None:
-            node = None if self._is_behind(ticket) else self._choose(ticket, now)
-            if node is None:
-                self.homeless.append(ticket)
-                return False
-            if trajectory is not None:
-                self._settle(trajectory, node)
-        ticket.node = node
-        ticket.prepare_s = self._spec.overhead_s
-        if trajectory is None or trajectory not in self._furnished:
-            ticket.prepare_s += self._create_s(now)
+            self._homeless.setdefault(_party(ticket), []).append(ticket)
+            return False
+        self._assign(ticket, node, now)
         return True
+
+    def withdraw(self, ticket: Ticket) -> None:
+        """`ticket`, which has no node, waits no longer."""
+        party = _party(ticket)
+        self._homeless[party].remove(ticket)
+        if not self._homeless[party]:
+            del self._homeless[party]
 
     def furnish(self, trajectory: TrajectoryId) -> None:
         """An action of `trajectory` started: its sandbox exists."""
@@ -124,22 +126,24 @@ class Homes:
         return trajectory in self._furnished
 
     def house_waiting(self, now: float) -> list[Ticket]:
-        """Memory came free: the tickets that have a node now, oldest first, nobody passed."""
-        housed = []
-        waiting, self.homeless = self.homeless, deque()
-        while waiting:
-            ticket = waiting.popleft()
-            if not self.house(ticket, now):
-                self.homeless.extend(waiting)
+        """Room came free: the tickets that have a node now, oldest first, nobody passed."""
+        housed: list[Ticket] = []
+        while self._homeless:
+            party, tickets = next(iter(self._homeless.items()))
+            node = self._choose(tickets[0])
+            if node is None:
                 break
-            housed.append(ticket)
+            del self._homeless[party]
+            for ticket in tickets:
+                self._assign(ticket, node, now)
+            housed += tickets
         return housed
 
     def hindrance(self, ticket: Ticket) -> Hindrance:
         """Why `ticket` has no node."""
         needed = self._memory_of(ticket)
         free = max((node.memory_free_mb for node in self._nodes.values()), default=0)
-        ahead = self.homeless.index(ticket)
+        ahead = list(self._homeless).index(_party(ticket))
         return Hindrance(
             resource=Resource(f"{self._resource} memory_mb"),
             needed=needed,
@@ -152,9 +156,9 @@ class Homes:
     def _is_behind(self, ticket: Ticket) -> bool:
         """Would `ticket` take room that somebody waits for?"""
         takes_room = self._memory_of(ticket) > 0 or self._policy.request_milli > 0
-        return takes_room and bool(self.homeless)
+        return takes_room and bool(self._homeless)
 
-    def _choose(self, ticket: Ticket, now: float) -> NodeId | None:
+    def _choose(self, ticket: Ticket) -> NodeId | None:
         memory_mb = self._memory_of(ticket)
         ids = self._ids
         if len(ids) > SAMPLE:
@@ -182,6 +186,15 @@ class Homes:
                 best, best_score = node_id, score
         return best
 
+    def _assign(self, ticket: Ticket, node: NodeId, now: float) -> None:
+        trajectory = ticket.action.trajectory
+        if trajectory is not None and trajectory not in self._home:
+            self._settle(trajectory, node)
+        ticket.node = node
+        ticket.prepare_s = self._spec.overhead_s
+        if trajectory is None or trajectory not in self._furnished:
+            ticket.prepare_s += self._create_s(now)
+
     def _settle(self, trajectory: TrajectoryId, node_id: NodeId) -> None:
         node = self._nodes[node_id]
         node.hold_memory(trajectory, self._memory_mb.get(trajectory, 0))
@@ -198,3 +211,8 @@ class Homes:
         slot = max(now, self._next_pod_at)
         self._next_pod_at = slot + 1.0 / self._spec.pods_per_s
         return slot - now + self._spec.create_s
+
+
+def _party(ticket: Ticket) -> TrajectoryId | Ticket:
+    """Who needs a node: a trajectory with all of its tickets, or a ticket without one."""
+    return ticket if ticket.action.trajectory is None else ticket.action.trajectory

@@ -80,6 +80,9 @@ class GpuLane(Lane):
     def ahead(self, ticket: Ticket) -> int:
         """How many waiting tickets go before `ticket`."""
 
+    def check(self, ticket: Ticket) -> None:
+        """`BadInput` if `ticket` could never run here."""
+
     def degrees(self, ticket: Ticket) -> Amounts:
         """The degrees at which `ticket` can run here, ascending."""
         kind = (service_of(ticket), ticket.form.amounts)

@@ -104,25 +104,32 @@ class MoldableLane:
 
     def dispatch(self, now: float) -> None:
         self._average(now)
-        may_plan = True
+        may_plan, was_cut = True, False
         while self._node.free > 0:
             rigid = self._rigid.peek()
             elastic = self._elastic.peek() if may_plan else None
             if rigid is not None and (elastic is None or self._served.goes_first(rigid, elastic)):
-                if rigid.form.amounts[0] > self._node.free:
+                units = rigid.form.amounts[0]
+                if units > self._node.free or self._passes(rigid, self._elastic, now):
                     break
                 self._rigid.pop(rigid)
-                self._start(rigid, rigid.form.amounts[0], now)
+                self._start(rigid, units, now)
+                may_plan, was_cut = may_plan or was_cut, False
                 continue
             if elastic is None:
                 break
             if not self._is_held(elastic, now):
-                self._plan(now)
+                was_cut = not self._plan(now)
                 first = self._elastic.peek()
-                if first is not None and now >= first.key:
+                if first is not None and now >= first.key and not was_cut:
                     break  # Overdue and still without cores: nothing may pass it.
             may_plan = False
         self._set_wake(now)
+
+    def _passes(self, ticket: Ticket, queue: Queue, now: float) -> bool:
+        """Would `ticket` pass an overdue one of its own job in the other queue?"""
+        first = queue.peek_of(ticket.job)
+        return first is not None and now >= first.key and self._served.goes_first(first, ticket)
 
     def _is_held(self, first: Ticket, now: float) -> bool:
         """Would planning again come to the same end as last time?"""
@@ -153,15 +160,20 @@ class MoldableLane:
         coming = min(MOST_LOAD, LOAD_WEIGHT * load / (1 - load)) if load < 0.95 else MOST_LOAD
         return coming + self._mean_waiting
 
-    def _plan(self, now: float) -> None:
-        """Start elastic tickets that had best start now; hold the others with a reservation."""
+    def _plan(self, now: float) -> bool:
+        """Start elastic tickets that had best start now; hold the others with a reservation.
+
+        `False` if an overdue rigid ticket comes before the rest of them.
+        """
+        was_cut = False
         profile = Profile(now, self._node.free, self._releases[:HORIZON])
         crowd = self._crowd(now)
         held: list[Ticket] = []
         self._held_units, self._held_until = 1 << 30, math.inf
         while profile.free[0] > 0 and len(held) < MOST_HELD:
             ticket = self._elastic.peek()
-            if ticket is None:
+            was_cut = ticket is not None and self._passes(ticket, self._rigid, now)
+            if ticket is None or was_cut:
                 break
             self._elastic.pop(ticket)
             price = (len(self._elastic) + len(held) + crowd) / self._node.cores
@@ -172,6 +184,8 @@ class MoldableLane:
             else:
                 held.append(ticket)
                 self._hold(ticket, plan, profile)
+                if now >= ticket.key:
+                    break  # Overdue and still without cores: nothing may pass it.
         for ticket in held:
             self._elastic.push(ticket)
         self._held_key = min((ticket.key for ticket in held), default=math.inf)
@@ -179,6 +193,7 @@ class MoldableLane:
             self._held_units = 0
         elif self._held_until == math.inf:
             self._held_until = now + 1.0
+        return not was_cut
 
     def _hold(self, ticket: Ticket, plan: _Plan, profile: Profile) -> None:
         if plan.units == 0:

@@ -76,6 +76,11 @@ class Queue:
             return self._first(heap)
         return self._first_of_all()
 
+    def peek_of(self, job: JobId) -> Ticket | None:
+        """The first ticket of one job."""
+        heap = self._heaps.get(job)
+        return None if heap is None else self._first(heap)
+
     def pop(self, ticket: Ticket) -> None:
         """Take out `ticket`, which `peek` just returned."""
         self._size -= 1

@@ -7,6 +7,7 @@
 - First come, first served per service; a deployment serves every call at its own degree.
 """
 
+from artangram.core.errors import BadInput
 from artangram.core.ids import NodeId, ServiceId
 from artangram.core.policies.base import Desk, Ticket
 from artangram.core.policies.gpulane import GpuLane, Line, fixed_degree, service_of, used_at
@@ -33,9 +34,20 @@ class StaticLane(GpuLane):
                 residency.ready_at = now
         self._unserved = {name for name in pool.services() if not pool.residents(name)}
 
-    def unserved(self, service: ServiceId) -> bool:
-        """Is the cluster too small for this service? Then its actions never start."""
-        return service in self._unserved
+    def check(self, ticket: Ticket) -> None:
+        name = self.pool.resource
+        if ticket.form.resource != name:
+            raise BadInput(
+                f"needs.{name}",
+                "all devices belong to static deployments",
+                f"make {name} the elastic resource, or use another policy",
+            )
+        if ticket.form.service in self._unserved:
+            raise BadInput(
+                "service",
+                f"{ticket.form.service!r} has no static deployment: {name} is too small for all",
+                "add devices, or use another policy",
+            )
 
     def push(self, ticket: Ticket, now: float) -> None:
         ticket.key = ticket.submitted_at
@@ -71,6 +83,11 @@ class StaticLane(GpuLane):
     def service_lost(self, node: NodeId, *, first: int, degree: int, service: ServiceId) -> None:
         super().service_lost(node, first=first, degree=degree, service=service)
         self._is_complete = False
+
+    def _release(self, residency: Residency, now: float) -> None:
+        super()._release(residency, now)
+        if residency.is_lost:
+            self._is_complete = False  # Its devices are free for another deployment only now.
 
     def lends(self, units: int, now: float) -> bool:
         """Never: idle devices of a deployment still hold it."""

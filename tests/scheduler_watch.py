@@ -1,0 +1,81 @@
+"""Who starts before whom on cores: what only somebody beside the lanes can see."""
+
+from dataclasses import replace
+
+from artangram.core.policies.base import Desk, Lane, State, Ticket
+from artangram.core.policies.malleable import MalleableLane
+from artangram.core.policies.policy import SchedulingPolicy
+from artangram.core.policies.queue import Served
+from artangram.core.pools.cpu import CpuNode
+
+QUEUED_BY_KEY = {"elastic", "malleable", "moldable"}
+IN_LINE = {"fcfs", "fixed", "tangram", "static", "load-per-call", "unmanaged"}
+"""Policies whose cores are given in order of a virtual deadline, and strictly in line."""
+
+
+class Watch:
+    """Sees every ticket that waits in a lane of cores, and who starts before it."""
+
+    def __init__(self, policy_name: str) -> None:
+        self._base = policy_name.partition(":")[0]
+        self._num_pushed = 0
+        #: Waiting tickets by the order in which they came to their lane.
+        self._pushed: dict[Ticket, int] = {}
+        #: Tickets started since the last check, their own order, and how many had come by then.
+        self._started: list[tuple[Ticket, int, int]] = []
+        self._lanes: list[Lane] = []
+
+    def watched(self, chosen: SchedulingPolicy) -> SchedulingPolicy:
+        """The same policy, with lanes of cores that are watched."""
+        return replace(chosen, cpu=lambda *args: self._lane(chosen, *args))
+
+    def is_malleable(self) -> bool:
+        return all(isinstance(lane, MalleableLane) for lane in self._lanes)
+
+    def starts(self, ticket: Ticket) -> None:
+        self._started.append((ticket, self._pushed.pop(ticket), self._num_pushed))
+
+    def check(self, now: float) -> None:
+        """Nobody who still waits was passed by those who started, unless the policy allows it."""
+        started, self._started = self._started, []
+        self._pushed = {t: n for t, n in self._pushed.items() if t.state is State.WAITING}
+        for ticket, order, num_come in started:
+            for other, its_order in self._pushed.items():
+                if other.lane is ticket.lane and its_order <= num_come:
+                    self._check_pair(ticket, other, is_first=order < its_order, now=now)
+
+    def _check_pair(self, ticket: Ticket, other: Ticket, *, is_first: bool, now: float) -> None:
+        is_due = other.job == ticket.job and now >= other.key
+        if self._base in QUEUED_BY_KEY and is_due:
+            is_before = (ticket.key, ticket.seq) < (other.key, other.seq)
+            assert is_before, f"{ticket} passed the overdue {other}"
+        if self._base in IN_LINE:
+            assert is_first, f"{ticket} passed {other}, which came first"
+
+    def _lane(self, chosen: SchedulingPolicy, node: CpuNode, desk: Desk, served: Served) -> Lane:
+        lane = chosen.cpu(node, _Spy(desk, self), served)
+        push = lane.push
+
+        def pushed(ticket: Ticket, now: float) -> None:
+            push(ticket, now)
+            self._num_pushed += 1
+            self._pushed[ticket] = self._num_pushed
+
+        lane.push = pushed
+        self._lanes.append(lane)
+        return lane
+
+
+class _Spy:
+    """A desk that lets `Watch` see every start."""
+
+    def __init__(self, desk: Desk, watch: Watch) -> None:
+        self._desk = desk
+        self._watch = watch
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._desk, name)
+
+    def start(self, ticket: Ticket, *args: object, **fields: object) -> None:
+        self._watch.starts(ticket)
+        self._desk.start(ticket, *args, **fields)
