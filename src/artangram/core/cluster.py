@@ -72,15 +72,19 @@ class ServiceSpec(Struct, frozen=True, kw_only=True):
     weights_mb: int
     degrees: tuple[int, ...] = (1,)
     runtime_mb: int = 0
-    """What it needs on each device beside its share of the weights."""
+    """What it needs on each device while it runs, beside its share of the weights."""
     batch: int = 1
     """How many actions one resident copy serves at a time."""
     batch_cost: float = 0.1
     """How much each further action of a batch slows down all of it, as a share."""
 
+    def shard_mb(self, degree: int) -> int:
+        """Weights on each of `degree` devices."""
+        return -(-self.weights_mb // degree)
+
     def device_mb(self, degree: int) -> int:
-        """Memory on each of `degree` devices."""
-        return -(-self.weights_mb // degree) + self.runtime_mb
+        """All it needs on each of `degree` devices to run."""
+        return self.shard_mb(degree) + self.runtime_mb
 
 
 class ClusterSpec(Struct, frozen=True, kw_only=True):

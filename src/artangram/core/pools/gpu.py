@@ -142,7 +142,8 @@ class GpuPool:
         self, service: ServiceId, degree: int, *, worth: Worth, fence: Fence | None = None
     ) -> Iterator[Chunk]:
         """Every free chunk outside `fence` where `service` could be restored, node by node."""
-        memory_mb = self._services[service].device_mb(degree)
+        spec = self._services[service]
+        memory_mb = spec.shard_mb(degree)
         here = {(r.node, r.first) for r in self._of_service[service] if r.degree == degree}
         for node in self._nodes.values():
             if node.buddy.free < degree:
@@ -153,7 +154,9 @@ class GpuPool:
                     continue
                 if (node.id, first) in here:
                     continue
-                evicted, loss = node.evictions(first, degree, memory_mb=memory_mb, worth=worth)
+                evicted, loss = node.evictions(
+                    first, degree, memory_mb=memory_mb, runtime_mb=spec.runtime_mb, worth=worth
+                )
                 yield Chunk(node.id, first, degree, block, restore_s, tuple(evicted), loss)
 
     def restore(self, service: ServiceId, chunk: Chunk, now: float) -> Residency:
@@ -163,7 +166,8 @@ class GpuPool:
         node = self._nodes[chunk.node]
         spec = self._services[service]
         residency = Residency(service, node=chunk.node, first=chunk.first, degree=chunk.degree)
-        residency.memory_mb = spec.device_mb(chunk.degree)
+        residency.memory_mb = spec.shard_mb(chunk.degree)
+        residency.runtime_mb = spec.runtime_mb
         residency.ready_at = now + chunk.restore_s
         residency.used_at = now
         node.host.use(service, spec.weights_mb)

@@ -2,7 +2,8 @@
 
 - A *residency* is a service of one degree on one aligned run of devices. Another degree or position
   is another residency: it has other shards.
-- Several services may be resident on the same devices while their memory fits.
+- Several services may be resident on the same devices while their memory fits: the weights of all,
+  and the working memory of the one that needs most, since only one of them runs at a time.
 """
 
 from collections.abc import Callable
@@ -24,6 +25,7 @@ class Residency:
         "node",
         "ready_at",
         "restore_s",
+        "runtime_mb",
         "service",
         "used_at",
     )
@@ -33,8 +35,9 @@ class Residency:
         self.node = node
         self.first = first
         self.degree = degree
-        #: On each of its devices.
+        #: On each of its devices: weights all the time, working memory while it runs.
         self.memory_mb = 0
+        self.runtime_mb = 0
         #: How many actions run on it.
         self.busy = 0
         #: What bringing it here took, and so about what losing it would cost.
@@ -86,46 +89,65 @@ class HostCopies:
 class GpuNode:
     """The devices of one node, their memory, and the host copies beside them."""
 
-    __slots__ = ("buddy", "host", "id", "memory_free_mb", "residents")
+    __slots__ = ("buddy", "host", "id", "memory_mb", "residents")
 
     def __init__(self, node: NodeId, spec: GpuSpec) -> None:
         self.id = node
         self.buddy = Buddy(spec.devices)
-        self.memory_free_mb = [spec.memory_mb] * spec.devices
+        self.memory_mb = spec.memory_mb
         self.host = HostCopies(spec.host_memory_mb)
         self.residents: list[Residency] = []
 
     def add(self, residency: Residency) -> None:
         self.residents.append(residency)
-        self._occupy(residency, residency.memory_mb)
+        place = range(residency.first, residency.first + residency.degree)
+        short = [device for device in place if self.used_mb(device) > self.memory_mb]
+        assert not short, f"{self.id} is short of memory on {short}"
 
     def remove(self, residency: Residency) -> None:
         self.residents.remove(residency)
-        self._occupy(residency, -residency.memory_mb)
+
+    def used_mb(self, device: int) -> int:
+        """Weights of all residents of a device, and the most working memory of one."""
+        here = [r for r in self.residents if r.overlaps(device, 1)]
+        return sum(r.memory_mb for r in here) + max((r.runtime_mb for r in here), default=0)
 
     def evictions(
-        self, first: int, size: int, *, memory_mb: int, worth: Worth
+        self, first: int, size: int, *, memory_mb: int, runtime_mb: int, worth: Worth
     ) -> tuple[list[Residency], float]:
         """The least valuable residents of a free chunk that make room on every device of it."""
-        missing = [memory_mb - self.memory_free_mb[d] for d in range(first, first + size)]
+        # Beside a newcomer, a resident takes its weights and what working memory it needs more.
+        # Counted for each, though one needs it at a time: too careful at worst, never too bold.
+        taken = {
+            r: r.memory_mb + max(0, r.runtime_mb - runtime_mb)
+            for r in self.residents
+            if r.overlaps(first, size)
+        }
+        missing = [memory_mb + runtime_mb - self.memory_mb] * size
+        for resident, mb in taken.items():
+            for d in _overlap(resident, first, size):
+                missing[d] += mb
         if max(missing) <= 0:
             return [], 0.0
-        nearby = [(worth(r), r) for r in self.residents if r.overlaps(first, size)]
-        nearby.sort(key=lambda item: (item[0], item[1].used_at, item[1].service, item[1].first))
+        ranked = [(worth(r), r) for r in taken]
+        ranked.sort(key=lambda item: (item[0], item[1].used_at, item[1].service, item[1].first))
         chosen = []
-        for value, resident in nearby:
+        for value, resident in ranked:
             spot = _overlap(resident, first, size)
             if any(missing[d] > 0 for d in spot):
                 chosen.append((value, resident))
                 for d in spot:
-                    missing[d] -= resident.memory_mb
-        kept = _spared(chosen, missing, first=first, size=size)
-        return [r for _, r in kept], sum(value for value, _ in kept)
-
-    def _occupy(self, residency: Residency, memory_mb: int) -> None:
-        for device in range(residency.first, residency.first + residency.degree):
-            self.memory_free_mb[device] -= memory_mb
-            assert self.memory_free_mb[device] >= 0, f"{self.id}:{device} is short of memory"
+                    missing[d] -= taken[resident]
+        kept = []
+        for value, resident in reversed(chosen):
+            # A later, larger eviction may have made it needless; the dearest are spared first.
+            spot = _overlap(resident, first, size)
+            if all(missing[d] + taken[resident] <= 0 for d in spot):
+                for d in spot:
+                    missing[d] += taken[resident]
+            else:
+                kept.append((value, resident))
+        return [r for _, r in reversed(kept)], sum(value for value, _ in kept)
 
 
 def _overlap(residency: Residency, first: int, size: int) -> range:
@@ -133,18 +155,3 @@ def _overlap(residency: Residency, first: int, size: int) -> range:
     start = max(residency.first, first)
     end = min(residency.first + residency.degree, first + size)
     return range(start - first, end - first)
-
-
-def _spared(
-    chosen: list[tuple[float, Residency]], missing: list[int], *, first: int, size: int
-) -> list[tuple[float, Residency]]:
-    """`chosen` without those that a later, larger eviction made needless; dearest spared first."""
-    kept = []
-    for value, resident in reversed(chosen):
-        spot = _overlap(resident, first, size)
-        if all(missing[d] + resident.memory_mb <= 0 for d in spot):
-            for d in spot:
-                missing[d] += resident.memory_mb
-        else:
-            kept.append((value, resident))
-    return kept[::-1]
