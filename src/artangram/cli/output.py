@@ -64,6 +64,8 @@ def write_file(path: Path, data: bytes) -> None:
 
 def make_folder(path: Path) -> None:
     """The folder that `path` will be in."""
+    if not path.name:
+        raise BadInput(str(path), "is not a file", "name a file you may write")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
 

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
+from artangram.cli.fitting import FittingTrace
 from artangram.cli.output import Output
 from artangram.cli.replay import Replay, replay
 from artangram.config.cluster import read_cluster
-from artangram.observe.trace import open_trace
 
 
 def simulate(
@@ -37,6 +37,7 @@ def simulate(
     """
     output = Output(json)
     spec = read_cluster(cluster)
-    runs = Replay(lambda: open_trace(trace), spec, estimates=estimates, seed=seed)
+    source = FittingTrace(trace, spec)
+    runs = Replay(lambda: source, spec, estimates=estimates, seed=seed)
     reports = replay(runs, policy, output=output, plot=plot)
     output.json(reports[0] if len(reports) == 1 else reports)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from artangram.cli.output import Output
+from artangram.cli.output import Output, make_folder, writing
 from artangram.config.cluster import write_cluster
 from artangram.core.errors import BadInput
 from artangram.observe.trace import write_trace
@@ -41,8 +41,11 @@ def generate(
     params, sizes = _pairs("--set", set_), _pairs("--size", size)
     made = stream(family, seed=seed, preset=preset, **params)
     if cluster is not None:
+        make_folder(cluster)
         write_cluster(cluster, cluster_for(family, **sizes))
-    write_trace(out, made)
+    make_folder(out)
+    with writing(out):
+        write_trace(out, made)
     Output(None).console.print(f"{out}: a trace of the {family} family")
 
 

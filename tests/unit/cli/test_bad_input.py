@@ -1,0 +1,186 @@
+"""Bad input is one line on standard error that names the place and the fix, and exit code 2."""
+
+import gzip
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BAD_TRACES = {
+    "unknown resource": ('"needs": {"cpu": 1}, "work_s": 3', '"needs": {"tpu": 1}, "work_s": 3'),
+    "impossible need": ('"needs": {"cpu": 1}, "work_s": 3', '"needs": {"cpu": 5}, "work_s": 3'),
+    "impossible memory": ('"b", "memory_mb": 100', '"b", "memory_mb": 5000'),
+    "negative time": ('"work_s": 3', '"work_s": -3'),
+    "infinite time": ('"work_s": 3', '"work_s": 1e999'),
+    "fraction of a core": (
+        '"needs": {"cpu": 1}, "work_s": 3',
+        '"needs": {"cpu": 0.5}, "work_s": 3',
+    ),
+    "unknown field": ('"work_s": 3', '"work": 3'),
+    "missing field": (', "work_s": 3', ""),
+    "not JSON": ('"work_s": 3}]}]}', '"work_s": 3'),
+    "id twice": ('"trajectory": "b"', '"trajectory": "a"'),
+    "no turns": ('"turns": [{"actions": [', '"turns": [], "task": [{"actions": ['),
+}
+FIELDS = {
+    "unknown resource": "turns[0].actions[0].needs.tpu: no such resource here; use one of: cpu",
+    "impossible need": "turns[0].actions[0].needs.cpu: asks for at least 5",
+    "impossible memory": "memory_mb: 5000 can never fit",
+    "negative time": "turns[0].actions[0].work_s",
+    "infinite time": "turns[0].actions[0].work_s",
+    "fraction of a core": "turns[0].actions[0].needs.cpu: 0.5 is not a whole number",
+    "unknown field": "turns[0].actions[0].work: unknown field; did you mean work_s?",
+    "missing field": "turns[0].actions[0].work_s: is missing",
+    "not JSON": "json: input data was truncated",
+    "id twice": "trajectory: 'a' came before",
+    "no turns": "turns",
+}
+
+BAD_CLUSTERS = {
+    "pools: {cpu: {kind: cpu, nodes: 1, cores: 4": ":1: yaml: ",
+    "pools:\n  cpu: {kind: cpu, nodes: 1, cors: 4, memory_gb: 1}\n": ":2: pools.cpu.cors: unknown",
+    "pools:\n  cpu: {kind: cpu, nodes: 1, memory_gb: 1}\n": ":2: pools.cpu.cores: is missing",
+    "pools:\n  cpu: {kind: cpu, nodes: -1, cores: 4, memory_gb: 1}\n": ":2: pools.cpu.nodes: -1 is",
+    "pools:\n  cpu: {kind: disk}\n": ":2: pools.cpu.kind: unknown kind 'disk'",
+    "jobs: {a: {share: 0}}\npools:\n  x: {kind: quota, limit: 1}\n": ":1: jobs.a.share: 0 is out",
+    "": ": pools: the file is empty",
+}
+
+
+def complaint(said) -> str:
+    """The one line of a refusal; fails if it was anything else."""
+    assert said.code == 2, said
+    assert said.out == "", said.out
+    (line,) = said.err.splitlines()
+    assert line.startswith("error: "), line
+    return line.removeprefix("error: ")
+
+
+@pytest.mark.parametrize("case", BAD_TRACES)
+def test_trace_is_refused_with_file_line_and_field(run, case, cluster, trace):
+    good, bad = BAD_TRACES[case]
+    text = trace.read_text()
+    assert text.count(good) == 1
+    trace.write_text(text.replace(good, bad))
+    said = complaint(run("simulate", "--cluster", cluster, "--trace", trace))
+    assert said.startswith(f"{trace}:3: {FIELDS[case]}")
+
+
+def test_blank_lines_do_not_shift_the_line_number(run, cluster, trace):
+    text = trace.read_text().replace('{"cpu": 1}, "work_s": 3', '{"tpu": 1}, "work_s": 3')
+    packed = trace.with_suffix(".jsonl.gz")
+    packed.write_bytes(gzip.compress(text.replace("\n", "\n\n \n").encode()))
+    said = complaint(run("simulate", "--cluster", cluster, "--trace", packed))
+    assert said.startswith(f"{packed}:7: turns[0].actions[0].needs.tpu: ")
+
+
+def test_steps_that_go_back_are_refused(run, cluster, trace):
+    text = trace.read_text().replace('{"trajectory": "a"', '{"step": 1, "trajectory": "a"')
+    trace.write_text(text)
+    said = complaint(run("simulate", "--cluster", cluster, "--trace", trace))
+    assert said.startswith(f"{trace}:3: step: step 0 comes after step 1")
+
+
+def test_truncated_file_is_refused_where_it_breaks_off(run, cluster, trace):
+    whole = trace.read_bytes()
+    trace.write_bytes(whole[: len(whole) - 20])
+    said = complaint(run("simulate", "--cluster", cluster, "--trace", trace))
+    assert said.startswith(f"{trace}:3: json: ")
+    packed = trace.with_suffix(".jsonl.gz")
+    packed.write_bytes(gzip.compress(whole)[:-12])
+    said = complaint(run("simulate", "--cluster", cluster, "--trace", packed))
+    assert said.startswith(f"{packed}")
+    assert "file: compressed file ended" in said
+
+
+def test_file_without_a_header_is_refused(run, cluster, trace):
+    trace.write_text(trace.read_text().split("\n", 1)[1])
+    said = complaint(run("simulate", "--cluster", cluster, "--trace", trace))
+    assert said.startswith(f"{trace}:1: ")
+    assert 'begin with {"artangram_trace": 1' in said
+
+
+@pytest.mark.parametrize("text", BAD_CLUSTERS)
+def test_cluster_is_refused_with_file_line_and_field(run, text, cluster, trace):
+    cluster.write_text(text)
+    said = complaint(run("simulate", "--cluster", cluster, "--trace", trace))
+    assert said.startswith(f"{cluster}{BAD_CLUSTERS[text]}")
+
+
+@pytest.mark.parametrize("name", ["best", "fixed:many", "pods:1/2/3", "pods:0", "fixed:nan", ""])
+def test_unknown_policy_is_refused_before_anything_runs(run, name, cluster, trace):
+    options = ["--policy", "elastic", "--policy", name]
+    said = complaint(run("simulate", "--cluster", cluster, "--trace", trace, *options))
+    assert said.startswith("policy: ")
+
+
+def test_unknown_estimates_are_refused(run, cluster, trace):
+    options = ["--estimates", "perfect"]
+    said = complaint(run("simulate", "--cluster", cluster, "--trace", trace, *options))
+    assert said.startswith("estimates: 'perfect' is unknown; use exact")
+
+
+@pytest.mark.parametrize("missing", ["--cluster", "--trace"])
+def test_missing_file_is_named(run, missing, cluster, trace, tmp_path):
+    files = {"--cluster": cluster, "--trace": trace} | {missing: tmp_path / "absent"}
+    said = complaint(run("simulate", *(word for pair in files.items() for word in pair)))
+    assert said.startswith(f"{tmp_path / 'absent'}: file: no such file or directory")
+
+
+def test_folder_in_place_of_a_file_is_named(run, cluster, tmp_path):
+    said = complaint(run("simulate", "--cluster", cluster, "--trace", tmp_path))
+    assert said.startswith(f"{tmp_path}: file: is a directory")
+
+
+@pytest.mark.parametrize("option", ["--json", "--plot"])
+def test_output_that_cannot_be_written_is_named(run, option, cluster, trace):
+    target = trace / "below-a-file.svg"
+    said = run("simulate", "--cluster", cluster, "--trace", trace, option, target)
+    assert said.code == 2
+    (line,) = said.err.splitlines()
+    assert line.startswith(f"error: {target}: ")
+    assert line.endswith("name a file you may write")
+
+
+@pytest.mark.parametrize("target", ["{trace}/x.jsonl", ".", ""])
+def test_generated_trace_that_cannot_be_written_is_named(run, target, trace):
+    path = target.format(trace=trace)
+    said = complaint(run("trace", "generate", path, "--family", "lab", "--set", "n=2"))
+    assert said.endswith("name a file you may write")
+
+
+def test_cluster_that_cannot_be_written_is_named(run, trace, tmp_path):
+    options = ["--family", "lab", "--cluster", trace / "x.yaml"]
+    said = complaint(run("trace", "generate", tmp_path / "x.jsonl", *options))
+    assert said.startswith(f"{trace / 'x.yaml'}: ")
+
+
+@pytest.mark.parametrize(
+    ("options", "begins"),
+    [
+        (["--family", "chess"], "family: unknown family 'chess'"),
+        (["--preset", "huge"], "preset: coding has no 'huge'"),
+        (["--set", "bach=3"], "bach: unknown field; did you mean batch?"),
+        (["--set", "batch=0"], "batch: "),
+        (["--set", "batch"], "--set: 'batch' is not a setting; write NAME=VALUE"),
+        (["--size", "cores=x", "--cluster", "{tmp}/c.yaml"], "cores: "),
+    ],
+)
+def test_generate_refuses_settings_it_does_not_know(run, options, begins, tmp_path: Path):
+    words = [word.format(tmp=tmp_path) for word in options]
+    said = complaint(run("trace", "generate", tmp_path / "x.jsonl", *words))
+    assert said.startswith(begins)
+    assert not (tmp_path / "x.jsonl").exists()
+
+
+def test_the_installed_command_says_one_line_and_ends_with_2(trace, tmp_path):
+    argv = [sys.executable, "-c", "from artangram.cli import main; main()", "simulate"]
+    argv += ["--cluster", str(tmp_path / "absent.yaml"), "--trace", str(trace)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == (
+        f"error: {tmp_path / 'absent.yaml'}: file: no such file or directory; "
+        "name a readable YAML file\n"
+    )
