@@ -221,7 +221,7 @@ class Trajectory:
         request = RunRequest(
             trajectory=self.id,
             argv=tuple(argv),
-            kind=kind or (f"{self._opening.task}/{argv[0]}" if argv else ""),
+            kind=kind or "/".join(filter(None, (self._opening.task, *argv[:1]))),
             cpu=cpu,
             needs=dict(needs or {}),
             speedup=None if speedup is None else dict(speedup),

@@ -90,8 +90,10 @@ class Hands:
         began_at = ended.began_at
         if began_at is not None:
             began_at = min(max(began_at, live.started_at), self._body.now())
+        is_stopped = ended.outcome is Outcome.CANCELLED
+        reason = live.stop_reason if is_stopped else ended.reason
         self._body.post(
-            Finished(action_id, ended.outcome, began_at, ended.reason, ended.run.attempt),
+            Finished(action_id, ended.outcome, began_at, reason, ended.run.attempt),
             then=acknowledge,
         )
 

@@ -7,8 +7,9 @@ they are to run, where they are, and what they have used.
 from collections.abc import Iterable, Sequence
 
 from artangram.core.action import Action
-from artangram.core.decisions import Decision, Report, Resize, Start
+from artangram.core.decisions import Decision, Report, Resize, Start, Stop, StopReason
 from artangram.core.events import (
+    Cancelled,
     Event,
     Finished,
     NodeLost,
@@ -26,12 +27,22 @@ from artangram.orchestrator.records import Opening, Submission
 class LiveAction:
     """An action between its submission and its report."""
 
-    __slots__ = ("core_s", "lease", "started_at", "submission", "units", "units_since")
+    __slots__ = (
+        "core_s",
+        "lease",
+        "started_at",
+        "stop_reason",
+        "submission",
+        "units",
+        "units_since",
+    )
 
     def __init__(self, submission: Submission) -> None:
         self.submission = submission
         self.lease: Lease | None = None
         self.started_at = 0.0
+        #: Why it is to stop; empty if it is not.
+        self.stop_reason = ""
         self.core_s = 0.0
         self.units = 0
         self.units_since = 0.0
@@ -122,6 +133,8 @@ class Ledger:
                     self._on_start(lease, at)
                 case Resize(action_id, cores):
                     self.actions[action_id].hold(cores.units, at)
+                case Stop(action_id, reason):
+                    self._on_stop(self.actions[action_id], reason)
                 case Report(record):
                     self._on_report(record, changes)
         for event in events:
@@ -141,6 +154,9 @@ class Ledger:
                 self.actions[action.id] = LiveAction(self._submissions.pop(action.id))
                 if action.trajectory in self.trajectories:
                     self.trajectories[action.trajectory].actions.add(action.id)
+            case Cancelled(action_id, reason):
+                if action_id in self.actions:
+                    self.actions[action_id].stop_reason = reason
             case Finished():
                 self._on_finished(event, at)
             case NodeLost():
@@ -171,6 +187,13 @@ class Ledger:
         allocation, trajectory = cores_of(lease), self.trajectory_of(live)
         if allocation is not None and trajectory is not None:
             trajectory.node = allocation.node
+
+    def _on_stop(self, live: LiveAction, reason: StopReason) -> None:
+        trajectory = self.trajectory_of(live)
+        if reason is StopReason.EXPIRED:
+            live.stop_reason = "its deadline passed"
+        elif not live.stop_reason and trajectory is not None and trajectory.is_closed:
+            live.stop_reason = "its trajectory was closed"
 
     def _on_report(self, record: ActionRecord, changes: Changes) -> None:
         live = self.actions.pop(record.action_id)

@@ -1,0 +1,386 @@
+"""The life of actions and trajectories through the orchestrator, on virtual time."""
+
+import asyncio
+import random
+from collections import Counter
+
+import pytest
+
+from artangram.core.decisions import Report
+from artangram.core.errors import BadInput
+from artangram.core.ids import ActionId
+from artangram.core.records import Outcome
+from artangram.observe.journal import Entry, JournalFull
+from artangram.observe.journalmemory import MemoryJournal
+from artangram.orchestrator.client import Trajectory, between
+from artangram.orchestrator.orchestrator import Bounds
+from artangram.orchestrator.records import ActionResult, Broken, Draining, Overloaded
+from artangram.sandbox import SandboxGone
+from artangram.sandbox.fake import Console, FakeSandbox
+from artangram.testing.fakes import FakeHouse, a_setup, fake_house
+
+pytestmark = pytest.mark.looptime
+
+
+async def soon() -> None:
+    """Let everything happen that happens at this instant."""
+    await asyncio.sleep(0.001)
+
+
+def begun(trajectory: Trajectory, *argv: str, **more: object) -> "asyncio.Task[ActionResult]":
+    return asyncio.create_task(trajectory.run(argv, **more))  # type: ignore[arg-type]
+
+
+def only_sandbox(house: FakeHouse) -> FakeSandbox:
+    (sandbox,) = house.provider.live
+    return sandbox
+
+
+async def test_a_result_tells_all_about_the_run() -> None:
+    async with fake_house() as house, house.trajectory(task="swe") as t:
+        result = await t.run(["echo", "hello"])
+        assert (result.ok, result.exit_code, result.stdout) == (True, 0, "hello\n")
+        assert (result.record.kind, result.record.task) == ("swe/echo", "swe")
+        slow = await t.run(["sleep", "3"], kind="nap")
+        assert (slow.wait_s, slow.record.kind) == (0.0, "nap")
+        assert slow.run_s == pytest.approx(3.0)
+        assert slow.core_s == pytest.approx(3.0)
+
+
+async def test_a_failed_program_is_a_result() -> None:
+    async with fake_house() as house, house.trajectory() as t:
+        result = await t.run(["false"])
+        assert (result.ok, result.outcome, result.exit_code) == (False, Outcome.FAILED, 1)
+
+
+async def test_an_action_waits_until_a_core_is_free_and_says_why() -> None:
+    async with (
+        fake_house(a_setup(cores=1)) as house,
+        house.trajectory() as one,
+        house.trajectory() as other,
+    ):
+        first, second = begun(one, "sleep", "10"), begun(other, "true")
+        await soon()
+        (waiting,) = (
+            name for name, live in house.orchestrator.ledger.actions.items() if not live.lease
+        )
+        assert (await house.explain(waiting)).state == "waiting"
+        status = await house.status()
+        assert (status.queued, status.running, status.nodes[0].cores_used) == (1, 1, 1)
+        assert (await second).wait_s == pytest.approx(10.0, abs=0.01)
+        assert (await first).wait_s == 0.0
+
+
+async def test_a_trajectory_holds_no_core_between_actions() -> None:
+    async with (
+        fake_house(a_setup(cores=1)) as house,
+        house.trajectory() as one,
+        house.trajectory() as other,
+    ):
+        await one.run(["true"])
+        assert (await other.run(["true"])).wait_s == 0.0
+        assert (await house.status()).nodes[0].cores_used == 0
+
+
+async def test_a_running_action_grows_and_shrinks() -> None:
+    async with fake_house(a_setup(cores=4)) as house, house.trajectory() as t:
+        running = begun(t, "sleep", "20", cpu=between(1, 4), work_s=80.0)
+        await soon()
+        assert len(only_sandbox(house).cores) == 4
+        async with house.trajectory() as other:
+            await other.run(["sleep", "1"], cpu=2)
+            wide = {len(box.cores) for box in house.provider.live}
+            assert 4 not in wide or wide == {0, 4}
+        await asyncio.sleep(1)
+        assert len(only_sandbox(house).cores) == 4
+        result = await running
+        assert 60 < result.core_s < 80
+
+
+async def test_cores_are_taken_from_the_running_before_others_get_them() -> None:
+    async with fake_house(a_setup(cores=4)) as house, house.trajectory() as t:
+        begun(t, "sleep", "20", cpu=between(1, 4), work_s=80.0)
+        await soon()
+        async with house.trajectory() as other:
+            second = begun(other, "sleep", "5", cpu=2)
+            await soon()
+            held = [core for box in house.provider.live for core in box.cores]
+            assert sorted(held) == [0, 1, 2, 3]
+            await second
+
+
+async def test_a_command_learns_its_degree() -> None:
+    async with fake_house(a_setup(cores=4)) as house, house.trajectory() as t:
+        result = await t.run(["echo", "-n", "{units}"], cpu=between(1, 3))
+        assert result.stdout == "-n 3\n"
+        assert "ARTANGRAM_UNITS=2\n" in (await t.run(["env"], cpu=2)).stdout
+
+
+async def test_files_are_there_before_the_first_action_and_gone_after_the_last() -> None:
+    async with fake_house() as house:
+        async with house.trajectory() as t:
+            await t.write("a/b.txt", "text")
+            assert (await t.run(["cat", "a/b.txt"])).stdout == "text"
+            assert await t.read("a/b.txt") == b"text"
+            with pytest.raises(FileNotFoundError):
+                await t.read("other")
+        assert not house.provider.live
+
+
+async def test_writes_before_the_first_action_make_one_sandbox() -> None:
+    async with fake_house() as house, house.trajectory() as t:
+        await asyncio.gather(*(t.write(f"{n}", b"x") for n in range(5)))
+        assert len(house.provider.live) == 1
+
+
+async def test_siblings_start_from_a_snapshot() -> None:
+    async with fake_house() as house, house.trajectory() as t:
+        await t.write("x", b"1")
+        snapshot = await t.snapshot()
+        async with house.trajectory(source=snapshot) as sibling:
+            await sibling.write("y", b"2")
+            assert (await sibling.run(["cat", "x"])).stdout == "1"
+        with pytest.raises(FileNotFoundError):
+            await t.read("y")
+
+
+async def test_queue_time_does_not_eat_the_time_limit() -> None:
+    async with (
+        fake_house(a_setup(cores=1)) as house,
+        house.trajectory() as one,
+        house.trajectory() as other,
+    ):
+        first = begun(one, "sleep", "30")
+        second = await other.run(["sleep", "4"], timeout_s=5)
+        assert (second.outcome, (await first).ok) == (Outcome.SUCCEEDED, True)
+        third = await other.run(["sleep", "6"], timeout_s=5)
+        assert (third.outcome, third.reason) == (Outcome.TIMED_OUT, "it ran longer than 5 s")
+        assert third.run_s == pytest.approx(5.0)
+
+
+async def test_a_deadline_ends_the_waiting_and_the_running() -> None:
+    async with (
+        fake_house(a_setup(cores=1)) as house,
+        house.trajectory() as one,
+        house.trajectory() as other,
+    ):
+        first = begun(one, "sleep", "100", deadline_s=7)
+        await soon()
+        second = await other.run(["true"], deadline_s=2)
+        assert (second.outcome, second.record.started_at) == (Outcome.EXPIRED, None)
+        assert second.act_s == pytest.approx(2.0)
+        assert ((await first).outcome, (await first).reason) == (
+            Outcome.EXPIRED,
+            "its deadline passed",
+        )
+        assert (await first).act_s == pytest.approx(7.0, abs=0.01)
+
+
+async def test_who_goes_away_takes_his_action_with_him() -> None:
+    async with (
+        fake_house(a_setup(cores=1)) as house,
+        house.trajectory() as one,
+        house.trajectory() as other,
+    ):
+        running = begun(one, "sleep", "1000")
+        await soon()
+        running.cancel()
+        result = await other.run(["true"])
+        assert result.wait_s < 0.1
+
+
+async def test_an_action_with_a_key_outlives_its_caller_and_runs_once() -> None:
+    counted: Counter[str] = Counter()
+
+    async def count(console: Console, argv: tuple[str, ...]) -> int:
+        await asyncio.sleep(5)
+        counted[argv[1]] += 1
+        console.print(b"%d" % counted[argv[1]])
+        return 0
+
+    async with fake_house(programs={"count": count}) as house, house.trajectory() as t:
+        gone = begun(t, "count", "a", key="k")
+        await soon()
+        gone.cancel()
+        again = await t.run(["count", "a"], key="k")
+        later = await t.run(["count", "a"], key="k")
+        assert again == later
+        assert (again.stdout, again.act_s) == ("1", pytest.approx(5.0, abs=0.01))
+        assert (await t.run(["count", "a"], key="other")).stdout == "2"
+
+
+async def test_cancelling_ends_the_waiting_at_once_and_the_running_soon() -> None:
+    async with (
+        fake_house(a_setup(cores=1)) as house,
+        house.trajectory() as one,
+        house.trajectory() as other,
+    ):
+        tasks = [begun(one, "sleep", "50"), begun(other, "sleep", "50")]
+        await soon()
+        for action_id in list(house.orchestrator.ledger.actions):
+            house.orchestrator.cancel(action_id, reason="enough")
+        results = await asyncio.gather(*tasks)
+        assert {result.outcome for result in results} == {Outcome.CANCELLED}
+        assert max(result.act_s for result in results) < 0.1
+
+
+async def test_closing_a_trajectory_cancels_what_it_has() -> None:
+    async with fake_house() as house:
+        t = house.trajectory()
+        await t.__aenter__()
+        running = begun(t, "sleep", "1000")
+        await soon()
+        await t.close()
+        assert (await running).reason == "its trajectory was closed"
+        assert (await running).outcome is Outcome.CANCELLED
+        assert not house.provider.live
+        assert (await house.status()).trajectories == 0
+        await t.close()
+        with pytest.raises(BadInput, match="not open"):
+            await t.run(["true"])
+
+
+async def test_what_can_never_run_is_refused_with_the_reason() -> None:
+    async with fake_house(a_setup(cores=2)) as house, house.trajectory() as t:
+        result = await t.run(["true"], cpu=3)
+        assert result.outcome is Outcome.REFUSED
+        assert "can never fit" in result.reason
+        with pytest.raises(BadInput, match="min 3 is above max 1"):
+            await t.run(["true"], cpu=between(3, 1))
+        with pytest.raises(ValueError, match="needs a program"):
+            await t.run([""], kind="x")
+
+
+async def test_too_many_waiting_actions_are_refused_at_once() -> None:
+    async with fake_house(a_setup(cores=1), bounds=Bounds(max_queued=2)) as house:
+        boxes = [house.trajectory() for _ in range(4)]
+        for box in boxes:
+            await box.__aenter__()
+        tasks = []
+        for box in boxes[:3]:
+            tasks.append(begun(box, "sleep", "5"))
+            await soon()
+        with pytest.raises(Overloaded, match="max_queued"):
+            await boxes[3].run(["true"])
+        await asyncio.gather(*tasks)
+        assert (await boxes[3].run(["true"])).ok
+
+
+async def test_draining_finishes_what_there_is_and_takes_nothing_new() -> None:
+    async with (
+        fake_house(a_setup(cores=1)) as house,
+        house.trajectory() as one,
+        house.trajectory() as other,
+    ):
+        tasks = [begun(one, "sleep", "5"), begun(other, "sleep", "100")]
+        await soon()
+        draining = asyncio.create_task(house.orchestrator.drain(20))
+        await soon()
+        with pytest.raises(Draining):
+            await one.run(["true"])
+        await draining
+        first, second = await asyncio.gather(*tasks)
+        assert (first.outcome, second.outcome) == (Outcome.SUCCEEDED, Outcome.CANCELLED)
+        assert "drain" in second.reason
+
+
+async def test_a_dead_sandbox_is_an_infrastructure_failure_from_then_on() -> None:
+    async with fake_house() as house, house.trajectory() as t:
+        await t.run(["true"])
+        running = begun(t, "sleep", "1000")
+        await soon()
+        await only_sandbox(house).close()
+        assert (await running).outcome is Outcome.INFRA_FAILED
+        after = await t.run(["true"])
+        assert (after.outcome, "files" in after.reason) == (Outcome.INFRA_FAILED, True)
+        with pytest.raises(SandboxGone):
+            await t.read("x")
+
+
+async def test_a_repeatable_action_runs_again_in_a_new_sandbox() -> None:
+    async with fake_house() as house, house.trajectory() as t:
+        running = begun(t, "sleep", "10", repeatable=True)
+        await asyncio.sleep(5)
+        await only_sandbox(house).close()
+        result = await running
+        assert (result.ok, result.record.attempts) == (True, 2)
+        assert result.act_s == pytest.approx(15.0, abs=0.01)
+
+
+class FullJournal(MemoryJournal):
+    """Has room for so many entries."""
+
+    room = 2
+
+    def append(self, entry: Entry, **more: object) -> int:
+        self.room -= 1
+        if self.room < 0:
+            more.pop("then")(JournalFull("no room"))  # type: ignore[operator]
+            return 0
+        return super().append(entry, **more)  # type: ignore[arg-type]
+
+
+async def test_without_a_journal_nobody_is_promised_anything() -> None:
+    async with fake_house(journal=FullJournal()) as house:
+        t = house.trajectory()
+        await t.__aenter__()
+        running = begun(t, "sleep", "1")
+        with pytest.raises(Broken, match="no room"):
+            await running
+        with pytest.raises(Broken):
+            await t.run(["true"])
+        with pytest.raises(Broken):
+            await t.close()
+
+
+async def test_an_unknown_action_is_a_key_error() -> None:
+    async with fake_house() as house:
+        with pytest.raises(KeyError):
+            house.orchestrator.receipt(ActionId("nobody"))
+        with pytest.raises(KeyError):
+            await house.explain("nobody")
+
+
+async def test_two_trajectories_may_not_share_a_name() -> None:
+    async with fake_house() as house, house.trajectory(id="t"):
+        with pytest.raises(BadInput, match="already open"):
+            await house.trajectory(id="t").__aenter__()
+
+
+async def test_whatever_happens_every_action_ends_exactly_once() -> None:
+    chance = random.Random(7)
+    reported: Counter[str] = Counter()
+    outcomes: Counter[Outcome] = Counter()
+
+    async def trajectory(house: FakeHouse) -> None:
+        async with house.trajectory() as t:
+            for _ in range(50):
+                argv = chance.choice([("sleep", "0.5"), ("false",), ("sleep", "9"), ("true",)])
+                running = begun(
+                    t,
+                    *argv,
+                    cpu=chance.choice([1, 2, between(1, 4)]),
+                    timeout_s=chance.choice([None, 2]),
+                    deadline_s=chance.choice([None, 8]),
+                    repeatable=chance.random() < 0.5,
+                )
+                await asyncio.sleep(chance.choice([0, 1, 3]))
+                if chance.random() < 0.1:
+                    running.cancel()
+                if chance.random() < 0.05 and house.provider.live:
+                    await chance.choice(sorted(house.provider.live, key=lambda b: b.name)).close()
+                await asyncio.wait({running})
+                if not running.cancelled():
+                    outcomes[running.result().outcome] += 1
+
+    async with fake_house(a_setup(cores=64, memory_mb=120_000)) as house:
+        await asyncio.gather(*(trajectory(house) for _ in range(200)))
+        assert isinstance(house.journal, MemoryJournal)
+        for entry in house.journal.entries:
+            for decision in entry.decisions:
+                if isinstance(decision, Report):
+                    reported[decision.record.action_id] += 1
+        assert set(reported.values()) == {1}
+        assert len(reported) == 10_000
+        assert not house.orchestrator.ledger.actions
+    assert set(outcomes) == set(Outcome) - {Outcome.REFUSED, Outcome.CANCELLED}

@@ -1,0 +1,249 @@
+"""A second life from the journal of the first: nothing accepted is forgotten or done twice.
+
+A life that ends here without a word is a killed one: nothing is written on the way out.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from artangram.core.cluster import ClusterSpec, CpuSpec
+from artangram.core.ids import ActionId, Resource, TrajectoryId
+from artangram.core.records import Outcome
+from artangram.managers.agent import Run
+from artangram.managers.local import LocalAgent
+from artangram.observe.journal import JournalError
+from artangram.observe.journalfile import open_journal
+from artangram.orchestrator.client import RunRequest
+from artangram.orchestrator.orchestrator import Bounds
+from artangram.orchestrator.records import ActionResult, Receipt
+from artangram.orchestrator.recovery import Setup
+from artangram.sandbox.fake import Console, FakeProvider
+from artangram.testing.fakes import NODE, FakeHouse, a_setup, fake_house
+
+SETUP = a_setup(cores=1)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.sqlite"
+
+
+@asynccontextmanager
+async def a_life(
+    path: Path,
+    agent: LocalAgent | None = None,
+    *,
+    setup: Setup = SETUP,
+    bounds: Bounds | None = None,
+) -> AsyncIterator[FakeHouse]:
+    journal, past = await open_journal(path, owner=setup.encoded())
+    try:
+        async with fake_house(
+            setup, journal=journal, past=past, agent=agent, bounds=bounds
+        ) as house:
+            yield house
+    finally:
+        await journal.close()
+
+
+class Gate:
+    """A program that counts its runs and waits to be let through."""
+
+    def __init__(self) -> None:
+        self.runs: Counter[str] = Counter()
+        self.opened = asyncio.Event()
+
+    async def __call__(self, console: Console, argv: tuple[str, ...]) -> int:
+        self.runs[argv[1]] += 1
+        await self.opened.wait()
+        console.print(argv[1].encode())
+        return 0
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+@pytest.fixture
+async def agent(gate: Gate) -> AsyncIterator[LocalAgent]:
+    """An agent that outlives its orchestrators."""
+    provider = FakeProvider(programs={"gate": gate})
+    agent = LocalAgent(NODE, provider, now=asyncio.get_running_loop().time)
+    yield agent
+    await agent.aclose()
+
+
+async def submitted(house: FakeHouse, name: str, *argv: str, **more: object) -> Receipt:
+    """An accepted action of a trajectory of its own."""
+    await house.trajectory(id=name, memory_mb=16).__aenter__()
+    request = RunRequest(
+        trajectory=TrajectoryId(name), argv=argv, kind="x", key=f"key-{name}", **more
+    )
+    receipt = house.backend.submit(request)
+    await receipt.accepted
+    return receipt
+
+
+async def ending(house: FakeHouse, receipt: Receipt) -> ActionResult:
+    async with asyncio.timeout(5):
+        return await house.orchestrator.receipt(receipt.action_id).ended
+
+
+async def test_what_waited_runs_in_the_next_life(path: Path) -> None:
+    async with a_life(path) as house:
+        await submitted(house, "a", "sleep", "1000")
+        waiting = await submitted(house, "b", "echo", "b")
+    async with a_life(path) as house:
+        result = await ending(house, waiting)
+        assert (result.outcome, result.stdout) == (Outcome.SUCCEEDED, "b\n")
+
+
+async def test_what_ran_on_a_lost_agent_failed_by_infrastructure(path: Path) -> None:
+    async with a_life(path) as house:
+        lost = await submitted(house, "a", "sleep", "1000")
+    async with a_life(path) as house:
+        result = await ending(house, lost)
+        assert (result.outcome, result.record.attempts) == (Outcome.INFRA_FAILED, 1)
+        assert "restarted" in result.reason
+
+
+async def test_what_may_repeat_runs_again(path: Path) -> None:
+    async with a_life(path) as house:
+        lost = await submitted(house, "a", "sleep", "0.2", repeatable=True)
+    async with a_life(path) as house:
+        result = await ending(house, lost)
+        assert (result.outcome, result.record.attempts) == (Outcome.SUCCEEDED, 2)
+
+
+async def test_files_that_are_gone_are_missed(path: Path) -> None:
+    async with a_life(path) as house:
+        await (await submitted(house, "a", "true")).ended
+    async with a_life(path) as house:
+        request = RunRequest(trajectory=TrajectoryId("a"), argv=("true",), kind="x")
+        result = await house.backend.run(request)
+        assert (result.outcome, "files" in result.reason) == (Outcome.INFRA_FAILED, True)
+
+
+async def test_results_are_remembered_by_id_and_key(path: Path) -> None:
+    async with a_life(path) as house:
+        receipt = await submitted(house, "a", "echo", "once")
+        first = await receipt.ended
+    async with a_life(path) as house:
+        assert await ending(house, receipt) == first
+        request = RunRequest(
+            trajectory=TrajectoryId("a"), argv=("echo", "twice"), kind="x", key="key-a"
+        )
+        assert await house.backend.run(request) == first
+
+
+async def test_what_still_runs_is_found_again(path: Path, agent: LocalAgent, gate: Gate) -> None:
+    async with a_life(path, agent) as house:
+        running = await submitted(house, "a", "gate", "a")
+        waiting = await submitted(house, "b", "gate", "b")
+    async with a_life(path, agent) as house:
+        assert house.orchestrator.status().running == 1
+        gate.opened.set()
+        results = [await ending(house, receipt) for receipt in (running, waiting)]
+        assert [result.stdout for result in results] == ["a", "b"]
+    assert gate.runs == {"a": 1, "b": 1}
+
+
+async def test_what_ended_meanwhile_is_collected_once(
+    path: Path, agent: LocalAgent, gate: Gate
+) -> None:
+    async with a_life(path, agent) as house:
+        receipt = await submitted(house, "a", "gate", "a")
+    gate.opened.set()
+    await asyncio.sleep(0.05)
+    async with a_life(path, agent) as house:
+        assert (await ending(house, receipt)).stdout == "a"
+    assert agent.inventory().ended == ()
+    async with a_life(path, agent) as house:
+        assert (await ending(house, receipt)).stdout == "a"
+    assert gate.runs == {"a": 1}
+
+
+class DeafAgent(LocalAgent):
+    """Starts get lost on the way to it, as if the orchestrator had died while sending."""
+
+    is_deaf = True
+
+    def start(self, run: Run) -> None:
+        if not self.is_deaf:
+            super().start(run)
+
+
+async def test_a_start_that_never_arrived_is_sent_again(path: Path, gate: Gate) -> None:
+    provider = FakeProvider(programs={"gate": gate})
+    agent = DeafAgent(NODE, provider, now=asyncio.get_running_loop().time)
+    gate.opened.set()
+    async with a_life(path, agent) as house:
+        receipt = await submitted(house, "a", "gate", "a")
+    agent.is_deaf = False
+    async with a_life(path, agent) as house:
+        assert (await ending(house, receipt)).stdout == "a"
+    assert gate.runs == {"a": 1}
+    await agent.aclose()
+
+
+async def test_orphans_are_ended(path: Path, agent: LocalAgent, tmp_path: Path) -> None:
+    async with a_life(tmp_path / "other.sqlite", agent) as house:
+        await submitted(house, "unknown", "sleep", "1000")
+        assert len(agent.inventory().running) == 1
+    async with a_life(path, agent) as house:
+        await asyncio.sleep(0.05)
+        found = agent.inventory()
+        assert (found.running, found.trajectories) == ((), ())
+
+
+async def test_a_snapshot_stands_for_all_before_it(
+    path: Path, agent: LocalAgent, gate: Gate
+) -> None:
+    bounds = Bounds(compact_every=7)
+    async with a_life(path, agent, bounds=bounds) as house:
+        running = await submitted(house, "a", "gate", "a")
+        waiting = [await submitted(house, f"w{number}", "echo", "w") for number in range(20)]
+        before = house.orchestrator.status()
+    async with a_life(path, agent, bounds=bounds) as house:
+        after = house.orchestrator.status()
+        assert (after.queued, after.running) == (before.queued, before.running) == (20, 1)
+        gate.opened.set()
+        assert (await ending(house, running)).stdout == "a"
+        for receipt in waiting:
+            assert (await ending(house, receipt)).stdout == "w\n"
+    journal, past = await open_journal(path)
+    await journal.close()
+    assert past.snapshot is not None
+    assert len(past.entries) <= 7
+
+
+async def test_deadlines_go_on_after_a_restart(path: Path, agent: LocalAgent) -> None:
+    async with a_life(path, agent) as house:
+        receipt = await submitted(house, "a", "sleep", "1000", deadline_s=0.3)
+    async with a_life(path, agent) as house:
+        assert (await ending(house, receipt)).outcome is Outcome.EXPIRED
+
+
+async def test_a_journal_of_another_cluster_is_refused(path: Path) -> None:
+    async with a_life(path) as house:
+        await submitted(house, "a", "true")
+    other = ClusterSpec(pools={Resource("cpu"): CpuSpec(nodes=1, cores=9, memory_mb=1)})
+    journal, past = await open_journal(path)
+    try:
+        with pytest.raises(JournalError, match="another cluster"):
+            async with fake_house(Setup(cluster=other), journal=journal, past=past):
+                pass
+    finally:
+        await journal.close()
+
+
+async def test_an_unknown_id_stays_unknown(path: Path) -> None:
+    async with a_life(path) as house:
+        with pytest.raises(KeyError):
+            house.orchestrator.receipt(ActionId("nobody"))
