@@ -1,0 +1,152 @@
+"""The rules of the house that no linter knows, each with an offender that it must catch.
+
+A rule is a function from a file to complaints. CONTRIBUTING.md says why the rules are there.
+"""
+
+import ast
+import re
+import tokenize
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MOST_LINES = 400
+MOST_FUNCTION_LINES = 60
+BAD_NAMES = re.compile(r"utils?|helpers?|misc|.*manager|.*handlers?|.*_v\d+")
+MACHINE_PATHS = re.compile(r"/(?:home|Users|root|mnt)/\w+|/work/(?:main|shared)\b")
+UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX)\b(?!\(#\d+\))")
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+Rule = Callable[[Path], Iterator[str]]
+
+
+def fits_in_a_head(path: Path) -> Iterator[str]:
+    if (count := len(path.read_text().splitlines())) > MOST_LINES:
+        yield f"{count} lines"
+
+
+def functions_fit_on_a_screen(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or 0) - node.lineno + 1
+            if length > MOST_FUNCTION_LINES:
+                yield f"line {node.lineno}: {node.name} has {length} lines"
+
+
+def opens_with_its_contract(path: Path) -> Iterator[str]:
+    if not ast.get_docstring(ast.parse(path.read_text())):
+        yield "no docstring"
+
+
+def is_ascii(path: Path) -> Iterator[str]:
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
+        if not line.isascii():
+            yield f"line {number}: {line.strip()}"
+
+
+def is_named_for_what_is_inside(path: Path) -> Iterator[str]:
+    if BAD_NAMES.fullmatch(path.stem):
+        yield "names no thing"
+
+
+def unfinished_work_names_its_issue(path: Path) -> Iterator[str]:
+    with tokenize.open(path) as file:
+        for token in tokenize.generate_tokens(file.readline):
+            if token.type == tokenize.COMMENT and UNFINISHED.search(token.string):
+                yield f"line {token.start[0]}: {token.string}"
+
+
+def knows_no_machine(path: Path) -> Iterator[str]:
+    yield from MACHINE_PATHS.findall(path.read_text())
+
+
+def links_lead_somewhere(path: Path) -> Iterator[str]:
+    for target in LINK.findall(FENCED.sub("", path.read_text())):
+        if not re.match(r"[a-z]+:", target) and not _exists(path, target):
+            yield target
+
+
+def _exists(page: Path, target: str) -> bool:
+    name, _, anchor = target.partition("#")
+    file = page.parent / name if name else page
+    return file.exists() and (not anchor or file.suffix != ".md" or anchor in _anchors(file))
+
+
+def _anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as renderers make them."""
+    headings = re.findall(r"^#+ +(.*?) *$", FENCED.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
+
+
+def files(*folders: str, suffix: str) -> list[Path]:
+    found = (path for folder in folders for path in (ROOT / folder).rglob(f"*{suffix}"))
+    return sorted(path for path in found if "__pycache__" not in path.parts)
+
+
+SOURCE = files("src", suffix=".py")
+PYTHON = SOURCE + files("tests", suffix=".py")
+PAGES = sorted(ROOT.glob("*.md")) + files("docs", "benchmarks", suffix=".md")
+
+
+@pytest.mark.parametrize(
+    ("rule", "paths"),
+    [
+        (fits_in_a_head, SOURCE),
+        (functions_fit_on_a_screen, PYTHON),
+        (opens_with_its_contract, PYTHON),
+        (is_ascii, SOURCE),
+        (is_named_for_what_is_inside, PYTHON),
+        (unfinished_work_names_its_issue, PYTHON),
+        (knows_no_machine, SOURCE + PAGES),
+        (links_lead_somewhere, PAGES),
+    ],
+)
+def test_nobody_breaks_the_rule(rule: Rule, paths: list[Path]):
+    assert paths
+    offenders = {str(p.relative_to(ROOT)): found for p in paths if (found := list(rule(p)))}
+    assert not offenders
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "text"),
+    [
+        (fits_in_a_head, "a.py", "x = 1\n" * 401),
+        (functions_fit_on_a_screen, "a.py", "class C:\n def f():\n" + "  x = 1\n" * 60),
+        (functions_fit_on_a_screen, "a.py", "async def f():\n" + " x = 1\n" * 60),
+        (opens_with_its_contract, "a.py", "import os\n"),
+        (is_ascii, "a.py", '"""Tr\u00e8s joli."""\n'),
+        (is_named_for_what_is_inside, "utils.py", ""),
+        (is_named_for_what_is_inside, "helpers.py", ""),
+        (is_named_for_what_is_inside, "cpu_manager.py", ""),
+        (is_named_for_what_is_inside, "event_handler.py", ""),
+        (is_named_for_what_is_inside, "queue_v2.py", ""),
+        (unfinished_work_names_its_issue, "a.py", "x = 1  # TODO: more\n"),
+        (knows_no_machine, "a.py", "path = '/home/somebody/file'\n"),
+        (links_lead_somewhere, "a.md", "See [it](missing.md).\n"),
+        (links_lead_somewhere, "a.md", "# Here\n\nSee [it](#there).\n"),
+    ],
+)
+def test_the_rule_catches_an_offender(rule: Rule, name: str, text: str, tmp_path: Path):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    assert list(rule(path))
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "text"),
+    [
+        (fits_in_a_head, "a.py", "x = 1\n" * 400),
+        (functions_fit_on_a_screen, "a.py", "def f():\n" + " x = 1\n" * 59),
+        (is_named_for_what_is_inside, "managers.py", ""),
+        (unfinished_work_names_its_issue, "a.py", "x = 'TODO'  # TODO(#12): more\n"),
+        (links_lead_somewhere, "a.md", "# Fair shares: how?\n\n[it](a.md#fair-shares-how)\n"),
+        (links_lead_somewhere, "a.md", "[it](https://example.org) and\n```\n[no](link)\n```\n"),
+    ],
+)
+def test_the_rule_lets_good_work_pass(rule: Rule, name: str, text: str, tmp_path: Path):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    assert not list(rule(path))
