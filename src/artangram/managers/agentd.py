@@ -40,6 +40,7 @@ class AgentServer:
         self._over = asyncio.Event()
         self._patience: asyncio.TimerHandle | None = None
         self._goodbye: tuple[int, asyncio.StreamWriter] | None = None
+        self._connections: set[asyncio.Task[None]] = set()
 
     async def serve(self, socket: Path) -> None:
         """Until the orchestrator says so, or none comes back."""
@@ -69,6 +70,10 @@ class AgentServer:
     async def _on_connection(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
         if self._writer is not None:
             self._writer.close()
         self._writer = writer
@@ -143,6 +148,8 @@ class AgentServer:
                 await writer.drain()
         if self._writer is not None:
             self._writer.close()
+        if self._connections:
+            await asyncio.wait(self._connections, timeout=1.0)
 
     def _send(self, message: wire.Response) -> None:
         if self._writer is not None and not self._writer.is_closing():

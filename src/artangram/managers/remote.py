@@ -40,13 +40,13 @@ async def spawn(
 ) -> "RemoteAgent":
     """Start an agent that listens on `socket`, and connect to it."""
     argv = ("-m", "artangram.managers.agentd", "--node", node, "--socket", str(socket), *options)
-    # A group of its own: what ends us by the terminal must not end it, too.
-    process = await asyncio.create_subprocess_exec(sys.executable, *argv, start_new_session=True)
+    log = socket.with_suffix(".log")
+    process = await _started(argv, log)
     try:
         async with asyncio.timeout(START_PATIENCE_S):
             while not await asyncio.to_thread(socket.exists):
                 if process.returncode is not None:
-                    raise AgentGone(f"the agent of {node} ended at once; see its messages above")
+                    raise AgentGone(f"the agent of {node} ended at once: see {log}")
                 await asyncio.sleep(_LOOK_EVERY_S)
         return await connect(node, socket, now=now, process=process)
     except BaseException:
@@ -54,6 +54,24 @@ async def spawn(
             process.kill()
         await process.wait()
         raise
+
+
+async def _started(argv: tuple[str, ...], log: Path) -> asyncio.subprocess.Process:
+    """Start Python with `argv`, as free of us as it can be.
+
+    It is to outlive us: a signal to our group must not reach it, and who reads our output to its
+    end must not wait for it.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as messages:
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            *argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=messages,
+            start_new_session=True,
+        )
 
 
 async def connect(

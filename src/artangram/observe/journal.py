@@ -119,7 +119,7 @@ class Past(Struct, frozen=True, kw_only=True):
     """What a journal held when it was opened."""
 
     owner: bytes
-    """What `open_journal` was told the first time: cluster and policy, opaque here."""
+    """What `open_journal` was told before the first entry: cluster and policy, opaque here."""
     snapshot: Snapshot | None
     entries: tuple[Entry, ...]
     kept: dict[str, Kept]

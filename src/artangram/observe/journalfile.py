@@ -99,11 +99,13 @@ def _prepare(database: sqlite3.Connection, owner: bytes, sync: bool, max_bytes: 
     version = _about(database, "version", str(VERSION).encode())
     if version != str(VERSION).encode():
         raise JournalError(f"it has version {version.decode()}, this reads version {VERSION}")
-    owner = _about(database, "owner", owner)
+    past = _past(database, owner)
+    if past.is_empty:
+        database.execute("REPLACE INTO about VALUES ('owner', ?)", (owner,))
     if max_bytes is not None:
         (page_size,) = database.execute("PRAGMA page_size").fetchone()
         database.execute(f"PRAGMA max_page_count = {max_bytes // page_size}")
-    return _past(database, owner)
+    return past
 
 
 def _about(database: sqlite3.Connection, name: str, first: bytes) -> bytes:
@@ -120,7 +122,7 @@ def _past(database: sqlite3.Connection, owner: bytes) -> Past:
         "SELECT id, key, body FROM kept WHERE id NOT IN (SELECT id FROM settled)"
     )
     return Past(
-        owner=owner,
+        owner=_about(database, "owner", owner),
         snapshot=snapshot,
         entries=tuple(decoded(database, after=snapshot.seq if snapshot is not None else 0)),
         kept={id: Kept(id=id, key=key, body=body) for id, key, body in unsettled},

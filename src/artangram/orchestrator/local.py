@@ -10,7 +10,10 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from artangram.core.cluster import ClusterSpec
+import msgspec
+from msgspec import structs
+
+from artangram.core.cluster import ClusterSpec, CpuSpec
 from artangram.core.ids import NodeId, Resource
 from artangram.managers.agent import AgentGone, NodeAgent
 from artangram.managers.cpu import CpuManager
@@ -73,6 +76,8 @@ async def running(
     setup = Setup(cluster=ClusterSpec(pools={CPU: spec}), policy=policy)
     async with AsyncExitStack() as stack:
         journal, past = await _journal(state_dir, setup)
+        if past is not None and memory_mb is None:
+            setup = _with_memory_of(past, setup)
         stack.push_async_callback(journal.close)
         clock = WallClock()
         agents = _Agents(state_dir, provider, clock, agent_options)
@@ -96,6 +101,16 @@ async def _journal(state_dir: Path | None, setup: Setup) -> tuple[Journal, Past 
     if state_dir is None:
         return MemoryJournal(), None
     return await open_journal(state_dir / "journal.sqlite", owner=setup.encoded())
+
+
+def _with_memory_of(past: Past, setup: Setup) -> Setup:
+    """`setup` with the memory the journal was begun with: what is free varies by the minute."""
+    before = msgspec.json.decode(past.owner, type=Setup)
+    then, now = before.cluster.pools.get(CPU), setup.cluster.pools[CPU]
+    if not isinstance(then, CpuSpec):
+        return setup
+    spec = structs.replace(now, memory_mb=then.memory_mb)
+    return Setup(cluster=ClusterSpec(pools={CPU: spec}), policy=setup.policy)
 
 
 async def _close_agents(manager: CpuManager) -> None:

@@ -256,11 +256,12 @@ async def test_two_owners_are_one_too_many(path: Path) -> None:
     await journal.close()
 
 
-async def test_the_first_owner_is_remembered(path: Path) -> None:
-    journal, past = await open_journal(path, owner=b"elastic")
-    await journal.close()
-    journal, past = await open_journal(path, owner=b"pods")
-    await journal.close()
+async def test_the_owner_of_the_first_entry_is_remembered(path: Path) -> None:
+    for owner in (b"fcfs", b"elastic", b"pods"):
+        journal, past = await open_journal(path, owner=owner)
+        if owner == b"elastic":
+            await committed(journal, an_entry())
+        await journal.close()
     assert past.owner == b"elastic"
 
 

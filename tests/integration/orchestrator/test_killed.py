@@ -1,0 +1,128 @@
+"""kill -9 at any moment: what was accepted has exactly one ending, and nothing is left over."""
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from artangram.core.decisions import Report
+from artangram.core.ids import ActionId
+from artangram.core.records import Outcome
+from artangram.managers.remote import RemoteAgent
+from artangram.observe.journal import read_entries
+from artangram.orchestrator.client import House
+from artangram.orchestrator.embedded import Embedded
+from artangram.orchestrator.local import NODE, running
+from artangram.orchestrator.orchestrator import Orchestrator
+from artangram.sandbox import Rung, probe
+
+HERE = Path(__file__).parent
+FAKE = ("--provider", "fake", "--grace-s", "20")
+
+needs_namespaces = pytest.mark.skipif(
+    probe().rung < Rung.NAMESPACES, reason="this machine cannot make namespaces"
+)
+PROVIDERS = ["fake", pytest.param("namespace", marks=needs_namespaces)]
+
+
+def a_killed_life(state_dir: Path, life: int, *, provider: str, chance: random.Random) -> list[str]:
+    """What an orchestrator had accepted when it was killed."""
+    argv = [sys.executable, str(HERE / "victim.py"), str(state_dir), str(life), provider]
+    victim = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+    assert victim.stdout is not None
+    with victim.stdout:
+        lines = [victim.stdout.readline() for _ in range(20)]
+        time.sleep(chance.uniform(0.0, 0.3))
+        victim.send_signal(signal.SIGKILL)
+        lines += [line for line in victim.stdout if line.endswith("\n")]
+    victim.wait()
+    return [line.split()[1] for line in lines if line.startswith("accepted")]
+
+
+async def outcomes(orchestrator: Orchestrator, accepted: list[str]) -> Counter[Outcome]:
+    async with asyncio.timeout(30):
+        results = [await orchestrator.receipt(ActionId(name)).ended for name in accepted]
+    return Counter(result.outcome for result in results)
+
+
+def num_reports(state_dir: Path) -> Counter[str]:
+    return Counter(
+        decision.record.action_id
+        for entry in read_entries(state_dir / "journal.sqlite")
+        for decision in entry.decisions
+        if isinstance(decision, Report)
+    )
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_a_killed_orchestrator_forgets_nothing(tmp_path: Path, provider: str) -> None:
+    chance, accepted = random.Random(provider), []
+    for life in range(3):
+        accepted += await asyncio.to_thread(
+            a_killed_life, tmp_path, life, provider=provider, chance=chance
+        )
+    assert len(accepted) > 30
+    async with running(state_dir=tmp_path, cores=2) as orchestrator:
+        assert await outcomes(orchestrator, accepted) == {Outcome.SUCCEEDED: len(accepted)}
+        for trajectory in list(orchestrator.ledger.trajectories):
+            await orchestrator.close(trajectory)
+        found = await orchestrator.nodes[NODE].attach(_Nobody())
+        assert (found.running, found.trajectories, found.ended) == ((), (), ())
+    reports = await asyncio.to_thread(num_reports, tmp_path)
+    assert set(reports.values()) == {1}
+    assert set(accepted) <= set(reports)
+
+
+class _Nobody:
+    def on_ended(self, *_: object) -> None: ...
+
+    def on_lost(self, *_: object) -> None: ...
+
+
+async def test_orchestrator_and_agent_killed_ends_as_infrastructure(tmp_path: Path) -> None:
+    async with running(state_dir=tmp_path, cores=2, agent_options=FAKE) as orchestrator:
+        house = House(Embedded(orchestrator))
+        async with house.trajectory(id="t") as t:
+            await t.run(["true"])
+            task = asyncio.create_task(t.run(["sleep", "1000"]))
+            await asyncio.sleep(0.05)
+            (pid,) = [a.pid for a in orchestrator.nodes.values() if isinstance(a, RemoteAgent)]
+            os.kill(pid, signal.SIGKILL)
+            result = await task
+            assert (result.outcome, "lost" in result.reason) == (Outcome.INFRA_FAILED, True)
+            after = await t.run(["true"])
+            assert after.outcome is Outcome.INFRA_FAILED
+        async with house.trajectory() as fresh:
+            assert (await fresh.run(["echo", "again"])).stdout == "again\n"
+        (other,) = [a.pid for a in orchestrator.nodes.values() if isinstance(a, RemoteAgent)]
+        assert other != pid
+    assert not is_alive(other)
+
+
+async def test_a_repeatable_action_survives_its_agent(tmp_path: Path) -> None:
+    async with (
+        running(state_dir=tmp_path, cores=2, agent_options=FAKE) as orchestrator,
+        House(Embedded(orchestrator)).trajectory() as t,
+    ):
+        task = asyncio.create_task(t.run(["sleep", "0.5"], repeatable=True))
+        await asyncio.sleep(0.2)
+        (agent,) = orchestrator.nodes.values()
+        assert isinstance(agent, RemoteAgent)
+        os.kill(agent.pid, signal.SIGKILL)
+        result = await task
+        assert (result.ok, result.record.attempts) == (True, 2)

@@ -1,0 +1,74 @@
+"""A real house: namespaces, cores and files of this machine."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from artangram.core.records import Outcome
+from artangram.orchestrator.client import Trajectory, between
+from artangram.orchestrator.local import local
+from artangram.sandbox import Rung, probe
+
+pytestmark = [
+    pytest.mark.skipif(probe().rung < Rung.NAMESPACES, reason="no namespaces on this machine"),
+]
+
+CORES = len(os.sched_getaffinity(0))
+
+
+async def test_the_example_of_the_front_page() -> None:
+    async with local() as house, house.trajectory(job="demo", task="swe", memory_mb=512) as t:
+        await t.write("x.sh", b"echo $ARTANGRAM_UNITS {units} $1")
+        result = await t.run(["sh", "x.sh", "{units}"], cpu=between(1, 8), kind="swe/test")
+        assert result.stdout == f"{CORES} {{units}} {CORES}\n"
+        assert result.record.units == CORES
+        await t.run(["sh", "-c", "echo kept > y"])
+        assert await t.read("y") == b"kept\n"
+
+
+async def test_program_errors_and_limits_are_results() -> None:
+    async with local() as house, house.trajectory(memory_mb=128) as t:
+        assert (await t.run(["sh", "-c", "exit 3"])).exit_code == 3
+        late = await t.run(["sleep", "10"], timeout_s=0.2)
+        assert (late.outcome, 0.2 <= late.run_s < 0.5) == (Outcome.TIMED_OUT, True)
+        missing = await t.run(["no-such-program"])
+        assert (missing.outcome, missing.exit_code) == (Outcome.FAILED, 127)
+
+
+@pytest.mark.skipif(CORES < 2, reason="one core cannot be divided")
+async def test_a_running_action_really_gets_other_cores() -> None:
+    async with (
+        local(cores=2) as house,
+        house.trajectory() as wide,
+        house.trajectory() as narrow,
+    ):
+        await wide.write("now", b"")
+        await narrow.write("now", b"")
+        script = "while ! [ -e stop ]; do nproc > next; mv next now; sleep 0.02; done"
+        argv = ["sh", "-c", script]
+        first = asyncio.create_task(wide.run(argv, cpu=between(1, 2), work_s=60.0))
+        await sees(wide, b"2\n")
+        second = asyncio.create_task(narrow.run(argv))
+        await sees(wide, b"1\n")
+        await sees(narrow, b"1\n")
+        await narrow.write("stop", b"")
+        assert (await second).ok
+        await sees(wide, b"2\n")
+        await wide.write("stop", b"")
+        assert (await first).ok
+
+
+async def sees(trajectory: Trajectory, cores: bytes) -> None:
+    """Return when what runs in `trajectory` has found that it has so many cores."""
+    async with asyncio.timeout(10):
+        while await trajectory.read("now") != cores:  # noqa: ASYNC110 - a program tells nobody
+            await asyncio.sleep(0.02)
+
+
+async def test_closing_the_house_leaves_no_process(tmp_path: Path) -> None:
+    async with local(state_dir=tmp_path) as house, house.trajectory() as t:
+        assert (await t.run(["true"])).ok
+        assert (tmp_path / "agent.sock").exists()
+    assert not (tmp_path / "agent.sock").exists()
