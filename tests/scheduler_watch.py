@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from artangram.core.ids import ActionId
 from artangram.core.policies.base import Desk, Lane, State, Ticket
 from artangram.core.policies.malleable import MalleableLane
 from artangram.core.policies.policy import SchedulingPolicy
@@ -24,6 +25,8 @@ class Watch:
         #: Tickets started since the last check, their own order, and how many had come by then.
         self._started: list[tuple[Ticket, int, int]] = []
         self._lanes: list[Lane] = []
+        #: The virtual deadlines of all that ever waited for cores.
+        self.keys: dict[ActionId, float] = {}
 
     def watched(self, chosen: SchedulingPolicy) -> SchedulingPolicy:
         """The same policy, with lanes of cores that are watched."""
@@ -60,6 +63,7 @@ class Watch:
             push(ticket, now)
             self._num_pushed += 1
             self._pushed[ticket] = self._num_pushed
+            self.keys[ticket.action.id] = ticket.key
 
         lane.push = pushed
         self._lanes.append(lane)

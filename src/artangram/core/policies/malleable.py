@@ -10,6 +10,7 @@
 
 from operator import attrgetter
 
+from artangram.core.estimates import residual_s
 from artangram.core.lease import Allocation, Cores
 from artangram.core.policies.base import Desk, Hindrance, Ticket
 from artangram.core.policies.queue import Queue, Served
@@ -32,9 +33,6 @@ PASS_S = 0.25
 
 FREE_SQUEEZE = 0.01
 """Below this penalty an action starts with all the workers it can use, to grow as far as it may."""
-
-RESIDUE = 0.05
-"""Share of its estimate an action is believed to have left when it outlives the estimate."""
 
 _work_left = attrgetter("work_left_s")
 
@@ -134,30 +132,32 @@ class MalleableLane:
 
     def _start_waiting(self, now: float) -> None:
         """Start what may start; elastic tickets only join `_running`: `_divide` gives cores."""
-        while (room := self._room()) > 0:
-            rigid, elastic = self._rigid.peek(), self._elastic_turn(now)
-            if rigid is not None and (elastic is None or self._served.goes_first(rigid, elastic)):
-                if rigid.form.amounts[0] > room:
+        while (room := self._room()) > 0 and (ticket := self._turn(now)) is not None:
+            fits = ticket.form.amounts[0] <= room
+            is_overdue = now >= ticket.key
+            if not ticket.form.is_elastic:
+                if not fits:
                     break
-                self._rigid.pop(rigid)
-                self._start_rigid(rigid, now)
-                continue
-            if elastic is None:
-                break
-            is_overdue = now >= elastic.key
-            if elastic.form.amounts[0] <= room and (is_overdue or self._may_start(elastic)):
-                self._elastic.pop(elastic)
-                self._join(elastic, now)
-                continue
-            if is_overdue:
+                self._rigid.pop(ticket)
+                self._start_rigid(ticket, now)
+            elif fits and (is_overdue or self._may_start(ticket)):
+                self._elastic.pop(ticket)
+                self._join(ticket, now)
+            elif is_overdue:
                 break  # Nothing may pass it: let the node drain.
-            self._ask_elastic = False
-            self._refused_work_s = elastic.work_s
+            else:
+                self._ask_elastic = False
+                self._refused_work_s = ticket.work_s
 
-    def _elastic_turn(self, now: float) -> Ticket | None:
-        first = self._elastic.peek()
-        if first is not None and (self._ask_elastic or now >= first.key):
-            return first
+    def _turn(self, now: float) -> Ticket | None:
+        """Whose turn it is; an elastic ticket that was refused is left out until it is overdue."""
+        rigid, elastic = self._rigid.peek(), self._elastic.peek()
+        if elastic is not None and not self._ask_elastic and now < elastic.key:
+            elastic = None
+        if rigid is not None and (elastic is None or self._served.goes_first(rigid, elastic)):
+            return self._elastic.overdue_before(rigid, now) or rigid
+        if elastic is not None:
+            return self._rigid.overdue_before(elastic, now) or elastic
         return None
 
     def _start_rigid(self, ticket: Ticket, now: float) -> None:
@@ -179,7 +179,8 @@ class MalleableLane:
         ticket.widths = malleable_widths(
             amounts, ticket.curve or DEFAULT, ticket.workers, self._node.squeeze_penalty
         )
-        ticket.work_left_s = ticket.work_s
+        ticket.done_s = 0.0
+        ticket.work_left_s = residual_s(ticket.work_s, ticket.spread, 0.0)
         ticket.updated_at = now + ticket.prepare_s
         ticket.units = 0
         self._least_units += amounts[0]
@@ -299,8 +300,8 @@ class MalleableLane:
         if elapsed <= 0.0 or ticket.units == 0:
             return
         assert ticket.widths is not None
-        left = ticket.work_left_s - elapsed * ticket.widths.speed[ticket.units]
-        ticket.work_left_s = max(left, RESIDUE * ticket.work_s)
+        ticket.done_s += elapsed * ticket.widths.speed[ticket.units]
+        ticket.work_left_s = residual_s(ticket.work_s, ticket.spread, ticket.done_s)
         ticket.updated_at = now
 
     def hindrance(self, ticket: Ticket, now: float) -> Hindrance:

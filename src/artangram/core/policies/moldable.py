@@ -110,7 +110,7 @@ class MoldableLane:
             elastic = self._elastic.peek() if may_plan else None
             if rigid is not None and (elastic is None or self._served.goes_first(rigid, elastic)):
                 units = rigid.form.amounts[0]
-                if units > self._node.free or self._passes(rigid, self._elastic, now):
+                if units > self._node.free or self._elastic.overdue_before(rigid, now):
                     break
                 self._rigid.pop(rigid)
                 self._start(rigid, units, now)
@@ -125,11 +125,6 @@ class MoldableLane:
                     break  # Overdue and still without cores: nothing may pass it.
             may_plan = False
         self._set_wake(now)
-
-    def _passes(self, ticket: Ticket, queue: Queue, now: float) -> bool:
-        """Would `ticket` pass an overdue one of its own job in the other queue?"""
-        first = queue.peek_of(ticket.job)
-        return first is not None and now >= first.key and self._served.goes_first(first, ticket)
 
     def _is_held(self, first: Ticket, now: float) -> bool:
         """Would planning again come to the same end as last time?"""
@@ -172,8 +167,10 @@ class MoldableLane:
         self._held_units, self._held_until = 1 << 30, math.inf
         while profile.free[0] > 0 and len(held) < MOST_HELD:
             ticket = self._elastic.peek()
-            was_cut = ticket is not None and self._passes(ticket, self._rigid, now)
-            if ticket is None or was_cut:
+            if ticket is None:
+                break
+            if self._rigid.overdue_before(ticket, now):
+                was_cut = True
                 break
             self._elastic.pop(ticket)
             price = (len(self._elastic) + len(held) + crowd) / self._node.cores

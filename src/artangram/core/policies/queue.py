@@ -76,13 +76,16 @@ class Queue:
             return self._first(heap)
         return self._first_of_all()
 
-    def peek_of(self, job: JobId) -> Ticket | None:
-        """The first ticket of one job."""
-        heap = self._heaps.get(job)
-        return None if heap is None else self._first(heap)
+    def overdue_before(self, ticket: Ticket, now: float) -> Ticket | None:
+        """One of the same job that is overdue here and that `ticket`, waiting elsewhere, passes."""
+        heap = self._heaps.get(ticket.job)
+        first = None if heap is None else self._first(heap)
+        if first is None or now < first.key or not self.served.goes_first(first, ticket):
+            return None
+        return first
 
     def pop(self, ticket: Ticket) -> None:
-        """Take out `ticket`, which `peek` just returned."""
+        """Take out `ticket`, which is the first of its job."""
         self._size -= 1
         heap = self._heaps[ticket.job]
         heappop(heap)
