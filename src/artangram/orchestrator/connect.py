@@ -1,0 +1,97 @@
+"""The client of an orchestrator behind HTTP: the same house, another backend."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import TypeVar
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+
+from artangram.core.explain import Explanation
+from artangram.core.ids import ActionId, TrajectoryId
+from artangram.orchestrator.client import House, RunRequest
+from artangram.orchestrator.errors import Problem, raised
+from artangram.orchestrator.records import ActionResult, Opening, Refused, Status
+from artangram.sandbox.protocol import Snapshot
+
+T = TypeVar("T")
+
+
+@asynccontextmanager
+async def connect(url: str, *, token: str | None = None) -> AsyncIterator[House]:
+    """The house at `url`."""
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    # An action may take as long as it takes, and thousands may wait at once.
+    session = aiohttp.ClientSession(
+        url.rstrip("/") + "/v1/",
+        headers=headers,
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=30.0),
+        connector=aiohttp.TCPConnector(limit=0),
+    )
+    async with session:
+        yield House(_Http(session, url))
+
+
+class _Http:
+    """See `client.Backend`."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+        self._session = session
+        self._url = url
+
+    def __repr__(self) -> str:
+        return f"<at {self._url}>"
+
+    async def open(self, opening: Opening) -> None:
+        await self._ask("POST", "trajectories", data=msgspec.json.encode(opening))
+
+    async def close(self, trajectory: TrajectoryId) -> None:
+        await self._ask("DELETE", _of(trajectory))
+
+    async def run(self, request: RunRequest) -> ActionResult:
+        body = msgspec.json.encode(request)
+        found = await self._ask("POST", f"{_of(request.trajectory)}/run", data=body)
+        return msgspec.json.decode(found, type=ActionResult)
+
+    async def read(self, trajectory: TrajectoryId, path: str, *, max_bytes: int) -> bytes:
+        query = {"path": path, "max_bytes": str(max_bytes)}
+        return await self._ask("GET", f"{_of(trajectory)}/files", query=query)
+
+    async def write(self, trajectory: TrajectoryId, path: str, *, data: bytes) -> None:
+        await self._ask("PUT", f"{_of(trajectory)}/files", query={"path": path}, data=data)
+
+    async def snapshot(self, trajectory: TrajectoryId) -> Snapshot:
+        found = await self._ask("POST", f"{_of(trajectory)}/snapshot")
+        return msgspec.json.decode(found, type=Snapshot)
+
+    async def explain(self, action_id: ActionId) -> Explanation:
+        found = await self._ask("GET", f"actions/{quote(action_id, safe='')}/explain")
+        return msgspec.json.decode(found, type=Explanation)
+
+    async def status(self) -> Status:
+        return msgspec.json.decode(await self._ask("GET", "status"), type=Status)
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: dict[str, str] | None = None,
+        data: bytes | None = None,
+    ) -> bytes:
+        """The body of the answer. Raises what the orchestrator raised."""
+        async with self._session.request(method, path, params=query, data=data) as answer:
+            body = await answer.read()
+            if answer.status == HTTPStatus.OK:
+                return body
+            try:
+                problem = msgspec.json.decode(body, type=Problem)
+            except msgspec.MsgspecError:
+                raise Refused(f"{self._url} answers {answer.status}: {body[:200]!r}") from None
+            raise raised(problem)
+
+
+def _of(trajectory: TrajectoryId) -> str:
+    return f"trajectories/{quote(trajectory, safe='')}"

@@ -1,0 +1,221 @@
+"""The orchestrator as a service: JSON over HTTP, a token by default.
+
+- The interface is that of `client.Backend`, verb by verb; `/v1/openapi.json` describes it.
+- A request to run answers when the action has ended. A caller who hangs up takes his action with
+  him, unless it has a key.
+- SIGTERM drains: nothing new is taken, what there is may end, then the service goes.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from artangram.core.errors import BadInput
+from artangram.core.ids import ActionId, TrajectoryId
+from artangram.orchestrator.client import RunRequest
+from artangram.orchestrator.embedded import Embedded
+from artangram.orchestrator.errors import KNOWN, Problem, problem_of
+from artangram.orchestrator.openapi import description
+from artangram.orchestrator.orchestrator import Orchestrator
+from artangram.orchestrator.records import Opening
+from artangram.sandbox.protocol import MAX_READ_BYTES
+
+DRAIN_S = 30.0
+"""How long a drain waits before it cancels what is left: what cluster managers grant by default."""
+
+T = TypeVar("T")
+
+
+def application(orchestrator: Orchestrator, *, token: str | None) -> Starlette:
+    """The service, to be served by any ASGI server. Without a token everybody may use it."""
+    service = _Service(orchestrator)
+    # Ids may have slashes, so the longer addresses are tried first.
+    one, action = "/v1/trajectories/{trajectory:path}", "/v1/actions/{action:path}"
+    routes = [
+        Route("/v1/openapi.json", _guarded(service.describe, None)),
+        Route("/v1/status", _guarded(service.status, token)),
+        Route("/v1/trajectories", _guarded(service.open, token), methods=["POST"]),
+        Route(f"{one}/run", _guarded(service.run, token), methods=["POST"]),
+        Route(f"{one}/snapshot", _guarded(service.snapshot, token), methods=["POST"]),
+        Route(f"{one}/files", _guarded(service.read, token), methods=["GET"]),
+        Route(f"{one}/files", _guarded(service.write, token), methods=["PUT"]),
+        Route(one, _guarded(service.close, token), methods=["DELETE"]),
+        Route(f"{action}/explain", _guarded(service.explain, token)),
+        Route(action, _guarded(service.result, token), methods=["GET"]),
+        Route(action, _guarded(service.cancel, token), methods=["DELETE"]),
+    ]
+    return Starlette(routes=routes)
+
+
+class _Service:
+    """A method per verb."""
+
+    def __init__(self, orchestrator: Orchestrator) -> None:
+        self._orchestrator = orchestrator
+        self._backend = Embedded(orchestrator)
+
+    async def describe(self, request: Request) -> object:
+        return description()
+
+    async def status(self, request: Request) -> object:
+        return await self._backend.status()
+
+    async def open(self, request: Request) -> object:
+        await self._backend.open(await _decoded(request, Opening))
+        return None
+
+    async def close(self, request: Request) -> object:
+        await self._backend.close(_trajectory(request))
+        return None
+
+    async def run(self, request: Request) -> object:
+        wanted = await _decoded(request, RunRequest)
+        if wanted.trajectory != _trajectory(request):
+            raise BadInput("trajectory", "is not that of the address", "name the same one twice")
+        running = asyncio.ensure_future(self._backend.run(wanted))
+        gone = asyncio.ensure_future(_hung_up(request))
+        try:
+            await asyncio.wait({running, gone}, return_when=asyncio.FIRST_COMPLETED)
+            return running.result() if running.done() else None
+        finally:
+            running.cancel()
+            gone.cancel()
+
+    async def snapshot(self, request: Request) -> object:
+        return await self._backend.snapshot(_trajectory(request))
+
+    async def read(self, request: Request) -> object:
+        most = int(request.query_params.get("max_bytes", MAX_READ_BYTES))
+        path = request.query_params["path"]
+        return await self._backend.read(_trajectory(request), path, max_bytes=most)
+
+    async def write(self, request: Request) -> object:
+        path = request.query_params["path"]
+        data = await request.body()
+        await self._backend.write(_trajectory(request), path, data=data)
+        return None
+
+    async def result(self, request: Request) -> object:
+        return await self._orchestrator.receipt(_action(request)).ended
+
+    async def cancel(self, request: Request) -> object:
+        self._orchestrator.cancel(_action(request))
+        return None
+
+    async def explain(self, request: Request) -> object:
+        return await self._backend.explain(_action(request))
+
+
+def _guarded(verb: Callable[[Request], Any], token: str | None) -> Callable[[Request], Any]:
+    """`verb` for callers with the token; what it returns or raises becomes a response."""
+
+    async def respond(request: Request) -> Response:
+        if token is not None and not _has_token(request, token):
+            refusal = Problem(error="token", message="send the token: Authorization: Bearer ...")
+            return _response(refusal, HTTPStatus.UNAUTHORIZED)
+        try:
+            return _response(await verb(request))
+        except KNOWN as error:
+            return _response(*problem_of(error))
+
+    return respond
+
+
+def _has_token(request: Request, token: str) -> bool:
+    given = request.headers.get("authorization", "").removeprefix("Bearer ")
+    return secrets.compare_digest(given.encode(), token.encode())
+
+
+def _response(value: object, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    if isinstance(value, bytes):
+        return Response(value, media_type="application/octet-stream")
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+async def _decoded(request: Request, record: type[T]) -> T:
+    try:
+        return msgspec.json.decode(await request.body(), type=record)
+    except msgspec.MsgspecError as error:
+        raise BadInput("body", str(error), "see /v1/openapi.json") from error
+
+
+async def _hung_up(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _trajectory(request: Request) -> TrajectoryId:
+    return TrajectoryId(request.path_params["trajectory"])
+
+
+def _action(request: Request) -> ActionId:
+    return ActionId(request.path_params["action"])
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to us: a drain comes first."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def serving(
+    orchestrator: Orchestrator, *, host: str = "127.0.0.1", port: int = 0, token: str | None
+) -> AsyncIterator[str]:
+    """Serve while the block lasts; gives the address."""
+    config = uvicorn.Config(
+        application(orchestrator, token=token),
+        host=host,
+        port=port,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=1,
+    )
+    server = _Server(config)
+    serving = asyncio.create_task(server.serve())
+    started = asyncio.create_task(_started(server, serving))
+    await asyncio.wait({serving, started}, return_when=asyncio.FIRST_COMPLETED)
+    try:
+        bound = server.servers[0].sockets[0].getsockname()
+        yield f"http://{host}:{bound[1]}"
+    finally:
+        server.should_exit = True
+        await asyncio.wait({serving})
+
+
+async def _started(server: uvicorn.Server, serving: "asyncio.Task[None]") -> None:
+    while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn tells nobody
+        await asyncio.sleep(0.01)
+
+
+async def until_told_to_stop(orchestrator: Orchestrator, *, drain_s: float = DRAIN_S) -> None:
+    """Return after SIGTERM or SIGINT and a drain; a second signal cuts the drain short."""
+    told, impatient = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_signal() -> None:
+        (impatient if told.is_set() else told).set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    await told.wait()
+    draining = asyncio.ensure_future(orchestrator.drain(drain_s))
+    cut = asyncio.ensure_future(impatient.wait())
+    await asyncio.wait({draining, cut}, return_when=asyncio.FIRST_COMPLETED)
+    for task in (draining, cut):
+        task.cancel()

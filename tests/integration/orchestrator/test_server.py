@@ -1,0 +1,128 @@
+"""The same house through HTTP: what a client gets, and what it does not get without the token."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+
+from artangram.core.errors import BadInput
+from artangram.core.records import Outcome
+from artangram.orchestrator.client import House, between
+from artangram.orchestrator.connect import connect
+from artangram.orchestrator.orchestrator import Bounds
+from artangram.orchestrator.records import Draining, Overloaded, Refused
+from artangram.orchestrator.server import serving, until_told_to_stop
+from artangram.sandbox import SandboxGone
+from artangram.testing.fakes import FakeHouse, a_setup, fake_house
+
+TOKEN = "a token of this test"
+
+
+@asynccontextmanager
+async def a_service(
+    *, cores: int = 2, bounds: Bounds | None = None
+) -> AsyncIterator[tuple[FakeHouse, House, str]]:
+    async with (
+        fake_house(a_setup(cores=cores), bounds=bounds) as behind,
+        serving(behind.orchestrator, token=TOKEN) as url,
+        connect(url, token=TOKEN) as house,
+    ):
+        yield behind, house, url
+
+
+async def test_the_interface_is_the_same() -> None:
+    async with a_service() as (behind, house, _), house.trajectory(id="a/b", task="swe") as t:
+        await t.write("dir/x y", b"\x00\xff")
+        assert await t.read("dir/x y") == b"\x00\xff"
+        result = await t.run(["echo", "{units}"], cpu=between(1, 8), kind="swe/test")
+        assert (result.stdout, result.exit_code, result.record.task) == ("2\n", 0, "swe")
+        snapshot = await t.snapshot()
+        async with house.trajectory(source=snapshot) as sibling:
+            assert await sibling.read("dir/x y") == b"\x00\xff"
+        assert (await house.status()).trajectories == 1
+        assert behind.orchestrator.status().trajectories == 1
+
+
+async def test_errors_are_raised_as_they_are_at_home() -> None:
+    async with a_service(bounds=Bounds(max_queued=0)) as (_, house, _), house.trajectory() as t:
+        with pytest.raises(Overloaded, match="max_queued"):
+            await t.run(["true"])
+        with pytest.raises(BadInput, match="min 3 is above max 1") as caught:
+            await t.run(["true"], cpu=between(3, 1))
+        assert caught.value.fix == "swap them"
+        with pytest.raises(KeyError):
+            await house.explain("nobody")
+    async with a_service() as (behind, house, _), house.trajectory() as t:
+        await t.run(["true"])
+        with pytest.raises(FileNotFoundError):
+            await t.read("nothing")
+        for sandbox in list(behind.provider.live):
+            await sandbox.close()
+        with pytest.raises(SandboxGone):
+            await t.read("nothing")
+
+
+async def test_without_the_token_nothing_is_told() -> None:
+    async with a_service() as (_, _, url):
+        async with connect(url) as stranger:
+            with pytest.raises(Refused, match="send the token"):
+                await stranger.status()
+        async with connect(url, token="a wrong one") as stranger:
+            with pytest.raises(Refused, match="send the token"):
+                await stranger.trajectory().__aenter__()
+
+
+async def test_who_hangs_up_takes_his_action_with_him() -> None:
+    async with a_service(cores=1) as (behind, house, _), house.trajectory() as t:
+        running = asyncio.create_task(t.run(["sleep", "1000"]))
+        while behind.orchestrator.status().running == 0:  # noqa: ASYNC110 - it is far away
+            await asyncio.sleep(0.01)
+        running.cancel()
+        result = await t.run(["true"])
+        assert (result.ok, result.wait_s < 5) == (True, True)
+
+
+async def test_an_action_with_a_key_goes_on_and_answers_later() -> None:
+    async with a_service() as (behind, house, _), house.trajectory() as t:
+        running = asyncio.create_task(t.run(["sleep", "0.3"], key="k"))
+        while behind.orchestrator.status().running == 0:  # noqa: ASYNC110 - it is far away
+            await asyncio.sleep(0.01)
+        running.cancel()
+        result = await t.run(["sleep", "0.3"], key="k")
+        assert (result.outcome, result.record.attempts) == (Outcome.SUCCEEDED, 1)
+        assert behind.orchestrator.ledger.num_ended == 1
+
+
+async def test_hundreds_wait_at_once() -> None:
+    async with a_service(cores=8) as (_, house, _):
+        boxes = [house.trajectory(memory_mb=8) for _ in range(300)]
+        await asyncio.gather(*(box.__aenter__() for box in boxes))
+        results = await asyncio.gather(*(box.run(["sleep", "0.01"]) for box in boxes))
+        assert {result.outcome for result in results} == {Outcome.SUCCEEDED}
+
+
+async def test_the_description_names_every_path() -> None:
+    async with a_service() as (_, _, url), aiohttp.ClientSession() as session:
+        async with session.get(f"{url}/v1/openapi.json") as answer:
+            found = await answer.json()
+        assert found["openapi"] == "3.1.0"
+        assert "/v1/trajectories/{trajectory}/run" in found["paths"]
+        assert "RunRequest" in found["components"]["schemas"]
+
+
+async def test_a_signal_drains_first() -> None:
+    async with a_service() as (behind, house, _), house.trajectory() as t:
+        stopping = asyncio.create_task(until_told_to_stop(behind.orchestrator, drain_s=5))
+        running = asyncio.create_task(t.run(["sleep", "0.3"]))
+        while behind.orchestrator.status().running == 0:  # noqa: ASYNC110 - it is far away
+            await asyncio.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(0.05)
+        with pytest.raises(Draining):
+            await house.trajectory().__aenter__()
+        await stopping
+        assert (await running).ok
