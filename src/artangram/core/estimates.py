@@ -18,24 +18,36 @@ MEMORY = 32.0
 """After so many ended actions a kind's belief is a moving average of about as many."""
 
 TRUSTED_AFTER = 8
-"""Fewer ended actions of a kind (or of a size of it) than this prove nothing."""
+"""Fewer ended actions of a kind than this do not correct what a caller says of it."""
+
+RESIDUE = 0.05
+"""Share of its estimate that is left, at the least, of an action that outlives it."""
+
+CERTAIN = 0.1
+"""Beliefs that are off by less than about this share are taken at their word."""
 
 REFIT_EVERY = 16
 """Ended actions between two fits of a kind's speed-up."""
 
-_SERIAL_STEPS = [step / 50 for step in range(51)]
+DOUBT = 0.7
+"""Deviation of the log of a kind's serial share around the default: a factor of two either way.
+Durations of one kind differ so much that few of them say little about how it scales."""
+
+_SERIAL_STEPS = [0.01, *(step / 50 for step in range(1, 51))]
 
 
 class _Kind:
     """Moving averages of one kind."""
 
-    __slots__ = ("bias", "count", "curve", "log_work", "scaling")
+    __slots__ = ("bias", "count", "curve", "log_work", "scaling", "square_error")
 
     def __init__(self) -> None:
         self.count = 0
         self.log_work = 0.0
         #: Mean of log(work / the caller's estimate).
         self.bias = 0.0
+        #: Mean square of log(work / what was believed of it).
+        self.square_error = 0.0
         #: By number of units: how many ran so, and their mean log time per estimated work.
         self.scaling: dict[int, tuple[int, float]] = {}
         self.curve = DEFAULT
@@ -56,6 +68,11 @@ class Estimates:
             return action.work_s
         return action.work_s * math.exp(kind.bias)
 
+    def spread(self, action: Action) -> float:
+        """How far off beliefs about its kind were: the deviation of the log of the work."""
+        kind = self._kinds.get(action.kind)
+        return math.sqrt(kind.square_error) if kind is not None else 0.0
+
     def curve(self, action: Action) -> Speedup:
         """Believed speed-up along the elastic resource."""
         if action.needs.speedup is not None:
@@ -63,10 +80,11 @@ class Estimates:
         kind = self._kinds.get(action.kind)
         return DEFAULT if kind is None else kind.curve
 
-    def observe(self, action: Action, *, run_s: float, units: float) -> None:
+    def observe(self, action: Action, *, believed_s: float, run_s: float, units: float) -> None:
         """An action ended well after `run_s` on so many units of its elastic resource on average.
 
-        `units` is 1 for an action that has no elastic resource.
+        `units` is 1 for an action that has no elastic resource; `believed_s` was its work as
+        believed when it was queued.
         """
         if run_s <= 0.0:
             return
@@ -79,6 +97,9 @@ class Estimates:
         if action.needs.elastic is not None:
             log_work += math.log(self.curve(action).speed(units))
         kind.log_work += gain * (log_work - kind.log_work)
+        if believed_s > 0.0:
+            error = log_work - math.log(believed_s)
+            kind.square_error += gain * (error * error - kind.square_error)
         stated = math.log(action.work_s) if action.work_s else None
         if stated is not None:
             kind.bias += gain * (log_work - stated - kind.bias)
@@ -86,29 +107,48 @@ class Estimates:
             _observe_scaling(kind, round(units), math.log(run_s) - (stated or 0.0))
 
 
+def residual_s(work_s: float, spread: float, done_s: float) -> float:
+    """What is believed to be left of work of about `work_s` after `done_s` of it.
+
+    The mean of what remains of a lognormal with median `work_s`: the more uncertain the belief, the
+    more is left of an action that has outlived it. Certain beliefs leave their rest.
+    """
+    rest = max(work_s - done_s, RESIDUE * work_s)
+    if spread < CERTAIN or done_s <= 0.0 or work_s <= 0.0:
+        return rest
+    z = (math.log(done_s) - math.log(work_s)) / spread
+    beyond = _upper_tail(z)
+    if beyond < 1e-9:
+        return max(rest, done_s)
+    mean = work_s * math.exp(spread * spread / 2.0)
+    return max(rest, mean * _upper_tail(z - spread) / beyond - done_s)
+
+
+def _upper_tail(z: float) -> float:
+    """The share of a normal distribution above `z`."""
+    return 0.5 * math.erfc(z / math.sqrt(2.0))
+
+
 def _observe_scaling(kind: _Kind, units: int, log_time: float) -> None:
     count, mean = kind.scaling.get(units, (0, 0.0))
     count += 1
     kind.scaling[units] = (count, mean + (log_time - mean) / min(count, MEMORY))
     if kind.count % REFIT_EVERY == 0:
-        kind.curve = _fitted(kind.scaling)
+        kind.curve = _fitted(kind.scaling, max(kind.square_error, CERTAIN * CERTAIN))
 
 
-def _fitted(scaling: dict[int, tuple[int, float]]) -> Amdahl:
-    """The serial share that explains best how the mean log time falls with the units."""
+def _fitted(scaling: dict[int, tuple[int, float]], variance: float) -> Amdahl:
+    """The likeliest serial share, given how the mean log time falls with the units."""
     points = [
-        (units, min(count, MEMORY), mean)
-        for units, (count, mean) in scaling.items()
-        if count >= TRUSTED_AFTER
+        (units, min(count, MEMORY) / variance, mean) for units, (count, mean) in scaling.items()
     ]
-    if len(points) < 2:
-        return DEFAULT
-    return Amdahl(min(_SERIAL_STEPS, key=lambda serial: _misfit(serial, points)))
+    return Amdahl(min(_SERIAL_STEPS, key=lambda serial: _unlikeliness(serial, points)))
 
 
-def _misfit(serial: float, points: list[tuple[int, float, float]]) -> float:
+def _unlikeliness(serial: float, points: list[tuple[int, float, float]]) -> float:
     curve = Amdahl(serial)
     # What is left after the curve is explained should be the same at every size: the mean work.
     rest = [(weight, mean + math.log(curve.speed(units))) for units, weight, mean in points]
     mean_work = sum(w * y for w, y in rest) / sum(w for w, _ in rest)
-    return sum(w * (y - mean_work) ** 2 for w, y in rest)
+    misfit = sum(w * (y - mean_work) ** 2 for w, y in rest)
+    return misfit + (math.log(serial / DEFAULT.serial) / DOUBT) ** 2

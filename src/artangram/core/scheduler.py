@@ -185,6 +185,7 @@ class Scheduler:
         ticket.work_s = self.estimates.work_s(ticket.action)
         if ticket.form.is_elastic:
             ticket.curve = self.estimates.curve(ticket.action)
+            ticket.spread = self.estimates.spread(ticket.action)
         self._floor.admit(ticket, now)
 
     def _on_finished(self, event: Finished, now: float) -> None:
@@ -209,7 +210,8 @@ class Scheduler:
         if ticket.form.is_elastic and ticket.allocation is not None and now > ticket.started_at:
             unit_s = ticket.unit_s + (now - ticket.units_since) * ticket.allocation.units
             units = max(1.0, unit_s / (now - ticket.started_at))
-        self.estimates.observe(ticket.action, run_s=run_s, units=units)
+        believed_s = ticket.work_s
+        self.estimates.observe(ticket.action, believed_s=believed_s, run_s=run_s, units=units)
 
     def _may_repeat(self, ticket: Ticket, now: float) -> bool:
         deadline = ticket.action.deadline_at

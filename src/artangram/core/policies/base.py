@@ -47,6 +47,7 @@ class Ticket:
         "attempt",
         "began_at",
         "curve",
+        "done_s",
         "form",
         "job",
         "key",
@@ -56,6 +57,7 @@ class Ticket:
         "prepare_s",
         "seq",
         "sides",
+        "spread",
         "started_at",
         "state",
         "stopping",
@@ -81,6 +83,8 @@ class Ticket:
         #: Believed duration on one unit, and how it shrinks with more; set before the lane sees it.
         self.work_s = 0.0
         self.curve: Speedup | None = None
+        #: How uncertain that duration is: the deviation of its log.
+        self.spread = 0.0
         #: What its sandbox and its dispatch are expected to cost before it runs.
         self.prepare_s = 0.0
         #: The virtual deadline lanes rank by: an action past it is overdue, and nobody passes it.
@@ -101,6 +105,8 @@ class Ticket:
         self.widths: Widths | None = None
         self.started_at = now
         self.began_at = now
+        #: Work believed to be done and to be left, in seconds on one unit.
+        self.done_s = 0.0
         self.work_left_s = 0.0
         self.updated_at = now
 
