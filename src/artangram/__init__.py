@@ -1,3 +1,32 @@
-"""Artangram: action-level orchestration and disaggregated rollout for agentic RL."""
+"""Artangram: action-level orchestration and disaggregated rollout for agentic RL.
+
+    async with artangram.local() as house:
+        async with house.trajectory(job="demo", task="swe", memory_mb=512) as t:
+            result = await t.run(["pytest", "-q"], cpu=artangram.between(1, 8), kind="swe/test")
+"""
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+__all__ = ["between", "connect", "local", "one_of"]
+
+if TYPE_CHECKING:
+    from artangram.orchestrator.client import between, one_of
+    from artangram.orchestrator.connect import connect
+    from artangram.orchestrator.local import local
+
+_HOMES = {
+    "between": "client",
+    "one_of": "client",
+    "connect": "connect",
+    "local": "local",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for, so that `import artangram` stays a matter of milliseconds."""
+    from importlib import import_module
+
+    if name not in _HOMES:
+        raise AttributeError(f"module 'artangram' has no attribute {name!r}")
+    return getattr(import_module(f"artangram.orchestrator.{_HOMES[name]}"), name)
