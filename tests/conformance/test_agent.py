@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -198,6 +199,10 @@ async def test_ends_are_told_again_until_acknowledged(agent: NodeAgent, heard: H
     assert heard.ended.empty()
 
 
+async def test_an_agent_answers(agent: NodeAgent) -> None:
+    await agent.ping()
+
+
 async def test_two_runs_of_one_trajectory_take_turns(agent: NodeAgent, heard: Heard) -> None:
     agent.start(a_run("a", "sleep", "0.05"))
     agent.start(a_run("b", "true"))
@@ -253,6 +258,20 @@ class TestAgentProcess:
             await agent.read(T, "x")
         agent.start(a_run("late", "true"))
         await agent.aclose()
+
+    async def test_silence_is_death(self, tmp_path: Path) -> None:
+        socket, options = tmp_path / "agent.sock", ("--provider", "fake")
+        agent = await spawn(NODE, socket, now=time.time, options=options, silence_s=0.3)
+        heard, pid = Heard(), agent.pid
+        await agent.attach(heard)
+        await asyncio.sleep(0.5)
+        assert heard.lost.empty()
+        os.kill(pid, signal.SIGSTOP)
+        async with asyncio.timeout(5):
+            assert "did not answer" in await heard.lost.get()
+        await agent.aclose()
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
 
     async def test_a_new_orchestrator_takes_the_place_of_the_old(self, tmp_path: Path) -> None:
         agent, socket = await self.spawned(tmp_path, grace_s=10)

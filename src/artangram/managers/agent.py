@@ -2,8 +2,8 @@
 
 - *Tells* (`start`, `resize`, `stop`, `acknowledge`) return at once and arrive in order. Every
   `start` is followed by exactly one `Ended`, however the run ended.
-- *Asks* (`read`, `write`, `snapshot`, `close`, `attach`) are awaited. They raise `OSError` for a
-  path, `SandboxError` for a place that failed, `ValueError` for a caller's mistake.
+- *Asks* (`attach`, `ping`, `read`, `write`, `snapshot`, `close`) are awaited. They raise `OSError`
+  for a path, `SandboxError` for a place that failed, `ValueError` for a caller's mistake.
 - A trajectory's sandbox is made by the first run that needs it and lives until `close`.
 - An `Ended` is repeated at every `attach` until it was acknowledged: nobody misses one by dying.
 - When an agent is gone, everything on it is gone; its listener hears `on_lost` once.
@@ -98,6 +98,10 @@ class NodeAgent(Protocol):
 
     async def attach(self, listener: Listener) -> Inventory:
         """From now on `listener` hears; what ended before is in the inventory."""
+        ...
+
+    async def ping(self) -> None:
+        """Return if it is there and answers; `AgentGone` if not."""
         ...
 
     def start(self, run: Run) -> None: ...

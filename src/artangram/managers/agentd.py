@@ -134,7 +134,7 @@ class AgentServer:
                 found = agent.inventory()
                 untimed = (structs.replace(ended, began_at=None) for ended in found.ended)
                 return wire.Answer(number, structs.replace(found, ended=tuple(untimed)))
-            case wire.Leave(number):
+            case wire.Ping(number) | wire.Leave(number):
                 pass
         return wire.Answer(number)
 

@@ -94,7 +94,10 @@ class CpuManager:
 
 def cores_of(lease: Lease) -> Cores | CoreShare | None:
     """The part of `lease` that a CPU node gives."""
-    return next((a for a in lease.allocations if isinstance(a, Cores | CoreShare)), None)
+    for allocation in lease.allocations:
+        if isinstance(allocation, (Cores, CoreShare)):
+            return allocation
+    return None
 
 
 def told(command: Command, action: Action, *, workers: int, cores: tuple[int, ...]) -> Command:

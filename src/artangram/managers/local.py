@@ -68,6 +68,9 @@ class LocalAgent:
         self._listener = listener
         return self.inventory()
 
+    async def ping(self) -> None:
+        return
+
     def inventory(self) -> Inventory:
         return Inventory(
             incarnation=self._incarnation,
@@ -170,7 +173,10 @@ class LocalAgent:
             if run.command is None:
                 return Ended(run=run.id, outcome=Outcome.SUCCEEDED, began_at=began_at)
             running.sandbox = sandbox
-            result = await sandbox.run(structs.replace(run.command, cores=running.cores))
+            command = run.command
+            if running.cores != command.cores:  # It was resized before it began.
+                command = structs.replace(command, cores=running.cores)
+            result = await sandbox.run(command)
         return Ended(
             run=run.id,
             outcome=_outcome(result),

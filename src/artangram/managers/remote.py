@@ -2,6 +2,7 @@
 
 - `connect` reaches an agent that listens on a socket; `spawn` starts one first.
 - When the connection breaks, every waiting ask fails with `AgentGone` and the listener is told.
+- An agent that does not answer is as good as gone: it is killed, so that it really is.
 - `aclose` ends the agent; `detach` leaves it running, for an orchestrator that comes back.
 """
 
@@ -9,9 +10,12 @@ import asyncio
 import contextlib
 import itertools
 import os
+import struct
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from signal import SIGKILL
+from socket import SO_PEERCRED, SOL_SOCKET
 from typing import cast
 
 import msgspec
@@ -28,7 +32,11 @@ START_PATIENCE_S = 30.0
 END_PATIENCE_S = 10.0
 """How long an agent may take to end everything on it before it is killed."""
 
+SILENCE_S = 15.0
+"""How long an agent may not answer: far longer than the worst stall of a busy machine."""
+
 _LOOK_EVERY_S = 0.02
+_PID_OF_PEER = struct.Struct("3i")
 
 
 async def spawn(
@@ -37,6 +45,7 @@ async def spawn(
     *,
     now: Callable[[], float],
     options: tuple[str, ...] = (),
+    silence_s: float = SILENCE_S,
 ) -> "RemoteAgent":
     """Start an agent that listens on `socket`, and connect to it."""
     argv = ("-m", "artangram.managers.agentd", "--node", node, "--socket", str(socket), *options)
@@ -48,7 +57,7 @@ async def spawn(
                 if process.returncode is not None:
                     raise AgentGone(f"the agent of {node} ended at once: see {log}")
                 await asyncio.sleep(_LOOK_EVERY_S)
-        return await connect(node, socket, now=now, process=process)
+        return await connect(node, socket, now=now, process=process, silence_s=silence_s)
     except BaseException:
         if process.returncode is None:
             process.kill()
@@ -80,13 +89,16 @@ async def connect(
     *,
     now: Callable[[], float],
     process: asyncio.subprocess.Process | None = None,
+    silence_s: float = SILENCE_S,
 ) -> "RemoteAgent":
     """Connect to an agent that listens already. `AgentGone` if there is none."""
     try:
         reader, writer = await asyncio.open_unix_connection(socket)
     except OSError as error:
         raise AgentGone(f"no agent listens on {socket}: {error.strerror}") from error
-    return RemoteAgent(node, reader, writer, now=now, process=process)
+    agent = RemoteAgent(node, reader, writer, now=now, process=process)
+    agent.watch(silence_s)
+    return agent
 
 
 class RemoteAgent:
@@ -110,20 +122,30 @@ class RemoteAgent:
         self._waiting: dict[int, asyncio.Future[object]] = {}
         self._gone = ""
         self._reading = asyncio.create_task(self._read(reader))
+        self._watching: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"<RemoteAgent {self.node}: {self._gone or 'connected'}>"
 
     @property
     def pid(self) -> int:
-        """Of the agent, if we started it; else 0."""
-        return self._process.pid if self._process is not None else 0
+        """Of the agent."""
+        peer = self._writer.get_extra_info("socket")
+        found = peer.getsockopt(SOL_SOCKET, SO_PEERCRED, _PID_OF_PEER.size)
+        return int(_PID_OF_PEER.unpack(found)[0])
+
+    def watch(self, silence_s: float) -> None:
+        """From now on, give the agent up when it does not answer for so long."""
+        self._watching = asyncio.create_task(self._watch(silence_s))
 
     async def attach(self, listener: Listener) -> Inventory:
         # Before the answer: an end told between the two is heard twice rather than never.
         self._listener = listener
         found = cast(Inventory, await self._ask(wire.Attach(self._number())))
         return structs.replace(found, ended=tuple(self._retimed(ended) for ended in found.ended))
+
+    async def ping(self) -> None:
+        await self._ask(wire.Ping(self._number()))
 
     def start(self, run: Run) -> None:
         self._tell(wire.StartRun(run))
@@ -178,7 +200,7 @@ class RemoteAgent:
             async with asyncio.timeout(END_PATIENCE_S):
                 await self._process.wait()
         except TimeoutError:
-            os.kill(self._process.pid, 9)
+            self._process.kill()
             await self._process.wait()
 
     def _number(self) -> int:
@@ -198,6 +220,19 @@ class RemoteAgent:
             return await answer
         finally:
             self._waiting.pop(ask.number, None)
+
+    async def _watch(self, silence_s: float) -> None:
+        with contextlib.suppress(AgentGone):
+            while True:
+                await asyncio.sleep(silence_s / 3)
+                try:
+                    async with asyncio.timeout(silence_s):
+                        await self.ping()
+                except TimeoutError:
+                    # Its end of the connection is open, so the number is still its own.
+                    os.kill(self.pid, SIGKILL)
+                    self._lose(f"the agent did not answer for {silence_s:g} s")
+                    return
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         decode = msgspec.msgpack.Decoder(wire.Response).decode
@@ -235,7 +270,11 @@ class RemoteAgent:
         return structs.replace(ended, began_at=None if run_s is None else self._now() - run_s)
 
     def _lose(self, reason: str) -> None:
+        if self._gone:
+            return
         self._gone = reason
+        if self._watching is not None and self._watching is not asyncio.current_task():
+            self._watching.cancel()
         self._writer.close()
         for answer in self._waiting.values():
             if not answer.done():

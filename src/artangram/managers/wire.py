@@ -40,6 +40,10 @@ class Attach(Struct, frozen=True, tag="attach"):
     number: int
 
 
+class Ping(Struct, frozen=True, tag="ping"):
+    number: int
+
+
 class ReadFile(Struct, frozen=True, tag="read"):
     number: int
     trajectory: TrajectoryId
@@ -76,7 +80,8 @@ class Leave(Struct, frozen=True, tag="leave"):
 
 
 Tell = StartRun | ResizeRun | StopRun | Acknowledge
-Ask = Attach | ReadFile | WriteFile | TakeSnapshot | ForgetSnapshot | CloseTrajectory | Leave
+Files = ReadFile | WriteFile | TakeSnapshot | ForgetSnapshot | CloseTrajectory
+Ask = Attach | Ping | Files | Leave
 Request = Tell | Ask
 
 

@@ -71,6 +71,9 @@ class PhysicsAgent:
         self._listener = listener
         return Inventory(incarnation=self._incarnation)
 
+    async def ping(self) -> None:
+        return
+
     def start(self, run: Run) -> None:
         self._world.start(run, self)
 
