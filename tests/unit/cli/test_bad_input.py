@@ -109,7 +109,8 @@ def test_cluster_is_refused_with_file_line_and_field(run, text, cluster, trace):
 
 
 @pytest.mark.parametrize("name", ["best", "fixed:many", "pods:1/2/3", "pods:0", "fixed:nan", ""])
-def test_unknown_policy_is_refused_before_anything_runs(run, name, cluster, trace):
+def test_unknown_policy_is_refused_before_anything_is_read(run, name, cluster, trace):
+    trace.write_text(trace.read_text() + "and something wrong at the end\n")
     options = ["--policy", "elastic", "--policy", name]
     said = complaint(run("simulate", "--cluster", cluster, "--trace", trace, *options))
     assert said.startswith("policy: ")
@@ -143,9 +144,9 @@ def test_output_that_cannot_be_written_is_named(run, option, cluster, trace):
     assert line.endswith("name a file you may write")
 
 
-@pytest.mark.parametrize("target", ["{trace}/x.jsonl", ".", ""])
+@pytest.mark.parametrize("target", ["{trace}/x.jsonl", "{folder}", ".", ""])
 def test_generated_trace_that_cannot_be_written_is_named(run, target, trace):
-    path = target.format(trace=trace)
+    path = target.format(trace=trace, folder=trace.parent)
     said = complaint(run("trace", "generate", path, "--family", "lab", "--set", "n=2"))
     assert said.endswith("name a file you may write")
 

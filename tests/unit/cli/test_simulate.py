@@ -101,12 +101,19 @@ def test_plot_draws_every_policy(run, cluster, trace, tmp_path):
     assert "elastic" in drawn
 
 
-def test_same_input_gives_the_same_report(run, cluster, trace):
-    options = ["--estimates", "noisy:1.0", "--seed", "7", "--json", "-"]
-    first, again = (
-        run("simulate", "--cluster", cluster, "--trace", trace, *options).json for _ in range(2)
-    )
-    assert without_timing(first) == without_timing(again)
+def test_same_input_gives_the_same_report_and_another_seed_another(run, tmp_path):
+    trace, cluster = tmp_path / "lab.jsonl", tmp_path / "lab.yaml"
+    crowd = ["--set", "n=60", "--set", "cores=4", "--set", "rho=2", "--set", "test_share=0.5"]
+    run("trace", "generate", trace, "--family", "lab", "--cluster", cluster, *crowd)
+
+    def report(seed: int) -> dict[str, Any]:
+        options = ["--estimates", "noisy:1.0", "--seed", str(seed), "--json", "-"]
+        return without_timing(
+            run("simulate", "--cluster", cluster, "--trace", trace, *options).json
+        )
+
+    assert report(7) == report(7)
+    assert report(7) != report(8)
 
 
 @pytest.mark.parametrize("family", SMALL)
