@@ -4,10 +4,14 @@ import sys
 
 import typer
 
+from artangram.cli.ask import explain, status
 from artangram.cli.bench import bench
 from artangram.cli.demo import demo
+from artangram.cli.doctor import doctor
+from artangram.cli.run import run
 from artangram.cli.simulate import simulate
 from artangram.cli.trace import trace
+from artangram.cli.up import up
 from artangram.core.errors import BadInput
 
 app = typer.Typer(
@@ -16,8 +20,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.command()(demo)
-app.command()(simulate)
+for verb in (demo, up, run, status, explain, simulate, doctor):
+    app.command()(verb)
 app.add_typer(trace, name="trace")
 app.add_typer(bench, name="bench")
 

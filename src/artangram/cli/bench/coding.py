@@ -27,7 +27,7 @@ POLICIES = [
     "pods:2",
     "pods:0.5/4",
 ]
-CORES = (1024, 512, 256, 192, 128, 96, 80, 64)
+CORES = (1024, 512, 256, 192, 128, 96, 80)
 PENALTY = 0.1
 
 
@@ -43,10 +43,10 @@ class CodingRow(Struct, frozen=True, kw_only=True):
 
 
 def coding(
-    seeds: Annotated[str, typer.Option(help="One trace from each.")] = "0,1,2",
+    seeds: Annotated[str, typer.Option(help="One trace from each.")] = "0,1",
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
 ) -> None:
-    """Mean ACT and step time of coding agents on 64 to 1024 cores, with a 10 % squeeze penalty."""
+    """Mean ACT and step time of coding agents on 80 to 1024 cores, with a 10 % squeeze penalty."""
     output = Output(json)
     traces = [generate("coding", seed=int(seed)) for seed in seeds.split(",")]
     rows = []

@@ -1,0 +1,44 @@
+"""Which house a verb speaks to: the service at `--url`, or one of its own while it runs."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated
+
+import typer
+from aiohttp import ClientError
+
+from artangram.core.errors import BadInput
+from artangram.orchestrator.client import House
+from artangram.orchestrator.connect import connect
+from artangram.orchestrator.local import local
+from artangram.orchestrator.records import Refused
+from artangram.sandbox import NotCapable
+
+Url = Annotated[
+    str | None, typer.Option(envvar="ARTANGRAM_URL", help="Of a service started with `up`.")
+]
+Token = Annotated[
+    str | None, typer.Option(envvar="ARTANGRAM_TOKEN", help="The token that `up` printed.")
+]
+
+
+@asynccontextmanager
+async def house(url: str | None, token: str | None) -> AsyncIterator[House]:
+    """The house at `url`, or an own one. Whatever it refuses is said in one line."""
+    try:
+        async with connect(url, token=token) if url is not None else local() as one:
+            yield one
+    except Refused as error:
+        raise BadInput("service", str(error), "give what it asks for and try again") from None
+    except ClientError as error:
+        raise BadInput("url", f"{url}: {error}", "start it with `artangram up`") from None
+    except NotCapable as error:
+        raise BadInput("sandbox", str(error), "see `artangram doctor`") from None
+
+
+def service_url(url: str | None) -> str:
+    """`url`, which a verb that asks a running service cannot do without."""
+    if url is None:
+        fix = "give --url or set ARTANGRAM_URL to what `artangram up` printed"
+        raise BadInput("url", "no service is named", fix)
+    return url
