@@ -3,6 +3,8 @@
 - Many appends, one transaction: whatever waits when the thread is ready is committed together.
 - One process owns the file at a time; a second one is told so.
 - Opening checks the file and its log: damage is an error with a name, never a shorter past.
+- What compaction removes goes to an archive, if one is named: for those who look back, not needed
+  to go on.
 """
 
 import asyncio
@@ -15,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from artangram.observe.journal import (
     VERSION,
@@ -34,9 +37,10 @@ from artangram.observe.journalwal import num_lost_frames
 MOST_PER_COMMIT = 512
 """Appends in one transaction; the first of them waits for the last."""
 
-_TABLES = """
+_ENTRY = "entry (seq INTEGER PRIMARY KEY, at REAL NOT NULL, body TEXT NOT NULL)"
+_TABLES = f"""
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS entry (seq INTEGER PRIMARY KEY, at REAL NOT NULL, body TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS {_ENTRY};
 CREATE TABLE IF NOT EXISTS kept (id TEXT PRIMARY KEY, key TEXT UNIQUE, body BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS settled (id TEXT PRIMARY KEY, at REAL NOT NULL, body BLOB NOT NULL);
 CREATE INDEX IF NOT EXISTS settled_at ON settled (at);
@@ -47,15 +51,31 @@ _NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE)
 _Work = Callable[[sqlite3.Connection], None]
 
 
+class Wishes(Struct, frozen=True, kw_only=True):
+    """How a journal is to be kept."""
+
+    owner: bytes = b""
+    sync: bool = False
+    """Is every commit to outlive a loss of power, at the cost of a disk's flush?"""
+    max_bytes: int | None = None
+    archive: Path | None = None
+
+
 async def open_journal(
-    path: Path, *, owner: bytes = b"", sync: bool = False, max_bytes: int | None = None
+    path: Path,
+    *,
+    owner: bytes = b"",
+    sync: bool = False,
+    max_bytes: int | None = None,
+    archive: Path | None = None,
 ) -> tuple["FileJournal", Past]:
     """Open or make the journal at `path`, and read what it holds."""
-    return await asyncio.to_thread(_open, path, owner, sync, max_bytes, asyncio.get_running_loop())
+    wishes = Wishes(owner=owner, sync=sync, max_bytes=max_bytes, archive=archive)
+    return await asyncio.to_thread(_open, path, wishes, asyncio.get_running_loop())
 
 
 def _open(
-    path: Path, owner: bytes, sync: bool, max_bytes: int | None, loop: asyncio.AbstractEventLoop
+    path: Path, wishes: Wishes, loop: asyncio.AbstractEventLoop
 ) -> tuple["FileJournal", Past]:
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = _lock(path)
@@ -65,7 +85,7 @@ def _open(
             raise JournalDamaged(f"{path}: its log is damaged, {lost} frames cannot be read")
         database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
-            past = _prepare(database, owner, sync, max_bytes)
+            past = _prepare(database, wishes)
         except BaseException as error:
             database.close()
             if isinstance(error, sqlite3.Error):
@@ -73,7 +93,7 @@ def _open(
             if isinstance(error, JournalError):
                 raise type(error)(f"{path}: {error}") from error
             raise
-        return FileJournal(path, database, past, lock, loop), past
+        return FileJournal(path, database, past, lock=lock, loop=loop), past
     except BaseException:
         os.close(lock)
         raise
@@ -89,9 +109,9 @@ def _lock(path: Path) -> int:
     return lock
 
 
-def _prepare(database: sqlite3.Connection, owner: bytes, sync: bool, max_bytes: int | None) -> Past:
+def _prepare(database: sqlite3.Connection, wishes: Wishes) -> Past:
     database.execute("PRAGMA journal_mode = WAL")
-    database.execute(f"PRAGMA synchronous = {'FULL' if sync else 'NORMAL'}")
+    database.execute(f"PRAGMA synchronous = {'FULL' if wishes.sync else 'NORMAL'}")
     (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise JournalDamaged(f"{verdict}; restore it from a copy")
@@ -99,12 +119,16 @@ def _prepare(database: sqlite3.Connection, owner: bytes, sync: bool, max_bytes: 
     version = _about(database, "version", str(VERSION).encode())
     if version != str(VERSION).encode():
         raise JournalError(f"it has version {version.decode()}, this reads version {VERSION}")
-    past = _past(database, owner)
+    past = _past(database, wishes.owner)
     if past.is_empty:
-        database.execute("REPLACE INTO about VALUES ('owner', ?)", (owner,))
-    if max_bytes is not None:
+        database.execute("REPLACE INTO about VALUES ('owner', ?)", (wishes.owner,))
+    if wishes.max_bytes is not None:
         (page_size,) = database.execute("PRAGMA page_size").fetchone()
-        database.execute(f"PRAGMA max_page_count = {max_bytes // page_size}")
+        database.execute(f"PRAGMA max_page_count = {wishes.max_bytes // page_size}")
+    if wishes.archive is not None:
+        database.execute("ATTACH DATABASE ? AS archive", (str(wishes.archive),))
+        database.execute("PRAGMA archive.journal_mode = WAL")
+        database.execute(f"CREATE TABLE IF NOT EXISTS archive.{_ENTRY}")
     return past
 
 
@@ -151,6 +175,7 @@ class FileJournal:
         path: Path,
         database: sqlite3.Connection,
         past: Past,
+        *,
         lock: int,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
@@ -199,6 +224,9 @@ class FileJournal:
         seq, at, ids = self._seq, self._last_at, [(id,) for id in live]
 
         def shrink(database: sqlite3.Connection) -> None:
+            if _has_archive(database):
+                old = "SELECT * FROM main.entry WHERE seq <= ?"
+                database.execute(f"INSERT OR IGNORE INTO archive.entry {old}", (seq,))
             database.execute("DELETE FROM snapshot")
             database.execute("INSERT INTO snapshot VALUES (?, ?, ?)", (seq, at, snapshot))
             database.execute("DELETE FROM entry WHERE seq <= ?", (seq,))
@@ -255,6 +283,10 @@ class FileJournal:
                 database.rollback()
             return _attributed(error, self.path)
         return None
+
+
+def _has_archive(database: sqlite3.Connection) -> bool:
+    return any(name == "archive" for _, name, _ in database.execute("PRAGMA database_list"))
 
 
 def _tell(waiting: list[Then], error: JournalError | None) -> None:

@@ -100,7 +100,11 @@ async def running(
 async def _journal(state_dir: Path | None, setup: Setup) -> tuple[Journal, Past | None]:
     if state_dir is None:
         return MemoryJournal(), None
-    return await open_journal(state_dir / "journal.sqlite", owner=setup.encoded())
+    return await open_journal(
+        state_dir / "journal.sqlite",
+        owner=setup.encoded(),
+        archive=state_dir / "archive.sqlite",
+    )
 
 
 def _with_memory_of(past: Past, setup: Setup) -> Setup:

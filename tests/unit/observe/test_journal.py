@@ -232,6 +232,18 @@ async def test_compaction_keeps_the_living(path: Path) -> None:
     assert past.last_at == 10.0
 
 
+async def test_the_archive_has_what_compaction_removed(path: Path, tmp_path: Path) -> None:
+    archive = tmp_path / "archive.sqlite"
+    journal, _ = await open_journal(path, archive=archive)
+    for number in range(9):
+        await committed(journal, an_entry(number))
+        if number in (3, 6):
+            journal.compact(b"", live=[], settled_after=0.0)
+    await journal.close()
+    assert [entry.at for entry in read_entries(archive)] == list(range(7))
+    assert [entry.at for entry in read_entries(path)] == [7.0, 8.0]
+
+
 async def test_full_disk_is_told_and_what_was_acknowledged_stays(path: Path) -> None:
     journal, _ = await open_journal(path, max_bytes=200_000)
     acknowledged: list[int] = []

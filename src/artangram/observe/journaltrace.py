@@ -1,0 +1,133 @@
+"""A trace from a journal: what a live run did, for the simulator to do again.
+
+- The work of an action is what it did on the units it had: seconds, weighted by its speed-up.
+- What a trajectory did between two actions is thinking; actions that follow each other at once
+  belong to one turn.
+- Actions that never started or failed by infrastructure are left out; one that was cut by its
+  time limit has twice the work it did: all that is known is that it was more.
+"""
+
+from collections.abc import Iterable
+
+from artangram.core.action import Action
+from artangram.core.decisions import Decision, Report, Resize, Start
+from artangram.core.errors import BadInput
+from artangram.core.events import Event, Submitted, TrajectoryOpened
+from artangram.core.ids import ActionId, TrajectoryId
+from artangram.core.records import ActionRecord, Outcome
+from artangram.core.speedup import DEFAULT
+from artangram.observe.journal import Entry
+from artangram.observe.trace import Trace, TraceAction, TraceTrajectory, TraceTurn
+
+AT_ONCE_S = 0.005
+"""A model thinks longer than this; a program that asks for its next action does not."""
+
+
+class _Work:
+    """An action under way: when it had how many units."""
+
+    __slots__ = ("action", "since")
+
+    def __init__(self, action: Action) -> None:
+        self.action = action
+        self.since: list[tuple[float, int]] = []
+
+    def done(self, record: ActionRecord) -> float:
+        """The work it did between its beginning and its end."""
+        assert record.began_at is not None, f"{record.action_id} never began"
+        work = 0.0
+        ends = [*(at for at, _ in self.since[1:]), record.ended_at]
+        for (at, units), end in zip(self.since, ends, strict=True):
+            work += max(0.0, end - max(at, record.began_at)) * self._speed(units)
+        return work
+
+    def _speed(self, units: int) -> float:
+        needs = self.action.needs
+        if needs.elastic is None:
+            return 1.0
+        return (needs.speedup or DEFAULT).speed(units)
+
+
+class _Life:
+    """A trajectory as far as it is known."""
+
+    def __init__(self, opened: TrajectoryOpened, at: float) -> None:
+        self.opened = opened
+        self.opened_at = at
+        self.task = ""
+        self.turns: list[tuple[float, list[TraceAction]]] = []
+        self._free_at = at
+
+    def add(self, record: ActionRecord, action: TraceAction) -> None:
+        think_s = record.submitted_at - self._free_at
+        if not self.turns or think_s > AT_ONCE_S:
+            self.turns.append((max(0.0, think_s), []))
+        self.turns[-1][1].append(action)
+        self.task = record.task
+        self._free_at = record.ended_at
+
+
+def trace_of(entries: Iterable[Entry], *, name: str) -> Trace:
+    """The trace of a journal. Raises `BadInput` if nothing in it ever ran."""
+    recorder = _Recorder()
+    for entry in entries:
+        for event in entry.events:
+            recorder.on_event(event, entry.at)
+        for decision in entry.decisions:
+            recorder.on_decision(decision, entry.at)
+    trajectories = recorder.trajectories()
+    if not trajectories:
+        raise BadInput("journal", "nothing in it ever ran", "run something first")
+    return Trace(name=name, train_s=0.0, trajectories=trajectories)
+
+
+class _Recorder:
+    def __init__(self) -> None:
+        self._lives: dict[TrajectoryId, _Life] = {}
+        self._working: dict[ActionId, _Work] = {}
+
+    def on_event(self, event: Event, at: float) -> None:
+        match event:
+            case TrajectoryOpened(trajectory):
+                self._lives[trajectory] = _Life(event, at)
+            case Submitted(action):
+                self._working[action.id] = _Work(action)
+
+    def on_decision(self, decision: Decision, at: float) -> None:
+        match decision:
+            case Start(lease) if lease.action_id in self._working:
+                # Another attempt does all of the work again.
+                self._working[lease.action_id].since = [(at, lease.allocations[0].units)]
+            case Resize(action_id, cores) if action_id in self._working:
+                self._working[action_id].since.append((at, cores.units))
+            case Report(record) if record.action_id in self._working:
+                self._on_report(record, self._working.pop(record.action_id))
+
+    def _on_report(self, record: ActionRecord, work: _Work) -> None:
+        life = self._lives.get(record.trajectory) if record.trajectory is not None else None
+        if life is None or record.began_at is None or record.outcome is Outcome.INFRA_FAILED:
+            return
+        is_cut = record.outcome is Outcome.TIMED_OUT
+        action = TraceAction(
+            kind=record.kind,
+            needs=work.action.needs,
+            work_s=work.done(record) * (2.0 if is_cut else 1.0),
+            timeout_s=record.run_s if is_cut else work.action.timeout_s,
+            repeatable=work.action.repeatable,
+        )
+        life.add(record, action)
+
+    def trajectories(self) -> tuple[TraceTrajectory, ...]:
+        lives = [life for life in self._lives.values() if life.turns]
+        began_at = min((life.opened_at for life in lives), default=0.0)
+        return tuple(
+            TraceTrajectory(
+                trajectory=life.opened.trajectory,
+                turns=tuple(TraceTurn(think_s=s, actions=tuple(acts)) for s, acts in life.turns),
+                job=life.opened.job,
+                task=life.task,
+                arrive_s=life.opened_at - began_at,
+                memory_mb=life.opened.memory_mb,
+            )
+            for life in lives
+        )
