@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from msgspec import Struct
 
-from artangram.cli.bench.result import Result
+from artangram.cli.bench.result import Origin
 from artangram.cli.output import Output
 from artangram.core.ids import Resource
 from artangram.core.policies.catalog import policy as policy_named
@@ -47,7 +47,7 @@ def coding(
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
 ) -> None:
     """Mean ACT and step time of coding agents on 80 to 1024 cores, with a 10 % squeeze penalty."""
-    output = Output(json)
+    output, origin = Output(json), Origin()
     traces = [generate("coding", seed=int(seed)) for seed in seeds.split(",")]
     rows = []
     with output.progress() as progress:
@@ -73,7 +73,7 @@ def coding(
             for r in rows
         ],
     )
-    output.json(Result(question="How many cores do coding agents need?", figures=rows))
+    output.json(origin.result("How many cores do coding agents need?", rows))
 
 
 def _run(trace: Trace, cores: int, name: str) -> CodingRow:

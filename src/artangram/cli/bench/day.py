@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from msgspec import Struct
 
-from artangram.cli.bench.result import Result
+from artangram.cli.bench.result import Origin
 from artangram.cli.output import Output
 from artangram.core.policies.catalog import policy as policy_named
 from artangram.sim.beliefs import beliefs
@@ -31,7 +31,7 @@ def day(
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
 ) -> None:
     """Simulate a day of about 1,000,000 actions on 1,280 cores and say what it cost."""
-    output = Output(json)
+    output, origin = Output(json), Origin()
     trace = stream("coding", seed=0, steps=steps)
     cluster = cluster_for("coding", cores=1280, squeeze_penalty=0.1)
     simulation = Simulation(trace, cluster, policy_named(policy), beliefs("learned", 0))
@@ -65,4 +65,4 @@ def day(
             ]
         ],
     )
-    output.json(Result(question="Does a day of a million actions fit?", figures=figures))
+    output.json(origin.result("Does a day of a million actions fit?", figures))

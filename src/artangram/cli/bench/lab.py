@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from msgspec import Struct
 
-from artangram.cli.bench.result import Result
+from artangram.cli.bench.result import Origin
 from artangram.cli.output import Output
 from artangram.core.policies.catalog import policy as policy_named
 from artangram.sim.beliefs import beliefs
@@ -39,7 +39,7 @@ def lab(
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
 ) -> None:
     """How close to the bound: 15 open-loop traces, exact and noisy estimates, squeeze penalties."""
-    output = Output(json)
+    output, origin = Output(json), Origin()
     numbers = tuple(int(seed) for seed in seeds.split(","))
     with output.progress() as progress:
         task = progress.add_task("bounds")
@@ -65,7 +65,7 @@ def lab(
             for r in rows
         ],
     )
-    output.json(Result(question="How close to the lower bound is each policy?", figures=rows))
+    output.json(origin.result("How close to the lower bound is each policy?", rows))
 
 
 def _bound(seeds: tuple[int, ...], index: int) -> float:

@@ -5,7 +5,7 @@ import platform
 import subprocess
 from datetime import UTC, datetime
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 
 class Machine(Struct, frozen=True, kw_only=True):
@@ -21,9 +21,27 @@ class Result(Struct, frozen=True, kw_only=True):
 
     question: str
     figures: object
-    commit: str = field(default_factory=lambda: _commit())
-    date: str = field(default_factory=lambda: f"{datetime.now(UTC):%Y-%m-%d}")
-    machine: Machine = field(default_factory=lambda: _machine())
+    commit: str
+    date: str
+    machine: Machine
+
+
+class Origin:
+    """Where and when a measurement began, and of which commit; made before anything is measured."""
+
+    def __init__(self) -> None:
+        self._commit = _commit()
+        self._date = f"{datetime.now(UTC):%Y-%m-%d}"
+        self._machine = _machine()
+
+    def result(self, question: str, figures: object) -> Result:
+        return Result(
+            question=question,
+            figures=figures,
+            commit=self._commit,
+            date=self._date,
+            machine=self._machine,
+        )
 
 
 def _machine() -> Machine:

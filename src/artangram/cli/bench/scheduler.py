@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from artangram.cli.bench.cost import BurstCost, CycleCost, burst_cost, cycle_cost
 from artangram.cli.bench.live import dask_us, ours_us, ray_us
-from artangram.cli.bench.result import Result
+from artangram.cli.bench.result import Origin
 from artangram.cli.output import Output
 
 
@@ -26,7 +26,7 @@ def scheduler(
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
 ) -> None:
     """Microseconds per action at 1k, 10k and 100k waiting, beside Ray and Dask no-op tasks."""
-    output = Output(json)
+    output, origin = Output(json), Origin()
     mixes = (("elastic", 0.08), ("elastic", 1.0), ("fcfs", 0.08))
     cost = SchedulerCost(
         cycles=[cycle_cost(name, elastic_share=share) for name, share in mixes],
@@ -41,7 +41,7 @@ def scheduler(
             cost.ray_us.append(ray_us(3_000))
             cost.dask_us.append(dask_us(2_000))
     _print(cost, output)
-    output.json(Result(question="What does a decision cost?", figures=cost))
+    output.json(origin.result("What does a decision cost?", cost))
 
 
 def _print(cost: SchedulerCost, output: Output) -> None:
