@@ -268,7 +268,8 @@ class Books:
         calls.starts.append((now, units))
         recent = sum(n for at, n in calls.starts if at + spec.window_s > now)
         assert spec.limit is None or recent <= spec.limit, f"{recent} calls of {resource}"
-        assert spec.concurrency is None or calls.under_way <= spec.concurrency
+        is_within = spec.concurrency is None or calls.under_way <= spec.concurrency
+        assert is_within, f"{calls.under_way} calls of {resource} are under way"
 
     def _report(self, report: Report, now: float) -> None:
         record = report.record

@@ -40,7 +40,7 @@ def a_house(nodes: int, cores: int, *, numa: int, penalty: float) -> ClusterSpec
         gpu=a_gpu(nodes, devices=4, restore_mb_per_s=100.0),
         search=QuotaSpec(concurrency=2, limit=3, window_s=10.0),
         judge=QuotaSpec(limit=2, window_s=5.0),
-        functions=FunctionsSpec(ceiling=3, cold_s=0.5, idle_s=5.0),
+        functions=FunctionsSpec(ceiling=2, cold_s=0.5, idle_s=5.0),
         services={
             "a": ServiceSpec(pool=GPU, weights_mb=800, degrees=(1, 2, 4)),
             "b": ServiceSpec(pool=GPU, weights_mb=600, degrees=(2,), batch=2),

@@ -1,0 +1,280 @@
+"""Every property catches a bug: each test plants one and sees the property fail.
+
+A plant replaces one method by a version that is wrong in a way somebody could have written.
+"""
+
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+from hypothesis.stateful import run_state_machine_as_test
+
+from artangram.core import floor
+from artangram.core.decisions import Resize
+from artangram.core.estimates import Estimates
+from artangram.core.floor import Floor
+from artangram.core.homes import Homes
+from artangram.core.lease import Devices
+from artangram.core.policies import gpulane
+from artangram.core.policies.base import Ticket
+from artangram.core.policies.counted import CountedLane
+from artangram.core.policies.fcfs import FcfsLane
+from artangram.core.policies.malleable import MalleableLane
+from artangram.core.policies.queue import Served
+from artangram.core.pools.buddy import Buddy
+from artangram.core.pools.cpu import CpuNode
+from artangram.core.pools.functions import FunctionPool
+from artangram.core.pools.quota import QuotaPool
+from artangram.core.records import Outcome
+from artangram.core.scheduler import Scheduler
+from scheduler_machine import machine
+from scheduler_world import examples
+
+Method = Callable[..., object]
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def instead(owner: object, name: str, wrong: Callable[[Method], Method]) -> Plant:
+    """Replace a method by what `wrong` makes of the right one."""
+    return lambda patch: patch.setattr(owner, name, wrong(getattr(owner, name)))
+
+
+def nothing(real: Method) -> Method:
+    return lambda *args, **fields: None
+
+
+def only_when_odd(real: Method) -> Method:
+    """Forget to dispatch an even number of waiting tickets."""
+    return lambda lane, now: real(lane, now) if lane.num_waiting() % 2 else None
+
+
+def giving_a_core_back(real: Method) -> Method:
+    def take(node: CpuNode, units: int, **fields: object) -> object:
+        cores = real(node, units, **fields)
+        node.give_back(cores[:1])
+        return cores
+
+    return take
+
+
+def granting_before_shrinking(real: Method) -> Method:
+    def handle_all(*args: object) -> list[object]:
+        return sorted(real(*args), key=lambda decision: isinstance(decision, Resize))
+
+    return handle_all
+
+
+def twice(real: Method) -> Method:
+    def report(*args: object, **fields: object) -> None:
+        real(*args, **fields)
+        real(*args, **fields)
+
+    return report
+
+
+def unless_cancelled(real: Method) -> Method:
+    def end(desk: Scheduler, ticket: Ticket, outcome: Outcome, *args: object, **at: object) -> None:
+        if outcome is not Outcome.CANCELLED:
+            real(desk, ticket, outcome, *args, **at)
+
+    return end
+
+
+def drifting(real: Method) -> Method:
+    clock = count()
+    return lambda *args: real(*args) * (1 + next(clock) % 7)
+
+
+def joining_again(real: Method) -> Method:
+    def node_joined(self: Floor, resource: str, node: str, now: float) -> None:
+        if resource in self.homes and self.has_node(resource, node):
+            self.homes[resource].add(node)
+        real(self, resource, node, now)
+
+    return node_joined
+
+
+def keeping_the_attempt(real: Method) -> Method:
+    def repeat(self: object, ticket: object, now: float) -> None:
+        ticket.attempt -= 1
+        real(self, ticket, now)
+
+    return repeat
+
+
+def latest_first(real: Method) -> Method:
+    return lambda self, one, other: (one.key, one.seq) > (other.key, other.seq)
+
+
+def shifted(resource: str, node: str, first: int, *args: object, **fields: object) -> Devices:
+    return Devices(resource, node, first + 1, *args, **fields)
+
+
+PLANTS: dict[str, tuple[str, Plant, str]] = {
+    "a core is given twice": (
+        "fcfs",
+        instead(CpuNode, "take", giving_a_core_back),
+        "is a.*'s, not a|got a core twice|got back more",
+    ),
+    "cores are granted before somebody shrank": (
+        "malleable",
+        instead(Scheduler, "handle_all", granting_before_shrinking),
+        "is a.*'s, not a",
+    ),
+    "memory is not held": (
+        "fcfs",
+        instead(CpuNode, "hold_memory", lambda real: lambda node, t, mb: real(node, t, 0)),
+        "is over-committed",
+    ),
+    "a pod reserves nothing": (
+        "pods:1",
+        instead(Homes, "_settle", nothing),
+        "is full|is over-committed|lives on",
+    ),
+    "an action is reported twice": ("fcfs", instead(Scheduler, "_report", twice), "twice|KeyError"),
+    "cancelled actions are not reported": (
+        "fcfs",
+        instead(Scheduler, "_report", unless_cancelled),
+        "a1|a2|a3|a4|a5|a6|a7|a8|a9",
+    ),
+    "the window forgets too early": (
+        "fcfs",
+        instead(QuotaPool, "_forget", lambda real: lambda pool, now: real(pool, now + 1.0)),
+        "calls of",
+    ),
+    "one call too many is under way": (
+        "fcfs",
+        instead(QuotaPool, "available", lambda real: lambda pool, now: real(pool, now) + 1),
+        "calls of",
+    ),
+    "a throttled API is called": ("fcfs", instead(QuotaPool, "close", nothing), "is closed until"),
+    "one slot too many is started": (
+        "fcfs",
+        instead(FunctionPool, "fits", lambda real: lambda pool, n, now: real(pool, n - 1, now)),
+        "above its ceiling",
+    ),
+    "a chunk is not aligned": (
+        "elastic",
+        lambda patch: patch.setattr(gpulane, "Devices", shifted),
+        "is not aligned|is used twice|not on the node",
+    ),
+    "devices are given twice": ("fcfs", instead(Buddy, "take", nothing), "is used twice|got back"),
+    "decisions depend on more than the events": (
+        "elastic",
+        instead(Estimates, "work_s", drifting),
+        "twins disagree",
+    ),
+    "an elastic action gets less than its least amount": (
+        "malleable",
+        instead(MalleableLane, "_sizes", lambda real: lambda lane: [1] * len(real(lane))),
+        "is not what it needs|cores=",
+    ),
+    "a fitting head of cores is left waiting": (
+        "fcfs",
+        instead(FcfsLane, "dispatch", only_when_odd),
+        "fits and waits",
+    ),
+    "a fitting head of calls is left waiting": (
+        "elastic",
+        instead(CountedLane, "dispatch", only_when_odd),
+        "fits and waits",
+    ),
+    "left-over cores stay idle": (
+        "malleable",
+        instead(
+            MalleableLane,
+            "_sizes",
+            lambda real: lambda lane: [t.form.amounts[0] for t in lane._running],
+        ),
+        "cores are idle",
+    ),
+    "rigid actions wait for the end of elastic ones": (
+        "malleable",
+        instead(
+            MalleableLane,
+            "_start_waiting",
+            lambda real: lambda lane, now: None if lane._running else real(lane, now),
+        ),
+        "could start on",
+    ),
+    "an overdue action is passed": (
+        "malleable",
+        instead(Served, "goes_first", latest_first),
+        "passed the overdue",
+    ),
+    "the line is served from its end": (
+        "fcfs",
+        instead(FcfsLane, "push", lambda real: lambda lane, t, now: lane._line.appendleft(t)),
+        "which came first",
+    ),
+    "nobody says why an action waits": (
+        "elastic",
+        lambda patch: patch.setattr(
+            floor, "explanation", lambda t, found, real=floor.explanation: real(t, [])
+        ),
+        "waits, but it can start",
+    ),
+    "nobody asks to be woken": (
+        "elastic",
+        instead(Floor, "next_wake", nothing),
+        "nothing will wake it",
+    ),
+    "a call that ended still counts": (
+        "fcfs",
+        instead(QuotaPool, "give_back", nothing),
+        "nothing will wake it|Explanation",
+    ),
+    "who lacks a second resource is forgotten": (
+        "elastic",
+        instead(Floor, "_unpark", nothing),
+        "nothing will wake it",
+    ),
+    "who lacks memory is forgotten": (
+        "elastic",
+        instead(Floor, "_house_waiting", nothing),
+        "nothing will wake it|waits|could start",
+    ),
+    "a node that joins again is taken for empty": (
+        "fcfs",
+        instead(Floor, "node_joined", joining_again),
+        "is a.*'s, not a|over-committed|got back more",
+    ),
+    "memory is never given back": (
+        "fcfs",
+        instead(CpuNode, "give_back_memory", nothing),
+        "nothing runs|Explanation",
+    ),
+    "a core is lost at every end": (
+        "fcfs",
+        instead(CpuNode, "give_back", lambda real: lambda node, cores: real(node, cores[1:])),
+        "nothing runs|Explanation|fits and waits",
+    ),
+    "deadlines are ignored": (
+        "fcfs",
+        instead(Scheduler, "_expire", nothing),
+        "after its deadline|wants to be woken",
+    ),
+    "nothing is repeated": (
+        "fcfs",
+        instead(Scheduler, "_may_repeat", lambda real: lambda *args: False),
+        "was not repeated",
+    ),
+    "a repeated action keeps its attempt": (
+        "fcfs",
+        instead(Scheduler, "_repeat", keeping_the_attempt),
+        "repeats attempt",
+    ),
+    "an action of a trajectory runs on another node": (
+        "fcfs",
+        instead(Homes, "_settle", nothing),
+        "lives on|over-committed",
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", PLANTS)
+def test_the_machine_catches(bug, monkeypatch):
+    name, plant, complaint = PLANTS[bug]
+    plant(monkeypatch)
+    with pytest.raises((AssertionError, KeyError, ValueError), match=complaint):
+        run_state_machine_as_test(machine(name), settings=examples(300, is_hunt=True))
