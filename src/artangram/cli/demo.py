@@ -15,16 +15,16 @@ POLICIES = ["pods:1", "pods:0.5/4", "overcommit", "fixed:4", "tangram", "elastic
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the picture and the report.")] = Path("out"),
 ) -> None:
-    """Two training runs of coding agents share 48 cores: who waits, and for how long?"""
+    """Two training runs of coding agents share 32 cores: who waits, and for how long?"""
     output = Output(str(out / "demo.json"))
     console = output.console
     console.print(
         "Two training runs of coding agents (64 trajectories each, two steps) share one node of "
-        "48 cores. Tools run for fractions of a second, test suites for up to minutes on 1 to 16 "
+        "32 cores. Tools run for fractions of a second, test suites for up to minutes on 1 to 16 "
         "cores. Everything is simulated by the scheduler that also runs live.\n"
     )
     made = stream("coding", seed=0, tasks=2, batch=64, steps=2)
-    cluster = cluster_for("coding", cores=48, squeeze_penalty=0.1)
+    cluster = cluster_for("coding", cores=32, squeeze_penalty=0.1)
     reports = replay(Replay(lambda: made, cluster), POLICIES, output=output, plot=out / "demo.svg")
     output.json(reports)
     by_name = {r.policy: r.act.mean_s for r in reports}
