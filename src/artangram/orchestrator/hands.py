@@ -78,7 +78,8 @@ class Hands:
     def on_ended(self, node: NodeId, ended: Ended) -> None:
         """For agents: see `agent.Listener`."""
         action_id = ended.run.action_id
-        if self._ends.get(action_id) == ended:
+        known = self._ends.get(action_id)
+        if known is not None and known.run == ended.run:
             return  # Told twice: once as it happened, once on attaching.
         acknowledge = partial(self._acknowledge, node, ended.run)
         live = self._body.ledger.actions.get(action_id)

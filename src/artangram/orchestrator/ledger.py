@@ -98,7 +98,8 @@ class Ledger:
 
     @property
     def num_queued(self) -> int:
-        return len(self.actions) - self.num_running
+        """Actions that wait, those included that are about to."""
+        return len(self.actions) - self.num_running + len(self._submissions)
 
     def expect(self, what: Opening | Submission) -> None:
         """The next event of this id is about `what`."""
@@ -106,6 +107,11 @@ class Ledger:
             self._openings[what.trajectory] = what
         else:
             self._submissions[what.action.id] = what
+
+    def forget_expected(self) -> None:
+        """What was said to come did not come in that life."""
+        self._openings.clear()
+        self._submissions.clear()
 
     def knows(self, action_id: ActionId) -> bool:
         """Is or will be alive."""

@@ -95,6 +95,7 @@ def thawed(body: bytes, setup: Setup) -> tuple[Scheduler, Ledger]:
         raise JournalError(f"its snapshot is of another version: {error}") from error
     assert isinstance(scheduler, Scheduler)
     assert isinstance(ledger, Ledger)
+    ledger.forget_expected()
     return scheduler, ledger
 
 

@@ -35,6 +35,9 @@ from artangram.sandbox.protocol import MAX_READ_BYTES
 DRAIN_S = 30.0
 """How long a drain waits before it cancels what is left: what cluster managers grant by default."""
 
+MOST_BODY_BYTES = MAX_READ_BYTES
+"""The largest file that can be written at once."""
+
 T = TypeVar("T")
 
 
@@ -103,7 +106,7 @@ class _Service:
 
     async def write(self, request: Request) -> object:
         path = request.query_params["path"]
-        data = await request.body()
+        data = await _body(request)
         await self._backend.write(_trajectory(request), path, data=data)
         return None
 
@@ -146,9 +149,19 @@ def _response(value: object, status: HTTPStatus = HTTPStatus.OK) -> Response:
 
 async def _decoded(request: Request, record: type[T]) -> T:
     try:
-        return msgspec.json.decode(await request.body(), type=record)
+        return msgspec.json.decode(await _body(request), type=record)
     except msgspec.MsgspecError as error:
         raise BadInput("body", str(error), "see /v1/openapi.json") from error
+
+
+async def _body(request: Request) -> bytes:
+    """What the caller sent, as long as it is not too long."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MOST_BODY_BYTES:
+            raise BadInput("body", f"has more than {MOST_BODY_BYTES} bytes", "send it in pieces")
+    return bytes(body)
 
 
 async def _hung_up(request: Request) -> None:
@@ -219,3 +232,5 @@ async def until_told_to_stop(orchestrator: Orchestrator, *, drain_s: float = DRA
     await asyncio.wait({draining, cut}, return_when=asyncio.FIRST_COMPLETED)
     for task in (draining, cut):
         task.cancel()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.remove_signal_handler(number)

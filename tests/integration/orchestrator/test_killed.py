@@ -1,6 +1,7 @@
 """kill -9 at any moment: what was accepted has exactly one ending, and nothing is left over."""
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -112,6 +113,35 @@ async def test_orchestrator_and_agent_killed_ends_as_infrastructure(tmp_path: Pa
         (other,) = [a.pid for a in orchestrator.nodes.values() if isinstance(a, RemoteAgent)]
         assert other != pid
     assert not is_alive(other)
+
+
+def processes_with(word: str) -> list[str]:
+    """The processes of this machine that have `word` in their argv."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and word in (entry / "cmdline").read_text():
+                found.append(entry.name)
+    return found
+
+
+@needs_namespaces
+async def test_a_killed_agent_takes_everything_with_it(tmp_path: Path) -> None:
+    word = f"1000.{random.Random().randrange(10**9)}"
+    async with (
+        running(state_dir=tmp_path, cores=2) as orchestrator,
+        House(Embedded(orchestrator)).trajectory() as t,
+    ):
+        task = asyncio.create_task(t.run(["sleep", word]))
+        async with asyncio.timeout(10):
+            while not await asyncio.to_thread(processes_with, word):  # noqa: ASYNC110 - a process
+                await asyncio.sleep(0.02)
+        (agent,) = orchestrator.nodes.values()
+        assert isinstance(agent, RemoteAgent)
+        os.kill(agent.pid, signal.SIGKILL)
+        assert (await task).outcome is Outcome.INFRA_FAILED
+        await asyncio.sleep(0.5)
+        assert not await asyncio.to_thread(processes_with, word)
 
 
 async def test_a_repeatable_action_survives_its_agent(tmp_path: Path) -> None:

@@ -266,6 +266,16 @@ async def test_too_many_waiting_actions_are_refused_at_once() -> None:
         assert (await boxes[3].run(["true"])).ok
 
 
+async def test_a_burst_within_one_instant_is_bounded_too() -> None:
+    async with fake_house(bounds=Bounds(max_queued=3)) as house:
+        boxes = [house.trajectory() for _ in range(5)]
+        for box in boxes:
+            await box.__aenter__()
+        tasks = [begun(box, "true") for box in boxes]
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [isinstance(result, Overloaded) for result in results] == [False] * 3 + [True] * 2
+
+
 async def test_draining_finishes_what_there_is_and_takes_nothing_new() -> None:
     async with (
         fake_house(a_setup(cores=1)) as house,

@@ -20,8 +20,8 @@ from artangram.observe.journal import JournalError
 from artangram.observe.journalfile import open_journal
 from artangram.orchestrator.client import RunRequest
 from artangram.orchestrator.orchestrator import Bounds
-from artangram.orchestrator.records import ActionResult, Receipt
-from artangram.orchestrator.recovery import Setup
+from artangram.orchestrator.records import ActionResult, Opening, Receipt
+from artangram.orchestrator.recovery import Setup, frozen, thawed
 from artangram.sandbox.fake import Console, FakeProvider
 from artangram.testing.fakes import NODE, FakeHouse, a_setup, fake_house
 
@@ -221,6 +221,15 @@ async def test_a_snapshot_stands_for_all_before_it(
     await journal.close()
     assert past.snapshot is not None
     assert len(past.entries) <= 7
+
+
+async def test_a_snapshot_does_not_wait_for_what_never_came(path: Path) -> None:
+    async with a_life(path, bounds=Bounds(compact_every=1)) as house:
+        await submitted(house, "a", "true")
+        ledger = house.orchestrator.ledger
+        ledger.expect(Opening(trajectory=TrajectoryId("never")))
+        _, again = thawed(frozen(SETUP.scheduler(), ledger), SETUP)
+        assert (again.has(TrajectoryId("a")), again.has(TrajectoryId("never"))) == (True, False)
 
 
 async def test_deadlines_go_on_after_a_restart(path: Path, agent: LocalAgent) -> None:
