@@ -8,6 +8,7 @@ from rich.progress import Progress, TaskID
 
 from artangram.cli.output import Output, make_folder, writing
 from artangram.core.cluster import ClusterSpec
+from artangram.core.errors import BadInput
 from artangram.core.ids import JobId
 from artangram.core.policies.catalog import policy as policy_named
 from artangram.observe.trace import TraceSource
@@ -54,6 +55,8 @@ def replay(
     """Run every policy, print the comparison, draw it if asked."""
     for name in policies:
         policy_named(name)
+    if plot is not None and plot.suffix not in (".svg", ".png"):
+        raise BadInput("plot", f"{plot} is neither .svg nor .png", "name it so")
     reports, drawn = [], []
     with output.progress() as progress:
         task = progress.add_task("lower bound")

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from msgspec import Struct
 
-from artangram.cli.bench.result import Origin
+from artangram.cli.bench.result import Origin, seeds_of
 from artangram.cli.output import Output
 from artangram.core.ids import Resource
 from artangram.core.policies.catalog import policy as policy_named
@@ -48,7 +48,7 @@ def coding(
 ) -> None:
     """Mean ACT and step time of coding agents on 80 to 1024 cores, with a 10 % squeeze penalty."""
     output, origin = Output(json), Origin()
-    traces = [generate("coding", seed=int(seed)) for seed in seeds.split(",")]
+    traces = [generate("coding", seed=seed) for seed in seeds_of(seeds)]
     rows = []
     with output.progress() as progress:
         task = progress.add_task("coding")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from msgspec import Struct
 
-from artangram.cli.bench.result import Origin
+from artangram.cli.bench.result import Origin, seeds_of
 from artangram.cli.output import Output
 from artangram.core.policies.catalog import policy as policy_named
 from artangram.sim.beliefs import beliefs
@@ -40,7 +40,7 @@ def lab(
 ) -> None:
     """How close to the bound: 15 open-loop traces, exact and noisy estimates, squeeze penalties."""
     output, origin = Output(json), Origin()
-    numbers = tuple(int(seed) for seed in seeds.split(","))
+    numbers = seeds_of(seeds)
     with output.progress() as progress:
         task = progress.add_task("bounds")
         bounds = [_bound(numbers, index) for index in range(len(lab_traces(numbers)))]

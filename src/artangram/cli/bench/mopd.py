@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from msgspec import Struct
 
-from artangram.cli.bench.result import Origin
+from artangram.cli.bench.result import Origin, seeds_of
 from artangram.cli.output import Output, make_folder
 from artangram.core.policies.catalog import policy as policy_named
 from artangram.observe.trace import Trace
@@ -48,8 +48,7 @@ def mopd(
         task = progress.add_task("mopd")
         for duty in DUTIES:
             traces = [
-                generate("mopd", seed=int(seed), batch=batch, duty=duty)
-                for seed in seeds.split(",")
+                generate("mopd", seed=seed, batch=batch, duty=duty) for seed in seeds_of(seeds)
             ]
             static = mean(_run(t, "static", STATIC_GPUS).act.mean_s for t in traces)
             for name in policies.split(","):

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
+from artangram.core.errors import BadInput
+
 
 class Machine(Struct, frozen=True, kw_only=True):
     cores: int
@@ -42,6 +44,14 @@ class Origin:
             date=self._date,
             machine=self._machine,
         )
+
+
+def seeds_of(text: str) -> tuple[int, ...]:
+    """Seeds written as 1,2,3."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise BadInput("seeds", f"{text!r} are not seeds", "write them as 1,2,3") from None
 
 
 def _machine() -> Machine:

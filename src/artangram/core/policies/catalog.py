@@ -41,6 +41,8 @@ def policy(name: str) -> SchedulingPolicy:
     if build is None:
         known = ", ".join(sorted(_POLICIES))
         raise BadInput("policy", f"unknown policy {name!r}", f"use one of: {known}")
+    if argument and base not in _WITH_ARGUMENT:
+        raise BadInput("policy", f"{base} takes no argument", f"write {base} instead of {name}")
     return build(name, argument)
 
 
@@ -74,6 +76,8 @@ def _pods(name: str, argument: str) -> SchedulingPolicy:
     request, _, limit = (argument or "1").partition("/")
     request_milli = _cores(name, request)
     limit_milli = _cores(name, limit) if limit else request_milli
+    if limit_milli < request_milli:
+        raise BadInput("policy", f"{name!r} limits a pod below its request", "as in pods:0.5/4")
     lane = partial(SharedLane, weight_milli=request_milli, limit_milli=limit_milli)
     return _composed(
         name,
@@ -116,6 +120,8 @@ _POLICIES: dict[str, Callable[[str, str], SchedulingPolicy]] = {
     "load-per-call": _load_per_call,
     "unmanaged": _unmanaged,
 }
+
+_WITH_ARGUMENT = {"fixed", "pods", "static"}
 
 _CpuLane = Callable[[CpuNode, Desk, Served], Lane]
 
