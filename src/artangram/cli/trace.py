@@ -3,12 +3,17 @@
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from artangram.cli.output import Output, make_folder, writing
 from artangram.config.cluster import write_cluster
 from artangram.core.errors import BadInput
+from artangram.observe.journal import JournalError
+from artangram.observe.journaltrace import trace_of
+from artangram.observe.recording import owner_of, recorded
 from artangram.observe.trace import write_trace
+from artangram.orchestrator.recovery import Setup
 from artangram.sim.families import FAMILIES, cluster_for, stream
 
 trace = typer.Typer(help="Make traces and look into them.", no_args_is_help=True)
@@ -47,6 +52,39 @@ def generate(
     with writing(out):
         write_trace(out, made)
     Output(None).console.print(f"{out}: a trace of the {family} family")
+
+
+@trace.command()
+def record(
+    state_dir: Annotated[Path, typer.Argument(help="Of `artangram up` or `artangram.local`.")],
+    out: Annotated[Path, typer.Argument(help="The trace (.jsonl or .jsonl.gz).")],
+    name: Annotated[str, typer.Option(help="Of the trace.")] = "recorded",
+    cluster: Annotated[
+        Path | None, typer.Option(help="Also write the cluster it ran on (YAML).")
+    ] = None,
+) -> None:
+    """Make a trace of what a live run did, for the simulator to do again.
+
+    The run may still be going on; what has not ended yet is left out.
+    """
+    try:
+        made = trace_of(recorded(state_dir), name=name)
+        setup = msgspec.json.decode(owner_of(state_dir), type=Setup)
+    except (JournalError, msgspec.MsgspecError) as error:
+        raise BadInput(str(state_dir), str(error), "restore it from a copy") from None
+    if cluster is not None:
+        make_folder(cluster)
+        write_cluster(cluster, setup.cluster)
+    make_folder(out)
+    with writing(out):
+        write_trace(out, made)
+    num_actions = sum(len(turn.actions) for one in made.trajectories for turn in one.turns)
+    console = Output(None).console
+    console.print(
+        f"{out}: {len(made.trajectories)} trajectories, {num_actions} actions that ran with "
+        f"policy {setup.policy}",
+        soft_wrap=True,
+    )
 
 
 @trace.command()

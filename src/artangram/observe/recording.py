@@ -1,0 +1,61 @@
+"""All that a state directory remembers of a live run: the journal and what was archived of it.
+
+- Entries come in order and without a gap, also while an orchestrator writes and compacts.
+- Nothing is changed; `journaltrace.trace_of` makes a trace of what is found.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from artangram.core.errors import BadInput
+from artangram.observe.journal import Entry, JournalDamaged, decoded
+
+JOURNAL = "journal.sqlite"
+ARCHIVE = "archive.sqlite"
+
+# Shadows the journal's own table for `decoded`. Compaction copies before it deletes.
+_WHOLE = """
+CREATE TEMP VIEW entry AS
+SELECT seq, body FROM archive.entry
+UNION ALL
+SELECT seq, body FROM main.entry WHERE seq > (SELECT coalesce(max(seq), 0) FROM archive.entry)
+"""
+
+
+def recorded(state_dir: Path) -> Iterator[Entry]:
+    """Every entry that `state_dir` still has. Raises `BadInput` or `JournalDamaged`."""
+    with _opened(state_dir) as database:
+        try:
+            if (state_dir / ARCHIVE).exists():
+                database.execute("ATTACH DATABASE ? AS archive", (_uri(state_dir / ARCHIVE),))
+                database.execute(_WHOLE)
+                # One look at both; the journal first, for what leaves it is archived by then.
+                database.execute("BEGIN")
+                database.execute("SELECT max(seq) FROM main.entry").fetchone()
+            yield from decoded(database, after=0)
+        except sqlite3.DatabaseError as error:
+            raise JournalDamaged(f"{state_dir}: {error}; restore it from a copy") from error
+
+
+def owner_of(state_dir: Path) -> bytes:
+    """What the orchestrator said of itself before the first entry. Raises `BadInput`."""
+    with _opened(state_dir) as database:
+        try:
+            row = database.execute("SELECT body FROM about WHERE name = 'owner'").fetchone()
+        except sqlite3.DatabaseError as error:
+            raise JournalDamaged(f"{state_dir}: {error}; restore it from a copy") from error
+    return bytes(row[0]) if row is not None else b""
+
+
+def _opened(state_dir: Path) -> closing[sqlite3.Connection]:
+    path = state_dir / JOURNAL
+    if not path.exists():
+        fix = "name the --state-dir of `artangram up`"
+        raise BadInput(str(state_dir), f"there is no {JOURNAL} in it", fix)
+    return closing(sqlite3.connect(_uri(path), uri=True, isolation_level=None))
+
+
+def _uri(path: Path) -> str:
+    return f"{path.absolute().as_uri()}?mode=ro"
