@@ -1,0 +1,1 @@
+"""Environments and their problems, and ready actions they are made of."""

@@ -1,0 +1,173 @@
+"""The worker processes, as the conductor sees them.
+
+- `hire` forks one; `look` tells what they sent and who died, after at most the time given.
+- Every worker hired ends through `look` as dead or through `close`; no process is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+import warnings
+from collections import deque
+from typing import NamedTuple
+
+import pytest
+
+from .channel import DONE, FINISH, RUN, Channel, Frame, pair
+from .work import Chunk, Portion
+from .worker import die_with, serve
+
+LAST_WORDS_BYTES = 1 << 16
+MACHINERY = ("/_pytest/", "/pluggy/", "<frozen runpy>", os.path.dirname(__file__))
+
+
+class Hand:
+    """One worker: what it holds, what it runs."""
+
+    def __init__(self, number: int, *, pid: int, channel: Channel, crash: int) -> None:
+        self.number = number
+        self.pid = pid
+        self.channel = channel
+        self.chunk: Chunk | None = None
+        self.running: deque[int] = deque()
+        self.began_at = 0.0
+        """When the first of `running` began, or the last one ended."""
+        self.killed_for = ""
+        self.is_ready = False
+        self.is_done = False
+        self.last: int | None = None
+        self._crash = crash
+
+    def __repr__(self) -> str:
+        return f"<Hand {self.number}: pid {self.pid}, {len(self.running)} tests running>"
+
+    def hand(self, portion: Portion) -> None:
+        self.running.extend(portion.tests)
+        self.began_at = time.monotonic()
+        # A worker that died meanwhile is found out by `look`, and its tests are accounted for.
+        with contextlib.suppress(OSError):
+            self.channel.send(RUN, 0, {"tests": portion.tests, "then": portion.then})
+
+    def finish(self) -> None:
+        with contextlib.suppress(OSError):
+            self.channel.send(FINISH)
+
+    def kill(self, reason: str, *, by: signal.Signals) -> None:
+        self.killed_for = reason
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, by)
+
+    def last_words(self) -> str:
+        """Where Python was when it crashed, without the frames of pytest and of this program."""
+        text = os.pread(self._crash, LAST_WORDS_BYTES, 0).decode(errors="replace")
+        return "\n".join(x for x in text.splitlines() if not any(part in x for part in MACHINERY))
+
+    def release(self) -> None:
+        self.channel.close()
+        os.close(self._crash)
+
+
+class Dead(NamedTuple):
+    """How a worker ended, and where Python was then, if it could still say so."""
+
+    how: str
+
+
+class Crew:
+    """All workers of one run."""
+
+    def __init__(self, session: pytest.Session) -> None:
+        self._session = session
+        self._poll = select.poll()
+        self._by_fd: dict[int, Hand] = {}
+        self._hired = 0
+
+    def __repr__(self) -> str:
+        return f"<Crew of {len(self._by_fd)}>"
+
+    @property
+    def hands(self) -> list[Hand]:
+        return list(self._by_fd.values())
+
+    def hire(self) -> Hand:
+        """Fork a worker. Raises `OSError` when the machine has no room for it."""
+        ours, theirs = pair()
+        crash = os.memfd_create("last-words")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        conductor = os.getpid()
+        with warnings.catch_warnings():
+            # Native threads of numpy and friends look after themselves when forked.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            try:
+                pid = os.fork()
+            except OSError:
+                ours.close()
+                theirs.close()
+                os.close(crash)
+                raise
+        if pid == 0:
+            die_with(conductor)
+            ours.close()
+            for hand in self.hands:
+                hand.release()
+            serve(self._session, theirs, number=self._hired, crash=crash)
+        theirs.close()
+        hand = Hand(self._hired, pid=pid, channel=ours, crash=crash)
+        self._hired += 1
+        self._by_fd[ours.fileno()] = hand
+        self._poll.register(ours.fileno(), select.POLLIN)
+        return hand
+
+    def look(self, timeout_s: float) -> list[tuple[Hand, Frame | Dead]]:
+        """What happened, each worker's own in order. A death comes after all it said."""
+        ready = {fd for fd, _ in self._poll.poll(timeout_s * 1000)}
+        seen: list[tuple[Hand, Frame | Dead]] = []
+        for fd, hand in list(self._by_fd.items()):
+            # Who has died is asked before its last frames are read, so that none comes after.
+            status = self._ended(hand)
+            if fd in ready or status is not None:
+                frames = hand.channel.waiting()
+                hand.is_done |= any(frame.kind == DONE for frame in frames)
+                seen += [(hand, frame) for frame in frames]
+            if status is not None:
+                seen.append((hand, Dead(f"{described(status)}\n{hand.last_words()}".rstrip())))
+                self._forget(hand)
+            elif fd in ready and hand.channel.is_closed:
+                self._poll.unregister(fd)  # it would be ready for ever
+        return seen
+
+    def close(self) -> None:
+        """End all that are left."""
+        for hand in self.hands:
+            hand.kill("closed", by=signal.SIGKILL)
+            os.waitpid(hand.pid, 0)
+            self._forget(hand)
+
+    def _ended(self, hand: Hand) -> int | None:
+        pid, status = os.waitpid(hand.pid, os.WNOHANG)
+        return status if pid else None
+
+    def _forget(self, hand: Hand) -> None:
+        fd = hand.channel.fileno()
+        with contextlib.suppress(KeyError):
+            self._poll.unregister(fd)
+        del self._by_fd[fd]
+        hand.release()
+
+
+def described(status: int) -> str:
+    """A wait status in words."""
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return f"it exited with code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = str(-code)
+    return f"signal {name} ended it"

@@ -1,0 +1,84 @@
+"""The command line: a few options of its own, all others are pytest's.
+
+Exit codes are pytest's: 0 all passed, 1 some failed, 2 interrupted or not collected, 3 internal
+error or cut off, 4 wrong use, 5 no tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+
+import pytest
+
+from . import cores
+from .conductor import Options
+from .guard import guarded
+from .plugin import Elastic
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a suite and return its exit code."""
+    ours, theirs = _parser().parse_known_args(sys.argv[1:] if argv is None else list(argv))
+    # As `python -m pytest` has it, also when this is started as one file.
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    return guarded(partial(_run, ours, theirs))
+
+
+def _run(ours: argparse.Namespace, theirs: list[str]) -> int:
+    began_at = time.monotonic()
+    options = Options(
+        workers=ours.units or cores.degree(os.environ), test_timeout_s=ours.test_timeout
+    )
+    plugin = Elastic(options, keep_files=ours.keep == "file")
+    code = int(pytest.main(theirs, plugins=[plugin]))
+    seconds = time.monotonic() - began_at
+    print(plugin.results.line(seconds))
+    if ours.report:
+        plugin.results.write(ours.report, exit_code=code, seconds=seconds)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="elastictest",
+        description="Run pytest on all the cores this process may use, however they change.",
+        epilog="All other arguments go to pytest.",
+        allow_abbrev=False,
+        add_help=False,
+    )
+    parser.add_argument("--elastic-help", action="help", help="show this and exit")
+    parser.add_argument("--report", metavar="FILE", help="write the results as JSON")
+    parser.add_argument(
+        "--test-timeout", metavar="S", type=_seconds, default=0.0, help="fail longer tests"
+    )
+    parser.add_argument(
+        "--keep",
+        choices=("fixtures", "file"),
+        default="fixtures",
+        help="what stays on one worker: tests that share fixtures, or whole files",
+    )
+    parser.add_argument(
+        "--units",
+        metavar="N",
+        type=_positive,
+        help=f"at most so many workers; {cores.UNITS} if not given, else the machine's cores",
+    )
+    return parser
+
+
+def _positive(text: str) -> int:
+    if int(text) < 1:
+        raise ValueError(text)
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    if not float(text) > 0:
+        raise ValueError(text)
+    return float(text)
