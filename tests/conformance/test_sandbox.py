@@ -1,11 +1,19 @@
-"""What every sandbox provider promises, the fake included."""
+"""What every sandbox provider promises, the fake included.
+
+Where a provider promises less (`capabilities.promises`), it is asked for less, never skipped.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import subprocess
+import tarfile
+import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -13,6 +21,7 @@ import pytest_asyncio
 from artangram.sandbox import (
     Command,
     CommandResult,
+    ContainerProvider,
     CreateFailed,
     FakeProvider,
     HostImage,
@@ -20,22 +29,60 @@ from artangram.sandbox import (
     NamespaceProvider,
     NotCapable,
     Output,
+    PlainProvider,
+    Promise,
+    Rung,
     Sandbox,
     SandboxGone,
     SandboxProvider,
     Snapshot,
+    Source,
+    TarImage,
     Warm,
 )
+from integration.sandbox.small_root import fill
 
 # One event loop for all: providers are expensive to make and belong to a loop.
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+INSTALL_ENGINE = Path(__file__).parents[1] / "install_engine.sh"
+PROGRAMS = tuple(
+    [
+        "cat",
+        "echo",
+        "env",
+        "false",
+        "nproc",
+        "pwd",
+        "setsid",
+        "sh",
+        "sleep",
+        "taskset",
+        "true",
+        "yes",
+    ]
+)
 LATE_S = 0.05
 SLACK_S = 0.2  # until a busy machine lets the caller see it
 
 
 async def fake_provider() -> SandboxProvider:
     return FakeProvider()
+
+
+async def plain_provider(rung: Rung) -> SandboxProvider:
+    try:
+        return await PlainProvider.open(rung=rung)
+    except NotCapable as problem:
+        pytest.skip(str(problem))
+
+
+async def process_provider() -> SandboxProvider:
+    return await plain_provider(Rung.PROCESS)
+
+
+async def seccomp_provider() -> SandboxProvider:
+    return await plain_provider(Rung.SECCOMP)
 
 
 async def namespace_provider() -> SandboxProvider:
@@ -45,27 +92,64 @@ async def namespace_provider() -> SandboxProvider:
         pytest.skip(str(problem))
 
 
-MAKERS: list[Callable[[], Awaitable[SandboxProvider]]] = [fake_provider, namespace_provider]
+def install_engine() -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["sh", INSTALL_ENGINE], capture_output=True, text=True, check=False)
+
+
+async def container_provider() -> SandboxProvider:
+    installed = install_engine()
+    if installed.returncode:
+        pytest.skip(f"no engine for the container provider: {installed.stderr[-500:]}")
+    try:
+        return await ContainerProvider.open()
+    except NotCapable as problem:
+        pytest.skip(str(problem))
+
+
+Maker = Callable[[], Awaitable[SandboxProvider]]
+MAKERS: list[Maker] = [
+    fake_provider,
+    process_provider,
+    seccomp_provider,
+    namespace_provider,
+    container_provider,
+]
 
 
 @pytest.fixture(scope="module", params=MAKERS, ids=lambda maker: maker.__name__)
-def maker(request: pytest.FixtureRequest) -> Callable[[], Awaitable[SandboxProvider]]:
-    made: Callable[[], Awaitable[SandboxProvider]] = request.param
+def maker(request: pytest.FixtureRequest) -> Maker:
+    made: Maker = request.param
     return made
 
 
+@pytest.fixture(scope="module")
+def source(maker: Maker, tmp_path_factory: pytest.TempPathFactory) -> Source:
+    """What its sandboxes are made from: a real image where the provider is about images."""
+    if maker is not container_provider:
+        return HostImage()
+    root = tmp_path_factory.mktemp("root")
+    fill(root, PROGRAMS.split())
+    path = root.parent / "small.tar"
+    with tarfile.open(path, "w") as tar:
+        tar.add(root, arcname=".")
+    return TarImage(path=str(path))
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def provider(
-    maker: Callable[[], Awaitable[SandboxProvider]],
-) -> AsyncIterator[SandboxProvider]:
+async def provider(maker: Maker) -> AsyncIterator[SandboxProvider]:
     provider = await maker()
     yield provider
     await provider.close()
 
 
+@pytest.fixture
+def promises(provider: SandboxProvider) -> frozenset[Promise]:
+    return provider.capabilities.promises
+
+
 @pytest_asyncio.fixture(loop_scope="module")
-async def sandbox(provider: SandboxProvider) -> AsyncIterator[Sandbox]:
-    sandbox = await provider.create(HostImage())
+async def sandbox(provider: SandboxProvider, source: Source) -> AsyncIterator[Sandbox]:
+    sandbox = await provider.create(source)
     yield sandbox
     await sandbox.close()
 
@@ -102,16 +186,23 @@ async def test_stdin_is_empty_unless_given(sandbox: Sandbox) -> None:
     assert (await sandbox.run(a_command("cat", stdin=b"given"))).stdout == b"given"
 
 
-async def test_environ_is_exactly_the_base_and_what_was_given(sandbox: Sandbox) -> None:
+async def test_environ_is_exactly_the_base_and_what_was_given(
+    sandbox: Sandbox, promises: frozenset[Promise]
+) -> None:
     result = await sandbox.run(a_command("env", environ={"COLOUR": "green"}))
     names = {line.partition(b"=")[0] for line in result.stdout.splitlines()}
     assert b"COLOUR=green" in result.stdout.splitlines()
-    assert names <= {b"COLOUR", b"PATH", b"HOME", b"USER", b"LANG"}
+    known = {b"COLOUR", b"PATH", b"HOME", b"USER", b"LANG"}
+    assert names <= known | (set() if Promise.HIDDEN_FILES in promises else {b"TMPDIR"})
 
 
-async def test_commands_start_in_the_work_directory(sandbox: Sandbox) -> None:
-    assert (await sandbox.run(a_command("pwd"))).stdout == b"/work\n"
+async def test_commands_start_in_the_work_directory(
+    sandbox: Sandbox, promises: frozenset[Promise]
+) -> None:
+    where = (await sandbox.run(a_command("pwd"))).stdout
+    assert where == b"/work\n" if Promise.HIDDEN_FILES in promises else where.endswith(b"/work\n")
     assert (await sandbox.run(a_command("pwd", cwd="/tmp"))).stdout == b"/tmp\n"
+    assert (await sandbox.run(a_command("pwd", cwd="/work"))).stdout == where
 
 
 async def test_files_written_are_seen_by_commands_and_read_back(sandbox: Sandbox) -> None:
@@ -256,6 +347,10 @@ async def test_snapshot_gives_siblings_the_files_of_that_moment(
     await first.write("shared", b"mine")
     assert await second.read("shared") == b"before"
     assert await sandbox.read("shared") == b"after"
+    await second.write("more", b"2")
+    third = await provider.create(await second.snapshot())
+    assert (await third.read("shared"), await third.read("more")) == (b"before", b"2")
+    await asyncio.gather(first.close(), second.close(), third.close())
 
 
 async def test_forgotten_snapshot_cannot_be_started(
@@ -275,11 +370,67 @@ async def test_unknown_snapshot_is_refused(provider: SandboxProvider) -> None:
         await provider.create(Snapshot(name="never-made"))
 
 
-async def test_sandboxes_do_not_see_each_others_files(provider: SandboxProvider) -> None:
-    one, other = await provider.create(HostImage()), await provider.create(HostImage())
-    await one.write("/tmp/secret", b"x")
+async def test_sandboxes_do_not_see_each_others_files(
+    provider: SandboxProvider, source: Source, promises: frozenset[Promise]
+) -> None:
+    one, other = await provider.create(source), await provider.create(source)
+    shared = "/tmp/secret" if Promise.HIDDEN_FILES in promises else "/work/secret"
+    await one.write(shared, b"x")
     with pytest.raises(FileNotFoundError):
-        await other.read("/tmp/secret")
+        await other.read(shared)
+    await asyncio.gather(one.close(), other.close())
+
+
+async def test_files_of_the_machine_are_hidden_where_promised(
+    sandbox: Sandbox, promises: frozenset[Promise]
+) -> None:
+    with tempfile.NamedTemporaryFile() as secret:
+        secret.write(b"secret")
+        secret.flush()
+        os.chmod(secret.name, 0o644)
+        seen = await sandbox.run(a_command("cat", secret.name))
+    assert (seen.stdout == b"secret") == (Promise.HIDDEN_FILES not in promises)
+
+
+async def test_disk_is_limited_where_promised(
+    provider: SandboxProvider, source: Source, promises: frozenset[Promise]
+) -> None:
+    if Promise.DISK_LIMIT not in promises:
+        return
+    sandbox = await provider.create(source, limits=Limits(memory_mb=64, disk_mb=4))
+    for name in ("one", "two", "three"):
+        await sandbox.write(name, bytes(1 << 20))
+    with pytest.raises(OSError, match="No space left"):
+        await sandbox.write("four", bytes(2 << 20))
+    await sandbox.close()
+
+
+async def test_cores_are_held_where_promised(
+    sandbox: Sandbox, promises: frozenset[Promise]
+) -> None:
+    if Promise.HELD_CORES not in promises:
+        return
+    result = await sandbox.run(a_command("taskset", "-c", "0,1", "nproc", cores=(0,)))
+    assert result.stdout in (b"1\n", b"")
+    assert (await sandbox.run(a_command("nproc", cores=(0,)))).stdout == b"1\n"
+
+
+async def test_result_tells_the_wait_and_the_core_seconds(sandbox: Sandbox) -> None:
+    async def sleep() -> CommandResult:
+        return await sandbox.run(a_command("sleep", "0.2", cores=(0,)))
+
+    first, second = await asyncio.gather(sleep(), sleep())
+    assert first.lease_wait_s < 0.1
+    assert 0.2 <= second.lease_wait_s < 0.2 + SLACK_S
+    assert 0.2 <= first.core_s < 0.2 + SLACK_S
+    assert (await sandbox.run(a_command("true"))).core_s == 0
+
+
+async def test_core_seconds_count_every_core_that_was_held(sandbox: Sandbox) -> None:
+    running = asyncio.create_task(sandbox.run(a_command("sleep", "0.4", cores=(0,))))
+    await asyncio.sleep(0.2)
+    await sandbox.resize((0, 1))
+    assert 0.5 < (await running).core_s < 0.6 + 2 * SLACK_S
 
 
 async def test_closed_sandbox_raises_gone_and_closes_again(sandbox: Sandbox) -> None:
@@ -305,15 +456,13 @@ async def test_close_under_a_running_command_raises_gone(sandbox: Sandbox) -> No
         await running
 
 
-async def test_closed_provider_ends_its_sandboxes(
-    maker: Callable[[], Awaitable[SandboxProvider]],
-) -> None:
+async def test_closed_provider_ends_its_sandboxes(maker: Maker, source: Source) -> None:
     provider = await maker()
-    sandbox = await provider.create(HostImage())
+    sandbox = await provider.create(source)
     await provider.close()
     assert not sandbox.is_alive
     with pytest.raises(SandboxGone):
-        await provider.create(HostImage())
+        await provider.create(source)
 
 
 @pytest.mark.parametrize(
@@ -336,14 +485,17 @@ async def test_disk_larger_than_memory_is_a_value_error() -> None:
         Limits(memory_mb=64, disk_mb=65)
 
 
-async def test_warm_pool_hands_over_ready_sandboxes_and_refills(provider: SandboxProvider) -> None:
-    warm = Warm(provider, HostImage(), size=2)
+async def test_warm_pool_hands_over_ready_sandboxes_and_refills(
+    provider: SandboxProvider, source: Source
+) -> None:
+    warm = Warm(provider, source, size=2)
     await warm.fill()
     first, second, third = [await warm.claim() for _ in range(3)]
     assert len({first.name, second.name, third.name}) == 3
     assert (await third.run(a_command("true"))).ok
-    await asyncio.sleep(0.2)
-    assert warm.num_ready == 2
+    async with asyncio.timeout(5):
+        while warm.num_ready < 2:  # noqa: ASYNC110 - nobody tells when it is full
+            await asyncio.sleep(0.02)
     await asyncio.gather(first.close(), second.close(), third.close())
     await warm.close()
     with pytest.raises(SandboxGone):

@@ -5,6 +5,7 @@
 - The boundary is a shared kernel, not a virtual machine; see `docs/sandbox.md`.
 """
 
+from artangram.sandbox.container.provider import ContainerProvider
 from artangram.sandbox.errors import (
     CreateFailed,
     ImageError,
@@ -13,18 +14,22 @@ from artangram.sandbox.errors import (
     SandboxGone,
 )
 from artangram.sandbox.fake import FakeProvider
+from artangram.sandbox.ladder import open_provider
 from artangram.sandbox.namespace.provider import NamespaceProvider
+from artangram.sandbox.plain.provider import PlainProvider
 from artangram.sandbox.probe import probe
 from artangram.sandbox.protocol import (
     Capabilities,
     Command,
     CommandResult,
     DirectoryImage,
+    EngineImage,
     Feature,
     HostImage,
     Image,
     Limits,
     Output,
+    Promise,
     Rung,
     Sandbox,
     SandboxProvider,
@@ -38,8 +43,10 @@ __all__ = [
     "Capabilities",
     "Command",
     "CommandResult",
+    "ContainerProvider",
     "CreateFailed",
     "DirectoryImage",
+    "EngineImage",
     "FakeProvider",
     "Feature",
     "HostImage",
@@ -49,6 +56,8 @@ __all__ = [
     "NamespaceProvider",
     "NotCapable",
     "Output",
+    "PlainProvider",
+    "Promise",
     "Rung",
     "Sandbox",
     "SandboxError",
@@ -58,5 +67,6 @@ __all__ = [
     "Source",
     "TarImage",
     "Warm",
+    "open_provider",
     "probe",
 ]

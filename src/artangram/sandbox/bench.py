@@ -23,7 +23,7 @@ import msgspec
 
 from artangram.sandbox.namespace.cgroups import processes_below
 from artangram.sandbox.namespace.provider import NamespaceProvider
-from artangram.sandbox.namespace.sandbox import NamespaceSandbox
+from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.protocol import Command, HostImage
 from artangram.sandbox.warm import Warm
 
@@ -149,7 +149,7 @@ async def _interleaved(
 
 
 async def _lifetime(provider: NamespaceProvider, warm: Warm, book: _Book) -> None:
-    made: list[NamespaceSandbox] = []
+    made: list[LocalSandbox] = []
 
     async def create() -> None:
         made.append(await provider.create(HostImage()))
@@ -172,8 +172,8 @@ async def _crowd(
     rng: random.Random,
 ) -> None:
     """Commands in random sandboxes while ever more of them are alive."""
-    boxes: list[NamespaceSandbox] = []
-    used: set[NamespaceSandbox] = set()
+    boxes: list[LocalSandbox] = []
+    used: set[LocalSandbox] = set()
     cores = sorted(os.sched_getaffinity(0))
     free_before = _available_mb()
     for count in sorted(live):
@@ -209,7 +209,7 @@ def _available_mb() -> float:
     raise OSError("no MemAvailable")
 
 
-def _mb_each(boxes: list[NamespaceSandbox], free_before: float) -> float:
+def _mb_each(boxes: list[LocalSandbox], free_before: float) -> float:
     return (free_before - _available_mb()) / len(boxes)
 
 
@@ -233,7 +233,7 @@ async def _grow(provider: NamespaceProvider, book: _Book, *, grows: int) -> None
     await box.close()
 
 
-async def _until_used(box: NamespaceSandbox) -> float:
+async def _until_used(box: LocalSandbox) -> float:
     began_at = time.perf_counter()
     while time.perf_counter() - began_at < GROW_GIVES_UP_S:
         if len({_last_core(pid) for pid in processes_below(box.pid)[1:]}) > 1:
@@ -246,13 +246,13 @@ def _last_core(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[36])
 
 
-async def _counts_per_s(box: NamespaceSandbox) -> float:
+async def _counts_per_s(box: LocalSandbox) -> float:
     first, began_at = await _count(box)
     await asyncio.sleep(GROW_PHASE_S)
     last, ended_at = await _count(box)
     return (last - first) / (ended_at - began_at)
 
 
-async def _count(box: NamespaceSandbox) -> tuple[int, float]:
+async def _count(box: LocalSandbox) -> tuple[int, float]:
     data = await box.read("counts")
     return sum(struct.unpack("2q", data)), time.perf_counter()

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from artangram.sandbox.errors import CreateFailed, SandboxGone
+from artangram.sandbox.namespace.cores import Meter
 from artangram.sandbox.protocol import (
     DEFAULT_LIMITS,
     DEFAULT_PATH,
@@ -26,6 +27,7 @@ from artangram.sandbox.protocol import (
     CommandResult,
     Limits,
     Output,
+    Promise,
     Rung,
     Snapshot,
     Source,
@@ -133,6 +135,7 @@ class FakeSandbox:
         self._provider = provider
         self._files = files
         self._kept = 0
+        self._meter = Meter(0, asked_at=0.0, now=0.0)
         self._alive = True
         self._one_at_a_time = asyncio.Lock()
         self._running: asyncio.Task[int] | None = None
@@ -146,8 +149,11 @@ class FakeSandbox:
 
     async def run(self, command: Command) -> CommandResult:
         self._check_alive()
+        loop = asyncio.get_running_loop()
+        asked_at = loop.time()
         async with self._one_at_a_time:
             self.cores = command.cores
+            self._meter = Meter(len(command.cores), asked_at=asked_at, now=loop.time())
             try:
                 return await self._run(command)
             finally:
@@ -169,6 +175,7 @@ class FakeSandbox:
             running.cancel()
             self._running = None
         self._check_alive()
+        self._meter.stop(loop.time())
         return self._result(console, running, timed_out=not done, run_s=loop.time() - began_at)
 
     def _result(
@@ -181,6 +188,8 @@ class FakeSandbox:
             signal=SIGKILL if timed_out else 0,
             timed_out=timed_out,
             run_s=run_s,
+            lease_wait_s=self._meter.lease_wait_s,
+            core_s=self._meter.core_s,
             leftovers_killed=console.leftovers - kept,
             leftovers_kept=self._kept,
             truncated_bytes=console.truncated_bytes,
@@ -216,6 +225,7 @@ class FakeSandbox:
         if not cores:
             raise ValueError("a running command needs at least one core")
         self.cores = cores
+        self._meter.resize(len(cores), now=asyncio.get_running_loop().time())
 
     async def freeze(self) -> None:
         self._check_alive()
@@ -246,7 +256,9 @@ class FakeProvider:
     def __init__(self, *, programs: Mapping[str, Program] | None = None) -> None:
         self.programs: dict[str, Program] = PROGRAMS | dict(programs or {})
         self.live: set[FakeSandbox] = set()
-        self.capabilities = Capabilities(rung=Rung.PROCESS)
+        self.capabilities = Capabilities(
+            rung=Rung.PROCESS, promises=frozenset({Promise.HIDDEN_FILES})
+        )
         self._snapshots: dict[str, dict[str, bytes]] = {}
         self._num_made = 0
         self._closed = False

@@ -14,7 +14,7 @@ import tempfile
 from artangram.sandbox.inside import linux
 from artangram.sandbox.namespace.cgroups import Groups, find_hierarchies
 from artangram.sandbox.namespace.launch import interpreter, program
-from artangram.sandbox.protocol import Capabilities, Feature, Rung
+from artangram.sandbox.protocol import PROMISES, Capabilities, Feature, Rung
 
 TRY_TIMEOUT_S = 20.0
 
@@ -45,7 +45,13 @@ def probe() -> Capabilities:
         rung = Rung.SECCOMP
         if has["namespaces"]:
             rung = Rung.CGROUPS if has["cgroups"] else Rung.NAMESPACES
-    return Capabilities(rung=rung, features=tuple(features))
+    return Capabilities(rung=rung, features=tuple(features), promises=PROMISES[rung])
+
+
+def explain(found: Capabilities, lowest: Rung) -> str:
+    """Why `lowest` cannot be had, and how it could."""
+    missing = "; ".join(f"{f.name}: {f.detail} ({f.how})" for f in found.missing())
+    return f"this machine stands on rung {found.rung.name}, asked was {lowest.name}: {missing}"
 
 
 def _feature(name: str, problem: str, *, detail: str = "") -> Feature:

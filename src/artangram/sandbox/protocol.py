@@ -34,6 +34,42 @@ class Rung(enum.IntEnum):
     """Memory, processes, freezing and cores enforced by the kernel for the whole sandbox."""
 
 
+class Promise(enum.StrEnum):
+    """What a provider keeps whatever the program does; unpromised things are best effort."""
+
+    HIDDEN_FILES = "hidden files"
+    """Own file tree with `/work`; files of the machine and of other sandboxes are out of sight."""
+    OWN_PROCESSES = "own processes"
+    """Other processes cannot be seen or reached, and none outlives its sandbox."""
+    OWN_NETWORK = "own network"
+    FILTERED_CALLS = "filtered calls"
+    """System calls that reach beyond the sandbox are refused."""
+    DISK_LIMIT = "disk limit"
+    PROCESS_LIMIT = "process limit"
+    MEMORY_LIMIT = "memory limit"
+    """Of all processes together; without it, of each process."""
+    HELD_CORES = "held cores"
+    """A program cannot use other cores than it was given."""
+    FIRM_FREEZE = "firm freeze"
+    """Nothing inside can undo a freeze."""
+
+
+_BY_FILTER = frozenset({Promise.FILTERED_CALLS, Promise.HELD_CORES})
+_BY_NAMESPACES = _BY_FILTER | {
+    Promise.HIDDEN_FILES,
+    Promise.OWN_PROCESSES,
+    Promise.OWN_NETWORK,
+    Promise.DISK_LIMIT,
+    Promise.PROCESS_LIMIT,
+}
+PROMISES: dict[Rung, frozenset[Promise]] = {
+    Rung.PROCESS: frozenset(),
+    Rung.SECCOMP: _BY_FILTER,
+    Rung.NAMESPACES: _BY_NAMESPACES,
+    Rung.CGROUPS: _BY_NAMESPACES | {Promise.MEMORY_LIMIT, Promise.FIRM_FREEZE},
+}
+
+
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """What one sandbox may hold for its whole life. Files live in memory and count as memory."""
 
@@ -85,7 +121,9 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     """How a command ended. `exit_code` is 128 + `signal` when a signal ended it.
 
-    126 and 127 with `start_error` set mean that the program never started.
+    126 and 127 with `start_error` set mean that the program never started. `lease_wait_s` is the
+    time from `run` until the command had its turn and its cores; `core_s` is the time it held
+    them, each core counted, or 0 for a command without named cores.
     """
 
     exit_code: int
@@ -95,6 +133,8 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     start_error: str = ""
     cpu_s: float = 0.0
     run_s: float = 0.0
+    lease_wait_s: float = 0.0
+    core_s: float = 0.0
     peak_memory_bytes: int = 0
     leftovers_killed: int = 0
     leftovers_kept: int = 0
@@ -143,13 +183,23 @@ class TarImage(msgspec.Struct, frozen=True, kw_only=True, tag="tar"):
     own: bool = True
 
 
+class EngineImage(msgspec.Struct, frozen=True, kw_only=True, tag="engine"):
+    """An image of a container engine, by name or digest. Only the container provider takes it.
+
+    With `pull`, the engine fetches what it does not have.
+    """
+
+    name: str
+    pull: bool = False
+
+
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, tag="snapshot"):
     """The files of a sandbox at one moment, from which siblings start. Known to its provider."""
 
     name: str
 
 
-Image = HostImage | DirectoryImage | TarImage
+Image = HostImage | DirectoryImage | TarImage | EngineImage
 Source = Image | Snapshot
 
 
@@ -163,10 +213,11 @@ class Feature(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """The rung a provider or a machine stands on, feature by feature."""
+    """The rung a provider or a machine stands on, feature by feature, and what that promises."""
 
     rung: Rung
     features: tuple[Feature, ...] = ()
+    promises: frozenset[Promise] = frozenset()
 
     def has(self, name: str) -> bool:
         return any(f.name == name and f.available for f in self.features)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -19,9 +18,11 @@ from artangram.sandbox import (
     NotCapable,
     Rung,
 )
-from artangram.sandbox.namespace.sandbox import NamespaceSandbox
+from artangram.sandbox.namespace.sandbox import LocalSandbox
 
-PROGRAMS = ("/usr/bin/dash", "/usr/bin/cat", "/usr/bin/ls")
+from .small_root import fill
+
+PROGRAMS = ("dash", "cat", "ls")
 PYTHON = ("/usr/bin/python3", "-I", "-S", "-c")
 SMALL = Limits(memory_mb=96, disk_mb=32, inodes=2000, processes=48)
 HELPERS = """
@@ -66,14 +67,14 @@ async def provider(state_dir: Path) -> AsyncIterator[NamespaceProvider]:
 
 
 @pytest_asyncio.fixture(loop_scope="package")
-async def sandbox(provider: NamespaceProvider) -> AsyncIterator[NamespaceSandbox]:
+async def sandbox(provider: NamespaceProvider) -> AsyncIterator[LocalSandbox]:
     sandbox = await provider.create(HostImage(), limits=SMALL)
     yield sandbox
     await sandbox.close()
 
 
 @pytest.fixture
-def attack(sandbox: NamespaceSandbox) -> Attack:
+def attack(sandbox: LocalSandbox) -> Attack:
     """Run hostile Python in the sandbox; it may use `call`, `attempt` and `libc`."""
 
     async def run(code: str, **more: object) -> CommandResult:
@@ -93,22 +94,8 @@ def groups_of(provider: NamespaceProvider) -> list[Path]:
 def rootfs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A few programs and the libraries they need."""
     root = tmp_path_factory.mktemp("rootfs")
-    libraries = {
-        word
-        for program in PROGRAMS
-        for word in subprocess.run(["ldd", program], capture_output=True, text=True).stdout.split()
-        if word.startswith("/")
-    }
-    for path in (*PROGRAMS, *libraries):
-        target = root / path.lstrip("/")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(Path(path).read_bytes())
-        target.chmod(0o755)
-    (root / "etc").mkdir()
+    fill(root, PROGRAMS)
     (root / "etc/release").write_text("tiny 1")
     (root / "srv").mkdir()
     (root / "srv/old").write_text("old")
-    (root / "bin").symlink_to("usr/bin")
-    for name in ("proc", "dev"):
-        (root / name).mkdir()
     return root

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from artangram.sandbox import Command, HostImage, NamespaceProvider, Rung
-from artangram.sandbox.namespace.sandbox import NamespaceSandbox
+from artangram.sandbox.namespace.sandbox import LocalSandbox
 
 from .conftest import SMALL, Attack
 
@@ -22,14 +22,14 @@ LATE_S = 0.05
 SLACK_S = 0.2  # until a busy machine lets the caller see it
 
 
-async def still_works(sandbox: NamespaceSandbox) -> bool:
+async def still_works(sandbox: LocalSandbox) -> bool:
     result = await sandbox.run(Command(argv=("echo", "alive")))
     return result.stdout == b"alive\n" and result.leftovers_killed == 0
 
 
 class TestBombs:
     async def test_fork_bomb_is_held_and_ends_on_time(
-        self, sandbox: NamespaceSandbox, attack: Attack
+        self, sandbox: LocalSandbox, attack: Attack
     ) -> None:
         began_at = time.monotonic()
         result = await attack(
@@ -42,7 +42,7 @@ class TestBombs:
         assert await still_works(sandbox)
 
     async def test_fork_bomb_that_ignores_signals_and_leaves_sessions_dies_too(
-        self, sandbox: NamespaceSandbox, attack: Attack
+        self, sandbox: LocalSandbox, attack: Attack
     ) -> None:
         result = await attack(
             "import signal\n"
@@ -56,7 +56,7 @@ class TestBombs:
         assert await still_works(sandbox)
 
     async def test_bomb_beside_kept_processes_ends_too(
-        self, sandbox: NamespaceSandbox, attack: Attack
+        self, sandbox: LocalSandbox, attack: Attack
     ) -> None:
         await sandbox.run(Command(argv=("setsid", "-f", "sleep", "100"), keep=True))
         result = await attack(
@@ -70,7 +70,7 @@ class TestBombs:
         assert after.leftovers_killed == 0
 
     async def test_memory_bomb_is_out_of_memory_and_the_sandbox_lives(
-        self, sandbox: NamespaceSandbox, attack: Attack
+        self, sandbox: LocalSandbox, attack: Attack
     ) -> None:
         result = await attack("keep = []\nwhile True: keep.append(b'x' * (1 << 20))")
         assert (result.out_of_memory, result.signal) == (True, 9)
@@ -97,7 +97,7 @@ class TestBombs:
         await sandbox.close()
 
     async def test_limits_of_one_action_hold_for_that_action_only(
-        self, sandbox: NamespaceSandbox, attack: Attack
+        self, sandbox: LocalSandbox, attack: Attack
     ) -> None:
         eater = "x = b'x' * (40 << 20)"
         assert (await attack(eater, memory_mb=32)).out_of_memory
@@ -148,7 +148,7 @@ class TestBombs:
         assert result.stdout == b"EMFILE True\n"
 
     async def test_exhausted_user_limits_do_not_reach_a_neighbour(
-        self, provider: NamespaceProvider, sandbox: NamespaceSandbox, attack: Attack
+        self, provider: NamespaceProvider, sandbox: LocalSandbox, attack: Attack
     ) -> None:
         """inotify instances are counted per user: every sandbox is a user of its own."""
         watch = "n = 0\nwhile libc.inotify_init() >= 0: n += 1\nprint(n > 0)\n"
@@ -193,7 +193,7 @@ class TestFiles:
             assert result.stdout == b"EACCES EACCES\n"
 
     async def test_read_never_follows_a_link_out(
-        self, sandbox: NamespaceSandbox, tmp_path: Path
+        self, sandbox: LocalSandbox, tmp_path: Path
     ) -> None:
         secret = tmp_path / "secret"
         secret.write_text("host")
@@ -205,7 +205,7 @@ class TestFiles:
                 await sandbox.read(name)
 
     async def test_write_never_follows_a_link_out(
-        self, sandbox: NamespaceSandbox, tmp_path: Path
+        self, sandbox: LocalSandbox, tmp_path: Path
     ) -> None:
         target = tmp_path / "target"
         target.write_text("host")
@@ -220,7 +220,7 @@ class TestFiles:
         "path", ["fifo", "/dev/zero", "/proc/self/environ", "/proc/self/status", "/proc/kcore"]
     )
     async def test_read_of_what_is_no_file_fails_at_once(
-        self, sandbox: NamespaceSandbox, path: str
+        self, sandbox: LocalSandbox, path: str
     ) -> None:
         await sandbox.run(Command(argv=("mkfifo", "fifo")))
         began_at = time.monotonic()
@@ -230,13 +230,13 @@ class TestFiles:
             await sandbox.write(path, b"x")
         assert time.monotonic() - began_at < 0.5
 
-    async def test_write_beyond_the_disk_is_an_os_error(self, sandbox: NamespaceSandbox) -> None:
+    async def test_write_beyond_the_disk_is_an_os_error(self, sandbox: LocalSandbox) -> None:
         with pytest.raises(OSError, match="No space"):
             await sandbox.write("big", bytes((SMALL.disk_mb + 1) << 20))
         assert sandbox.is_alive
 
     async def test_snapshot_of_a_hostile_tree_copies_no_host_file(
-        self, provider: NamespaceProvider, sandbox: NamespaceSandbox, attack: Attack
+        self, provider: NamespaceProvider, sandbox: LocalSandbox, attack: Attack
     ) -> None:
         await attack(
             "os.symlink('/etc/hostname', '/work/link'); os.mkfifo('/work/fifo')\n"
@@ -253,7 +253,7 @@ class TestFiles:
         await sibling.close()
 
     async def test_deletions_survive_a_snapshot(
-        self, provider: NamespaceProvider, sandbox: NamespaceSandbox
+        self, provider: NamespaceProvider, sandbox: LocalSandbox
     ) -> None:
         await sandbox.write("tree/file", b"x")
         await sandbox.write("single", b"x")
@@ -415,7 +415,7 @@ class TestNetwork:
 
 
 class TestInit:
-    async def test_no_signal_reaches_pid_1(self, sandbox: NamespaceSandbox, attack: Attack) -> None:
+    async def test_no_signal_reaches_pid_1(self, sandbox: LocalSandbox, attack: Attack) -> None:
         result = await attack(
             "import signal\nfor n in range(1, 65):\n  attempt(os.kill, 1, n)\nprint('sent')"
         )
@@ -431,7 +431,7 @@ class TestInit:
         )
         assert set(result.stdout.split()) <= {b"EACCES", b"EPERM"}
 
-    async def test_pid_1_cannot_be_starved(self, sandbox: NamespaceSandbox, attack: Attack) -> None:
+    async def test_pid_1_cannot_be_starved(self, sandbox: LocalSandbox, attack: Attack) -> None:
         """prlimit64, sched_setaffinity, sched_setscheduler, sched_setparam, sched_setattr,
         setpriority (process, user), ioprio_set on PID 1."""
         result = await attack(
@@ -448,7 +448,7 @@ class TestInit:
         assert result.stdout == b"[0, 1, 2]\n"
 
     async def test_result_cannot_be_forged_through_a_descriptor(
-        self, sandbox: NamespaceSandbox, attack: Attack
+        self, sandbox: LocalSandbox, attack: Attack
     ) -> None:
         result = await attack(
             "for fd in range(3, 64):\n  attempt(os.write, fd, bytes(64))\n"
@@ -495,7 +495,7 @@ class TestInit:
         assert late.stdout == b"False\n"
 
     async def test_kept_processes_do_nothing_between_actions(
-        self, provider: NamespaceProvider, sandbox: NamespaceSandbox, attack: Attack
+        self, provider: NamespaceProvider, sandbox: LocalSandbox, attack: Attack
     ) -> None:
         """Even one that has the kernel send it SIGCONT, which undoes a stop signal."""
         await attack(
@@ -533,7 +533,7 @@ class TestCores:
 
     @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
     async def test_cores_follow_resize_and_end_with_the_command(
-        self, sandbox: NamespaceSandbox, attack: Attack
+        self, sandbox: LocalSandbox, attack: Attack
     ) -> None:
         show = "print(sorted(os.sched_getaffinity(0)), flush=True)\n"
         code = show + "import time; time.sleep(0.3)\n" + show

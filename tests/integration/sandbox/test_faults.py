@@ -18,7 +18,7 @@ import pytest_asyncio
 
 from artangram.sandbox import Command, HostImage, NamespaceProvider, SandboxGone
 from artangram.sandbox.namespace.cgroups import processes_below
-from artangram.sandbox.namespace.sandbox import NamespaceSandbox
+from artangram.sandbox.namespace.sandbox import LocalSandbox
 
 from .conftest import groups_of
 from .owner import NUM_SANDBOXES
@@ -107,7 +107,7 @@ async def own_provider(state_dir: Path) -> AsyncIterator[NamespaceProvider]:
     assert not [group for group in groups if group.exists()]
 
 
-async def a_running_sleep(sandbox: NamespaceSandbox) -> asyncio.Task[Any]:
+async def a_running_sleep(sandbox: LocalSandbox) -> asyncio.Task[Any]:
     running = asyncio.create_task(sandbox.run(Command(argv=("sleep", "1000"), timeout_s=1000)))
     assert await within(2, lambda: len(processes_below(sandbox.pid)) == 2)
     return running

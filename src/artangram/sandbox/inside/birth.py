@@ -1,4 +1,4 @@
-"""From a fresh clone of the zygote to PID 1 of a sandbox, one irreversible step after another.
+"""From a fresh clone of the zygote to the init of a sandbox, one irreversible step after another.
 
 The order matters: control groups and mounts need rights, then the rights go, then the filter
 comes, and only then is the sandbox announced. A failure at any step is told and ends the process.
@@ -13,7 +13,7 @@ import sys
 from _socket import AF_INET, SOCK_CLOEXEC, SOCK_DGRAM
 from _socket import socket as RawSocket
 
-from artangram.sandbox.inside import init, linux, root
+from artangram.sandbox.inside import init, linux, population, root
 
 TYPE_CHECKING = False  # the real one would import `typing` into every sandbox
 if TYPE_CHECKING:
@@ -23,25 +23,38 @@ CONTROL, UPPER = 3, 4
 OUT_OF_THE_WAY = 16
 
 
-def live(plan: dict[str, Any], control: int, *, syscalls: linux.Filter) -> None:
-    """Never returns."""
+def live(plan: dict[str, Any], control: int, *, syscalls: linux.Filter | None) -> None:
+    """Never returns. A plan with a `directory` is for a plain process without namespaces."""
     step = "descriptors"
     try:
         _keep_only(control, plan)
         sock = RawSocket(fileno=CONTROL)
         step = "control groups"
-        _join_groups(plan["groups"])
+        join_groups(plan["groups"])
+        if plan["groups"]:
+            linux.unshare(linux.CLONE_NEWCGROUP)
         step = "files"
-        _enter_root(plan)
+        if plan["directory"]:
+            _use_directory(plan["directory"])
+        else:
+            _enter_root(plan)
         step = "identity"
         score_file, score = _open_score()
         linux.reset_priority_on_fork()
         _become(plan)
         step = "filter"
-        syscalls.install()
+        if syscalls is not None:
+            syscalls.install()
         _no_more_imports()
         step = "service"
-        server = init.Init(sock, upper=UPPER, score_file=score_file, score=score)
+        server = init.Init(
+            sock,
+            _population(plan),
+            upper=UPPER,
+            score_file=score_file,
+            score=score,
+            steers=not plan["directory"],
+        )
         init.reply(sock, 0, init.READY)
         server.serve()
     except BaseException as error:  # noqa: BLE001 - last words before the process ends
@@ -66,16 +79,14 @@ def _keep_only(control: int, plan: dict[str, Any]) -> None:
     os.close(null)
 
 
-def _join_groups(groups: list[tuple[str, dict[str, str], str]]) -> None:
-    """Make, limit and join each group. A lone thread that moves itself waits for no one."""
+def join_groups(groups: list[tuple[str, dict[str, str], str]], *, who: str = "0") -> None:
+    """Make and limit each group, and join it. A lone thread that moves itself waits for no one."""
     for directory, settings, join_file in groups:
         os.mkdir(directory)
         for name, value in settings.items():
             write_setting(f"{directory}/{name}", value)
         if join_file:
-            write_setting(f"{directory}/{join_file}", "0")
-    if groups:
-        linux.unshare(linux.CLONE_NEWCGROUP)
+            write_setting(f"{directory}/{join_file}", who)
 
 
 def _enter_root(plan: dict[str, Any]) -> None:
@@ -99,6 +110,20 @@ def _enter_root(plan: dict[str, Any]) -> None:
             os._exit(1)
     if os.waitpid(pid, 0)[1]:
         os._exit(70)
+
+
+def _use_directory(directory: str) -> None:
+    held = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    os.dup2(held, UPPER, inheritable=False)
+    os.close(held)
+    os.chdir("/")
+
+
+def _population(plan: dict[str, Any]) -> population.Population:
+    if not plan["directory"]:
+        return population.Namespace()
+    linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
+    return population.Descendants()
 
 
 def write_setting(path: str, value: str) -> None:
@@ -129,14 +154,15 @@ def _become(plan: dict[str, Any]) -> None:
         resource.setrlimit(kind, (value, value))
     if plan["userns"]:
         linux.forbid_capabilities()  # without one, the zygote did it for all
-    else:
+    elif os.getuid() == 0:
         os.setgroups([])
         os.setresgid(plan["gid"], plan["gid"], plan["gid"])
         os.setresuid(plan["uid"], plan["uid"], plan["uid"])
     linux.drop_capabilities()
     os.umask(0o022)
-    # Only now: a change of user clears it.
-    linux.prctl(linux.PR_SET_PDEATHSIG, 9)
+    if not plan["directory"]:
+        # Only now: a change of user clears it. A plain process must live to end those below it.
+        linux.prctl(linux.PR_SET_PDEATHSIG, 9)
     linux.prctl(linux.PR_SET_DUMPABLE, 0)
     linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
 

@@ -1,6 +1,6 @@
-"""PID 1 of a sandbox: starts commands, ends what they leave, answers one socket.
+"""The init of a sandbox: starts commands, ends what they leave, answers one socket.
 
-- Dies when its socket closes, and the kernel then ends every process of the sandbox.
+- Dies when its socket closes, and every process of the sandbox with it.
 - Replies to a command only after what it left is dead, or was asked to be kept.
 - Holds the deadline itself, so that a busy caller cannot make a command run longer.
 - Runs as the sandbox's own user, without any capability, and installs no signal handler.
@@ -21,6 +21,8 @@ from artangram.sandbox.inside import channel, files, linux, processes
 TYPE_CHECKING = False  # the real one would import `typing` into every sandbox
 if TYPE_CHECKING:
     from typing import Any
+
+    from artangram.sandbox.inside.population import Population
 
 REPLY = struct.Struct("<QBiiqqqqq")
 READY, FAILED, EXITED, NOT_STARTED, DONE, REFUSED = range(6)
@@ -43,10 +45,21 @@ def reply(
 
 
 class Init:
-    """The loop of PID 1. At most one command at a time; files are served meanwhile."""
+    """The loop. At most one command at a time; files are served meanwhile."""
 
-    def __init__(self, sock: RawSocket, *, upper: int, score_file: int, score: int) -> None:
+    def __init__(
+        self,
+        sock: RawSocket,
+        everybody: Population,
+        *,
+        upper: int,
+        score_file: int,
+        score: int,
+        steers: bool,
+    ) -> None:
         self._sock = sock
+        self._everybody = everybody
+        self._spawn_program = processes.spawn_steered if steers else processes.spawn
         self._upper = upper
         self._score_file = score_file
         self._sheltered = b"%d" % score
@@ -88,12 +101,13 @@ class Init:
         self._flags |= flag
         self._keep = False
         self._kept = processes.Kept()
-        processes.kill_all()
+        self._everybody.signal(linux.SIGKILL)
 
     def _answer(self) -> None:
         try:
             message, fds = channel.receive(self._sock)
         except (EOFError, OSError):
+            self._everybody.leave()
             os._exit(0)
         request = message[0]
         try:
@@ -124,7 +138,8 @@ class Init:
             case "changes":
                 reply(self._sock, request, DONE, fds=(self._upper,))
             case "stop" | "continue":
-                processes.pause_all(stop=message[1] == "stop")
+                stop = message[1] == "stop"
+                self._everybody.signal(linux.SIGSTOP if stop else linux.SIGCONT)
                 reply(self._sock, request, DONE)
             case _:
                 reply(self._sock, request, REFUSED, status=errno.ENOSYS)
@@ -133,7 +148,7 @@ class Init:
         if self._main:
             raise OSError(errno.EBUSY, "a command is running")
         if len(fds) > 3:
-            processes.move_here(fds[3], with_others=bool(self._kept))
+            processes.move_here(fds[3], self._everybody.pids() if self._kept else ())
         self._cpu_before = _children_cpu_s()
         try:
             self._main = self._spawn(order, fds)
@@ -151,7 +166,7 @@ class Init:
         try:
             os.chdir(order["cwd"])
             with processes.LoweredLimits(order["rlimits"]):
-                return processes.spawn(order["argv"], order["environ"], fds[:3])
+                return self._spawn_program(order["argv"], order["environ"], fds[:3])
         finally:
             os.chdir("/")
             os.pwrite(self._score_file, self._sheltered, 0)
@@ -174,11 +189,11 @@ class Init:
         run_us = int((time.monotonic() - self._began_at) * 1e6)
         killed = 0
         if self._flags:
-            killed = self._num_ended + processes.end_all()
+            killed = self._num_ended + self._everybody.end()
         elif self._keep:
-            self._kept = processes.Kept(processes.alive())
+            self._kept = processes.Kept(processes.alive(self._everybody.pids()))
         else:
-            killed, self._kept = processes.end_others(self._kept)
+            killed, self._kept = processes.end_others(self._everybody, self._kept)
         cpu_us = int((_children_cpu_s() - self._cpu_before) * 1e6)
         figures = (cpu_us, max_rss_kb, killed, len(self._kept), run_us)
         request, self._main = self._request, 0

@@ -1,8 +1,4 @@
-"""The processes of a sandbox as its PID 1 sees them: start, list, pause, end.
-
-`kill(-1)` reaches every process of the namespace but PID 1, atomically with respect to fork.
-It is used only in a PID namespace of our own: elsewhere it would reach the whole machine.
-"""
+"""The processes of a sandbox as its init sees them: start, tell the kept from the others, end."""
 
 # ruff: noqa: SIM105 - `contextlib` would be imported into every sandbox
 
@@ -18,29 +14,35 @@ TYPE_CHECKING = False  # the real one would import `typing` into every sandbox
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from artangram.sandbox.inside.population import Population
+
 ROUNDS_BEFORE_ALL = 20
 EVERY_CORE = tuple(range(linux.num_possible_cores()))
 _DEFAULTS = [linux.SIGPIPE, linux.SIGXFSZ, linux.SIGINT]
 
 
 def spawn(argv: list[bytes], environ: Mapping[bytes, bytes], stdio: Sequence[int]) -> int:
-    """Start a program in a session of its own. posix_spawn: no copy of our page tables.
+    """Start a program in a session of its own. posix_spawn: no copy of our page tables."""
+    return os.posix_spawn(
+        find_program(argv[0], environ.get(b"PATH", b"")),
+        argv,
+        environ,
+        file_actions=[(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(stdio)],
+        setsid=True,
+        setsigmask=[],
+        setsigdef=_DEFAULTS,
+    )
 
-    It starts on our core, which we leave at once: the kernel would put it on another one, to wait
-    there for the next tick behind whoever runs. It may use every core before it forks anything.
+
+def spawn_steered(argv: list[bytes], environ: Mapping[bytes, bytes], stdio: Sequence[int]) -> int:
+    """Start it on our core, which we leave at once.
+
+    The kernel would put it on another one, to wait there for the next tick behind whoever runs.
+    It may use every core of its cpuset before it forks anything.
     """
-    program = find_program(argv[0], environ.get(b"PATH", b""))
     pinned = _stay_on(linux.current_core())
     try:
-        pid = os.posix_spawn(
-            program,
-            argv,
-            environ,
-            file_actions=[(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(stdio)],
-            setsid=True,
-            setsigmask=[],
-            setsigdef=_DEFAULTS,
-        )
+        pid = spawn(argv, environ, stdio)
         if pinned:
             os.sched_setaffinity(pid, EVERY_CORE)
     finally:
@@ -89,29 +91,14 @@ class LoweredLimits:
             resource.setrlimit(kind, limits)
 
 
-def move_here(group: int, *, with_others: bool) -> None:
+def move_here(group: int, others: Sequence[int]) -> None:
     """Join the control group whose `tasks` file is open as `group`; bring others along."""
     os.write(group, b"0")
-    if with_others:
-        for pid in pids():
-            try:
-                os.write(group, b"%d" % pid)
-            except ProcessLookupError:
-                pass
-
-
-def kill_all() -> None:
-    try:
-        os.kill(-1, linux.SIGKILL)
-    except ProcessLookupError:
-        pass
-
-
-def pause_all(*, stop: bool) -> None:
-    try:
-        os.kill(-1, linux.SIGSTOP if stop else linux.SIGCONT)
-    except ProcessLookupError:
-        pass
+    for pid in others:
+        try:
+            os.write(group, b"%d" % pid)
+        except ProcessLookupError:
+            pass
 
 
 class Alive:
@@ -146,39 +133,27 @@ class Kept:
         return process.session in self._sessions or (process.pid, process.start) in self._processes
 
 
-def end_others(kept: Kept) -> tuple[int, Kept]:
+def end_others(everybody: Population, kept: Kept) -> tuple[int, Kept]:
     """Kill and reap all but the kept; how many were alive, and what is still kept."""
     _reap_dead()
     if not kept:
-        return end_all(), kept
+        return everybody.end(), kept
     killed: set[int] = set()
     for _ in range(ROUNDS_BEFORE_ALL):
-        found = alive()
+        found = alive(everybody.pids())
         strangers = [process.pid for process in found if not kept.holds(process)]
         if not strangers:
             return len(killed), Kept(found)
         _kill_each(strangers)
         killed.update(strangers)
     # It forks faster than we look: nothing may outlive the command, so the kept ones go too.
-    return len(killed) + end_all(), Kept()
+    return len(killed) + everybody.end(), Kept()
 
 
-def end_all() -> int:
-    """Kill and reap everything; how many there were, dead ones included."""
-    kill_all()
-    count = 0
-    try:
-        while True:
-            os.waitpid(-1, linux.WALL)
-            count += 1
-    except ChildProcessError:
-        return count
-
-
-def alive() -> list[Alive]:
-    """Everything alive in the sandbox but PID 1."""
+def alive(pids: Sequence[int]) -> list[Alive]:
+    """Those of `pids` that are not dead."""
     found = []
-    for pid in pids():
+    for pid in pids:
         try:
             with open(f"/proc/{pid}/stat", "rb") as stat:
                 fields = stat.read().rpartition(b")")[2].split()
@@ -187,10 +162,6 @@ def alive() -> list[Alive]:
         if fields[0] not in (b"Z", b"X"):
             found.append(Alive(pid, int(fields[3]), int(fields[19])))
     return found
-
-
-def pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1"]
 
 
 def _kill_each(targets: Sequence[int]) -> None:

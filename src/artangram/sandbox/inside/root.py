@@ -44,7 +44,11 @@ def enter(plan: dict[str, Any]) -> int:
         linux.bind(source, "r" + target, flags=READ_ONLY)
     _add_devices()
     os.chdir("r")
-    _mount_proc()
+    if plan["own_proc"]:
+        linux.mount("proc", "proc", kind="proc", flags=MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    else:
+        linux.bind("/proc", "proc")
+    _restrict_proc()
     linux.pivot_root_here()
     return upper
 
@@ -98,8 +102,7 @@ def _add_devices() -> None:
     linux.mount("d", "r/dev", flags=linux.MS_BIND | linux.MS_REMOUNT | READ_ONLY | MS_NOEXEC)
 
 
-def _mount_proc() -> None:
-    linux.mount("proc", "proc", kind="proc", flags=MS_NOSUID | MS_NODEV | MS_NOEXEC)
+def _restrict_proc() -> None:
     for name in READ_ONLY_PROC:
         if os.path.exists("proc/" + name):
             linux.bind("proc/" + name, "proc/" + name, flags=READ_ONLY | MS_NOEXEC)

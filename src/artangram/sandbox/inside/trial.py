@@ -47,6 +47,7 @@ def _namespaces(stage: str) -> None:
         "layers": [base],
         "own": False,
         "binds": [],
+        "own_proc": True,
         "files": {},
     }
     os.mkdir(stage + "/stage")

@@ -15,7 +15,7 @@ import select
 import time
 from _socket import socket as RawSocket
 
-from artangram.sandbox.inside import birth, channel, linux, seccomp
+from artangram.sandbox.inside import birth, channel, linux, population, seccomp
 
 TYPE_CHECKING = False  # the real one would import `typing` into every sandbox
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ ISOLATED = linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWIPC | linux.C
 class Zygote:
     """The loop: create and kill on request, tell of every end."""
 
-    def __init__(self, sock: RawSocket, syscalls: linux.Filter) -> None:
+    def __init__(self, sock: RawSocket, syscalls: linux.Filter | None) -> None:
         self._sock = sock
         self._syscalls = syscalls
         self._ended = linux.child_signals()
@@ -62,8 +62,8 @@ class Zygote:
                 os.close(fd)
 
     def _create(self, plan: dict[str, Any], control: int) -> None:
-        flags = ISOLATED
-        if not plan["network"]:
+        flags = 0 if plan["directory"] else ISOLATED
+        if flags and not plan["network"]:
             flags |= linux.CLONE_NEWNET
         try:
             pid = self._clone(plan, flags, control)
@@ -110,10 +110,20 @@ class Zygote:
         plan = self._born.pop(pid, None)
         if plan is None:
             return
+        if plan["directory"]:
+            self._end_strays()
         num_ooms = count_ooms(plan["ooms_file"])
         for group, _, _ in plan["groups"]:
             remove_group(group)
         channel.send(self._sock, ("exited", plan["name"], num_ooms))
+
+    def _end_strays(self) -> None:
+        """Plain processes whose init was killed became our children: we adopt orphans."""
+        while strays := set(population.children(os.getpid())) - set(self._born):
+            for stray in strays:
+                for pid in (*population.descendants(stray), stray):
+                    population.signal_one(pid, linux.SIGKILL)
+                os.waitpid(stray, linux.WALL)
 
     def _end_all(self) -> None:
         for pid, plan in self._born.items():
@@ -122,6 +132,7 @@ class Zygote:
                 thaw_group(group)
         while self._born:
             self._born.pop(os.waitpid(-1, 0)[0], None)
+        self._end_strays()
 
 
 def clone_mapped(flags: int, users: str, groups: str, live: Callable[[], None]) -> int:
@@ -217,15 +228,20 @@ def _remove_tree(run_dir: str) -> None:
     rmtree(run_dir, ignore_errors=True)
 
 
-def main(control: int, run_dir: str, own_affinity: bool) -> None:
-    """`own_affinity`: whether those inside may choose among the cores they were given."""
+def main(control: int, run_dir: str, *, plain: bool, own_affinity: bool, filtered: bool) -> None:
+    """For sandboxes with namespaces, or for `plain` processes.
+
+    `own_affinity`: whether those inside may choose among the cores they were given.
+    """
     linux.ignore_interrupts()
     linux.raise_priority()
     os.set_inheritable(control, False)
-    if os.getuid() == 0:
+    if plain:
+        linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
+    elif os.getuid() == 0:
         _own_mounts()
         linux.forbid_capabilities()
-    syscalls = linux.Filter(seccomp.program(own_affinity=own_affinity))
+    syscalls = linux.Filter(seccomp.program(own_affinity=own_affinity)) if filtered else None
     gc.collect()
     gc.freeze()
     gc.disable()

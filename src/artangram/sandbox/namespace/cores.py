@@ -17,10 +17,16 @@ from typing import Protocol
 
 from artangram.sandbox.inside.birth import write_setting
 from artangram.sandbox.inside.zygote import remove_group
-from artangram.sandbox.namespace.cgroups import BoxGroups, processes_below
+from artangram.sandbox.namespace.cgroups import BoxGroups, Groups, processes_below
 
 MAX_SPREAD = 64
 """Beyond this many threads the balancer finds work for a new core by itself."""
+
+
+def cores_for(groups: Groups | None) -> Cores:
+    if groups is None:
+        return AffinityCores()
+    return GroupCores() if groups.is_v2 else Slots(groups.cpuset)
 
 
 def all_cores() -> frozenset[int]:
@@ -53,6 +59,24 @@ def _set_affinity(tid: int, cores: frozenset[int] | set[int]) -> None:
         os.sched_setaffinity(tid, cores)
     except (ProcessLookupError, OSError):
         return  # it ended meanwhile, or the core is outside its cpuset by now
+
+
+class Meter:
+    """How long a command waited for its cores, and how much of them it had."""
+
+    def __init__(self, num_cores: int, *, asked_at: float, now: float) -> None:
+        self.lease_wait_s = now - asked_at
+        self.core_s = 0.0
+        self._num_cores = num_cores
+        self._since = now
+
+    def resize(self, num_cores: int, *, now: float) -> None:
+        self.stop(now)
+        self._num_cores = num_cores
+
+    def stop(self, now: float) -> None:
+        self.core_s += self._num_cores * (now - self._since)
+        self._since = now
 
 
 class Hold(Protocol):

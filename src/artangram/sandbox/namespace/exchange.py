@@ -121,3 +121,14 @@ class Feed:
             for outlet in self._outlets:
                 outlet.resume()
         return item
+
+
+def read_all(fd: int, max_bytes: int) -> bytes:
+    """All bytes of a regular file, however it changes meanwhile."""
+    with open(fd, "rb", buffering=0, closefd=False) as file:
+        chunks = []
+        left = max_bytes
+        while left > 0 and (chunk := file.read(min(left, 1 << 20))):
+            chunks.append(chunk)
+            left -= len(chunk)
+    return b"".join(chunks)

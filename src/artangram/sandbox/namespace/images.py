@@ -15,7 +15,7 @@ from pathlib import Path
 
 from artangram.sandbox.errors import ImageError
 from artangram.sandbox.namespace.archive import move_into_place, unpack
-from artangram.sandbox.protocol import DirectoryImage, HostImage, Image, TarImage
+from artangram.sandbox.protocol import EngineImage, HostImage, Image, TarImage
 
 HOST_TREES = ("/usr", "/opt")
 HOST_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -68,7 +68,8 @@ def prepare(image: Image, *, cache_dir: Path) -> Base:
         return _host_base(image, cache_dir)
     if isinstance(image, TarImage):
         return _directory_base(unpack(Path(image.path), cache_dir=cache_dir), own=image.own)
-    assert isinstance(image, DirectoryImage)
+    if isinstance(image, EngineImage):
+        raise ImageError("an image of an engine needs the container provider")
     return _directory_base(Path(image.path), own=image.own)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import socket
 import subprocess
@@ -23,24 +24,39 @@ from artangram.sandbox.inside import {module}
 """
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ZygoteTraits:
+    """What the sandboxes of one zygote have in common; see `inside.zygote.main`."""
+
+    plain: bool = False
+    own_affinity: bool = False
+    filtered: bool = True
+
+
 def interpreter() -> list[str]:
     """A Python that takes its program from stdin: sandboxes can see PID 1's command line."""
     return [sys.executable, "-I", "-S", "-B", "-"]
 
 
-def program(module: str, *arguments: object) -> bytes:
+def source_dir() -> Path:
+    """The directory that holds the package `artangram`."""
+    return Path(__file__).resolve().parents[3]
+
+
+def program(module: str, *arguments: object, source: str = "", **named: object) -> bytes:
     """Source that calls `main` of a module of `artangram.sandbox.inside`."""
-    source = str(Path(__file__).resolve().parents[3])
-    shown = ", ".join(map(repr, arguments))
-    return _START.format(source=source, module=module, arguments=shown).encode()
+    shown = [*map(repr, arguments), *(f"{name}={value!r}" for name, value in named.items())]
+    where = source or str(source_dir())
+    return _START.format(source=where, module=module, arguments=", ".join(shown)).encode()
 
 
 def start_zygote(
-    run_dir: Path, *, lock: int, own_affinity: bool
+    run_dir: Path, *, lock: int, traits: ZygoteTraits
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """The process and our end of its socket. It keeps `lock` open for as long as it lives."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    script = channel.memory_file(program("zygote", theirs.fileno(), str(run_dir), own_affinity))
+    named = dataclasses.asdict(traits)
+    script = channel.memory_file(program("zygote", theirs.fileno(), str(run_dir), **named))
     try:
         process = subprocess.Popen(
             interpreter(),

@@ -9,29 +9,25 @@
 from __future__ import annotations
 
 import asyncio
-import collections
-import dataclasses
 import itertools
 import os
-import random
 import resource
-import shutil
 import socket
-import subprocess
 from pathlib import Path
 from typing import Any
 
 from artangram.sandbox.errors import CreateFailed, NotCapable, SandboxGone
-from artangram.sandbox.inside import channel
 from artangram.sandbox.inside.zygote import remove_group
 from artangram.sandbox.namespace import images
 from artangram.sandbox.namespace.cgroups import Groups, find_hierarchies
-from artangram.sandbox.namespace.cores import AffinityCores, Cores, GroupCores, Slots
-from artangram.sandbox.namespace.launch import start_zygote
+from artangram.sandbox.namespace.cores import Cores, cores_for
+from artangram.sandbox.namespace.launch import ZygoteTraits
+from artangram.sandbox.namespace.nursery import Nursery
 from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
-from artangram.sandbox.namespace.sandbox import NamespaceSandbox, Traits
-from artangram.sandbox.namespace.snapshots import copy_changes
-from artangram.sandbox.probe import probe
+from artangram.sandbox.namespace.sandbox import LocalSandbox, close_all
+from artangram.sandbox.namespace.snapshots import Shelf
+from artangram.sandbox.namespace.traits import OPEN_FILES, Traits, fresh_uids
+from artangram.sandbox.probe import explain, probe
 from artangram.sandbox.protocol import (
     DEFAULT_LIMITS,
     Capabilities,
@@ -42,13 +38,9 @@ from artangram.sandbox.protocol import (
     Source,
 )
 
-FIRST_UID = 1_900_000_000
-UID_BLOCK = 1 << 16
-NUM_UID_BLOCKS = 3000
 UID_WITHOUT_ROOT = 1000
 MAX_STARTING = 8
-"""More sandboxes made or ended at once only wait for the kernel's locks."""
-OPEN_FILES = 4096
+"""More sandboxes made at once only wait for the kernel's locks."""
 
 
 class NamespaceProvider:
@@ -57,21 +49,18 @@ class NamespaceProvider:
     def __init__(self, capabilities: Capabilities, run_dir: RunDir, groups: Groups | None) -> None:
         self.capabilities = capabilities
         self.null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-        self.live: dict[str, NamespaceSandbox] = {}
+        self.live: dict[str, LocalSandbox] = {}
+        self.cores: Cores = cores_for(groups)
         self._run_dir = run_dir
         self._groups = groups
-        self.cores: Cores = _cores_for(groups)
         self._loop = asyncio.get_running_loop()
         self._bases: dict[Image, asyncio.Future[images.Base]] = {}
-        self._snapshots: dict[str, Traits] = {}
-        self._forgotten: set[str] = set()
+        self._shelf = Shelf(run_dir.path / "snapshots")
         self._numbers = itertools.count(1)
-        block = random.SystemRandom().randrange(NUM_UID_BLOCKS)
-        self._uids = itertools.count(FIRST_UID + block * UID_BLOCK)
+        self._uids = fresh_uids()
         self._starting = asyncio.Semaphore(MAX_STARTING)
-        self._zygote: subprocess.Popen[bytes] | None = None
-        self._sock: socket.socket | None = None
-        self._outbox: collections.deque[tuple[Any, socket.socket | None]] = collections.deque()
+        # Where cores are held by affinity alone, nobody inside may change it.
+        self._nursery = Nursery(self, run_dir, ZygoteTraits(own_affinity=groups is not None))
         self._closed = False
 
     @classmethod
@@ -81,7 +70,7 @@ class NamespaceProvider:
         """Check the machine and start. `NotCapable` when it stands below `lowest`."""
         found = await asyncio.to_thread(probe)
         if found.rung < max(lowest, Rung.NAMESPACES):
-            raise NotCapable(_explain(found, max(lowest, Rung.NAMESPACES)))
+            raise NotCapable(explain(found, max(lowest, Rung.NAMESPACES)))
         run_dir = RunDir(state_dir or default_state_dir())
         groups = None
         if found.rung >= Rung.CGROUPS:
@@ -92,10 +81,6 @@ class NamespaceProvider:
 
     def __repr__(self) -> str:
         return f"<NamespaceProvider {self.capabilities.rung.name}: {len(self.live)} sandboxes>"
-
-    @property
-    def has_groups(self) -> bool:
-        return self._groups is not None
 
     @property
     def run_path(self) -> Path:
@@ -109,14 +94,15 @@ class NamespaceProvider:
     @property
     def zygote_pid(self) -> int:
         """0 before the first sandbox."""
-        return self._zygote.pid if self._zygote is not None else 0
+        return self._nursery.pid
 
-    async def create(self, source: Source, *, limits: Limits = DEFAULT_LIMITS) -> NamespaceSandbox:
+    async def create(self, source: Source, *, limits: Limits = DEFAULT_LIMITS) -> LocalSandbox:
         if self._closed:
             raise SandboxGone("the provider is closed")
-        traits = await self._traits(source, limits)
+        traits = self._traits(source, limits)
+        base = await self._base(traits.image)
         async with self._starting:
-            sandbox = self._start(traits)
+            sandbox = self._start(traits, base)
             try:
                 await sandbox.wait_ready()
             except BaseException as error:
@@ -126,20 +112,18 @@ class NamespaceProvider:
                 raise
         return sandbox
 
-    async def _traits(self, source: Source, limits: Limits) -> Traits:
+    def _traits(self, source: Source, limits: Limits) -> Traits:
         name = f"box-{next(self._numbers)}"
         groups = self._groups.of(name, limits) if self._groups else None
         if isinstance(source, Snapshot):
-            if source.name not in self._snapshots:
-                raise CreateFailed(f"no snapshot {source.name!r}")
-            origin = self._snapshots[source.name]
+            stored = self._shelf.get(source)
             # Siblings share a user: the files of the snapshot are its own.
-            base, uid = origin.base, origin.uid
+            image, uid, layers = stored.traits.image, stored.traits.uid, stored.layers
         else:
-            base, uid = await self._base(source), next(self._uids)
+            image, uid, layers = source, next(self._uids), ()
         if not self._is_root:
             uid = UID_WITHOUT_ROOT
-        return Traits(name=name, base=base, limits=limits, uid=uid, groups=groups)
+        return Traits(name=name, image=image, limits=limits, uid=uid, layers=layers, groups=groups)
 
     @property
     def _is_root(self) -> bool:
@@ -157,21 +141,19 @@ class NamespaceProvider:
             self._bases.pop(image, None)
             raise
 
-    def _start(self, traits: Traits) -> NamespaceSandbox:
+    def _start(self, traits: Traits, base: images.Base) -> LocalSandbox:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
-        sandbox = NamespaceSandbox(self, traits, ours)
+        sandbox = LocalSandbox(self, traits, ours)
         self.live[traits.name] = sandbox
-        self._tell(("create", self._plan(traits)), theirs)
+        self._nursery.create(self._plan(traits, base), theirs)
         return sandbox
 
-    def _plan(self, traits: Traits) -> dict[str, Any]:
-        limits, base = traits.limits, traits.base
+    def _plan(self, traits: Traits, base: images.Base) -> dict[str, Any]:
+        limits = traits.limits
+        # What limits one process is hard: nobody inside can raise it again.
         rlimits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: OPEN_FILES}
-        if not self.has_groups:
-            # Per process only, but as a hard limit: nobody inside can raise it again.
-            rlimits[resource.RLIMIT_NPROC] = limits.processes + 1
-            rlimits[resource.RLIMIT_AS] = limits.memory_mb << 20
+        rlimits |= self.rlimits(processes=limits.processes, memory_mb=limits.memory_mb)
         return {
             "name": traits.name,
             "hostname": "box",
@@ -181,152 +163,75 @@ class NamespaceProvider:
             "network": limits.network,
             "groups": traits.groups.plan() if traits.groups else [],
             "ooms_file": traits.groups.ooms_file if traits.groups else "",
+            "directory": "",
             "stage": str(self._run_dir.path / "stage"),
             "size_mb": limits.disk_mb,
             "inodes": limits.inodes,
-            "layers": list(base.layers),
+            "layers": [*traits.layers, *base.layers],
             # Without root there is one user only, and it owns what it may own already.
             "own": base.own and self._is_root,
             "binds": list(base.binds),
+            "own_proc": True,
             "files": base.files_for(traits.uid, traits.uid),
             "rlimits": rlimits,
         }
 
-    def kill(self, sandbox: NamespaceSandbox) -> None:
-        """End a sandbox from outside, whatever it does."""
-        if self._sock is not None and sandbox.name in self.live:
-            self._tell(("kill", sandbox.name))
+    def rlimits(self, *, processes: int, memory_mb: int) -> dict[int, int]:
+        if self._groups is not None:
+            return {}
+        return {resource.RLIMIT_NPROC: processes + 1, resource.RLIMIT_AS: memory_mb << 20}
+
+    def kill(self, sandbox: LocalSandbox) -> None:
+        if sandbox.name in self.live:
+            self._nursery.kill(sandbox.name)
 
     async def remember(self, traits: Traits, changes: int) -> Snapshot:
-        """Keep a copy of the changed files, open as `changes`, as a layer for siblings."""
-        name = f"snapshot-{next(self._numbers)}"
-        target = self._run_dir.path / "snapshots" / name
-        await asyncio.to_thread(copy_changes, changes, target)
-        layers = (str(target), *traits.base.layers)
-        base = dataclasses.replace(traits.base, layers=layers)
-        self._snapshots[name] = dataclasses.replace(traits, name=name, base=base, groups=None)
-        return Snapshot(name=name)
+        return await self._shelf.put(traits, changes)
 
     async def forget(self, snapshot: Snapshot) -> None:
-        if self._snapshots.pop(snapshot.name, None) is not None:
-            self._forgotten.add(str(self._run_dir.path / "snapshots" / snapshot.name))
-            self._remove_forgotten()
+        self._shelf.forget(snapshot)
+        self._remove_forgotten()
 
     def _remove_forgotten(self) -> None:
-        """Drop layers that nobody knows any more and no sandbox stands on."""
-        if not self._forgotten:
-            return
-        known = [*self._snapshots.values(), *(box.traits for box in self.live.values())]
-        unused = self._forgotten.difference(*(traits.base.layers for traits in known))
-        self._forgotten -= unused
-        for path in unused:
-            self._loop.run_in_executor(None, shutil.rmtree, path, True)
+        self._shelf.remove_forgotten(sandbox.traits for sandbox in self.live.values())
 
     async def close(self) -> None:
         if self._closed:
             return
         self._closed = True
-        ending = asyncio.Semaphore(MAX_STARTING)
-
-        async def end(sandbox: NamespaceSandbox) -> None:
-            async with ending:
-                await sandbox.close()
-
-        live = [end(sandbox) for sandbox in self.live.values()]
-        await asyncio.gather(*live, return_exceptions=True)
+        await close_all(self.live.values())
         self.cores.close()
-        await self._end_zygote()
+        await self._nursery.close()
         if self._groups is not None:
             await asyncio.to_thread(self._groups.close)
         self._run_dir.close()
         os.close(self.null)
 
-    async def _end_zygote(self) -> None:
-        if self._sock is not None:
-            self._loop.remove_reader(self._sock.fileno())
-            self._loop.remove_writer(self._sock.fileno())
-            self._sock.close()
-        if self._zygote is not None:
-            await asyncio.to_thread(self._zygote.wait, 10)
+    def on_born(self, name: str, pid: int) -> None:
+        if name in self.live:
+            self.live[name].pid = pid
 
-    def _tell(self, message: Any, passed: socket.socket | None = None) -> None:
-        """Queue a message to the zygote; `passed` is ours to close once it is sent."""
-        if self._sock is None:
-            # Where cores are held by affinity alone, nobody inside may change it.
-            self._zygote, self._sock = start_zygote(
-                self._run_dir.path, lock=self._run_dir.lock, own_affinity=self.has_groups
-            )
-            self._loop.add_reader(self._sock.fileno(), self._on_zygote)
-        self._outbox.append((message, passed))
-        self._flush()
+    def on_failed(self, name: str, reason: str) -> None:
+        self._bury(name, reason)
 
-    def _flush(self) -> None:
-        assert self._sock is not None
-        while self._outbox:
-            message, passed = self._outbox[0]
-            try:
-                channel.send(self._sock, message, [passed.fileno()] if passed else [])
-            except BlockingIOError:
-                self._loop.add_writer(self._sock.fileno(), self._flush)
-                return
-            except OSError:
-                pass  # it is gone: `_on_zygote` is about to learn that, too
-            self._outbox.popleft()
-            if passed is not None:
-                passed.close()
-        self._loop.remove_writer(self._sock.fileno())
+    def on_exited(self, name: str, num_ooms: int) -> None:
+        if name in self.live:
+            self.live[name].num_ooms = num_ooms
+        self._bury(name, "its first process is gone")
 
-    def _on_zygote(self) -> None:
-        assert self._sock is not None
-        try:
-            message, _ = channel.receive(self._sock)
-        except BlockingIOError:
-            return
-        except (EOFError, OSError):
-            self._on_zygote_gone()
-            return
-        sandbox = self.live.get(message[1])
-        if sandbox is None:
-            return
-        if message[0] == "born":
-            sandbox.pid = message[2]
-        elif message[0] == "failed":
-            self._bury(sandbox, message[2])
-        elif message[0] == "exited":
-            sandbox.num_ooms = message[2]
-            self._bury(sandbox, "its first process is gone")
-
-    def _bury(self, sandbox: NamespaceSandbox, reason: str) -> None:
-        self.live.pop(sandbox.name, None)
-        sandbox.lose(reason)
-        sandbox.ended.set()
-        self._remove_forgotten()
-
-    def _on_zygote_gone(self) -> None:
+    def on_zygote_gone(self) -> None:
         """Its sandboxes die with it; their groups are left to us."""
-        assert self._sock is not None
-        assert self._zygote is not None
-        self._loop.remove_reader(self._sock.fileno())
-        self._loop.remove_writer(self._sock.fileno())
-        self._sock.close()
-        self._sock = None
-        self._zygote.wait()
         for sandbox in list(self.live.values()):
             sandbox.lose("the zygote is gone")
             self._loop.run_in_executor(None, self._clean_up, sandbox)
 
-    def _clean_up(self, sandbox: NamespaceSandbox) -> None:
+    def _clean_up(self, sandbox: LocalSandbox) -> None:
         for group, _, _ in sandbox.traits.groups.plan() if sandbox.traits.groups else []:
             remove_group(group)
-        self._loop.call_soon_threadsafe(self._bury, sandbox, "the zygote is gone")
+        self._loop.call_soon_threadsafe(self._bury, sandbox.name, "the zygote is gone")
 
-
-def _cores_for(groups: Groups | None) -> Cores:
-    if groups is None:
-        return AffinityCores()
-    return GroupCores() if groups.is_v2 else Slots(groups.cpuset)
-
-
-def _explain(found: Capabilities, lowest: Rung) -> str:
-    missing = "; ".join(f"{f.name}: {f.detail} ({f.how})" for f in found.missing())
-    return f"this machine stands on rung {found.rung.name}, asked was {lowest.name}: {missing}"
+    def _bury(self, name: str, reason: str) -> None:
+        sandbox = self.live.pop(name, None)
+        if sandbox is not None:
+            sandbox.bury(reason)
+            self._remove_forgotten()

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import posixpath
-import resource
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.inside import init
+from artangram.sandbox.namespace.cores import Meter
 from artangram.sandbox.namespace.exchange import Outlet
-from artangram.sandbox.protocol import DEFAULT_PATH, WORK_DIR, Command, CommandResult, Limits
-
-if TYPE_CHECKING:
-    from artangram.sandbox.namespace.provider import NamespaceProvider
+from artangram.sandbox.protocol import DEFAULT_PATH, WORK_DIR, Command, CommandResult
 
 SIGKILL = 9
 NOT_FOUND, NOT_STARTABLE = 127, 126
@@ -73,23 +70,26 @@ class Reply:
         self.fds = ()
 
 
-def absolute(path: str) -> bytes:
+def absolute(path: str, *, home: str) -> bytes:
+    """Where a path of the protocol is, for a sandbox whose `/work` is `home`."""
     if "\0" in path:
         raise ValueError("a path may not contain a NUL")
-    return os.fsencode(posixpath.join(WORK_DIR, path))
+    joined = posixpath.join(WORK_DIR, path)
+    if home != WORK_DIR and (joined + "/").startswith(WORK_DIR + "/"):
+        joined = home + joined.removeprefix(WORK_DIR)
+    return os.fsencode(joined)
 
 
-def order_of(command: Command, limits: Limits, provider: NamespaceProvider) -> dict[str, Any]:
-    """What PID 1 needs to know to start the command."""
+def order_of(command: Command, *, home: str, rlimits: dict[int, int]) -> dict[str, Any]:
+    """What init needs to know to start the command."""
     environ = {os.fsencode(k): os.fsencode(v) for k, v in command.environ.items()}
-    rlimits = {}
-    if not provider.has_groups:
-        rlimits[resource.RLIMIT_NPROC] = (command.processes or limits.processes) + 1
-        rlimits[resource.RLIMIT_AS] = (command.memory_mb or limits.memory_mb) << 20
+    base = BASE_ENVIRON
+    if home != WORK_DIR:
+        base = base | {b"HOME": os.fsencode(home), b"TMPDIR": os.fsencode(home)}
     return {
         "argv": [os.fsencode(word) for word in command.argv],
-        "environ": BASE_ENVIRON | environ,
-        "cwd": absolute(command.cwd),
+        "environ": base | environ,
+        "cwd": absolute(command.cwd, home=home),
         "timeout_s": command.timeout_s,
         "keep": command.keep,
         "rlimits": rlimits,
@@ -97,7 +97,12 @@ def order_of(command: Command, limits: Limits, provider: NamespaceProvider) -> d
 
 
 def result_of(
-    reply: Reply, stdout: Outlet, stderr: Outlet, *, memory: tuple[bool, int] | None
+    reply: Reply,
+    stdout: Outlet,
+    stderr: Outlet,
+    *,
+    memory: tuple[bool, int] | None,
+    meter: Meter,
 ) -> CommandResult:
     if reply.kind == init.REFUSED:
         raise SandboxError(f"the command was refused: {os.strerror(reply.status)}")
@@ -114,6 +119,8 @@ def result_of(
         out_of_memory=out_of_memory or reply.out_of_memory,
         cpu_s=cpu_us / 1e6,
         run_s=run_us / 1e6,
+        lease_wait_s=meter.lease_wait_s,
+        core_s=meter.core_s,
         peak_memory_bytes=peak,
         leftovers_killed=killed,
         leftovers_kept=kept,

@@ -1,7 +1,7 @@
-"""One sandbox as its caller holds it: requests over a socket to PID 1 inside.
+"""One sandbox of this machine as its caller holds it: requests over a socket to the init inside.
 
-- Every request gets exactly one answer; when PID 1 is gone, all waiting requests are told so.
-- PID 1 holds the deadline. If it does not answer within `GRACE_S` of it, the whole sandbox is
+- Every request gets exactly one answer; when init is gone, all waiting requests are told so.
+- Init holds the deadline. If it does not answer within `GRACE_S` of it, the whole sandbox is
   killed from outside and the command counts as timed out.
 - A sandbox that the kernel kills for memory ended its command out of memory: that is the
   program's doing, not the infrastructure's.
@@ -15,51 +15,55 @@ import errno
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any, Protocol
 
 from artangram.sandbox.errors import CreateFailed, SandboxError, SandboxGone
 from artangram.sandbox.inside import channel, init
-from artangram.sandbox.namespace.cgroups import BoxGroups
-from artangram.sandbox.namespace.cores import Hold
-from artangram.sandbox.namespace.exchange import Feed, Outlet
-from artangram.sandbox.namespace.images import Base
+from artangram.sandbox.namespace.cores import Cores, Hold, Meter
+from artangram.sandbox.namespace.exchange import Feed, Outlet, read_all
 from artangram.sandbox.namespace.results import Reply, absolute, order_of, result_of
+from artangram.sandbox.namespace.traits import Traits
 from artangram.sandbox.protocol import (
     MAX_READ_BYTES,
     Command,
     CommandResult,
-    Limits,
     Output,
     Snapshot,
 )
 
-if TYPE_CHECKING:
-    from artangram.sandbox.namespace.provider import NamespaceProvider
-
 GRACE_S = 1.0
+MAX_ENDING = 8
+"""More sandboxes ended at once only wait for the kernel's locks."""
 CLOSE_PATIENCE_S = 1.0
 READ_IN_LINE_BYTES = 1 << 20
 READ_AFTER_S = 0.002
 """A command that ends sooner is read once, at its end: watching its pipes costs a tenth of it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Traits:
-    """What a sandbox was made with."""
+class Home(Protocol):
+    """What a sandbox needs of the provider that made it."""
 
-    name: str
-    base: Base
-    limits: Limits
-    uid: int
-    groups: BoxGroups | None
+    null: int
+    cores: Cores
+
+    def rlimits(self, *, processes: int, memory_mb: int) -> dict[int, int]:
+        """What limits each process where no control group limits all of them."""
+        ...
+
+    def kill(self, sandbox: LocalSandbox) -> None:
+        """End it from outside, whatever it does."""
+        ...
+
+    async def remember(self, traits: Traits, changes: int) -> Snapshot:
+        """Keep a copy of the changed files, open as `changes`, for siblings."""
+        ...
 
 
-class NamespaceSandbox:
+class LocalSandbox:
     """See `protocol.Sandbox`."""
 
-    def __init__(self, provider: NamespaceProvider, traits: Traits, sock: socket.socket) -> None:
+    def __init__(self, provider: Home, traits: Traits, sock: socket.socket) -> None:
         self.traits = traits
         self.pid = 0
         self.ended = asyncio.Event()
@@ -73,6 +77,7 @@ class NamespaceSandbox:
         self._next_request = 0
         self._turn = asyncio.Lock()
         self._hold: Hold | None = None
+        self._meter = Meter(0, asked_at=0.0, now=0.0)
         self._joined = -1
         self._num_busy = 0
         self._is_frozen = False
@@ -83,7 +88,7 @@ class NamespaceSandbox:
 
     def __repr__(self) -> str:
         state = self._gone or ("frozen" if self._is_frozen else "alive")
-        return f"<NamespaceSandbox {self.name}: {state}>"
+        return f"<LocalSandbox {self.name}: {state}>"
 
     @property
     def name(self) -> str:
@@ -116,6 +121,7 @@ class NamespaceSandbox:
 
     async def _run(self, command: Command, feed: Feed | None = None) -> CommandResult:
         self._check_alive()
+        asked_at = self._loop.time()
         async with self._turn:
             self._check_alive()
             stdout = Outlet(self._loop, cap=command.output_bytes)
@@ -124,26 +130,30 @@ class NamespaceSandbox:
                 if feed is not None:
                     feed.attach(stdout, stderr)
                 async with self._awake():
-                    return await self._run_now(command, stdout, stderr)
+                    return await self._run_now(command, stdout, stderr, asked_at=asked_at)
             finally:
                 stdout.close()
                 stderr.close()
 
-    async def _run_now(self, command: Command, stdout: Outlet, stderr: Outlet) -> CommandResult:
+    async def _run_now(
+        self, command: Command, stdout: Outlet, stderr: Outlet, *, asked_at: float
+    ) -> CommandResult:
         groups = self.traits.groups
         if groups is not None:
             groups.begin(memory_mb=command.memory_mb, processes=command.processes)
         self._hold = self._provider.cores.lend(groups, self.pid, cores=command.cores)
+        self._meter = Meter(len(command.cores), asked_at=asked_at, now=self._loop.time())
         try:
             reply = await self._exchange(command, stdout, stderr)
         finally:
             self._hold.release()
             self._hold = None
+        self._meter.stop(self._loop.time())
         stdout.drain()
         stderr.drain()
         self._rests_frozen = reply.kept > 0
         memory = groups.end() if groups is not None and self.is_alive else None
-        return result_of(reply, stdout, stderr, memory=memory)
+        return result_of(reply, stdout, stderr, memory=memory, meter=self._meter)
 
     async def _exchange(self, command: Command, stdout: Outlet, stderr: Outlet) -> Reply:
         """Send the command, watch the clock, and turn the sandbox's own death into an answer."""
@@ -154,7 +164,7 @@ class NamespaceSandbox:
             self._joined = self._hold.group
             fds.append(self._joined)
         try:
-            answer = self._send(("run", order_of(command, self.traits.limits, self._provider)), fds)
+            answer = self._send(("run", self._order(command)), fds)
         finally:
             if command.stdin:
                 os.close(stdin)
@@ -172,6 +182,14 @@ class NamespaceSandbox:
         finally:
             for timer in timers:
                 timer.cancel()
+
+    def _order(self, command: Command) -> dict[str, Any]:
+        limits = self.traits.limits
+        rlimits = self._provider.rlimits(
+            processes=command.processes or limits.processes,
+            memory_mb=command.memory_mb or limits.memory_mb,
+        )
+        return order_of(command, home=self.traits.home, rlimits=rlimits)
 
     async def _answered(self, answer: asyncio.Future[Reply]) -> Reply:
         """Wait for the answer; if we are cancelled, end the command first."""
@@ -208,25 +226,30 @@ class NamespaceSandbox:
         self._provider.kill(self)
 
     async def read(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:
-        reply = await self._ask(path, ("read", absolute(path)))
+        reply = await self._ask(path, ("read", self._find(path)))
         try:
             about = os.fstat(reply.fds[0])
             assert stat.S_ISREG(about.st_mode), "PID 1 hands out regular files only"
             if about.st_size > max_bytes:
                 raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
             if about.st_size > READ_IN_LINE_BYTES:
-                return await asyncio.to_thread(_read_all, reply.fds[0], max_bytes)
-            return _read_all(reply.fds[0], max_bytes)
+                return await asyncio.to_thread(read_all, reply.fds[0], max_bytes)
+            return read_all(reply.fds[0], max_bytes)
         finally:
             reply.close()
 
     async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
         source = channel.memory_file(data)
         try:
-            reply = await self._ask(path, ("write", absolute(path), mode), source)
+            reply = await self._ask(
+                path, ("write", absolute(path, home=self.traits.home), mode), source
+            )
             reply.close()
         finally:
             os.close(source)
+
+    def _find(self, path: str) -> bytes:
+        return absolute(path, home=self.traits.home)
 
     async def _ask(self, path: str, message: tuple[Any, ...], *fds: int) -> Reply:
         """A request that PID 1 answers at once; a frozen sandbox is woken for it."""
@@ -256,6 +279,7 @@ class NamespaceSandbox:
             raise ValueError("a running command needs at least one core")
         if self._hold is not None:
             self._hold.resize(cores)
+            self._meter.resize(len(cores), now=self._loop.time())
 
     async def freeze(self) -> None:
         """Stop everything inside; the clock of a running command goes on."""
@@ -318,6 +342,11 @@ class NamespaceSandbox:
             if not future.done():
                 future.set_exception(SandboxGone(f"{self.name}: {reason}"))
 
+    def bury(self, reason: str) -> None:
+        """Nothing of it is left: whoever waits for its end can go on."""
+        self.lose(reason)
+        self.ended.set()
+
     def _check_alive(self) -> None:
         if self._gone:
             raise SandboxGone(f"{self.name}: {self._gone}")
@@ -351,12 +380,11 @@ class NamespaceSandbox:
             future.set_result(reply)
 
 
-def _read_all(fd: int, max_bytes: int) -> bytes:
-    """All bytes of a regular file, however it changes meanwhile."""
-    with open(fd, "rb", buffering=0, closefd=False) as file:
-        chunks = []
-        left = max_bytes
-        while left > 0 and (chunk := file.read(min(left, 1 << 20))):
-            chunks.append(chunk)
-            left -= len(chunk)
-    return b"".join(chunks)
+async def close_all(sandboxes: Iterable[LocalSandbox]) -> None:
+    ending = asyncio.Semaphore(MAX_ENDING)
+
+    async def end(sandbox: LocalSandbox) -> None:
+        async with ending:
+            await sandbox.close()
+
+    await asyncio.gather(*map(end, list(sandboxes)), return_exceptions=True)

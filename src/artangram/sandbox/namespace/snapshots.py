@@ -7,13 +7,68 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import dataclasses
+import itertools
 import os
+import shutil
 import stat
+from collections.abc import Iterable
 from pathlib import Path
+
+from artangram.sandbox.errors import CreateFailed
+from artangram.sandbox.namespace.traits import Traits
+from artangram.sandbox.protocol import Snapshot
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 REGULAR = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A snapshot's own layer on top of those it stands on, and what its siblings share."""
+
+    layers: tuple[str, ...]
+    traits: Traits
+
+
+class Shelf:
+    """The snapshots of one provider. A layer is removed when nobody stands on it any more."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._stored: dict[str, Stored] = {}
+        self._forgotten: set[str] = set()
+        self._numbers = itertools.count(1)
+
+    async def put(self, traits: Traits, changes: int) -> Snapshot:
+        """Keep a copy of the changed files, open as `changes`."""
+        name = f"snapshot-{next(self._numbers)}"
+        target = self._directory / name
+        await asyncio.to_thread(copy_changes, changes, target)
+        self._stored[name] = Stored(layers=(str(target), *traits.layers), traits=traits)
+        return Snapshot(name=name)
+
+    def get(self, snapshot: Snapshot) -> Stored:
+        if snapshot.name not in self._stored:
+            raise CreateFailed(f"no snapshot {snapshot.name!r}")
+        return self._stored[snapshot.name]
+
+    def forget(self, snapshot: Snapshot) -> None:
+        if self._stored.pop(snapshot.name, None) is not None:
+            self._forgotten.add(str(self._directory / snapshot.name))
+
+    def remove_forgotten(self, live: Iterable[Traits]) -> None:
+        """Drop layers that no snapshot and no `live` sandbox stands on."""
+        if not self._forgotten:
+            return
+        known = [stored.layers for stored in self._stored.values()]
+        unused = self._forgotten.difference(*known, *(traits.layers for traits in live))
+        self._forgotten -= unused
+        loop = asyncio.get_running_loop()
+        for path in unused:
+            loop.run_in_executor(None, shutil.rmtree, path, True)
 
 
 def copy_changes(source: int, target: Path) -> None:

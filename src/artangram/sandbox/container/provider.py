@@ -1,0 +1,347 @@
+"""Makes sandboxes out of containers; the engine starts them, our init serves them.
+
+- The container's first process is ours. It connects to a socket shown to it, learns its plan,
+  builds the same root as any sandbox has over the image's files, and drops every right.
+- Memory, processes, freezing and cores are held by our own control groups, into which the
+  container is moved before it may run anything: an engine needs no call for any of them.
+- A container ends when its socket closes, so it does when we are killed; the engine removes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import itertools
+import os
+import resource
+import shutil
+import socket
+import struct
+from pathlib import Path
+from typing import Any
+
+from artangram.sandbox.container import images, runtime
+from artangram.sandbox.container.engine import HOW, Engine, Wanted, find_engine
+from artangram.sandbox.container.service import PodmanService
+from artangram.sandbox.errors import CreateFailed, NotCapable, SandboxGone
+from artangram.sandbox.inside import channel, linux
+from artangram.sandbox.inside.birth import join_groups
+from artangram.sandbox.inside.zygote import count_ooms, remove_group
+from artangram.sandbox.namespace.cgroups import Groups, find_hierarchies
+from artangram.sandbox.namespace.cores import Cores, cores_for
+from artangram.sandbox.namespace.images import HOSTS
+from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
+from artangram.sandbox.namespace.sandbox import LocalSandbox, close_all
+from artangram.sandbox.namespace.snapshots import Shelf
+from artangram.sandbox.namespace.traits import OPEN_FILES, Traits, fresh_uids
+from artangram.sandbox.probe import explain, probe
+from artangram.sandbox.protocol import (
+    DEFAULT_LIMITS,
+    Capabilities,
+    Feature,
+    Image,
+    Limits,
+    Rung,
+    Snapshot,
+    Source,
+)
+
+MAX_STARTING = 4
+CONNECT_TIMEOUT_S = 20.0
+LOOK_S = 0.5
+LAYERS = runtime.INSIDE + "/layers"
+STAGE = runtime.INSIDE + "/stage"
+OFFLINE, ONLINE = "none", "bridge"
+
+
+class ContainerProvider:
+    """See `protocol.SandboxProvider`. Make it with `open`."""
+
+    def __init__(
+        self,
+        capabilities: Capabilities,
+        run_dir: RunDir,
+        groups: Groups,
+        *,
+        engine: Engine,
+        service: PodmanService | None,
+    ) -> None:
+        self.capabilities = capabilities
+        self.null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        self.live: dict[str, LocalSandbox] = {}
+        self.cores: Cores = cores_for(groups)
+        self._loop = asyncio.get_running_loop()
+        self._run_dir = run_dir
+        self._groups = groups
+        self._engine = engine
+        self._service = service
+        self._bases: dict[Image, asyncio.Future[images.EngineBase]] = {}
+        self._shelf = Shelf(run_dir.path / "snapshots")
+        self._numbers = itertools.count(1)
+        self._uids = fresh_uids()
+        self._starting = asyncio.Semaphore(MAX_STARTING)
+        self._closed = False
+
+    @classmethod
+    async def open(
+        cls, *, state_dir: Path | None = None, engine_url: str = ""
+    ) -> ContainerProvider:
+        """Find or start an engine. `NotCapable` without one, or without root and its groups."""
+        found = await asyncio.to_thread(probe)
+        if found.rung < Rung.CGROUPS:
+            raise NotCapable(explain(found, Rung.CGROUPS))
+        url = engine_url or find_engine()
+        if not url and not shutil.which("podman"):
+            raise NotCapable(f"no container engine on this machine: {HOW}")
+        async with contextlib.AsyncExitStack() as undo:
+            run_dir = RunDir(state_dir or default_state_dir())
+            undo.callback(run_dir.close)
+            service = None if url else PodmanService()
+            if service is not None:
+                undo.callback(service.close)
+                url = await asyncio.to_thread(service.wait_ready)
+            engine = await asyncio.to_thread(Engine.connect, url, owner=run_dir.path)
+            undo.callback(engine.close)
+            await asyncio.to_thread(engine.sweep)
+            await asyncio.to_thread(runtime.pack, run_dir.path / "runtime")
+            groups = Groups(find_hierarchies(), run_dir.owner)
+            run_dir.name_groups(groups.directories)
+            groups.open()
+            about = await asyncio.to_thread(lambda: engine.description)
+            feature = Feature(name="engine", available=True, detail=about)
+            capabilities = Capabilities(
+                rung=found.rung, features=(*found.features, feature), promises=found.promises
+            )
+            undo.pop_all()
+        return cls(capabilities, run_dir, groups, engine=engine, service=service)
+
+    def __repr__(self) -> str:
+        return f"<ContainerProvider {self.capabilities.rung.name}: {len(self.live)} sandboxes>"
+
+    @property
+    def run_path(self) -> Path:
+        """The provider's own directory; gone when the provider is."""
+        return self._run_dir.path
+
+    async def create(self, source: Source, *, limits: Limits = DEFAULT_LIMITS) -> LocalSandbox:
+        if self._closed:
+            raise SandboxGone("the provider is closed")
+        traits = self._traits(source, limits)
+        base = await self._base(traits.image)
+        async with self._starting:
+            sandbox = await self._start(traits, base)
+            try:
+                await sandbox.wait_ready()
+            except BaseException as error:
+                await sandbox.close()
+                if isinstance(error, SandboxGone):
+                    raise CreateFailed(str(error)) from error
+                raise
+        return sandbox
+
+    def _traits(self, source: Source, limits: Limits) -> Traits:
+        name = f"artangram-{self._run_dir.owner}-{next(self._numbers)}"
+        groups = self._groups.of(name, limits)
+        if isinstance(source, Snapshot):
+            stored = self._shelf.get(source)
+            return dataclasses.replace(
+                stored.traits, name=name, limits=limits, layers=stored.layers, groups=groups
+            )
+        return Traits(name=name, image=source, limits=limits, uid=next(self._uids), groups=groups)
+
+    async def _base(self, image: Image) -> images.EngineBase:
+        """Prepared once, however many ask at the same time."""
+        if image not in self._bases:
+            work = asyncio.to_thread(
+                images.prepare,
+                image,
+                self._engine,
+                cache_dir=self._run_dir.path.parent.parent / "images",
+                name=f"image-{next(self._numbers)}",
+            )
+            self._bases[image] = asyncio.ensure_future(work)
+        try:
+            return await asyncio.shield(self._bases[image])
+        except Exception:
+            self._bases.pop(image, None)
+            raise
+
+    async def _start(self, traits: Traits, base: images.EngineBase) -> LocalSandbox:
+        control = self._run_dir.path / "control" / traits.name
+        control.mkdir(parents=True)
+        listener = _listen(control)
+        try:
+            wanted = self._wanted(traits, base, control)
+            await asyncio.to_thread(self._engine.start, wanted)
+            sock = await self._accept(listener, traits.name)
+        except BaseException:
+            await asyncio.to_thread(self._engine.remove, traits.name)
+            raise
+        finally:
+            listener.close()
+            shutil.rmtree(control)
+        return await self._adopt(traits, base, sock)
+
+    def _wanted(self, traits: Traits, base: images.EngineBase, control: Path) -> Wanted:
+        layers = {_layer(index): path for index, path in enumerate(traits.layers)}
+        return Wanted(
+            name=traits.name,
+            image=base.image,
+            command=runtime.command(),
+            mounts={
+                runtime.RUNTIME: str(self._run_dir.path / "runtime"),
+                runtime.CONTROL: str(control),
+                STAGE: str(self._run_dir.path / "stage"),
+                # What the image wants loaded into every program is not for ours.
+                "/etc/ld.so.preload": "/dev/null",
+                **{inside: host for host, inside in base.binds},
+                **layers,
+            },
+            network=ONLINE if traits.limits.network else OFFLINE,
+        )
+
+    async def _accept(self, listener: socket.socket, name: str) -> socket.socket:
+        """The first process reports; or it ended before it could."""
+        gives_up_at = self._loop.time() + CONNECT_TIMEOUT_S
+        while self._loop.time() < gives_up_at:
+            with contextlib.suppress(TimeoutError):
+                sock, _ = await asyncio.wait_for(self._loop.sock_accept(listener), LOOK_S)
+                return sock
+            if not await asyncio.to_thread(self._engine.is_running, name):
+                break
+        raise CreateFailed("the container's first process did not report")
+
+    async def _adopt(
+        self, traits: Traits, base: images.EngineBase, sock: socket.socket
+    ) -> LocalSandbox:
+        """Put the waiting process under our limits, then tell it what to become."""
+        pid = _peer(sock)
+        sandbox = LocalSandbox(self, traits, sock)
+        sandbox.pid = pid
+        self.live[traits.name] = sandbox
+        assert traits.groups is not None
+        try:
+            ended = os.pidfd_open(pid)
+            self._loop.add_reader(ended, self._on_ended, sandbox, ended)
+            await asyncio.to_thread(join_groups, traits.groups.plan(), who=str(pid))
+            with contextlib.suppress(PermissionError):
+                os.setpriority(os.PRIO_PROCESS, pid, linux.URGENT)
+            channel.send(sock, self._plan(traits, base))
+        except OSError as error:
+            await sandbox.close()
+            raise CreateFailed(f"the container cannot be limited: {error}") from error
+        return sandbox
+
+    def _plan(self, traits: Traits, base: images.EngineBase) -> dict[str, Any]:
+        uid = traits.uid
+        assert traits.groups is not None
+        return {
+            "hostname": "box",
+            "uid": uid,
+            "gid": uid,
+            "userns": False,
+            "network": True,  # as the engine made it
+            "groups": [],  # joined already
+            "directory": "",
+            "stage": STAGE,
+            "size_mb": traits.limits.disk_mb,
+            "inodes": traits.limits.inodes,
+            "layers": [*map(_layer, range(len(traits.layers))), "/"],
+            "own": False,
+            "own_affinity": True,
+            "binds": [(inside, inside) for _, inside in base.binds],
+            "own_proc": False,
+            "files": {
+                "/etc/hosts": HOSTS,
+                **base.files,
+                "/etc/passwd": b"box:x:%d:%d:box:/work:/bin/sh\n" % (uid, uid),
+                "/etc/group": b"box:x:%d:\n" % uid,
+            },
+            "rlimits": {resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: OPEN_FILES},
+        }
+
+    def rlimits(self, *, processes: int, memory_mb: int) -> dict[int, int]:
+        """None: control groups limit all processes together."""
+        return {}
+
+    def kill(self, sandbox: LocalSandbox) -> None:
+        if sandbox.name in self.live:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(sandbox.pid, linux.SIGKILL)
+
+    async def remember(self, traits: Traits, changes: int) -> Snapshot:
+        return await self._shelf.put(traits, changes)
+
+    async def forget(self, snapshot: Snapshot) -> None:
+        self._shelf.forget(snapshot)
+        self._remove_forgotten()
+
+    def _remove_forgotten(self) -> None:
+        self._shelf.remove_forgotten(sandbox.traits for sandbox in self.live.values())
+
+    def _on_ended(self, sandbox: LocalSandbox, pidfd: int) -> None:
+        self._loop.remove_reader(pidfd)
+        os.close(pidfd)
+        assert sandbox.traits.groups is not None
+        sandbox.num_ooms = count_ooms(sandbox.traits.groups.ooms_file)
+        sandbox.lose("its first process is gone")
+        self._loop.run_in_executor(None, self._clean_up, sandbox)
+
+    def _clean_up(self, sandbox: LocalSandbox) -> None:
+        self._engine.remove(sandbox.name)
+        assert sandbox.traits.groups is not None
+        for group, _, _ in sandbox.traits.groups.plan():
+            remove_group(group)
+        self._loop.call_soon_threadsafe(self._bury, sandbox)
+
+    def _bury(self, sandbox: LocalSandbox) -> None:
+        self.live.pop(sandbox.name, None)
+        sandbox.bury("its first process is gone")
+        self._remove_forgotten()
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        await close_all(self.live.values())
+        self.cores.close()
+        await asyncio.to_thread(self._close_engine)
+        await asyncio.to_thread(self._groups.close)
+        self._run_dir.close()
+        os.close(self.null)
+
+    def _close_engine(self) -> None:
+        for preparing in self._bases.values():
+            if preparing.done() and preparing.result().imported:
+                self._engine.remove_image(preparing.result().image)
+        self._engine.close()
+        if self._service is not None:
+            self._service.close()
+
+
+def _layer(index: int) -> str:
+    return f"{LAYERS}/{index}"
+
+
+def _listen(directory: Path) -> socket.socket:
+    """A socket in `directory`, however deep that is: by descriptor its name is short."""
+    held = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        listener.bind(f"/proc/self/fd/{held}/{os.path.basename(runtime.SOCKET)}")
+        listener.listen(1)
+        listener.setblocking(False)
+    except BaseException:
+        listener.close()
+        raise
+    finally:
+        os.close(held)
+    return listener
+
+
+def _peer(sock: socket.socket) -> int:
+    """The process at the other end, by the number it has here."""
+    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid: int = struct.unpack("3i", credentials)[0]
+    return pid

@@ -1,0 +1,57 @@
+"""Podman's service on a private socket, for as long as we need it and never longer."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from artangram.sandbox.errors import NotCapable
+from artangram.sandbox.namespace.launch import interpreter, program
+
+START_TIMEOUT_S = 20.0
+END_TIMEOUT_S = 10.0
+
+
+class PodmanService:
+    """Starts at once, on the thread that lives as long as the service is needed: it ends then."""
+
+    def __init__(self) -> None:
+        # The state directory may be too deep for the name of a socket.
+        self._directory = Path(tempfile.mkdtemp(prefix="artangram-podman-"))
+        self._socket = self._directory / "socket"
+        argv = ["podman", "system", "service", "--time", "0", f"unix://{self._socket}"]
+        self._process = subprocess.Popen(
+            interpreter(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        with self._process.stdin as script:
+            script.write(program("leash", os.getpid(), argv))
+
+    def __repr__(self) -> str:
+        return f"<PodmanService {self._process.pid}>"
+
+    def wait_ready(self) -> str:
+        """The address to connect to; blocks until somebody listens there."""
+        gives_up_at = time.monotonic() + START_TIMEOUT_S
+        while not self._socket.exists():
+            if self._process.poll() is not None or time.monotonic() > gives_up_at:
+                raise NotCapable("podman's service does not start: try `podman info`")
+            time.sleep(0.01)
+        return f"unix://{self._socket}"
+
+    def close(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self._directory, ignore_errors=True)

@@ -1,0 +1,35 @@
+"""What a sandbox on this machine was made with, whoever makes it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from artangram.sandbox.namespace.cgroups import BoxGroups
+from artangram.sandbox.protocol import WORK_DIR, Image, Limits
+
+FIRST_UID = 1_900_000_000
+UID_BLOCK = 1 << 16
+NUM_UID_BLOCKS = 3000
+OPEN_FILES = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """`layers` are snapshots, from the top down; `home` is where `/work` really is."""
+
+    name: str
+    image: Image
+    limits: Limits
+    uid: int
+    layers: tuple[str, ...] = ()
+    groups: BoxGroups | None = None
+    home: str = WORK_DIR
+
+
+def fresh_uids() -> Iterator[int]:
+    """Users that nobody else on the machine is, most likely not even of another provider."""
+    block = random.SystemRandom().randrange(NUM_UID_BLOCKS)
+    return itertools.count(FIRST_UID + block * UID_BLOCK)

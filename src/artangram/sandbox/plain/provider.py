@@ -1,0 +1,234 @@
+"""Makes sandboxes that are only a directory and processes that one init looks after.
+
+- Rung `SECCOMP`: calls are filtered and cores held. Rung `PROCESS`: neither. On both, files,
+  processes and network of the machine are in sight; `capabilities` says so.
+- `/work` in `read`, `write` and `cwd` means the sandbox's own directory, which programs find as
+  their working directory, HOME and TMPDIR. Any other absolute path is the machine's.
+- Under root every sandbox is a user of its own; otherwise it is the user who asked.
+- Orphans are adopted by init, and by the zygote when init is killed; both end them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import resource
+import shutil
+import socket
+from pathlib import Path
+from typing import Any
+
+from artangram.sandbox.errors import CreateFailed, ImageError, NotCapable, SandboxGone
+from artangram.sandbox.namespace.cores import AffinityCores, Cores
+from artangram.sandbox.namespace.launch import ZygoteTraits
+from artangram.sandbox.namespace.nursery import Nursery
+from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
+from artangram.sandbox.namespace.sandbox import LocalSandbox, close_all
+from artangram.sandbox.namespace.snapshots import Shelf, copy_changes
+from artangram.sandbox.namespace.traits import OPEN_FILES, Traits, fresh_uids
+from artangram.sandbox.probe import explain, probe
+from artangram.sandbox.protocol import (
+    DEFAULT_LIMITS,
+    PROMISES,
+    Capabilities,
+    HostImage,
+    Limits,
+    Promise,
+    Rung,
+    Snapshot,
+    Source,
+)
+
+PASS_THROUGH = 0o711
+"""Sandboxes run as users of their own and must reach their directory, but list no other."""
+
+
+class PlainProvider:
+    """See `protocol.SandboxProvider`. Make it with `open`."""
+
+    def __init__(self, capabilities: Capabilities, run_dir: RunDir) -> None:
+        self.capabilities = capabilities
+        self.null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        self.live: dict[str, LocalSandbox] = {}
+        self.cores: Cores = AffinityCores()
+        self._loop = asyncio.get_running_loop()
+        self._run_dir = run_dir
+        self._boxes = run_dir.path / "boxes"
+        self._boxes.mkdir(mode=PASS_THROUGH)
+        if self._is_root:
+            run_dir.path.chmod(PASS_THROUGH)
+            run_dir.path.parent.chmod(PASS_THROUGH)
+            (run_dir.path / "snapshots").chmod(0o700)
+        self._shelf = Shelf(run_dir.path / "snapshots")
+        self._numbers = itertools.count(1)
+        self._uids = fresh_uids()
+        self._nursery = Nursery(
+            self,
+            run_dir,
+            ZygoteTraits(plain=True, filtered=capabilities.rung >= Rung.SECCOMP),
+        )
+        self._closed = False
+
+    @classmethod
+    async def open(
+        cls, *, rung: Rung = Rung.SECCOMP, state_dir: Path | None = None
+    ) -> PlainProvider:
+        """Start on exactly this rung; `NotCapable` when the machine does not reach it."""
+        if rung > Rung.SECCOMP:
+            raise ValueError(f"plain processes cannot stand on {rung.name}")
+        found = await asyncio.to_thread(probe)
+        if found.rung < rung or not found.has("linux"):
+            raise NotCapable(explain(found, rung))
+        promises = PROMISES[rung]
+        if os.getuid() == 0:
+            promises |= {Promise.PROCESS_LIMIT}  # counted per user, and each is one
+        return cls(
+            Capabilities(rung=rung, features=found.features, promises=promises),
+            RunDir(state_dir or default_state_dir()),
+        )
+
+    def __repr__(self) -> str:
+        return f"<PlainProvider {self.capabilities.rung.name}: {len(self.live)} sandboxes>"
+
+    @property
+    def _is_root(self) -> bool:
+        return os.getuid() == 0
+
+    @property
+    def run_path(self) -> Path:
+        """The provider's own directory; gone when the provider is."""
+        return self._run_dir.path
+
+    async def create(self, source: Source, *, limits: Limits = DEFAULT_LIMITS) -> LocalSandbox:
+        if self._closed:
+            raise SandboxGone("the provider is closed")
+        traits = self._traits(source, limits)
+        await asyncio.to_thread(self._make_home, traits)
+        sandbox = self._start(traits)
+        try:
+            await sandbox.wait_ready()
+        except BaseException as error:
+            await sandbox.close()
+            if isinstance(error, SandboxGone):
+                raise CreateFailed(str(error)) from error
+            raise
+        return sandbox
+
+    def _traits(self, source: Source, limits: Limits) -> Traits:
+        name = f"box-{next(self._numbers)}"
+        uid = next(self._uids) if self._is_root else os.getuid()
+        home = str(self._boxes / name / "work")
+        layers: tuple[str, ...] = ()
+        if isinstance(source, Snapshot):
+            # The newest layer holds all: there is no overlay, so every copy is a whole one.
+            layers = self._shelf.get(source).layers[:1]
+        elif not isinstance(source, HostImage):
+            raise ImageError("plain processes see this machine's files and no other image")
+        return Traits(
+            name=name, image=HostImage(), limits=limits, uid=uid, layers=layers, home=home
+        )
+
+    def _make_home(self, traits: Traits) -> None:
+        home = Path(traits.home)
+        home.parent.mkdir(mode=PASS_THROUGH)
+        if traits.layers:
+            layer = os.open(traits.layers[0], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                copy_changes(layer, home)
+            finally:
+                os.close(layer)
+        else:
+            home.mkdir(mode=0o700)
+        if self._is_root:
+            _give_away(home, traits.uid)
+
+    def _start(self, traits: Traits) -> LocalSandbox:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        sandbox = LocalSandbox(self, traits, ours)
+        self.live[traits.name] = sandbox
+        self._nursery.create(self._plan(traits), theirs)
+        return sandbox
+
+    def _plan(self, traits: Traits) -> dict[str, Any]:
+        limits = traits.limits
+        rlimits = {
+            resource.RLIMIT_CORE: 0,
+            resource.RLIMIT_NOFILE: OPEN_FILES,
+            resource.RLIMIT_FSIZE: limits.disk_mb << 20,
+        }
+        rlimits |= self.rlimits(processes=limits.processes, memory_mb=limits.memory_mb)
+        return {
+            "name": traits.name,
+            "uid": traits.uid,
+            "gid": traits.uid,
+            "userns": False,
+            "network": True,
+            "groups": [],
+            "ooms_file": "",
+            "directory": traits.home,
+            "own": False,
+            "rlimits": rlimits,
+        }
+
+    def rlimits(self, *, processes: int, memory_mb: int) -> dict[int, int]:
+        limits = {resource.RLIMIT_AS: memory_mb << 20}
+        if self._is_root:
+            # Otherwise the kernel would count everything the user runs, not the sandbox's.
+            limits[resource.RLIMIT_NPROC] = processes + 1
+        return limits
+
+    def kill(self, sandbox: LocalSandbox) -> None:
+        if sandbox.name in self.live:
+            self._nursery.kill(sandbox.name)
+
+    async def remember(self, traits: Traits, changes: int) -> Snapshot:
+        return await self._shelf.put(traits, changes)
+
+    async def forget(self, snapshot: Snapshot) -> None:
+        self._shelf.forget(snapshot)
+        self._shelf.remove_forgotten(())
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        await close_all(self.live.values())
+        self.cores.close()
+        await self._nursery.close()
+        self._run_dir.close()
+        os.close(self.null)
+
+    def on_born(self, name: str, pid: int) -> None:
+        if name in self.live:
+            self.live[name].pid = pid
+
+    def on_failed(self, name: str, reason: str) -> None:
+        self._bury(name, reason)
+
+    def on_exited(self, name: str, num_ooms: int) -> None:
+        self._bury(name, "its init is gone")
+
+    def on_zygote_gone(self) -> None:
+        """Each init sees its socket close, ends what is below it, and itself."""
+        for name in list(self.live):
+            self._bury(name, "the zygote is gone")
+
+    def _bury(self, name: str, reason: str) -> None:
+        sandbox = self.live.pop(name, None)
+        if sandbox is not None:
+            sandbox.lose(reason)
+            self._loop.run_in_executor(None, self._clean_up, sandbox, reason)
+
+    def _clean_up(self, sandbox: LocalSandbox, reason: str) -> None:
+        shutil.rmtree(self._boxes / sandbox.name, ignore_errors=True)
+        self._loop.call_soon_threadsafe(sandbox.bury, reason)
+
+
+def _give_away(home: Path, uid: int) -> None:
+    """Make `uid` the owner of a tree that nobody can change meanwhile."""
+    for directory, names, files in os.walk(home):
+        for name in (*names, *files):
+            os.chown(os.path.join(directory, name), uid, uid, follow_symlinks=False)
+    os.chown(home, uid, uid)
