@@ -191,10 +191,11 @@ class MalleableLane:
     def _workers(self, ticket: Ticket) -> int:
         """The degree `ticket` starts with: its size at today's price, when squeezing costs speed.
 
-        More workers could use cores that come free later, but until then they are squeezed.
+        More workers could use cores that come free later, but until then they are squeezed. With
+        cores for all of them free at this moment, nobody is about to be squeezed.
         """
         amounts = ticket.form.amounts
-        if self._node.squeeze_penalty < FREE_SQUEEZE:
+        if self._node.squeeze_penalty < FREE_SQUEEZE or self._node.free >= amounts[-1]:
             return amounts[-1]
         longer = sum(other.work_left_s > ticket.work_s for other in self._running)
         price = PRESSURE * (longer + self.num_waiting()) / self._node.cores
