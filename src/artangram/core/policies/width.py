@@ -9,6 +9,7 @@ envelope of the lines.
 from bisect import bisect_left, bisect_right
 from functools import lru_cache
 from itertools import pairwise
+from math import inf
 
 from artangram.core.needs import Amounts
 from artangram.core.speedup import Speedup
@@ -33,8 +34,8 @@ class Widths:
         #: The least area (units x relative time) any size uses.
         self.area = min(k * self.times[k] for k in sizes)
         self._best, self._prices = _envelope(sizes, self.times)
-        #: From this price on it is worth no more than its thriftiest size.
-        self.dear = self._prices[-1] if self._prices else 0.0
+        #: From this price on it is worth no more than its least size; never, if it scales well.
+        self.dear = max(self._prices, default=0.0) if self._best[-1] == self.least else inf
 
     def best(self, price: float) -> int:
         """The best size when a unit costs `price`."""
@@ -71,7 +72,7 @@ def _is_hidden(hull: list[tuple[float, float, int]], line: tuple[float, float, i
 
 
 def _crossing(steep: tuple[float, float, int], flat: tuple[float, float, int]) -> float:
-    return (flat[1] - steep[1]) / (steep[0] - flat[0]) if steep[0] > flat[0] else float("inf")
+    return (flat[1] - steep[1]) / (steep[0] - flat[0]) if steep[0] > flat[0] else inf
 
 
 @lru_cache(maxsize=65_536)

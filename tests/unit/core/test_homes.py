@@ -1,0 +1,130 @@
+"""Which node a trajectory lives on, and who waits for one."""
+
+import pytest
+
+from artangram.core.events import (
+    Cancelled,
+    Finished,
+    NodeJoined,
+    NodeLost,
+    Submitted,
+    TrajectoryClosed,
+    TrajectoryOpened,
+)
+from artangram.core.homes import SAMPLE
+from artangram.core.ids import ActionId, NodeId, TrajectoryId
+from artangram.core.lease import Cores
+from artangram.core.scheduler import Scheduler
+from builders import CPU, a_cpu, a_scheduler, an_action, leases, records, started
+
+
+def opened(scheduler: Scheduler, **memory_mb: int) -> Scheduler:
+    for name, mb in memory_mb.items():
+        scheduler.handle(TrajectoryOpened(TrajectoryId(name), mb), 0.0)
+    return scheduler
+
+
+def node_of(scheduler: Scheduler, name: str, trajectory: str | None = None) -> str:
+    decisions = scheduler.handle(Submitted(an_action(name, trajectory=trajectory)), 0.0)
+    (lease,) = leases(decisions)
+    assert isinstance(lease.allocations[0], Cores)
+    return str(lease.allocations[0].node)
+
+
+def test_trajectories_spread_over_nodes_by_the_memory_they_hold():
+    scheduler = opened(a_scheduler(cpu=a_cpu(nodes=2)), t=600, u=500, v=400)
+    nodes = [node_of(scheduler, name, name) for name in "tuv"]
+    assert nodes == ["cpu-0", "cpu-1", "cpu-1"]
+
+
+def test_actions_without_a_trajectory_go_where_cores_are_free():
+    scheduler = a_scheduler(cpu=a_cpu(nodes=3, cores=1))
+    assert sorted(node_of(scheduler, name) for name in "abc") == ["cpu-0", "cpu-1", "cpu-2"]
+
+
+def test_a_node_without_memory_still_has_cores():
+    scheduler = opened(a_scheduler(cpu=a_cpu(memory_mb=0)), t=0)
+    assert node_of(scheduler, "a", "t") == "cpu-0"
+
+
+@pytest.mark.parametrize("nodes", [2, SAMPLE, 3 * SAMPLE])
+def test_a_trajectory_is_housed_as_long_as_any_node_has_room(nodes):
+    names = [f"t{n}" for n in range(nodes)]
+    scheduler = opened(a_scheduler(cpu=a_cpu(nodes=nodes, memory_mb=10)), **dict.fromkeys(names, 6))
+    assert len({node_of(scheduler, name, name) for name in names}) == nodes
+
+
+class TestWaitingForMemory:
+    def test_it_waits_until_a_trajectory_ends(self):
+        scheduler = opened(a_scheduler(), t=700, u=400)
+        node_of(scheduler, "a", "t")
+        assert started(scheduler.handle(Submitted(an_action("b", trajectory="u")), 0.0)) == []
+        scheduler.handle(Finished(ActionId("a")), 1.0)
+        assert started(scheduler.handle(TrajectoryClosed(TrajectoryId("t")), 2.0)) == ["b"]
+
+    def test_a_small_one_does_not_pass_a_large_one_for_ever(self):
+        scheduler = opened(a_scheduler(), t=700, u=400, v=100)
+        node_of(scheduler, "a", "t")
+        for name, trajectory in (("b", "u"), ("c", "v")):
+            decisions = scheduler.handle(Submitted(an_action(name, trajectory=trajectory)), 0.0)
+            assert started(decisions) == []
+        decisions = scheduler.handle(TrajectoryClosed(TrajectoryId("t")), 1.0)
+        decisions += scheduler.handle(Finished(ActionId("a")), 2.0)
+        assert started(decisions) == ["b", "c"]
+
+    def test_who_needs_no_memory_waits_for_nobody(self):
+        scheduler = opened(a_scheduler(), t=700, u=400)
+        node_of(scheduler, "a", "t")
+        scheduler.handle(Submitted(an_action("b", trajectory="u")), 0.0)
+        assert node_of(scheduler, "c") == "cpu-0"
+
+    def test_those_behind_move_up_when_the_first_is_cancelled(self):
+        scheduler = opened(a_scheduler(), t=700, u=400, v=100)
+        node_of(scheduler, "a", "t")
+        for name, trajectory in (("b", "u"), ("c", "v")):
+            scheduler.handle(Submitted(an_action(name, trajectory=trajectory)), 0.0)
+        assert started(scheduler.handle(Cancelled(ActionId("b")), 1.0)) == ["c"]
+
+    def test_actions_of_one_trajectory_move_in_together(self):
+        """Else the second would wait behind others for memory its trajectory holds already."""
+        scheduler = opened(a_scheduler(), t=1000, u=1000)
+        scheduler.handle(NodeLost(CPU, NodeId("cpu-0")), 0.0)
+        for name, trajectory in (("a", "t"), ("b", "u"), ("c", "t")):
+            scheduler.handle(Submitted(an_action(name, trajectory=trajectory)), 0.0)
+        scheduler.handle(Cancelled(ActionId("a")), 0.5)
+        scheduler.handle(Submitted(an_action("d", trajectory="t")), 0.6)
+        assert started(scheduler.handle(NodeJoined(CPU, NodeId("cpu-0")), 1.0)) == ["c", "d"]
+
+    def test_a_trajectory_that_fits_no_node_is_refused(self):
+        scheduler = opened(a_scheduler(), t=1001)
+        (record,) = records(scheduler.handle(Submitted(an_action("a", trajectory="t")), 0.0))
+        assert record.reason == (
+            "memory_mb: 1001 can never fit: a node of cpu has 1000; "
+            "open the trajectory with less memory"
+        )
+
+
+class TestPods:
+    def test_a_node_is_full_when_its_cores_are_reserved(self):
+        scheduler = opened(a_scheduler("pods:4", cpu=a_cpu(cores=8)), t=0, u=0, v=0)
+        for name in "tuv":
+            decisions = scheduler.handle(Submitted(an_action(name, trajectory=name)), 0.0)
+            assert started(decisions) == ([name] if name != "v" else [])
+        scheduler.handle(TrajectoryClosed(TrajectoryId("t")), 1.0)
+        assert started(scheduler.handle(Finished(ActionId("t")), 1.0)) == ["v"]
+
+    def test_pods_are_created_at_the_rate_of_the_control_plane(self):
+        cpu = a_cpu(cores=8, create_s=1.0, pods_per_s=2.0)
+        scheduler = opened(a_scheduler("pods:1", cpu=cpu), t=0, u=0, v=0)
+        costs = [
+            leases(scheduler.handle(Submitted(an_action(name, trajectory=name)), 5.0))[0].prepare_s
+            for name in "tuv"
+        ]
+        assert costs == [1.0, 1.5, 2.0]
+
+    def test_a_request_that_fits_no_node_is_refused(self):
+        scheduler = a_scheduler("pods:9", cpu=a_cpu(cores=8))
+        (record,) = records(scheduler.handle(Submitted(an_action("a")), 0.0))
+        assert record.reason == (
+            "policy: no node of cpu has the cores that pods:9 reserves; reserve 8 or less"
+        )
