@@ -10,8 +10,9 @@ from artangram.cli.bench.coding import coding
 from artangram.cli.bench.day import day
 from artangram.cli.bench.lab import lab
 from artangram.cli.bench.mopd import mopd
+from artangram.cli.bench.sandbox import sandbox
 from artangram.cli.bench.scheduler import scheduler
 
 bench = typer.Typer(help="Measure: every figure of the README.", no_args_is_help=True)
-for verb in (scheduler, lab, coding, mopd, day):
+for verb in (scheduler, lab, coding, mopd, day, sandbox):
     bench.command()(verb)

@@ -1,0 +1,293 @@
+"""What does it cost to run a command in a sandbox, and what do others take for it here?
+
+- Everything is timed in one run, in random order per round; all samples are in the JSON.
+- "ours" is an action through the public interface: submitted, leased, run, released, reported.
+- The peers are those of `sandboxpeers`; SWE-ReX runs bare here, without the container it is meant
+  to have around it.
+"""
+
+import asyncio
+import itertools
+import os
+import random
+import subprocess
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
+from statistics import median
+from time import perf_counter
+from typing import Annotated
+
+import typer
+from msgspec import Struct
+
+from artangram.cli.bench.result import Origin
+from artangram.cli.bench.sandboxpeers import PROGRAM, Contender, Missing, enter_peers
+from artangram.cli.output import Output
+from artangram.core.errors import BadInput
+from artangram.orchestrator.client import Trajectory
+from artangram.orchestrator.local import local
+from artangram.sandbox import NamespaceProvider
+from artangram.sandbox.bench import Series, measure
+from artangram.sandbox.protocol import HostImage, Sandbox
+
+BARE, OURS, CREATE = "bare subprocess.run", "ours", "ours, create"
+GROW = "grow until the new core is used"
+PAUSE_S = 0.003
+CLIENTS = 8
+THREADS = 2 * CLIENTS
+IN_CROWD = (BARE, OURS, "podman exec", "SWE-ReX execute")
+
+
+class Goal(Struct, frozen=True, kw_only=True):
+    """A ratio that was aimed at. `value` is `None` where a side of it is missing."""
+
+    what: str
+    at_least: float | None = None
+    at_most: float | None = None
+    value: float | None
+
+    @property
+    def is_met(self) -> bool:
+        least, most = self.at_least or 0.0, self.at_most or float("inf")
+        return self.value is not None and least <= self.value <= most
+
+
+class SandboxFigures(Struct, frozen=True, kw_only=True):
+    series: list[Series]
+    """Milliseconds one after the other; with `CLIENTS` clients, runs per second."""
+    alone: list[Series]
+    """Of `artangram.sandbox.bench`: many sandboxes at once, growing, memory."""
+    missing: list[Missing]
+    goals: list[Goal]
+
+
+def sandbox(
+    rounds: Annotated[int, typer.Option(help="Of everything, in random order.")] = 40,
+    crowd: Annotated[float, typer.Option(help="Seconds of a slice with 8 clients.")] = 1.5,
+    live: Annotated[str, typer.Option(help="Numbers of live sandboxes.")] = "10,100",
+    peers: Annotated[bool, typer.Option(help="Also measure engines and SWE-ReX.")] = True,
+    json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
+) -> None:
+    """What a command in a sandbox costs, beside bare processes, podman, runc and SWE-ReX."""
+    output = Output(json)
+    counts = _counts(live)
+    origin, load = Origin(), os.getloadavg()[0]
+    with output.progress() as progress:
+        progress.add_task("sandbox")
+        figures = asyncio.run(_figures(rounds, crowd, counts, peers))
+    _print(output, figures)
+    output.console.print(f"Load before {load:.1f}, after {os.getloadavg()[0]:.1f}.")
+    output.json(origin.result("What does a command in a sandbox cost?", figures))
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    try:
+        counts = tuple(int(count) for count in text.split(","))
+    except ValueError:
+        counts = (0,)
+    if min(counts) < 1:
+        raise BadInput("live", f"{text!r} are not numbers of sandboxes", "write them as 10,100")
+    return counts
+
+
+async def _figures(
+    rounds: int, crowd_s: float, live: tuple[int, ...], with_peers: bool
+) -> SandboxFigures:
+    executor = ThreadPoolExecutor(THREADS)
+    asyncio.get_running_loop().set_default_executor(executor)
+    rng = random.Random(0)
+    async with AsyncExitStack() as stack:
+        contenders, missing = await enter_peers(stack) if with_peers else ([], [])
+        contenders += await stack.enter_async_context(_ours())
+        series = await _one_by_one(contenders, rounds, rng)
+        named = [one for one in contenders if one.name in IN_CROWD]
+        series += await _crowded(named, crowd_s, rng, slices=3)
+    alone = await measure(rounds=rounds, live=live)
+    return SandboxFigures(
+        series=series,
+        alone=list(alone.series),
+        missing=missing,
+        goals=goals_of(series, alone.series),
+    )
+
+
+@asynccontextmanager
+async def _ours() -> AsyncIterator[list[Contender]]:
+    provider = await NamespaceProvider.open()
+    made: list[Sandbox] = []
+
+    async def create() -> None:
+        made.append(await provider.create(HostImage()))
+
+    async def bare() -> None:
+        await asyncio.to_thread(_bare)
+
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(provider.close)
+        house = await stack.enter_async_context(local())
+        trajectories = [
+            await stack.enter_async_context(house.trajectory(memory_mb=64)) for _ in range(CLIENTS)
+        ]
+        for one in trajectories:
+            await one.run([PROGRAM])
+        turns = itertools.cycle(trajectories)
+        yield [
+            Contender(name=BARE, run=_bare_here),
+            Contender(name=f"{BARE} in a thread", run=bare),
+            Contender(name=OURS, run=lambda: _checked(next(turns))),
+            Contender(name=CREATE, run=create, tidy=lambda: made.pop().close()),
+        ]
+
+
+async def _checked(trajectory: Trajectory) -> None:
+    result = await trajectory.run([PROGRAM])
+    assert result.ok, result.reason
+
+
+async def _bare_here() -> None:
+    _bare()
+
+
+def _bare() -> None:
+    subprocess.run([PROGRAM], capture_output=True, check=True)
+
+
+async def _one_by_one(contenders: list[Contender], rounds: int, rng: random.Random) -> list[Series]:
+    samples: dict[str, list[float]] = {one.name: [] for one in contenders}
+    for _ in range(rounds):
+        for one in rng.sample(contenders, len(contenders)):
+            began_at = perf_counter()
+            await one.run()
+            samples[one.name].append(1000 * (perf_counter() - began_at))
+            if one.tidy is not None:
+                await one.tidy()
+            await asyncio.sleep(PAUSE_S)
+    return [Series(name=name, unit="ms", samples=tuple(s)) for name, s in samples.items()]
+
+
+async def _crowded(
+    contenders: list[Contender], slice_s: float, rng: random.Random, *, slices: int
+) -> list[Series]:
+    """Runs per second of several clients, slice by slice."""
+    rates: dict[str, list[float]] = {one.name: [] for one in contenders}
+    for _ in range(slices):
+        for one in rng.sample(contenders, len(contenders)):
+            rates[one.name].append(await _rate(one, slice_s))
+    return [
+        Series(name=f"{name}, {CLIENTS} clients", unit="/s", samples=tuple(found))
+        for name, found in rates.items()
+    ]
+
+
+async def _rate(contender: Contender, slice_s: float) -> float:
+    began_at = perf_counter()
+
+    async def client() -> int:
+        runs = 0
+        while perf_counter() - began_at < slice_s:
+            await contender.run()
+            runs += 1
+        return runs
+
+    total = sum(await asyncio.gather(*(client() for _ in range(CLIENTS))))
+    return total / (perf_counter() - began_at)
+
+
+def goals_of(series: list[Series], alone: tuple[Series, ...]) -> list[Goal]:
+    """What was aimed at and what came out. `series` ran interleaved, `alone` afterwards."""
+    # Apart: both runs have a bare process, and only what ran interleaved may be compared.
+    together = {one.name: median(one.samples) for one in series}
+    p50 = {one.name: median(one.samples) for one in alone}
+
+    def over(slow: str, fast: str) -> float | None:
+        found = together if fast in together else p50
+        return found[slow] / found[fast] if slow in found and fast in found else None
+
+    many = f", {CLIENTS} clients"
+    most = max(int(n.rpartition(" ")[2]) for n in p50 if n.startswith("exec with a core at "))
+    return [
+        Goal(what="ours / bare subprocess.run", at_most=1.5, value=over(OURS, BARE)),
+        Goal(what="podman exec / ours", at_least=100, value=over("podman exec", OURS)),
+        Goal(what="docker SDK exec / ours", at_least=60, value=over("docker SDK exec", OURS)),
+        Goal(
+            what="SWE-ReX run_in_session / ours",
+            at_least=60,
+            value=over("SWE-ReX run_in_session", OURS),
+        ),
+        Goal(what="podman run -d / ours, create", at_least=20, value=over("podman run -d", CREATE)),
+        Goal(
+            what=f"ours / podman exec per second{many}",
+            at_least=200,
+            value=over(OURS + many, "podman exec" + many),
+        ),
+        Goal(
+            what=f"ours / SWE-ReX execute per second{many}",
+            at_least=15,
+            value=over(OURS + many, "SWE-ReX execute" + many),
+        ),
+        Goal(
+            what=f"exec with {most} sandboxes / with 10",
+            at_most=1.5,
+            value=over(f"exec with a core at {most}", "exec with a core at 10"),
+        ),
+        Goal(
+            what=f"MiB per sandbox with {most}",
+            at_most=1.6,
+            value=p50.get(f"memory per sandbox at {most}"),
+        ),
+        Goal(
+            what="throughput of two cores over one",
+            at_least=1.8,
+            value=p50.get("throughput of two cores over one"),
+        ),
+        Goal(what="ms until a new core is used, p95", at_most=5, value=_p95(alone, GROW)),
+    ]
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.2f}"
+
+
+def _p95(series: tuple[Series, ...], name: str) -> float | None:
+    return next((one.percentile(95) for one in series if one.name == name), None)
+
+
+def _print(output: Output, figures: SandboxFigures) -> None:
+    ours = {one.unit: median(one.samples) for one in figures.series if one.name.startswith(OURS)}
+    bare = next(median(one.samples) for one in figures.series if one.name == BARE)
+    ours["ms"] = next(median(one.samples) for one in figures.series if one.name == OURS)
+    rows = []
+    for one in figures.series:
+        middle = median(one.samples)
+        by_ours = middle / ours[one.unit]
+        by_bare = f"{middle / bare:.1f}" if one.unit == "ms" else ""
+        rows.append(
+            [
+                one.name,
+                one.unit,
+                _short(middle),
+                _short(one.percentile(95)),
+                _short(by_ours),
+                by_bare,
+            ]
+        )
+    columns = ["", "unit", "p50", "p95", "/ ours", "/ bare"]
+    output.table("A command, all at once in one run", columns, rows)
+    alone = [
+        [one.name, one.unit, f"{median(one.samples):.2f}", f"{one.percentile(95):.2f}"]
+        for one in figures.alone
+    ]
+    output.table("Sandboxes alone", ["", "unit", "p50", "p95"], alone)
+    goals = [
+        [
+            goal.what,
+            f">= {goal.at_least:g}" if goal.at_least is not None else f"<= {goal.at_most:g}",
+            "not measured" if goal.value is None else f"{goal.value:.2f}",
+            "yes" if goal.is_met else "no",
+        ]
+        for goal in figures.goals
+    ]
+    output.table("Goals (p50)", ["", "goal", "found", "met"], goals)
+    for peer in figures.missing:
+        output.console.print(f"Not measured: {peer.name}: {peer.why}. To get it: {peer.how}")
