@@ -106,6 +106,8 @@ class Backend(Protocol):
 
     async def close(self, trajectory: TrajectoryId) -> None: ...
 
+    async def close_job(self, job: JobId) -> None: ...
+
     async def run(self, request: RunRequest) -> ActionResult: ...
 
     async def read(self, trajectory: TrajectoryId, path: str, *, max_bytes: int) -> bytes: ...
@@ -156,6 +158,10 @@ class House:
             place=Place(source=source or HostImage(), limits=limits),
         )
         return Trajectory(self._backend, opening)
+
+    async def close_job(self, job: str) -> None:
+        """End every trajectory of a job, with all it has waiting or running."""
+        await self._backend.close_job(JobId(job))
 
     async def explain(self, action_id: str) -> Explanation:
         """Why an action waits."""

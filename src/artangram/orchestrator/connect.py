@@ -10,7 +10,7 @@ import aiohttp
 import msgspec
 
 from artangram.core.explain import Explanation
-from artangram.core.ids import ActionId, TrajectoryId
+from artangram.core.ids import ActionId, JobId, TrajectoryId
 from artangram.orchestrator.client import House, RunRequest
 from artangram.orchestrator.errors import Problem, raised
 from artangram.orchestrator.records import ActionResult, Opening, Refused, Status
@@ -49,6 +49,9 @@ class _Http:
 
     async def close(self, trajectory: TrajectoryId) -> None:
         await self._ask("DELETE", _of(trajectory))
+
+    async def close_job(self, job: JobId) -> None:
+        await self._ask("DELETE", f"jobs/{quote(job, safe='')}")
 
     async def run(self, request: RunRequest) -> ActionResult:
         body = msgspec.json.encode(request)

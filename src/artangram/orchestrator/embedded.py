@@ -12,7 +12,7 @@ from uuid import uuid4
 from artangram.core.action import Action
 from artangram.core.errors import BadInput
 from artangram.core.explain import Explanation
-from artangram.core.ids import ActionId, Resource, TrajectoryId
+from artangram.core.ids import ActionId, JobId, Resource, TrajectoryId
 from artangram.core.needs import Needs
 from artangram.managers.agent import NodeAgent
 from artangram.orchestrator.client import RunRequest, submission_of
@@ -44,6 +44,11 @@ class Embedded:
     async def close(self, trajectory: TrajectoryId) -> None:
         self._homes.pop(trajectory, None)
         await asyncio.shield(self.orchestrator.close(trajectory))
+
+    async def close_job(self, job: JobId) -> None:
+        closing = self.orchestrator.close_job(job)
+        if closing:
+            await asyncio.wait(closing)
 
     async def run(self, request: RunRequest) -> ActionResult:
         receipt = self.submit(request)

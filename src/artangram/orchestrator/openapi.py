@@ -56,6 +56,7 @@ def _paths() -> dict[str, Any]:
             "get": _does("Read a file", *file) | {"responses": {"200": raw | _TOLD}},
             "put": _does("Write a file", *file) | {"requestBody": raw},
         },
+        "/v1/jobs/{job}": {"delete": _does("Close every trajectory of a job", _in("path", "job"))},
         "/v1/actions/{action}": {
             "get": _does("The result, as soon as there is one", *action, answer=ActionResult),
             "delete": _does("Cancel an action", *action),

@@ -14,7 +14,7 @@ from artangram.core.action import checked
 from artangram.core.errors import BadInput
 from artangram.core.events import Cancelled, Submitted, TrajectoryClosed, TrajectoryOpened
 from artangram.core.explain import Explanation
-from artangram.core.ids import ActionId, NodeId, TrajectoryId
+from artangram.core.ids import ActionId, JobId, NodeId, TrajectoryId
 from artangram.managers.agent import AgentGone, NodeAgent
 from artangram.managers.cpu import CpuManager, cores_of
 from artangram.observe.journal import Journal, Kept, Past
@@ -134,6 +134,12 @@ class Orchestrator:
         else:
             self._waiters.gone(trajectory)
         return gone
+
+    def close_job(self, job: JobId) -> list[Promise]:
+        """End every trajectory of a job."""
+        trajectories = self.ledger.trajectories.items()
+        ours = [name for name, live in trajectories if live.opening.job == job]
+        return [self.close(name) for name in ours]
 
     def submit(self, submission: Submission) -> Receipt:
         """Take an action on. Raises `Refused` or `BadInput`; then nothing has happened."""

@@ -23,7 +23,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from artangram.core.errors import BadInput
-from artangram.core.ids import ActionId, TrajectoryId
+from artangram.core.ids import ActionId, JobId, TrajectoryId
 from artangram.orchestrator.client import RunRequest
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.errors import KNOWN, Problem, problem_of
@@ -55,6 +55,7 @@ def application(orchestrator: Orchestrator, *, token: str | None) -> Starlette:
         Route(f"{one}/files", _guarded(service.read, token), methods=["GET"]),
         Route(f"{one}/files", _guarded(service.write, token), methods=["PUT"]),
         Route(one, _guarded(service.close, token), methods=["DELETE"]),
+        Route("/v1/jobs/{job:path}", _guarded(service.close_job, token), methods=["DELETE"]),
         Route(f"{action}/explain", _guarded(service.explain, token)),
         Route(action, _guarded(service.result, token), methods=["GET"]),
         Route(action, _guarded(service.cancel, token), methods=["DELETE"]),
@@ -81,6 +82,10 @@ class _Service:
 
     async def close(self, request: Request) -> object:
         await self._backend.close(_trajectory(request))
+        return None
+
+    async def close_job(self, request: Request) -> object:
+        await self._backend.close_job(JobId(request.path_params["job"]))
         return None
 
     async def run(self, request: Request) -> object:

@@ -3,21 +3,27 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import aiohttp
 import pytest
 
 from artangram.core.errors import BadInput
 from artangram.core.records import Outcome
+from artangram.managers.agent import AgentGone
+from artangram.managers.remote import connect as agent_at
 from artangram.orchestrator.client import House, between
 from artangram.orchestrator.connect import connect
 from artangram.orchestrator.orchestrator import Bounds
 from artangram.orchestrator.records import Draining, Overloaded, Refused
 from artangram.orchestrator.server import serving, until_told_to_stop
 from artangram.sandbox import SandboxGone
-from artangram.testing.fakes import FakeHouse, a_setup, fake_house
+from artangram.testing.fakes import NODE, FakeHouse, a_setup, fake_house
 
 TOKEN = "a token of this test"
 
@@ -45,6 +51,9 @@ async def test_the_interface_is_the_same() -> None:
             assert await sibling.read("dir/x y") == b"\x00\xff"
         assert (await house.status()).trajectories == 1
         assert behind.orchestrator.status().trajectories == 1
+        await house.trajectory(job="team/red").__aenter__()
+        await house.close_job("team/red")
+        assert (await house.status()).trajectories == 1
 
 
 async def test_errors_are_raised_as_they_are_at_home() -> None:
@@ -112,6 +121,57 @@ async def test_the_description_names_every_path() -> None:
         assert found["openapi"] == "3.1.0"
         assert "/v1/trajectories/{trajectory}/run" in found["paths"]
         assert "RunRequest" in found["components"]["schemas"]
+
+
+_UP = """
+import asyncio, sys
+from functools import partial
+from pathlib import Path
+from artangram.orchestrator.up import up
+
+options = ("--provider", "fake")
+ready = partial(print, flush=True)
+asyncio.run(up(Path(sys.argv[1]), on_ready=ready, port=0, cores=2, agent_options=options))
+"""
+
+
+class Service:
+    """`up` as a process of its own."""
+
+    def __init__(self, state_dir: Path) -> None:
+        argv = [sys.executable, "-c", _UP, str(state_dir)]
+        self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        with self.process.stdout as lines:
+            self.url = lines.readline().strip()
+        self.token = (state_dir / "token").read_text().strip()
+
+    def end(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(timeout=20)
+
+
+async def test_a_service_comes_back_after_a_kill_and_goes_on_request(tmp_path: Path) -> None:
+    first = await asyncio.to_thread(Service, tmp_path)
+    async with connect(first.url, token=first.token) as house:
+        t = house.trajectory(id="t")
+        await t.__aenter__()
+        await t.write("x", b"kept")
+        asking = asyncio.create_task(t.run(["sleep", "0.5"], key="k"))
+        await asyncio.sleep(0.2)
+        await asyncio.to_thread(first.end, signal.SIGKILL)
+        with pytest.raises(aiohttp.ClientError):
+            await asking
+    second = await asyncio.to_thread(Service, tmp_path)
+    assert second.token == first.token
+    async with connect(second.url, token=second.token) as house:
+        t = house.trajectory(id="t")
+        result = await t.run(["sleep", "0.5"], key="k")
+        assert (result.outcome, result.record.attempts) == (Outcome.SUCCEEDED, 1)
+        assert await t.read("x") == b"kept"
+    assert await asyncio.to_thread(second.end, signal.SIGTERM) == 0
+    with pytest.raises(AgentGone):
+        await agent_at(NODE, tmp_path / "agent.sock", now=time.time)
 
 
 async def test_a_signal_drains_first() -> None:

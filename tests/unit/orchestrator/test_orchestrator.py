@@ -240,6 +240,21 @@ async def test_closing_a_trajectory_cancels_what_it_has() -> None:
             await t.run(["true"])
 
 
+async def test_a_cancelled_job_leaves_and_the_others_stay() -> None:
+    async with fake_house(a_setup(cores=1)) as house:
+        boxes = [house.trajectory(job=job) for job in ("red", "red", "blue")]
+        for box in boxes:
+            await box.__aenter__()
+        tasks = [begun(box, "sleep", "20") for box in boxes]
+        await soon()
+        await house.close_job("red")
+        results = await asyncio.gather(*tasks)
+        cancelled = [result.outcome is Outcome.CANCELLED for result in results]
+        assert cancelled == [True, True, False]
+        assert len(house.provider.live) == 1
+        await house.close_job("nobody")
+
+
 async def test_what_can_never_run_is_refused_with_the_reason() -> None:
     async with fake_house(a_setup(cores=2)) as house, house.trajectory() as t:
         result = await t.run(["true"], cpu=3)

@@ -20,7 +20,7 @@ from artangram.observe.journal import JournalError
 from artangram.observe.journalfile import open_journal
 from artangram.orchestrator.client import RunRequest
 from artangram.orchestrator.orchestrator import Bounds
-from artangram.orchestrator.records import ActionResult, Opening, Receipt
+from artangram.orchestrator.records import ActionResult, Broken, Opening, Receipt
 from artangram.orchestrator.recovery import Setup, frozen, thawed
 from artangram.sandbox.fake import Console, FakeProvider
 from artangram.testing.fakes import NODE, FakeHouse, a_setup, fake_house
@@ -250,6 +250,27 @@ async def test_a_journal_of_another_cluster_is_refused(path: Path) -> None:
                 pass
     finally:
         await journal.close()
+
+
+async def test_a_full_disk_loses_nothing_that_was_accepted(path: Path) -> None:
+    accepted: list[Receipt] = []
+    journal, past = await open_journal(path, owner=SETUP.encoded(), max_bytes=150_000)
+    async with fake_house(SETUP, journal=journal, past=past) as house:
+
+        async def fill() -> None:
+            for number in range(10_000):
+                accepted.append(await submitted(house, f"{number}", "echo", "x" * 1000))
+
+        with pytest.raises(Broken, match="no room"):
+            await fill()
+    await journal.close()
+    assert len(accepted) > 5
+    async with a_life(path) as house:
+        for receipt in accepted:
+            assert (await ending(house, receipt)).outcome in (
+                Outcome.SUCCEEDED,
+                Outcome.INFRA_FAILED,
+            )
 
 
 async def test_an_unknown_id_stays_unknown(path: Path) -> None:

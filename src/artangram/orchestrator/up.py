@@ -1,0 +1,60 @@
+"""A service from its first line to its last: `artangram up` without the command line.
+
+The token is made once per state directory and kept there, readable by its owner alone.
+"""
+
+import asyncio
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+from artangram.orchestrator.local import running
+from artangram.orchestrator.orchestrator import Bounds
+from artangram.orchestrator.server import DRAIN_S, serving, until_told_to_stop
+
+
+async def up(
+    state_dir: Path,
+    *,
+    on_ready: Callable[[str], None],
+    host: str = "127.0.0.1",
+    port: int = 7410,
+    token: str | None = None,
+    policy: str = "elastic",
+    cores: int | None = None,
+    memory_mb: int | None = None,
+    bounds: Bounds | None = None,
+    drain_s: float = DRAIN_S,
+    agent_options: tuple[str, ...] = (),
+) -> None:
+    """Serve until SIGTERM or SIGINT; `on_ready` hears the address."""
+    if token is None:
+        token = await asyncio.to_thread(kept_token, state_dir)
+    async with (
+        running(
+            policy=policy,
+            cores=cores,
+            memory_mb=memory_mb,
+            state_dir=state_dir,
+            bounds=bounds,
+            agent_options=agent_options,
+        ) as orchestrator,
+        serving(orchestrator, host=host, port=port, token=token) as url,
+    ):
+        on_ready(url)
+        await until_told_to_stop(orchestrator, drain_s=drain_s)
+
+
+def kept_token(state_dir: Path) -> str:
+    """The token of a state directory, made if it has none."""
+    path = state_dir / "token"
+    state_dir.mkdir(parents=True, exist_ok=True)
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return path.read_text().strip()
+    with open(file, "w") as new:
+        token = secrets.token_urlsafe(32)
+        new.write(token + "\n")
+    return token
