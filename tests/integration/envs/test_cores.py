@@ -1,0 +1,87 @@
+"""Cores taken and given back in the middle of a run, as a sandbox does it."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from artangram.envs.elastictest import command, one_file
+from artangram.sandbox.namespace.cores import AffinityCores
+
+CORES = tuple(sorted(os.sched_getaffinity(0)))
+TEST_S = 0.06
+LATE_S = 0.6
+"""A portion, a look at the cores, and a busy machine in between."""
+CODE = f"""
+@pytest.mark.parametrize("n", range(70))
+def test_a(n):
+    log("begin", n, time.monotonic()); time.sleep({TEST_S}); log("end", n, time.monotonic())
+"""
+
+needs_two_cores = pytest.mark.skipif(len(CORES) < 2, reason="one core cannot be divided")
+
+
+def overlaps(lines: list[str], begin: float, end: float) -> tuple[int, int]:
+    """The least and most tests that ran at once, over the tests that began in an interval."""
+    events = sorted((float(at), what) for what, _, at in map(str.split, lines))
+    running, counts = 0, []
+    for at, what in events:
+        running += 1 if what == "begin" else -1
+        if begin <= at <= end and what == "begin":
+            counts.append(running)
+    return min(counts), max(counts)
+
+
+def wait_for_lines(suite, number: int) -> float:
+    deadline = time.monotonic() + 20
+    while len(suite.logged()) < number:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return time.monotonic()
+
+
+@needs_two_cores
+def test_workers_follow_the_cores_down_and_up_again(new_suite):
+    suite = new_suite(test_a=CODE)
+    process = suite.start("-p", "no:cacheprovider")
+    hold = AffinityCores().lend(None, process.pid, cores=CORES[:2])
+    shrunk_at = wait_for_lines(suite, 20)
+    hold.resize(CORES[:1])
+    grown_at = wait_for_lines(suite, len(suite.logged()) + 40)
+    hold.resize(CORES[:2])
+    run = suite.finish(process)
+    assert run.code == 0
+    lines = suite.logged()
+    assert overlaps(lines, 0, shrunk_at)[1] == 2
+    assert overlaps(lines, shrunk_at + LATE_S, grown_at) == (1, 1)
+    assert overlaps(lines, grown_at + LATE_S, grown_at + 60)[1] == 2
+    assert [width["workers"] for width in run.report["widths"]] == [2, 1, 2]
+    assert run.report["summary"]["passed"] == 70
+
+
+@needs_two_cores
+def test_one_unit_is_one_worker_on_however_many_cores(new_suite):
+    suite = new_suite(test_a=CODE.replace("range(70)", "range(8)"))
+    assert suite.run(units=1).code == 0
+    assert overlaps(suite.logged(), 0, float("inf")) == (1, 1)
+
+
+def test_one_file_runs_where_this_package_is_not(new_suite):
+    suite = new_suite(test_a="import helper\ndef test_a(): assert helper.x == 1", helper="x = 1")
+    (suite.home / "elastic.pyz").write_bytes(one_file())
+    blocked = "import sys; sys.modules['artangram'] = None\n"
+    (suite.home / "sitecustomize.py").write_text(blocked)
+    ran = subprocess.run(
+        command(["-q", "--report=r.json"], python=sys.executable, program="elastic.pyz"),
+        cwd=suite.home,
+        env={**suite.environ(), "PYTHONPATH": str(suite.home)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert json.loads((suite.home / "r.json").read_text())["summary"]["passed"] == 1
