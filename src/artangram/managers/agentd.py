@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
@@ -24,6 +25,8 @@ from artangram.managers import wire
 from artangram.managers.agent import AgentGone, Ended
 from artangram.managers.local import LocalAgent
 from artangram.sandbox import FakeProvider, NamespaceProvider, NotCapable, SandboxProvider
+
+_OnConnection = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 GRACE_S = 30.0
 """How long actions go on without an orchestrator: a restart takes seconds."""
@@ -134,7 +137,7 @@ class AgentServer:
                 found = agent.inventory()
                 untimed = (structs.replace(ended, began_at=None) for ended in found.ended)
                 return wire.Answer(number, structs.replace(found, ended=tuple(untimed)))
-            case wire.Ping(number) | wire.Leave(number):
+            case wire.Ping(number):
                 pass
         return wire.Answer(number)
 
@@ -159,12 +162,12 @@ class AgentServer:
         print(f"agent: {error!r}", file=sys.stderr)
 
 
-async def _listening(socket: Path, on_connection: object) -> asyncio.Server:
+async def _listening(socket: Path, on_connection: _OnConnection) -> asyncio.Server:
     """Listen under another name first: who sees `socket` can connect to it."""
     socket.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     early = socket.with_name(socket.name + ".new")
     early.unlink(missing_ok=True)
-    server = await asyncio.start_unix_server(on_connection, early)  # type: ignore[arg-type]
+    server = await asyncio.start_unix_server(on_connection, early)
     os.chmod(early, 0o600)
     os.replace(early, socket)
     return server

@@ -30,13 +30,14 @@ from artangram.sandbox.protocol import (
 class _Running:
     """A run under way: its task, and the cores it has (or will start with)."""
 
-    __slots__ = ("cores", "ended", "run", "sandbox", "task")
+    __slots__ = ("cores", "ended", "is_told", "run", "sandbox", "task")
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self.cores = run.command.cores if run.command is not None else ()
         self.sandbox: Sandbox | None = None
         self.ended = Ended(run=run.id, outcome=Outcome.CANCELLED)
+        self.is_told = False
         self.task: asyncio.Task[None] | None = None
 
 
@@ -83,7 +84,7 @@ class LocalAgent:
         running = _Running(run)
         self._running[run.lease.action_id] = running
         running.task = self._background.start(self._run(running))
-        running.task.add_done_callback(partial(self._on_run_over, running))
+        running.task.add_done_callback(partial(self._on_task_over, running))
 
     def resize(self, action_id: ActionId, cores: tuple[int, ...]) -> None:
         running = self._running.get(action_id)
@@ -149,21 +150,28 @@ class LocalAgent:
         try:
             running.ended = await self._carried_out(running)
         except asyncio.CancelledError:
-            return  # It was stopped: whatever it printed is of no use to anybody.
+            pass  # It was stopped: whatever it printed is of no use to anybody.
         except SandboxError as error:
             running.ended = Ended(run=run.id, outcome=Outcome.INFRA_FAILED, reason=str(error))
         except ValueError as error:
             running.ended = Ended(run=run.id, outcome=Outcome.FAILED, reason=str(error))
+        except Exception as error:
+            running.ended = Ended(run=run.id, outcome=Outcome.INFRA_FAILED, reason=repr(error))
+            raise
+        finally:
+            self._tell_end(running)
 
-    def _on_run_over(self, running: _Running, task: asyncio.Task[None]) -> None:
-        """Told by the task, not by its coroutine: one stopped early never gets to run a line."""
-        run, ended = running.run, running.ended
-        if not task.cancelled() and (error := task.exception()) is not None:
-            ended = Ended(run=run.id, outcome=Outcome.INFRA_FAILED, reason=repr(error))
-        del self._running[run.lease.action_id]
-        self._ended[run.id] = ended
+    def _on_task_over(self, running: _Running, _: asyncio.Task[None]) -> None:
+        """One that was stopped before its first step never ran a line, so nobody knows yet."""
+        if not running.is_told:
+            self._tell_end(running)
+
+    def _tell_end(self, running: _Running) -> None:
+        running.is_told = True
+        del self._running[running.run.lease.action_id]
+        self._ended[running.run.id] = running.ended
         if self._listener is not None:
-            self._listener.on_ended(self.node, ended)
+            self._listener.on_ended(self.node, running.ended)
 
     async def _carried_out(self, running: _Running) -> Ended:
         run = running.run

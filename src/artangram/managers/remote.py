@@ -211,7 +211,7 @@ class RemoteAgent:
         if not self._gone:
             self._writer.write(wire.frame(message))
 
-    async def _ask(self, ask: wire.Ask) -> object:
+    async def _ask(self, ask: wire.Ask | wire.Leave) -> object:
         if self._gone:
             raise AgentGone(f"{self.node}: {self._gone}")
         answer = self._waiting[ask.number] = asyncio.get_running_loop().create_future()

@@ -81,8 +81,8 @@ class Leave(Struct, frozen=True, tag="leave"):
 
 Tell = StartRun | ResizeRun | StopRun | Acknowledge
 Files = ReadFile | WriteFile | TakeSnapshot | ForgetSnapshot | CloseTrajectory
-Ask = Attach | Ping | Files | Leave
-Request = Tell | Ask
+Ask = Attach | Ping | Files
+Request = Tell | Ask | Leave
 
 
 class Answer(Struct, frozen=True, tag="answer"):

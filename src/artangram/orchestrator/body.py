@@ -15,12 +15,13 @@ from msgspec import Struct
 
 from artangram.core.decisions import Decision, Report, Resize, Start, Stop, WakeAt
 from artangram.core.events import ClockTicked, Event, Finished
+from artangram.core.ids import ActionId
 from artangram.core.records import ActionRecord
 from artangram.core.scheduler import Scheduler
 from artangram.observe.journal import Entry, Journal, JournalError, Kept, Settled
 from artangram.orchestrator.clock import Clock, Timer
 from artangram.orchestrator.ledger import Ledger, LiveAction, LiveTrajectory
-from artangram.orchestrator.records import ActionResult, encode
+from artangram.orchestrator.records import ActionResult, Submission, encode
 from artangram.orchestrator.recovery import frozen
 
 COMPACT_EVERY = 10_000
@@ -83,6 +84,8 @@ class Body:
         self._inbox: list[Event] = []
         self._kept: list[Kept] = []
         self._thens: list[Callable[[], None]] = []
+        #: Reported, and on their way to the journal.
+        self._settling: set[ActionId] = set()
         self._is_deciding_soon = False
         self._is_broken = False
         self._wake: Timer | None = None
@@ -106,6 +109,14 @@ class Body:
         if then is not None:
             self._thens.append(then)
         self._decide_soon()
+
+    def is_undelivered(self, action_id: ActionId) -> bool:
+        """Will this action be delivered, sooner or later?"""
+        return self.ledger.knows(action_id) or action_id in self._settling
+
+    def keeps(self, submission: Submission) -> bool:
+        """Could anybody ask for this action again, in this life or the next?"""
+        return self.journal.is_lasting or submission.key is not None
 
     def note(self, kept: Kept | None = None, *, then: Callable[[], None] | None = None) -> None:
         """Nothing happened, but `kept` is to last, and `then` comes after all posted before."""
@@ -154,19 +165,23 @@ class Body:
         events, self._inbox = sorted(self._inbox, key=_turn), []
         decisions = self.scheduler.handle_all(events, now)
         changes = self.ledger.apply(events, decisions, at=now)
-        results = [self._hands.result_of(live, record) for live, record in changes.ended]
-        self._write(Entry(at=now, events=tuple(events), decisions=tuple(decisions)), results)
+        entry = Entry(at=now, events=tuple(events), decisions=tuple(decisions))
+        self._write(entry, changes.ended)
         for decision in decisions:
             self._carry_out(decision)
         for trajectory in changes.left:
             self._hands.let_go(trajectory)
 
-    def _write(self, entry: Entry, results: list[ActionResult]) -> None:
+    def _write(self, entry: Entry, ended: list[tuple[LiveAction, ActionRecord]]) -> None:
         kept, self._kept = self._kept, []
         thens, self._thens = self._thens, []
+        results = [self._hands.result_of(live, record) for live, record in ended]
         settled = [
-            Settled(id=f"action:{r.action_id}", at=entry.at, body=encode(r)) for r in results
+            Settled(id=f"action:{result.action_id}", at=entry.at, body=encode(result))
+            for (live, _), result in zip(ended, results, strict=True)
+            if self.keeps(live.submission)
         ]
+        self._settling.update(result.action_id for result in results)
         then = partial(self._on_written, thens, results)
         seq = self.journal.append(entry, kept=kept, settled=settled, then=then)
         if self.journal.is_lasting and seq % self._compact_every == 0:
@@ -195,6 +210,7 @@ class Body:
         for then in thens:
             then()
         for result in results:
+            self._settling.discard(result.action_id)
             self._callers.deliver(result)
 
     def _carry_out(self, decision: Decision) -> None:

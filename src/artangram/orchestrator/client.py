@@ -6,6 +6,7 @@ What a program does wrong is in the result; what a caller does wrong is raised.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Protocol, Self
 from uuid import uuid4
 
@@ -64,12 +65,19 @@ class RunRequest(Struct, frozen=True, kw_only=True):
 
 def needs_of(request: RunRequest) -> Needs:
     """The needs a request states. Raises `BadInput`."""
-    is_elastic = isinstance(request.cpu, dict)
+    if isinstance(request.cpu, int) and not request.needs and request.speedup is None:
+        return _rigid(request.cpu)
     return parse_needs(
         {"cpu": request.cpu, **request.needs},
-        elastic="cpu" if is_elastic else None,
+        elastic="cpu" if isinstance(request.cpu, dict) else None,
         speedup=request.speedup,
     )
+
+
+@lru_cache(maxsize=256)
+def _rigid(cpu: int) -> Needs:
+    """Most actions need so many cores and nothing else."""
+    return parse_needs({"cpu": cpu})
 
 
 def submission_of(

@@ -7,6 +7,7 @@
 
 import asyncio
 from collections.abc import Callable
+from itertools import count
 from uuid import uuid4
 
 from artangram.core.action import Action
@@ -25,6 +26,12 @@ OPEN_KIND = "sandbox/open"
 _ONE_CORE = Needs(amounts=((Resource("cpu"), (1,)),))
 
 
+def _new_ids() -> Callable[[], str]:
+    """Ids that no other life has given: a name of this one, and a number."""
+    life, numbers = uuid4().hex, count(1)
+    return lambda: f"{life}-{next(numbers)}"
+
+
 class Embedded:
     """See `client.Backend`."""
 
@@ -32,7 +39,7 @@ class Embedded:
         self, orchestrator: Orchestrator, *, new_id: Callable[[], str] | None = None
     ) -> None:
         self.orchestrator = orchestrator
-        self._new_id = new_id or (lambda: uuid4().hex)
+        self._new_id = new_id or _new_ids()
         self._homes: dict[TrajectoryId, Receipt] = {}
 
     def __repr__(self) -> str:

@@ -155,11 +155,11 @@ class Orchestrator:
             raise BadInput("id", f"{action.id!r} is already known", "give every action its own id")
         self.ledger.expect(submission)
         receipt = self._waiters.expect(action.id, submission.key)
-        self._body.post(
-            Submitted(action),
-            kept=Kept(id=f"action:{action.id}", key=submission.key, body=encode(submission)),
-            then=partial(self._waiters.accept, action.id),
-        )
+        kept = None
+        if self._body.keeps(submission):
+            kept = Kept(id=f"action:{action.id}", key=submission.key, body=encode(submission))
+        then = partial(self._waiters.accept, action.id)
+        self._body.post(Submitted(action), kept=kept, then=then)
         return receipt
 
     def cancel(self, action_id: ActionId, *, reason: str = "the caller cancelled it") -> None:
@@ -169,7 +169,7 @@ class Orchestrator:
 
     def receipt(self, action_id: ActionId) -> Receipt:
         """Ask again for an action that was submitted before. `KeyError` if it is unknown."""
-        if self.ledger.knows(action_id):
+        if self._body.is_undelivered(action_id):
             return self._waiters.receipt(action_id)
         body = self._body.journal.settled(f"action:{action_id}")
         if body is None:

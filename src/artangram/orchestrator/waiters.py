@@ -92,19 +92,13 @@ class Waiters:
         for future in futures:
             if not future.done():
                 future.set_exception(error)
+                future.exception()  # looked at: who has gone away does not complain
         for held in (self._ended, self._accepted, self._opened, self._closing):
             held.clear()
 
 
 def _future() -> "asyncio.Future[Any]":
-    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    future.add_done_callback(_see)
-    return future
-
-
-def _see(future: "asyncio.Future[Any]") -> None:
-    if not future.cancelled():
-        future.exception()
+    return asyncio.get_running_loop().create_future()
 
 
 def _done() -> Promise:

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections import Counter
+from functools import partial
 
 import pytest
 
@@ -12,9 +13,9 @@ from artangram.core.ids import ActionId
 from artangram.core.records import Outcome
 from artangram.observe.journal import Entry, JournalFull
 from artangram.observe.journalmemory import MemoryJournal
-from artangram.orchestrator.client import Trajectory, between
+from artangram.orchestrator.client import RunRequest, Trajectory, between, submission_of
 from artangram.orchestrator.orchestrator import Bounds
-from artangram.orchestrator.records import ActionResult, Broken, Draining, Overloaded
+from artangram.orchestrator.records import ActionResult, Broken, Draining, Opening, Overloaded
 from artangram.sandbox import SandboxGone
 from artangram.sandbox.fake import Console, FakeSandbox
 from artangram.testing.fakes import FakeHouse, a_setup, fake_house
@@ -330,6 +331,32 @@ async def test_a_repeatable_action_runs_again_in_a_new_sandbox() -> None:
         result = await running
         assert (result.ok, result.record.attempts) == (True, 2)
         assert result.act_s == pytest.approx(15.0, abs=0.01)
+
+
+class SlowJournal(MemoryJournal):
+    """Takes a second for every commit."""
+
+    def append(self, entry: Entry, **more: object) -> int:
+        loop = asyncio.get_running_loop()
+        loop.call_later(1.0, partial(super().append, entry, **more))  # type: ignore[arg-type]
+        return 0
+
+
+async def test_nobody_is_answered_before_the_commit_and_nobody_is_unknown_till_then() -> None:
+    async with fake_house(journal=SlowJournal()) as house, house.trajectory() as t:
+        first = begun(t, "sleep", "5", key="k")
+        await asyncio.sleep(5.5)
+        assert not first.done()
+        assert house.orchestrator.ledger.num_ended == 1
+        second = house.orchestrator.submit(
+            submission_of(
+                RunRequest(trajectory=t.id, argv=("true",), kind="x", key="k"),
+                Opening(trajectory=t.id),
+                action_id=ActionId("again"),
+                now=0.0,
+            )
+        )
+        assert await second.ended == await first
 
 
 class FullJournal(MemoryJournal):
