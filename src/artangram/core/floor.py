@@ -12,7 +12,6 @@ from heapq import heappop, heappush
 from artangram.core.cluster import (
     ClusterSpec,
     CpuSpec,
-    FunctionsSpec,
     GpuSpec,
     QuotaSpec,
     node_ids,
@@ -234,10 +233,9 @@ class Floor:
             case QuotaSpec():
                 quota = policy.quota(QuotaPool(resource, spec), self._desk, served)
                 self._quota[resource] = self._lanes[resource] = quota
-            case FunctionsSpec():
-                self._lanes[resource] = policy.functions(
-                    FunctionPool(resource, spec), self._desk, served
-                )
+            case _:
+                pool = FunctionPool(resource, spec)
+                self._lanes[resource] = policy.functions(pool, self._desk, served)
 
     def _homes_of(self, ticket: Ticket) -> Homes | None:
         """The CPU pool `ticket` needs, if any; a form has at most one."""

@@ -83,9 +83,8 @@ def _most(pool: PoolSpec) -> int | None:
             return pool.devices
         case FunctionsSpec():
             return pool.ceiling
-        case QuotaSpec():
-            limits = [x for x in (pool.concurrency, pool.limit) if x is not None]
-            return min(limits) if limits else None
+    limits = [x for x in (pool.concurrency, pool.limit) if x is not None]
+    return min(limits) if limits else None
 
 
 def _degrees(name: Resource, amounts: Amounts, needs: Needs, cluster: ClusterSpec) -> Amounts:

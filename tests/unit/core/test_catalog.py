@@ -26,6 +26,7 @@ def test_every_policy_starts_an_action(name):
         ("elastic:3", "policy: elastic takes no argument; write elastic instead of elastic:3"),
         ("fixed:x", "policy: 'fixed:x' has no valid number of cores; as in fixed:4, pods:2"),
         ("pods:0", "policy: 'pods:0' has no valid number of cores; as in fixed:4, pods:2"),
+        ("pods:4/1", "policy: 'pods:4/1' limits a pod below its request; as in pods:0.5/4"),
         ("pods:1/nan", "policy: 'pods:1/nan' has no valid number of cores; as in fixed:4"),
     ],
 )

@@ -3,7 +3,7 @@
 import pytest
 
 from artangram.core.cluster import FunctionsSpec, QuotaSpec, ServiceSpec
-from artangram.core.events import Submitted, Throttled, TrajectoryOpened
+from artangram.core.events import Finished, Submitted, Throttled, TrajectoryOpened
 from artangram.core.explain import Explanation, explanation
 from artangram.core.ids import ActionId, Resource, TrajectoryId
 from artangram.core.policies.base import Hindrance
@@ -165,6 +165,28 @@ class TestDevices:
         submitted(scheduler, *(an_action(n, {"gpu": 4}, service="b") for n in "yz"))
         assert hindrance(scheduler, "y").because == "4 devices are needed, 3 are free"
         assert hindrance(scheduler, "z").because == "1 actions go first"
+
+    def test_free_devices_are_not_side_by_side(self):
+        gpu = Resource("gpu")
+        services = {
+            "one": ServiceSpec(pool=gpu, weights_mb=10, degrees=(1,)),
+            "two": ServiceSpec(pool=gpu, weights_mb=10, degrees=(2,)),
+        }
+        scheduler = Scheduler(a_cluster(gpu=a_gpu(), services=services), policy("fcfs"))
+        submitted(scheduler, *(an_action(f"{n}", {"gpu": 1}, service="one") for n in range(4)))
+        for name in ("1", "3"):
+            scheduler.handle(Finished(ActionId(name)), 0.0)
+        submitted(scheduler, an_action("wide", {"gpu": 2}, service="two"))
+        assert (
+            hindrance(scheduler, "wide").because == "2 devices are free, but no aligned 2 of them"
+        )
+
+
+def test_what_was_only_just_told_is_not_decided_yet():
+    scheduler = a_scheduler("overcommit")
+    scheduler.take_in([Submitted(an_action("a"))], 0.0)
+    said = hindrance(scheduler, "a")
+    assert (said.because, said.starts_when) == ("it was only just submitted", "at once")
 
 
 def test_no_node_has_the_memory():

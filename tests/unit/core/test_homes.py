@@ -47,11 +47,25 @@ def test_a_node_without_memory_still_has_cores():
     assert node_of(scheduler, "a", "t") == "cpu-0"
 
 
-@pytest.mark.parametrize("nodes", [2, SAMPLE, 3 * SAMPLE])
+@pytest.mark.parametrize("nodes", [2, SAMPLE, SAMPLE + 4, 3 * SAMPLE])
 def test_a_trajectory_is_housed_as_long_as_any_node_has_room(nodes):
     names = [f"t{n}" for n in range(nodes)]
     scheduler = opened(a_scheduler(cpu=a_cpu(nodes=nodes, memory_mb=10)), **dict.fromkeys(names, 6))
     assert len({node_of(scheduler, name, name) for name in names}) == nodes
+
+
+def test_room_on_a_node_that_was_not_looked_at_first_is_found_too():
+    nodes = 2 * SAMPLE
+    scheduler = a_scheduler(cpu=a_cpu(nodes=nodes, memory_mb=10))
+    for n in range(nodes):
+        opened(scheduler, **{f"t{n}": 10})
+        node_of(scheduler, f"a{n}", f"t{n}")
+    node_of(scheduler, "elsewhere")  # so that the turn is not in step any more
+    for n in range(nodes):
+        scheduler.handle(TrajectoryClosed(TrajectoryId(f"t{n}")), 1.0)
+        scheduler.handle(Finished(ActionId(f"a{n}")), 1.0)
+        opened(scheduler, **{f"u{n}": 10})
+        assert started(scheduler.handle(Submitted(an_action(f"b{n}", trajectory=f"u{n}")), 2.0))
 
 
 class TestWaitingForMemory:

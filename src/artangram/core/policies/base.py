@@ -110,9 +110,6 @@ class Ticket:
         self.work_left_s = 0.0
         self.updated_at = now
 
-    def __lt__(self, other: "Ticket") -> bool:
-        return self.seq < other.seq
-
     def __repr__(self) -> str:
         return f"<Ticket {self.action.id}: {self.state.value}, key {self.key:.3f}>"
 

@@ -137,9 +137,7 @@ class GpuLane(Lane):
 
     def take_back(self, allocation: Allocation, now: float) -> None:
         assert isinstance(allocation, Devices)
-        residency = self._loans.pop(allocation, None)
-        if residency is not None:
-            self._release(residency, now)
+        self._release(self._loans.pop(allocation), now)
 
     def node_lost(self, node: NodeId) -> None:
         """A node is gone; `give_back` of what ran there changes nothing any more."""

@@ -66,11 +66,11 @@ class QuotaPool:
         if self.limit is None or self._window_used + units <= self.limit:
             return None
         surplus = self._window_used + units - self.limit
-        for started, amount in self._recent:
+        calls = iter(self._recent)
+        while surplus > 0:
+            started, amount = next(calls)
             surplus -= amount
-            if surplus <= 0:
-                return started + self.window_s
-        raise AssertionError(f"{units} calls never fit {self}")
+        return started + self.window_s
 
     def take(self, units: int, now: float) -> Calls:
         """`units` calls start now."""

@@ -1,0 +1,151 @@
+"""Who starts on cores, how wide, and what becomes of those who run."""
+
+import pytest
+
+from artangram.core.cluster import QuotaSpec
+from artangram.core.events import Cancelled, ClockTicked, Finished, Submitted
+from artangram.core.ids import ActionId
+from artangram.core.policies.malleable import PASS_S
+from artangram.core.scheduler import Scheduler
+from builders import (
+    a_cpu,
+    a_scheduler,
+    allocation,
+    an_action,
+    an_elastic,
+    leases,
+    resized,
+    started,
+    wakes,
+)
+
+A, B = ActionId("a"), ActionId("b")
+
+
+def told(scheduler: Scheduler, *actions: object, now: float = 0.0) -> list[str]:
+    """Submit one after the other; the names of all that started."""
+    return [
+        name for action in actions for name in started(scheduler.handle(Submitted(action), now))
+    ]
+
+
+class TestMalleable:
+    def test_a_lonely_action_gets_all_it_can_use(self):
+        decisions = a_scheduler("malleable").handle(Submitted(an_elastic("a", 1, 6)), 0.0)
+        assert allocation(decisions).units == 6
+        assert leases(decisions)[0].workers == 6
+
+    def test_it_gives_cores_to_those_who_come(self):
+        scheduler = a_scheduler("malleable")
+        told(scheduler, an_elastic("a", 2, 8))
+        decisions = scheduler.handle(Submitted(an_action("b", 5)), 1.0)
+        assert (resized(decisions), started(decisions)) == ({"a": 3}, ["b"])
+
+    def test_it_never_goes_below_its_least_amount(self):
+        scheduler = a_scheduler("malleable")
+        told(scheduler, an_elastic("a", 4, 8))
+        assert told(scheduler, an_action("b", 5)) == []
+        assert told(scheduler, an_action("c", 4, work_s=0.01)) == ["c"]
+
+    def test_it_grows_again_when_cores_come_back(self):
+        scheduler = a_scheduler("malleable")
+        told(scheduler, an_elastic("a", 2, 8), an_action("b", 5))
+        assert resized(scheduler.handle(Finished(B), 0.1)) == {}
+        assert resized(scheduler.handle(ClockTicked(), PASS_S)) == {"a": 8}
+
+    def test_where_squeezing_costs_speed_it_starts_with_fewer_workers_in_a_crowd(self):
+        scheduler = a_scheduler("malleable", cpu=a_cpu(squeeze_penalty=0.1))
+        told(scheduler, an_action("a"))
+        crowd = [Submitted(an_elastic(f"b{n}", 1, 8, speedup={"amdahl": 0.2})) for n in range(6)]
+        workers = [lease.workers for lease in leases(scheduler.handle_all(crowd, 0.0))]
+        assert max(workers) < 8
+
+    def test_one_that_did_not_fit_starts_when_rigid_ones_have_gone(self):
+        scheduler = a_scheduler("malleable")
+        assert told(scheduler, an_action("a", 6), an_elastic("b", 4, 8)) == ["a"]
+        assert started(scheduler.handle(Finished(A), 1.0)) == ["b"]
+
+    def test_those_behind_one_that_did_not_fit_move_up_when_it_is_cancelled(self):
+        scheduler = a_scheduler("malleable")
+        first, second = an_elastic("b", 4, 8), an_elastic("c", 2, 8, work_s=50.0)
+        assert told(scheduler, an_action("a", 6), first, second) == ["a"]
+        assert started(scheduler.handle(Cancelled(B), 1.0)) == ["c"]
+
+    def test_an_overdue_one_starts_whatever_the_price(self):
+        scheduler = a_scheduler("malleable")
+        told(scheduler, an_elastic("a", 1, 8, work_s=1.0))
+        patient = an_elastic("b", 1, 8, work_s=20.0, speedup={"amdahl": 0.5})
+        assert told(scheduler, patient) == []
+        assert started(scheduler.handle(ClockTicked(), 1.0)) == []
+        assert started(scheduler.handle(ClockTicked(), 10_000.0)) == ["b"]
+
+    def test_an_overdue_one_is_not_passed_by_its_own_job_from_the_other_queue(self):
+        """`h` of the other job goes first by its share, and does not fit."""
+        scheduler = a_scheduler("malleable")
+        told(scheduler, an_action("a", 4, job="x", work_s=5.0))
+        told(scheduler, an_elastic("h", 6, 8, job="y", work_s=1000.0))
+        assert told(scheduler, an_elastic("e", 1, 2, job="x", work_s=0.01)) == []
+        assert sorted(told(scheduler, an_action("r", 1, job="x"), now=100.0)) == ["e", "r"]
+
+
+class TestMoldable:
+    def test_a_lonely_action_gets_what_it_is_worth(self):
+        decisions = a_scheduler("moldable").handle(Submitted(an_elastic("a", 1, 6)), 0.0)
+        assert allocation(decisions).units == leases(decisions)[0].workers == 6
+
+    def test_it_waits_for_more_cores_that_come_soon(self):
+        scheduler = a_scheduler("moldable")
+        told(scheduler, an_action("a", 7, work_s=0.5))
+        assert told(scheduler, an_elastic("b", 1, 8, work_s=100.0)) == []
+        assert allocation(scheduler.handle(Finished(A), 0.5)).units == 8
+
+    def test_it_starts_narrow_when_it_is_overdue(self):
+        scheduler = a_scheduler("moldable")
+        told(scheduler, an_action("a", 7, work_s=0.5))
+        told(scheduler, an_elastic("b", 1, 8, work_s=100.0))
+        assert allocation(scheduler.handle(ClockTicked(), 10_000.0)).units == 1
+
+    def test_nothing_elastic_passes_an_overdue_one_that_does_not_fit(self):
+        scheduler = a_scheduler("moldable")
+        told(scheduler, an_action("a", 6))
+        assert told(scheduler, an_elastic("b", 4, 8, work_s=0.01)) == []
+        assert told(scheduler, an_elastic("c", 1, 2), now=100.0) == []
+        assert told(scheduler, an_action("d", 1), now=100.0) == []
+
+    def test_an_overdue_rigid_one_is_not_passed_by_its_own_job(self):
+        """`h` of the other job goes first by its share, then `r`, which is overdue, then `e`."""
+        scheduler = a_scheduler("moldable")
+        told(scheduler, an_action("a", 8, job="x", work_s=5.0))
+        told(scheduler, an_action("r", 4, job="x", work_s=0.01))
+        told(scheduler, an_elastic("h", 1, 2, job="y"), an_elastic("e", 1, 2, job="x"), now=50.0)
+        assert started(scheduler.handle(Finished(A), 100.0)) == ["h", "r", "e"]
+
+    def test_it_looks_again_when_nobody_knows_when_cores_come_back(self):
+        scheduler = a_scheduler("moldable", cpu=a_cpu(), search=QuotaSpec(concurrency=2))
+        needs = {"cpu": 6, "search": {"min": 1, "max": 2}}
+        assert told(scheduler, an_action("a", needs, elastic="search")) == ["a"]
+        decisions = scheduler.handle(Submitted(an_elastic("b", 4, 8)), 0.0)
+        assert (started(decisions), wakes(decisions)) == ([], [1.0])
+        assert started(scheduler.handle(Finished(A), 0.5)) == ["b"]
+
+
+class TestTangram:
+    def test_cores_are_divided_among_all_that_fit(self):
+        scheduler = a_scheduler("tangram")
+        events = [Submitted(an_elastic(name, 1, 8)) for name in "ab"]
+        sizes = [lease.workers for lease in leases(scheduler.handle_all(events, 0.0))]
+        assert sizes in ([4, 4], [8])
+
+    def test_the_first_that_does_not_fit_blocks_the_rest(self):
+        scheduler = a_scheduler("tangram")
+        assert told(scheduler, an_action("a", 6), an_action("b", 4), an_action("c")) == ["a"]
+
+
+@pytest.mark.parametrize("name", ["fcfs", "tangram", "moldable", "malleable", "overcommit"])
+def test_cores_are_lent_to_an_action_that_waits_for_calls(name):
+    scheduler = a_scheduler(name, cpu=a_cpu(), search=QuotaSpec(concurrency=2))
+    needs = {"cpu": 3, "search": {"min": 1, "max": 2}}
+    (lease,) = leases(scheduler.handle(Submitted(an_action("a", needs, elastic="search")), 0.0))
+    assert [a.resource for a in lease.allocations] == ["search", "cpu"]
+    scheduler.handle(Finished(A), 1.0)
+    assert told(scheduler, an_action("b", 8)) == ["b"]

@@ -1,0 +1,73 @@
+"""Fences and evictions of the residency lane in the rarer turns of events."""
+
+from artangram.core.lease import Devices
+from artangram.core.policies.base import Ticket
+from artangram.core.policies.residency import ResidencyLane
+from gpu_support import FakeDesk, a_pool, a_service, a_ticket, check_books
+
+ONE_EACH = {name: a_service(16_000, degrees=(1, 2)) for name in "abc"}
+
+
+def test_a_service_that_somebody_waits_for_is_not_evicted_for_another():
+    pool, desk = a_pool(ONE_EACH, devices=2, memory_mb=20_000), FakeDesk()
+    lane = ResidencyLane(pool, desk)
+    first = [a_ticket(0, "a", degrees=(1,)), a_ticket(1, "b", degrees=(1,))]
+    for ticket in first:
+        lane.push(ticket, 0.0)
+    lane.dispatch(0.0)
+    for ticket in first:
+        lane.give_back(ticket, 2.0)
+    patient = a_ticket(2, "a", now=2.0, work_s=500.0, degrees=(2,))
+    quick = a_ticket(3, "c", now=2.0, work_s=0.1, degrees=(1,))
+    for ticket in (patient, quick):
+        lane.push(ticket, 2.0)
+    lane.dispatch(2.0)
+    assert desk.names() == ["a0", "b1", "c3"]
+    assert isinstance(quick.allocation, Devices)
+    assert quick.allocation.evicted == ("b",)
+    check_books(pool)
+
+
+def an_overdue_wide_one() -> tuple[ResidencyLane, FakeDesk, list[Ticket]]:
+    """`a0` runs on one device of four; `b1`, which needs all of them, is overdue at 3 s."""
+    pool, desk = a_pool({"a": a_service(degrees=(1,)), "b": a_service()}, devices=4), FakeDesk()
+    lane = ResidencyLane(pool, desk)
+    tickets = [
+        a_ticket(0, "a", work_s=100.0, degrees=(1,)),
+        a_ticket(1, "b", work_s=0.1, degrees=(4,)),
+    ]
+    for ticket in tickets:
+        lane.push(ticket, 0.0)
+        lane.dispatch(0.0)
+    lane.dispatch(3.0)
+    assert desk.names() == ["a0"]
+    return lane, desk, tickets
+
+
+def test_an_overdue_action_gets_a_place_that_nobody_else_enters():
+    lane, desk, (first, _) = an_overdue_wide_one()
+    lane.push(a_ticket(2, "a", now=3.0, degrees=(1,)), 3.0)
+    lane.dispatch(3.0)
+    assert desk.names() == ["a0"]
+    lane.give_back(first, 4.0)
+    lane.dispatch(4.0)
+    assert desk.names() == ["a0", "b1"]
+
+
+def test_one_with_an_earlier_key_that_comes_back_is_served_before():
+    lane, desk, (first, _) = an_overdue_wide_one()
+    lane.push(a_ticket(2, "b", now=0.0, work_s=0.01, degrees=(4,)), 3.0)
+    lane.dispatch(3.0)
+    lane.give_back(first, 4.0)
+    lane.dispatch(4.0)
+    assert desk.names() == ["a0", "b2"]
+
+
+def test_a_place_on_a_lost_node_is_given_up():
+    lane, desk, _ = an_overdue_wide_one()
+    (node,) = lane.pool.nodes()
+    lane.node_lost(node.id)
+    lane.dispatch(4.0)
+    lane.node_joined(node.id)
+    lane.dispatch(5.0)
+    assert desk.names() == ["a0", "b1"]
