@@ -1,8 +1,14 @@
 """The bench verbs of live runs compute what they say; the figures themselves are not tested."""
 
+import random
+
 import pytest
 
+from artangram.cli.bench.live_agents import Life, a_life, a_plan, summary
 from artangram.cli.bench.sandbox import Goal, goals_of
+from artangram.core.ids import ActionId, JobId
+from artangram.core.records import ActionRecord, Outcome
+from artangram.orchestrator.records import ActionResult
 from artangram.sandbox.bench import Series
 
 
@@ -29,8 +35,67 @@ def test_goal_without_its_peer_is_not_met() -> None:
     assert not found.is_met
 
 
-def test_exec_among_many_is_compared_with_exec_among_ten() -> None:
-    alone = (a_series("exec with a core at 10", 2.0), a_series("exec with a core at 40", 5.0))
-    found = goal(goals_of([], alone), "exec with 40 sandboxes / with 10")
-    assert found.value == pytest.approx(2.5)
+def test_exec_among_many_is_judged_by_the_bare_process_beside_it() -> None:
+    alone = (
+        a_series("exec with a core at 10", 4.0),
+        a_series("bare subprocess.run at 10", 4.0),
+        a_series("exec with a core at 40", 2.0),
+        a_series("bare subprocess.run at 40", 1.0),
+    )
+    found = goal(goals_of([], alone), "exec with 40 sandboxes / with 10, each / bare")
+    assert found.value == pytest.approx(2.0)
     assert not found.is_met
+
+
+def a_result(
+    submitted_at: float, started_at: float, ended_at: float, *, core_s: float, is_ok: bool = True
+) -> ActionResult:
+    record = ActionRecord(
+        action_id=ActionId("a"),
+        job=JobId("j"),
+        task="swe",
+        kind="swe/tool",
+        trajectory=None,
+        outcome=Outcome.SUCCEEDED if is_ok else Outcome.FAILED,
+        reason="",
+        submitted_at=submitted_at,
+        started_at=started_at,
+        began_at=started_at,
+        ended_at=ended_at,
+        attempts=1,
+        units=1,
+    )
+    return ActionResult(record=record, core_s=core_s)
+
+
+def a_short_life() -> Life:
+    """Waits 2 s, acts 1 s, thinks 6 s, acts 1 s on two cores."""
+    return a_life(
+        [
+            a_result(0.0, 2.0, 3.0, core_s=1.0),
+            a_result(9.0, 9.0, 10.0, core_s=2.0, is_ok=False),
+        ]
+    )
+
+
+def test_pod_reserves_its_core_also_while_it_thinks() -> None:
+    row = summary("pods:1", [([a_short_life()], 10.0)])
+    assert row.reserved_core_s == pytest.approx(8.0)
+
+
+def test_others_reserve_what_their_actions_held() -> None:
+    row = summary("elastic", [([a_short_life()], 10.0), ([a_short_life()], 20.0)])
+    assert row.reserved_core_s == pytest.approx(3.0)
+    assert row.makespan_s == pytest.approx(15.0)
+
+
+def test_act_counts_the_wait_and_failures_are_told() -> None:
+    row = summary("elastic", [([a_short_life()], 10.0)])
+    assert (row.act_mean_s, row.act_p99_s, row.wait_mean_s) == pytest.approx((2.0, 3.0, 1.0))
+    assert row.failed == 1
+
+
+def test_same_seed_gives_every_policy_the_same_trajectories() -> None:
+    one, other = (a_plan(random.Random(7), 4) for _ in range(2))
+    assert one == other
+    assert (len(one.thinks), len(one.tools)) == (4, 3)

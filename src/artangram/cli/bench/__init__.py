@@ -9,6 +9,7 @@ import typer
 from artangram.cli.bench.coding import coding
 from artangram.cli.bench.day import day
 from artangram.cli.bench.lab import lab
+from artangram.cli.bench.live_agents import live_agents
 from artangram.cli.bench.mopd import mopd
 from artangram.cli.bench.sandbox import sandbox
 from artangram.cli.bench.scheduler import scheduler
@@ -16,3 +17,5 @@ from artangram.cli.bench.scheduler import scheduler
 bench = typer.Typer(help="Measure: every figure of the README.", no_args_is_help=True)
 for verb in (scheduler, lab, coding, mopd, day, sandbox):
     bench.command()(verb)
+# Not by its own name: the module `live` is another one.
+bench.command("live")(live_agents)
