@@ -46,22 +46,7 @@ from integration.sandbox.small_root import fill
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 INSTALL_ENGINE = Path(__file__).parents[1] / "install_engine.sh"
-PROGRAMS = tuple(
-    [
-        "cat",
-        "echo",
-        "env",
-        "false",
-        "nproc",
-        "pwd",
-        "setsid",
-        "sh",
-        "sleep",
-        "taskset",
-        "true",
-        "yes",
-    ]
-)
+PROGRAMS = "cat echo env false nproc pwd setsid sh sleep taskset true yes"
 LATE_S = 0.05
 SLACK_S = 0.2  # until a busy machine lets the caller see it
 

@@ -64,6 +64,10 @@ class Engine:
     def connect(cls, url: str, *, owner: Path) -> Engine:
         """`owner` is the provider's directory. `NotCapable` when nobody answers at `url`."""
         sdk = _sdk()
+        path = url.removeprefix("unix://")
+        if path != url and not _listens(path):
+            # The SDK would find out, too, but leave a socket open.
+            raise NotCapable(f"no container engine answers at {url}")
         try:
             client = sdk.DockerClient(base_url=url, version="auto", timeout=CALL_TIMEOUT_S)
             client.ping()
@@ -190,8 +194,13 @@ def find_engine() -> str:
     """The address of an engine that is there already, or an empty text."""
     if address := os.environ.get("DOCKER_HOST", ""):
         return address
-    for path in SOCKETS:
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as trial:
+    return next((f"unix://{path}" for path in SOCKETS if _listens(path)), "")
+
+
+def _listens(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as trial:
+        try:
             trial.connect(path)
-            return f"unix://{path}"
-    return ""
+        except OSError:
+            return False
+        return True

@@ -4,7 +4,8 @@
   builds the same root as any sandbox has over the image's files, and drops every right.
 - Memory, processes, freezing and cores are held by our own control groups, into which the
   container is moved before it may run anything: an engine needs no call for any of them.
-- A container ends when its socket closes, so it does when we are killed; the engine removes it.
+- A container ends when its socket closes, so it does when we are killed; a guard ends those
+  that are frozen, and the engine removes them.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from artangram.sandbox.inside.zygote import count_ooms, remove_group
 from artangram.sandbox.namespace.cgroups import Groups, find_hierarchies
 from artangram.sandbox.namespace.cores import Cores, cores_for
 from artangram.sandbox.namespace.images import HOSTS
+from artangram.sandbox.namespace.launch import start_guard
 from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
 from artangram.sandbox.namespace.sandbox import LocalSandbox, close_all
 from artangram.sandbox.namespace.snapshots import Shelf
@@ -81,6 +83,7 @@ class ContainerProvider:
         self._numbers = itertools.count(1)
         self._uids = fresh_uids()
         self._starting = asyncio.Semaphore(MAX_STARTING)
+        self._guard, self._alive = start_guard(run_dir.path, lock=run_dir.lock)
         self._closed = False
 
     @classmethod
@@ -124,6 +127,10 @@ class ContainerProvider:
         """The provider's own directory; gone when the provider is."""
         return self._run_dir.path
 
+    @property
+    def state_dir(self) -> Path:
+        return self._run_dir.path.parent.parent
+
     async def create(self, source: Source, *, limits: Limits = DEFAULT_LIMITS) -> LocalSandbox:
         if self._closed:
             raise SandboxGone("the provider is closed")
@@ -157,7 +164,7 @@ class ContainerProvider:
                 images.prepare,
                 image,
                 self._engine,
-                cache_dir=self._run_dir.path.parent.parent / "images",
+                cache_dir=self.state_dir / "images",
                 name=f"image-{next(self._numbers)}",
             )
             self._bases[image] = asyncio.ensure_future(work)
@@ -310,6 +317,8 @@ class ContainerProvider:
         await asyncio.to_thread(self._groups.close)
         self._run_dir.close()
         os.close(self.null)
+        os.close(self._alive)
+        await asyncio.to_thread(self._guard.wait)
 
     def _close_engine(self) -> None:
         for preparing in self._bases.values():

@@ -81,15 +81,24 @@ class Init:
 
     def serve(self) -> None:
         """Never returns: the process ends when the socket does."""
-        while True:
-            ready = self._poll.poll(self._timeout_ms())
-            if not ready:
-                self._end_main(TIMED_OUT)
-            for fd, _ in ready:
-                if fd == self._children:
-                    self._reap()
-                else:
-                    self._answer()
+        try:
+            while True:
+                self._serve_once()
+        except (EOFError, OSError):
+            pass  # the caller is gone, or was when it should have been answered
+        finally:
+            self._everybody.leave()
+        os._exit(0)
+
+    def _serve_once(self) -> None:
+        ready = self._poll.poll(self._timeout_ms())
+        if not ready:
+            self._end_main(TIMED_OUT)
+        for fd, _ in ready:
+            if fd == self._children:
+                self._reap()
+            else:
+                self._answer()
 
     def _timeout_ms(self) -> float | None:
         if not self._main or self._flags:
@@ -104,11 +113,7 @@ class Init:
         self._everybody.signal(linux.SIGKILL)
 
     def _answer(self) -> None:
-        try:
-            message, fds = channel.receive(self._sock)
-        except (EOFError, OSError):
-            self._everybody.leave()
-            os._exit(0)
+        message, fds = channel.receive(self._sock)
         request = message[0]
         try:
             self._dispatch(request, message, fds)

@@ -48,7 +48,7 @@ class Zygote:
                         self._answer()
         except (EOFError, OSError):
             self._end_all()
-            _remove_tree(run_dir)
+            remove_tree(run_dir)
 
     def _answer(self) -> None:
         message, fds = channel.receive(self._sock)
@@ -211,21 +211,26 @@ def remove_group(group: str) -> None:
             time.sleep(0.001)
 
 
-def _remove_tree(run_dir: str) -> None:
+def remove_tree(run_dir: str) -> None:
+    """Remove a provider's directory, after the empty control groups it names."""
     from shutil import rmtree
 
-    parents = []
+    for parent in listed_groups(run_dir):
+        if os.path.isdir(parent):
+            for entry in os.scandir(parent):
+                if entry.is_dir():
+                    remove_group(entry.path)
+            remove_group(parent)
+    rmtree(run_dir, ignore_errors=True)
+
+
+def listed_groups(run_dir: str) -> list[str]:
+    """The directories below which a provider's control groups are."""
     try:
         with open(run_dir + "/groups") as listed:
-            parents = listed.read().split("\n")
+            return [line for line in listed.read().split("\n") if line]
     except OSError:
-        pass  # no control groups on this machine
-    for parent in filter(None, parents):
-        for entry in os.scandir(parent):
-            if entry.is_dir():
-                remove_group(entry.path)
-        remove_group(parent)
-    rmtree(run_dir, ignore_errors=True)
+        return []  # no control groups on this machine
 
 
 def main(control: int, run_dir: str, *, plain: bool, own_affinity: bool, filtered: bool) -> None:

@@ -56,19 +56,35 @@ def start_zygote(
     """The process and our end of its socket. It keeps `lock` open for as long as it lives."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     named = dataclasses.asdict(traits)
-    script = channel.memory_file(program("zygote", theirs.fileno(), str(run_dir), **named))
     try:
-        process = subprocess.Popen(
+        script = program("zygote", theirs.fileno(), str(run_dir), **named)
+        process = _start(script, theirs.fileno(), lock)
+    finally:
+        theirs.close()
+    ours.setblocking(False)
+    return process, ours
+
+
+def start_guard(run_dir: Path, *, lock: int) -> tuple[subprocess.Popen[bytes], int]:
+    """The process and the descriptor by which it knows that we live."""
+    theirs, ours = os.pipe2(os.O_CLOEXEC)
+    try:
+        return _start(program("guard", theirs, str(run_dir)), theirs, lock), ours
+    finally:
+        os.close(theirs)
+
+
+def _start(script: bytes, *passed: int) -> subprocess.Popen[bytes]:
+    holder = channel.memory_file(script)
+    try:
+        return subprocess.Popen(
             interpreter(),
-            pass_fds=(theirs.fileno(), lock),
-            stdin=script,
+            pass_fds=passed,
+            stdin=holder,
             stdout=subprocess.DEVNULL,
             start_new_session=True,
             cwd="/",
             env={"LC_ALL": "C.UTF-8"},
         )
     finally:
-        os.close(script)
-        theirs.close()
-    ours.setblocking(False)
-    return process, ours
+        os.close(holder)

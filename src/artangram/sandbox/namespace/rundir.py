@@ -6,19 +6,14 @@ control groups its file `groups` names and whatever still runs in them.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import shutil
-import signal
 import tempfile
 import time
 from pathlib import Path
 
-from artangram.sandbox.inside.birth import write_setting
-from artangram.sandbox.inside.zygote import remove_group, thaw_group
-
-KILL_PATIENCE_S = 2.0
+from artangram.sandbox.inside.guard import bury
 
 
 def default_state_dir() -> Path:
@@ -63,44 +58,8 @@ def sweep(parent: Path) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # A directory made a moment ago may not have its lock yet.
             if time.time() - os.fstat(lock).st_mtime > 1.0:
-                _bury(path)
+                bury(str(path))
         except BlockingIOError:
             pass
         finally:
             os.close(lock)
-
-
-def _bury(path: Path) -> None:
-    listed = path / "groups"
-    for directory in listed.read_text().splitlines() if listed.exists() else []:
-        end_groups(Path(directory))
-    shutil.rmtree(path, ignore_errors=True)
-
-
-def end_groups(parent: Path) -> None:
-    """Kill everything in the groups below `parent` and remove them."""
-    if not parent.is_dir():
-        return
-    children = [child for child in parent.iterdir() if child.is_dir()]
-    for group in children:
-        # Slots hold no sandbox of their own; who sits there also sits in a group that does.
-        if not (group / "cpuset.cpus").exists() or (group / "memory.max").exists():
-            _kill_all(group)
-    for group in children:
-        remove_group(str(group))
-    remove_group(str(parent))
-
-
-def _kill_all(group: Path) -> None:
-    gives_up_at = time.monotonic() + KILL_PATIENCE_S
-    while time.monotonic() < gives_up_at:
-        pids = (group / "cgroup.procs").read_text().split()
-        if not pids:
-            return
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGKILL)
-        thaw_group(str(group))
-        if (group / "cgroup.freeze").exists():
-            write_setting(str(group / "cgroup.freeze"), "0")
-        time.sleep(0.005)

@@ -100,6 +100,11 @@ class PlainProvider:
         """The provider's own directory; gone when the provider is."""
         return self._run_dir.path
 
+    @property
+    def zygote_pid(self) -> int:
+        """0 before the first sandbox."""
+        return self._nursery.pid
+
     async def create(self, source: Source, *, limits: Limits = DEFAULT_LIMITS) -> LocalSandbox:
         if self._closed:
             raise SandboxGone("the provider is closed")

@@ -1,0 +1,223 @@
+"""Sandboxes in containers: the same attacks, killed owners, and images that want too much."""
+
+# ruff: noqa: ASYNC240 - a test may block
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from artangram.sandbox import (
+    Command,
+    ContainerProvider,
+    DirectoryImage,
+    EngineImage,
+    HostImage,
+    ImageError,
+    NotCapable,
+)
+from artangram.sandbox.container import engine
+from artangram.sandbox.container import provider as providers
+from artangram.sandbox.namespace.sandbox import LocalSandbox
+
+from .conftest import SMALL
+from .test_attacks import TestFiles, TestInit, TestKernel, TestNetwork  # noqa: F401 - run again
+from .test_faults import is_running, left_of, within
+
+pytestmark = pytest.mark.asyncio(loop_scope="package")
+
+INSTALL_ENGINE = Path(__file__).parents[2] / "install_engine.sh"
+SOON_S = 0.5
+ENGINE_S = 10.0  # until the engine has removed a container on its own
+
+
+@pytest.fixture(scope="module", autouse=True)
+def podman() -> None:
+    installed = subprocess.run(["sh", INSTALL_ENGINE], capture_output=True, text=True, check=False)
+    if installed.returncode:
+        pytest.skip(f"no engine for the container provider: {installed.stderr[-500:]}")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="package")
+async def provider(podman: None, state_dir: Path) -> AsyncIterator[ContainerProvider]:
+    before = set(os.listdir("/proc/self/fd"))
+    try:
+        provider = await ContainerProvider.open(state_dir=state_dir)
+    except NotCapable as problem:
+        pytest.skip(str(problem))
+    groups = (provider.run_path / "groups").read_text().splitlines()
+    yield provider
+    await provider.close()
+    assert not [group for group in groups if os.path.exists(group)]
+    assert not provider.run_path.exists()
+    assert set(os.listdir("/proc/self/fd")) <= before
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="package")
+async def shared(provider: ContainerProvider) -> AsyncIterator[LocalSandbox]:
+    sandbox = await provider.create(HostImage(), limits=SMALL)
+    yield sandbox
+    await sandbox.close()
+
+
+@pytest_asyncio.fixture(loop_scope="package")
+async def sandbox(shared: LocalSandbox) -> AsyncIterator[LocalSandbox]:
+    """One for all attacks: an engine is too slow to give each its own."""
+    yield shared
+    await shared.run(Command(argv=("sh", "-c", "find /work /tmp -xdev -mindepth 1 -delete")))
+
+
+def containers() -> str:
+    listed = ["podman", "ps", "--all", "--format", "{{.Names}}"]
+    return subprocess.run(listed, capture_output=True, text=True, check=True).stdout
+
+
+async def test_an_action_does_not_pay_for_the_engine(sandbox: LocalSandbox) -> None:
+    took_s = []
+    for _ in range(20):
+        began_at = time.monotonic()
+        assert (await sandbox.run(Command(argv=("true",)))).ok
+        took_s.append(time.monotonic() - began_at)
+    assert sorted(took_s)[10] < 0.03  # an exec of the engine takes a hundred milliseconds
+
+
+async def test_closed_sandbox_is_gone_from_the_engine(provider: ContainerProvider) -> None:
+    sandbox = await provider.create(HostImage())
+    assert sandbox.name in await asyncio.to_thread(containers)
+    await sandbox.close()
+    assert sandbox.name not in await asyncio.to_thread(containers)
+
+
+async def test_killed_container_is_told_and_leaves_the_others(
+    provider: ContainerProvider, sandbox: LocalSandbox
+) -> None:
+    victim = await provider.create(HostImage())
+    os.kill(victim.pid, 9)
+    await asyncio.wait_for(victim.ended.wait(), ENGINE_S)
+    assert not victim.is_alive
+    assert (await sandbox.run(Command(argv=("true",)))).ok
+
+
+async def test_memory_bomb_ends_out_of_memory(sandbox: LocalSandbox) -> None:
+    bomb = "x = [bytearray(1 << 20) for _ in range(1000)]"
+    result = await sandbox.run(Command(argv=("/usr/bin/python3", "-c", bomb), timeout_s=5.0))
+    assert (result.out_of_memory, result.signal) == (True, 9)
+    assert (await sandbox.run(Command(argv=("true",)))).ok
+
+
+@contextlib.contextmanager
+def an_owner(state_dir: Path) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, Any]]]:
+    script = Path(__file__).with_name("container_owner.py")
+    process = subprocess.Popen([sys.executable, script, state_dir], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        yield process, json.loads(process.stdout.readline())
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+async def test_killed_owner_leaves_nothing(state_dir: Path) -> None:
+    """One container runs a command, one is frozen with a kept process."""
+    with an_owner(state_dir) as (process, owned):
+        services = our_services(process.pid)
+        assert len(services) == 1
+        process.kill()
+        assert await within(SOON_S, lambda: not any(map(is_running, owned["pids"])))
+        assert await within(SOON_S, lambda: not any(map(is_running, services)))
+    assert await within(SOON_S, lambda: left_of(owned) == [])
+    assert await within(ENGINE_S, lambda: Path(owned["run"]).name not in containers())
+    following = await ContainerProvider.open(state_dir=state_dir)
+    await following.close()
+    assert Path(owned["run"]).name.encode().hex() not in images()
+
+
+def our_services(owner: int) -> list[int]:
+    listed = Path(f"/proc/{owner}/task/{owner}/children").read_text().split()
+    commands = {int(pid): Path(f"/proc/{pid}/cmdline").read_bytes() for pid in listed}
+    return [pid for pid, command in commands.items() if b"podman" in command]
+
+
+def images() -> str:
+    listed = ["podman", "images", "--format", "{{.Repository}}"]
+    return subprocess.run(listed, capture_output=True, text=True, check=True).stdout
+
+
+async def test_images_of_the_engine_go_by_name(
+    provider: ContainerProvider, rootfs: Path, tmp_path: Path
+) -> None:
+    with tarfile.open(tmp_path / "root.tar", "w") as tar:
+        tar.add(rootfs, arcname=".")
+    name = f"localhost/artangram-test-{os.getpid()}"
+    importing = ["podman", "import", "-q", str(tmp_path / "root.tar"), name]
+    await asyncio.to_thread(subprocess.run, importing, check=True, capture_output=True)
+    try:
+        sandbox = await provider.create(EngineImage(name=name))
+        assert await sandbox.read("/etc/release") == b"tiny 1"
+        await sandbox.close()
+    finally:
+        removing = ["podman", "rmi", "-f", name]
+        await asyncio.to_thread(subprocess.run, removing, check=True, capture_output=True)
+    with pytest.raises(ImageError, match="no-such-image"):
+        await provider.create(EngineImage(name="localhost/no-such-image"))
+
+
+async def test_image_cannot_load_code_into_our_init(
+    provider: ContainerProvider, rootfs: Path, tmp_path: Path
+) -> None:
+    """What runs before the rights are gone must be ours alone."""
+    hostile = tmp_path / "hostile"
+    shutil.copytree(rootfs, hostile, symlinks=True)
+    library = next(iter(hostile.rglob("libc.so.6")))
+    shutil.copy(library, hostile / "intruder.so")
+    (hostile / "etc/ld.so.preload").write_text("/intruder.so\n")
+    sandbox = await provider.create(DirectoryImage(path=str(hostile)))
+    assert b"intruder" not in Path(f"/proc/{sandbox.pid}/maps").read_bytes()
+    assert await sandbox.read("/etc/ld.so.preload") == b"/intruder.so\n"
+    await sandbox.close()
+
+
+async def test_no_engine_is_refused_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, state_dir: Path, refused: Callable[[], None]
+) -> None:
+    monkeypatch.setattr(providers, "find_engine", lambda: "")
+    monkeypatch.setattr(providers.shutil, "which", lambda name: None)
+    with pytest.raises(NotCapable, match="apt-get install podman"):
+        await ContainerProvider.open(state_dir=state_dir)
+    refused()
+
+
+async def test_silent_engine_and_missing_sdk_are_refused(
+    monkeypatch: pytest.MonkeyPatch, state_dir: Path, refused: Callable[[], None]
+) -> None:
+    with pytest.raises(NotCapable, match="no container engine answers"):
+        await ContainerProvider.open(state_dir=state_dir, engine_url="unix:///no/such/socket")
+    monkeypatch.setitem(sys.modules, "docker", None)
+    with pytest.raises(NotCapable, match=r"artangram\[container\]"):
+        engine.Engine.connect("unix:///no/such/socket", owner=state_dir)
+    refused()
+
+
+@pytest.fixture
+def refused(provider: ContainerProvider, state_dir: Path) -> Callable[[], None]:
+    """A refusal leaves nothing behind."""
+    before = set((state_dir / "run").iterdir())
+
+    def check() -> None:
+        assert set((state_dir / "run").iterdir()) <= before
+
+    return check
