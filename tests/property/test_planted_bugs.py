@@ -21,12 +21,15 @@ from artangram.core.policies.counted import CountedLane
 from artangram.core.policies.fcfs import FcfsLane
 from artangram.core.policies.malleable import MalleableLane
 from artangram.core.policies.queue import Served
+from artangram.core.policies.tangram import Division
+from artangram.core.policies.width import Widths
 from artangram.core.pools.buddy import Buddy
 from artangram.core.pools.cpu import CpuNode
 from artangram.core.pools.functions import FunctionPool
 from artangram.core.pools.quota import QuotaPool
 from artangram.core.records import Outcome
 from artangram.core.scheduler import Scheduler
+from property import test_policies, test_pools
 from scheduler_machine import machine
 from scheduler_world import examples
 
@@ -278,3 +281,88 @@ def test_the_machine_catches(bug, monkeypatch):
     plant(monkeypatch)
     with pytest.raises((AssertionError, KeyError, ValueError), match=complaint):
         run_state_machine_as_test(machine(name), settings=examples(300, is_hunt=True))
+
+
+def wide_open(real: Method) -> Method:
+    return lambda pool, units, now: True
+
+
+def the_first_domain(real: Method) -> Method:
+    return lambda node, count, near: max(node._domains, key=len)
+
+
+def widest(real: Method) -> Method:
+    return lambda widths, price: widths.most
+
+
+def all_alike(real: Method) -> Method:
+    return lambda division, count: [t.form.amounts[0] for t in division._candidates[:count]]
+
+
+def without_shares(real: Method) -> Method:
+    def charge(served: Served, ticket: Ticket, area: float) -> None:
+        served._work[ticket.job] = served.of(ticket.job) + area
+
+    return charge
+
+
+POOL_PLANTS: dict[str, tuple[Method, Plant]] = {
+    "cores come from any domain": (
+        test_pools.test_cores_are_free_or_held_once_and_stay_in_their_domain,
+        instead(CpuNode, "_best_domain", the_first_domain),
+    ),
+    "a core is given twice": (
+        test_pools.test_cores_are_free_or_held_once_and_stay_in_their_domain,
+        instead(CpuNode, "take", giving_a_core_back),
+    ),
+    "memory is not held": (
+        test_pools.test_memory_is_held_by_trajectories_until_they_are_gone,
+        instead(CpuNode, "hold_memory", lambda real: lambda node, t, mb: real(node, t, 0)),
+    ),
+    "the window forgets too early": (
+        test_pools.test_a_quota_lets_in_exactly_what_every_window_allows,
+        instead(QuotaPool, "_forget", lambda real: lambda pool, now: real(pool, now + 0.5)),
+    ),
+    "every call is let in": (
+        test_pools.test_a_quota_lets_in_exactly_what_every_window_allows,
+        instead(QuotaPool, "fits", wide_open),
+    ),
+    "slots stay warm for ever": (
+        test_pools.test_slots_are_warm_for_a_while_and_never_above_the_ceiling,
+        instead(FunctionPool, "warm", lambda real: lambda pool, now: real(pool, -1e9)),
+    ),
+    "everybody is as wide as can be": (
+        test_policies.test_the_best_width_is_the_cheapest_of_all,
+        instead(Widths, "best", widest),
+    ),
+    "everybody gets the least": (
+        test_policies.test_the_division_of_units_is_the_best_for_every_prefix,
+        instead(Division, "sizes", all_alike),
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", POOL_PLANTS)
+def test_the_oracle_catches(bug, monkeypatch):
+    prove, plant = POOL_PLANTS[bug]
+    plant(monkeypatch)
+    with pytest.raises((AssertionError, ValueError)):
+        prove()
+
+
+def test_the_count_of_starts_catches_forgotten_shares(monkeypatch):
+    instead(Served, "charge", without_shares)(monkeypatch)
+    with pytest.raises(AssertionError, match="are the rich's"):
+        test_policies.test_jobs_that_flood_are_served_in_proportion_to_their_shares(name="elastic")
+
+
+def test_the_newcomer_catches_a_queue_without_jobs(monkeypatch):
+    instead(Served, "goes_first", lambda real: lambda s, a, b: a.seq < b.seq)(monkeypatch)
+    with pytest.raises((AssertionError, ValueError)):
+        test_policies.test_a_newcomer_is_not_stuck_behind_a_flood(name="elastic")
+
+
+def test_the_overload_catches_an_order_that_ignores_virtual_deadlines(monkeypatch):
+    instead(Served, "goes_first", latest_first)(monkeypatch)
+    with pytest.raises(AssertionError, match="passed the overdue"):
+        test_policies.test_nobody_starves_under_overload(name="malleable", penalty=0.0)
