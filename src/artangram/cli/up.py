@@ -1,7 +1,6 @@
 """`artangram up`: the orchestrator of this machine as a service."""
 
 import asyncio
-import secrets
 from pathlib import Path
 from typing import Annotated
 
@@ -9,15 +8,15 @@ import typer
 
 from artangram.cli.output import Output
 from artangram.core.policies.catalog import policy as policy_named
-from artangram.orchestrator.local import running
-from artangram.orchestrator.server import serving, until_told_to_stop
+from artangram.orchestrator.up import kept_token
+from artangram.orchestrator.up import up as serve
 
 STATE_DIR = Path.home() / ".artangram"
 
 
 def up(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8420,
+    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 7410,
     state_dir: Annotated[
         Path, typer.Option(help="The journal and the agent's files: what a restart goes on from.")
     ] = STATE_DIR,
@@ -30,30 +29,28 @@ def up(
 ) -> None:
     """Serve this machine's cores until SIGTERM or Ctrl-C, then drain.
 
-    Nothing accepted is lost by a crash: start it again with the same state directory.
+    Nothing accepted is lost by a crash: start it again with the same state directory. The token is
+    kept there too, in the file `token`.
     """
     policy_named(policy)
-    secret = token or secrets.token_urlsafe(24)
-    asyncio.run(_up(host, port, state_dir, policy, cores, secret, is_new=token is None))
-
-
-async def _up(
-    host: str,
-    port: int,
-    state_dir: Path,
-    policy: str,
-    cores: int | None,
-    token: str,
-    *,
-    is_new: bool,
-) -> None:
+    secret = token or kept_token(state_dir)
     console = Output(None).console
-    async with (
-        running(policy=policy, cores=cores, state_dir=state_dir) as orchestrator,
-        serving(orchestrator, host=host, port=port, token=token) as url,
-    ):
+
+    def on_ready(url: str) -> None:
         console.print(f"Serving {url} with policy {policy}; state in {state_dir}", soft_wrap=True)
-        if is_new:
-            console.print(f"export ARTANGRAM_URL={url} ARTANGRAM_TOKEN={token}", soft_wrap=True)
-        await until_told_to_stop(orchestrator)
-        console.print("Drained.")
+        console.print(f"export ARTANGRAM_URL={url}", soft_wrap=True)
+        if token is None:
+            console.print(f"export ARTANGRAM_TOKEN={secret}", soft_wrap=True)
+
+    asyncio.run(
+        serve(
+            state_dir,
+            on_ready=on_ready,
+            host=host,
+            port=port,
+            token=secret,
+            policy=policy,
+            cores=cores,
+        )
+    )
+    console.print("Drained.")
