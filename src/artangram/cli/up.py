@@ -41,6 +41,7 @@ def up(
         console.print(f"export ARTANGRAM_URL={url}", soft_wrap=True)
         if token is None:
             console.print(f"export ARTANGRAM_TOKEN={secret}", soft_wrap=True)
+        console.file.flush()  # Whoever started us in the background reads this from a file.
 
     asyncio.run(
         serve(
