@@ -3,14 +3,13 @@
 - `command(args)` is the argv, for `t.run(command(["tests"]), cpu=between(1, 8))`.
 - `one_file()` is the whole program as one file, for a sandbox that has Python and pytest but not
   this package: write it there and run `command(args, program="/work/elastictest.pyz")`.
-- Nothing here imports the rest of artangram, and this module does not import pytest.
+- Nothing here imports the rest of artangram, and this module imports next to nothing: it is
+  imported at the start of every run.
 """
 
 from __future__ import annotations
 
-import io
 import os
-import zipfile
 from collections.abc import Iterable
 
 __all__ = ["command", "one_file"]
@@ -39,6 +38,9 @@ def command(
 
 def one_file() -> bytes:
     """This program as one file that any Python from 3.9 with pytest from 7 can run."""
+    import io
+    import zipfile
+
     body = io.BytesIO()
     with zipfile.ZipFile(body, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(zipfile.ZipInfo("__main__.py"), _START)

@@ -19,8 +19,9 @@ from typing import NamedTuple
 import pytest
 
 from .channel import DONE, FINISH, RUN, Channel, Frame, pair
+from .process import described, die_with
 from .work import Chunk, Portion
-from .worker import die_with, serve
+from .worker import serve
 
 LAST_WORDS_BYTES = 1 << 16
 MACHINERY = ("/_pytest/", "/pluggy/", "<frozen runpy>", os.path.dirname(__file__))
@@ -159,15 +160,3 @@ class Crew:
             self._poll.unregister(fd)
         del self._by_fd[fd]
         hand.release()
-
-
-def described(status: int) -> str:
-    """A wait status in words."""
-    code = os.waitstatus_to_exitcode(status)
-    if code >= 0:
-        return f"it exited with code {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = str(-code)
-    return f"signal {name} ended it"

@@ -11,8 +11,7 @@ import signal
 import sys
 from collections.abc import Callable
 
-from .crew import described
-from .worker import die_with
+from .process import described, die_with
 
 UNFINISHED = 3
 """pytest's own code for an internal error."""

@@ -13,12 +13,8 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-import pytest
-
 from . import cores
-from .conductor import Options
 from .guard import guarded
-from .plugin import Elastic
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,6 +27,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(ours: argparse.Namespace, theirs: list[str]) -> int:
+    # Not before the guard's fork: two processes would share and then copy all of it.
+    import pytest
+
+    from .conductor import Options
+    from .plugin import Elastic
+
     began_at = time.monotonic()
     options = Options(
         workers=ours.units or cores.degree(os.environ), test_timeout_s=ours.test_timeout

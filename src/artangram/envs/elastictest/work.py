@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 UNKNOWN_S = 0.01
 """What a test is believed to take when nothing is known of it."""
-PORTION_S = 0.02
+PORTION_S = 0.05
 """A worker gets at most about this much at once: so late it may notice that its core is gone."""
 MAX_PORTION = 32
 CHUNKS_PER_WORKER = 8

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import faulthandler
 import gc
 import os
-import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -25,18 +23,6 @@ from typing import Any, NoReturn
 import pytest
 
 from .channel import DONE, ENDED, FAILED, FINISH, LATE, READY, STOPPED, WARNED, Channel
-
-PR_SET_PDEATHSIG = 1
-
-
-_libc = ctypes.CDLL(None)
-
-
-def die_with(parent: int) -> None:
-    """End this process as soon as `parent`, which forked it, ends."""
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def serve(session: pytest.Session, channel: Channel, *, number: int, crash: int) -> NoReturn:
