@@ -132,9 +132,17 @@ def promises(provider: SandboxProvider) -> frozenset[Promise]:
     return provider.capabilities.promises
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def warm(provider: SandboxProvider, source: Source) -> AsyncIterator[Warm]:
+    """An engine needs a while for each sandbox: it may work while tests sleep."""
+    warm = Warm(provider, source, size=2)
+    yield warm
+    await warm.close()
+
+
 @pytest_asyncio.fixture(loop_scope="module")
-async def sandbox(provider: SandboxProvider, source: Source) -> AsyncIterator[Sandbox]:
-    sandbox = await provider.create(source)
+async def sandbox(warm: Warm) -> AsyncIterator[Sandbox]:
+    sandbox = await warm.claim()
     yield sandbox
     await sandbox.close()
 

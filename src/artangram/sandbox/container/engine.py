@@ -24,6 +24,7 @@ from artangram.sandbox.namespace.traits import OPEN_FILES
 LABEL = "artangram.run"
 SOCKETS = ("/var/run/docker.sock", "/run/podman/podman.sock")
 CALL_TIMEOUT_S = 120
+ANY_API = "1.41"
 REMOVE_TIMEOUT_S = 10.0
 # What our first process needs to build the sandbox's root; it drops all before it serves.
 CAPABILITIES = ("SYS_ADMIN", "SETUID", "SETGID", "SETPCAP", "CHOWN", "DAC_OVERRIDE", "FOWNER")
@@ -55,7 +56,8 @@ class Wanted:
 class Engine:
     """A connection to one engine."""
 
-    def __init__(self, client: Any, owner: Path) -> None:
+    def __init__(self, client: Any, owner: Path, *, description: str) -> None:
+        self.description = description
         self._client = client
         self._owner = owner
         self._errors = _sdk().errors
@@ -69,17 +71,14 @@ class Engine:
             # The SDK would find out, too, but leave a socket open.
             raise NotCapable(f"no container engine answers at {url}")
         try:
-            client = sdk.DockerClient(base_url=url, version="auto", timeout=CALL_TIMEOUT_S)
-            client.ping()
-        except sdk.errors.DockerException as error:
+            with contextlib.closing(sdk.DockerClient(base_url=url, version=ANY_API)) as first:
+                # Asked for its version in full, podman takes half a second.
+                about = first.api.get(f"{first.api.base_url}/_ping").headers
+            spoken = about.get("Api-Version", ANY_API)
+            client = sdk.DockerClient(base_url=url, version=spoken, timeout=CALL_TIMEOUT_S)
+        except (sdk.errors.DockerException, OSError) as error:
             raise NotCapable(f"no container engine answers at {url}: {error}") from error
-        return cls(client, owner)
-
-    @property
-    def description(self) -> str:
-        about = self._client.version()
-        parts = about.get("Components") or [about]
-        return f"{parts[0].get('Name', 'engine')} {parts[0].get('Version', '?')}"
+        return cls(client, owner, description=about.get("Server", "engine"))
 
     def start(self, wanted: Wanted) -> None:
         with self._failing("start a container"):

@@ -111,8 +111,7 @@ class ContainerProvider:
             groups = Groups(find_hierarchies(), run_dir.owner)
             run_dir.name_groups(groups.directories)
             groups.open()
-            about = await asyncio.to_thread(lambda: engine.description)
-            feature = Feature(name="engine", available=True, detail=about)
+            feature = Feature(name="engine", available=True, detail=engine.description)
             capabilities = Capabilities(
                 rung=found.rung, features=(*found.features, feature), promises=found.promises
             )

@@ -5,7 +5,6 @@ Runs on an interpreter that the provider lent to the container; of the image, it
 
 from __future__ import annotations
 
-import os
 from _socket import AF_UNIX, SOCK_SEQPACKET
 from _socket import socket as RawSocket
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 USER_FILES = ("/etc/passwd", "/etc/group")
+NAME_SERVERS = "/etc/resolv.conf"
 
 
 def main(control: str) -> None:
@@ -26,21 +26,25 @@ def main(control: str) -> None:
     plan, _ = channel.receive(sock)
     linux.forbid_capabilities()
     linux.unshare(linux.CLONE_NEWNS)
-    _add_users(plan)
+    _keep_files(plan)
     syscalls = linux.Filter(seccomp.program(own_affinity=plan["own_affinity"]))
     birth.live(plan, sock.detach(), syscalls=syscalls)
 
 
-def _add_users(plan: dict[str, Any]) -> None:
-    """The image's own users, and ours."""
+def _keep_files(plan: dict[str, Any]) -> None:
+    """The image's own users before ours, and the name servers the engine found."""
     for path in USER_FILES:
-        try:
-            with open(path, "rb") as file:
-                known = file.read()
-        except OSError:
-            known = b""  # an image without users
+        known = _read(path)
         if known and not known.endswith(b"\n"):
             known += b"\n"
         plan["files"][path] = known + plan["files"][path]
-    # Only what the engine left there: what programs see is the copy in the new root.
-    os.umask(0o022)
+    if servers := _read(NAME_SERVERS):
+        plan["files"][NAME_SERVERS] = servers
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""  # the image has none
