@@ -23,7 +23,6 @@ import pytest_asyncio
 from artangram.sandbox import (
     Command,
     ContainerProvider,
-    DirectoryImage,
     EngineImage,
     HostImage,
     ImageError,
@@ -157,21 +156,27 @@ def images() -> str:
     return subprocess.run(listed, capture_output=True, text=True, check=True).stdout
 
 
-async def test_images_of_the_engine_go_by_name(
-    provider: ContainerProvider, rootfs: Path, tmp_path: Path
-) -> None:
-    with tarfile.open(tmp_path / "root.tar", "w") as tar:
-        tar.add(rootfs, arcname=".")
+@contextlib.contextmanager
+def an_engine_image(root: Path, *changes: str) -> Iterator[str]:
+    """The name of an image of `root` that podman has meanwhile."""
+    archive = root.with_suffix(".tar")
+    with tarfile.open(archive, "w") as tar:
+        tar.add(root, arcname=".")
     name = f"localhost/artangram-test-{os.getpid()}"
-    importing = ["podman", "import", "-q", str(tmp_path / "root.tar"), name]
-    await asyncio.to_thread(subprocess.run, importing, check=True, capture_output=True)
+    options = [word for change in changes for word in ("--change", change)]
+    importing = ["podman", "import", "-q", *options, str(archive), name]
+    subprocess.run(importing, check=True, capture_output=True)
     try:
+        yield name
+    finally:
+        subprocess.run(["podman", "rmi", "-f", name], check=True, capture_output=True)
+
+
+async def test_images_of_the_engine_go_by_name(provider: ContainerProvider, rootfs: Path) -> None:
+    with an_engine_image(rootfs) as name:
         sandbox = await provider.create(EngineImage(name=name))
         assert await sandbox.read("/etc/release") == b"tiny 1"
         await sandbox.close()
-    finally:
-        removing = ["podman", "rmi", "-f", name]
-        await asyncio.to_thread(subprocess.run, removing, check=True, capture_output=True)
     with pytest.raises(ImageError, match="no-such-image"):
         await provider.create(EngineImage(name="localhost/no-such-image"))
 
@@ -183,12 +188,14 @@ async def test_image_cannot_load_code_into_our_init(
     hostile = tmp_path / "hostile"
     shutil.copytree(rootfs, hostile, symlinks=True)
     library = next(iter(hostile.rglob("libc.so.6")))
-    shutil.copy(library, hostile / "intruder.so")
+    for name in ("intruder.so", "second-intruder.so"):
+        shutil.copy(library, hostile / name)
     (hostile / "etc/ld.so.preload").write_text("/intruder.so\n")
-    sandbox = await provider.create(DirectoryImage(path=str(hostile)))
-    assert b"intruder" not in Path(f"/proc/{sandbox.pid}/maps").read_bytes()
-    assert await sandbox.read("/etc/ld.so.preload") == b"/intruder.so\n"
-    await sandbox.close()
+    with an_engine_image(hostile, "ENV LD_PRELOAD=/second-intruder.so") as name:
+        sandbox = await provider.create(EngineImage(name=name))
+        assert b"intruder" not in Path(f"/proc/{sandbox.pid}/maps").read_bytes()
+        assert await sandbox.read("/etc/ld.so.preload") == b"/intruder.so\n"
+        await sandbox.close()
 
 
 async def test_no_engine_is_refused_with_the_remedy(

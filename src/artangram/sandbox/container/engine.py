@@ -29,8 +29,10 @@ REMOVE_TIMEOUT_S = 10.0
 # What our first process needs to build the sandbox's root; it drops all before it serves.
 CAPABILITIES = ("SYS_ADMIN", "SETUID", "SETGID", "SETPCAP", "CHOWN", "DAC_OVERRIDE", "FOWNER")
 UNCONFINED = ("seccomp=unconfined", "apparmor=unconfined", "label=disable")
-# The image's own settings must not reach the loader of our first process.
-NEUTRAL_ENVIRON = {"LD_PRELOAD": "", "LD_AUDIT": "", "LD_LIBRARY_PATH": "", "GLIBC_TUNABLES": ""}
+# The image's own settings must not reach the loader of our first process. It passes over what
+# is not there; podman passes over what is empty.
+NOWHERE = "/.artangram/nowhere"
+NEUTRAL_ENVIRON = {"LD_PRELOAD": NOWHERE, "LD_AUDIT": NOWHERE}
 # Enough for any sandbox; its control groups limit it further.
 ULIMITS = (
     ("nofile", resource.RLIMIT_NOFILE, OPEN_FILES),

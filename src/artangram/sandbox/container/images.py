@@ -14,16 +14,18 @@ from artangram.sandbox.protocol import EngineImage, Image
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineBase:
-    """`binds` are read-only directories of the machine; `imported` images are ours to remove."""
+    """`binds` are read-only directories of the machine."""
 
     image: str
-    imported: bool = False
     binds: tuple[tuple[str, str], ...] = ()
     files: dict[str, bytes] = field(default_factory=dict)
 
 
 def prepare(image: Image, engine: Engine, *, cache_dir: Path, name: str) -> EngineBase:
-    """May take long: archives are unpacked, and the engine copies what it imports."""
+    """May take long: archives are unpacked, and the engine copies what it imports.
+
+    All but an `EngineImage` is imported under a name made of `name`, and the caller's to remove.
+    """
     if isinstance(image, EngineImage):
         return EngineBase(image=engine.find_image(image.name, pull=image.pull))
     base = images.prepare(image, cache_dir=cache_dir)
@@ -32,4 +34,4 @@ def prepare(image: Image, engine: Engine, *, cache_dir: Path, name: str) -> Engi
         with tarfile.open(archive, "w") as tar:
             tar.add(base.layers[-1], arcname=".")
         imported = engine.import_image(archive, name=name)
-    return EngineBase(image=imported, imported=True, binds=base.binds, files=base.files)
+    return EngineBase(image=imported, binds=base.binds, files=base.files)

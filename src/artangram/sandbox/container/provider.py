@@ -41,6 +41,7 @@ from artangram.sandbox.probe import explain, probe
 from artangram.sandbox.protocol import (
     DEFAULT_LIMITS,
     Capabilities,
+    EngineImage,
     Feature,
     Image,
     Limits,
@@ -79,6 +80,7 @@ class ContainerProvider:
         self._engine = engine
         self._service = service
         self._bases: dict[Image, asyncio.Future[images.EngineBase]] = {}
+        self._imported: list[str] = []
         self._shelf = Shelf(run_dir.path / "snapshots")
         self._numbers = itertools.count(1)
         self._uids = fresh_uids()
@@ -135,6 +137,9 @@ class ContainerProvider:
             raise SandboxGone("the provider is closed")
         traits = self._traits(source, limits)
         base = await self._base(traits.image)
+        if isinstance(traits.image, EngineImage):
+            # Siblings of its snapshots must stand on this very image, whatever its name means then.
+            traits = dataclasses.replace(traits, image=EngineImage(name=base.image))
         async with self._starting:
             sandbox = await self._start(traits, base)
             try:
@@ -157,21 +162,28 @@ class ContainerProvider:
         return Traits(name=name, image=source, limits=limits, uid=next(self._uids), groups=groups)
 
     async def _base(self, image: Image) -> images.EngineBase:
-        """Prepared once, however many ask at the same time."""
+        """Prepared once, however many ask; but a name may mean another image tomorrow."""
+        if isinstance(image, EngineImage):
+            return await self._prepare(image)
         if image not in self._bases:
-            work = asyncio.to_thread(
-                images.prepare,
-                image,
-                self._engine,
-                cache_dir=self.state_dir / "images",
-                name=f"image-{next(self._numbers)}",
-            )
-            self._bases[image] = asyncio.ensure_future(work)
+            self._bases[image] = asyncio.ensure_future(self._prepare(image))
         try:
             return await asyncio.shield(self._bases[image])
         except Exception:
             self._bases.pop(image, None)
             raise
+
+    async def _prepare(self, image: Image) -> images.EngineBase:
+        base = await asyncio.to_thread(
+            images.prepare,
+            image,
+            self._engine,
+            cache_dir=self.state_dir / "images",
+            name=f"image-{next(self._numbers)}",
+        )
+        if not isinstance(image, EngineImage):
+            self._imported.append(base.image)
+        return base
 
     async def _start(self, traits: Traits, base: images.EngineBase) -> LocalSandbox:
         control = self._run_dir.path / "control" / traits.name
@@ -320,9 +332,8 @@ class ContainerProvider:
         await asyncio.to_thread(self._guard.wait)
 
     def _close_engine(self) -> None:
-        for preparing in self._bases.values():
-            if preparing.done() and preparing.result().imported:
-                self._engine.remove_image(preparing.result().image)
+        for name in self._imported:
+            self._engine.remove_image(name)
         self._engine.close()
         if self._service is not None:
             self._service.close()
