@@ -5,6 +5,7 @@ import random
 import pytest
 
 from artangram.cli.bench.live_agents import Life, a_life, a_plan, summary
+from artangram.cli.bench.overhead import Added
 from artangram.cli.bench.sandbox import Goal, goals_of
 from artangram.core.ids import ActionId, JobId
 from artangram.core.records import ActionRecord, Outcome
@@ -99,3 +100,8 @@ def test_same_seed_gives_every_policy_the_same_trajectories() -> None:
     one, other = (a_plan(random.Random(7), 4) for _ in range(2))
     assert one == other
     assert (len(one.thinks), len(one.tools)) == (4, 3)
+
+
+def test_idle_and_answer_are_added_per_action_before_the_median() -> None:
+    added = Added(journal="memory", idle_ms=[1.0, 5.0, 2.0], answer_ms=[9.0, 0.0, 4.0])
+    assert added.p50_ms() == pytest.approx(6.0)

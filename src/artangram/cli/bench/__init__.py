@@ -11,11 +11,12 @@ from artangram.cli.bench.day import day
 from artangram.cli.bench.lab import lab
 from artangram.cli.bench.live_agents import live_agents
 from artangram.cli.bench.mopd import mopd
+from artangram.cli.bench.overhead import overhead
 from artangram.cli.bench.sandbox import sandbox
 from artangram.cli.bench.scheduler import scheduler
 
 bench = typer.Typer(help="Measure: every figure of the README.", no_args_is_help=True)
-for verb in (scheduler, lab, coding, mopd, day, sandbox):
+for verb in (scheduler, lab, coding, mopd, day, sandbox, overhead):
     bench.command()(verb)
 # Not by its own name: the module `live` is another one.
 bench.command("live")(live_agents)
