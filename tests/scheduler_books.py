@@ -79,6 +79,7 @@ class Books:
         self.is_deployed = is_deployed
         self.lives: dict[ActionId, Life] = {}
         self.outcomes: dict[ActionId, Outcome] = {}
+        self.submitted_ids: set[ActionId] = set()
         self.wake_at: float | None = None
         self.nodes: dict[NodeId, Resource] = {}
         self.memory_mb: dict[TrajectoryId, int] = {}
@@ -103,11 +104,17 @@ class Books:
 
     def submitted(self, action: Action, now: float) -> None:
         self.lives[action.id] = Life(action, now)
+        self.submitted_ids.add(action.id)
 
     def free_cores(self, node: NodeId) -> int:
         spec = self.cluster.pools[self.nodes[node]]
         assert isinstance(spec, CpuSpec)
         return spec.cores - sum(at == node for at, _ in self._cores)
+
+    def free_slots(self, resource: Resource) -> int:
+        spec = self.cluster.pools[resource]
+        assert isinstance(spec, FunctionsSpec)
+        return spec.ceiling - self.busy_slots[resource]
 
     def carry_out(self, decisions: list[Decision], now: float) -> None:
         """Do what was decided, in order, and see that it can be done."""

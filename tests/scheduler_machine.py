@@ -26,12 +26,14 @@ from artangram.core.events import (
 from artangram.core.explain import Explanation
 from artangram.core.ids import ActionId, NodeId, Resource, ServiceId, TrajectoryId
 from artangram.core.lease import Devices
+from artangram.core.policies.base import Hindrance
 from artangram.core.policies.catalog import policy
 from artangram.core.policies.malleable import PASS_S
 from artangram.core.records import Outcome
 from artangram.core.scheduler import MOST_ATTEMPTS, Scheduler
 from builders import CPU, an_action
 from scheduler_books import Books, Life
+from scheduler_idle import check_no_idle_cores
 from scheduler_watch import IN_LINE, Watch
 from scheduler_world import (
     ELASTIC,
@@ -67,8 +69,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         cores=st.sampled_from([4, 8]),
         numa=st.sampled_from([1, 2]),
         penalty=st.sampled_from([0.0, 0.1, 0.6]),
+        memory_mb=st.lists(st.sampled_from([10, 40, 70, 100]), max_size=3),
     )
-    def build(self, nodes: int, cores: int, numa: int, penalty: float) -> None:
+    def build(
+        self, nodes: int, cores: int, numa: int, penalty: float, memory_mb: list[int]
+    ) -> None:
         self.cluster = a_house(nodes, cores, numa=numa, penalty=penalty)
         self.watch = Watch(self.policy_name)
         chosen = policy(self.policy_name)
@@ -83,6 +88,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.open: list[TrajectoryId] = []
         self.closing: set[TrajectoryId] = set()
         self.lost: list[tuple[Resource, NodeId]] = []
+        for size in memory_mb:
+            self.open_trajectory(size)
 
     def tell(self, *events: Event) -> None:
         """Feed both schedulers and carry out what they agree on."""
@@ -238,13 +245,13 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.now, self.books.wake_at = at, None
         self.tell(ClockTicked())
         if is_past_pass:
-            self._check_no_idle_cores()
+            self._check_idle()
 
     @rule()
     def tick_after_a_pass(self) -> None:
         self.now = max(self.now, self.event_at + PASS_S)
         self.tell(ClockTicked())
-        self._check_no_idle_cores()
+        self._check_idle()
 
     def _nodes(self) -> list[tuple[Resource, NodeId]]:
         return [(resource, node) for node, resource in self.books.nodes.items()]
@@ -325,32 +332,19 @@ class SchedulerMachine(RuleBasedStateMachine):
             said = self.explain(life).hindrances
             if len(said) == 1 and said[0].resource in in_line and said[0].ahead == 0:
                 assert said[0].needed > said[0].free, f"{life.action.id} fits and waits: {said}"
+                self._check_free(said[0])
 
-    def _check_no_idle_cores(self) -> None:
-        """Once it was time for a division, cores are idle only when nobody can use them."""
-        if not self.watch.is_malleable():
-            return
-        for node in [node for node, resource in self.books.nodes.items() if resource == CPU]:
-            idle = self.books.free_cores(node)
-            here = [life for life in self.books.running() if _runs_on(life, node)]
-            for life in here if idle else ():
-                assert life.lease is not None
-                is_narrow = life.primary == CPU and len(life.cores) < life.lease.workers
-                assert not is_narrow, f"{idle} cores are idle, {life} runs on {life.cores}"
-            self._check_no_fitting_first(node, here)
+    def _check_free(self, said: Hindrance) -> None:
+        """What is said to be free is free; of one node only, since it does not say which."""
+        cpu_nodes = [node for node, resource in self.books.nodes.items() if resource == CPU]
+        if said.resource == FUNCTIONS:
+            assert said.free == self.books.free_slots(FUNCTIONS)
+        if said.resource == CPU and len(cpu_nodes) == 1:
+            assert said.free == self.books.free_cores(cpu_nodes[0])
 
-    def _check_no_fitting_first(self, node: NodeId, here: list[Life]) -> None:
-        if list(self.books.nodes.values()).count(CPU) > 1:
-            return  # nobody outside knows where an action waits
-        spec = self.cluster.pools[CPU]
-        assert isinstance(spec, CpuSpec)
-        room = spec.cores - sum(_bound_cores(life) for life in here)
-        for life in self.books.waiting():
-            said = self.explain(life).hindrances
-            if len(said) == 1 and said[0].resource == CPU and said[0].ahead == 0:
-                is_rigid = not life.is_elastic
-                has_room = said[0].needed <= (room if is_rigid else self.books.free_cores(node))
-                assert not has_room, f"{life.action.id} could start on {node}: {said}"
+    def _check_idle(self) -> None:
+        if self.watch.is_malleable():
+            check_no_idle_cores(self.books, self.explain)
 
     def teardown(self) -> None:
         """In the end everybody is reported, and everything can be had again.
@@ -366,14 +360,12 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.close_trajectory(self.open.index(trajectory))
         self._drain()
         assert not self.books.lives
-        assert set(self.books.outcomes) == {ActionId(f"a{n}") for n in self._submitted()}
+        assert set(self.books.outcomes) == self.books.submitted_ids
         self._check_everything_is_free()
-
-    def _submitted(self) -> set[int]:
-        return {int(str(name)[1:]) for name in self.books.outcomes}
 
     def _drain(self) -> None:
         for _ in range(1000):
+            self.promises_hold()
             running = self.books.running()
             if not self.books.lives:
                 return
@@ -410,16 +402,6 @@ class SchedulerMachine(RuleBasedStateMachine):
             asked += self._submit([({"cpu": cpu.cores}, None, None)], 1, **probe)
         late = [name for name in asked if not self.books.lives[name].is_running]
         assert not late, f"{[self.explain(self.books.lives[name]) for name in late]}"
-
-
-def _runs_on(life: Life, node: NodeId) -> bool:
-    assert life.lease is not None
-    return any(getattr(a, "node", None) == node for a in life.lease.allocations)
-
-
-def _bound_cores(life: Life) -> int:
-    """The cores of `life` that nobody else can have while it runs."""
-    return life.least if life.is_elastic and life.primary == CPU else len(life.cores)
 
 
 def machine(name: str) -> Callable[[], SchedulerMachine]:
