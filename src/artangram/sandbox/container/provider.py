@@ -27,9 +27,9 @@ from artangram.sandbox.container.engine import HOW, Engine, Wanted, find_engine
 from artangram.sandbox.container.service import PodmanService
 from artangram.sandbox.errors import CreateFailed, NotCapable, SandboxGone
 from artangram.sandbox.inside import channel, linux
-from artangram.sandbox.inside.birth import join_groups
+from artangram.sandbox.inside.birth import join_groups, make_groups
 from artangram.sandbox.inside.zygote import count_ooms, remove_group
-from artangram.sandbox.namespace.cgroups import Groups, find_hierarchies
+from artangram.sandbox.namespace.cgroups import BoxGroups, Groups, find_hierarchies
 from artangram.sandbox.namespace.cores import Cores, cores_for
 from artangram.sandbox.namespace.images import HOSTS
 from artangram.sandbox.namespace.launch import start_guard
@@ -242,7 +242,7 @@ class ContainerProvider:
         try:
             ended = os.pidfd_open(pid)
             self._loop.add_reader(ended, self._on_ended, sandbox, ended)
-            await asyncio.to_thread(join_groups, traits.groups.plan(), who=str(pid))
+            await asyncio.to_thread(_limit, traits.groups, pid)
             with contextlib.suppress(PermissionError):
                 os.setpriority(os.PRIO_PROCESS, pid, linux.URGENT)
             channel.send(sock, self._plan(traits, base))
@@ -337,6 +337,11 @@ class ContainerProvider:
         self._engine.close()
         if self._service is not None:
             self._service.close()
+
+
+def _limit(groups: BoxGroups, pid: int) -> None:
+    make_groups(groups.plan())
+    join_groups(groups.plan(), who=str(pid))
 
 
 def _layer(index: int) -> str:

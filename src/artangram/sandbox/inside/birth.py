@@ -19,27 +19,28 @@ TYPE_CHECKING = False  # the real one would import `typing` into every sandbox
 if TYPE_CHECKING:
     from typing import Any
 
-CONTROL, UPPER = 3, 4
+CONTROL, UPPER, SCORE = 3, 4, 5
 OUT_OF_THE_WAY = 16
+_NO_PATHS: list[str] = []
+_NO_FINDERS: list[Any] = []
+_NO_HOOKS: list[Any] = []
+_HELD = (sys.path, sys.meta_path, sys.path_hooks)
 
 
 def live(plan: dict[str, Any], control: int, *, syscalls: linux.Filter | None) -> None:
     """Never returns. A plan with a `directory` is for a plain process without namespaces."""
-    step = "descriptors"
+    step = "control groups"
     try:
-        _keep_only(control, plan)
-        sock = RawSocket(fileno=CONTROL)
-        step = "control groups"
         join_groups(plan["groups"])
         if plan["groups"]:
             linux.unshare(linux.CLONE_NEWCGROUP)
         step = "files"
         if plan["directory"]:
-            _use_directory(plan["directory"])
+            _use_directory(plan, control)
         else:
-            _enter_root(plan)
+            _enter_root(plan, control)
+        control = CONTROL
         step = "identity"
-        score_file, score = _open_score()
         linux.reset_priority_on_fork()
         _become(plan)
         step = "filter"
@@ -47,18 +48,19 @@ def live(plan: dict[str, Any], control: int, *, syscalls: linux.Filter | None) -
             syscalls.install()
         _no_more_imports()
         step = "service"
+        sock = RawSocket(fileno=CONTROL)
         server = init.Init(
             sock,
             _population(plan),
             upper=UPPER,
-            score_file=score_file,
-            score=score,
+            score_file=SCORE,
+            score=plan["score"],
             steers=not plan["directory"],
         )
         init.reply(sock, 0, init.READY)
         server.serve()
     except BaseException as error:  # noqa: BLE001 - last words before the process ends
-        _tell(step, error)
+        _tell(step, error, control)
     finally:
         os._exit(70)
 
@@ -79,44 +81,57 @@ def _keep_only(control: int, plan: dict[str, Any]) -> None:
     os.close(null)
 
 
-def join_groups(groups: list[tuple[str, dict[str, str], str]], *, who: str = "0") -> None:
-    """Make and limit each group, and join it. A lone thread that moves itself waits for no one."""
-    for directory, settings, join_file in groups:
+def make_groups(groups: list[tuple[str, dict[str, str], str]]) -> None:
+    """Make and limit each group; for who starts a sandbox, so that it need not hold the pages."""
+    for directory, settings, _ in groups:
         os.mkdir(directory)
         for name, value in settings.items():
             write_setting(f"{directory}/{name}", value)
+
+
+def join_groups(groups: list[tuple[str, dict[str, str], str]], *, who: str = "0") -> None:
+    """A lone thread that moves itself waits for no one."""
+    for directory, _, join_file in groups:
         if join_file:
             write_setting(f"{directory}/{join_file}", who)
 
 
-def _enter_root(plan: dict[str, Any]) -> None:
-    """Build the root, name and network in a child that shares them with us, and ends.
+def _enter_root(plan: dict[str, Any], control: int) -> None:
+    """Sort descriptors, build the root, set name and network in a child that shares them with us.
 
-    What it wrote to memory on the way goes with it: a third of what a sandbox would hold.
+    What it wrote to memory on the way ends with it: half of what a sandbox would hold.
     """
     pid = linux.clone(linux.CLONE_FS | linux.CLONE_FILES | linux.CLONE_VFORK)
     if pid == 0:
         try:
-            upper = root.enter(plan)
-            os.dup2(upper, UPPER, inheritable=False)
-            os.close(upper)
+            _keep_only(control, plan)
+            control = CONTROL
+            _put(root.enter(plan), UPPER)
+            _put(_open_score("/proc/1/oom_score_adj", plan["score"]), SCORE)
             linux.sethostname(plan["hostname"])
             if not plan["network"]:
                 _raise_loopback()
             os._exit(0)
         except BaseException as error:  # noqa: BLE001 - last words before the process ends
-            _tell("files", error)
+            _tell("files", error, control)
         finally:
             os._exit(1)
     if os.waitpid(pid, 0)[1]:
         os._exit(70)
 
 
-def _use_directory(directory: str) -> None:
-    held = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    os.dup2(held, UPPER, inheritable=False)
-    os.close(held)
+def _use_directory(plan: dict[str, Any], control: int) -> None:
+    _keep_only(control, plan)
+    _put(os.open(plan["directory"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), UPPER)
+    _put(_open_score("/proc/self/oom_score_adj", plan["score"]), SCORE)
     os.chdir("/")
+
+
+def _put(fd: int, number: int) -> None:
+    """Move a descriptor to where init looks for it."""
+    if fd != number:
+        os.dup2(fd, number, inheritable=False)
+        os.close(fd)
 
 
 def _population(plan: dict[str, Any]) -> population.Population:
@@ -140,12 +155,20 @@ def _raise_loopback() -> None:
     sock.close()
 
 
-def _open_score() -> tuple[int, int]:
-    """Where PID 1 sets how likely the out-of-memory killer takes it, and its value at rest."""
-    fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
-    score = max(0, int(os.pread(fd, 16, 0)))
+def _open_score(path: str, score: int) -> int:
+    """Where init sets how likely the out-of-memory killer takes it; at rest, `score`."""
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     os.pwrite(fd, b"%d" % score, 0)
-    return fd, score
+    return fd
+
+
+def own_score() -> int:
+    """What this process and its clones begin with, if it is no shelter."""
+    fd = os.open("/proc/self/oom_score_adj", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return max(0, int(os.read(fd, 16)))
+    finally:
+        os.close(fd)
 
 
 def _become(plan: dict[str, Any]) -> None:
@@ -168,13 +191,12 @@ def _become(plan: dict[str, Any]) -> None:
 
 
 def _no_more_imports() -> None:
-    sys.path.clear()
-    sys.meta_path.clear()
-    sys.path_hooks.clear()
+    # Not by clearing: what that frees lies on pages that are shared until then.
+    sys.path, sys.meta_path, sys.path_hooks = _NO_PATHS, _NO_FINDERS, _NO_HOOKS
 
 
-def _tell(step: str, error: BaseException) -> None:
+def _tell(step: str, error: BaseException, control: int) -> None:
     code = error.errno if isinstance(error, OSError) and error.errno else 0
-    sock = RawSocket(fileno=CONTROL)
+    sock = RawSocket(fileno=control)
     text = f"{step}: {type(error).__name__}: {error}".encode()[:4096]
     init.reply(sock, 0, init.FAILED, status=code, text=text)

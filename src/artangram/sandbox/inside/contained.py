@@ -27,6 +27,7 @@ def main(control: str) -> None:
     linux.forbid_capabilities()
     linux.unshare(linux.CLONE_NEWNS)
     _keep_files(plan)
+    plan["score"] = birth.own_score()
     syscalls = linux.Filter(seccomp.program(own_affinity=plan["own_affinity"]))
     birth.live(plan, sock.detach(), syscalls=syscalls)
 

@@ -34,6 +34,7 @@ class Zygote:
         self._syscalls = syscalls
         self._ended = linux.child_signals()
         self._born: dict[int, dict[str, Any]] = {}
+        self._score = birth.own_score()
 
     def serve(self, *, run_dir: str) -> None:
         poll = select.poll()
@@ -62,12 +63,16 @@ class Zygote:
                 os.close(fd)
 
     def _create(self, plan: dict[str, Any], control: int) -> None:
+        plan["score"] = self._score
         flags = 0 if plan["directory"] else ISOLATED
         if flags and not plan["network"]:
             flags |= linux.CLONE_NEWNET
         try:
+            birth.make_groups(plan["groups"])
             pid = self._clone(plan, flags, control)
         except OSError as error:
+            for group, _, _ in plan["groups"]:
+                remove_group(group)
             channel.send(self._sock, ("failed", plan["name"], str(error)))
             return
         self._born[pid] = plan
