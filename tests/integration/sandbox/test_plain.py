@@ -113,8 +113,9 @@ async def test_a_process_that_left_its_session_and_parent_ends_with_the_action(
 
 
 async def test_kept_processes_rest_stopped(box: LocalSandbox) -> None:
-    ticking = "while true; do echo x >> ticks; sleep 0.01; done &"
-    await box.run(Command(argv=("sh", "-c", ticking + "sleep 0.1"), keep=True))
+    ticking = "while true; do echo x >> ticks; sleep 0.01; done & "
+    begun = "until [ -s ticks ]; do sleep 0.01; done"
+    await box.run(Command(argv=("sh", "-c", ticking + begun), keep=True))
     before = len(await box.read("ticks"))
     await asyncio.sleep(0.2)
     assert len(await box.read("ticks")) - before < 6
