@@ -414,7 +414,7 @@ async def test_result_tells_the_wait_and_the_core_seconds(sandbox: Sandbox) -> N
 
     first, second = await asyncio.gather(sleep(), sleep())
     assert first.lease_wait_s < 0.1
-    assert 0.2 <= second.lease_wait_s < 0.2 + SLACK_S
+    assert 0.15 < second.lease_wait_s < 0.2 + SLACK_S  # it asked a little after the first began
     assert 0.2 <= first.core_s < 0.2 + SLACK_S
     assert (await sandbox.run(a_command("true"))).core_s == 0
 
