@@ -102,7 +102,7 @@ class ContainerProvider:
         async with contextlib.AsyncExitStack() as undo:
             run_dir = RunDir(state_dir or default_state_dir())
             undo.callback(run_dir.close)
-            service = None if url else PodmanService()
+            service = None if url else PodmanService(run_dir.path)
             if service is not None:
                 undo.callback(service.close)
                 url = await asyncio.to_thread(service.wait_ready)

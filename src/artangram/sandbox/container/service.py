@@ -14,15 +14,19 @@ from artangram.sandbox.namespace.launch import interpreter, program
 
 START_TIMEOUT_S = 20.0
 END_TIMEOUT_S = 10.0
+MAX_NAME_BYTES = 107
 
 
 class PodmanService:
     """Starts at once, on the thread that lives as long as the service is needed: it ends then."""
 
-    def __init__(self) -> None:
-        # The state directory may be too deep for the name of a socket.
-        self._directory = Path(tempfile.mkdtemp(prefix="artangram-podman-"))
-        self._socket = self._directory / "socket"
+    def __init__(self, directory: Path) -> None:
+        """Its socket is in `directory`, or elsewhere if that is too deep for a socket's name."""
+        self._socket = directory / "podman.sock"
+        self._elsewhere = ""
+        if len(os.fsencode(self._socket)) > MAX_NAME_BYTES:
+            self._elsewhere = tempfile.mkdtemp(prefix="artangram-podman-")
+            self._socket = Path(self._elsewhere) / "podman.sock"
         argv = ["podman", "system", "service", "--time", "0", f"unix://{self._socket}"]
         self._process = subprocess.Popen(
             interpreter(),
@@ -54,4 +58,5 @@ class PodmanService:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        if self._elsewhere:
+            shutil.rmtree(self._elsewhere, ignore_errors=True)
