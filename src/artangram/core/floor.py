@@ -213,7 +213,8 @@ class Floor:
         for resource, units in ticket.form.sides:
             lane = self._lane_of(ticket, resource)
             if lane is not None and not lane.lends(units, now):
-                hindrances.append(self._side_hindrance(resource, units, lane))
+                free = next((n for n in range(units - 1, 0, -1) if lane.lends(n, now)), 0)
+                hindrances.append(self._side_hindrance(resource, units, lane, free=free))
         if ticket.parked_at is not None and not hindrances:
             hindrances.append(self._claim_hindrance(ticket))
         return hindrances
@@ -353,11 +354,13 @@ class Floor:
         self._wake_of[lane] = at
         heappush(self._wakes, (at, self._wake_seq, lane))
 
-    def _side_hindrance(self, resource: Resource, units: int, lane: Lane) -> Hindrance:
+    def _side_hindrance(
+        self, resource: Resource, units: int, lane: Lane, *, free: int
+    ) -> Hindrance:
         return Hindrance(
             resource=resource,
             needed=units,
-            free=0,
+            free=free,
             ahead=len(self._parked.get(lane, ())),
             because=f"{units} of {resource} are not free at the same time as the rest",
             starts_when=f"{units} of {resource} are given back",

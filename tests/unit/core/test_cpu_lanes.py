@@ -71,6 +71,12 @@ class TestMalleable:
         assert told(scheduler, an_action("a", 6), first, second) == ["a"]
         assert started(scheduler.handle(Cancelled(B), 1.0)) == ["c"]
 
+    def test_one_that_was_refused_gets_cores_that_nobody_who_runs_can_use(self):
+        scheduler = a_scheduler("malleable")
+        assert told(scheduler, an_elastic("a", 1, 4), an_action("b", 4)) == ["a", "b"]
+        assert told(scheduler, an_elastic("c", 2, 8, work_s=500.0)) == []
+        assert started(scheduler.handle(Finished(B), 5.0)) == ["c"]
+
     def test_an_overdue_one_starts_whatever_the_price(self):
         scheduler = a_scheduler("malleable")
         told(scheduler, an_elastic("a", 1, 8, work_s=1.0))

@@ -114,6 +114,11 @@ class MalleableLane:
         self._start_waiting(now)
         if self._running and (self._fresh or now >= self._next_pass):
             self._divide(now)
+            if self._node.free and len(self._elastic):
+                # Nobody who runs can use these cores: those who were refused may have them.
+                self._start_waiting(now)
+                if self._fresh:
+                    self._divide(now)
             self._next_pass = now + PASS_S
             self.wake_at = None
         else:
