@@ -11,13 +11,13 @@ import contextlib
 import importlib
 import os
 import resource
-import socket
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from artangram.sandbox.container.service import listens
 from artangram.sandbox.errors import CreateFailed, ImageError, NotCapable
 from artangram.sandbox.namespace.traits import OPEN_FILES
 
@@ -69,7 +69,7 @@ class Engine:
         """`owner` is the provider's directory. `NotCapable` when nobody answers at `url`."""
         sdk = _sdk()
         path = url.removeprefix("unix://")
-        if path != url and not _listens(path):
+        if path != url and not listens(path):
             # The SDK would find out, too, but leave a socket open.
             raise NotCapable(f"no container engine answers at {url}")
         try:
@@ -195,13 +195,4 @@ def find_engine() -> str:
     """The address of an engine that is there already, or an empty text."""
     if address := os.environ.get("DOCKER_HOST", ""):
         return address
-    return next((f"unix://{path}" for path in SOCKETS if _listens(path)), "")
-
-
-def _listens(path: str) -> bool:
-    with socket.socket(socket.AF_UNIX) as trial:
-        try:
-            trial.connect(path)
-        except OSError:
-            return False
-        return True
+    return next((f"unix://{path}" for path in SOCKETS if listens(path)), "")

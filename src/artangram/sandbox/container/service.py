@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -45,7 +46,7 @@ class PodmanService:
     def wait_ready(self) -> str:
         """The address to connect to; blocks until somebody listens there."""
         gives_up_at = time.monotonic() + START_TIMEOUT_S
-        while not self._socket.exists():
+        while not listens(str(self._socket)):
             if self._process.poll() is not None or time.monotonic() > gives_up_at:
                 raise NotCapable("podman's service does not start: try `podman info`")
             time.sleep(0.01)
@@ -60,3 +61,13 @@ class PodmanService:
             self._process.wait()
         if self._elsewhere:
             shutil.rmtree(self._elsewhere, ignore_errors=True)
+
+
+def listens(path: str) -> bool:
+    """Whether somebody takes connections at the socket `path`."""
+    with socket.socket(socket.AF_UNIX) as trial:
+        try:
+            trial.connect(path)
+        except OSError:
+            return False
+        return True
