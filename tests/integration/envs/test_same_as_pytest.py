@@ -78,7 +78,7 @@ def test_exit_codes_are_those_of_pytest(new_suite, code, exit_code):
 def test_output_is_that_of_pytest_with_a_summary_behind_it(new_suite):
     suite = new_suite(
         test_a="""
-def test_good(): pass
+def test_good(request): assert request.config.get_terminal_writer()
 def test_bad():
     print("words of a test"); assert [1, 2] == [1, 3]
 def test_not(): pytest.skip("why not")

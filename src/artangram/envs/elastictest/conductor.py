@@ -3,6 +3,7 @@
 - A worker is busy from the moment it gets a portion to the end of that portion. When cores go
   away, surplus workers get no further portion: they keep what they hold and sleep. When cores come
   back they go on first. So processes outnumber cores for one portion at most.
+- A worker in the last of some short tests gets its next portion before it has to ask for it.
 - A worker that dies fails the test it was running and nothing else; its other tests go to another.
 - Says what happened to an `Audience`, in this process and one thing at a time; prints nothing.
 """
@@ -93,13 +94,17 @@ class Conductor:
     def _busy(self) -> list[Hand]:
         return [hand for hand in self._crew.hands if hand.running]
 
-    def _staff(self) -> None:
-        """Give work to sleeping or new workers while there are cores for them."""
+    def _free(self) -> int:
+        """How many more workers could be busy on the cores there are now; negative if too many."""
         width = max(1, min(self._cores(), self._limit))
         if width != self._width:
             self._width = width
             self._audience.on_width(width)
-        free = width - len(self._busy())
+        return width - len(self._busy())
+
+    def _staff(self) -> None:
+        """Give work to sleeping or new workers while there are cores for them."""
+        free = self._free()
         while free > 0 and not self._audience.wants_to_stop:
             hand = self._next_hand()
             if hand is None or hand.chunk is None:
@@ -163,8 +168,15 @@ class Conductor:
         hand.began_at = time.monotonic()
         # A worker must not wait while we print, unless a failure may be the end of the run.
         if frame.kind == ENDED:
+            self._top_up(hand)
             self._staff()
         self._audience.on_reports(frame.number, frame.value(), is_over=True)
+
+    def _top_up(self, hand: Hand) -> None:
+        if len(hand.running) != 1 or not hand.chunk or self._audience.wants_to_stop:
+            return
+        if self._work.is_short(hand.running[0], hand.chunk) and self._free() >= 0:
+            hand.hand(self._work.portion(hand.chunk))
 
     def _on_death(self, hand: Hand, death: Dead) -> None:
         if hand.is_done:

@@ -48,8 +48,9 @@ class Hand:
         return f"<Hand {self.number}: pid {self.pid}, {len(self.running)} tests running>"
 
     def hand(self, portion: Portion) -> None:
+        if not self.running:
+            self.began_at = time.monotonic()
         self.running.extend(portion.tests)
-        self.began_at = time.monotonic()
         # A worker that died meanwhile is found out by `look`, and its tests are accounted for.
         with contextlib.suppress(OSError):
             self.channel.send(RUN, 0, {"tests": portion.tests, "then": portion.then})

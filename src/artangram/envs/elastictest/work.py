@@ -163,6 +163,13 @@ class Work:
             tests.append(chunk.tests.popleft())
         return Portion(tuple(tests), chunk.tests[0] if chunk.tests else None)
 
+    def is_short(self, test: int, chunk: Chunk) -> bool:
+        """Whether `test` and the next of `chunk` are known to fit in one portion together."""
+        if not chunk.tests:
+            return False
+        first_s, second_s = self._beliefs.of(test), self._beliefs.of(chunk.tests[0])
+        return first_s is not None and second_s is not None and first_s + second_s <= PORTION_S
+
     def put_back(self, chunk: Chunk) -> None:
         """Its worker is gone: somebody else takes what is left of it, and soon."""
         if chunk.tests:

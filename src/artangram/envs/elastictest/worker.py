@@ -61,6 +61,7 @@ def _become(config: pytest.Config, number: int) -> None:
     reporter = config.pluginmanager.getplugin("terminalreporter")
     if reporter is not None:
         config.pluginmanager.unregister(reporter)
+        config.pluginmanager.register(Mute(reporter), "terminalreporter")
     _own_temporary_files(config, number)
 
 
@@ -71,6 +72,16 @@ def _own_temporary_files(config: pytest.Config, number: int) -> None:
         own = factory._basetemp / f"worker-{number}"
         own.mkdir(mode=0o700)
         factory._basetemp = own
+
+
+class Mute:
+    """Stands in for pytest's reporter, which others ask for: knows the same, prints no result."""
+
+    def __init__(self, reporter: Any) -> None:
+        self._reporter = reporter
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reporter, name)
 
 
 class Recorder:
@@ -120,6 +131,7 @@ class Worker:
         self._recorder.is_on = True
         self._last: tuple[int, pytest.Item] | None = None
         self._prepared_for: pytest.Item | pytest.Session = session
+        self._stops = False
 
     def run(self) -> None:
         self._channel.send(READY)
@@ -131,8 +143,9 @@ class Worker:
                 self._went_well(partial(self._tear_down, None))
                 self._channel.send(DONE)
                 return
-            portion = frame.value()
-            self._run_portion(portion["tests"], portion["then"])
+            if not self._stops:
+                portion = frame.value()
+                self._run_portion(portion["tests"], portion["then"])
 
     def _run_portion(self, tests: list[int], then: int | None) -> None:
         followers = [*tests[1:], then]
@@ -197,4 +210,5 @@ class Worker:
         return False
 
     def _stop(self, **wish: Any) -> None:
+        self._stops = True
         self._channel.send(STOPPED, 0, wish)
