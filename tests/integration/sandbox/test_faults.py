@@ -178,6 +178,15 @@ async def test_closing_many_leaves_no_descriptor(own_provider: NamespaceProvider
     assert len(own_provider.live) == 1
 
 
+async def test_a_closed_provider_leaves_no_descriptor(tmp_path: Path) -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    provider = await NamespaceProvider.open(state_dir=tmp_path)
+    sandbox = await provider.create(HostImage())
+    await sandbox.run(Command(argv=("true",), cores=(0,)))
+    await provider.close()
+    assert set(os.listdir("/proc/self/fd")) <= before
+
+
 async def test_machine_sees_no_mount_of_a_sandbox(own_provider: NamespaceProvider) -> None:
     before = mounts()
     await own_provider.create(HostImage())
