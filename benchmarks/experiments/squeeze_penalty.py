@@ -161,7 +161,7 @@ def squeeze(home: Path, *, workers: int) -> dict[str, Any]:
 
 
 def fmean_of(timings: list[Timing], begin: float, end: float) -> tuple[float, float] | None:
-    """CPU and wall time per test, over the tests in whose middle lies in an interval."""
+    """CPU and wall time per test, over the tests whose middle lies in an interval."""
     inside = [t for t in timings if begin < (t.begin + t.end) / 2 < end]
     if not inside:
         return None
@@ -339,11 +339,12 @@ def main() -> None:
     if len(CORES) < 2:
         raise SystemExit("two cores are needed: one to be taken away")
     rng = random.Random(asked.seed)
+    measured = commit()  # others may commit while it runs
     samples = measure(asked.rounds, rng)
     result = {
         "question": __doc__.splitlines()[0],
         "date": datetime.now(tz=UTC).strftime("%Y-%m-%d"),
-        "commit": commit(),
+        "commit": measured,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Linux {platform.release()}",
         "python": platform.python_version(),
         "seed": asked.seed,

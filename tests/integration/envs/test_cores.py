@@ -69,6 +69,38 @@ def test_one_unit_is_one_worker_on_however_many_cores(new_suite):
     assert overlaps(suite.logged(), 0, float("inf")) == (1, 1)
 
 
+THREE_CORES = """
+import sys
+from artangram.envs.elastictest import cores
+from artangram.envs.elastictest.main import main
+cores.usable = lambda: 3
+sys.exit(main())
+"""
+
+
+def test_a_worker_whose_next_test_was_taken_goes_on_with_one_of_another_file(new_suite):
+    # The third worker takes test_then of a; the first, left without, takes test_then of b.
+    pair = "def test_first(): log('{0}1', os.getpid()); time.sleep({1})\n"
+    pair += "def test_then(): log('{0}2', os.getpid()); time.sleep({2})\n"
+    suite = new_suite(
+        test_a=pair.format("a", 0.8, 1.0),
+        test_b=pair.format("b", 1.8, 0.0),
+        test_c="@pytest.mark.parametrize('n', range(46))\ndef test_c(n): pass",
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", THREE_CORES, "-q", "-p", "no:cacheprovider"],
+        cwd=suite.home,
+        env=suite.environ(units=3),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    worker_of = dict(line.split() for line in suite.logged())
+    assert worker_of["a1"] == worker_of["b2"] != worker_of["a2"]
+    assert ran.returncode == 0, ran.stdout
+
+
 def test_one_file_runs_where_this_package_is_not(new_suite):
     suite = new_suite(test_a="import helper\ndef test_a(): assert helper.x == 1", helper="x = 1")
     (suite.home / "elastic.pyz").write_bytes(one_file())
