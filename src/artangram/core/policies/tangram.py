@@ -11,12 +11,12 @@ the DP takes the best reachable total instead of demanding that every unit is us
 count as an end at once. Units are fixed at start; the order is strictly first come, first served.
 """
 
-from collections import deque
 from heapq import heapify, heapreplace
 from itertools import islice
 
-from artangram.core.lease import Allocation, Cores
-from artangram.core.policies.base import Desk, Hindrance, Ticket
+from artangram.core.lease import Cores
+from artangram.core.policies.base import Desk, Ticket
+from artangram.core.policies.fcfs import FcfsLane
 from artangram.core.policies.width import fixed_widths
 from artangram.core.pools.cpu import CpuNode
 from artangram.core.speedup import DEFAULT
@@ -28,26 +28,13 @@ LOOKAHEAD = 1024
 """Actions left in the queue that the estimate looks at: bounds the cost of a decision."""
 
 
-class TangramLane:
+class TangramLane(FcfsLane):
     """One line in front of a CPU node, divided by DP and greedy eviction."""
 
     def __init__(self, node: CpuNode, desk: Desk) -> None:
-        self.wake_at: float | None = None
-        self._node = node
-        self._desk = desk
-        self._line: deque[Ticket] = deque()
+        super().__init__(node, desk)
         #: Running tickets and when each is expected to end.
         self._ends: dict[Ticket, float] = {}
-
-    def push(self, ticket: Ticket, now: float) -> None:
-        ticket.key = ticket.submitted_at
-        self._line.append(ticket)
-
-    def withdraw(self, ticket: Ticket) -> None:
-        self._line.remove(ticket)
-
-    def num_waiting(self) -> int:
-        return len(self._line)
 
     def dispatch(self, now: float) -> None:
         # Whoever lacks another resource leaves cores for those behind: divide again.
@@ -103,30 +90,8 @@ class TangramLane:
         return sum(durations) + _estimate(rest, ends + [0.0] * min(idle, len(rest)))
 
     def give_back(self, ticket: Ticket, now: float) -> None:
-        assert isinstance(ticket.allocation, Cores)
-        self._node.give_back(ticket.allocation.cores)
+        super().give_back(ticket, now)
         del self._ends[ticket]
-
-    def lends(self, units: int, now: float) -> bool:
-        return units <= self._node.free
-
-    def lend(self, ticket: Ticket, units: int, now: float) -> Allocation:
-        return Cores(self._node.resource, self._node.id, self._node.take(units))
-
-    def take_back(self, allocation: Allocation, now: float) -> None:
-        assert isinstance(allocation, Cores)
-        self._node.give_back(allocation.cores)
-
-    def hindrance(self, ticket: Ticket, now: float) -> Hindrance:
-        ahead, least = self._line.index(ticket), ticket.form.amounts[0]
-        return Hindrance(
-            resource=self._node.resource,
-            needed=least,
-            free=self._node.free,
-            ahead=ahead,
-            because=f"{ahead} actions came before it and {self._node.free} cores are free",
-            starts_when=f"those have started and {least} cores of {self._node.id} are free",
-        )
 
 
 class Division:
