@@ -1,4 +1,7 @@
-"""Failures of a caller. What the world does wrong is an `Outcome`, not an exception."""
+"""Whose fault it was: the caller's, the called program's, or the infrastructure's.
+
+Inside the core what the world does wrong is an `Outcome`; these are for the rooms that touch it.
+"""
 
 
 class BadInput(ValueError):
@@ -16,3 +19,11 @@ class BadInput(ValueError):
     def within(self, place: str) -> "BadInput":
         """The same complaint, seen from the record that contains the field."""
         return BadInput(f"{place}.{self.field}", self.problem, self.fix)
+
+
+class CallFailed(Exception):
+    """What was called ran, and answered that it cannot: its own failure, to be learned from."""
+
+
+class InfraFailed(Exception):
+    """Something under the call failed: a process died, a node is gone. Never a reward of zero."""

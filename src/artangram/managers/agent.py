@@ -16,6 +16,7 @@ from msgspec import Struct
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
 from artangram.core.lease import Lease
 from artangram.core.records import Outcome
+from artangram.managers.call import CallResult
 from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.protocol import (
     DEFAULT_LIMITS,
@@ -69,6 +70,9 @@ class Ended(Struct, frozen=True, kw_only=True):
     began_at: float | None = None
     """When its program began, by the clock of who listens; `None` if it never did."""
     result: CommandResult | None = None
+    """What a command left."""
+    answer: CallResult | None = None
+    """What a call was answered."""
 
 
 class Inventory(Struct, frozen=True, kw_only=True, tag="inventory"):

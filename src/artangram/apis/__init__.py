@@ -1,0 +1,1 @@
+"""Outside HTTP APIs: calls that keep to their quotas and say so when they cannot."""

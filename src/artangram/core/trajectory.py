@@ -1,0 +1,92 @@
+"""A trajectory as training sees it: the tokens that were sampled, by which weights, and its end.
+
+- Tokens are recorded where they are made and never made again from text.
+- `oldest_version` is the version of its oldest sampled token: staleness counts from there.
+- Only `OK`, `TRUNCATED` and `TASK_FAILED` may train. Infrastructure failure is never a reward.
+"""
+
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+from artangram.core.ids import JobId, TrajectoryId
+
+
+class Status(StrEnum):
+    """How a trajectory ended."""
+
+    OK = "ok"
+    TRUNCATED = "truncated"
+    """It used up its turns or its context."""
+    TASK_FAILED = "task_failed"
+    """The environment says that the attempt itself went wrong."""
+    INFRA_FAILED = "infra_failed"
+    STALE = "stale"
+    """Its oldest token is older than the bound allows."""
+    SURPLUS = "surplus"
+    """Its group was complete without it."""
+
+
+TRAINABLE = frozenset({Status.OK, Status.TRUNCATED, Status.TASK_FAILED})
+
+
+class VersionSpan(Struct, frozen=True, gc=False):
+    """Tokens `start` to `end` (exclusive) of a segment were sampled by `version`."""
+
+    version: int
+    start: int
+    end: int
+
+
+class Segment(Struct, frozen=True, kw_only=True, gc=False):
+    """Tokens in a row that were all sampled by the model, or all given to it."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...] = ()
+    """Of the sampled tokens, under the weights that sampled them; empty when given."""
+    spans: tuple[VersionSpan, ...] = ()
+    """They cover every sampled token; empty when given."""
+
+    @property
+    def is_sampled(self) -> bool:
+        return bool(self.spans)
+
+
+class Trajectory(Struct, frozen=True, kw_only=True):
+    """One finished attempt at a problem."""
+
+    id: TrajectoryId
+    job: JobId
+    task: str
+    problem: str
+    """The id of the problem it attempted."""
+    group: str
+    segments: tuple[Segment, ...]
+    status: Status
+    reward: float | None = None
+    """`None` unless the status may train."""
+    reason: str = ""
+    turns: int = 0
+    info: dict[str, Any] = {}
+    """Numbers for people and metrics; training does not look."""
+
+    @property
+    def oldest_version(self) -> int | None:
+        """Of its oldest sampled token; `None` if it sampled none."""
+        versions = [span.version for segment in self.segments for span in segment.spans]
+        return min(versions, default=None)
+
+    @property
+    def num_sampled(self) -> int:
+        return sum(len(segment.token_ids) for segment in self.segments if segment.is_sampled)
+
+
+class Group(Struct, frozen=True, kw_only=True):
+    """Sibling attempts at one problem, all of which may train."""
+
+    id: str
+    job: JobId
+    task: str
+    problem: str
+    trajectories: tuple[Trajectory, ...]

@@ -1,0 +1,1 @@
+"""Stateless functions in warm workers that come and go, here or behind a URL."""

@@ -1,0 +1,1 @@
+"""The only door to the model: sessions, engines, and which engine serves whom."""

@@ -1,0 +1,112 @@
+"""The contract of an engine: one replica of the model that samples tokens.
+
+- Every request ends exactly once, in a `Finish`; its chunks come in order before it.
+- Adding or aborting one request never stalls the others.
+- While paused nothing is sampled; requests that were running or come meanwhile go on after
+  `resume`, under the weights that are live then. Each token carries the version that sampled it.
+- `load` swaps all weights or none: when it raises, the old version is still live. The caller pauses
+  first.
+- An engine that died raises `EngineGone` from every verb, and from every stream under way.
+"""
+
+from collections.abc import AsyncIterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+from msgspec import Struct
+
+from artangram.core.errors import InfraFailed
+
+
+class EngineGone(InfraFailed):
+    """The engine is gone, and what it was doing with it."""
+
+
+class BadWeights(InfraFailed):
+    """A version could not be loaded; the one before is still live."""
+
+
+class Sampling(Struct, frozen=True, kw_only=True):
+    """How the next tokens are chosen."""
+
+    max_tokens: int
+    temperature: float = 1.0
+    """0 takes the likeliest token."""
+    top_p: float = 1.0
+    stop_ids: tuple[int, ...] = ()
+    """Any of these ends the answer; it is part of it."""
+    seed: int | None = None
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """Continue these tokens."""
+
+    id: str
+    prompt: tuple[int, ...]
+    sampling: Sampling
+    session: str = ""
+    """Requests of one session share a growing prefix, so the same replica is best."""
+
+
+class FinishReason(StrEnum):
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+
+
+class Chunk(Struct, frozen=True, gc=False):
+    """Some tokens, all sampled by one version."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    """Under the weights that sampled them, at temperature 1 whatever the sampling was."""
+    version: int
+
+
+class Finish(Struct, frozen=True, gc=False):
+    reason: FinishReason
+
+
+class Stats(Struct, frozen=True, kw_only=True):
+    """One look at an engine."""
+
+    version: int
+    running: int
+    waiting: int
+    is_paused: bool
+    prompt_tokens: int
+    """Ever prefilled; cached prefixes not counted again."""
+    sampled_tokens: int
+
+
+class Engine(Protocol):
+    """A handful of verbs; see the module."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def max_context(self) -> int:
+        """Prompt and answer together."""
+        ...
+
+    def stream(self, request: Request) -> AsyncIterator[Chunk | Finish]:
+        """Chunks as they are sampled, then one `Finish`. Closing the iterator aborts it."""
+        ...
+
+    async def abort(self, request_id: str) -> None:
+        """End one request; its stream finishes with `ABORT`. Nothing happens if it has ended."""
+        ...
+
+    async def pause(self) -> None: ...
+
+    async def resume(self) -> None: ...
+
+    async def load(self, version: int, path: Path) -> None:
+        """Make the weights in the directory `path` live as `version`. Raises `BadWeights`."""
+        ...
+
+    def stats(self) -> Stats: ...
+
+    async def aclose(self) -> None: ...

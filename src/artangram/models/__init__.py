@@ -1,0 +1,1 @@
+"""Small language models and their vocabularies, as files and as torch modules."""

@@ -1,0 +1,1 @@
+"""Model services: loaded onto devices when called, evicted when others need the room."""

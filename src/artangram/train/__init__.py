@@ -1,0 +1,1 @@
+"""From groups of trajectories to the next version of the weights."""

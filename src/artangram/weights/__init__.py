@@ -1,0 +1,1 @@
+"""Versions of the weights at rest and in flight."""
