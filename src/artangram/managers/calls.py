@@ -8,12 +8,11 @@
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from artangram.aio import Background
 from artangram.core.errors import CallFailed, InfraFailed
-from artangram.core.ids import ActionId
 from artangram.core.lease import Lease
 from artangram.core.records import Outcome
 from artangram.managers.agent import Ended, RunId
@@ -54,7 +53,7 @@ class CallManager:
 
     def __init__(
         self,
-        carriers: dict[type, Carrier],
+        carriers: Mapping[type, Carrier],
         *,
         now: Callable[[], float],
         on_ended: Callable[[Ended], None],
@@ -62,7 +61,7 @@ class CallManager:
         self._carriers = carriers
         self._now = now
         self._on_ended = on_ended
-        self._running: dict[ActionId, asyncio.Task[None]] = {}
+        self._running: dict[RunId, asyncio.Task[None]] = {}
         self._background = Background(self._on_error)
 
     def __repr__(self) -> str:
@@ -72,12 +71,12 @@ class CallManager:
         """Make `lease` real and the call on it; `timeout_s` limits the call, not the making."""
         under = _Under(RunId(lease.action_id, lease.attempt), self._now)
         task = self._background.start(self._run(under, lease, call, timeout_s))
-        self._running[lease.action_id] = task
+        self._running[under.run] = task
         task.add_done_callback(lambda _: self._tell(under))
 
-    def stop(self, action_id: ActionId) -> None:
-        """End a call early. Its `Ended` comes when it is gone."""
-        task = self._running.get(action_id)
+    def stop(self, run: RunId) -> None:
+        """End a call early. Its `Ended` comes when it is gone; nothing happens if it has ended."""
+        task = self._running.get(run)
         if task is not None:
             task.cancel()
 
@@ -107,7 +106,7 @@ class CallManager:
             raise
 
     def _tell(self, under: _Under) -> None:
-        del self._running[under.run.action_id]
+        del self._running[under.run]
         self._on_ended(under.ended)
 
     def _on_error(self, error: BaseException) -> None:

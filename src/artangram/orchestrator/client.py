@@ -10,13 +10,16 @@ from functools import lru_cache
 from typing import Any, Protocol, Self
 from uuid import uuid4
 
+import msgspec
 from msgspec import Struct
 
 from artangram.core.action import Action
 from artangram.core.explain import Explanation
-from artangram.core.ids import ActionId, JobId, TrajectoryId
+from artangram.core.ids import ActionId, JobId, ServiceId, TrajectoryId
 from artangram.core.needs import Needs, parse_needs
 from artangram.managers.agent import Place
+from artangram.managers.call import ServiceCall
+from artangram.orchestrator.calling import Api, CallRequest, answered, options_of, request_of
 from artangram.orchestrator.records import ActionResult, Opening, Status, Submission
 from artangram.sandbox.protocol import (
     MAX_READ_BYTES,
@@ -118,6 +121,8 @@ class Backend(Protocol):
 
     async def run(self, request: RunRequest) -> ActionResult: ...
 
+    async def call(self, request: CallRequest) -> ActionResult: ...
+
     async def read(self, trajectory: TrajectoryId, path: str, *, max_bytes: int) -> bytes: ...
 
     async def write(self, trajectory: TrajectoryId, path: str, *, data: bytes) -> None: ...
@@ -166,6 +171,20 @@ class House:
             place=Place(source=source or HostImage(), limits=limits),
         )
         return Trajectory(self._backend, opening)
+
+    async def call(self, service: str, payload: object, **options: Any) -> Any:
+        """Ask a model service; `payload` and the answer are JSON.
+
+        `options` are those of every call (`CallOptions`): `kind`, `job`, `timeout_s`, `key`, ...
+        """
+        call = ServiceCall(service=ServiceId(service), body=msgspec.json.encode(payload))
+        request = request_of(call, options_of(options), kind=f"service/{service}")
+        found = answered(await self._backend.call(request))
+        return msgspec.json.decode(found.body)
+
+    def api(self, name: str) -> Api:
+        """An outside API, called within the quota that all jobs share."""
+        return Api(name, self._backend.call)
 
     async def close_job(self, job: str) -> None:
         """End every trajectory of a job, with all it has waiting or running."""

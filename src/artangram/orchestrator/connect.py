@@ -11,6 +11,7 @@ import msgspec
 
 from artangram.core.explain import Explanation
 from artangram.core.ids import ActionId, JobId, TrajectoryId
+from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.client import House, RunRequest
 from artangram.orchestrator.errors import Problem, raised
 from artangram.orchestrator.records import ActionResult, Opening, Refused, Status
@@ -56,6 +57,10 @@ class _Http:
     async def run(self, request: RunRequest) -> ActionResult:
         body = msgspec.json.encode(request)
         found = await self._ask("POST", f"{_of(request.trajectory)}/run", data=body)
+        return msgspec.json.decode(found, type=ActionResult)
+
+    async def call(self, request: CallRequest) -> ActionResult:
+        found = await self._ask("POST", "calls", data=msgspec.json.encode(request))
         return msgspec.json.decode(found, type=ActionResult)
 
     async def read(self, trajectory: TrajectoryId, path: str, *, max_bytes: int) -> bytes:

@@ -16,6 +16,7 @@ from artangram.core.explain import Explanation
 from artangram.core.ids import ActionId, JobId, Resource, TrajectoryId
 from artangram.core.needs import Needs
 from artangram.managers.agent import NodeAgent
+from artangram.orchestrator.calling import CallRequest, called
 from artangram.orchestrator.client import RunRequest, submission_of
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.records import ActionResult, Opening, Receipt, Status, Submission
@@ -58,13 +59,13 @@ class Embedded:
             await asyncio.wait(closing)
 
     async def run(self, request: RunRequest) -> ActionResult:
-        receipt = self.submit(request)
-        try:
-            return await receipt.ended
-        except asyncio.CancelledError:
-            if request.key is None:
-                self.orchestrator.cancel(receipt.action_id, reason="its caller went away")
-            raise
+        return await self._ended(self.submit(request), request.key)
+
+    async def call(self, request: CallRequest) -> ActionResult:
+        needs = self.orchestrator.catalog.needs(request)
+        action_id, now = ActionId(self._new_id()), self.orchestrator.now()
+        receipt = self.orchestrator.submit(called(request, needs, action_id=action_id, now=now))
+        return await self._ended(receipt, request.key)
 
     def submit(self, request: RunRequest) -> Receipt:
         """Take an action on without waiting for its end."""
@@ -90,6 +91,14 @@ class Embedded:
 
     async def status(self) -> Status:
         return self.orchestrator.status()
+
+    async def _ended(self, receipt: Receipt, key: str | None) -> ActionResult:
+        try:
+            return await receipt.ended
+        except asyncio.CancelledError:
+            if key is None:
+                self.orchestrator.cancel(receipt.action_id, reason="its caller went away")
+            raise
 
     def _opening(self, trajectory: TrajectoryId) -> Opening:
         live = self.orchestrator.ledger.trajectories.get(trajectory)

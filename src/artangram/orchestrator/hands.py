@@ -3,11 +3,11 @@
 - Every lease that was started ends in one `Finished`, or with its node.
 - After a restart: what still runs is found again, what ended meanwhile is collected, what never
   arrived is started, what is gone with its agent ends with the node, and what nobody knows is
-  ended.
+  ended. Calls live in this process, so they are made again where they may be.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 from artangram.aio import Background
@@ -16,6 +16,7 @@ from artangram.core.events import Finished, NodeJoined, NodeLost
 from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
 from artangram.core.records import ActionRecord, Outcome
 from artangram.managers.agent import AgentGone, Ended, Inventory, NodeAgent, RunId
+from artangram.managers.calls import CallManager, Carrier
 from artangram.managers.cpu import CpuManager, cores_of
 from artangram.observe.journal import Kept, Past
 from artangram.orchestrator.body import Body
@@ -34,9 +35,13 @@ class Hands:
         manager: CpuManager,
         *,
         on_gone: Callable[[TrajectoryId], None],
+        carriers: Mapping[type, Carrier] | None = None,
         new_agent: NewAgent | None = None,
     ) -> None:
         self.manager = manager
+        self._calls = CallManager(
+            carriers or {}, now=self._now, on_ended=lambda ended: self._on_end(ended)
+        )
         self._on_gone = on_gone
         self._new_agent = new_agent
         #: How running actions ended, until their reports.
@@ -49,9 +54,12 @@ class Hands:
         for node, agent in self.manager.agents.items():
             found = await agent.attach(self)
             self._reconcile(node, found, past)
+        if past is not None:
+            self._end_calls()
 
     async def close(self) -> None:
-        """Hear nothing more."""
+        """Hear nothing more; calls end."""
+        await self._calls.aclose()
         await self._background.close()
 
     def perform(self, decision: Start | Resize | Stop) -> None:
@@ -62,14 +70,17 @@ class Hands:
             case Resize(action_id, cores):
                 self.manager.resize(action_id, cores)
             case Stop(action_id):
-                self.manager.stop(action_id)
+                self._stop(self._body.ledger.actions[action_id])
 
     def result_of(self, live: LiveAction, record: ActionRecord) -> ActionResult:
         """An action was reported: the report and what its program left."""
         ended = self._ends.pop(record.action_id, None)
         self.manager.ended(record.action_id)
-        command = ended.result if ended is not None else None
-        return ActionResult(record=record, command=command, core_s=live.core_s)
+        if ended is None:
+            return ActionResult(record=record, core_s=live.core_s)
+        return ActionResult(
+            record=record, command=ended.result, answer=ended.answer, core_s=live.core_s
+        )
 
     def let_go(self, trajectory: LiveTrajectory) -> None:
         """A closed trajectory has nothing left to run: its sandbox goes."""
@@ -77,14 +88,16 @@ class Hands:
 
     def on_ended(self, node: NodeId, ended: Ended) -> None:
         """For agents: see `agent.Listener`."""
-        action_id = ended.run.action_id
-        known = self._ends.get(action_id)
+        known = self._ends.get(ended.run.action_id)
         if known is not None and known.run == ended.run:
             return  # Told twice: once as it happened, once on attaching.
-        acknowledge = partial(self._acknowledge, node, ended.run)
+        self._on_end(ended, then=partial(self._acknowledge, node, ended.run))
+
+    def _on_end(self, ended: Ended, *, then: Callable[[], None] | None = None) -> None:
+        action_id = ended.run.action_id
         live = self._body.ledger.actions.get(action_id)
         if live is None or live.lease is None or live.lease.attempt != ended.run.attempt:
-            self._body.note(then=acknowledge)  # Late: it was given up, or nobody knows it.
+            self._body.note(then=then)  # Late: it was given up, or nobody knows it.
             return
         self._ends[action_id] = ended
         self.manager.ended(action_id)
@@ -94,13 +107,16 @@ class Hands:
         is_stopped = ended.outcome is Outcome.CANCELLED
         reason = live.stop_reason if is_stopped else ended.reason
         self._body.post(
-            Finished(action_id, ended.outcome, began_at, reason, ended.run.attempt),
-            then=acknowledge,
+            Finished(action_id, ended.outcome, began_at, reason, ended.run.attempt), then=then
         )
 
     def on_lost(self, node: NodeId, reason: str) -> None:
         """For agents: see `agent.Listener`."""
         lost = self.manager.agents.pop(node, None)
+        for live in self._body.ledger.actions.values():
+            cores = cores_of(live.lease) if live.lease is not None else None
+            if live.submission.call is not None and cores is not None and cores.node == node:
+                self._stop(live)  # It ran elsewhere, but its right to run is gone.
         self._body.post(NodeLost(_resource(node), node, f"{node} was lost: {reason}"))
         if lost is not None and self._new_agent is not None:
             self._background.start(self._replace(node, lost, self._new_agent))
@@ -122,6 +138,10 @@ class Hands:
         lease, action = live.lease, live.action
         assert lease is not None, f"{action.id} has no lease"
         self._ends.pop(action.id, None)
+        call = live.submission.call
+        if call is not None:
+            self._calls.start(lease, call, timeout_s=action.timeout_s)
+            return
         trajectory = self._body.ledger.trajectory_of(live)
         if cores_of(lease) is None or trajectory is None:
             why = "nothing here runs an action without cores and a trajectory"
@@ -134,6 +154,23 @@ class Hands:
             command=live.submission.command,
             expects_files=trajectory.has_files and not action.repeatable,
         )
+
+    def _stop(self, live: LiveAction) -> None:
+        if live.submission.call is None:
+            self.manager.stop(live.action.id)
+        elif live.lease is not None:
+            self._calls.stop(RunId(live.action.id, live.lease.attempt))
+
+    def _end_calls(self) -> None:
+        """The calls of the life before ended with it; the core decides which are made again."""
+        why = "the orchestrator was restarted during the call"
+        for live in self._body.ledger.actions.values():
+            if live.submission.call is not None and live.lease is not None:
+                attempt = live.lease.attempt
+                self._body.post(Finished(live.action.id, Outcome.INFRA_FAILED, None, why, attempt))
+
+    def _now(self) -> float:
+        return self._body.now()
 
     async def _let_go(self, trajectory: LiveTrajectory) -> None:
         name, node = trajectory.opening.trajectory, trajectory.node
@@ -166,6 +203,8 @@ class Hands:
         for live in list(self._body.ledger.actions.values()):
             cores = cores_of(live.lease) if live.lease is not None else None
             if live.lease is None or cores is None or cores.node != node:
+                continue
+            if live.submission.call is not None:
                 continue
             self.manager.adopt(live.lease)
             if RunId(live.action.id, live.lease.attempt) not in there:

@@ -176,7 +176,8 @@ class Ledger:
         if live is None or live.lease is None or live.lease.attempt != event.attempt:
             return
         trajectory = self.trajectory_of(live)
-        if trajectory is not None and event.outcome is not Outcome.INFRA_FAILED:
+        is_place = live.submission.call is None
+        if trajectory is not None and is_place and event.outcome is not Outcome.INFRA_FAILED:
             trajectory.has_files = True
         self._end_lease(live, at)
 
@@ -189,8 +190,8 @@ class Ledger:
         live = self.actions[lease.action_id]
         self.num_running += 1
         live.lease, live.started_at = lease, at
-        live.hold(lease.allocations[0].units, at)
         allocation, trajectory = cores_of(lease), self.trajectory_of(live)
+        live.hold(0 if allocation is None else allocation.units, at)
         if allocation is not None and trajectory is not None:
             trajectory.node = allocation.node
 

@@ -6,12 +6,13 @@ import msgspec
 
 from artangram import __version__
 from artangram.core.explain import Explanation
+from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.client import RunRequest
 from artangram.orchestrator.errors import Problem
 from artangram.orchestrator.records import ActionResult, Opening, Status
 from artangram.sandbox.protocol import Snapshot
 
-_RECORDS = (Opening, RunRequest, ActionResult, Explanation, Status, Snapshot, Problem)
+_RECORDS = (Opening, RunRequest, CallRequest, ActionResult, Explanation, Status, Snapshot, Problem)
 _REF = "#/components/schemas/{name}"
 
 
@@ -46,6 +47,14 @@ def _paths() -> dict[str, Any]:
                 "the connection closes",
                 *trajectory,
                 body=RunRequest,
+                answer=ActionResult,
+            )
+        },
+        "/v1/calls": {
+            "post": _does(
+                "Call a service, a function or an API; answers when it has ended. Without a `key` "
+                "it is cancelled when the connection closes",
+                body=CallRequest,
                 answer=ActionResult,
             )
         },

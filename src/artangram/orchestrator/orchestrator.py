@@ -6,19 +6,33 @@
 """
 
 import asyncio
+from collections.abc import Mapping
 from functools import partial
 
 from msgspec import Struct
 
 from artangram.core.action import checked
+from artangram.core.cluster import GpuSpec, node_ids
 from artangram.core.errors import BadInput
-from artangram.core.events import Cancelled, Submitted, TrajectoryClosed, TrajectoryOpened
+from artangram.core.events import (
+    Cancelled,
+    NodeJoined,
+    NodeLost,
+    ServiceLost,
+    Submitted,
+    Throttled,
+    TrajectoryClosed,
+    TrajectoryOpened,
+)
 from artangram.core.explain import Explanation
-from artangram.core.ids import ActionId, JobId, NodeId, TrajectoryId
+from artangram.core.ids import ActionId, JobId, NodeId, Resource, TrajectoryId
+from artangram.core.lease import Devices
 from artangram.managers.agent import AgentGone, NodeAgent
+from artangram.managers.calls import Carrier
 from artangram.managers.cpu import CpuManager, cores_of
 from artangram.observe.journal import Journal, Kept, Past
 from artangram.orchestrator.body import COMPACT_EVERY, Body, Life
+from artangram.orchestrator.catalog import Catalog
 from artangram.orchestrator.clock import Clock
 from artangram.orchestrator.hands import Hands, NewAgent
 from artangram.orchestrator.ledger import Ledger, LiveAction
@@ -59,13 +73,16 @@ class Orchestrator:
         clock: Clock,
         past: Past | None = None,
         bounds: Bounds | None = None,
+        carriers: Mapping[type, Carrier] | None = None,
         new_agent: NewAgent | None = None,
     ) -> None:
         self.setup = setup
         self.bounds = bounds or Bounds()
         self._past = past
         self._waiters = Waiters()
-        self._hands = Hands(manager, on_gone=self._waiters.gone, new_agent=new_agent)
+        self._hands = Hands(
+            manager, on_gone=self._waiters.gone, carriers=carriers, new_agent=new_agent
+        )
         self._body = Body(
             _life(setup, past),
             journal=journal,
@@ -75,6 +92,7 @@ class Orchestrator:
             compact_every=self.bounds.compact_every,
         )
         self._began_at = self._body.now()
+        self.catalog = Catalog(setup.cluster)
         self._refusal: Exception | None = None
         self._idle = asyncio.Event()
 
@@ -95,6 +113,7 @@ class Orchestrator:
         """Attach to the agents; after a restart, make true what the journal says."""
         await self._hands.attach(self._body, self._past)
         if self._past is not None and not self._past.is_empty:
+            self._empty_devices()
             # The tick that the last life asked for went with it; a needless one costs nothing.
             self._body.wake_at(self.now())
         self._past = None
@@ -176,6 +195,18 @@ class Orchestrator:
             raise KeyError(action_id)
         return self._waiters.settled(decode_result(body))
 
+    def service_lost(self, devices: Devices) -> None:
+        """A resident service died; its devices are empty."""
+        self._body.post(
+            ServiceLost(
+                devices.resource, devices.node, devices.first, devices.degree, devices.service
+            )
+        )
+
+    def throttled(self, api: Resource, *, for_s: float) -> None:
+        """An API said that it takes no call for a while."""
+        self._body.post(Throttled(api, self.now() + for_s))
+
     def explain(self, action_id: ActionId) -> Explanation:
         """Why an action waits. `KeyError` if it is unknown or has ended."""
         return self._body.scheduler.explain(action_id, self.now())
@@ -232,6 +263,14 @@ class Orchestrator:
         self._refusal = Broken(str(error))
         self._waiters.fail(self._refusal)
         self._idle.set()
+
+    def _empty_devices(self) -> None:
+        """Services live in this process: after a restart none is resident."""
+        for resource, spec in self.setup.cluster.pools.items():
+            if isinstance(spec, GpuSpec):
+                for node in node_ids(resource, spec.nodes):
+                    self._body.post(NodeLost(resource, node, "the orchestrator was restarted"))
+                    self._body.post(NodeJoined(resource, node))
 
     async def _until_idle(self) -> None:
         while self.ledger.actions and not isinstance(self._refusal, Broken):

@@ -9,6 +9,7 @@ from artangram.core.action import Action
 from artangram.core.ids import ActionId, JobId, TrajectoryId
 from artangram.core.records import ActionRecord, Outcome
 from artangram.managers.agent import Place
+from artangram.managers.call import Call, CallResult
 from artangram.sandbox.protocol import Command, CommandResult
 
 
@@ -17,6 +18,8 @@ class Submission(Struct, frozen=True, kw_only=True):
 
     action: Action
     command: Command | None
+    call: Call | None = None
+    """What it calls instead of running a command."""
     key: str | None = None
     """The caller's own name for it. The same key twice is the same action, run once."""
 
@@ -37,6 +40,8 @@ class ActionResult(Struct, frozen=True, kw_only=True):
     record: ActionRecord
     command: CommandResult | None = None
     """What its program left; `None` if it never ran to an end."""
+    answer: CallResult | None = None
+    """What a call was answered; `None` if it was not."""
     core_s: float = 0.0
     """Cores held, times how long."""
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import secrets
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -24,6 +24,7 @@ from starlette.routing import Route
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, JobId, TrajectoryId
+from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.client import RunRequest
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.errors import KNOWN, Problem, problem_of
@@ -50,6 +51,7 @@ def application(orchestrator: Orchestrator, *, token: str | None) -> Starlette:
         Route("/v1/openapi.json", _guarded(service.describe, None)),
         Route("/v1/status", _guarded(service.status, token)),
         Route("/v1/trajectories", _guarded(service.open, token), methods=["POST"]),
+        Route("/v1/calls", _guarded(service.call, token), methods=["POST"]),
         Route(f"{one}/run", _guarded(service.run, token), methods=["POST"]),
         Route(f"{one}/snapshot", _guarded(service.snapshot, token), methods=["POST"]),
         Route(f"{one}/files", _guarded(service.read, token), methods=["GET"]),
@@ -92,14 +94,11 @@ class _Service:
         wanted = await _decoded(request, RunRequest)
         if wanted.trajectory != _trajectory(request):
             raise BadInput("trajectory", "is not that of the address", "name the same one twice")
-        running = asyncio.ensure_future(self._backend.run(wanted))
-        gone = asyncio.ensure_future(_hung_up(request))
-        try:
-            await asyncio.wait({running, gone}, return_when=asyncio.FIRST_COMPLETED)
-            return running.result() if running.done() else None
-        finally:
-            running.cancel()
-            gone.cancel()
+        return await _while_listening(request, self._backend.run(wanted))
+
+    async def call(self, request: Request) -> object:
+        wanted = await _decoded(request, CallRequest)
+        return await _while_listening(request, self._backend.call(wanted))
 
     async def snapshot(self, request: Request) -> object:
         return await self._backend.snapshot(_trajectory(request))
@@ -167,6 +166,18 @@ async def _body(request: Request) -> bytes:
         if len(body) > MOST_BODY_BYTES:
             raise BadInput("body", f"has more than {MOST_BODY_BYTES} bytes", "send it in pieces")
     return bytes(body)
+
+
+async def _while_listening(request: Request, work: Coroutine[Any, Any, T]) -> T | None:
+    """What `work` returns; it is cancelled when its caller hangs up."""
+    running = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_hung_up(request))
+    try:
+        await asyncio.wait({running, gone}, return_when=asyncio.FIRST_COMPLETED)
+        return running.result() if running.done() else None
+    finally:
+        running.cancel()
+        gone.cancel()
 
 
 async def _hung_up(request: Request) -> None:

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from artangram.core.cluster import ClusterSpec, CpuSpec
 from artangram.core.ids import NodeId, Resource
 from artangram.managers.agent import NodeAgent
+from artangram.managers.calls import Carrier
 from artangram.managers.cpu import CpuManager
 from artangram.managers.local import LocalAgent
 from artangram.observe.journal import Journal, Past
@@ -51,6 +52,7 @@ async def fake_house(
     past: Past | None = None,
     bounds: Bounds | None = None,
     agent: NodeAgent | None = None,
+    carriers: Mapping[type, Carrier] | None = None,
 ) -> AsyncIterator[FakeHouse]:
     """A house that ends with the block. A given `agent` or `journal` outlives it."""
     provider = FakeProvider(programs=programs)
@@ -67,6 +69,7 @@ async def fake_house(
             clock=clock,
             past=past,
             bounds=bounds,
+            carriers=carriers,
         )
         stack.push_async_callback(orchestrator.aclose)
         await orchestrator.begin()

@@ -1,0 +1,193 @@
+"""Calls as a caller makes them: model services, functions, outside APIs.
+
+- A call returns what was answered, or raises: `CallFailed` when the callee ran and could not,
+  `InfraFailed` when nobody can say, `BadInput` when it could never run here.
+- Functions and services are pure, so their calls may be made again after a failure under them; of
+  an API's calls only those whose method says so.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from artangram.core.action import Action
+from artangram.core.errors import BadInput, CallFailed, InfraFailed
+from artangram.core.ids import ActionId, JobId, Resource, TrajectoryId
+from artangram.core.needs import Needs
+from artangram.core.records import Outcome
+from artangram.managers.call import ApiCall, Call, CallResult
+from artangram.orchestrator.records import ActionResult, Submission
+
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
+"""Calls that mean the same when they arrive twice (RFC 9110)."""
+
+
+class CallRequest(Struct, frozen=True, kw_only=True):
+    """What a caller says of a call; times are lengths, for clocks differ."""
+
+    call: Call
+    kind: str
+    job: JobId = JobId("default")
+    task: str = ""
+    trajectory: TrajectoryId | None = None
+    needs: dict[str, Any] = {}
+    """Beside what the call itself needs."""
+    work_s: float | None = None
+    timeout_s: float | None = None
+    deadline_s: float | None = None
+    repeatable: bool = False
+    key: str | None = None
+
+
+class CallOptions(Struct, frozen=True, kw_only=True):
+    """What may be said of any call."""
+
+    kind: str | None = None
+    job: str = "default"
+    task: str = ""
+    trajectory: str | None = None
+    needs: Mapping[str, Any] = {}
+    work_s: float | None = None
+    timeout_s: float | None = None
+    deadline_s: float | None = None
+    key: str | None = None
+    """The same key twice is the same call, made once."""
+
+
+def request_of(
+    call: Call, options: CallOptions, *, kind: str, repeatable: bool = True
+) -> CallRequest:
+    """The request for `call`; its kind is `kind` unless the options name one."""
+    trajectory = options.trajectory
+    return CallRequest(
+        call=call,
+        kind=options.kind or kind,
+        job=JobId(options.job),
+        task=options.task,
+        trajectory=None if trajectory is None else TrajectoryId(trajectory),
+        needs=dict(options.needs),
+        work_s=options.work_s,
+        timeout_s=options.timeout_s,
+        deadline_s=options.deadline_s,
+        repeatable=repeatable,
+        key=options.key,
+    )
+
+
+def options_of(given: Mapping[str, Any]) -> CallOptions:
+    """Keyword arguments as options. Raises `BadInput` for one that is unknown."""
+    try:
+        return CallOptions(**given)
+    except TypeError:
+        known = CallOptions.__struct_fields__
+        wrong = next(name for name in given if name not in known)
+        raise BadInput(wrong, "is no option of a call", f"use: {', '.join(known)}") from None
+
+
+def called(request: CallRequest, needs: Needs, *, action_id: ActionId, now: float) -> Submission:
+    """The action a request asks for."""
+    action = Action(
+        id=action_id,
+        kind=request.kind,
+        needs=needs,
+        job=request.job,
+        task=request.task,
+        trajectory=request.trajectory,
+        work_s=request.work_s,
+        timeout_s=request.timeout_s,
+        deadline_at=None if request.deadline_s is None else now + request.deadline_s,
+        repeatable=request.repeatable,
+    )
+    return Submission(action=action, command=None, call=request.call, key=request.key)
+
+
+def answered(result: ActionResult) -> CallResult:
+    """What a call was answered; raises what became of it otherwise."""
+    record = result.record
+    match record.outcome:
+        case Outcome.SUCCEEDED:
+            assert result.answer is not None, f"{record.action_id} succeeded without an answer"
+            return result.answer
+        case Outcome.FAILED | Outcome.TIMED_OUT:
+            raise CallFailed(f"{record.kind}: {record.reason}")
+        case Outcome.REFUSED:
+            raise BadInput("call", record.reason, "see what this house offers: `artangram status`")
+        case _:
+            raise InfraFailed(f"{record.kind}: {record.outcome.value}: {record.reason}")
+
+
+class ApiAnswer(Struct, frozen=True, kw_only=True):
+    """What an API answered; always a success, for anything else was raised."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode(errors="replace")
+
+    def json(self) -> Any:
+        return msgspec.json.decode(self.body)
+
+
+class Api:
+    """An outside API whose quota all jobs share."""
+
+    def __init__(
+        self, name: str, perform: Callable[[CallRequest], Awaitable[ActionResult]]
+    ) -> None:
+        self.name = Resource(name)
+        self._perform = perform
+
+    def __repr__(self) -> str:
+        return f"<Api {self.name}>"
+
+    async def get(
+        self, path: str = "", *, params: Mapping[str, object] | None = None, **options: Any
+    ) -> ApiAnswer:
+        """GET `path` below the API's address, when the quota allows it."""
+        return await self.request("GET", path, params=params, **options)
+
+    async def post(
+        self,
+        path: str = "",
+        *,
+        json: object = None,
+        params: Mapping[str, object] | None = None,
+        **options: Any,
+    ) -> ApiAnswer:
+        """POST `json`. It is not made twice unless `repeatable=True` says that it may."""
+        body, headers = msgspec.json.encode(json), {"content-type": "application/json"}
+        return await self.request(
+            "POST", path, params=params, body=body, headers=headers, **options
+        )
+
+    async def request(
+        self,
+        method: str,
+        path: str = "",
+        *,
+        params: Mapping[str, object] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        repeatable: bool | None = None,
+        **options: Any,
+    ) -> ApiAnswer:
+        """Any request. `options` are those of every call (`CallOptions`)."""
+        call = ApiCall(
+            api=self.name,
+            method=method.upper(),
+            path=path,
+            params={name: str(value) for name, value in (params or {}).items()},
+            headers=dict(headers or {}),
+            body=body,
+        )
+        may_repeat = call.method in SAFE_METHODS if repeatable is None else repeatable
+        request = request_of(
+            call, options_of(options), kind=f"api/{self.name}", repeatable=may_repeat
+        )
+        found = answered(await self._perform(request))
+        return ApiAnswer(status=found.status, headers=found.headers, body=found.body)
