@@ -15,11 +15,20 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from artangram.core.action import Action
-from artangram.core.cluster import ClusterSpec, CpuSpec, QuotaSpec, node_ids
-from artangram.core.ids import ActionId, JobId, Resource, TrajectoryId
+from artangram.core.cluster import (
+    ClusterSpec,
+    CpuSpec,
+    FunctionsSpec,
+    GpuSpec,
+    QuotaSpec,
+    ServiceSpec,
+    node_ids,
+)
+from artangram.core.ids import ActionId, JobId, Resource, ServiceId, TrajectoryId
 from artangram.core.needs import Needs, parse_needs
 from artangram.core.policies.catalog import policy
 from artangram.core.records import ActionRecord
+from artangram.managers.call import ApiCall, Call, FunctionCall, ServiceCall
 from artangram.managers.cpu import CpuManager
 from artangram.observe.journal import replay
 from artangram.observe.journalmemory import MemoryJournal
@@ -31,7 +40,7 @@ from artangram.sandbox import Command
 from artangram.sim.beliefs import Beliefs, beliefs
 from artangram.sim.driver import Simulation
 from artangram.sim.tally import Tally
-from artangram.testing.physics import PhysicsAgent, World
+from artangram.testing.physics import PhysicsAgent, PhysicsCarrier, World
 from artangram.testing.virtual import VirtualClock
 
 CPU = Resource("cpu")
@@ -78,6 +87,9 @@ class LiveRun:
             manager=CpuManager({node: PhysicsAgent(node, self.world) for node in nodes}),
             journal=self.journal,
             clock=self.clock,
+            carriers=dict.fromkeys(
+                (ServiceCall, FunctionCall, ApiCall), PhysicsCarrier(self.world)
+            ),
         )
 
     async def run(self) -> Ended:
@@ -119,8 +131,20 @@ class LiveRun:
             timeout_s=truth.timeout_s,
             repeatable=truth.repeatable,
         )
-        receipt = self.orchestrator.submit(Submission(action=action, command=COMMAND))
+        call = None if action.needs.of(CPU) else call_of(action.needs)
+        submission = Submission(action=action, command=None if call else COMMAND, call=call)
+        receipt = self.orchestrator.submit(submission)
         self.records[name] = (await receipt.ended).record
+
+
+def call_of(needs: Needs) -> Call:
+    """What an action without cores does."""
+    if needs.service is not None:
+        return ServiceCall(service=needs.service, body=b"")
+    resource = needs.amounts[0][0]
+    if resource == "functions":
+        return FunctionCall(function="f", body=b"")
+    return ApiCall(api=resource)
 
 
 def on_virtual_time(
@@ -150,7 +174,12 @@ ONE, TWO, CALL = ({"cpu": 1}, {"cpu": 2}, {"cpu": 1, "search": 1})
 NEEDS = [parse_needs(ONE), parse_needs(TWO), parse_needs(CALL), ELASTIC, WIDE]
 
 
-def traces(needs: list[Needs], *, seconds: st.SearchStrategy[float]) -> st.SearchStrategy[Trace]:
+def traces(
+    needs: list[Needs],
+    *,
+    seconds: st.SearchStrategy[float],
+    limits: st.SearchStrategy[float | None] = st.none() | st.just(2.0),  # noqa: B008 - a value
+) -> st.SearchStrategy[Trace]:
     """Workloads whose actions need any of `needs`, with times drawn from `seconds`."""
     actions = st.builds(
         TraceAction,
@@ -158,7 +187,7 @@ def traces(needs: list[Needs], *, seconds: st.SearchStrategy[float]) -> st.Searc
         needs=st.sampled_from(needs),
         work_s=seconds.filter(bool),
         fail_at_s=st.none() | st.just(0.75),
-        timeout_s=st.none() | st.just(2.0),
+        timeout_s=limits,
     )
     turns = st.builds(TraceTurn, think_s=seconds, actions=st.lists(actions, max_size=3).map(tuple))
     trajectories = st.builds(
@@ -215,3 +244,39 @@ def test_random_workloads_end_at_the_same_instants(
 def test_ties_are_decided_the_same_way(name: str, trace: Trace) -> None:
     cpu = CpuSpec(nodes=1, cores=2, memory_mb=500)
     assert_same(trace, Setup(cluster=a_cluster(cpu), policy=name), "exact")
+
+
+def a_mixed_cluster() -> ClusterSpec:
+    """Devices that hold one of two services at a time, slots, two APIs, and cores."""
+    gpu, small = Resource("gpu"), ServiceSpec(pool=Resource("gpu"), weights_mb=600, batch=2)
+    return ClusterSpec(
+        pools={
+            CPU: CpuSpec(nodes=1, cores=3, memory_mb=1000, create_s=0.3, overhead_s=0.01),
+            gpu: GpuSpec(nodes=1, devices=2, memory_mb=1000, restore_mb_per_s=1000.0),
+            Resource("functions"): FunctionsSpec(ceiling=2, cold_s=0.4, idle_s=5.0),
+            Resource("search"): QuotaSpec(concurrency=2, limit=5, window_s=4.0),
+            Resource("fetch"): QuotaSpec(concurrency=1),
+        },
+        services={
+            ServiceId("judge"): small,
+            ServiceId("teacher"): structs.replace(small, degrees=(1, 2), batch=1),
+        },
+        shares={JobId("red"): 2.0},
+    )
+
+
+MIXED = [
+    *NEEDS,
+    parse_needs({"gpu": 1}, service="judge"),
+    parse_needs({"gpu": {"choices": [1, 2]}}, elastic="gpu", service="teacher"),
+    parse_needs({"functions": 1}),
+    parse_needs({"search": 1}),
+    parse_needs({"search": 1, "fetch": 1}),
+]
+
+
+@settings(max_examples=25, deadline=None)
+@given(trace=traces(MIXED, seconds=ANY_S, limits=st.none()))
+@pytest.mark.parametrize("name", ["elastic", "tangram", "fcfs", "static", "load-per-call"])
+def test_calls_of_every_kind_end_at_the_same_instants(name: str, trace: Trace) -> None:
+    assert_same(trace, Setup(cluster=a_mixed_cluster(), policy=name), "exact")

@@ -1,21 +1,32 @@
-"""Node agents in a simulated world: what is started there takes as long as the simulator says.
+"""Agents and carriers in a simulated world: what starts there takes as long as the simulator says.
 
-One world for all nodes of a cluster, on a virtual clock. It knows the truth about every action;
-the orchestrator that uses it only knows what it was told.
+One world for all nodes of a cluster and all calls, on a virtual clock. It knows the truth about
+every action; the orchestrator that uses it only knows what it was told.
 """
 
+import asyncio
+from typing import Protocol
 from uuid import uuid4
 
 from artangram.core.cluster import ClusterSpec
+from artangram.core.errors import CallFailed
 from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
-from artangram.core.lease import Cores
+from artangram.core.lease import Cores, Lease
 from artangram.core.records import Outcome
 from artangram.managers.agent import Ended, Inventory, Listener, Run, RunId
+from artangram.managers.call import Call, CallResult
+from artangram.managers.calls import Progress
 from artangram.observe.trace import TraceAction
 from artangram.orchestrator.clock import Clock, Timer
 from artangram.sandbox.errors import SandboxGone
 from artangram.sandbox.protocol import MAX_READ_BYTES, Snapshot
 from artangram.sim.machine import Machine
+
+
+class Teller(Protocol):
+    """Who hears that something is over."""
+
+    def tell(self, ended: Ended) -> None: ...
 
 
 class World:
@@ -26,14 +37,24 @@ class World:
         """What every action really is; to be filled before it is submitted."""
         self.clock = clock
         self.machine = Machine(cluster)
-        self.agents: dict[ActionId, PhysicsAgent] = {}
+        self.tellers: dict[ActionId, Teller] = {}
         self._timer: Timer | None = None
 
-    def start(self, run: Run, agent: "PhysicsAgent") -> None:
-        action_id = run.lease.action_id
-        self.agents[action_id] = agent
-        self.machine.start(self.truth[action_id], run.lease, self.clock.now())
+    def start(self, lease: Lease, teller: Teller) -> float:
+        """Begin what `lease` allows; returns when its program begins."""
+        action_id = lease.action_id
+        self.tellers[action_id] = teller
+        run = self.machine.start(self.truth[action_id], lease, self.clock.now())
         self.wait_for_next()
+        return run.began_at
+
+    def stop(self, action_id: ActionId) -> Ended:
+        """End it early."""
+        run = self.machine.stop(action_id, self.clock.now())
+        del self.tellers[action_id]
+        self.wait_for_next()
+        run_id = RunId(action_id, run.attempt)
+        return Ended(run=run_id, outcome=Outcome.CANCELLED, began_at=run.began_at)
 
     def wait_for_next(self) -> None:
         if self._timer is not None:
@@ -46,7 +67,7 @@ class World:
         for end in self.machine.ended(self.clock.now()):
             run = RunId(end.run.action_id, end.run.attempt)
             ended = Ended(run=run, outcome=end.outcome, began_at=end.run.began_at)
-            self.agents.pop(run.action_id).tell(ended)
+            self.tellers.pop(run.action_id).tell(ended)
         self.wait_for_next()
 
 
@@ -75,7 +96,7 @@ class PhysicsAgent:
         return
 
     def start(self, run: Run) -> None:
-        self._world.start(run, self)
+        self._world.start(run.lease, self)
 
     def resize(self, action_id: ActionId, cores: tuple[int, ...]) -> None:
         resource = Resource(self.node.rpartition("-")[0])
@@ -84,11 +105,7 @@ class PhysicsAgent:
         self._world.wait_for_next()
 
     def stop(self, action_id: ActionId) -> None:
-        run = self._world.machine.stop(action_id, self._world.clock.now())
-        del self._world.agents[action_id]
-        self._world.wait_for_next()
-        run_id = RunId(action_id, run.attempt)
-        self.tell(Ended(run=run_id, outcome=Outcome.CANCELLED, began_at=run.began_at))
+        self.tell(self._world.stop(action_id))
 
     def acknowledge(self, run: RunId) -> None:
         return
@@ -112,3 +129,36 @@ class PhysicsAgent:
 
     async def aclose(self) -> None:
         return
+
+
+class PhysicsCarrier:
+    """See `managers.calls.Carrier`. Every call answers nothing, when the world says so."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def carry_out(self, lease: Lease, call: Call, *, progress: Progress) -> CallResult:
+        over = _Over()
+        began_at = self._world.start(lease, over)
+        self._world.clock.call_at(began_at, progress.began)
+        try:
+            ended = await over.future
+        except asyncio.CancelledError:
+            self._world.stop(lease.action_id)
+            raise
+        if ended.outcome is not Outcome.SUCCEEDED:
+            raise CallFailed("")
+        return CallResult(body=b"")
+
+    async def aclose(self) -> None:
+        return
+
+
+class _Over:
+    """Tells a carrier that its call is over."""
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+
+    def tell(self, ended: Ended) -> None:
+        self.future.set_result(ended)
