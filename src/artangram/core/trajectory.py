@@ -5,6 +5,7 @@
 - Only `OK`, `TRUNCATED` and `TASK_FAILED` may train. Infrastructure failure is never a reward.
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
 
@@ -79,7 +80,17 @@ class Trajectory(Struct, frozen=True, kw_only=True):
 
     @property
     def num_sampled(self) -> int:
-        return sum(len(segment.token_ids) for segment in self.segments if segment.is_sampled)
+        return sampled_in(self.segments)
+
+    def staleness(self, current: int) -> int:
+        """How many versions its oldest sampled token is behind; 0 if it sampled none."""
+        oldest = self.oldest_version
+        return 0 if oldest is None else current - oldest
+
+
+def sampled_in(segments: Iterable[Segment]) -> int:
+    """How many tokens of these the model made."""
+    return sum(len(segment.token_ids) for segment in segments if segment.is_sampled)
 
 
 class Group(Struct, frozen=True, kw_only=True):
@@ -90,3 +101,31 @@ class Group(Struct, frozen=True, kw_only=True):
     task: str
     problem: str
     trajectories: tuple[Trajectory, ...]
+
+    @property
+    def oldest_version(self) -> int | None:
+        """Of the oldest token any of them sampled; `None` if none did."""
+        versions = [t.oldest_version for t in self.trajectories]
+        return min((v for v in versions if v is not None), default=None)
+
+    def staleness(self, current: int) -> int:
+        return max((t.staleness(current) for t in self.trajectories), default=0)
+
+
+class Batch(Struct, frozen=True, kw_only=True):
+    """What one step consumes: whole groups, none of them too stale at `version`."""
+
+    groups: tuple[Group, ...]
+    version: int
+    """The newest announced when it was formed; staleness counts from it."""
+    asked: int
+    """How many groups were asked for. Fewer came when waiting would have cost more."""
+    waited_s: float = 0.0
+
+    @property
+    def trajectories(self) -> tuple[Trajectory, ...]:
+        return tuple(t for group in self.groups for t in group.trajectories)
+
+    @property
+    def is_partial(self) -> bool:
+        return len(self.groups) < self.asked
