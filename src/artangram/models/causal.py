@@ -1,0 +1,76 @@
+"""The contract of a model, for the trainer and for the engine, and how tokens are scored.
+
+- `hidden` and `logits` are the training path: packed sequences, gradients.
+- `slots` is the engine's path: keys and values are kept per slot, and tokens are appended.
+- Both give the same numbers up to rounding: what is sampled is scored alike.
+- `tensors` names the weights as Hugging Face does; `assign` takes the same names.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from artangram.models.packed import Packed
+
+
+class Slots(Protocol):
+    """Kept keys and values, one sequence per slot."""
+
+    @property
+    def lengths(self) -> Sequence[int]:
+        """How many tokens each slot holds."""
+        ...
+
+    def extend(self, slots: Sequence[int], tokens: Sequence[Sequence[int]]) -> Tensor:
+        """Append tokens to each slot; the logits after the last one of each."""
+        ...
+
+    def cut(self, slot: int, length: int) -> None:
+        """Forget what comes after the first `length` tokens of a slot."""
+        ...
+
+
+class CausalModel(Protocol):
+    """See the module."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def max_context(self) -> int: ...
+
+    def hidden(self, packed: Packed) -> Tensor:
+        """What the model thinks after each token, `[tokens, size]`."""
+        ...
+
+    def logits(self, hidden: Tensor) -> Tensor: ...
+
+    def slots(self, num_slots: int, max_context: int) -> Slots: ...
+
+    def parameters(self) -> Iterator[Parameter]: ...
+
+    def tensors(self) -> dict[str, Tensor]: ...
+
+    def assign(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over all weights, or raise `BadInput` and take none."""
+        ...
+
+
+class Scores(NamedTuple):
+    logprobs: Tensor
+    entropy: Tensor
+
+
+def score(model: CausalModel, packed: Packed, *, at: Tensor, temperature: float = 1.0) -> Scores:
+    """Log-probability of the tokens at these places of the row, given what comes before each.
+
+    `entropy` is that of the distribution each was drawn from; both at `temperature`. No place may
+    be the first of its sequence: see `Packed.later_tokens`.
+    """
+    logits = model.logits(model.hidden(packed).index_select(0, at - 1)) / temperature
+    every = torch.log_softmax(logits.float(), dim=-1)
+    chosen = every.gather(1, packed.token_ids.index_select(0, at).unsqueeze(1)).squeeze(1)
+    return Scores(chosen, -(every.exp() * every).sum(dim=-1))
