@@ -1,0 +1,320 @@
+"""Which replica answers a request: the hardware that fits its task, there the one done first.
+
+- A declared task goes to the first of its classes that has a replica for it. Any class but the
+  first is a fallback, and the choice says so: nothing falls back in silence.
+- `Auto` learns what a task's requests are made of and how fast each class reads and writes, and
+  gives the task the class that would serve it soonest. A task changes its class only for a clear
+  gain; a request leaves its task's class only when it would be done clearly sooner elsewhere.
+- Within a class the replica wins that is predicted to be done first. One that has read the session
+  before need not read it again, so sessions stay where they are while that is worth the wait.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from artangram.core.errors import BadInput
+
+ANY = "*"
+DEFAULT = "default"
+UNKNOWN_DECODE = 128.0
+"""Tokens of an answer of a task nobody has seen yet."""
+
+
+class Work(Struct, frozen=True, gc=False):
+    """Tokens to be read, and tokens to be written."""
+
+    prefill: float
+    decode: float
+
+
+class Rates(Struct, frozen=True, kw_only=True, gc=False):
+    """How fast one replica of a class works."""
+
+    prefill_per_s: float
+    decode_per_s: float
+    """Of one request."""
+    lanes: int = 64
+    """Requests it writes side by side; reading is one after the other."""
+
+    def service_s(self, work: Work) -> float:
+        """For a request of its own."""
+        return work.prefill / self.prefill_per_s + work.decode / self.decode_per_s
+
+    def backlog_s(self, work: Work) -> float:
+        """Until a request that comes after `work` has the replica's attention."""
+        return work.prefill / self.prefill_per_s + work.decode / (self.decode_per_s * self.lanes)
+
+
+GUESS = Rates(prefill_per_s=5000.0, decode_per_s=50.0)
+"""Of a class nobody has measured: reading is a hundred times faster than writing."""
+
+
+class Candidate(Struct, frozen=True, kw_only=True, gc=False):
+    """A replica that could take the request."""
+
+    name: str
+    hardware: str
+    outstanding: Work
+    holds: int = 0
+    """Tokens of the session that it has read and kept."""
+
+
+class Wanted(Struct, frozen=True, kw_only=True, gc=False):
+    """A request, as routing sees it."""
+
+    task: str
+    prompt_tokens: int
+    most_tokens: int
+    """It may write."""
+
+
+class Choice(Struct, frozen=True, kw_only=True, gc=False):
+    replica: str
+    hardware: str
+    work: Work
+    """What it is expected to be for that replica."""
+    instead_of: str = ""
+    """The class that the task prefers, when that one could not take it."""
+    spilled_from: str = ""
+    """The class that the task prefers, when another would be done clearly sooner."""
+
+
+class Observed(Struct, frozen=True, kw_only=True, gc=False):
+    """What a request turned out to be."""
+
+    task: str
+    hardware: str
+    work: Work
+    prefill_s: float | None = None
+    """`None` when it had to wait for others, so that nobody knows."""
+    decode_s: float | None = None
+
+
+class Learned(Struct):
+    """A mean that forgets."""
+
+    value: float = 0.0
+    count: int = 0
+
+    def add(self, value: float) -> None:
+        self.count += 1
+        # A plain mean at first, so that the first value does not weigh for long.
+        self.value += (value - self.value) * max(1.0 / self.count, _MEMORY)
+
+
+_MEMORY = 0.05
+
+
+class Speeds:
+    """How fast each class is: as declared, else as measured, else a guess."""
+
+    def __init__(self, declared: Mapping[str, Rates] | None = None) -> None:
+        self._declared = dict(declared or {})
+        self._prefill: dict[str, Learned] = {}
+        self._decode: dict[str, Learned] = {}
+
+    def of(self, hardware: str) -> Rates:
+        if hardware in self._declared:
+            return self._declared[hardware]
+        decode = _rate(self._decode.get(hardware), GUESS.decode_per_s)
+        # Reading can only be measured on an idle replica; until then it is as much faster as usual.
+        usual = decode * GUESS.prefill_per_s / GUESS.decode_per_s
+        prefill = _rate(self._prefill.get(hardware), usual)
+        return Rates(prefill_per_s=prefill, decode_per_s=decode)
+
+    def samples(self, hardware: str) -> float:
+        """How often it was measured; declared is as good as always."""
+        if hardware in self._declared:
+            return float("inf")
+        return self._decode[hardware].count if hardware in self._decode else 0
+
+    def learn(self, seen: Observed) -> None:
+        if seen.prefill_s and seen.work.prefill > 0:
+            book = self._prefill.setdefault(seen.hardware, Learned())
+            book.add(seen.prefill_s / seen.work.prefill)
+        if seen.decode_s and seen.work.decode > 0:
+            book = self._decode.setdefault(seen.hardware, Learned())
+            book.add(seen.decode_s / seen.work.decode)
+
+
+def _rate(seconds_per_token: Learned | None, guess: float) -> float:
+    if seconds_per_token is None or seconds_per_token.value <= 0.0:
+        return guess
+    return 1.0 / seconds_per_token.value
+
+
+class Habits:
+    """What the requests of each task are made of."""
+
+    def __init__(self) -> None:
+        self._prefill: dict[str, Learned] = {}
+        self._decode: dict[str, Learned] = {}
+
+    def learn(self, seen: Observed) -> None:
+        self._prefill.setdefault(seen.task, Learned()).add(seen.work.prefill)
+        self._decode.setdefault(seen.task, Learned()).add(seen.work.decode)
+
+    def decode(self, task: str) -> float:
+        return self._decode[task].value if task in self._decode else UNKNOWN_DECODE
+
+    def typical(self, task: str) -> Work | None:
+        """`None` until one has ended."""
+        if task not in self._decode:
+            return None
+        return Work(self._prefill[task].value, self._decode[task].value)
+
+
+class Declared(Struct, frozen=True, kw_only=True):
+    """A person said which classes a task likes, best first; `ANY` stands for all the others."""
+
+    tasks: Mapping[str, tuple[str, ...]]
+
+    def listed(self, task: str) -> tuple[str, ...]:
+        return self.tasks.get(task, self.tasks.get(DEFAULT, (ANY,)))
+
+
+class Auto(Struct, frozen=True, kw_only=True):
+    """Nobody said: learn it."""
+
+    margin: float = 0.2
+    """A gain below this share is noise: nobody moves for it."""
+    probes: int = 3
+    """Requests that a class must have served before it is judged."""
+
+
+def affinity_of(value: str | Mapping[str, str | Sequence[str]]) -> Declared | Auto:
+    """From a config: `auto`, or task -> class or list of classes.
+
+    A class by itself means: this one, else any. A list means: only these, in this order.
+    """
+    if value == "auto":
+        return Auto()
+    if isinstance(value, str):
+        fix = "write auto, or a mapping of task to class"
+        raise BadInput("affinity", f"{value!r} is no affinity", fix)
+    tasks = {}
+    for task, classes in value.items():
+        tasks[task] = (classes, ANY) if isinstance(classes, str) else tuple(classes)
+        if not tasks[task] or not all(isinstance(name, str) and name for name in tasks[task]):
+            fix = "name at least one hardware class"
+            raise BadInput(f"affinity.{task}", "names no class", fix)
+    return Declared(tasks=tasks)
+
+
+class Router:
+    """Chooses, and learns from what it chose. No clock, no I/O."""
+
+    def __init__(
+        self, affinity: Declared | Auto, *, rates: Mapping[str, Rates] | None = None
+    ) -> None:
+        self._affinity = affinity
+        self._homes: dict[str, str] = {}
+        self._probing: dict[str, int] = {}
+        self.speeds = Speeds(rates)
+        self.habits = Habits()
+
+    def home(self, task: str) -> str | None:
+        """The class that `Auto` has given the task."""
+        return self._homes.get(task)
+
+    def learn(self, seen: Observed) -> None:
+        self._probing.pop(seen.hardware, None)
+        self.speeds.learn(seen)
+        self.habits.learn(seen)
+
+    def lost(self, hardware: str) -> None:
+        """A replica of that class is gone, and what it was asked with it."""
+        self._probing.pop(hardware, None)
+
+    def choose(self, wanted: Wanted, candidates: Sequence[Candidate]) -> Choice | None:
+        """`None` when none of the candidates may serve the task."""
+        best = self._best_of_each_class(wanted, candidates)
+        if not best:
+            return None
+        if isinstance(self._affinity, Auto):
+            return self._learned_choice(self._affinity, wanted, best)
+        return self._declared_choice(self._affinity, wanted, best)
+
+    def _declared_choice(
+        self, affinity: Declared, wanted: Wanted, best: "dict[str, _Prediction]"
+    ) -> Choice | None:
+        listed = affinity.listed(wanted.task)
+        others = [name for name in best if name not in listed]
+        for rank, name in enumerate(listed):
+            equals = others if name == ANY else [name]
+            if found := [best[hardware] for hardware in equals if hardware in best]:
+                preferred = listed[0] if rank else ""
+                return min(found, key=_done_in_s).choice(instead_of=preferred)
+        return None
+
+    def _learned_choice(self, auto: Auto, wanted: Wanted, best: "dict[str, _Prediction]") -> Choice:
+        known = {name: one for name, one in best.items() if self._is_known(auto, name)}
+        if (probe := self._probe(auto, best)) is not None or not known:
+            return best[probe].choice() if probe else min(best.values(), key=_done_in_s).choice()
+        soonest = min(known.values(), key=_done_in_s)
+        home = self._settled(auto, wanted.task, known)
+        if home is None:
+            return soonest.choice()
+        if home not in known:
+            return soonest.choice(instead_of=home)
+        if soonest.done_in_s < known[home].done_in_s * (1.0 - auto.margin):
+            return soonest.choice(spilled_from=home if soonest.hardware != home else "")
+        return known[home].choice()
+
+    def _is_known(self, auto: Auto, hardware: str) -> bool:
+        return self.speeds.samples(hardware) >= auto.probes
+
+    def _probe(self, auto: Auto, best: "dict[str, _Prediction]") -> str | None:
+        """A class to be tried. Few at a time: what is unknown may be slow."""
+        for hardware in best:
+            under_way = self._probing.get(hardware, 0)
+            if not self._is_known(auto, hardware) and under_way < auto.probes:
+                self._probing[hardware] = under_way + 1
+                return hardware
+        return None
+
+    def _settled(self, auto: Auto, task: str, best: "dict[str, _Prediction]") -> str | None:
+        """The task's class: the one it has, unless another serves it clearly faster."""
+        typical = self.habits.typical(task)
+        if typical is None:
+            return None
+        seconds = {hardware: self.speeds.of(hardware).service_s(typical) for hardware in best}
+        fastest = min(seconds, key=seconds.__getitem__)
+        home = self._homes.setdefault(task, fastest)
+        if home in seconds and seconds[fastest] < seconds[home] * (1.0 - auto.margin):
+            self._homes[task] = home = fastest
+        return home
+
+    def _best_of_each_class(
+        self, wanted: Wanted, candidates: Sequence[Candidate]
+    ) -> "dict[str, _Prediction]":
+        decode = min(self.habits.decode(wanted.task), wanted.most_tokens)
+        best: dict[str, _Prediction] = {}
+        for one in candidates:
+            rates = self.speeds.of(one.hardware)
+            work = Work(max(0, wanted.prompt_tokens - one.holds), decode)
+            done_in_s = rates.backlog_s(one.outstanding) + rates.service_s(work)
+            if one.hardware not in best or done_in_s < best[one.hardware].done_in_s:
+                best[one.hardware] = _Prediction(one.name, one.hardware, work, done_in_s)
+        return best
+
+
+class _Prediction(Struct, frozen=True, gc=False):
+    name: str
+    hardware: str
+    work: Work
+    done_in_s: float
+
+    def choice(self, *, instead_of: str = "", spilled_from: str = "") -> Choice:
+        return Choice(
+            replica=self.name,
+            hardware=self.hardware,
+            work=self.work,
+            instead_of=instead_of,
+            spilled_from=spilled_from,
+        )
+
+
+def _done_in_s(prediction: _Prediction) -> float:
+    return prediction.done_in_s

@@ -1,0 +1,35 @@
+"""What the gateway has done so far, for metrics and for tests."""
+
+from msgspec import Struct, field
+
+
+class Fallback(Struct, frozen=True, gc=False):
+    """A task that was not served by the class it prefers."""
+
+    task: str
+    preferred: str
+    used: str
+
+
+class Counters(Struct):
+    """Each only grows."""
+
+    turns: int = 0
+    replies: int = 0
+    aborted: int = 0
+    failed: int = 0
+    """Ended by an error, a deadline or a caller who went away."""
+    prompt_tokens: int = 0
+    sampled_tokens: int = 0
+    moves: int = 0
+    """Turns that went on on another replica."""
+    waits: int = 0
+    """Times that a turn found no replica."""
+    lost: int = 0
+    """Replicas that died."""
+    fallbacks: dict[Fallback, int] = field(default_factory=dict)
+    """The preferred class had no replica."""
+    spills: dict[Fallback, int] = field(default_factory=dict)
+    """Another class was clearly sooner."""
+    by_replica: dict[str, int] = field(default_factory=dict)
+    """Requests sent to each."""

@@ -1,0 +1,283 @@
+"""The only door to the model: replicas in hardware classes, and sessions that are routed to them.
+
+- A turn whose replica dies, or is taken away, goes on elsewhere from the tokens it has; its session
+  notices nothing but time.
+- Without a replica a turn waits for one; its caller's deadline is the only limit.
+- Replicas come and go at any time. Whoever made an engine closes it; the gateway never does.
+- All of it runs on one event loop, on the loop's time.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing
+from typing import cast
+
+from artangram.core.affinity import ANY, DEFAULT, Auto, Choice, Declared, Rates, Router, Wanted
+from artangram.core.errors import BadInput
+from artangram.gateway.counters import Counters, Fallback
+from artangram.gateway.engines.protocol import (
+    Chunk,
+    Engine,
+    EngineGone,
+    Finish,
+    FinishReason,
+    Request,
+)
+from artangram.gateway.replica import Replica, Ticket, observed
+from artangram.gateway.session import Session
+from artangram.gateway.turn import Turn
+from artangram.models.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
+
+MOST_IDLE_ATTEMPTS = 8
+"""Replicas in a row that end a turn without a token: more is no accident."""
+
+EVERYWHERE = Declared(tasks={DEFAULT: (ANY,)})
+
+
+class ContextFull(BadInput):
+    """The prompt leaves no replica any room for an answer."""
+
+
+class Gateway:
+    """See the module. `on_lost` hears of replicas that died."""
+
+    def __init__(
+        self,
+        *,
+        affinity: Declared | Auto = EVERYWHERE,
+        rates: Mapping[str, Rates] | None = None,
+        on_lost: Callable[[Engine, EngineGone], None] | None = None,
+    ) -> None:
+        self.router = Router(affinity, rates=rates)
+        self.counters = Counters()
+        self._on_lost = on_lost
+        self._replicas: dict[str, Replica] = {}
+        self._sessions: dict[str, Session] = {}
+        self._changed = asyncio.Event()
+        self._told: set[Fallback] = set()
+
+    def __repr__(self) -> str:
+        return f"<Gateway: {len(self._replicas)} replicas, {len(self._sessions)} sessions>"
+
+    @property
+    def replicas(self) -> tuple[Replica, ...]:
+        return tuple(self._replicas.values())
+
+    @property
+    def sessions(self) -> Mapping[str, Session]:
+        return self._sessions
+
+    def add(self, engine: Engine, *, hardware: str = DEFAULT) -> None:
+        """Send turns to `engine`, too."""
+        if engine.name in self._replicas:
+            raise BadInput("engine", f"{engine.name!r} is here already", "give it another name")
+        self._replicas[engine.name] = Replica(engine, hardware=hardware)
+        self._wake()
+
+    async def remove(self, name: str) -> Engine:
+        """Send nothing to it any more; its turns go on elsewhere."""
+        replica = self._replicas.pop(name)
+        self.router.lost(replica.hardware)
+        await self._evict(replica)
+        return replica.engine
+
+    def hold(self, name: str) -> None:
+        """Nothing new for this replica until `release`; what it has goes on."""
+        self._replicas[name].is_held = True
+
+    def release(self, name: str) -> None:
+        self._replicas[name].is_held = False
+        self._wake()
+
+    async def evict(self, name: str) -> None:
+        """End the turns of this replica; they go on elsewhere, or here once it is released."""
+        await self._evict(self._replicas[name])
+
+    async def drained(self, name: str) -> None:
+        """Return when the replica has no turns. Hold it first."""
+        while name in self._replicas and self._replicas[name].turns:
+            await self._change()
+
+    def open(
+        self, session_id: str, *, task: str = "", tokenizer: Tokenizer | None = None
+    ) -> Session:
+        """A conversation of its own. Whoever opens it closes it."""
+        if session_id in self._sessions:
+            raise BadInput("session", f"{session_id!r} is open", "close it first, or name another")
+        session = Session(self, session_id, task=task, tokenizer=tokenizer)
+        self._sessions[session_id] = session
+        return session
+
+    async def abort(self, session_id: str) -> None:
+        """End what the session runs. Nothing happens if it is not there."""
+        if session_id in self._sessions:
+            await self._sessions[session_id].abort()
+
+    async def aclose(self) -> None:
+        """Close every session."""
+        for session in list(self._sessions.values()):
+            await session.close()
+
+    def forget(self, session: Session) -> None:
+        """For sessions: it has closed."""
+        self._sessions.pop(session.id, None)
+        for replica in self._replicas.values():
+            replica.forget(session.id)
+
+    async def abort_turn(self, turn: Turn) -> None:
+        """For sessions: end this turn, wherever it is."""
+        turn.is_aborted = True
+        self._wake()
+        for replica in self.replicas:
+            for request_id in replica.requests_of(turn):
+                await self._abort_request(replica, request_id)
+
+    async def serve(self, turn: Turn) -> AsyncGenerator[Chunk, None]:
+        """For sessions: the chunks of a turn, on as many replicas as it takes."""
+        turn.asked_at = asyncio.get_running_loop().time()
+        self.counters.turns += 1
+        self.counters.prompt_tokens += len(turn.prompt)
+        attempt = idle = 0
+        try:
+            while turn.finish is None:
+                found = await self._placed(turn)
+                if found is None:
+                    turn.finish = FinishReason.ABORT
+                    break
+                before = len(turn.sampled)
+                async with aclosing(self._attempt(turn, *found, attempt=attempt)) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
+                attempt += 1
+                idle = 0 if len(turn.sampled) > before else idle + 1
+                if idle >= MOST_IDLE_ATTEMPTS:
+                    raise EngineGone(f"{turn.id}: {idle} replicas ended it without a token")
+        finally:
+            self._count_end(turn, attempt)
+
+    async def _attempt(
+        self, turn: Turn, replica: Replica, choice: Choice, *, attempt: int
+    ) -> AsyncGenerator[Chunk, None]:
+        """The turn on one replica, to its end or the replica's."""
+        loop = asyncio.get_running_loop()
+        turn.taken_at = loop.time() if turn.taken_at is None else turn.taken_at
+        request = turn.request(attempt, max_context=replica.engine.max_context)
+        try:
+            with replica.serving(turn, choice, request_id=request.id, now=loop.time()) as ticket:
+                async with _streaming(replica.engine, request) as items:
+                    async for item in items:
+                        if isinstance(item, Chunk):
+                            turn.take(item)
+                            replica.took(ticket, item, now=loop.time())
+                            yield item
+                        else:
+                            self._on_finish(turn, ticket, choice, finish=item)
+                            return
+            raise EngineGone(f"{replica.name}: the stream of {request.id} ended without a finish")
+        except EngineGone as error:
+            turn.end_if_complete()
+            self._lose(replica, error)
+        finally:
+            self._wake()
+
+    def _on_finish(self, turn: Turn, ticket: Ticket, choice: Choice, *, finish: Finish) -> None:
+        if finish.reason is not FinishReason.ABORT:
+            self.router.learn(observed(turn, ticket, choice))
+            turn.finish = finish.reason
+        elif turn.is_aborted:
+            turn.finish = FinishReason.ABORT
+        else:  # Somebody cleared the replica; the turn goes on.
+            turn.end_if_complete()
+
+    async def _placed(self, turn: Turn) -> tuple[Replica, Choice] | None:
+        """Where the turn goes next, as soon as there is such a place; `None` if it is aborted."""
+        has_waited = False
+        while not turn.is_aborted:
+            if (found := self._place(turn)) is not None:
+                return found
+            self.counters.waits += not has_waited
+            has_waited = True
+            await self._change()
+        return None
+
+    def _place(self, turn: Turn) -> tuple[Replica, Choice] | None:
+        roomy = [r for r in self._replicas.values() if r.engine.max_context > turn.num_tokens]
+        if self._replicas and not roomy:
+            most = max(r.engine.max_context for r in self._replicas.values())
+            problem = f"has {turn.num_tokens} tokens; the context is {most} with the answer"
+            raise ContextFull("prompt", problem, "shorten it")
+        wanted = Wanted(task=turn.task, prompt_tokens=turn.num_tokens, most_tokens=turn.tokens_left)
+        open_ones = [replica.candidate(turn) for replica in roomy if not replica.is_held]
+        choice = self.router.choose(wanted, open_ones)
+        if choice is None:
+            return None
+        self._tell(turn.task, choice)
+        by_replica = self.counters.by_replica
+        by_replica[choice.replica] = by_replica.get(choice.replica, 0) + 1
+        return self._replicas[choice.replica], choice
+
+    def _tell(self, task: str, choice: Choice) -> None:
+        if choice.instead_of:
+            fallback = Fallback(task, choice.instead_of, choice.hardware)
+            counted = self.counters.fallbacks
+            counted[fallback] = counted.get(fallback, 0) + 1
+            # Loud once, until the preferred class is back.
+            level = logging.DEBUG if fallback in self._told else logging.WARNING
+            self._told.add(fallback)
+            logger.log(level, "%s: no replica of its class", fallback)
+        elif self._told:
+            self._told -= {told for told in self._told if told.task == task}
+        if choice.spilled_from:
+            spill = Fallback(task, choice.spilled_from, choice.hardware)
+            self.counters.spills[spill] = self.counters.spills.get(spill, 0) + 1
+
+    def _lose(self, replica: Replica, error: EngineGone) -> None:
+        if self._replicas.get(replica.name) is not replica:
+            return  # Another of its turns was here first.
+        del self._replicas[replica.name]
+        self.router.lost(replica.hardware)
+        self.counters.lost += 1
+        logger.warning("replica %s is gone: %s", replica.name, error)
+        if self._on_lost is not None:
+            self._on_lost(replica.engine, error)
+
+    async def _evict(self, replica: Replica) -> None:
+        for request_id in replica.request_ids:
+            await self._abort_request(replica, request_id)
+
+    async def _abort_request(self, replica: Replica, request_id: str) -> None:
+        try:
+            await replica.engine.abort(request_id)
+        except EngineGone as error:
+            self._lose(replica, error)
+
+    def _count_end(self, turn: Turn, attempts: int) -> None:
+        self.counters.sampled_tokens += len(turn.sampled)
+        self.counters.moves += max(0, attempts - 1)
+        if turn.finish is None:
+            self.counters.failed += 1
+        elif turn.finish is FinishReason.ABORT:
+            self.counters.aborted += 1
+        else:
+            self.counters.replies += 1
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _change(self) -> None:
+        """Return when replicas came or went, or a turn ended."""
+        await self._changed.wait()
+
+
+def _streaming(
+    engine: Engine, request: Request
+) -> AbstractAsyncContextManager[AsyncIterator[Chunk | Finish]]:
+    """The engine's stream, closed at the end of the block: that aborts what is left of it."""
+    stream = engine.stream(request)
+    if not hasattr(stream, "aclose"):
+        raise TypeError(f"{engine!r}: the stream of an engine must have aclose()")
+    return cast(AbstractAsyncContextManager[AsyncIterator[Chunk | Finish]], aclosing(stream))

@@ -1,0 +1,152 @@
+"""An engine with what the gateway knows about it: its class, what it has to do, what it has read.
+
+A turn is on one replica at a time, as a `Ticket`. Tickets end with their `serving` block, so the
+outstanding work of a replica without turns is exactly zero.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from artangram.core.affinity import Candidate, Choice, Observed, Work
+from artangram.gateway.engines.protocol import Chunk, Engine
+from artangram.gateway.turn import Turn
+
+MOST_HELD = 4096
+"""Sessions whose prefix a replica is believed to keep; engines forget the oldest, too."""
+
+
+class Ticket:
+    """A turn on a replica: the work that is left of it."""
+
+    __slots__ = (
+        "decode",
+        "first_at",
+        "first_tokens",
+        "is_alone",
+        "last_at",
+        "prefill",
+        "sampled",
+        "started_at",
+        "turn_id",
+    )
+
+    def __init__(self, turn_id: str, work: Work, *, is_alone: bool, now: float) -> None:
+        self.turn_id = turn_id
+        self.prefill = work.prefill
+        self.decode = work.decode
+        self.is_alone = is_alone
+        """Nobody else had anything to be read when it came."""
+        self.started_at = now
+        self.first_at: float | None = None
+        self.last_at = now
+        self.sampled = 0
+        self.first_tokens = 0
+
+
+class Replica:
+    """See the module."""
+
+    def __init__(self, engine: Engine, *, hardware: str) -> None:
+        self.engine = engine
+        self.name = engine.name
+        self.hardware = hardware
+        self.is_held = False
+        """Nothing new is sent to it."""
+        self.version: int | None = None
+        """Of the last token it gave."""
+        self._tickets: dict[str, Ticket] = {}
+        self._prefill = 0.0
+        self._decode = 0.0
+        self._read: OrderedDict[str, tuple[int | None, int]] = OrderedDict()
+
+    def __repr__(self) -> str:
+        held = ", held" if self.is_held else ""
+        return f"<Replica {self.name} ({self.hardware}): {len(self._tickets)} turns{held}>"
+
+    @property
+    def turns(self) -> int:
+        return len(self._tickets)
+
+    @property
+    def request_ids(self) -> list[str]:
+        return list(self._tickets)
+
+    def requests_of(self, turn: Turn) -> list[str]:
+        return [one for one, ticket in self._tickets.items() if ticket.turn_id == turn.id]
+
+    def candidate(self, turn: Turn) -> Candidate:
+        return Candidate(
+            name=self.name,
+            hardware=self.hardware,
+            outstanding=Work(self._prefill, self._decode),
+            holds=min(self.holds(turn.session), turn.num_tokens),
+        )
+
+    def holds(self, session: str) -> int:
+        """Tokens of the session it has read under the weights it has now."""
+        version, tokens = self._read.get(session, (None, 0))
+        return tokens if version == self.version else 0
+
+    def forget(self, session: str) -> None:
+        self._read.pop(session, None)
+
+    @contextmanager
+    def serving(
+        self, turn: Turn, choice: Choice, *, request_id: str, now: float
+    ) -> Iterator[Ticket]:
+        is_alone = not self._prefill
+        ticket = Ticket(turn.id, choice.work, is_alone=is_alone, now=now)
+        self._tickets[request_id] = ticket
+        self._prefill += ticket.prefill
+        self._decode += ticket.decode
+        turn.replica = self.name
+        try:
+            yield ticket
+        finally:
+            del self._tickets[request_id]
+            self._work_done(ticket, prefill=ticket.prefill, decode=ticket.decode)
+            self._remember(turn)
+            if not self._tickets:
+                self._prefill = self._decode = 0.0  # What rounding left.
+
+    def took(self, ticket: Ticket, chunk: Chunk, *, now: float) -> None:
+        """It gave some tokens, so the prompt has been read."""
+        self.version = chunk.version
+        ticket.last_at = now
+        ticket.sampled += len(chunk.token_ids)
+        if ticket.first_at is None:
+            ticket.first_at, ticket.first_tokens = now, len(chunk.token_ids)
+        done = min(ticket.decode, float(len(chunk.token_ids)))
+        self._work_done(ticket, prefill=ticket.prefill, decode=done)
+
+    def _work_done(self, ticket: Ticket, *, prefill: float, decode: float) -> None:
+        ticket.prefill -= prefill
+        ticket.decode -= decode
+        self._prefill -= prefill
+        self._decode -= decode
+
+    def _remember(self, turn: Turn) -> None:
+        if turn.sampled:
+            self._read[turn.session] = (self.version, turn.num_tokens)
+            self._read.move_to_end(turn.session)
+            if len(self._read) > MOST_HELD:
+                self._read.popitem(last=False)
+
+
+def observed(turn: Turn, ticket: Ticket, choice: Choice) -> Observed:
+    """What a ticket that went to its end says about task and hardware."""
+    prefill_s = decode_s = None
+    if ticket.first_at is not None:
+        prefill_s = ticket.first_at - ticket.started_at if ticket.is_alone else None
+        if later := ticket.sampled - ticket.first_tokens:
+            decode_s = (ticket.last_at - ticket.first_at) * ticket.sampled / later
+        else:  # All at once: reading and writing cannot be told apart.
+            prefill_s, decode_s = None, ticket.last_at - ticket.started_at
+    return Observed(
+        task=turn.task,
+        hardware=choice.hardware,
+        work=Work(choice.work.prefill, ticket.sampled),
+        prefill_s=prefill_s,
+        decode_s=decode_s,
+    )

@@ -1,0 +1,155 @@
+"""One trajectory's conversation with the model.
+
+- The session keeps the very tokens that were given and sampled; nothing is tokenised twice.
+- A turn is all or nothing: when `generate` returns, what was given and what was sampled are in the
+  history; when it raises or is cancelled, neither is.
+- An aborted turn returns: its finish is `ABORT`, and what was sampled before is in the history.
+- One turn at a time. `close` ends what runs, and the session.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, cast
+
+from msgspec import structs
+
+from artangram.core.errors import BadInput, InfraFailed
+from artangram.core.trajectory import Segment
+from artangram.gateway.engines.protocol import Chunk, Sampling
+from artangram.gateway.line import Line
+from artangram.gateway.turn import Reply, Turn
+from artangram.models.tokenizer import USER, Message, Tokenizer
+
+if TYPE_CHECKING:
+    from artangram.gateway.gateway import Gateway
+
+New = str | Sequence[int] | Sequence[Message]
+"""What the model reads next: the user's words, messages, or tokens taken as they are."""
+
+
+class Late(InfraFailed):
+    """The deadline came before the reply."""
+
+
+class SessionClosed(InfraFailed):
+    """The session was closed before or during the call."""
+
+
+class Session:
+    """See the module. Made by `Gateway.open`."""
+
+    def __init__(
+        self, gateway: "Gateway", session_id: str, *, task: str, tokenizer: Tokenizer | None
+    ) -> None:
+        self.id = session_id
+        self.task = task
+        self.tokenizer = tokenizer
+        self.line = Line()
+        self._gateway = gateway
+        self._running: dict[str, Turn] = {}
+        self._turns = 0
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<Session {self.id} ({self.task}): {len(self.line)} tokens, {self._turns} turns>"
+
+    def segments(self) -> tuple[Segment, ...]:
+        return self.line.segments
+
+    @property
+    def oldest_version(self) -> int | None:
+        """Of the oldest sampled token, those of the running turn included; `None` without any."""
+        turns = (turn.oldest_version for turn in self._running.values())
+        return min((v for v in (self.line.oldest_version, *turns) if v is not None), default=None)
+
+    @property
+    def is_running(self) -> bool:
+        return bool(self._running)
+
+    async def generate(
+        self, new: New, sampling: Sampling, *, deadline: float | None = None
+    ) -> Reply:
+        """What the model says to `new`. `deadline` is a time of the running loop."""
+        try:
+            async with asyncio.timeout_at(deadline), aclosing(self.stream(new, sampling)) as items:
+                async for item in items:
+                    if isinstance(item, Reply):
+                        return item
+        except TimeoutError:
+            raise Late(f"session {self.id}: no reply before the deadline") from None
+        raise AssertionError("a stream ends with its reply")
+
+    async def stream(self, new: New, sampling: Sampling) -> AsyncGenerator[Chunk | Reply, None]:
+        """The chunks as they are sampled, then the reply. Close it to give the turn up."""
+        if self._running:
+            raise BadInput("session", f"{self.id} is in a turn", "wait for its reply")
+        async with aclosing(self.stream_on(self.line, new, sampling)) as items:
+            async for item in items:
+                yield item
+
+    async def stream_on(
+        self, line: Line, new: New, sampling: Sampling
+    ) -> AsyncGenerator[Chunk | Reply, None]:
+        """Like `stream`, on any line of this session; turns on different lines may overlap."""
+        if self._is_closed:
+            raise SessionClosed(f"session {self.id} is closed")
+        given = self.given(line, new)
+        turn = self._turn(line.token_ids() + given, sampling)
+        self._running[turn.id] = turn
+        try:
+            async with aclosing(self._gateway.serve(turn)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+        finally:
+            del self._running[turn.id]
+        if self._is_closed:
+            raise SessionClosed(f"session {self.id} was closed in its turn")
+        line.append(Segment(token_ids=given))
+        line.append(turn.segment())
+        now = asyncio.get_running_loop().time()
+        yield turn.reply(self._text(turn.sampled), now=now)
+
+    def given(self, line: Line, new: New) -> tuple[int, ...]:
+        """The tokens that come after `line` when `new` is said and the model is to answer."""
+        if isinstance(new, str):
+            return self._rendered(line, [Message(USER, new)])
+        # A sequence holds tokens or messages, never both.
+        if new and isinstance(new[0], Message):
+            return self._rendered(line, cast(Sequence[Message], new))
+        return tuple(cast(Sequence[int], new))
+
+    def _rendered(self, line: Line, messages: Sequence[Message]) -> tuple[int, ...]:
+        if self.tokenizer is None:
+            raise BadInput("new", "are words", "open the session with a tokenizer, or give tokens")
+        tokenizer = self.tokenizer
+        # A reply that was cut off has not ended its message.
+        is_open = len(line) > 0 and line.last_id != tokenizer.eos_id
+        return (
+            *((tokenizer.eos_id,) if is_open else ()),
+            *tokenizer.render(messages, begins=not len(line)),
+            *tokenizer.opening(),
+        )
+
+    async def abort(self) -> None:
+        """End what runs; its reply says so."""
+        for turn in list(self._running.values()):
+            await self._gateway.abort_turn(turn)
+
+    async def close(self) -> None:
+        """End what runs and forget the session. The history stays readable."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._gateway.forget(self)
+            await self.abort()
+
+    def _turn(self, prompt: tuple[int, ...], sampling: Sampling) -> Turn:
+        self._turns += 1
+        if self.tokenizer is not None and self.tokenizer.eos_id not in sampling.stop_ids:
+            stop_ids = (*sampling.stop_ids, self.tokenizer.eos_id)
+            sampling = structs.replace(sampling, stop_ids=stop_ids)
+        turn_id = f"{self.id}/{self._turns}"
+        return Turn(turn_id, prompt, sampling=sampling, session=self.id, task=self.task)
+
+    def _text(self, sampled: Sequence[int]) -> str:
+        return "" if self.tokenizer is None else self.tokenizer.decode(sampled)

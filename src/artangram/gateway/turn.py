@@ -1,0 +1,134 @@
+"""One model call under way: what was asked, what was sampled so far, and how it ended.
+
+A turn outlives the replica that serves it. Its tokens are kept here, so another replica goes on
+where the first stopped, and each token keeps the version that sampled it.
+"""
+
+from msgspec import Struct, structs
+
+from artangram.core.trajectory import Segment, VersionSpan
+from artangram.gateway.engines.protocol import Chunk, FinishReason, Request, Sampling
+
+
+class Reply(Struct, frozen=True, kw_only=True):
+    """What the model said, and what it was made of."""
+
+    text: str
+    """Empty when the session has no tokenizer."""
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    spans: tuple[VersionSpan, ...]
+    finish: FinishReason
+    prompt_tokens: int
+    wait_s: float
+    """Until a replica took it."""
+    run_s: float
+    """From then to the end, on however many replicas."""
+    replica: str
+    """The one that finished it; empty when none ever took it."""
+
+
+class Turn:
+    """Collects the chunks of one call; see the module."""
+
+    __slots__ = (
+        "_logprobs",
+        "_spans",
+        "asked_at",
+        "finish",
+        "id",
+        "is_aborted",
+        "prompt",
+        "replica",
+        "sampled",
+        "sampling",
+        "session",
+        "taken_at",
+        "task",
+    )
+
+    def __init__(
+        self, turn_id: str, prompt: tuple[int, ...], *, sampling: Sampling, session: str, task: str
+    ) -> None:
+        self.id = turn_id
+        self.prompt = prompt
+        self.sampling = sampling
+        self.session = session
+        self.task = task
+        self.sampled: list[int] = []
+        self._logprobs: list[float] = []
+        self._spans: list[VersionSpan] = []
+        self.finish: FinishReason | None = None
+        self.is_aborted = False
+        self.replica = ""
+        self.asked_at = 0.0
+        self.taken_at: float | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        """Of what a replica would have to read now."""
+        return len(self.prompt) + len(self.sampled)
+
+    @property
+    def tokens_left(self) -> int:
+        return self.sampling.max_tokens - len(self.sampled)
+
+    @property
+    def oldest_version(self) -> int | None:
+        return min((span.version for span in self._spans), default=None)
+
+    def request(self, attempt: int, *, max_context: int) -> Request:
+        """What is left to do, for one replica."""
+        room = max_context - self.num_tokens
+        sampling = structs.replace(
+            self.sampling,
+            max_tokens=min(self.tokens_left, room),
+            # The tokens after these must not be those that the seed gave first.
+            seed=None if self.sampling.seed is None else self.sampling.seed + len(self.sampled),
+        )
+        return Request(
+            id=f"{self.id}.{attempt}",
+            prompt=self.prompt + tuple(self.sampled),
+            sampling=sampling,
+            session=self.session,
+        )
+
+    def take(self, chunk: Chunk) -> None:
+        start, end = len(self.sampled), len(self.sampled) + len(chunk.token_ids)
+        if start == end:
+            return
+        self.sampled += chunk.token_ids
+        self._logprobs += chunk.logprobs
+        if self._spans and self._spans[-1].version == chunk.version:
+            start = self._spans.pop().start
+        self._spans.append(VersionSpan(chunk.version, start, end))
+
+    def end_if_complete(self) -> None:
+        """A replica may die between the last token and the news that it was the last."""
+        if self.sampled and self.sampled[-1] in self.sampling.stop_ids:
+            self.finish = FinishReason.STOP
+        elif self.tokens_left <= 0:
+            self.finish = FinishReason.LENGTH
+
+    def segment(self) -> Segment:
+        """What was sampled."""
+        return Segment(
+            token_ids=tuple(self.sampled),
+            logprobs=tuple(self._logprobs),
+            spans=tuple(self._spans),
+        )
+
+    def reply(self, text: str, *, now: float) -> Reply:
+        assert self.finish is not None
+        taken_at = now if self.taken_at is None else self.taken_at
+        return Reply(
+            text=text,
+            token_ids=tuple(self.sampled),
+            logprobs=tuple(self._logprobs),
+            spans=tuple(self._spans),
+            finish=self.finish,
+            prompt_tokens=len(self.prompt),
+            wait_s=taken_at - self.asked_at,
+            run_s=now - taken_at,
+            replica=self.replica,
+        )

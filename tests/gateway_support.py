@@ -1,0 +1,111 @@
+"""An engine whose every token is given by the test, and a tokenizer one can read."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+from artangram.gateway.engines.protocol import (
+    Chunk,
+    EngineGone,
+    Finish,
+    FinishReason,
+    Request,
+    Stats,
+)
+from artangram.models.vocabulary import Vocabulary
+
+WORDS = Vocabulary.of(
+    ["the cat sat on a mat and said hello to dog", '<call> {"}:,[]_.!? 0123456789']
+)
+
+
+class PuppetEngine:
+    """Does what it is told: `say`, `end`, `die`. Remembers what it was asked."""
+
+    def __init__(self, name: str, *, max_context: int = 1000, version: int = 0) -> None:
+        self.name = name
+        self.max_context = max_context
+        self.version = version
+        self.asked: list[Request] = []
+        self.aborted: list[str] = []
+        self._lines: dict[str, asyncio.Queue[Chunk | Finish | EngineGone]] = {}
+        self._is_dead = False
+        self._came = asyncio.Event()
+
+    @property
+    def running(self) -> list[str]:
+        return list(self._lines)
+
+    async def next_request(self) -> Request:
+        """The newest one, once it has come."""
+        while not self._lines:
+            self._came.clear()
+            await self._came.wait()
+        return self.asked[-1]
+
+    def say(self, request: Request, *token_ids: int) -> None:
+        logprobs = tuple(-float(token) for token in token_ids)
+        self._lines[request.id].put_nowait(Chunk(token_ids, logprobs, self.version))
+
+    def end(self, request: Request, reason: FinishReason = FinishReason.STOP) -> None:
+        self._lines[request.id].put_nowait(Finish(reason))
+
+    def die(self) -> None:
+        self._is_dead = True
+        for line in self._lines.values():
+            line.put_nowait(EngineGone(f"{self.name} died"))
+
+    async def stream(self, request: Request) -> AsyncIterator[Chunk | Finish]:
+        self._alive()
+        self.asked.append(request)
+        line = self._lines[request.id] = asyncio.Queue()
+        self._came.set()
+        try:
+            while True:
+                item = await line.get()
+                if isinstance(item, EngineGone):
+                    raise item
+                yield item
+                if isinstance(item, Finish):
+                    return
+        finally:
+            del self._lines[request.id]
+
+    async def abort(self, request_id: str) -> None:
+        self._alive()
+        self.aborted.append(request_id)
+        if request_id in self._lines:
+            self._lines[request_id].put_nowait(Finish(FinishReason.ABORT))
+
+    async def pause(self) -> None: ...
+
+    async def resume(self) -> None: ...
+
+    async def load(self, version: int, path: Path) -> None:
+        self.version = version
+
+    def stats(self) -> Stats:
+        return Stats(
+            version=self.version,
+            running=len(self._lines),
+            waiting=0,
+            is_paused=False,
+            prompt_tokens=0,
+            sampled_tokens=0,
+        )
+
+    async def aclose(self) -> None: ...
+
+    def _alive(self) -> None:
+        if self._is_dead:
+            raise EngineGone(f"{self.name} is dead")
+
+
+async def settled(times: int = 20) -> None:
+    """Let everything that can go on go on."""
+    for _ in range(times):
+        await asyncio.sleep(0)
+
+
+def tokens(*texts: str) -> Sequence[int]:
+    return [token for text in texts for token in WORDS.encode(text)]
