@@ -1,0 +1,103 @@
+"""From trajectories to rows of tensors: what is scored, and what is known of each sampled token.
+
+A sample is one attempt with its advantage. Samples are cut into micro-batches by their number of
+tokens, and the micro-batches' losses add up: memory decides how many there are, never the result.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from artangram.core.trajectory import Trajectory
+from artangram.models.packed import Packed, pack
+from artangram.train.losses import Share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One attempt, ready to train on."""
+
+    trajectory: str
+    token_ids: tuple[int, ...]
+    sampled: tuple[int, ...]
+    """Where the sampled tokens stand in `token_ids`."""
+    behaviour: tuple[float, ...]
+    versions: tuple[int, ...]
+    advantage: float
+
+
+def sample_of(trajectory: Trajectory, advantage: float) -> Sample:
+    """The tokens of a trajectory as they were recorded, none of them made again."""
+    tokens: list[int] = []
+    sampled: list[int] = []
+    behaviour: list[float] = []
+    versions: list[int] = []
+    for segment in trajectory.segments:
+        if segment.is_sampled:
+            sampled += range(len(tokens), len(tokens) + len(segment.token_ids))
+            behaviour += segment.logprobs
+            for span in segment.spans:
+                versions += [span.version] * (span.end - span.start)
+        tokens += segment.token_ids
+    assert len(sampled) == len(behaviour) == len(versions), "spans cover every sampled token"
+    return Sample(
+        trajectory=str(trajectory.id),
+        token_ids=tuple(tokens),
+        sampled=tuple(sampled),
+        behaviour=tuple(behaviour),
+        versions=tuple(versions),
+        advantage=advantage,
+    )
+
+
+def share_of(samples: Sequence[Sample], *, budget: int = 1) -> Share:
+    """What each micro-batch of these samples is a part of."""
+    return Share(
+        tokens=sum(len(sample.sampled) for sample in samples),
+        sequences=len(samples),
+        budget=budget,
+    )
+
+
+def micro_batches(samples: Sequence[Sample], *, max_tokens: int) -> list[list[Sample]]:
+    """Samples of like length together, at most `max_tokens` in a rectangle of theirs."""
+    batches: list[list[Sample]] = []
+    for sample in sorted(samples, key=lambda s: len(s.token_ids)):
+        # The longest comes last, so it decides how wide the rectangle gets.
+        if batches and (len(batches[-1]) + 1) * len(sample.token_ids) <= max_tokens:
+            batches[-1].append(sample)
+        else:
+            batches.append([sample])
+    return batches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """A micro-batch as tensors: the packed tokens, and a row of facts per sampled token."""
+
+    packed: Packed
+    at: Tensor
+    """Where the sampled tokens stand in the packed row."""
+    behaviour: Tensor
+    advantages: Tensor
+    sequence: Tensor
+    stale: Tensor
+
+
+def rows_of(samples: Sequence[Sample], *, version: int) -> Rows:
+    """`version` is the one being trained, from which staleness is counted."""
+    packed = pack([sample.token_ids for sample in samples])
+    counts = torch.tensor([len(sample.sampled) for sample in samples])
+    sequence = torch.arange(len(samples)).repeat_interleave(counts)
+    places = torch.tensor([place for sample in samples for place in sample.sampled])
+    versions = torch.tensor([v for sample in samples for v in sample.versions])
+    return Rows(
+        packed=packed,
+        at=packed.starts[sequence] + places,
+        behaviour=torch.tensor([p for sample in samples for p in sample.behaviour]),
+        advantages=torch.tensor([sample.advantage for sample in samples])[sequence],
+        sequence=sequence,
+        stale=version - versions,
+    )

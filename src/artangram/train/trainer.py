@@ -1,0 +1,259 @@
+"""Groups in, the next version of the weights out.
+
+- One `step` is one optimiser step per epoch, over all useful samples of the groups.
+- Groups whose attempts all did equally well teach nothing and are left out. When too few samples
+  remain, the step is skipped: the version stays.
+- Tokens of the current version must have the ratio 1: the trainer scores them as the engine did.
+  `fresh_error` says how far off that is, in every report.
+"""
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from pickle import UnpicklingError
+
+import msgspec
+import torch
+from msgspec import Struct
+from torch import Tensor
+
+from artangram.core.errors import BadInput
+from artangram.core.trajectory import Group
+from artangram.models.causal import CausalModel, score
+from artangram.models.directory import WEIGHTS_NAME, load_weights, save_weights
+from artangram.train import losses
+from artangram.train.advantages import batch_relative, group_relative, has_signal
+from artangram.train.backend import Alone, Backend
+from artangram.train.losses import Mean, Share, Tokens
+from artangram.train.samples import Rows, Sample, micro_batches, rows_of, sample_of, share_of
+from artangram.train.tally import Report, Tally
+
+Teachers = Mapping[str, tuple[tuple[float, ...], ...]]
+"""By trajectory: each teacher's logprobs of its sampled tokens."""
+
+
+OPTIMISER_NAME = "optimiser.pt"
+POSITION_NAME = "trainer.json"
+
+
+class Position(Struct, frozen=True, kw_only=True):
+    """How far a trainer has come."""
+
+    version: int
+    steps: int
+
+
+class TrainSettings(Struct, frozen=True, kw_only=True):
+    """What a person may turn; each default has its reason in `docs/training.md`."""
+
+    loss: str = "grpo"
+    """`grpo`, `ppo`, `reinforce++` or `distillation`."""
+    lr: float = 5e-4
+    clip_low: float = 0.2
+    clip_high: float = 0.28
+    cap: float = 2.0
+    """The largest importance weight of a stale token."""
+    kl: float = 0.0
+    entropy: float = 0.03
+    entropy_steps: int = 0
+    """The bonus falls to nothing over so many steps; 0 keeps it."""
+    mean: Mean = Mean.TOKENS
+    epochs: int = 1
+    max_tokens: int = 8192
+    """In one micro-batch."""
+    min_samples: int = 24
+    """Fewer useful samples than this are too noisy for a step."""
+    grad_norm: float = 1.0
+    weight_decay: float = 0.0
+
+
+class Trainer:
+    """See the module. Not thread-safe: one step at a time."""
+
+    def __init__(
+        self, model: CausalModel, settings: TrainSettings, *, backend: Backend | None = None
+    ) -> None:
+        self.model = model
+        self.settings = settings
+        self.version = 0
+        self.steps = 0
+        self._backend = backend or Alone()
+        self._reference = copy.deepcopy(model) if settings.kl else None
+        self.optimiser = torch.optim.AdamW(
+            model.parameters(),
+            lr=settings.lr,
+            betas=(0.9, 0.95),
+            weight_decay=settings.weight_decay,
+            fused=True,
+        )
+
+    def __repr__(self) -> str:
+        return f"<Trainer at version {self.version}: {self.settings.loss}>"
+
+    def step(self, groups: Sequence[Group], *, teachers: Teachers | None = None) -> Report:
+        """Learn from these groups; the report says what happened."""
+        samples = samples_of(groups, self.settings)
+        tally = Tally(groups)
+        self.steps += 1
+        if len(samples) < max(1, self.settings.min_samples):
+            return tally.report(version=self.version, samples=len(samples), is_skipped=True)
+        share = share_of(samples, budget=max(len(s.token_ids) for s in samples))
+        batches = [
+            _Batch(part, rows_of(part, version=self.version))
+            for part in micro_batches(
+                self._backend.part(samples), max_tokens=self.settings.max_tokens
+            )
+        ]
+        for _ in range(self.settings.epochs):
+            self._epoch(batches, share, tally, teachers=teachers or {})
+        self.version += 1
+        totals = self._backend.add(tally.sums())
+        return tally.report(version=self.version, samples=len(samples), totals=totals)
+
+    def save(self, directory: Path) -> None:
+        """Everything the next step depends on, as files of `directory`."""
+        save_weights(self.model.tensors(), directory / WEIGHTS_NAME)
+        torch.save(self.optimiser.state_dict(), directory / OPTIMISER_NAME)
+        position = Position(version=self.version, steps=self.steps)
+        (directory / POSITION_NAME).write_bytes(msgspec.json.encode(position))
+
+    def restore(self, directory: Path) -> None:
+        """Go on where `save` was. Raises `BadInput` and changes nothing if it cannot."""
+        try:
+            position = msgspec.json.decode((directory / POSITION_NAME).read_bytes(), type=Position)
+            optimiser = torch.load(directory / OPTIMISER_NAME, weights_only=True)
+        except (OSError, msgspec.MsgspecError, RuntimeError, UnpicklingError) as error:
+            fix = "resume from an older checkpoint, or start without --resume"
+            raise BadInput(str(directory), f"cannot be read: {error}", fix) from error
+        self.model.assign(load_weights(directory))
+        self.optimiser.load_state_dict(optimiser)
+        self.version, self.steps = position.version, position.steps
+
+    def _epoch(
+        self, batches: Sequence["_Batch"], share: Share, tally: Tally, *, teachers: Teachers
+    ) -> None:
+        self.optimiser.zero_grad(set_to_none=True)
+        for batch in batches:
+            tokens = self._tokens(batch)
+            loss = self._loss(tokens, share, batch=batch, teachers=teachers)
+            loss.backward()  # type: ignore[no-untyped-call]
+            tally.add(tokens, loss, is_first=batch.old is None)
+            # Of the step's start, whatever the epoch: no weights have changed before the first.
+            batch.old = tokens.old
+        parameters = list(self.model.parameters())
+        self._backend.add_gradients(parameters)
+        norm = torch.nn.utils.clip_grad_norm_(parameters, self.settings.grad_norm)
+        tally.grad_norm = float(norm)
+        self.optimiser.step()
+
+    def _tokens(self, batch: "_Batch") -> Tokens:
+        rows = batch.rows
+        scores = score(self.model, rows.packed, at=rows.at)
+        return Tokens(
+            logprobs=scores.logprobs,
+            old=scores.logprobs.detach() if batch.old is None else batch.old,
+            behaviour=rows.behaviour,
+            advantages=rows.advantages,
+            sequence=rows.sequence,
+            stale=rows.stale,
+            entropy=scores.entropy,
+            reference=self._referred(rows),
+        )
+
+    @torch.no_grad()
+    def _referred(self, rows: Rows) -> Tensor | None:
+        if self._reference is None:
+            return None
+        return score(self._reference, rows.packed, at=rows.at).logprobs
+
+    def _loss(self, tokens: Tokens, share: Share, *, batch: "_Batch", teachers: Teachers) -> Tensor:
+        if self.settings.loss == "distillation":
+            said, weights = _said_by(teachers, batch.samples)
+            loss = losses.distillation(
+                tokens, share, teachers=said, weights=weights, cap=self.settings.cap
+            )
+        else:
+            loss = LOSSES[self.settings.loss](tokens, share, self.settings)
+        weight = self._entropy_weight()
+        return loss + losses.entropy_bonus(tokens, share, weight=weight) if weight else loss
+
+    def _entropy_weight(self) -> float:
+        if not self.settings.entropy_steps:
+            return self.settings.entropy
+        left = 1 - (self.steps - 1) / self.settings.entropy_steps
+        return self.settings.entropy * max(0.0, left)
+
+
+@dataclass(slots=True)
+class _Batch:
+    """A micro-batch, and what its tokens' logprobs were when the step began."""
+
+    samples: Sequence[Sample]
+    rows: Rows
+    old: Tensor | None = None
+
+
+def samples_of(groups: Sequence[Group], settings: TrainSettings) -> list[Sample]:
+    """The attempts that teach something, with their advantages."""
+    rewards = [[_reward(t.reward) for t in group.trajectories] for group in groups]
+    if settings.loss == "distillation":
+        scored = [[0.0] * len(group) for group in rewards]
+        useful = [True] * len(rewards)
+    else:
+        by_batch = settings.loss == "reinforce++" and bool(rewards)
+        scored = batch_relative(rewards) if by_batch else [group_relative(r) for r in rewards]
+        useful = [has_signal(group) for group in rewards]
+    return [
+        sample_of(trajectory, advantage)
+        for group, advantages, is_useful in zip(groups, scored, useful, strict=True)
+        for trajectory, advantage in zip(group.trajectories, advantages, strict=True)
+        if is_useful and trajectory.num_sampled
+    ]
+
+
+def _reward(reward: float | None) -> float:
+    assert reward is not None, "only trajectories that may train reach the trainer"
+    return reward
+
+
+def _grpo(tokens: Tokens, share: Share, settings: TrainSettings) -> Tensor:
+    return losses.grpo(
+        tokens,
+        share,
+        low=settings.clip_low,
+        high=settings.clip_high,
+        cap=settings.cap,
+        kl=settings.kl,
+        over=settings.mean,
+    )
+
+
+def _ppo(tokens: Tokens, share: Share, settings: TrainSettings) -> Tensor:
+    return losses.ppo(tokens, share, clip=settings.clip_low, over=settings.mean)
+
+
+def _reinforce(tokens: Tokens, share: Share, settings: TrainSettings) -> Tensor:
+    return losses.reinforce_pp(
+        tokens, share, clip=settings.clip_low, kl=settings.kl, over=settings.mean
+    )
+
+
+LOSSES: dict[str, Callable[[Tokens, Share, TrainSettings], Tensor]] = {
+    "grpo": _grpo,
+    "ppo": _ppo,
+    "reinforce++": _reinforce,
+}
+
+
+def _said_by(teachers: Teachers, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
+    """Every teacher's logprobs in one row each; a teacher that a sample lacks weighs nothing."""
+    most = max(len(teachers[sample.trajectory]) for sample in samples)
+    said: list[list[float]] = [[] for _ in range(most)]
+    weights: list[list[float]] = [[] for _ in range(most)]
+    for sample in samples:
+        own, length = teachers[sample.trajectory], len(sample.sampled)
+        for k in range(most):
+            said[k] += own[k] if k < len(own) else [0.0] * length
+            weights[k] += [float(k < len(own))] * length
+    return torch.tensor(said), torch.tensor(weights)

@@ -1,0 +1,137 @@
+"""The trainer on attempts sampled by a real, tiny model."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="training needs torch")
+
+from msgspec import structs  # noqa: E402 - only where torch is there
+
+from artangram.core.errors import BadInput  # noqa: E402
+from artangram.train.trainer import Trainer, TrainSettings  # noqa: E402
+from unit.train.attempts import a_group, a_model, even  # noqa: E402
+
+SETTINGS = TrainSettings(min_samples=4, lr=5e-3, entropy=0.0)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    torch.set_num_threads(1)
+
+
+def weights(trainer):
+    return torch.cat([p.detach().flatten().clone() for p in trainer.model.parameters()])
+
+
+def test_fresh_tokens_have_a_ratio_of_one():
+    trainer = Trainer(a_model(), SETTINGS)
+    report = trainer.step([a_group(trainer.model, reward=even)])
+    assert report.fresh_error < 1e-5
+    assert report.stale_share == 0
+    assert (report.version, trainer.version) == (1, 1)
+
+
+def test_a_wrong_logprob_shows_as_an_error_of_the_ratio():
+    trainer = Trainer(a_model(), SETTINGS)
+    other = a_model(seed=1)
+    assert trainer.step([a_group(other, reward=even)]).fresh_error > 1e-3
+
+
+def test_stale_tokens_are_counted_and_weighed():
+    trainer = Trainer(a_model(), SETTINGS)
+    trainer.version = 2
+    report = trainer.step([a_group(a_model(seed=1), reward=even, version=1)])
+    assert report.stale_share == 1
+    assert report.max_staleness == 1
+    assert report.stale_ratio != pytest.approx(1.0, abs=1e-4)
+
+
+def test_rewarded_tokens_become_likelier():
+    trainer = Trainer(a_model(), SETTINGS)
+    rewards = []
+    for step in range(12):
+        groups = [
+            a_group(trainer.model, reward=even, version=step, seed=1000 * step + 100 * g)
+            for g in range(2)
+        ]
+        rewards.append(trainer.step(groups).reward)
+    assert sum(rewards[-3:]) > sum(rewards[:3]) + 0.6
+
+
+def test_equal_rewards_teach_nothing_and_leave_the_version():
+    trainer = Trainer(a_model(), SETTINGS)
+    before = weights(trainer)
+    report = trainer.step([a_group(trainer.model, reward=lambda tokens: 1.0)])
+    assert report.is_skipped
+    assert trainer.version == 0
+    assert torch.equal(before, weights(trainer))
+
+
+@pytest.mark.parametrize("loss", ["grpo", "ppo", "reinforce++"])
+def test_micro_batches_make_the_same_step_as_one_batch(loss):
+    found = []
+    for max_tokens in (10_000, 30):
+        settings = structs.replace(SETTINGS, loss=loss, kl=0.1, max_tokens=max_tokens)
+        trainer = Trainer(a_model(), settings)
+        groups = [a_group(trainer.model, reward=even, seed=s) for s in (0, 50)]
+        trainer.step(groups)
+        found.append(torch.cat([p.grad.flatten() for p in trainer.model.parameters()]))
+    # Of the gradient: Adam's first step has its sign only, and zero has none.
+    assert torch.allclose(found[0], found[1], atol=1e-6)
+    assert found[0].abs().max() > 1e-3
+
+
+def test_epochs_clip_against_the_weights_of_the_steps_start():
+    settings = structs.replace(SETTINGS, epochs=3, clip_low=1e-6, clip_high=1e-6)
+    once = Trainer(a_model(), structs.replace(settings, epochs=1))
+    often = Trainer(a_model(), settings)
+    for trainer in (once, often):
+        trainer.step([a_group(a_model(), reward=even)])
+    # After the first epoch nearly every ratio has left the clip: no gradient, Adam coasts on.
+    assert often.optimiser.state_dict()["state"][0]["step"] == 3
+    assert not torch.equal(weights(once), weights(often))
+
+
+def test_distillation_moves_towards_the_teacher():
+    student, teacher = a_model(), a_model(seed=1)
+    trainer = Trainer(student, structs.replace(SETTINGS, loss="distillation", lr=2e-3))
+
+    def gap(step):
+        group = a_group(student, reward=even, version=step, seed=200 * step, size=16)
+        said = {str(t.id): (logprobs_of(teacher, t),) for t in group.trajectories}
+        own = [p for t in group.trajectories for s in t.segments for p in s.logprobs]
+        theirs = [p for rows in said.values() for p in rows[0]]
+        trainer.step([group], teachers=said)
+        return (sum(own) - sum(theirs)) / len(own)
+
+    gaps = [gap(step) for step in range(15)]
+    assert sum(gaps[-3:]) < 0.7 * sum(gaps[:3])
+
+
+@torch.no_grad()
+def logprobs_of(model, trajectory):
+    from artangram.models.causal import score
+    from artangram.train.samples import rows_of, sample_of
+
+    rows = rows_of([sample_of(trajectory, 0.0)], version=0)
+    return tuple(score(model, rows.packed, at=rows.at).logprobs.tolist())
+
+
+def test_a_restored_trainer_makes_the_same_step(tmp_path):
+    first = Trainer(a_model(), SETTINGS)
+    first.step([a_group(first.model, reward=even)])
+    first.save(tmp_path)
+    second = Trainer(a_model(seed=5), SETTINGS)
+    second.restore(tmp_path)
+    group = a_group(first.model, reward=even, version=1, seed=90)
+    assert first.step([group]) == second.step([group])
+    assert torch.equal(weights(first), weights(second))
+
+
+def test_an_unreadable_state_is_refused_and_changes_nothing(tmp_path):
+    trainer = Trainer(a_model(), SETTINGS)
+    trainer.save(tmp_path)
+    (tmp_path / "optimiser.pt").write_bytes(b"not a file of torch")
+    before = weights(trainer)
+    with pytest.raises(BadInput, match="cannot be read"):
+        trainer.restore(tmp_path)
+    assert torch.equal(before, weights(trainer))
