@@ -36,11 +36,12 @@ class PuppetEngine:
     def running(self) -> list[str]:
         return list(self._lines)
 
-    async def next_request(self) -> Request:
+    async def next_request(self, within_s: float = 5.0) -> Request:
         """The newest one, once it has come."""
-        while not self._lines:
-            self._came.clear()
-            await self._came.wait()
+        async with asyncio.timeout(within_s):
+            while not self._lines:
+                self._came.clear()
+                await self._came.wait()
         return self.asked[-1]
 
     def say(self, request: Request, *token_ids: int) -> None:
