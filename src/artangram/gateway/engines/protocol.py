@@ -6,17 +6,20 @@
   `resume`, under the weights that are live then. Each token carries the version that sampled it.
 - `load` swaps all weights or none: when it raises, the old version is still live. The caller pauses
   first.
-- An engine that died raises `EngineGone` from every verb, and from every stream under way.
+- An engine that died or was closed raises `EngineGone` from every verb but `stats`, and from every
+  stream under way.
+- A request that can never run raises `BadInput` from its stream; see `refuse_unfit`. An answer that
+  fills the context ends with `LENGTH`.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
 from msgspec import Struct
 
-from artangram.core.errors import InfraFailed
+from artangram.core.errors import BadInput, InfraFailed
 
 
 class EngineGone(InfraFailed):
@@ -49,6 +52,24 @@ class Request(Struct, frozen=True, kw_only=True):
     """Requests of one session share a growing prefix, so the same replica is best."""
 
 
+def refuse_unfit(request: Request, *, max_context: int, vocab_size: int | None = None) -> None:
+    """Raise `BadInput` for a request that no weights could answer."""
+    prompt, sampling = request.prompt, request.sampling
+    if not prompt:
+        raise BadInput("prompt", "is empty", "begin with at least one token")
+    if len(prompt) >= max_context:
+        fix = f"leave room for an answer within {max_context}"
+        raise BadInput("prompt", f"has {len(prompt)} tokens", fix)
+    if vocab_size is not None and not (min(prompt) >= 0 and max(prompt) < vocab_size):
+        raise BadInput("prompt", "holds unknown tokens", f"use 0 to {vocab_size - 1}")
+    if sampling.max_tokens < 1:
+        raise BadInput("max_tokens", f"is {sampling.max_tokens}", "ask for at least one")
+    if not sampling.temperature >= 0:
+        raise BadInput("temperature", f"is {sampling.temperature}", "use 0 or more")
+    if not 0 < sampling.top_p <= 1:
+        raise BadInput("top_p", f"is {sampling.top_p}", "use a share above 0, at most 1")
+
+
 class FinishReason(StrEnum):
     STOP = "stop"
     LENGTH = "length"
@@ -60,7 +81,8 @@ class Chunk(Struct, frozen=True, gc=False):
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
-    """Under the weights that sampled them, at temperature 1 whatever the sampling was."""
+    """Under the weights that sampled them, at the temperature they were sampled at (at 1 for the
+    likeliest), before `top_p` cuts. Scored alike, the ratio of weights that did not change is 1."""
     version: int
 
 
@@ -91,7 +113,7 @@ class Engine(Protocol):
         """Prompt and answer together."""
         ...
 
-    def stream(self, request: Request) -> AsyncIterator[Chunk | Finish]:
+    def stream(self, request: Request) -> AsyncGenerator[Chunk | Finish, None]:
         """Chunks as they are sampled, then one `Finish`. Closing the iterator aborts it."""
         ...
 

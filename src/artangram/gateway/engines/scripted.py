@@ -1,0 +1,214 @@
+"""An engine without a model: it answers from a script, for tests and simulation.
+
+- All waiting is on the loop's time, so it runs on a loop with virtual time.
+- Without `token_s` the whole answer is one chunk; with it, a chunk is a token.
+- `crash`, `hang` and `refuse` are the faults that real engines have.
+- Any directory that exists holds weights.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from artangram.core.errors import BadInput
+from artangram.gateway.engines.protocol import (
+    BadWeights,
+    Chunk,
+    EngineGone,
+    Finish,
+    FinishReason,
+    Request,
+    Stats,
+    refuse_unfit,
+)
+
+Script = Callable[[Request], Sequence[int]]
+
+
+_ROUNDING_S = 1e-9
+
+
+class Pace(Struct, frozen=True, kw_only=True):
+    """How long things take."""
+
+    token_s: float = 0.0
+    prompt_token_s: float = 0.0
+    load_s: float = 0.0
+
+
+AT_ONCE = Pace()
+
+
+class _Flight:
+    """A request under way. `news` is set whenever it has to look up."""
+
+    __slots__ = ("is_aborted", "is_prefilled", "news")
+
+    def __init__(self) -> None:
+        self.news = asyncio.Event()
+        self.is_aborted = False
+        self.is_prefilled = False
+
+
+class ScriptedEngine:
+    """See `protocol.Engine`."""
+
+    def __init__(
+        self,
+        script: Script,
+        *,
+        name: str = "scripted",
+        pace: Pace = AT_ONCE,
+        max_context: int = 4096,
+        version: int = 0,
+    ) -> None:
+        self.name = name
+        self.max_context = max_context
+        self.pace = pace
+        self._script = script
+        self._version = version
+        self._flights: dict[str, _Flight] = {}
+        self._is_paused = False
+        self._gone = ""
+        self._answering = asyncio.Event()
+        self._answering.set()
+        self._refused: set[int] = set()
+        self._prompt_tokens = 0
+        self._sampled_tokens = 0
+
+    def __repr__(self) -> str:
+        return f"<ScriptedEngine {self.name}: version {self._version}, {len(self._flights)} live>"
+
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk | Finish, None]:
+        self._raise_if_gone()
+        refuse_unfit(request, max_context=self.max_context)
+        if request.id in self._flights:
+            raise BadInput("id", f"{request.id} is under way", "give every request its own")
+        flight = self._flights[request.id] = _Flight()
+        try:
+            tokens, reason = self._planned(request)
+            is_alive = await self._prefilled(request, flight)
+            for some in self._cut(tokens):
+                is_alive = is_alive and await self._spent(self.pace.token_s, flight)
+                if not is_alive:
+                    break
+                self._sampled_tokens += len(some)
+                yield Chunk(some, (0.0,) * len(some), self._version)
+            yield Finish(reason if is_alive else FinishReason.ABORT)
+        finally:
+            del self._flights[request.id]
+
+    async def abort(self, request_id: str) -> None:
+        await self._answer()
+        if (flight := self._flights.get(request_id)) is not None:
+            flight.is_aborted = True
+            flight.news.set()
+
+    async def pause(self) -> None:
+        await self._answer()
+        self._is_paused = True
+
+    async def resume(self) -> None:
+        await self._answer()
+        self._is_paused = False
+        self._tell_all()
+
+    async def load(self, version: int, path: Path) -> None:
+        await self._answer()
+        await asyncio.sleep(self.pace.load_s)
+        await self._answer()
+        if version in self._refused or not _is_directory(path):
+            raise BadWeights(f"{self.name}: version {version} cannot be loaded from {path}")
+        self._version = version
+
+    def stats(self) -> Stats:
+        running = sum(flight.is_prefilled for flight in self._flights.values())
+        return Stats(
+            version=self._version,
+            running=running,
+            waiting=len(self._flights) - running,
+            is_paused=self._is_paused,
+            prompt_tokens=self._prompt_tokens,
+            sampled_tokens=self._sampled_tokens,
+        )
+
+    async def aclose(self) -> None:
+        self.crash("it was closed")
+
+    def crash(self, reason: str = "it crashed") -> None:
+        """From now on it is gone."""
+        self._gone = self._gone or reason
+        self._answering.set()
+        self._tell_all()
+
+    def hang(self) -> None:
+        """From now on nothing happens and no verb returns, until `go_on` or `crash`."""
+        self._answering.clear()
+
+    def go_on(self) -> None:
+        """Hang no longer."""
+        self._answering.set()
+        self._tell_all()
+
+    def refuse(self, version: int) -> None:
+        """The weights of this version will be bad."""
+        self._refused.add(version)
+
+    def _planned(self, request: Request) -> tuple[tuple[int, ...], FinishReason]:
+        """What the script says, as far as the request lets it."""
+        sampling = request.sampling
+        room = min(sampling.max_tokens, self.max_context - len(request.prompt))
+        script = tuple(self._script(request))
+        tokens = script[:room]
+        for place, token in enumerate(tokens):
+            if token in sampling.stop_ids:
+                return tokens[: place + 1], FinishReason.STOP
+        return tokens, FinishReason.LENGTH if len(script) >= room else FinishReason.STOP
+
+    def _cut(self, tokens: tuple[int, ...]) -> list[tuple[int, ...]]:
+        if self.pace.token_s:
+            return [(token,) for token in tokens]
+        return [tokens] if tokens else []
+
+    async def _prefilled(self, request: Request, flight: _Flight) -> bool:
+        """Read the prompt; false if the request was aborted meanwhile."""
+        if not await self._spent(self.pace.prompt_token_s * len(request.prompt), flight):
+            return False
+        self._prompt_tokens += len(request.prompt)
+        flight.is_prefilled = True
+        return True
+
+    async def _spent(self, seconds: float, flight: _Flight) -> bool:
+        """Let time pass, however long we are paused; false if the request was aborted meanwhile."""
+        now = asyncio.get_running_loop().time
+        done_at = now() + seconds
+        while True:
+            self._raise_if_gone()
+            is_stopped = self._is_paused or not self._answering.is_set()
+            is_due = done_at - now() <= _ROUNDING_S and not is_stopped
+            if flight.is_aborted or is_due:
+                return not flight.is_aborted
+            flight.news.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(None if is_stopped else done_at):
+                    await flight.news.wait()
+
+    async def _answer(self) -> None:
+        """Take part in the conversation; hang when told so."""
+        await self._answering.wait()
+        self._raise_if_gone()
+
+    def _raise_if_gone(self) -> None:
+        if self._gone:
+            raise EngineGone(f"{self.name}: {self._gone}")
+
+    def _tell_all(self) -> None:
+        for flight in self._flights.values():
+            flight.news.set()
+
+
+def _is_directory(path: Path) -> bool:
+    return path.is_dir()

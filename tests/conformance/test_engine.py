@@ -1,0 +1,246 @@
+"""What every engine promises, whatever samples its tokens."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from artangram.core.errors import BadInput
+from artangram.gateway.engines.protocol import (
+    BadWeights,
+    Chunk,
+    Engine,
+    EngineGone,
+    Finish,
+    FinishReason,
+    Request,
+    Sampling,
+)
+from artangram.gateway.engines.scripted import Pace, ScriptedEngine
+
+PROMPT = (5, 6, 7)
+LONG = 200
+"""More tokens than an engine samples while a test says a word."""
+
+
+async def scripted(directory: Path) -> Engine:
+    def script(request: Request) -> list[int]:
+        return [request.prompt[0]] * LONG
+
+    return ScriptedEngine(script, pace=Pace(token_s=0.002), max_context=256)
+
+
+MAKERS: list[Callable[[Path], Awaitable[Engine]]] = [scripted]
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    """A directory that every engine can load."""
+    return tmp_path
+
+
+@pytest.fixture(params=MAKERS, ids=lambda maker: maker.__name__)
+async def engine(request: pytest.FixtureRequest, weights: Path) -> AsyncIterator[Engine]:
+    engine: Engine = await request.param(weights)
+    async with asyncio.timeout(60):
+        yield engine
+    await engine.aclose()
+
+
+def a_request(name: str = "r", *, max_tokens: int = 4, **fields: object) -> Request:
+    sampling = Sampling(max_tokens=max_tokens)
+    return Request(**({"id": name, "prompt": PROMPT, "sampling": sampling} | fields))
+
+
+class Answer:
+    """What came of a request, gathered in the background."""
+
+    def __init__(self, engine: Engine, request: Request) -> None:
+        self.chunks: list[Chunk] = []
+        self.ends: list[Finish] = []
+        self.begun = asyncio.Event()
+        self.running = asyncio.create_task(self._gather(engine, request))
+
+    @property
+    def tokens(self) -> list[int]:
+        return [token for chunk in self.chunks for token in chunk.token_ids]
+
+    @property
+    def versions(self) -> list[int]:
+        return [chunk.version for chunk in self.chunks for _ in chunk.token_ids]
+
+    async def end(self) -> FinishReason:
+        await self.running
+        (finish,) = self.ends
+        return finish.reason
+
+    async def _gather(self, engine: Engine, request: Request) -> None:
+        try:
+            async with aclosing(engine.stream(request)) as items:
+                async for item in items:
+                    assert not self.ends, "something came after the end"
+                    if isinstance(item, Finish):
+                        self.ends.append(item)
+                    else:
+                        self.chunks.append(item)
+                        self.begun.set()
+        finally:
+            self.begun.set()
+
+
+async def test_an_answer_has_as_many_tokens_as_asked_for_and_one_end(engine: Engine):
+    answer = Answer(engine, a_request(max_tokens=4))
+    assert await answer.end() is FinishReason.LENGTH
+    assert len(answer.tokens) == 4
+    assert all(len(c.token_ids) == len(c.logprobs) for c in answer.chunks)
+    assert set(answer.versions) == {engine.stats().version}
+
+
+async def test_a_stop_token_ends_the_answer_and_is_its_last(engine: Engine):
+    free = Answer(engine, a_request("free", sampling=Sampling(max_tokens=4, temperature=0)))
+    await free.end()
+    stop = free.tokens[0]
+    sampling = Sampling(max_tokens=4, temperature=0, stop_ids=(stop,))
+    answer = Answer(engine, a_request("stopped", sampling=sampling))
+    assert await answer.end() is FinishReason.STOP
+    assert answer.tokens == [stop]
+
+
+async def test_an_answer_ends_where_the_context_ends(engine: Engine):
+    prompt = PROMPT[:1] * (engine.max_context - 3)
+    answer = Answer(engine, a_request(prompt=prompt, max_tokens=100))
+    assert await answer.end() is FinishReason.LENGTH
+    assert len(answer.tokens) == 3
+
+
+async def test_many_requests_run_side_by_side(engine: Engine):
+    answers = [Answer(engine, a_request(f"r{n}", max_tokens=3 + n % 3)) for n in range(80)]
+    for n, answer in enumerate(answers):
+        await answer.end()
+        assert len(answer.tokens) == 3 + n % 3
+
+
+async def test_an_aborted_request_ends_and_the_others_go_on(engine: Engine):
+    gone, stays = (Answer(engine, a_request(name, max_tokens=LONG)) for name in ("gone", "stays"))
+    await gone.begun.wait()
+    await engine.abort("gone")
+    assert await gone.end() is FinishReason.ABORT
+    assert await stays.end() is FinishReason.LENGTH
+    assert len(gone.tokens) < LONG == len(stays.tokens)
+
+
+async def test_a_request_that_ended_can_be_aborted_in_vain(engine: Engine):
+    answer = Answer(engine, a_request())
+    await answer.end()
+    await engine.abort("r")
+    await engine.abort("never heard of")
+
+
+async def test_closing_a_stream_aborts_its_request(engine: Engine):
+    async with aclosing(engine.stream(a_request(max_tokens=LONG))) as items:
+        await anext(items)
+    # An engine tells nobody when it has noticed; a test has to look.
+    while engine.stats().running + engine.stats().waiting:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    assert engine.stats().sampled_tokens < LONG
+
+
+async def test_nothing_is_sampled_while_paused(engine: Engine):
+    before = Answer(engine, a_request("before", max_tokens=LONG))
+    await before.begun.wait()
+    await engine.pause()
+    during = Answer(engine, a_request("during"))
+    await asyncio.sleep(0.05)
+    counted, received = engine.stats().sampled_tokens, len(before.tokens)
+    assert engine.stats().is_paused
+    await asyncio.sleep(0.05)
+    assert (engine.stats().sampled_tokens, len(before.tokens)) == (counted, received)
+    assert not during.tokens
+    await engine.resume()
+    assert not engine.stats().is_paused
+    assert [await before.end(), await during.end()] == [FinishReason.LENGTH] * 2
+    assert len(before.tokens) == LONG
+
+
+async def test_a_paused_request_can_be_aborted(engine: Engine):
+    await engine.pause()
+    answer = Answer(engine, a_request())
+    await asyncio.sleep(0.01)
+    await engine.abort("r")
+    assert await answer.end() is FinishReason.ABORT
+
+
+async def test_each_token_has_the_version_that_sampled_it(engine: Engine, weights: Path):
+    old = engine.stats().version
+    answer = Answer(engine, a_request(max_tokens=LONG))
+    await answer.begun.wait()
+    await engine.pause()
+    await asyncio.sleep(0.05)
+    under_old = len(answer.tokens)
+    await engine.load(old + 7, weights)
+    assert engine.stats().version == old + 7
+    await engine.resume()
+    assert await answer.end() is FinishReason.LENGTH
+    assert answer.versions == [old] * under_old + [old + 7] * (LONG - under_old)
+    assert 0 < under_old < LONG
+
+
+async def test_weights_that_cannot_be_loaded_leave_the_old_ones(engine: Engine, weights: Path):
+    old = engine.stats().version
+    await engine.pause()
+    with pytest.raises(BadWeights):
+        await engine.load(old + 1, weights / "missing")
+    await engine.resume()
+    answer = Answer(engine, a_request())
+    await answer.end()
+    assert set(answer.versions) == {old}
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"prompt": ()}, "prompt"),
+        ({"prompt": PROMPT * 1000}, "prompt"),
+        ({"sampling": Sampling(max_tokens=0)}, "max_tokens"),
+        ({"sampling": Sampling(max_tokens=1, temperature=-1.0)}, "temperature"),
+        ({"sampling": Sampling(max_tokens=1, top_p=0.0)}, "top_p"),
+    ],
+)
+async def test_a_request_that_can_never_run_is_refused(
+    engine: Engine, fields: dict[str, object], field: str
+):
+    with pytest.raises(BadInput) as refused:
+        await Answer(engine, a_request("bad", **fields)).end()
+    assert refused.value.field == field
+    assert await Answer(engine, a_request("good")).end() is FinishReason.LENGTH
+
+
+async def test_a_name_is_used_once_at_a_time(engine: Engine):
+    first = Answer(engine, a_request(max_tokens=LONG))
+    await first.begun.wait()
+    with pytest.raises(BadInput, match="under way"):
+        await Answer(engine, a_request()).end()
+    assert await first.end() is FinishReason.LENGTH
+    assert await Answer(engine, a_request()).end() is FinishReason.LENGTH
+
+
+async def test_stats_count_what_was_done(engine: Engine):
+    await Answer(engine, a_request(max_tokens=5)).end()
+    stats = engine.stats()
+    assert (stats.prompt_tokens, stats.sampled_tokens) == (len(PROMPT), 5)
+    assert (stats.running, stats.waiting) == (0, 0)
+
+
+async def test_a_closed_engine_is_gone(engine: Engine, weights: Path):
+    under_way = Answer(engine, a_request(max_tokens=LONG))
+    await under_way.begun.wait()
+    await engine.aclose()
+    with pytest.raises(EngineGone):
+        await under_way.end()
+    verbs = [engine.pause(), engine.resume(), engine.abort("r"), engine.load(1, weights)]
+    for verb in [*verbs, Answer(engine, a_request("late")).end()]:
+        with pytest.raises(EngineGone):
+            await verb
+    await engine.aclose()
