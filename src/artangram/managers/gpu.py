@@ -1,0 +1,52 @@
+"""Makes leases of devices real: frees what goes, restores what comes, then asks the service.
+
+The call begins when its service is resident; queueing behind a batch under way is part of the run.
+"""
+
+from collections.abc import Callable, Mapping
+
+from artangram.core.errors import InfraFailed
+from artangram.core.ids import NodeId
+from artangram.core.lease import Devices, Lease
+from artangram.managers.call import Call, CallResult, ServiceCall
+from artangram.managers.calls import Progress
+from artangram.services.host import ServiceHost
+
+
+class GpuManager:
+    """See `calls.Carrier`."""
+
+    def __init__(self, hosts: Mapping[NodeId, ServiceHost]) -> None:
+        self.hosts = dict(hosts)
+
+    def __repr__(self) -> str:
+        return f"<GpuManager: {list(self.hosts.values())}>"
+
+    async def carry_out(self, lease: Lease, call: Call, *, progress: Progress) -> CallResult:
+        assert isinstance(call, ServiceCall), f"{call} is not for a model service"
+        devices, *loans = devices_of(lease)
+        for loan in loans:
+            await self._host(loan).free(loan)
+        async with self._host(devices).using(devices) as residency:
+            progress.began()
+            return CallResult(body=await residency.ask(call.body))
+
+    def on_service_lost(self, tell: Callable[[Devices], None]) -> None:
+        """From now on `tell` hears of every service that died on its devices."""
+        for host in self.hosts.values():
+            host.on_service_lost = tell
+
+    async def aclose(self) -> None:
+        for host in self.hosts.values():
+            await host.aclose()
+
+    def _host(self, devices: Devices) -> ServiceHost:
+        host = self.hosts.get(devices.node)
+        if host is None:
+            raise InfraFailed(f"{devices.node} is not here")
+        return host
+
+
+def devices_of(lease: Lease) -> list[Devices]:
+    """The devices of `lease`: those of its service first, then bare ones it has beside."""
+    return [each for each in lease.allocations if isinstance(each, Devices)]

@@ -1,0 +1,201 @@
+"""Where the processes of replicas come from: a fork of a zygote, or a fresh interpreter.
+
+A cradle starts and kills by number and tells every end exactly once, through `on_ended`, when the
+process is gone. A zygote that dies takes its replicas along; the next start makes a new one.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from artangram.core.errors import InfraFailed
+from artangram.services import wire
+
+OnEnded = Callable[[int, int], None]
+"""Hears the number of a replica that is gone, and its exit code."""
+
+START_PATIENCE_S = 120.0
+"""How long a zygote may take to import torch on a machine that does much else."""
+
+
+class Cradle(Protocol):
+    """See the module."""
+
+    on_ended: OnEnded
+
+    async def start(self, birth: wire.Birth) -> None: ...
+
+    def kill(self, number: int) -> None: ...
+
+    def preload(self, module: str) -> None:
+        """Import a module for all that start later, where that helps."""
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+class ZygoteCradle:
+    """Forks of one zygote."""
+
+    def __init__(self, directory: Path, *, preload: tuple[str, ...]) -> None:
+        self.on_ended: OnEnded = lambda number, status: None
+        self._directory = directory
+        self._modules = list(preload)
+        self._zygote: _Zygote | None = None
+        self._starting = asyncio.Lock()
+
+    async def start(self, birth: wire.Birth) -> None:
+        (await self._running()).order(wire.Fork(birth), born=birth.number)
+
+    def kill(self, number: int) -> None:
+        if self._zygote is not None:
+            self._zygote.order(wire.End(number))
+
+    def preload(self, module: str) -> None:
+        if module not in self._modules:
+            self._modules.append(module)
+            if self._zygote is not None:
+                self._zygote.order(wire.Preload(module))
+
+    async def aclose(self) -> None:
+        if self._zygote is not None:
+            await self._zygote.aclose()
+
+    async def _running(self) -> "_Zygote":
+        async with self._starting:
+            if self._zygote is None or self._zygote.is_gone:
+                if self._zygote is not None:
+                    await self._zygote.aclose()
+                self._zygote = await _Zygote.spawned(
+                    self._directory, self._modules, on_ended=lambda *end: self.on_ended(*end)
+                )
+            return self._zygote
+
+
+class _Zygote:
+    """A zygote and the connection to it."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        *,
+        on_ended: OnEnded,
+    ) -> None:
+        self._process = process
+        self._reader, self._writer = streams
+        self._on_ended = on_ended
+        self._born: set[int] = set()
+        self._ready = asyncio.get_running_loop().create_future()
+        self._reading = asyncio.create_task(self._read())
+        self.is_gone = False
+
+    @classmethod
+    async def spawned(cls, directory: Path, modules: list[str], *, on_ended: OnEnded) -> "_Zygote":
+        """Start one, and wait until it is ready."""
+        ours, theirs = socket.socketpair()
+        argv = ("-m", "artangram.services.zygote", str(theirs.fileno()), str(directory), *modules)
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *argv,
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                # A library with threads of its own from the start could not be forked.
+                env=os.environ | {"OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"},
+            )
+        zygote = cls(process, await asyncio.open_unix_connection(sock=ours), on_ended=on_ended)
+        try:
+            async with asyncio.timeout(START_PATIENCE_S):
+                await asyncio.shield(zygote._ready)
+        except TimeoutError:
+            await zygote.aclose()
+            raise InfraFailed("the zygote of the model services did not get ready") from None
+        return zygote
+
+    def order(self, order: wire.Order, *, born: int | None = None) -> None:
+        if self.is_gone:
+            if born is not None:
+                raise InfraFailed("the zygote of the model services is gone")
+            return
+        if born is not None:
+            self._born.add(born)
+        self._writer.write(wire.frame(order))
+
+    async def aclose(self) -> None:
+        """Return when it and all its replicas are gone."""
+        self._writer.close()
+        if not self._ready.done():
+            self._end(signal.SIGKILL)
+        await self._process.wait()
+        await asyncio.wait({self._reading})
+
+    def _end(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(number)
+
+    async def _read(self) -> None:
+        decode = msgspec.msgpack.Decoder(wire.News).decode
+        while (body := await wire.next_frame(self._reader)) is not None:
+            match decode(body):
+                case wire.Ready():
+                    self._ready.set_result(None)
+                case wire.Ended(number, status):
+                    self._tell(number, status)
+        self.is_gone = True
+        self._writer.close()
+        await self._process.wait()
+        if not self._ready.done():
+            self._ready.set_exception(InfraFailed("the zygote of the model services died"))
+        for number in list(self._born):
+            self._tell(number, -signal.SIGKILL)  # The kernel killed them with their zygote.
+
+    def _tell(self, number: int, status: int) -> None:
+        self._born.discard(number)
+        self._on_ended(number, status)
+
+
+class FreshCradle:
+    """A new interpreter for every replica: what a service costs that nobody keeps warm."""
+
+    def __init__(self) -> None:
+        self.on_ended: OnEnded = lambda number, status: None
+        self._processes: dict[int, asyncio.subprocess.Process] = {}
+        self._waits: set[asyncio.Task[None]] = set()
+
+    async def start(self, birth: wire.Birth) -> None:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "artangram.services.replica", stdin=asyncio.subprocess.PIPE
+        )
+        self._processes[birth.number] = process
+        waiting = asyncio.create_task(self._wait(birth, process))
+        self._waits.add(waiting)
+        waiting.add_done_callback(self._waits.discard)
+
+    def kill(self, number: int) -> None:
+        process = self._processes.get(number)
+        if process is not None and process.returncode is None:
+            process.kill()
+
+    def preload(self, module: str) -> None:
+        pass  # Nothing is shared between fresh interpreters.
+
+    async def aclose(self) -> None:
+        for number in list(self._processes):
+            self.kill(number)
+        if self._waits:
+            await asyncio.wait(set(self._waits))
+
+    async def _wait(self, birth: wire.Birth, process: asyncio.subprocess.Process) -> None:
+        await process.communicate(msgspec.msgpack.encode(birth))
+        del self._processes[birth.number]
+        assert process.returncode is not None
+        self.on_ended(birth.number, process.returncode)

@@ -1,0 +1,48 @@
+"""The few things a replica asks of the kernel: to end with its zygote, and how much it uses."""
+
+import ctypes
+import os
+import resource
+import signal
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_MB = 2**20
+_OWN: tuple[str, ...] = ("Private_Clean", "Private_Dirty")
+_ALL: tuple[str, ...] = ("Rss",)
+
+
+def end_with(parent: int) -> None:
+    """Be killed when `parent` ends; at once if it has."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def status_mb(field: str) -> float:
+    """A field of `/proc/self/status` that is an amount of memory."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        name, _, rest = line.partition(":")
+        if name == field:
+            return int(rest.split()[0]) / 1024
+    raise OSError(f"the kernel does not tell {field}")
+
+
+def limit_data(more_mb: float) -> None:
+    """Let this process allocate no more than `more_mb` beyond what it has."""
+    most = int((status_mb("VmData") + more_mb) * _MB)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+def used_mb(pid: int, *, weights: str) -> float:
+    """Memory of a process: what it alone has, and what it has mapped below `weights`."""
+    total_kb, counted = 0, _OWN
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        name, _, rest = line.partition(":")
+        if name in counted:
+            total_kb += int(rest.split()[0])
+        elif "-" in name.partition(" ")[0]:
+            counted = _ALL if line.split(maxsplit=5)[-1].startswith(weights) else _OWN
+    return total_kb / 1024

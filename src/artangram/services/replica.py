@@ -1,0 +1,103 @@
+"""The process of one replica: loads its model, then answers one batch after the other.
+
+It ends with its host: when the connection closes, when the zygote ends, or when it is killed. Out
+of memory it says so and exits; nobody can tell what state the model is in then.
+`python -m artangram.services.replica` is a replica without a zygote; its birth comes on stdin.
+"""
+
+import gc
+import os
+import signal
+import socket
+import sys
+import time
+
+import msgspec
+
+from artangram.core.errors import BadInput
+from artangram.services import linux, wire
+from artangram.services.devices import Failed
+from artangram.services.loading import Predict, answers, imported, loaded
+
+OUT_OF_MEMORY = 3
+"""Exit code of a replica that needed more than it may have."""
+
+
+def live(birth: wire.Birth, *, parent: int) -> int:
+    """Be a replica; returns its exit code."""
+    linux.end_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Its host decides when it ends.
+    channel = _connected(birth)
+    try:
+        predict = _begin(birth, channel)
+        if predict is None:
+            return 0
+        orders = msgspec.msgpack.Decoder(wire.Predict)
+        while (order := channel.receive(orders)) is not None:
+            channel.send(wire.Answers(answers(predict, order.items)))
+        return 0
+    except MemoryError as error:
+        channel.send(wire.OutOfMemory(str(error)[:200]))
+        return OUT_OF_MEMORY
+    except ConnectionError:
+        return 0  # The host is gone, and nobody waits for this.
+
+
+def _connected(birth: wire.Birth) -> wire.Channel:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(birth.host)
+    channel = wire.Channel(connection)
+    channel.send(wire.Hello(birth.number, os.getpid()))
+    return channel
+
+
+def _begin(birth: wire.Birth, channel: wire.Channel) -> Predict | None:
+    """Settle on the devices and load; `None` if the loader is no good."""
+    began = time.perf_counter()
+    data_mb, resident_mb = linux.status_mb("VmData"), linux.status_mb("VmRSS")
+    _settle(birth)
+    try:
+        loader, is_forkable = imported(birth.loader)
+        options = msgspec.json.decode(birth.options)
+        predict = loaded(loader, birth.files, options=options, device=birth.device)
+        load_s = time.perf_counter() - began
+        if birth.example is not None:
+            _try(predict, birth)
+    except BadInput as error:
+        channel.send(wire.Refused(error.field, error.problem, error.fix))
+        return None
+    grown = linux.status_mb("VmData") - data_mb, linux.status_mb("VmHWM") - resident_mb
+    channel.send(wire.Loaded(load_s, max(1, round(max(grown))), is_forkable))
+    gc.collect()
+    gc.freeze()
+    return predict
+
+
+def _settle(birth: wire.Birth) -> None:
+    os.environ.update(birth.environ)
+    if birth.cores:
+        os.sched_setaffinity(0, birth.cores)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(max(1, len(birth.cores)))
+    else:
+        os.environ["OMP_NUM_THREADS"] = str(max(1, len(birth.cores)))
+    linux.limit_data(birth.limit_mb)
+
+
+def _try(predict: Predict, birth: wire.Birth) -> None:
+    """Answer the example as often as a batch holds."""
+    assert birth.example is not None
+    for answer in answers(predict, [birth.example] * birth.batch):
+        if isinstance(answer, Failed):
+            fix = "correct the model or the example"
+            raise BadInput("example", f"was not answered: {answer.problem}", fix)
+
+
+def main() -> None:
+    birth = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=wire.Birth)
+    sys.exit(live(birth, parent=os.getppid()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""A service on its devices: gathers the calls of many into batches, and notices when it is lost.
+
+- One batch at a time. Calls that arrive meanwhile wait and make up the next one, `batch` at most;
+  the scheduler lets no more calls run at once than that, so the line cannot grow.
+- A payload that is a JSON list is many payloads, answered by a list. The payloads of a batch are
+  divided among the replicas: that is what a higher degree is for.
+- Who gives up a call takes nothing from the others of its batch. When all have given up and no
+  answer comes within `PATIENCE_S`, or when one batch takes longer than the service may, it hangs.
+- A residency that crashes, hangs or runs out of memory is ended, all of it, and lost: every call on
+  it raises `ReplicaLost`, and `on_lost` is told once.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from artangram.core.errors import CallFailed
+from artangram.services.devices import Answer, Answered, Failed, Replica, ReplicaLost
+from artangram.services.service import Service
+
+PATIENCE_S = 2.0
+"""How long a batch that nobody waits for any more may go on."""
+
+DRAIN_S = 2.0
+"""How long an eviction waits for a batch under way; the books evict only what is idle."""
+
+
+class _Asked:
+    """A call: its payloads, and who waits for its answer."""
+
+    __slots__ = ("answer", "is_list", "items")
+
+    def __init__(self, body: bytes) -> None:
+        self.is_list = body.lstrip().startswith(b"[")
+        self.items = _parts(body) if self.is_list else [body]
+        self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def settle(self, answers: list[Answer]) -> None:
+        if self.answer.done():
+            return
+        failed = [answer.problem for answer in answers if isinstance(answer, Failed)]
+        if failed:
+            self.answer.set_exception(CallFailed(failed[0]))
+            return
+        bodies = [answer.body for answer in answers if isinstance(answer, Answered)]
+        self.answer.set_result(b"[" + b",".join(bodies) + b"]" if self.is_list else bodies[0])
+
+    def fail(self, error: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class Residency:
+    """See the module."""
+
+    def __init__(
+        self, service: Service, replicas: list[Replica], *, on_lost: Callable[[str], None]
+    ) -> None:
+        self.service = service
+        self.replicas = replicas
+        self._on_lost = on_lost
+        self._waiting: deque[_Asked] = deque()
+        self._under_way: list[_Asked] = []
+        self._serving: asyncio.Task[None] | None = None
+        self._gone = ""
+        self._ending: asyncio.Task[None] | None = None
+        for replica in replicas:
+            replica.lost.add_done_callback(self._on_replica_lost)
+
+    def __repr__(self) -> str:
+        state = self._gone or f"{self.num_calls} calls"
+        return f"<Residency {self.service.id}: {len(self.replicas)} replicas, {state}>"
+
+    @property
+    def num_calls(self) -> int:
+        """Calls that somebody waits for."""
+        return sum(not call.answer.done() for call in (*self._under_way, *self._waiting))
+
+    async def ask(self, body: bytes) -> bytes:
+        """The answer to one call; both are JSON. `CallFailed` if the model raised."""
+        if self._gone:
+            raise ReplicaLost(f"{self.service.id} is gone: {self._gone}")
+        call = _Asked(body)
+        if not call.items:
+            return b"[]"
+        self._waiting.append(call)
+        if self._serving is None:
+            self._serving = asyncio.create_task(self._serve())
+        return await call.answer
+
+    async def end(self) -> None:
+        """Free the devices: let the batch under way finish for a moment, then end all replicas."""
+        if self._ending is None:
+            if self._serving is not None and self.num_calls:
+                await asyncio.wait({self._serving}, timeout=DRAIN_S)
+            self._ending = asyncio.create_task(self._end("it was evicted"))
+        await asyncio.wait({self._ending})
+
+    async def _serve(self) -> None:
+        while self._waiting and not self._gone:
+            self._under_way = []
+            while self._waiting and len(self._under_way) < self.service.batch:
+                call = self._waiting.popleft()
+                if not call.answer.done():
+                    self._under_way.append(call)
+            if self._under_way:
+                await self._round(self._under_way)
+        if not self._gone:
+            self._under_way = []  # Else they are failed by whoever ends the replicas.
+        self._serving = None
+
+    async def _round(self, calls: list[_Asked]) -> None:
+        items = [item for call in calls for item in call.items]
+        work = asyncio.ensure_future(self._predict(items))
+        hang = await _hang(work, calls, longest_s=self.service.longest_predict_s)
+        if hang:
+            self._lose(hang)
+        try:
+            answers = iter(await work)
+        except ReplicaLost as error:
+            self._lose(str(error))
+            return
+        for call in calls:
+            call.settle([next(answers) for _ in call.items])
+
+    async def _predict(self, items: list[bytes]) -> list[Answer]:
+        """Divide `items` evenly among the replicas."""
+        shares = _divided(items, len(self.replicas))
+        pairs = zip(self.replicas, shares, strict=False)  # Few payloads leave replicas idle.
+        answers = await asyncio.gather(*(self._share(*pair) for pair in pairs))
+        return [answer for share in answers for answer in share]
+
+    async def _share(self, replica: Replica, share: list[bytes]) -> list[Answer]:
+        answers = await replica.predict(share)
+        if len(answers) != len(share):
+            raise ReplicaLost(f"it gave {len(answers)} answers to {len(share)} payloads")
+        return answers
+
+    def _on_replica_lost(self, lost: asyncio.Future[str]) -> None:
+        if not lost.cancelled():
+            self._lose(lost.result())
+
+    def _lose(self, reason: str) -> None:
+        if self._gone:
+            return
+        self._gone = reason
+        self._on_lost(reason)
+        self._ending = asyncio.create_task(self._end(reason))
+
+    async def _end(self, reason: str) -> None:
+        """End every replica, and only then the calls: who hears of it may use the devices."""
+        self._gone = self._gone or reason
+        await asyncio.gather(*(replica.end() for replica in self.replicas))
+        error = ReplicaLost(f"{self.service.id} was lost: {self._gone}")
+        for call in (*self._under_way, *self._waiting):
+            call.fail(error)
+        if self._serving is not None:
+            await asyncio.wait({self._serving})
+
+
+async def _hang(
+    work: asyncio.Future[list[Answer]], calls: list[_Asked], *, longest_s: float
+) -> str:
+    """Wait until the batch is done; why it hangs, if it does."""
+    given_up = asyncio.ensure_future(asyncio.wait([call.answer for call in calls]))
+    either: set[asyncio.Future[Any]] = {work, given_up}
+    try:
+        await asyncio.wait(either, timeout=longest_s, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done() and given_up.done():
+            await asyncio.wait({work}, timeout=PATIENCE_S)
+            longest_s = PATIENCE_S
+    finally:
+        given_up.cancel()
+    if work.done():
+        return ""
+    return f"it hung: no answer for {longest_s:g} s"
+
+
+def _divided(items: list[bytes], count: int) -> list[list[bytes]]:
+    """`items` in order, in at most `count` parts whose sizes differ by one at most."""
+    size, more = divmod(len(items), count)
+    parts, start = [], 0
+    for index in range(count):
+        end = start + size + (index < more)
+        parts.append(items[start:end])
+        start = end
+    return [part for part in parts if part]
+
+
+def _parts(body: bytes) -> list[bytes]:
+    try:
+        return [bytes(part) for part in msgspec.json.decode(body, type=list[msgspec.Raw])]
+    except msgspec.DecodeError as error:
+        raise CallFailed(f"the payload is not JSON: {error}") from None

@@ -1,0 +1,123 @@
+"""What a model service is: a loader, its weights, and what it asks of a device.
+
+- A loader is a function importable by name: `load(files, **options)` gives a model, which answers
+  `predict(payloads) -> answers`, both lists of JSON values. A model may be that function itself.
+- `files` are the service's weights, in the order given. The loader is called anew at every restore
+  and finds them in shared memory then: it should map them, not copy them.
+- Weights are the same on every call; nothing a model changes in itself outlives an eviction.
+"""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from artangram.core.errors import BadInput
+from artangram.core.ids import ServiceId
+
+Loader = str | Callable[..., Any]
+
+
+class Service(Struct, frozen=True, kw_only=True):
+    """A model service, as it is deployed."""
+
+    id: ServiceId
+    loader: str
+    """`package.module:function`; see `loader_name` for a function at hand."""
+    options: dict[str, Any] = {}
+    """Further keyword arguments of the loader; JSON values."""
+    weights: tuple[str, ...] = ()
+    """Files, kept once in the node's memory and handed to the loader at every restore."""
+    degrees: tuple[int, ...] = (1,)
+    batch: int = 8
+    """How many calls one resident copy answers together."""
+    batch_cost: float = 0.1
+    runtime_mb: int | None = None
+    """Memory of a copy beside its weights; measured when it is deployed if unsaid."""
+    example: Any | UnsetType = UNSET
+    """A payload tried at deploy time, so that a model that cannot answer is refused at once."""
+    longest_predict_s: float = 300.0
+    """A batch that takes longer hangs: the copy is ended and its calls failed."""
+
+
+def loader_name(loader: Loader) -> str:
+    """The name under which another process finds `loader`."""
+    if isinstance(loader, str):
+        return loader
+    module, name = getattr(loader, "__module__", None), getattr(loader, "__qualname__", "")
+    if not module or not name or "<" in name:
+        fix = "define the loader with def at the top of a module"
+        raise BadInput("loader", f"{loader!r} has no name to import it by", fix)
+    if module == "__main__":
+        fix = "move it to a module that can be imported"
+        raise BadInput("loader", f"{name} lives in the program itself", fix)
+    return f"{module}:{name}"
+
+
+def checked(service: Service, *, num_devices: int, memory_mb: int) -> Service:
+    """`service` itself, or `BadInput` for what could never be resident on such devices."""
+    if not service.id:
+        raise BadInput("id", "is empty", "name the service")
+    _check_loader(service.loader)
+    _check_options(service.options)
+    _check_degrees(service.degrees, num_devices)
+    if service.batch < 1:
+        raise BadInput("batch", f"{service.batch} is not a number of calls", "give 1 or more")
+    if service.runtime_mb is not None and service.runtime_mb < 0:
+        raise BadInput("runtime_mb", f"{service.runtime_mb} is negative", "give 0 or more")
+    if not 0 < service.longest_predict_s < math.inf:
+        fix = "give a number of seconds"
+        raise BadInput("longest_predict_s", f"{service.longest_predict_s!r} is no limit", fix)
+    _check_weights(service, memory_mb)
+    return service
+
+
+def _check_loader(loader: str) -> None:
+    module, colon, name = loader.partition(":")
+    if not (colon and all(part.isidentifier() for part in (*module.split("."), *name.split(".")))):
+        raise BadInput("loader", f"{loader!r} names no function", "write it as module:function")
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    try:
+        msgspec.json.encode(options)
+    except (TypeError, ValueError) as error:
+        raise BadInput("options", f"are not JSON: {error}", "use JSON values only") from None
+
+
+def _check_degrees(degrees: tuple[int, ...], num_devices: int) -> None:
+    if not degrees:
+        raise BadInput("degrees", "are empty", "name at least one, as in [1]")
+    for degree in degrees:
+        if degree < 1 or degree & (degree - 1):
+            raise BadInput("degrees", f"{degree} is not a power of two", "use 1, 2, 4 or 8")
+    if min(degrees) > num_devices:
+        problem = f"{min(degrees)} devices are the least, the node has {num_devices}"
+        raise BadInput("degrees", problem, "add a smaller degree, or devices")
+
+
+def _check_weights(service: Service, memory_mb: int) -> None:
+    for index, name in enumerate(service.weights):
+        if not Path(name).is_file():
+            raise BadInput(f"weights[{index}]", f"{name!r} is not a file", "give its full path")
+    check_room(weights_mb(service.weights), max(service.degrees), memory_mb=memory_mb)
+
+
+def check_room(weights_mb: int, degree: int, *, memory_mb: int) -> None:
+    """`BadInput` if a share of the weights is larger than any device."""
+    share = -(-weights_mb // degree)
+    if share > memory_mb:
+        whose = f"a share of 1/{degree} of its weights" if degree > 1 else "its weights"
+        raise BadInput(
+            "weights",
+            f"{whose} takes {share} MB, and no device has more than {memory_mb} MB",
+            "use larger devices, a higher degree or a smaller model",
+        )
+
+
+def weights_mb(files: tuple[str, ...]) -> int:
+    """The size of `files` together."""
+    return -(-sum(Path(name).stat().st_size for name in files) // 2**20)

@@ -1,0 +1,135 @@
+"""What is where on the devices of a node, really: the host's own books.
+
+They follow the scheduler's. Every change is made before anything is awaited, so that orders take
+effect in the order they were given; the deeds follow, each after those it depends on.
+"""
+
+import asyncio
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from artangram.aio import uncancelled
+from artangram.core.cluster import ServiceSpec
+from artangram.core.errors import InfraFailed
+from artangram.core.ids import ServiceId
+from artangram.core.lease import Devices
+from artangram.services.residency import Residency
+
+
+class Place(Struct, frozen=True):
+    """A service on a run of devices."""
+
+    service: ServiceId
+    first: int
+    degree: int
+
+
+class Slot:
+    """A service that is resident at a place, or on its way there."""
+
+    def __init__(self, devices: Devices, spec: ServiceSpec) -> None:
+        self.devices = devices
+        self.shard_mb = spec.shard_mb(devices.degree)
+        self.runtime_mb = spec.runtime_mb
+        self.restoring: asyncio.Task[Residency]
+        self.num_users = 0
+        self.is_lost = False
+
+    def __repr__(self) -> str:
+        at = self.devices
+        return f"<Slot {at.service} on {at.first}+{at.degree}: {self.num_users} users>"
+
+    @property
+    def is_idle(self) -> bool:
+        return self.is_lost or not self.num_users
+
+    def overlaps(self, first: int, degree: int) -> bool:
+        here = self.devices
+        return here.first < first + degree and first < here.first + here.degree
+
+    async def end(self) -> None:
+        """Free its memory, whether it is there or on its way."""
+        self.restoring.cancel()
+        await asyncio.wait({self.restoring})
+        if not self.restoring.cancelled() and self.restoring.exception() is None:
+            await self.restoring.result().end()
+
+
+class Slots:
+    """All slots of a node, those used longest ago first."""
+
+    def __init__(self, num_devices: int, *, memory_mb: int) -> None:
+        self._num_devices = num_devices
+        self._memory_mb = memory_mb
+        self._slots: dict[Place, Slot] = {}
+
+    def __iter__(self) -> Iterator[Slot]:
+        return iter(self._slots.values())
+
+    def get(self, place: Place) -> Slot | None:
+        return self._slots.get(place)
+
+    def touch(self, place: Place) -> None:
+        """It is used now."""
+        self._slots[place] = self._slots.pop(place)
+
+    def named(self, devices: Devices) -> list[Slot]:
+        """The slots that `devices` says must be freed."""
+        return [
+            slot
+            for slot in self
+            if slot.devices.service in devices.evicted
+            and slot.overlaps(devices.first, devices.degree)
+        ]
+
+    def make_room(self, place: Place, slot: Slot) -> list[Slot]:
+        """Put `slot` at `place`; the slots that have to end before it may begin.
+
+        `InfraFailed` if what is in use leaves too little memory.
+        """
+        if place.first + place.degree > self._num_devices:
+            raise InfraFailed(f"{place.service}: there are only {self._num_devices} devices")
+        going = self.named(slot.devices)
+        old = self._slots.get(place)
+        if old is not None and old not in going:
+            going.append(old)  # The books have forgotten it, or it was lost.
+        staying = [each for each in self if each not in going and self._meet(each, slot)]
+        idle = [each for each in staying if each.is_idle]
+        while self._most_mb([*staying, slot], slot) > self._memory_mb:
+            if not idle:
+                raise InfraFailed(f"{place.service} has no room: {staying} are in use")
+            going.append(idle.pop(0))
+            staying.remove(going[-1])
+        self._forget(going)
+        self._slots[place] = slot
+        return going
+
+    async def end(self, slots: list[Slot]) -> None:
+        """Free the memory of `slots`, all of it even if the caller goes away."""
+        self._forget(slots)
+        if slots:
+            await uncancelled(_all_ended(slots))
+
+    def _forget(self, slots: list[Slot]) -> None:
+        for slot in slots:
+            place = Place(slot.devices.service, slot.devices.first, slot.devices.degree)
+            if self._slots.get(place) is slot:
+                del self._slots[place]
+
+    def _meet(self, one: Slot, other: Slot) -> bool:
+        return one.overlaps(other.devices.first, other.devices.degree)
+
+    def _most_mb(self, slots: list[Slot], newcomer: Slot) -> int:
+        """Weights of all and the most working memory of one, on the newcomer's fullest device."""
+        first = newcomer.devices.first
+        most = 0
+        for device in range(first, first + newcomer.devices.degree):
+            here = [slot for slot in slots if slot.overlaps(device, 1)]
+            weights = sum(slot.shard_mb for slot in here)
+            most = max(most, weights + max(slot.runtime_mb for slot in here))
+        return most
+
+
+async def _all_ended(slots: list[Slot]) -> None:
+    await asyncio.gather(*(slot.end() for slot in slots))

@@ -1,0 +1,148 @@
+"""What a host, its zygote and its replicas say to each other, and how it is framed.
+
+A frame is its length (four bytes, big-endian) and a msgpack record. The zygote has a connection of
+its own; a replica connects by itself and says which one it is.
+"""
+
+import asyncio
+import socket
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from artangram.services.devices import Answer
+
+T = TypeVar("T")
+
+
+class Birth(Struct, frozen=True, kw_only=True):
+    """All a replica needs to know to begin."""
+
+    number: int
+    host: str
+    """The socket it reports to."""
+    loader: str
+    options: bytes
+    """JSON."""
+    files: tuple[str, ...]
+    cores: tuple[int, ...] = ()
+    """Where it may run; anywhere if empty."""
+    limit_mb: int
+    degree: int = 1
+    environ: dict[str, str] = {}
+    device: str = "cpu"
+    """Where torch puts the model."""
+    example: bytes | None = None
+    """A payload to answer before it says that it is loaded; JSON."""
+    batch: int = 1
+    """How many of the example to answer at once."""
+
+
+class Fork(Struct, frozen=True, tag="fork"):
+    birth: Birth
+
+
+class End(Struct, frozen=True, tag="end"):
+    """Kill a replica; nothing happens if it has ended."""
+
+    number: int
+
+
+class Preload(Struct, frozen=True, tag="preload"):
+    """Import a module for all later forks."""
+
+    module: str
+
+
+Order = Fork | End | Preload
+
+
+class Ready(Struct, frozen=True, tag="ready"):
+    """The zygote has imported what it should."""
+
+
+class Ended(Struct, frozen=True, tag="ended"):
+    """A replica is gone and its memory free."""
+
+    number: int
+    status: int
+    """Its exit code; a signal's number, negated."""
+
+
+News = Ready | Ended
+
+
+class Hello(Struct, frozen=True, tag="hello"):
+    number: int
+    pid: int
+
+
+class Loaded(Struct, frozen=True, tag="loaded"):
+    load_s: float
+    used_mb: int
+    is_forkable: bool
+    """Importing the loader's module started no thread, so a zygote may import it."""
+
+
+class Refused(Struct, frozen=True, tag="refused"):
+    """The loader cannot be used: which field of the service is wrong, and how to mend it."""
+
+    field: str
+    problem: str
+    fix: str
+
+
+class Answers(Struct, frozen=True, tag="answers"):
+    answers: list[Answer]
+
+
+class OutOfMemory(Struct, frozen=True, tag="out_of_memory"):
+    problem: str
+
+
+Report = Hello | Loaded | Refused | Answers | OutOfMemory
+
+
+class Predict(Struct, frozen=True, tag="predict"):
+    items: list[bytes]
+    """Payloads; JSON."""
+
+
+def frame(message: object) -> bytes:
+    body = msgspec.msgpack.encode(message)
+    return len(body).to_bytes(4, "big") + body
+
+
+async def next_frame(reader: asyncio.StreamReader) -> bytes | None:
+    """The body of the next frame; `None` at the end of the connection."""
+    try:
+        size = int.from_bytes(await reader.readexactly(4), "big")
+        return await reader.readexactly(size)
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+
+
+class Channel:
+    """Frames over a blocking socket, for processes without a loop."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+
+    def send(self, message: object) -> None:
+        self.connection.sendall(frame(message))
+
+    def receive(self, decoder: msgspec.msgpack.Decoder[T]) -> T | None:
+        """The next message; `None` at the end of the connection."""
+        head = self._exactly(4)
+        body = self._exactly(int.from_bytes(head, "big")) if head else None
+        return None if body is None else decoder.decode(body)
+
+    def _exactly(self, size: int) -> bytes | None:
+        data = bytearray()
+        while len(data) < size:
+            more = self.connection.recv(min(size - len(data), 1 << 20))
+            if not more:
+                return None
+            data += more
+        return bytes(data)
