@@ -1,0 +1,221 @@
+"""Makes calls to one outside API: one request for one lease.
+
+- A request is sent once. What may be tried again goes back as `InfraFailed`, and the scheduler
+  starts it anew, because another request is another call against the window.
+- A refusal (429, 503) is `TurnedAway`, a subclass of it, and closes the pool for as long as the API
+  said. Failures in a row do the same: see `breaker`.
+- An answer of the API that is no success is `CallFailed`; there is no empty result.
+- Secrets are in the request and nowhere else.
+"""
+
+import asyncio
+import os
+import random
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import aiohttp
+
+from artangram.apis.breaker import Breaker, Way
+from artangram.apis.errors import TurnedAway
+from artangram.apis.gate import Gate, Passage
+from artangram.apis.limits import REFUSALS, exhausted_s, retry_after_s
+from artangram.apis.spec import ApiSpec, filled, secrets_of
+from artangram.core.errors import CallFailed, InfraFailed
+
+BACK_OFF_S, MOST_BACK_OFF_S = 0.2, 2.0
+"""Before the second attempt, and before any: the pool's own rest is for longer trouble."""
+CONNECT_S = 10.0
+OF_OURS = frozenset({401, 402, 407, 408, 425})
+"""Statuses that say something of us or the moment, not of what was asked."""
+SHOWN_BYTES = 300
+"""Of an answer, in an error."""
+
+
+class Request(NamedTuple):
+    """What to ask."""
+
+    method: str
+    path: str = ""
+    params: Mapping[str, str] = {}
+    headers: Mapping[str, str] = {}
+    body: bytes = b""
+
+    def __repr__(self) -> str:
+        return f"{self.method} /{self.path.lstrip('/')}"
+
+
+class Answer(NamedTuple):
+    """What was answered; header names are in lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class ApiClient:
+    """The one caller of an API."""
+
+    def __init__(
+        self,
+        spec: ApiSpec,
+        *,
+        now: Callable[[], float],
+        on_throttled: Callable[[float], None],
+        environ: Mapping[str, str] = os.environ,
+        rng: random.Random | None = None,
+    ) -> None:
+        """`on_throttled` is told until when the API takes no call, on the clock of `now`."""
+        self.spec = spec
+        self._now = now
+        self._on_throttled = on_throttled
+        self._environ = environ
+        self._rng = rng or random.Random()
+        self.gate = Gate(spec.limit, spec.window_s, spread_s=spec.spread_s, now=now)
+        self.breaker = Breaker(
+            patience=spec.patience,
+            rest_s=spec.rest_s,
+            most_rest_s=spec.most_rest_s,
+            rng=self._rng,
+        )
+        self._probed = asyncio.Event()
+        self._session: aiohttp.ClientSession | None = None
+
+    def __repr__(self) -> str:
+        return f"<ApiClient {self.spec.base_url}: {self.gate!r}, {self.breaker!r}>"
+
+    async def call(
+        self,
+        request: Request,
+        *,
+        units: int = 1,
+        attempt: int = 1,
+        on_begun: Callable[[], None] = lambda: None,
+    ) -> Answer:
+        """The answer to one request. Raises `CallFailed`, `InfraFailed` or `TurnedAway`."""
+        if attempt > 1:
+            await asyncio.sleep(self._back_off_s(attempt))
+        await self._enter(request)
+        try:
+            passage = await self.gate.passage(units)
+            on_begun()
+            answer = await self._sent(request, passage)
+            self._learn(request, answer)
+        except asyncio.CancelledError:
+            self.breaker.forget_probe()
+            raise
+        finally:
+            self._probed.set()
+        return self._checked(request, answer)
+
+    async def aclose(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    def _back_off_s(self, attempt: int) -> float:
+        longest_s = min(MOST_BACK_OFF_S, BACK_OFF_S * 2.0 ** min(attempt - 2, 10))
+        return longest_s * self._rng.uniform(0.5, 1.0)
+
+    async def _enter(self, request: Request) -> None:
+        """Return when the call may go ahead; `TurnedAway` while the API is left alone."""
+        while (way := self.breaker.way(self._now())) is Way.WAIT:
+            self._probed.clear()
+            await self._probed.wait()
+        if way is Way.SHUT:
+            raise self._turned_away(request, "is left alone")
+
+    async def _sent(self, request: Request, passage: Passage) -> Answer:
+        try:
+            return await self._exchange(request, passage)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            self._on_failure()
+            what = self._redacted(str(error)) or type(error).__name__
+            raise InfraFailed(f"{request!r}: no answer: {what}") from None
+        finally:
+            passage.answered()
+
+    async def _exchange(self, request: Request, passage: Passage) -> Answer:
+        spec = self.spec
+        async with self._open_session().request(
+            request.method,
+            f"{spec.base_url.rstrip('/')}/{request.path.lstrip('/')}".rstrip("/"),
+            params={**request.params, **filled(spec.params, self._environ)},
+            headers={**request.headers, **filled(spec.headers, self._environ)},
+            data=request.body or None,
+            # Following one would be another call, and would show our secrets to another place.
+            allow_redirects=False,
+            trace_request_ctx=passage,
+        ) as response:
+            body = await response.content.read(spec.answer_bytes + 1)
+            while len(body) <= spec.answer_bytes and not response.content.at_eof():
+                body += await response.content.read(spec.answer_bytes + 1 - len(body))
+            headers = {name.lower(): value for name, value in response.headers.items()}
+            return Answer(response.status, headers, body)
+
+    def _learn(self, request: Request, answer: Answer) -> None:
+        """What an answer says of the API's health and limits; raises if it is no answer."""
+        now = self._now()
+        if answer.status in REFUSALS:
+            until = self.breaker.refused(now, retry_after_s(answer.headers, now))
+            self._on_throttled(until)
+            raise self._turned_away(request, f"answered {answer.status}")
+        if answer.status >= 500 or answer.status in OF_OURS:
+            self._on_failure()
+            raise InfraFailed(f"{request!r}: {self._shown(answer)}")
+        self.breaker.succeeded()
+        rest_s = exhausted_s(answer.headers, now)
+        # By our own count there is room, by the API's there is none: somebody else takes part.
+        if rest_s and self.gate.has_room():
+            self._on_throttled(now + rest_s)
+
+    def _checked(self, request: Request, answer: Answer) -> Answer:
+        if answer.status >= 300:
+            raise CallFailed(f"{request!r}: {self._shown(answer)}")
+        if len(answer.body) > self.spec.answer_bytes:
+            most = self.spec.answer_bytes
+            raise CallFailed(f"{request!r}: more than {most} bytes; ask for less (answer_bytes)")
+        return answer
+
+    def _on_failure(self) -> None:
+        until = self.breaker.failed(self._now())
+        if until is not None:
+            self._on_throttled(until)
+
+    def _turned_away(self, request: Request, why: str) -> TurnedAway:
+        wait_s = max(0.0, (self.breaker.shut_until or 0.0) - self._now())
+        return TurnedAway(f"{request!r}: the API {why}; next try in {wait_s:.1f} s")
+
+    def _shown(self, answer: Answer) -> str:
+        text = answer.body[:SHOWN_BYTES].decode(errors="replace")
+        where = f" to {answer.headers['location']}" if "location" in answer.headers else ""
+        return self._redacted(f"answered {answer.status}{where}: {text}")
+
+    def _redacted(self, text: str) -> str:
+        for name in secrets_of(self.spec):
+            text = text.replace(self._environ[name], f"${{{name}}}")
+        return text
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            trace = aiohttp.TraceConfig()
+            trace.on_request_headers_sent.append(_on_headers_sent)
+            self._session = aiohttp.ClientSession(
+                # How many calls are under way is the scheduler's affair.
+                connector=aiohttp.TCPConnector(limit=0),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(
+                    total=None, sock_connect=CONNECT_S, sock_read=self.spec.silence_s
+                ),
+                trace_configs=[trace],
+            )
+        return self._session
+
+
+async def _on_headers_sent(
+    session: aiohttp.ClientSession,
+    context: SimpleNamespace,
+    parameters: aiohttp.TraceRequestHeadersSentParams,
+) -> None:
+    passage: Passage = context.trace_request_ctx
+    passage.sent()

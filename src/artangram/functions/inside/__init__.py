@@ -1,0 +1,1 @@
+"""What runs in the processes of functions: a zygote with the imports done, and its workers."""

@@ -1,0 +1,89 @@
+"""A worker: calls one function at a time for its owner, until the owner lets go of its socket.
+
+It is a fork of the zygote and dies with it. What a function raises is told as text; a worker
+survives it.
+"""
+
+import os
+import random
+import resource
+import signal
+import sys
+import traceback
+from socket import socket as Socket
+
+from artangram.functions.encoding import packed, unpacked
+from artangram.functions.function import resolved
+from artangram.functions.inside import frames
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_DATA_FIELD = 5
+
+
+def live(sock: Socket, number: int) -> None:
+    """Serve calls from `sock`, as worker `number`; returns when the owner is gone."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.environ["ARTANGRAM_WORKER"] = str(number)
+    _reseed()
+    sock.sendall(frames.framed(frames.BORN, b""))
+    while (data := _received(sock)) is not None:
+        sock.sendall(_answered(frames.decode_request(data)))
+
+
+def _answered(request: frames.Request) -> bytes:
+    try:
+        code = resolved(request.target)
+    except Exception:  # noqa: BLE001 - a module may raise anything when it is imported
+        return frames.framed(frames.UNKNOWN, traceback.format_exc().encode())
+    try:
+        _limit(request.memory_mb)
+        args, kwargs = unpacked(request.body)
+        answer = packed(code(*args, **kwargs))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - it is told to the caller
+        _limit(None)
+        return frames.framed(frames.FAILED, _told(error).encode(errors="replace"))
+    return frames.framed(frames.ANSWER, answer)
+
+
+def _told(error: BaseException) -> str:
+    """The traceback without our own frame, which is of no interest to the function's author."""
+    error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
+    return "".join(traceback.format_exception(error)).rstrip()
+
+
+def _limit(memory_mb: int | None) -> None:
+    """Let this process take so much beside what it has; `None` for no limit of ours."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if memory_mb is None:
+        soft = hard
+    else:
+        with open("/proc/self/statm", "rb") as statm:
+            soft = int(statm.read().split()[_DATA_FIELD]) * _PAGE + (memory_mb << 20)
+    resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def _reseed() -> None:
+    """Forks of one process would draw the same numbers."""
+    random.seed()
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed()
+
+
+def _received(sock: Socket) -> bytes | None:
+    head = _exactly(sock, frames.HEAD.size)
+    if head is None:
+        return None
+    _, size = frames.HEAD.unpack(head)
+    return _exactly(sock, size)
+
+
+def _exactly(sock: Socket, size: int) -> bytes | None:
+    data = bytearray(size)
+    view = memoryview(data)
+    while view:
+        count = sock.recv_into(view)
+        if not count:
+            return None
+        view = view[count:]
+    return bytes(data)

@@ -1,0 +1,133 @@
+"""Warm workers, from zero to a ceiling and back.
+
+- Never more processes than `ceiling`, whatever runs in them.
+- A call takes the worker that became idle last, so that the others can end after `idle_s`.
+- A guest (a second copy of a late call) has a worker only while no call wants it: the scheduler
+  knows nothing of guests, so a call that finds the ceiling reached makes one leave.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from artangram.functions.nursery import Nursery, Worker
+
+
+class Workers:
+    """The workers of this machine."""
+
+    def __init__(self, nursery: Nursery, *, ceiling: int, idle_s: float) -> None:
+        self._nursery = nursery
+        self.ceiling = ceiling
+        self.idle_s = idle_s
+        self.num_cold_starts = 0
+        self._busy: set[Worker] = set()
+        #: Ascending times; the last one became idle last.
+        self._idle: deque[tuple[float, Worker]] = deque()
+        self._guests: dict[Worker, Callable[[], object]] = {}
+        #: Bounded by who calls; with a scheduler that books slots nobody waits here.
+        self._waiting: deque[asyncio.Future[Worker]] = deque()
+        self._expiry: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        busy, idle = len(self._busy), len(self._idle)
+        return f"<Workers: {busy} busy, {idle} idle of {self.ceiling}>"
+
+    @property
+    def num_alive(self) -> int:
+        return len(self._busy) + len(self._idle)
+
+    @property
+    def num_busy(self) -> int:
+        return len(self._busy)
+
+    async def take(self) -> Worker:
+        """A worker for a call; waits for one if the ceiling is reached by other calls."""
+        if not self._has_room() and self._guests:
+            self._evict()
+        if self._has_room():
+            return self._take()
+        turn: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            return await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.give_back(turn.result())
+            raise
+
+    def take_spare(self) -> Worker | None:
+        """A worker for a guest, if no call needs it."""
+        return self._take() if self._has_room() else None
+
+    def lend(self, worker: Worker, leave: Callable[[], object]) -> None:
+        """`worker` has a guest. `leave` is called when a call needs the room: then end it."""
+        self._guests[worker] = leave
+
+    def promote(self, worker: Worker) -> None:
+        """The guest in `worker` stands for its call now: the other copy is gone."""
+        self._guests.pop(worker, None)
+
+    def give_back(self, worker: Worker) -> None:
+        """`worker` is idle."""
+        self._release(worker)
+        self._idle.append((asyncio.get_running_loop().time(), worker))
+        self._expire_later()
+        self._serve_waiting()
+
+    def end(self, worker: Worker) -> None:
+        """`worker` is gone, or must go. Closing it is for who talks to it."""
+        if worker in self._busy:  # Else it was a guest that had to leave.
+            self._release(worker)
+            self._nursery.end(worker)
+            self._serve_waiting()
+
+    def close(self) -> None:
+        """Let go of those that are idle."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        for _, worker in self._idle:
+            worker.close()
+        self._idle.clear()
+
+    def _has_room(self) -> bool:
+        return len(self._busy) < self.ceiling
+
+    def _take(self) -> Worker:
+        if self._idle:
+            worker = self._idle.pop()[1]
+        else:
+            self.num_cold_starts += 1
+            worker = self._nursery.fork()
+        self._busy.add(worker)
+        return worker
+
+    def _release(self, worker: Worker) -> None:
+        self._busy.remove(worker)
+        self._guests.pop(worker, None)
+
+    def _evict(self) -> None:
+        """The youngest guest leaves: it has done least."""
+        worker, leave = self._guests.popitem()
+        self.end(worker)
+        leave()
+
+    def _serve_waiting(self) -> None:
+        while self._waiting and self._has_room():
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(self._take())
+
+    def _expire_later(self) -> None:
+        if self._expiry is None and self._idle:
+            loop = asyncio.get_running_loop()
+            self._expiry = loop.call_at(self._idle[0][0] + self.idle_s, self._expire)
+
+    def _expire(self) -> None:
+        self._expiry = None
+        now = asyncio.get_running_loop().time()
+        while self._idle and self._idle[0][0] + self.idle_s <= now:
+            worker = self._idle.popleft()[1]
+            self._nursery.end(worker)
+            worker.close()
+        self._expire_later()

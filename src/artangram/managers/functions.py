@@ -1,0 +1,65 @@
+"""Makes leases of function slots real: a worker of ours, or a platform behind a URL.
+
+- Only registered functions can be called: a name is all a call brings.
+- A slot is one worker process. What the scheduler books and what runs agree: see `functions.local`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from artangram.core.errors import CallFailed
+from artangram.core.lease import Lease
+from artangram.functions.encoding import is_pickled
+from artangram.functions.function import Function, function_of, resolved
+from artangram.functions.local import LocalFunctions
+from artangram.functions.runner import Runner
+from artangram.managers.call import Call, CallResult, FunctionCall
+from artangram.managers.calls import Progress
+
+
+class FunctionsManager:
+    """See `calls.Carrier`; for `FunctionCall`."""
+
+    def __init__(self, *, ceiling: int, idle_s: float = 60.0, accepts_pickles: bool = True) -> None:
+        """`accepts_pickles`: whether callers may send more than plain data. Not for strangers."""
+        self.functions: dict[str, Function[..., Any]] = {}
+        self.local = LocalFunctions(ceiling=ceiling, idle_s=idle_s)
+        self._accepts_pickles = accepts_pickles
+        self._platform: Runner | None = None
+
+    def __repr__(self) -> str:
+        return f"<FunctionsManager: {len(self.functions)} functions, {self.local!r}>"
+
+    def register(self, code: Callable[..., Any]) -> Function[..., Any]:
+        """From now on `code` can be called by its name. Raises `BadInput` if it cannot be sent."""
+        found = function_of(code)
+        if found.spec.url is None:
+            resolved(found.spec.target)
+            self.local.expect(found.spec)
+        self.functions[found.name] = found
+        return found
+
+    async def carry_out(self, lease: Lease, call: Call, *, progress: Progress) -> CallResult:
+        assert isinstance(call, FunctionCall)
+        found = self.functions.get(call.function)
+        if found is None:
+            known = ", ".join(sorted(self.functions)) or "none"
+            raise CallFailed(f"no function {call.function!r} is registered; there are: {known}")
+        if is_pickled(call.body) and not self._accepts_pickles:
+            raise CallFailed(f"{found.name}: this house takes plain data only; send no objects")
+        runner = self.local if found.spec.url is None else self._http()
+        body = await runner.call(found.spec, call.body, hedged=call.hedged, on_begun=progress.began)
+        return CallResult(body=body)
+
+    async def aclose(self) -> None:
+        await self.local.aclose()
+        if self._platform is not None:
+            await self._platform.aclose()
+
+    def _http(self) -> Runner:
+        if self._platform is None:
+            # Not above: only who calls a platform needs an HTTP client.
+            from artangram.functions.platform import HttpFunctions
+
+            self._platform = HttpFunctions()
+        return self._platform
