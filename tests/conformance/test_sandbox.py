@@ -77,6 +77,14 @@ async def namespace_provider() -> SandboxProvider:
         pytest.skip(str(problem))
 
 
+async def python_provider() -> SandboxProvider:
+    """Namespaces without the compiled init."""
+    try:
+        return await NamespaceProvider.open(compiled=False)
+    except NotCapable as problem:
+        pytest.skip(str(problem))
+
+
 def install_engine() -> subprocess.CompletedProcess[str]:
     return subprocess.run(["sh", INSTALL_ENGINE], capture_output=True, text=True, check=False)
 
@@ -97,6 +105,7 @@ MAKERS: list[Maker] = [
     process_provider,
     seccomp_provider,
     namespace_provider,
+    python_provider,
     container_provider,
 ]
 

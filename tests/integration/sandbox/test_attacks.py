@@ -342,7 +342,7 @@ class TestKernel:
         self, provider: NamespaceProvider, attack: Attack
     ) -> None:
         result = await attack("print(open('/proc/self/mountinfo').read())")
-        assert str(provider.state_dir).encode() not in result.stdout
+        assert str(provider.run_path.parent).encode() not in result.stdout
 
     async def test_everything_is_mounted_without_set_user_id_and_devices(
         self, attack: Attack

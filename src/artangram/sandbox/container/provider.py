@@ -30,6 +30,7 @@ from artangram.sandbox.inside import channel, linux
 from artangram.sandbox.inside.birth import join_groups, make_groups
 from artangram.sandbox.inside.zygote import count_ooms, remove_group
 from artangram.sandbox.namespace.cgroups import BoxGroups, Groups, find_hierarchies
+from artangram.sandbox.namespace.compiled import init_library
 from artangram.sandbox.namespace.cores import Cores, cores_for
 from artangram.sandbox.namespace.images import HOSTS
 from artangram.sandbox.namespace.launch import start_guard
@@ -109,7 +110,8 @@ class ContainerProvider:
             engine = await asyncio.to_thread(Engine.connect, url, owner=run_dir.path)
             undo.callback(engine.close)
             await asyncio.to_thread(engine.sweep)
-            await asyncio.to_thread(runtime.pack, run_dir.path / "runtime")
+            library = await asyncio.to_thread(init_library, run_dir.state_dir)
+            await asyncio.to_thread(runtime.pack, run_dir.path / "runtime", library=library)
             groups = Groups(find_hierarchies(), run_dir.owner)
             run_dir.name_groups(groups.directories)
             groups.open()
@@ -127,10 +129,6 @@ class ContainerProvider:
     def run_path(self) -> Path:
         """The provider's own directory; gone when the provider is."""
         return self._run_dir.path
-
-    @property
-    def state_dir(self) -> Path:
-        return self._run_dir.path.parent.parent
 
     async def create(self, source: Source, *, limits: Limits = DEFAULT_LIMITS) -> LocalSandbox:
         if self._closed:
@@ -178,7 +176,7 @@ class ContainerProvider:
             images.prepare,
             image,
             self._engine,
-            cache_dir=self.state_dir / "images",
+            cache_dir=self._run_dir.state_dir / "images",
             name=f"image-{next(self._numbers)}",
         )
         if not isinstance(image, EngineImage):

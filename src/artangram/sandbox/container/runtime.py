@@ -22,6 +22,7 @@ RUNTIME = INSIDE + "/runtime"
 CONTROL = INSIDE + "/control"
 SOCKET = CONTROL + "/socket"
 PYTHON = "bin/python"
+COMPILED = "lib/init.so"
 TIMEOUT_S = 30.0
 
 
@@ -33,8 +34,8 @@ class Inventory:
     modules: set[Path] = field(default_factory=set)
 
 
-def pack(target: Path) -> None:
-    """Fill the new directory `target`, to be shown as `RUNTIME`."""
+def pack(target: Path, *, library: str) -> None:
+    """Fill the new directory `target`, to be shown as `RUNTIME`; `library` as in `zygote.main`."""
     inventory = _take_inventory()
     stdlib = Path(os.__file__).resolve().parent
     inner_stdlib = target / stdlib.relative_to(Path(sys.base_prefix).resolve())
@@ -46,7 +47,10 @@ def pack(target: Path) -> None:
     (inner_stdlib / "lib-dynload").mkdir(parents=True, exist_ok=True)
     for path in inventory.objects - inventory.modules:
         _copy_object(path, target)
-    start = program("contained", SOCKET, source=RUNTIME + "/source")
+    if library:
+        _copy(Path(library), target / COMPILED)
+        library = f"{RUNTIME}/{COMPILED}"
+    start = program("contained", SOCKET, library=library, source=RUNTIME + "/source")
     (target / "start.py").write_bytes(start)
     # No mode that looks at times: they may not survive the way into the container.
     unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH

@@ -27,7 +27,13 @@ _NO_HOOKS: list[Any] = []
 _HELD = (sys.path, sys.meta_path, sys.path_hooks)
 
 
-def live(plan: dict[str, Any], control: int, *, syscalls: linux.Filter | None) -> None:
+def live(
+    plan: dict[str, Any],
+    control: int,
+    *,
+    syscalls: linux.Filter | None,
+    compiled: linux.CompiledInit | None = None,
+) -> None:
     """Never returns. A plan with a `directory` is for a plain process without namespaces."""
     step = "control groups"
     try:
@@ -48,21 +54,27 @@ def live(plan: dict[str, Any], control: int, *, syscalls: linux.Filter | None) -
             syscalls.install()
         _no_more_imports()
         step = "service"
-        sock = RawSocket(fileno=CONTROL)
-        server = init.Init(
-            sock,
-            _population(plan),
-            upper=UPPER,
-            score_file=SCORE,
-            score=plan["score"],
-            steers=not plan["directory"],
-        )
-        init.reply(sock, 0, init.READY)
-        server.serve()
+        if compiled is not None and not plan["directory"]:
+            compiled.serve(CONTROL, UPPER, SCORE, scores=init.scores(plan["score"]))
+        _serve(plan)
     except BaseException as error:  # noqa: BLE001 - last words before the process ends
         _tell(step, error, control)
     finally:
         os._exit(70)
+
+
+def _serve(plan: dict[str, Any]) -> None:
+    sock = RawSocket(fileno=CONTROL)
+    server = init.Init(
+        sock,
+        _population(plan),
+        upper=UPPER,
+        score_file=SCORE,
+        score=plan["score"],
+        steers=not plan["directory"],
+    )
+    init.reply(sock, 0, init.READY)
+    server.serve()
 
 
 def _keep_only(control: int, plan: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """Messages with descriptors over a SEQPACKET socket, the same on both ends.
 
-- One message is one marshalled value; marshal needs no import and takes bytes as they are.
-  Only requests are marshalled: what comes out of a sandbox is a fixed `struct`.
+- Between provider and zygote, one message is one marshalled value: marshal needs no import and
+  takes bytes as they are. What goes into and comes out of a sandbox are fixed layouts.
 - A message too large for the socket travels in a sealed memory file of its own.
 """
 
@@ -26,7 +26,17 @@ _ANCILLARY_BYTES = CMSG_SPACE(4 * MAX_DESCRIPTORS)
 
 def send(sock: RawSocket, value: Any, fds: Sequence[int] = ()) -> None:
     """Send one value and its descriptors; never blocks on a non-blocking socket."""
-    data = marshal.dumps(value)
+    send_message(sock, marshal.dumps(value), fds)
+
+
+def receive(sock: RawSocket) -> tuple[Any, list[int]]:
+    """One value and its descriptors; `EOFError` when the other end is gone."""
+    data, fds = receive_message(sock)
+    return marshal.loads(data), fds
+
+
+def send_message(sock: RawSocket, data: bytes, fds: Sequence[int] = ()) -> None:
+    """Send bytes of any length and their descriptors."""
     if len(data) < INLINE_BYTES:
         send_bytes(sock, _INLINE + data, fds)
         return
@@ -37,8 +47,8 @@ def send(sock: RawSocket, value: Any, fds: Sequence[int] = ()) -> None:
         os.close(holder)
 
 
-def receive(sock: RawSocket) -> tuple[Any, list[int]]:
-    """One value and its descriptors; `EOFError` when the other end is gone."""
+def receive_message(sock: RawSocket) -> tuple[bytes, list[int]]:
+    """What `send_message` sent; `EOFError` when the other end is gone."""
     data, fds = receive_bytes(sock)
     if data[:1] == _IN_FILE:
         holder = fds.pop(0)
@@ -46,7 +56,7 @@ def receive(sock: RawSocket) -> tuple[Any, list[int]]:
             data = _INLINE + os.pread(holder, os.fstat(holder).st_size, 0)
         finally:
             os.close(holder)
-    return marshal.loads(data[1:]), fds
+    return data[1:], fds
 
 
 def send_bytes(sock: RawSocket, data: bytes, fds: Sequence[int] = ()) -> None:

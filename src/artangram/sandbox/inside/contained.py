@@ -18,8 +18,11 @@ USER_FILES = ("/etc/passwd", "/etc/group")
 NAME_SERVERS = "/etc/resolv.conf"
 
 
-def main(control: str) -> None:
-    """`control` is where the provider listens. Its first message is the plan."""
+def main(control: str, *, library: str) -> None:
+    """`control` is where the provider listens. Its first message is the plan.
+
+    `library` as in `zygote.main`.
+    """
     linux.ignore_interrupts()
     sock = RawSocket(AF_UNIX, SOCK_SEQPACKET)
     sock.connect(control)
@@ -29,7 +32,8 @@ def main(control: str) -> None:
     _keep_files(plan)
     plan["score"] = birth.own_score()
     syscalls = linux.Filter(seccomp.program(own_affinity=plan["own_affinity"]))
-    birth.live(plan, sock.detach(), syscalls=syscalls)
+    compiled = linux.CompiledInit(library) if library else None
+    birth.live(plan, sock.detach(), syscalls=syscalls, compiled=compiled)
 
 
 def _keep_files(plan: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@
 - Replies to a command only after what it left is dead, or was asked to be kept.
 - Holds the deadline itself, so that a busy caller cannot make a command run longer.
 - Runs as the sandbox's own user, without any capability, and installs no signal handler.
+- `init.c` is the same loop for namespaces, where a compiler was there to build it.
 """
 
 from __future__ import annotations
@@ -16,12 +17,10 @@ import struct
 import time
 from _socket import socket as RawSocket
 
-from artangram.sandbox.inside import channel, files, linux, processes
+from artangram.sandbox.inside import channel, files, linux, processes, request
 
 TYPE_CHECKING = False  # the real one would import `typing` into every sandbox
 if TYPE_CHECKING:
-    from typing import Any
-
     from artangram.sandbox.inside.population import Population
 
 REPLY = struct.Struct("<QBiiqqqqq")
@@ -32,7 +31,7 @@ MORE_EXPOSED = 500
 
 def reply(
     sock: RawSocket,
-    request: int,
+    number: int,
     kind: int,
     *,
     status: int = 0,
@@ -41,7 +40,12 @@ def reply(
     fds: tuple[int, ...] = (),
     text: bytes = b"",
 ) -> None:
-    channel.send_bytes(sock, REPLY.pack(request, kind, status, flags, *figures) + text, fds)
+    channel.send_bytes(sock, REPLY.pack(number, kind, status, flags, *figures) + text, fds)
+
+
+def scores(score: int) -> tuple[bytes, bytes]:
+    """How likely the out-of-memory killer takes init, and a program while it is started."""
+    return b"%d" % score, b"%d" % min(1000, score + MORE_EXPOSED)
 
 
 class Init:
@@ -62,8 +66,7 @@ class Init:
         self._spawn_program = processes.spawn_steered if steers else processes.spawn
         self._upper = upper
         self._score_file = score_file
-        self._sheltered = b"%d" % score
-        self._exposed = b"%d" % min(1000, score + MORE_EXPOSED)
+        self._sheltered, self._exposed = scores(score)
         self._children = linux.child_signals()
         self._poll = select.poll()
         self._poll.register(sock.fileno(), select.POLLIN)
@@ -113,65 +116,69 @@ class Init:
         self._everybody.signal(linux.SIGKILL)
 
     def _answer(self) -> None:
-        message, fds = channel.receive(self._sock)
-        request = message[0]
+        data, fds = channel.receive_message(self._sock)
+        asked = request.decode(data)
         try:
-            self._dispatch(request, message, fds)
+            self._dispatch(asked, fds)
         except OSError as error:
-            reply(self._sock, request, REFUSED, status=error.errno or errno.EIO)
+            reply(self._sock, asked.number, REFUSED, status=error.errno or errno.EIO)
         finally:
             for fd in fds:
                 os.close(fd)
 
-    def _dispatch(self, request: int, message: tuple[Any, ...], fds: list[int]) -> None:
-        match message[1]:
-            case "run":
-                self._start(request, message[2], fds)
-            case "end":
+    def _dispatch(self, asked: request.Request, fds: list[int]) -> None:
+        match asked.verb:
+            case request.RUN:
+                self._start(asked, fds)
+            case request.END:
                 if self._main:
-                    self._end_request = request  # answered when all is over
+                    self._end_request = asked.number  # answered when all is over
                     self._end_main(CANCELLED)
                 else:
-                    reply(self._sock, request, DONE)
-            case "read":
-                fd = files.open_to_read(message[2])
-                reply(self._sock, request, DONE, fds=(fd,))
+                    self._done(asked)
+            case request.READ:
+                fd = files.open_to_read(asked.path)
+                self._done(asked, fd)
                 os.close(fd)
-            case "write":
-                files.write(message[2], fds[0], mode=message[3])
-                reply(self._sock, request, DONE)
-            case "changes":
-                reply(self._sock, request, DONE, fds=(self._upper,))
-            case "stop" | "continue":
-                stop = message[1] == "stop"
-                self._everybody.signal(linux.SIGSTOP if stop else linux.SIGCONT)
-                reply(self._sock, request, DONE)
+            case request.WRITE:
+                files.write(asked.path, fds[0], mode=asked.mode)
+                self._done(asked)
+            case request.CHANGES:
+                self._done(asked, self._upper)
+            case request.STOP | request.CONTINUE:
+                stops = asked.verb == request.STOP
+                self._everybody.signal(linux.SIGSTOP if stops else linux.SIGCONT)
+                self._done(asked)
             case _:
-                reply(self._sock, request, REFUSED, status=errno.ENOSYS)
+                raise OSError(errno.ENOSYS, "no such verb")
 
-    def _start(self, request: int, order: dict[str, Any], fds: list[int]) -> None:
+    def _done(self, asked: request.Request, *fds: int) -> None:
+        reply(self._sock, asked.number, DONE, fds=fds)
+
+    def _start(self, asked: request.Request, fds: list[int]) -> None:
         if self._main:
             raise OSError(errno.EBUSY, "a command is running")
         if len(fds) > 3:
             processes.move_here(fds[3], self._everybody.pids() if self._kept else ())
         self._cpu_before = _children_cpu_s()
         try:
-            self._main = self._spawn(order, fds)
+            self._main = self._spawn(asked, fds)
         except OSError as error:
-            reply(self._sock, request, NOT_STARTED, status=error.errno or errno.EIO)
+            reply(self._sock, asked.number, NOT_STARTED, status=error.errno or errno.EIO)
             return
-        self._request, self._flags, self._keep = request, 0, order["keep"]
+        self._request, self._flags, self._keep = asked.number, 0, asked.keep
         self._num_ended = 0
         self._began_at = time.monotonic()
-        self._ends_at = self._began_at + order["timeout_s"]
+        self._ends_at = self._began_at + asked.timeout_s
 
-    def _spawn(self, order: dict[str, Any], fds: list[int]) -> int:
+    def _spawn(self, asked: request.Request, fds: list[int]) -> int:
         # The kernel's out-of-memory choice must fall on the command, not on PID 1.
         os.pwrite(self._score_file, self._exposed, 0)
+        environ = dict(text.split(b"=", 1) for text in asked.environ)
         try:
-            os.chdir(order["cwd"])
-            with processes.LoweredLimits(order["rlimits"]):
-                return self._spawn_program(order["argv"], order["environ"], fds[:3])
+            os.chdir(asked.path)
+            with processes.LoweredLimits(asked.rlimits):
+                return self._spawn_program(list(asked.words), environ, fds[:3])
         finally:
             os.chdir("/")
             os.pwrite(self._score_file, self._sheltered, 0)
@@ -201,8 +208,8 @@ class Init:
             killed, self._kept = processes.end_others(self._everybody, self._kept)
         cpu_us = int((_children_cpu_s() - self._cpu_before) * 1e6)
         figures = (cpu_us, max_rss_kb, killed, len(self._kept), run_us)
-        request, self._main = self._request, 0
-        reply(self._sock, request, EXITED, status=status, flags=self._flags, figures=figures)
+        number, self._main = self._request, 0
+        reply(self._sock, number, EXITED, status=status, flags=self._flags, figures=figures)
         self._flags = 0
         if self._end_request:
             reply(self._sock, self._end_request, DONE)

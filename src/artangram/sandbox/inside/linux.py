@@ -189,6 +189,34 @@ def child_signals() -> int:
     return _check(_libc.signalfd(-1, _CHILD_SIGNAL, SFD_NONBLOCK_CLOEXEC), "signalfd")
 
 
+class _Setting(ctypes.Structure):
+    """`struct setting` of init.c."""
+
+    _fields_ = (
+        ("sock", ctypes.c_int),
+        ("children", ctypes.c_int),
+        ("upper", ctypes.c_int),
+        ("score_file", ctypes.c_int),
+        ("num_cores", ctypes.c_int),
+        ("sheltered", ctypes.c_char * 8),
+        ("exposed", ctypes.c_char * 8),
+    )
+
+
+class CompiledInit:
+    """The loop of init as a library, loaded before anything is cloned."""
+
+    def __init__(self, path: str) -> None:
+        self._serve = ctypes.CDLL(path).serve
+        self._num_cores = num_possible_cores()
+
+    def serve(self, sock: int, upper: int, score_file: int, *, scores: tuple[bytes, bytes]) -> None:
+        """Never returns. The descriptors stay open for it."""
+        children = child_signals()
+        setting = _Setting(sock, children, upper, score_file, self._num_cores, *scores)
+        self._serve(ctypes.byref(setting))
+
+
 def forbid_capabilities() -> None:
     """Take every capability out of the bounding set: no program started later can have one."""
     for capability in range(64):

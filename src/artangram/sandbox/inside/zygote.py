@@ -29,9 +29,16 @@ ISOLATED = linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWIPC | linux.C
 class Zygote:
     """The loop: create and kill on request, tell of every end."""
 
-    def __init__(self, sock: RawSocket, syscalls: linux.Filter | None) -> None:
+    def __init__(
+        self,
+        sock: RawSocket,
+        syscalls: linux.Filter | None,
+        *,
+        compiled: linux.CompiledInit | None,
+    ) -> None:
         self._sock = sock
         self._syscalls = syscalls
+        self._compiled = compiled
         self._ended = linux.child_signals()
         self._born: dict[int, dict[str, Any]] = {}
         self._score = birth.own_score()
@@ -96,7 +103,7 @@ class Zygote:
                 os.close(plan["users"])
 
     def _live(self, plan: dict[str, Any], control: int) -> None:
-        birth.live(plan, control, syscalls=self._syscalls)
+        birth.live(plan, control, syscalls=self._syscalls, compiled=self._compiled)
 
     def _kill(self, name: str) -> None:
         for pid, plan in self._born.items():
@@ -238,10 +245,13 @@ def listed_groups(run_dir: str) -> list[str]:
         return []  # no control groups on this machine
 
 
-def main(control: int, run_dir: str, *, plain: bool, own_affinity: bool, filtered: bool) -> None:
+def main(
+    control: int, run_dir: str, *, plain: bool, own_affinity: bool, filtered: bool, library: str
+) -> None:
     """For sandboxes with namespaces, or for `plain` processes.
 
     `own_affinity`: whether those inside may choose among the cores they were given.
+    `library`: the compiled loop of init; empty for the one in Python.
     """
     linux.ignore_interrupts()
     linux.raise_priority()
@@ -252,10 +262,11 @@ def main(control: int, run_dir: str, *, plain: bool, own_affinity: bool, filtere
         _own_mounts()
         linux.forbid_capabilities()
     syscalls = linux.Filter(seccomp.program(own_affinity=own_affinity)) if filtered else None
+    compiled = linux.CompiledInit(library) if library else None
     gc.collect()
     gc.freeze()
     gc.disable()
-    Zygote(RawSocket(fileno=control), syscalls).serve(run_dir=run_dir)
+    Zygote(RawSocket(fileno=control), syscalls, compiled=compiled).serve(run_dir=run_dir)
 
 
 def _own_mounts() -> None:

@@ -31,6 +31,7 @@ class ZygoteTraits:
     plain: bool = False
     own_affinity: bool = False
     filtered: bool = True
+    library: str = ""
 
 
 def interpreter() -> list[str]:

@@ -20,6 +20,7 @@ from artangram.sandbox.errors import CreateFailed, NotCapable, SandboxGone
 from artangram.sandbox.inside.zygote import remove_group
 from artangram.sandbox.namespace import images
 from artangram.sandbox.namespace.cgroups import Groups, find_hierarchies
+from artangram.sandbox.namespace.compiled import init_library
 from artangram.sandbox.namespace.cores import Cores, cores_for
 from artangram.sandbox.namespace.launch import ZygoteTraits
 from artangram.sandbox.namespace.nursery import Nursery
@@ -46,7 +47,14 @@ MAX_STARTING = 8
 class NamespaceProvider:
     """See `protocol.SandboxProvider`. Make it with `open`."""
 
-    def __init__(self, capabilities: Capabilities, run_dir: RunDir, groups: Groups | None) -> None:
+    def __init__(
+        self,
+        capabilities: Capabilities,
+        run_dir: RunDir,
+        groups: Groups | None,
+        *,
+        library: str = "",
+    ) -> None:
         self.capabilities = capabilities
         self.null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         self.live: dict[str, LocalSandbox] = {}
@@ -60,24 +68,33 @@ class NamespaceProvider:
         self._uids = fresh_uids()
         self._starting = asyncio.Semaphore(MAX_STARTING)
         # Where cores are held by affinity alone, nobody inside may change it.
-        self._nursery = Nursery(self, run_dir, ZygoteTraits(own_affinity=groups is not None))
+        traits = ZygoteTraits(own_affinity=groups is not None, library=library)
+        self._nursery = Nursery(self, run_dir, traits)
         self._closed = False
 
     @classmethod
     async def open(
-        cls, *, lowest: Rung = Rung.NAMESPACES, state_dir: Path | None = None
+        cls,
+        *,
+        lowest: Rung = Rung.NAMESPACES,
+        state_dir: Path | None = None,
+        compiled: bool = True,
     ) -> NamespaceProvider:
-        """Check the machine and start. `NotCapable` when it stands below `lowest`."""
+        """Check the machine and start. `NotCapable` when it stands below `lowest`.
+
+        Without `compiled`, or without a compiler, Python serves inside; only speed differs.
+        """
         found = await asyncio.to_thread(probe)
         if found.rung < max(lowest, Rung.NAMESPACES):
             raise NotCapable(explain(found, max(lowest, Rung.NAMESPACES)))
         run_dir = RunDir(state_dir or default_state_dir())
+        library = await asyncio.to_thread(init_library, run_dir.state_dir) if compiled else ""
         groups = None
         if found.rung >= Rung.CGROUPS:
             groups = Groups(find_hierarchies(), run_dir.owner)
             run_dir.name_groups(groups.directories)
             groups.open()
-        return cls(found, run_dir, groups)
+        return cls(found, run_dir, groups, library=library)
 
     def __repr__(self) -> str:
         return f"<NamespaceProvider {self.capabilities.rung.name}: {len(self.live)} sandboxes>"
@@ -86,10 +103,6 @@ class NamespaceProvider:
     def run_path(self) -> Path:
         """The provider's own directory; gone when the provider is."""
         return self._run_dir.path
-
-    @property
-    def state_dir(self) -> Path:
-        return self._run_dir.path.parent.parent
 
     @property
     def zygote_pid(self) -> int:
@@ -132,7 +145,7 @@ class NamespaceProvider:
     async def _base(self, image: Image) -> images.Base:
         """Prepared once, however many ask at the same time."""
         if image not in self._bases:
-            cache_dir = self.state_dir / "images"
+            cache_dir = self._run_dir.state_dir / "images"
             work = asyncio.to_thread(images.prepare, image, cache_dir=cache_dir)
             self._bases[image] = asyncio.ensure_future(work)
         try:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import posixpath
 from dataclasses import dataclass
-from typing import Any
 
 from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.inside import init
+from artangram.sandbox.inside.request import RUN, Request
 from artangram.sandbox.namespace.cores import Meter
 from artangram.sandbox.namespace.exchange import Outlet
 from artangram.sandbox.protocol import DEFAULT_PATH, WORK_DIR, Command, CommandResult
@@ -16,12 +16,7 @@ from artangram.sandbox.protocol import DEFAULT_PATH, WORK_DIR, Command, CommandR
 SIGKILL = 9
 NOT_FOUND, NOT_STARTABLE = 127, 126
 ENOENT = 2
-BASE_ENVIRON = {
-    b"PATH": DEFAULT_PATH.encode(),
-    b"HOME": WORK_DIR.encode(),
-    b"USER": b"box",
-    b"LANG": b"C.UTF-8",
-}
+BASE_ENVIRON = {"PATH": DEFAULT_PATH, "HOME": WORK_DIR, "USER": "box", "LANG": "C.UTF-8"}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,20 +75,21 @@ def absolute(path: str, *, home: str) -> bytes:
     return os.fsencode(joined)
 
 
-def order_of(command: Command, *, home: str, rlimits: dict[int, int]) -> dict[str, Any]:
+def order_of(number: int, command: Command, *, home: str, rlimits: dict[int, int]) -> Request:
     """What init needs to know to start the command."""
-    environ = {os.fsencode(k): os.fsencode(v) for k, v in command.environ.items()}
-    base = BASE_ENVIRON
+    environ = BASE_ENVIRON | command.environ
     if home != WORK_DIR:
-        base = base | {b"HOME": os.fsencode(home), b"TMPDIR": os.fsencode(home)}
-    return {
-        "argv": [os.fsencode(word) for word in command.argv],
-        "environ": base | environ,
-        "cwd": absolute(command.cwd, home=home),
-        "timeout_s": command.timeout_s,
-        "keep": command.keep,
-        "rlimits": rlimits,
-    }
+        environ = BASE_ENVIRON | {"HOME": home, "TMPDIR": home} | command.environ
+    return Request(
+        number,
+        RUN,
+        path=absolute(command.cwd, home=home),
+        words=[os.fsencode(word) for word in command.argv],
+        environ=[os.fsencode(f"{name}={value}") for name, value in environ.items()],
+        rlimits=rlimits,
+        timeout_s=command.timeout_s,
+        keep=command.keep,
+    )
 
 
 def result_of(

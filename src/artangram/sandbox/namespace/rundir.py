@@ -36,6 +36,10 @@ class RunDir:
             (self.path / name).mkdir()
 
     @property
+    def state_dir(self) -> Path:
+        return self.path.parent.parent
+
+    @property
     def owner(self) -> str:
         return self.path.name
 

@@ -16,10 +16,11 @@ import os
 import socket
 import stat
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from artangram.sandbox.errors import CreateFailed, SandboxError, SandboxGone
-from artangram.sandbox.inside import channel, init
+from artangram.sandbox.inside import channel, init, request
+from artangram.sandbox.inside.request import Request
 from artangram.sandbox.namespace.cores import Cores, Hold, Meter
 from artangram.sandbox.namespace.exchange import Feed, Outlet, read_all
 from artangram.sandbox.namespace.results import Reply, absolute, order_of, result_of
@@ -74,7 +75,7 @@ class LocalSandbox:
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
         self._ready: asyncio.Future[Reply] = self._loop.create_future()
         self._waiting[0] = self._ready
-        self._next_request = 0
+        self._last_number = 0
         self._turn = asyncio.Lock()
         self._hold: Hold | None = None
         self._meter = Meter(0, asked_at=0.0, now=0.0)
@@ -164,7 +165,7 @@ class LocalSandbox:
             self._joined = self._hold.group
             fds.append(self._joined)
         try:
-            answer = self._send(("run", self._order(command)), fds)
+            answer = self._send(self._order(command), fds)
         finally:
             if command.stdin:
                 os.close(stdin)
@@ -183,13 +184,13 @@ class LocalSandbox:
             for timer in timers:
                 timer.cancel()
 
-    def _order(self, command: Command) -> dict[str, Any]:
+    def _order(self, command: Command) -> Request:
         limits = self.traits.limits
         rlimits = self._provider.rlimits(
             processes=command.processes or limits.processes,
             memory_mb=command.memory_mb or limits.memory_mb,
         )
-        return order_of(command, home=self.traits.home, rlimits=rlimits)
+        return order_of(self._number(), command, home=self.traits.home, rlimits=rlimits)
 
     async def _answered(self, answer: asyncio.Future[Reply]) -> Reply:
         """Wait for the answer; if we are cancelled, end the command first."""
@@ -202,7 +203,7 @@ class LocalSandbox:
 
     async def _end_running(self) -> None:
         """Return when no command runs any more, even if we are cancelled again meanwhile."""
-        over = self._send(("end",))
+        over = self._send(Request(self._number(), request.END))
         watch = self._loop.call_later(GRACE_S, self._provider.kill, self)
         while not over.done():
             with contextlib.suppress(asyncio.CancelledError):
@@ -226,7 +227,7 @@ class LocalSandbox:
         self._provider.kill(self)
 
     async def read(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:
-        reply = await self._ask(path, ("read", self._find(path)))
+        reply = await self._ask(path, Request(self._number(), request.READ, path=self._find(path)))
         try:
             about = os.fstat(reply.fds[0])
             assert stat.S_ISREG(about.st_mode), "PID 1 hands out regular files only"
@@ -241,21 +242,19 @@ class LocalSandbox:
     async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
         source = channel.memory_file(data)
         try:
-            reply = await self._ask(
-                path, ("write", absolute(path, home=self.traits.home), mode), source
-            )
-            reply.close()
+            asked = Request(self._number(), request.WRITE, path=self._find(path), mode=mode)
+            (await self._ask(path, asked, source)).close()
         finally:
             os.close(source)
 
     def _find(self, path: str) -> bytes:
         return absolute(path, home=self.traits.home)
 
-    async def _ask(self, path: str, message: tuple[Any, ...], *fds: int) -> Reply:
+    async def _ask(self, path: str, asked: Request, *fds: int) -> Reply:
         """A request that PID 1 answers at once; a frozen sandbox is woken for it."""
         self._check_alive()
         async with self._awake():
-            reply = await self._send(message, fds)
+            reply = await self._send(asked, fds)
         if reply.kind == init.REFUSED:
             raise OSError(reply.status, os.strerror(reply.status), path)
         return reply
@@ -299,7 +298,8 @@ class LocalSandbox:
         groups = self.traits.groups
         self._is_frozen = frozen
         if groups is None:
-            await self._send(("stop" if frozen else "continue",))
+            verb = request.STOP if frozen else request.CONTINUE
+            await self._send(Request(self._number(), verb))
         elif frozen:
             await asyncio.to_thread(groups.freeze, self.pid)
         else:
@@ -308,7 +308,7 @@ class LocalSandbox:
     async def snapshot(self) -> Snapshot:
         """Copy what was changed, while nothing inside can change it."""
         async with self._turn:
-            reply = await self._ask("/", ("changes",))
+            reply = await self._ask("/", Request(self._number(), request.CHANGES))
             rested_frozen = self._rests_frozen
             try:
                 await self.freeze()
@@ -351,14 +351,17 @@ class LocalSandbox:
         if self._gone:
             raise SandboxGone(f"{self.name}: {self._gone}")
 
-    def _send(self, message: tuple[Any, ...], fds: Sequence[int] = ()) -> asyncio.Future[Reply]:
-        self._next_request += 1
+    def _number(self) -> int:
+        self._last_number += 1
+        return self._last_number
+
+    def _send(self, asked: Request, fds: Sequence[int] = ()) -> asyncio.Future[Reply]:
         future: asyncio.Future[Reply] = self._loop.create_future()
-        self._waiting[self._next_request] = future
+        self._waiting[asked.number] = future
         try:
-            channel.send(self._sock, (self._next_request, *message), fds)
+            channel.send_message(self._sock, asked.encode(), fds)
         except BlockingIOError as error:
-            self._waiting.pop(self._next_request, None)
+            self._waiting.pop(asked.number, None)
             raise SandboxError(f"{self.name} does not take requests") from error
         except OSError:
             self.lose("its first process is gone")

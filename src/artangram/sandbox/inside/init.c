@@ -1,0 +1,685 @@
+/* The loop of init.py in C, for sandboxes that are namespaces: same requests, same replies.
+ *
+ * - Loaded by the zygote before it clones, entered by a sandbox when its walls stand: `serve`
+ *   never returns. From then on no Python runs, so a sandbox shares the interpreter's memory.
+ * - Requests come from the trusted side only. Of the untrusted side it reads nothing but /proc.
+ * - request.py has the layout of requests, init.py that of replies; both are little-endian, so is
+ *   every machine this is built for.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { RUN, END, READ, WRITE, CHANGES, STOP, CONTINUE };
+enum { READY, FAILED, EXITED, NOT_STARTED, DONE, REFUSED };
+enum { TIMED_OUT = 1, CANCELLED = 2 };
+enum { INLINE_BYTES = 64 << 10, MAX_DESCRIPTORS = 8, ROUNDS_BEFORE_ALL = 20, MAX_CORES = 1024 };
+
+struct request {
+    uint64_t number;
+    uint8_t verb, keep;
+    uint32_t num_words, num_environ, num_limits;
+    int32_t mode;
+    double timeout_s;
+} __attribute__((packed));
+
+struct limit {
+    int32_t kind;
+    int64_t soft;
+} __attribute__((packed));
+
+struct reply {
+    uint64_t number;
+    uint8_t kind;
+    int32_t status, flags;
+    int64_t figures[5];
+} __attribute__((packed));
+
+/* What the zygote tells: descriptors, the two scores, how many cores there can be. */
+struct setting {
+    int sock, children, upper, score_file, num_cores;
+    char sheltered[8], exposed[8];
+};
+
+struct alive {
+    pid_t pid;
+    long session;
+    unsigned long long start;
+};
+
+/* Processes that may outlive commands: see Kept in processes.py. */
+struct kept {
+    struct alive *all;
+    size_t count;
+};
+
+static struct setting at;
+static struct {
+    pid_t main;
+    uint64_t number, end_number;
+    int flags, keep, num_ended;
+    double began_at, ends_at, cpu_before;
+} now_running;
+static struct kept kept;
+static char inbox[INLINE_BYTES + 16];
+
+static double monotonic(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static double children_cpu_s(void)
+{
+    struct rusage used;
+    getrusage(RUSAGE_CHILDREN, &used);
+    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+           (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
+}
+
+static void answer(const struct reply *reply, int fd)
+{
+    char room[CMSG_SPACE(sizeof(int))] = {0};
+    struct iovec part = {(void *)reply, sizeof *reply};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    if (fd >= 0) {
+        message.msg_control = room;
+        message.msg_controllen = sizeof room;
+        struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
+        rights->cmsg_level = SOL_SOCKET;
+        rights->cmsg_type = SCM_RIGHTS;
+        rights->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(rights), &fd, sizeof(int));
+    }
+    if (sendmsg(at.sock, &message, MSG_NOSIGNAL) < 0)
+        _exit(0); /* the caller is gone */
+}
+
+static void answer_kind(uint64_t number, int kind, int status)
+{
+    struct reply reply = {.number = number, .kind = (uint8_t)kind, .status = status};
+    answer(&reply, -1);
+}
+
+/* -- who is there ------------------------------------------------------------------------- */
+
+/* 0 if `pid` is dead or gone. */
+static int look_at(pid_t pid, struct alive *found)
+{
+    char path[32] = "/proc/", text[1024], *end, *field;
+    char digits[12];
+    int length = 0, fd;
+    for (pid_t rest = pid; rest; rest /= 10)
+        digits[length++] = (char)('0' + rest % 10);
+    for (int i = 0; i < length; i++)
+        path[6 + i] = digits[length - 1 - i];
+    strcpy(path + 6 + length, "/stat");
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    ssize_t size = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (size <= 0)
+        return 0;
+    text[size] = 0;
+    end = strrchr(text, ')'); /* a program chooses its own name, but not what follows it */
+    if (!end || end[1] != ' ' || end[2] == 'Z' || end[2] == 'X')
+        return 0;
+    field = end + 2;
+    found->pid = pid;
+    for (int number = 0; number <= 19; number++) {
+        if (number == 3)
+            found->session = strtol(field, NULL, 10);
+        if (number == 19)
+            found->start = strtoull(field, NULL, 10);
+        field = strchr(field, ' ');
+        if (!field)
+            return number >= 19;
+        field++;
+    }
+    return 1;
+}
+
+/* Everybody in the namespace but us; the caller frees it. */
+static struct kept everybody(void)
+{
+    struct kept found = {NULL, 0};
+    size_t room = 0;
+    struct dirent *entry;
+    DIR *proc = opendir("/proc");
+    while (proc && (entry = readdir(proc))) {
+        pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
+        struct alive one;
+        if (pid <= 1 || !look_at(pid, &one))
+            continue;
+        if (found.count == room) {
+            room = room ? 2 * room : 16;
+            struct alive *more = realloc(found.all, room * sizeof *more);
+            if (!more)
+                break;
+            found.all = more;
+        }
+        found.all[found.count++] = one;
+    }
+    if (proc)
+        closedir(proc);
+    return found;
+}
+
+static void keep_these(struct kept these)
+{
+    free(kept.all);
+    kept = these;
+}
+
+static int is_kept(const struct alive *one)
+{
+    for (size_t i = 0; i < kept.count; i++) {
+        const struct alive *other = &kept.all[i];
+        if (one->session == other->session ||
+            (one->pid == other->pid && one->start == other->start))
+            return 1;
+    }
+    return 0;
+}
+
+/* -- ending ------------------------------------------------------------------------------- */
+
+/* Kill and reap everybody; how many there were, dead ones included. */
+static int end_everybody(void)
+{
+    int count = 0;
+    kill(-1, SIGKILL);
+    while (waitpid(-1, NULL, __WALL) > 0)
+        count++;
+    return count;
+}
+
+static int kill_strangers(const struct kept *found)
+{
+    int count = 0;
+    for (size_t i = 0; i < found->count; i++)
+        if (!is_kept(&found->all[i]) && ++count)
+            kill(found->all[i].pid, SIGKILL);
+    /* Twice: what was a grandchild in the first pass is our child in the second. */
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < found->count; i++)
+            if (!is_kept(&found->all[i]))
+                waitpid(found->all[i].pid, NULL, __WALL);
+    return count;
+}
+
+/* Kill and reap all but the kept; how many were alive. */
+static int end_others(void)
+{
+    int killed = 0;
+    while (waitpid(-1, NULL, WNOHANG | __WALL) > 0)
+        ;
+    if (!kept.count)
+        return end_everybody();
+    for (int round = 0; round < ROUNDS_BEFORE_ALL; round++) {
+        struct kept found = everybody();
+        int count = kill_strangers(&found);
+        if (!count) {
+            keep_these(found);
+            return killed;
+        }
+        free(found.all);
+        killed += count;
+    }
+    /* It forks faster than we look: nothing may outlive the command, so the kept ones go too. */
+    keep_these((struct kept){NULL, 0});
+    return killed + end_everybody();
+}
+
+/* Time is up or the caller is: everything in the sandbox ends, kept or not. */
+static void end_main(int flag)
+{
+    now_running.flags |= flag;
+    now_running.keep = 0;
+    keep_these((struct kept){NULL, 0});
+    kill(-1, SIGKILL);
+}
+
+static void finish(int status, long max_rss_kb)
+{
+    int killed = 0;
+    int64_t run_us = (int64_t)((monotonic() - now_running.began_at) * 1e6);
+    if (now_running.flags)
+        killed = now_running.num_ended + end_everybody();
+    else if (now_running.keep)
+        keep_these(everybody());
+    else
+        killed = end_others();
+    struct reply reply = {
+        .number = now_running.number,
+        .kind = EXITED,
+        .status = status,
+        .flags = now_running.flags,
+        .figures = {(int64_t)((children_cpu_s() - now_running.cpu_before) * 1e6), max_rss_kb,
+                    killed, (int64_t)kept.count, run_us},
+    };
+    now_running.main = 0;
+    now_running.flags = 0;
+    answer(&reply, -1);
+    if (now_running.end_number)
+        answer_kind(now_running.end_number, DONE, 0);
+    now_running.end_number = 0;
+}
+
+static void reap(void)
+{
+    char signals[4096];
+    struct rusage used;
+    int status;
+    pid_t pid;
+    if (read(at.children, signals, sizeof signals) < 0 && errno != EAGAIN)
+        return;
+    while ((pid = wait4(-1, &status, WNOHANG | __WALL, &used)) > 0) {
+        if (pid == now_running.main)
+            finish(status, used.ru_maxrss);
+        else if (now_running.flags)
+            now_running.num_ended++; /* by us: see end_main */
+    }
+}
+
+/* -- starting ----------------------------------------------------------------------------- */
+
+static char *next_text(char **rest)
+{
+    char *text = *rest;
+    *rest += strlen(text) + 1;
+    return text;
+}
+
+/* The file to start, by the command's own PATH, not by ours. 0 or an error number. */
+static int find_program(const char *name, char **environ, char *path, size_t room)
+{
+    int problem = ENOENT;
+    const char *folders = "";
+    if (strchr(name, '/')) {
+        if (strlen(name) >= room)
+            return ENAMETOOLONG;
+        strcpy(path, name);
+        return 0;
+    }
+    for (; *environ; environ++)
+        if (!strncmp(*environ, "PATH=", 5))
+            folders = *environ + 5;
+    for (;;) {
+        size_t length = strcspn(folders, ":");
+        if (length + strlen(name) + 3 <= room) {
+            memcpy(path, length ? folders : ".", length ? length : 1);
+            strcpy(path + (length ? length : 1), "/");
+            strcat(path, name);
+            if (!access(path, X_OK))
+                return 0;
+            if (!access(path, F_OK))
+                problem = EACCES;
+        }
+        if (!folders[length])
+            return problem;
+        folders += length + 1;
+    }
+}
+
+struct order {
+    char *cwd, **argv, **environ;
+    const struct limit *limits;
+    uint32_t num_limits;
+    const int *fds;
+};
+
+static int lower_limits(const struct order *order)
+{
+    for (uint32_t i = 0; i < order->num_limits; i++) {
+        struct rlimit both;
+        if (getrlimit(order->limits[i].kind, &both))
+            return errno;
+        rlim_t soft = (rlim_t)order->limits[i].soft;
+        both.rlim_cur = both.rlim_max != RLIM_INFINITY && soft > both.rlim_max ? both.rlim_max : soft;
+        if (setrlimit(order->limits[i].kind, &both))
+            return errno;
+    }
+    return 0;
+}
+
+/* In the child, which borrows our memory until it is another program. Returns an error number. */
+static int become(const struct order *order)
+{
+    char path[PATH_MAX + 256];
+    sigset_t none;
+    int problem;
+    if (chdir(order->cwd))
+        return errno;
+    if ((problem = find_program(order->argv[0], order->environ, path, sizeof path)))
+        return problem;
+    if (setsid() < 0)
+        return errno;
+    for (int number = 0; number < 3; number++)
+        if (dup2(order->fds[number], number) < 0)
+            return errno;
+    if ((problem = lower_limits(order)))
+        return problem;
+    signal(SIGPIPE, SIG_DFL);
+    signal(SIGXFSZ, SIG_DFL);
+    signal(SIGINT, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    execve(path, order->argv, order->environ);
+    return errno;
+}
+
+/* The program's pid, or minus an error number. */
+static __attribute__((noinline)) pid_t spawn(const struct order *order)
+{
+    volatile int problem = 0;
+    /* What the child changes of itself, signal handlers included, it must not change of us. */
+    pid_t pid = vfork();
+    if (pid == 0) {
+        problem = become(order);
+        _exit(127);
+    }
+    if (pid < 0)
+        return -errno;
+    if (problem) {
+        waitpid(pid, NULL, __WALL);
+        return -problem;
+    }
+    return pid;
+}
+
+/* Start it on our core, which we leave at once: see spawn_steered in processes.py. */
+static pid_t spawn_steered(const struct order *order)
+{
+    cpu_set_t every, here;
+    int core = sched_getcpu();
+    CPU_ZERO(&every);
+    CPU_ZERO(&here);
+    for (int i = 0; i < at.num_cores && i < CPU_SETSIZE; i++)
+        CPU_SET(i, &every);
+    CPU_SET(core < 0 ? 0 : core, &here);
+    int is_pinned = core >= 0 && !sched_setaffinity(0, sizeof here, &here);
+    pid_t pid = spawn(order);
+    if (is_pinned) {
+        if (pid > 0)
+            sched_setaffinity(pid, sizeof every, &every);
+        sched_setaffinity(0, sizeof every, &every);
+    }
+    return pid;
+}
+
+/* Join the control group whose `tasks` file is `group`, with everybody who was kept. */
+static int move_here(int group)
+{
+    if (write(group, "0", 1) < 0)
+        return errno;
+    if (!kept.count)
+        return 0;
+    struct kept found = everybody();
+    int problem = 0;
+    for (size_t i = 0; i < found.count && !problem; i++) {
+        char digits[12];
+        int length = 0;
+        for (pid_t rest = found.all[i].pid; rest; rest /= 10)
+            digits[sizeof digits - (size_t)++length] = (char)('0' + rest % 10);
+        if (write(group, digits + sizeof digits - length, (size_t)length) < 0 && errno != ESRCH)
+            problem = errno;
+    }
+    free(found.all);
+    return problem;
+}
+
+/* 0, or an error number for a request that could not even be tried. */
+static int start(const struct request *request, char *body, const int *fds, int num_fds)
+{
+    int problem;
+    if (now_running.main)
+        return EBUSY;
+    if (num_fds > 3 && (problem = move_here(fds[3])))
+        return problem;
+    struct order order = {
+        .limits = (const struct limit *)body, .num_limits = request->num_limits, .fds = fds};
+    char **words = calloc((size_t)request->num_words + request->num_environ + 2, sizeof *words);
+    if (!words)
+        return ENOMEM;
+    char **environ = words + request->num_words + 1;
+    body += request->num_limits * sizeof(struct limit);
+    order.cwd = next_text(&body);
+    for (uint32_t i = 0; i < request->num_words; i++)
+        words[i] = next_text(&body);
+    for (uint32_t i = 0; i < request->num_environ; i++)
+        environ[i] = next_text(&body);
+    order.argv = words;
+    order.environ = environ;
+    now_running.cpu_before = children_cpu_s();
+    /* The kernel's out-of-memory choice must fall on the command, not on PID 1. */
+    pwrite(at.score_file, at.exposed, strlen(at.exposed), 0);
+    pid_t pid = spawn_steered(&order);
+    pwrite(at.score_file, at.sheltered, strlen(at.sheltered), 0);
+    free(words);
+    if (pid < 0) {
+        answer_kind(request->number, NOT_STARTED, -pid);
+        return 0;
+    }
+    now_running.main = pid;
+    now_running.number = request->number;
+    now_running.flags = 0;
+    now_running.keep = request->keep;
+    now_running.num_ended = 0;
+    now_running.began_at = monotonic();
+    now_running.ends_at = now_running.began_at + request->timeout_s;
+    return 0;
+}
+
+/* -- files: see files.py ------------------------------------------------------------------ */
+
+static int check_regular(int fd)
+{
+    struct stat about, proc;
+    if (fstat(fd, &about) || stat("/proc", &proc))
+        return errno;
+    if (S_ISDIR(about.st_mode))
+        return EISDIR;
+    return S_ISREG(about.st_mode) && about.st_dev != proc.st_dev ? 0 : EINVAL;
+}
+
+static int hand_out(uint64_t number, const char *path)
+{
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0)
+        return errno;
+    int problem = check_regular(fd);
+    if (!problem) {
+        struct reply reply = {.number = number, .kind = DONE};
+        answer(&reply, fd);
+    }
+    close(fd);
+    return problem;
+}
+
+static int make_parents(char *path)
+{
+    for (char *slash = path + 1; (slash = strchr(slash, '/')); slash++) {
+        *slash = 0;
+        int failed = mkdir(path, 0777) && errno != EEXIST;
+        int problem = errno;
+        struct stat about;
+        if (failed && !stat(path, &about) && S_ISDIR(about.st_mode))
+            failed = 0; /* on a read-only file system it may exist all the same */
+        *slash = '/';
+        if (failed)
+            return problem;
+    }
+    return 0;
+}
+
+static int copy(int source, int target)
+{
+    ssize_t sent;
+    if (ftruncate(target, 0) || lseek(source, 0, SEEK_SET) < 0)
+        return errno;
+    while ((sent = sendfile(target, source, NULL, 1 << 20)) > 0)
+        ;
+    return sent < 0 ? errno : 0;
+}
+
+static int take_in(char *path, int source, int mode)
+{
+    int problem = make_parents(path);
+    if (problem)
+        return problem;
+    int flags = O_WRONLY | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+    int fd = open(path, flags, (mode_t)mode);
+    if (fd < 0)
+        return errno;
+    problem = check_regular(fd);
+    if (!problem)
+        problem = copy(source, fd);
+    if (!problem && fchmod(fd, (mode_t)mode))
+        problem = errno;
+    close(fd);
+    return problem;
+}
+
+/* -- requests ----------------------------------------------------------------------------- */
+
+/* 0 when it was answered or will be; else an error number. */
+static int dispatch(const struct request *request, char *body, const int *fds, int num_fds)
+{
+    int problem = 0;
+    struct reply reply = {.number = request->number, .kind = DONE};
+    switch (request->verb) {
+    case RUN:
+        return num_fds < 3 ? EBADF : start(request, body, fds, num_fds);
+    case END:
+        if (now_running.main) {
+            now_running.end_number = request->number; /* answered when all is over */
+            end_main(CANCELLED);
+        } else {
+            answer(&reply, -1);
+        }
+        return 0;
+    case READ:
+        return hand_out(request->number, body);
+    case WRITE:
+        problem = num_fds < 1 ? EBADF : take_in(body, fds[0], request->mode);
+        if (!problem)
+            answer(&reply, -1);
+        return problem;
+    case CHANGES:
+        answer(&reply, at.upper);
+        return 0;
+    case STOP:
+    case CONTINUE:
+        kill(-1, request->verb == STOP ? SIGSTOP : SIGCONT);
+        answer(&reply, -1);
+        return 0;
+    default:
+        return ENOSYS;
+    }
+}
+
+/* The bytes of a request, which may be in a file of its own; the caller frees `*held`. */
+static char *unpacked(ssize_t *size, int *fds, int *num_fds, char **held)
+{
+    if (inbox[0] == 'i') {
+        *size -= 1;
+        inbox[*size + 1] = 0;
+        return inbox + 1;
+    }
+    struct stat about;
+    if (!*num_fds || fstat(fds[0], &about) || !(*held = malloc((size_t)about.st_size + 1)))
+        return NULL;
+    *size = pread(fds[0], *held, (size_t)about.st_size, 0);
+    if (*size != about.st_size)
+        return NULL;
+    (*held)[*size] = 0;
+    close(fds[0]);
+    memmove(fds, fds + 1, (size_t)--*num_fds * sizeof *fds);
+    return *held;
+}
+
+static int receive(int *fds, ssize_t *size)
+{
+    char room[CMSG_SPACE(sizeof(int) * MAX_DESCRIPTORS)];
+    struct iovec part = {inbox, sizeof inbox - 1};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = room,
+                             .msg_controllen = sizeof room};
+    *size = recvmsg(at.sock, &message, MSG_CMSG_CLOEXEC);
+    if (*size <= 0)
+        _exit(0); /* the caller is gone, and with PID 1 goes everybody */
+    int count = 0;
+    for (struct cmsghdr *one = CMSG_FIRSTHDR(&message); one; one = CMSG_NXTHDR(&message, one))
+        if (one->cmsg_level == SOL_SOCKET && one->cmsg_type == SCM_RIGHTS) {
+            count = (int)((one->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+            memcpy(fds, CMSG_DATA(one), (size_t)count * sizeof(int));
+        }
+    return count;
+}
+
+static void serve_request(void)
+{
+    int fds[MAX_DESCRIPTORS + 1];
+    ssize_t size;
+    char *held = NULL;
+    int num_fds = receive(fds, &size);
+    char *data = unpacked(&size, fds, &num_fds, &held);
+    if (!data || size < (ssize_t)sizeof(struct request))
+        _exit(70); /* not our protocol: nothing that follows could be trusted */
+    const struct request *request = (const struct request *)data;
+    int problem = dispatch(request, data + sizeof *request, fds, num_fds);
+    if (problem)
+        answer_kind(request->number, REFUSED, problem);
+    for (int i = 0; i < num_fds; i++)
+        close(fds[i]);
+    free(held);
+}
+
+static int timeout_ms(void)
+{
+    if (!now_running.main || now_running.flags)
+        return -1;
+    double left_ms = (now_running.ends_at - monotonic()) * 1000;
+    if (left_ms <= 0)
+        return 0;
+    return left_ms > INT_MAX - 1 ? INT_MAX : (int)left_ms + 1;
+}
+
+/* Never returns: the process ends when the socket does. */
+void serve(const struct setting *setting)
+{
+    at = *setting;
+    struct pollfd ready[] = {{.fd = at.sock, .events = POLLIN},
+                             {.fd = at.children, .events = POLLIN}};
+    answer_kind(0, READY, 0);
+    for (;;) {
+        int count = poll(ready, 2, timeout_ms());
+        if (count == 0)
+            end_main(TIMED_OUT);
+        if (count <= 0)
+            continue;
+        if (ready[1].revents)
+            reap();
+        if (ready[0].revents)
+            serve_request();
+    }
+}
