@@ -4,10 +4,13 @@ A `ServiceHost` holds the services of one node on devices of one kind. `deploy` 
 and gives the scheduler its `ServiceSpec`; `using` makes an allocation of devices true.
 """
 
-from artangram.services.cpu import CpuDevice, CpuDevices, cpu_devices, cpu_host
-from artangram.services.devices import Kind, Replica, ReplicaLost
-from artangram.services.host import Deployed, ServiceHost
-from artangram.services.service import Service, loader_name
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from artangram.services.cpu import CpuDevice, CpuDevices, cpu_devices, cpu_host
+    from artangram.services.devices import Kind, Replica, ReplicaLost
+    from artangram.services.host import Deployed, ServiceHost
+    from artangram.services.service import Service, loader_name
 
 __all__ = [
     "CpuDevice",
@@ -22,3 +25,20 @@ __all__ = [
     "cpu_host",
     "loader_name",
 ]
+
+_HOMES = {
+    "cpu": ("CpuDevice", "CpuDevices", "cpu_devices", "cpu_host"),
+    "devices": ("Kind", "Replica", "ReplicaLost"),
+    "host": ("Deployed", "ServiceHost"),
+    "service": ("Service", "loader_name"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for: a replica is born with as little as it can."""
+    from importlib import import_module
+
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"artangram.services.{module}"), name)
+    raise AttributeError(f"module 'artangram.services' has no attribute {name!r}")

@@ -94,6 +94,7 @@ class _Zygote:
         self._reader, self._writer = streams
         self._on_ended = on_ended
         self._born: set[int] = set()
+        self._pidfd = os.pidfd_open(process.pid)
         self._ready = asyncio.get_running_loop().create_future()
         self._reading = asyncio.create_task(self._read())
         self.is_gone = False
@@ -109,8 +110,7 @@ class _Zygote:
                 *argv,
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
-                # A library with threads of its own from the start could not be forked.
-                env=os.environ | {"OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"},
+                env=_environ(),
             )
         zygote = cls(process, await asyncio.open_unix_connection(sock=ours), on_ended=on_ended)
         try:
@@ -134,13 +134,8 @@ class _Zygote:
         """Return when it and all its replicas are gone."""
         self._writer.close()
         if not self._ready.done():
-            self._end(signal.SIGKILL)
-        await self._process.wait()
+            _kill(self._pidfd)  # It would look at its connection only after its imports.
         await asyncio.wait({self._reading})
-
-    def _end(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(number)
 
     async def _read(self) -> None:
         decode = msgspec.msgpack.Decoder(wire.News).decode
@@ -153,6 +148,7 @@ class _Zygote:
         self.is_gone = True
         self._writer.close()
         await self._process.wait()
+        os.close(self._pidfd)
         if not self._ready.done():
             self._ready.set_exception(InfraFailed("the zygote of the model services died"))
         for number in list(self._born):
@@ -168,34 +164,53 @@ class FreshCradle:
 
     def __init__(self) -> None:
         self.on_ended: OnEnded = lambda number, status: None
-        self._processes: dict[int, asyncio.subprocess.Process] = {}
+        self._pidfds: dict[int, int] = {}
         self._waits: set[asyncio.Task[None]] = set()
 
     async def start(self, birth: wire.Birth) -> None:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "artangram.services.replica", stdin=asyncio.subprocess.PIPE
+            sys.executable,
+            "-m",
+            "artangram.services.replica",
+            stdin=asyncio.subprocess.PIPE,
+            env=_environ(),
         )
-        self._processes[birth.number] = process
+        self._pidfds[birth.number] = os.pidfd_open(process.pid)
         waiting = asyncio.create_task(self._wait(birth, process))
         self._waits.add(waiting)
         waiting.add_done_callback(self._waits.discard)
 
     def kill(self, number: int) -> None:
-        process = self._processes.get(number)
-        if process is not None and process.returncode is None:
-            process.kill()
+        if number in self._pidfds:
+            _kill(self._pidfds[number])
 
     def preload(self, module: str) -> None:
         pass  # Nothing is shared between fresh interpreters.
 
     async def aclose(self) -> None:
-        for number in list(self._processes):
+        for number in list(self._pidfds):
             self.kill(number)
         if self._waits:
             await asyncio.wait(set(self._waits))
 
     async def _wait(self, birth: wire.Birth, process: asyncio.subprocess.Process) -> None:
         await process.communicate(msgspec.msgpack.encode(birth))
-        del self._processes[birth.number]
+        os.close(self._pidfds.pop(birth.number))
         assert process.returncode is not None
         self.on_ended(birth.number, process.returncode)
+
+
+def _kill(pidfd: int) -> None:
+    """Not by number, which may be another's by now; nor by asyncio, which would reap it twice."""
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+
+
+def _environ() -> dict[str, str]:
+    """Ours, so that what can be imported here can be imported there."""
+    return os.environ | {
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        # A library with threads of its own from the start could not be forked.
+        "OPENBLAS_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }

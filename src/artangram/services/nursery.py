@@ -20,7 +20,6 @@ from artangram.core.errors import BadInput, InfraFailed
 from artangram.services import wire
 from artangram.services.cradles import Cradle
 from artangram.services.devices import Answer, ReplicaLost
-from artangram.services.replica import OUT_OF_MEMORY
 
 SHARED_MEMORY = Path("/dev/shm")
 
@@ -175,7 +174,7 @@ class ProcessReplica:
 
     async def predict(self, items: list[bytes]) -> list[Answer]:
         if self.lost.done():
-            raise ReplicaLost(self.lost.result())
+            raise ReplicaLost("it was ended" if self.lost.cancelled() else self.lost.result())
         assert self._asked is None, f"{self!r} is asked twice at once"
         self._asked = asyncio.get_running_loop().create_future()
         try:
@@ -215,6 +214,6 @@ class ProcessReplica:
 
 
 def _told(status: int) -> str:
-    if status == OUT_OF_MEMORY:
+    if status == wire.OUT_OF_MEMORY:
         return "ran out of memory"
     return f"was killed by signal {-status}" if status < 0 else f"exited with {status}"

@@ -19,9 +19,6 @@ from artangram.services import linux, wire
 from artangram.services.devices import Failed
 from artangram.services.loading import Predict, answers, imported, loaded
 
-OUT_OF_MEMORY = 3
-"""Exit code of a replica that needed more than it may have."""
-
 
 def live(birth: wire.Birth, *, parent: int) -> int:
     """Be a replica; returns its exit code."""
@@ -38,7 +35,7 @@ def live(birth: wire.Birth, *, parent: int) -> int:
         return 0
     except MemoryError as error:
         channel.send(wire.OutOfMemory(str(error)[:200]))
-        return OUT_OF_MEMORY
+        return wire.OUT_OF_MEMORY
     except ConnectionError:
         return 0  # The host is gone, and nobody waits for this.
 

@@ -15,6 +15,9 @@ from artangram.services.devices import Answer
 
 T = TypeVar("T")
 
+OUT_OF_MEMORY = 3
+"""Exit code of a replica that needed more than it may have."""
+
 
 class Birth(Struct, frozen=True, kw_only=True):
     """All a replica needs to know to begin."""

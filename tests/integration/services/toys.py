@@ -1,0 +1,91 @@
+"""Services for tests: one does what its payload says, one has weights."""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+
+def obedient(files: list[Path], *, scale: int = 1) -> "Obedient":
+    return Obedient(scale)
+
+
+class Obedient:
+    """Answers `{"do": what}` by doing it, and a number by its multiple."""
+
+    def __init__(self, scale: int) -> None:
+        self._scale = scale
+        self._hoard: list[bytearray] = []
+
+    def predict(self, payloads: list[Any]) -> list[Any]:
+        return [self._answer(payload, len(payloads)) for payload in payloads]
+
+    def _answer(self, payload: Any, batch: int) -> Any:
+        if not isinstance(payload, dict):
+            return payload * self._scale
+        match payload["do"]:
+            case "raise":
+                raise ValueError("as you wished")
+            case "die":
+                os.kill(os.getpid(), 9)
+            case "hang":
+                while True:
+                    time.sleep(1)
+            case "sleep":
+                time.sleep(payload["s"])
+            case "hoard":
+                self._hoard.append(bytearray(payload["mb"] << 20))
+            case "cores":
+                return sorted(os.sched_getaffinity(0))
+            case "pid":
+                return os.getpid()
+        return batch
+
+
+def heavy(files: list[Path]) -> Any:
+    """Maps a file of numbers; a payload is a place in it."""
+    import mmap
+
+    with files[0].open("rb") as file:
+        data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+
+    def predict(payloads: list[int]) -> list[int]:
+        return [sum(data[:: mmap.PAGESIZE]) and data[place] for place in payloads]
+
+    return predict
+
+
+def torn(files: list[Path]) -> Any:
+    raise RuntimeError("these weights are torn")
+
+
+def killed(files: list[Path]) -> Any:
+    os.kill(os.getpid(), 9)
+
+
+def greedy(files: list[Path], *, mb: int) -> Any:
+    hoard = bytearray(mb << 20)
+    return lambda payloads: [len(hoard)] * len(payloads)
+
+
+def useless(files: list[Path]) -> int:
+    return 3
+
+
+def short(files: list[Path]) -> Any:
+    """Forgets the last answer."""
+    return lambda payloads: payloads[:-1]
+
+
+def matrix(files: list[Path]) -> Any:
+    """A torch model of a matrix: its answers show which weights it has."""
+    import safetensors.torch
+    import torch
+
+    weight = safetensors.torch.load_file(files[0])["weight"]
+
+    def predict(payloads: list[list[float]]) -> list[float]:
+        with torch.inference_mode():
+            return list((torch.tensor(payloads) @ weight.T).sum(dim=1).tolist())
+
+    return predict
