@@ -30,17 +30,27 @@ class Limits(Struct, frozen=True, kw_only=True):
     max_staleness: int = 1
     extra_groups: int = 0
     """Opened beyond what batches need: the slowest are not waited for."""
+    extra_siblings: int = 0
+    """Started in each group beyond its size: the slowest are not waited for."""
 
     def __post_init__(self) -> None:
-        for name, least in (("environments", 1), ("group_size", 1), ("extra_groups", 0)):
-            if getattr(self, name) < least:
-                raise BadInput(name, f"{getattr(self, name)} is too few", f"say {least} or more")
-        if self.most_held < self.group_size:
+        for name in ("environments", "group_size"):
+            if getattr(self, name) < 1:
+                raise BadInput(name, f"{getattr(self, name)} is too few", "say 1 or more")
+        for name in ("max_staleness", "extra_groups", "extra_siblings"):
+            if getattr(self, name) < 0:
+                raise BadInput(name, f"{getattr(self, name)} is negative", "say 0 or more")
+        if self.most_held < self.launch_size:
             raise BadInput(
                 "environments",
-                f"{self.environments} never hold a group of {self.group_size}",
-                f"say {ceil(self.group_size / (self.max_staleness + 1))} or more",
+                f"{self.environments} never hold a group of {self.launch_size}",
+                f"say {ceil(self.launch_size / (self.max_staleness + 1))} or more",
             )
+
+    @property
+    def launch_size(self) -> int:
+        """Trajectories that are started for one group."""
+        return self.group_size + self.extra_siblings
 
     @property
     def most_held(self) -> int:
@@ -48,11 +58,11 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     def check_batch(self, num_groups: int) -> None:
         """Raise `BadInput` if a batch of so many groups could never come together."""
-        needed = num_groups * self.group_size
+        needed = num_groups * self.launch_size
         if needed > self.most_held:
             raise BadInput(
                 "num_groups",
-                f"{num_groups} groups of {self.group_size} are more than the {self.most_held} "
+                f"{num_groups} groups of {self.launch_size} are more than the {self.most_held} "
                 f"trajectories that {self.environments} environments may hold",
                 f"ask for fewer, or have {ceil(needed / (self.max_staleness + 1))} environments",
             )
@@ -119,7 +129,7 @@ def _seats(credit: dict[str, int], shares: Mapping[str, int], num_groups: int) -
 class Pace:
     """How long trajectories take beside how long the trainer is busy; learned as they end."""
 
-    __slots__ = ("_busy_s", "_trajectory_s")
+    __slots__ = ("_busy_s", "_spread_s", "_trajectory_s")
 
     WEIGHT = 0.2
     """Of the latest sample: some ten samples are remembered."""
@@ -127,31 +137,42 @@ class Pace:
     def __init__(self) -> None:
         self._busy_s: float | None = None
         self._trajectory_s: dict[str, float] = {}
+        self._spread_s: dict[str, float] = {}
 
     @property
     def busy_s(self) -> float | None:
         """Of one step; `None` before the first."""
         return self._busy_s
 
-    def trajectory_s(self, task: str) -> float | None:
-        return self._trajectory_s.get(task)
+    def long_s(self, task: str) -> float | None:
+        """That most of its trajectories do not exceed: their mean and twice their spread."""
+        if task not in self._trajectory_s:
+            return None
+        return self._trajectory_s[task] + 2.0 * self._spread_s[task]
 
     def on_trajectory(self, task: str, took_s: float) -> None:
-        self._trajectory_s[task] = self._mixed(self._trajectory_s.get(task), took_s)
+        mean_s = self._trajectory_s.get(task, took_s)
+        spread_s = self._spread_s.get(task, 0.0)
+        self._spread_s[task] = self._mixed(spread_s, abs(took_s - mean_s))
+        self._trajectory_s[task] = self._mixed(mean_s, took_s)
 
     def on_step(self, busy_s: float) -> None:
         """The trainer was busy so long between two batches, not counting its wait for them."""
-        self._busy_s = self._mixed(self._busy_s, busy_s)
+        self._busy_s = busy_s if self._busy_s is None else self._mixed(self._busy_s, busy_s)
 
     def batches_ahead(self, task: str) -> float:
-        """How many batches must be under way so that the trainer need not wait (Little's law)."""
-        took_s = self._trajectory_s.get(task)
-        if took_s is None or self._busy_s is None:
-            return 2.0  # one to train on, one in the making, until more is known
-        return 1.0 + took_s / self._busy_s if self._busy_s > 0 else float("inf")
+        """How many batches must be under way so that the trainer need not wait.
 
-    def _mixed(self, old: float | None, new: float) -> float:
-        return new if old is None else old + self.WEIGHT * (new - old)
+        What starts when a batch is taken is complete when the next is asked for if it takes no
+        longer than a step; what takes k steps must be k batches ahead.
+        """
+        long_s = self.long_s(task)
+        if long_s is None or self._busy_s is None:
+            return 2.0  # one to train on, one in the making, until more is known
+        return max(1.0, long_s / self._busy_s) if self._busy_s > 0 else float("inf")
+
+    def _mixed(self, old: float, new: float) -> float:
+        return old + self.WEIGHT * (new - old)
 
 
 class Held(Struct, frozen=True, kw_only=True):
@@ -230,7 +251,7 @@ def next_group(
     }
     if not lacks:
         return Wait(Why.NO_DEMAND)
-    if held.reserved + limits.group_size > limits.most_held:
+    if held.reserved + limits.launch_size > limits.most_held:
         return Wait(Why.BUFFER_FULL)
     return Open(max(lacks, key=lambda task: lacks[task]))
 

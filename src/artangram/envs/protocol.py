@@ -2,14 +2,16 @@
 
 - An `Env` serves one trajectory: `reset`, then `respond` per turn until `done`, then `score` once,
   then `aclose`, whatever happened before.
+- One that is `Detachable` hands its reward over instead of scoring, and is closed at once.
+- One that has a `queued_s` (seconds its calls waited in line so far) is not charged for them.
 - Its tool calls are actions of the house it was made with: they wait for cores, not the model.
 - What the attempt does wrong is an observation or a low score. `InfraFailed` means that nobody can
   say how good the attempt was; anything else it raises is a defect of the environment, and counts
   as infrastructure, too.
 """
 
-from collections.abc import Iterator
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -39,6 +41,22 @@ class Env(Protocol):
     async def score(self) -> float: ...
 
     async def aclose(self) -> None: ...
+
+
+Scorer = Callable[[], Awaitable[float]]
+"""Says how good an attempt was. It may be asked again when infrastructure failed."""
+
+
+@runtime_checkable
+class Detachable(Protocol):
+    """An environment whose reward does not need it: a judge's opinion, a function of the text.
+
+    It is closed, and its place given away, before the reward is known.
+    """
+
+    async def detach(self) -> Scorer:
+        """Instead of `score`: what the reward needs, taken out of the environment."""
+        ...
 
 
 class Task(Protocol):

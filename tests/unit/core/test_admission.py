@@ -69,7 +69,7 @@ def test_synchronous_training_starts_nothing_while_the_trainer_is_busy():
 
 def test_fast_environments_are_one_batch_ahead_however_wide_the_bound():
     pace = a_pace(trajectory_s=0.01, busy_s=10.0)
-    assert wanted(limits(alpha=6), trainer(busy=True), Mix({"math": 1}), pace) == {"math": 5}
+    assert wanted(limits(alpha=6), trainer(busy=True), Mix({"math": 1}), pace) == {"math": 4}
 
 
 def test_slow_environments_fill_the_bound_and_no_more():
@@ -86,12 +86,15 @@ def test_a_step_that_takes_no_time_asks_for_all_the_bound_allows():
 
 def test_pace_follows_what_happens():
     pace = a_pace(trajectory_s=10.0, busy_s=10.0)
-    assert pace.batches_ahead("math") == 2.0
-    assert pace.trajectory_s("other") is None
+    assert pace.batches_ahead("math") == 1.0
+    assert pace.long_s("other") is None
+    pace.on_trajectory("math", 30.0)
+    assert pace.batches_ahead("math") > 2.0  # they spread, so the long ones are provided for
     for _ in range(50):
         pace.on_trajectory("math", 30.0)
-    assert pace.trajectory_s("math") == pytest.approx(30.0, rel=0.01)
-    assert pace.busy_s == 10.0
+        pace.on_step(20.0)
+    assert pace.batches_ahead("math") == pytest.approx(1.5, rel=0.01)
+    assert pace.busy_s == pytest.approx(20.0, rel=0.01)
 
 
 def test_the_task_that_lacks_most_is_opened_first():
@@ -115,6 +118,8 @@ def test_opening_says_what_it_waits_for(now_held: Held, why: Why):
 def test_limits_that_cannot_work_say_what_would():
     with pytest.raises(BadInput, match="say 1 or more"):
         limits(environments=0)
+    with pytest.raises(BadInput, match="say 0 or more"):
+        limits(extra_siblings=-1)
     with pytest.raises(BadInput, match="say 8 or more"):
         limits(alpha=0, environments=4, group_size=8)
     with pytest.raises(BadInput, match="have 32 environments"):

@@ -1,0 +1,289 @@
+"""One coroutine per trajectory: reset, turns, reward, and a clean end whatever happens.
+
+- A `Life` ends exactly once, as a `Trajectory` with a status. `stop` ends it early: what it runs in
+  the engine, its environment and its pending reward are really cancelled before it has ended.
+- Stale is checked before and after every turn; who announces versions checks the rest.
+- Each phase has a limit of work (`phases`); at its end the phase is aborted, not only reported.
+- Infrastructure failure is tried again with a fresh environment and session, within a budget. A
+  failed reward is asked for again while its environment is still there.
+- An environment that can `detach` its reward is closed before the reward is known, and its place
+  given to the next trajectory.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from artangram.aio import uncancelled
+from artangram.core.errors import InfraFailed
+from artangram.core.ids import JobId, TrajectoryId
+from artangram.core.trajectory import Segment, Status, Trajectory
+from artangram.envs.protocol import Detachable, Env, Problem, Scorer, Task
+from artangram.gateway.engines.protocol import FinishReason, Sampling
+from artangram.gateway.gateway import ContextFull
+from artangram.models.tokenizer import Tokenizer
+from artangram.rollout.phases import PhaseLimits, Strays, within
+from artangram.rollout.session import Door, Session
+from artangram.rollout.updates import Updates
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Retries(Struct, frozen=True, kw_only=True):
+    """What infrastructure failure costs."""
+
+    attempts: int = 2
+    """At one trajectory, beyond the first."""
+    backoff_s: float = 0.5
+    """Before the first of them; each next waits twice as long."""
+    rewards: int = 2
+    """Times that a failed reward is asked for again."""
+
+
+class Ticket(Struct, frozen=True, kw_only=True):
+    """The right to one trajectory."""
+
+    id: TrajectoryId
+    job: JobId
+    group: str
+    task: Task
+    problem: Problem
+
+
+class Stale(Exception):
+    """Its oldest token is older than the bound allows."""
+
+
+class Runner:
+    """What all trajectories share."""
+
+    def __init__(
+        self,
+        door: Door,
+        updates: Updates,
+        *,
+        tokenizer: Tokenizer | None = None,
+        phases: PhaseLimits | None = None,
+        retries: Retries | None = None,
+        temperature: float = 1.0,
+    ) -> None:
+        self.door = door
+        self.updates = updates
+        self.tokenizer = tokenizer
+        self.phases = phases or PhaseLimits()
+        self.retries = retries or Retries()
+        self.temperature = temperature
+        self.strays = Strays(self.phases.close_s)
+
+    def start(self, ticket: Ticket, *, on_env_free: Callable[[], None]) -> "Life":
+        """Begin a trajectory. `on_env_free` is called once, when its environment has closed."""
+        return Life(self, ticket, on_env_free=on_env_free)
+
+
+class Life:
+    """One trajectory under way; await `ended`."""
+
+    def __init__(self, runner: Runner, ticket: Ticket, *, on_env_free: Callable[[], None]) -> None:
+        self._runner = runner
+        self.ticket = ticket
+        self.started_at = asyncio.get_running_loop().time()
+        self.phase = "start"
+        self._on_env_free: Callable[[], None] | None = on_env_free
+        self._session: Session | None = None
+        self._stopped: tuple[Status, str] | None = None
+        self._turns = 0
+        self._seconds: dict[str, float] = {}
+        self.ended: asyncio.Future[Trajectory] = asyncio.get_running_loop().create_future()
+        self._running = asyncio.create_task(self._attempts())
+        self._running.add_done_callback(self._on_done)
+
+    def __repr__(self) -> str:
+        return f"<Life {self.ticket.id}: {self.phase}, {self._turns} turns>"
+
+    @property
+    def oldest_version(self) -> int | None:
+        return None if self._session is None else self._session.oldest_version
+
+    def stop(self, status: Status, reason: str) -> None:
+        """End it early. Nothing happens if it has ended or was stopped before."""
+        if self._stopped is None and not self.ended.done():
+            self._stopped = (status, reason)
+            self._running.cancel()
+
+    def _on_done(self, running: "asyncio.Task[Trajectory]") -> None:
+        """Here and not in the coroutine: one that is stopped before it began never runs."""
+        self._free_env()
+        if running.cancelled():
+            # Even when the whole program is cancelled, this trajectory has an end and a reason.
+            stopped = self._stopped or (Status.SURPLUS, "cancelled from outside")
+            self.ended.set_result(self._end(*stopped))
+        else:
+            self.ended.set_result(running.result())
+
+    async def _attempts(self) -> Trajectory:
+        retries = self._runner.retries
+        number = 0
+        while True:
+            try:
+                return await self._attempt(number)
+            except Stale:
+                return self._end(Status.STALE, "its oldest token fell behind the bound")
+            except Exception as error:  # noqa: BLE001 (whatever it raises is infrastructure)
+                logger.info("%s: attempt %d: %r", self.ticket.id, number, error)
+                if number == retries.attempts:
+                    return self._end(Status.INFRA_FAILED, f"{type(error).__name__}: {error}")
+            self.phase = "backoff"
+            await asyncio.sleep(retries.backoff_s * 2**number)
+            number += 1
+
+    async def _attempt(self, number: int) -> Trajectory:
+        """From a fresh environment and session to an end that may train."""
+        ticket, runner = self.ticket, self._runner
+        name = ticket.id if number == 0 else f"{ticket.id}.r{number}"
+        self._turns = 0
+        self._session = None
+        env = ticket.task.env(ticket.problem, trajectory=name)
+        closing = _Closing(runner, env)
+        try:
+            session = runner.door.open(name, task=ticket.task.name, tokenizer=runner.tokenizer)
+            self._session = closing.session = session
+            status = await self._converse(env, session)
+            await closing.close_session()
+            reward = await self._reward(env, closing)
+            self._check_fresh()
+            return self._end(status, "", reward=reward)
+        finally:
+            await uncancelled(closing.close())
+
+    async def _converse(self, env: Env, session: Session) -> Status:
+        runner, task = self._runner, self.ticket.task
+        limits = runner.phases
+        sampling = Sampling(max_tokens=task.max_tokens, temperature=runner.temperature)
+        seen = await self._phase("reset", env.reset(), limits.reset_s, of=env)
+        while not seen.done:
+            if self._turns >= task.max_turns:
+                return Status.TRUNCATED
+            await self._fresh_weights()
+            try:
+                reply = await self._phase(
+                    "generate", session.generate(seen.text, sampling), limits.generate_s, of=session
+                )
+            except ContextFull:
+                return Status.TRUNCATED
+            if reply.finish is FinishReason.ABORT:
+                raise InfraFailed("its turn was aborted by somebody else")
+            self._check_fresh()
+            self._turns += 1
+            seen = await self._phase("turn", env.respond(reply.text), limits.turn_s, of=env)
+        return Status.TASK_FAILED if seen.failed else Status.OK
+
+    async def _fresh_weights(self) -> None:
+        """Before a turn: tokens sampled now must not be stale at once."""
+        self.phase = "weights"
+        await self._runner.updates.until_fresh()
+        self._check_fresh()
+
+    def _check_fresh(self) -> None:
+        updates = self._runner.updates
+        if updates.staleness.sheds_early and updates.is_stale(self.oldest_version):
+            raise Stale
+
+    async def _reward(self, env: Env, closing: "_Closing") -> float:
+        score = await self._scorer(env, closing)
+        limit_s = self._runner.phases.reward_s
+        failures = 0
+        while True:
+            try:
+                return await self._phase("reward", _asked(score), limit_s, of=score)
+            except Exception as error:
+                logger.info("%s: reward: %r", self.ticket.id, error)
+                failures += 1
+                if failures > self._runner.retries.rewards:
+                    raise
+
+    async def _scorer(self, env: Env, closing: "_Closing") -> Scorer:
+        if not isinstance(env, Detachable):
+            return env.score
+        score = await self._phase("reward", env.detach(), self._runner.phases.reward_s, of=env)
+        await closing.close_env()
+        self._free_env()
+        return score
+
+    async def _phase(
+        self, name: str, work: Coroutine[Any, Any, T], limit_s: float, *, of: object
+    ) -> T:
+        """Do one phase within its limit and remember how long it took."""
+        self.phase = name
+        loop = asyncio.get_running_loop()
+        began_at = loop.time()
+        try:
+            return await within(
+                work, limit_s, of=of, what=f"{self.ticket.id}: {name}", strays=self._runner.strays
+            )
+        finally:
+            self._seconds[name] = self._seconds.get(name, 0.0) + loop.time() - began_at
+
+    def _end(self, status: Status, reason: str, *, reward: float | None = None) -> Trajectory:
+        self.phase = "ended"
+        ticket = self.ticket
+        return Trajectory(
+            id=ticket.id,
+            job=ticket.job,
+            task=ticket.task.name,
+            problem=ticket.problem.id,
+            group=ticket.group,
+            segments=self._segments(),
+            status=status,
+            reward=reward,
+            reason=reason,
+            turns=self._turns,
+            info={f"{phase}_s": seconds for phase, seconds in self._seconds.items()},
+        )
+
+    def _segments(self) -> tuple[Segment, ...]:
+        return () if self._session is None else self._session.segments()
+
+    def _free_env(self) -> None:
+        if self._on_env_free is not None:
+            free, self._on_env_free = self._on_env_free, None
+            free()
+
+
+class _Closing:
+    """What an attempt opened, each closed once, none waited for too long."""
+
+    def __init__(self, runner: Runner, env: Env) -> None:
+        self._runner = runner
+        self._env: Env | None = env
+        self.session: Session | None = None
+
+    async def close(self) -> None:
+        await self.close_session()
+        await self.close_env()
+
+    async def close_session(self) -> None:
+        if self.session is not None:
+            session, self.session = self.session, None
+            await self._within(session.close())
+
+    async def close_env(self) -> None:
+        if self._env is not None:
+            env, self._env = self._env, None
+            await self._within(env.aclose())
+
+    async def _within(self, closing: Coroutine[Any, Any, None]) -> None:
+        """Whatever goes wrong here changes nothing about how the attempt ended."""
+        limit_s, strays = self._runner.phases.close_s, self._runner.strays
+        try:
+            await within(closing, limit_s, of=None, what="closing", strays=strays)
+        except Exception:
+            logger.warning("an environment or a session did not close", exc_info=True)
+
+
+async def _asked(score: Scorer) -> float:
+    return await score()

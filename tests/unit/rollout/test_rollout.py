@@ -1,0 +1,226 @@
+"""The whole rollout on virtual time: batches come, ends are clean, nothing is lost."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from artangram.core.trajectory import Status
+from artangram.core.verdict import DropReason
+from artangram.core.weights import Staleness
+from artangram.rollout import RolloutState, Spares
+from rollout_world import FakeDoor, FakeTask, a_rollout, train
+
+pytestmark = pytest.mark.looptime
+
+
+def is_clean(door: FakeDoor, *tasks: FakeTask) -> bool:
+    """Nothing of a trajectory is left anywhere."""
+    idle = all(not task.open_envs and not task.scoring for task in tasks)
+    return idle and not door.open_sessions and not door.generating
+
+
+async def test_batches_of_whole_groups_come_out():
+    door, task = FakeDoor(), FakeTask()
+    async with a_rollout(task, door=door) as rollout:
+        batches = await train(rollout, door, batches=3, num_groups=2)
+    assert [len(batch.groups) for batch in batches] == [2, 2, 2]
+    assert all(len(group.trajectories) == 4 for batch in batches for group in batch.groups)
+    assert len({group.problem for batch in batches for group in batch.groups}) == 6
+    assert is_clean(door, task)
+
+
+@pytest.mark.parametrize("alpha", [0, 1, 3])
+async def test_nothing_older_than_the_bound_is_in_a_batch(alpha: int):
+    door = FakeDoor()
+    task = FakeTask(turn_s=lambda name: 1.0 + hash_of(name) % 7)
+    staleness = Staleness(max_staleness=alpha)
+    async with a_rollout(task, door=door, staleness=staleness) as rollout:
+        batches = await train(rollout, door, batches=12, num_groups=2, step_s=0.7)
+    worst = [max(group.staleness(batch.version) for group in batch.groups) for batch in batches]
+    assert max(worst) <= alpha
+    assert [batch.version for batch in batches] == list(range(12))
+
+
+async def test_synchronous_training_is_on_policy():
+    door, task = FakeDoor(), FakeTask()
+    staleness = Staleness(max_staleness=0)
+    async with a_rollout(task, door=door, staleness=staleness, environments=8) as rollout:
+        batches = await train(rollout, door, batches=4, num_groups=2)
+    for batch in batches:
+        versions = {s.version for t in batch.trajectories for g in t.segments for s in g.spans}
+        assert versions == {batch.version}
+
+
+async def test_fast_environments_train_on_the_last_version_however_wide_the_bound():
+    door, task = FakeDoor(token_s=0.001), FakeTask(turn_s=lambda name: 0.01)
+    staleness = Staleness(max_staleness=6)
+    async with a_rollout(task, door=door, staleness=staleness) as rollout:
+        batches = await train(rollout, door, batches=12, num_groups=4, step_s=10.0)
+    late = [max(group.staleness(batch.version) for group in batch.groups) for batch in batches[6:]]
+    assert max(late) <= 1
+
+
+async def test_overlap_hides_the_rollout_behind_training():
+    async def took(alpha: int) -> float:
+        door, task = FakeDoor(), FakeTask(turn_s=lambda name: 4.7)
+        staleness = Staleness(max_staleness=alpha)
+        began_at = asyncio.get_running_loop().time()
+        async with a_rollout(task, door=door, staleness=staleness) as rollout:
+            await train(rollout, door, batches=10, num_groups=4, step_s=10.0)
+        return asyncio.get_running_loop().time() - began_at
+
+    assert await took(0) / await took(1) > 1.8
+
+
+async def test_the_mix_follows_the_shares_though_one_task_is_slow():
+    door = FakeDoor()
+    fast = FakeTask(name="fast", turn_s=lambda name: 0.1)
+    slow = FakeTask(name="slow", turn_s=lambda name: 5.0)
+    shares = {"fast": 1, "slow": 3}
+    async with a_rollout(fast, slow, door=door, shares=shares, environments=32) as rollout:
+        batches = await train(rollout, door, batches=5, num_groups=4)
+    for batch in batches:
+        assert sorted(g.task for g in batch.groups) == ["fast", "slow", "slow", "slow"]
+
+
+async def test_surplus_siblings_are_really_cancelled():
+    door = FakeDoor()
+    task = FakeTask(turn_s=lambda name: 1.0 if int(name[-1]) <= 4 else 500.0)
+    plan = {"extra_siblings": 2, "environments": 24}
+    async with a_rollout(task, door=door, **plan) as rollout:
+        batch = await rollout.sink.batch(2)
+        await asyncio.sleep(0.01)
+        ended = {life.ticket.group for life in rollout.dispatcher.lives}
+        assert not ended & {group.id for group in batch.groups}
+        assert rollout.tally.count(Status.SURPLUS) >= 4
+        bias = rollout.tally.bias("math")
+    assert bias.cancelled >= 4
+    assert bias.seconds is not None
+    assert is_clean(door, task)
+
+
+async def test_surplus_groups_go_back_to_the_source_when_training_is_synchronous():
+    door = FakeDoor()
+    slow_once = {"math-0.1": 90.0, "math-0.2": 0.5}
+    task = FakeTask(turn_s=lambda name: slow_once.get(name[:8], 1.0))
+    plan = {"extra_groups": 1, "staleness": Staleness(max_staleness=0), "environments": 12}
+    async with a_rollout(task, door=door, **plan) as rollout:
+        first = await rollout.sink.batch(2)
+        assert {group.problem for group in first.groups} == {"math-0-1", "math-0-2"}
+        await asyncio.sleep(1.0)
+        assert is_clean(door, task)
+        rollout.settle(first)
+        rollout.announce(1)
+        door.version = 1
+        rollout.go_live(1)
+        second = await rollout.sink.batch(2)
+    assert "math-0-0" in {group.problem for group in second.groups}
+
+
+async def test_a_late_sibling_is_hedged_and_the_first_wins():
+    door = FakeDoor()
+    late = "math-9.1.2"
+    task = FakeTask(turn_s=lambda name: 1000.0 if name == late else 1.0)
+    plan = {"spares": Spares(hedge_quantile=0.9), "staleness": Staleness(max_staleness=4)}
+    async with a_rollout(task, door=door, **plan) as rollout:
+        batches = await train(rollout, door, batches=8, num_groups=2)
+        took_s = asyncio.get_running_loop().time()
+        assert rollout.tally.hedged == {"math": 1}
+    assert "math-0-9" in {group.problem for batch in batches for group in batch.groups}
+    assert took_s < 100.0
+
+
+async def test_stale_work_is_aborted_when_a_version_is_announced():
+    door = FakeDoor()
+    task = FakeTask(turn_s=lambda name: 10_000.0)
+    async with a_rollout(task, door=door, staleness=Staleness(max_staleness=0)) as rollout:
+        asked = asyncio.create_task(rollout.sink.batch(2))
+        await asyncio.sleep(5.0)
+        assert len(rollout.dispatcher.lives) == 8
+        rollout.announce(1)
+        await asyncio.sleep(0.01)
+        assert rollout.tally.count(Status.STALE) == 8
+        assert not task.open_envs
+        asked.cancel()
+
+
+async def test_areal_lets_stale_work_run_but_never_trains_on_it():
+    door = FakeDoor()
+    task = FakeTask(turn_s=lambda name: 5.0)
+    staleness = Staleness(max_staleness=0, sheds_early=False)
+    async with a_rollout(task, door=door, staleness=staleness) as rollout:
+        asked = asyncio.create_task(rollout.sink.batch(2))
+        await asyncio.sleep(5.5)
+        rollout.announce(1)
+        door.version = 1
+        rollout.go_live(1)
+        assert len(rollout.dispatcher.lives) == 8
+        batch = await asked
+    assert {t.oldest_version for t in batch.trajectories} == {1}
+    assert rollout.tally.count(Status.STALE) == 0
+
+
+async def test_no_turn_begins_with_weights_that_are_stale_at_once():
+    door, task = FakeDoor(), FakeTask()
+    async with a_rollout(task, door=door, staleness=Staleness(max_staleness=0)) as rollout:
+        rollout.announce(1)
+        asked = asyncio.create_task(rollout.sink.batch(2))
+        await asyncio.sleep(100.0)
+        assert not rollout.dispatcher.lives
+        assert "engines have not loaded" in repr(rollout)
+        door.version = 1
+        rollout.go_live(1)
+        assert (await asked).version == 1
+
+
+async def test_a_partial_batch_leaves_when_waiting_costs_more():
+    door = FakeDoor()
+    fast = FakeTask(name="fast")
+    dead = FakeTask(name="dead", turn_s=lambda name: 1e6 if "-0." not in name else 1.0)
+    async with a_rollout(fast, dead, door=door, environments=32) as rollout:
+        (whole,) = await train(rollout, door, batches=1, num_groups=2, step_s=60.0)
+        began_at = asyncio.get_running_loop().time()
+        batch = await rollout.sink.batch(2, min_groups=1)
+        waited_s = asyncio.get_running_loop().time() - began_at
+    assert not whole.is_partial
+    assert [group.task for group in batch.groups] == ["fast"]
+    assert batch.is_partial
+    assert waited_s == pytest.approx(30.0)
+
+
+async def test_equal_rewards_can_be_dropped():
+    door = FakeDoor()
+    task = FakeTask(reward=lambda name: float("-0." in name and name.endswith("1")))
+    async with a_rollout(task, door=door, needs_signal=True) as rollout:
+        batch = await rollout.sink.batch(1)
+    assert batch.groups[0].problem == "math-0-0"
+    dropped = rollout.source.positions()["math"].dropped
+    assert set(dropped) <= {DropReason.NO_SIGNAL}
+
+
+async def test_a_restart_loses_no_problem_and_trains_none_twice():
+    door, task = FakeDoor(), FakeTask()
+    async with a_rollout(task, door=door, environments=32) as rollout:
+        trained = await train(rollout, door, batches=2, num_groups=3)
+        lost = await rollout.sink.batch(3)
+        await asyncio.sleep(30.0)
+        saved = msgspec.msgpack.encode(rollout.save())
+    state = msgspec.msgpack.decode(saved, type=RolloutState)
+    assert state.ready
+    again = a_rollout(FakeTask(), door=door, environments=32)
+    again.restore(state)
+    async with again:
+        door.version = 0
+        trained += await train(again, door, batches=8, num_groups=3)
+    problems = [group.problem for batch in trained for group in batch.groups]
+    assert len(problems) == len(set(problems)) == 30
+    assert {group.problem for group in lost.groups} <= set(problems)
+    account = again.source.positions()["math"]
+    assert account.trained == 30
+    assert account.drawn == account.trained + len(account.outstanding)
+
+
+def hash_of(name: str) -> int:
+    """The same in every process."""
+    return sum(ord(letter) * (7 + place) for place, letter in enumerate(name))
