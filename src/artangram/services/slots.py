@@ -95,12 +95,12 @@ class Slots:
         if old is not None and old not in going:
             going.append(old)  # The books have forgotten it, or it was lost.
         staying = [each for each in self if each not in going and self._meet(each, slot)]
-        idle = [each for each in staying if each.is_idle]
-        while self._most_mb([*staying, slot], slot) > self._memory_mb:
+        while (device := self._short([*staying, slot], slot)) is not None:
+            idle = [each for each in staying if each.is_idle and each.overlaps(device, 1)]
             if not idle:
                 raise InfraFailed(f"{place.service} has no room: {staying} are in use")
-            going.append(idle.pop(0))
-            staying.remove(going[-1])
+            going.append(idle[0])
+            staying.remove(idle[0])
         self._forget(going)
         self._slots[place] = slot
         return going
@@ -120,15 +120,15 @@ class Slots:
     def _meet(self, one: Slot, other: Slot) -> bool:
         return one.overlaps(other.devices.first, other.devices.degree)
 
-    def _most_mb(self, slots: list[Slot], newcomer: Slot) -> int:
-        """Weights of all and the most working memory of one, on the newcomer's fullest device."""
+    def _short(self, slots: list[Slot], newcomer: Slot) -> int | None:
+        """A device of the newcomer that cannot hold all weights and the most working memory."""
         first = newcomer.devices.first
-        most = 0
         for device in range(first, first + newcomer.devices.degree):
             here = [slot for slot in slots if slot.overlaps(device, 1)]
-            weights = sum(slot.shard_mb for slot in here)
-            most = max(most, weights + max(slot.runtime_mb for slot in here))
-        return most
+            weights_mb = sum(slot.shard_mb for slot in here)
+            if weights_mb + max(slot.runtime_mb for slot in here) > self._memory_mb:
+                return device
+        return None
 
 
 async def _all_ended(slots: list[Slot]) -> None:
