@@ -223,8 +223,8 @@ def may_start(limits: Limits, held: Held, *, current: int, live: int) -> Wait | 
 
 
 def may_add(limits: Limits, held: Held) -> bool:
-    """Is there room for one more trajectory than the open groups need?"""
-    return held.reserved < limits.most_held and held.in_envs < limits.environments
+    """May an open group have one more trajectory than it needs, once there is an environment?"""
+    return held.reserved < limits.most_held
 
 
 def wanted(limits: Limits, trainer: Trainer, mix: Mix, pace: Pace) -> dict[str, int]:

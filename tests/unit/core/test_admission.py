@@ -56,7 +56,7 @@ def test_a_trajectory_waits_for_weights_that_are_not_stale_from_the_start():
 def test_a_spare_needs_room_beyond_what_open_groups_need():
     assert may_add(limits(alpha=0), held(reserved=15))
     assert not may_add(limits(alpha=0), held(reserved=16))
-    assert not may_add(limits(alpha=1), held(reserved=16, in_envs=16))
+    assert may_add(limits(alpha=1), held(reserved=16))
 
 
 def test_synchronous_training_starts_nothing_while_the_trainer_is_busy():
