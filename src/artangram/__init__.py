@@ -8,18 +8,24 @@ async with artangram.local() as house:
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["between", "connect", "local", "one_of"]
+__all__ = ["ApiSpec", "Service", "between", "connect", "function", "local", "one_of"]
 
 if TYPE_CHECKING:
+    from artangram.apis.spec import ApiSpec
+    from artangram.functions import function
     from artangram.orchestrator.client import between, one_of
     from artangram.orchestrator.connect import connect
     from artangram.orchestrator.local import local
+    from artangram.services.service import Service
 
 _HOMES = {
-    "between": "client",
-    "one_of": "client",
-    "connect": "connect",
-    "local": "local",
+    "ApiSpec": "apis.spec",
+    "Service": "services.service",
+    "between": "orchestrator.client",
+    "connect": "orchestrator.connect",
+    "function": "functions",
+    "local": "orchestrator.local",
+    "one_of": "orchestrator.client",
 }
 
 
@@ -29,4 +35,4 @@ def __getattr__(name: str) -> Any:
 
     if name not in _HOMES:
         raise AttributeError(f"module 'artangram' has no attribute {name!r}")
-    return getattr(import_module(f"artangram.orchestrator.{_HOMES[name]}"), name)
+    return getattr(import_module(f"artangram.{_HOMES[name]}"), name)

@@ -77,6 +77,8 @@ class ServiceSpec(Struct, frozen=True, kw_only=True):
     """How many actions one resident copy serves at a time."""
     batch_cost: float = 0.1
     """How much each further action of a batch slows down all of it, as a share."""
+    restore_s: float | None = None
+    """What a restore was measured to take; by its weights and the pool's rate if unsaid."""
 
     def shard_mb(self, degree: int) -> int:
         """Weights on each of `degree` devices."""

@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from artangram.core.action import Action
+from artangram.core.cluster import ServiceSpec
 from artangram.core.ids import ActionId, JobId, NodeId, Resource, ServiceId, TrajectoryId
 from artangram.core.records import Outcome
 
@@ -34,6 +35,8 @@ class Finished(Struct, frozen=True, gc=False, tag="finished"):
     reason: str = ""
     attempt: int = 1
     """The attempt of the lease that ended; one that was already given up is ignored."""
+    turned_away: bool = False
+    """Nothing was done, so it may start again as often as it takes."""
 
 
 class Cancelled(Struct, frozen=True, gc=False, tag="cancelled"):
@@ -54,6 +57,13 @@ class NodeLost(Struct, frozen=True, tag="node_lost"):
     resource: Resource
     node: NodeId
     reason: str = "the node was lost"
+
+
+class ServiceDeployed(Struct, frozen=True, tag="service_deployed"):
+    """From now on there is such a service; it is resident nowhere yet."""
+
+    service: ServiceId
+    spec: ServiceSpec
 
 
 class ServiceLost(Struct, frozen=True, tag="service_lost"):
@@ -85,6 +95,7 @@ Event = (
     | Cancelled
     | NodeJoined
     | NodeLost
+    | ServiceDeployed
     | ServiceLost
     | Throttled
     | ClockTicked

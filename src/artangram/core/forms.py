@@ -6,6 +6,8 @@ is hardest to come by (devices, then cores, then slots, then calls). The rest ar
 
 from collections.abc import Mapping
 
+from msgspec import structs
+
 from artangram.core.cluster import (
     ClusterSpec,
     CpuSpec,
@@ -13,9 +15,10 @@ from artangram.core.cluster import (
     GpuSpec,
     PoolSpec,
     QuotaSpec,
+    ServiceSpec,
 )
 from artangram.core.errors import BadInput
-from artangram.core.ids import Resource
+from artangram.core.ids import Resource, ServiceId
 from artangram.core.needs import Amounts, Needs
 from artangram.core.policies.base import Form
 
@@ -28,6 +31,15 @@ class Forms:
     def __init__(self, cluster: ClusterSpec) -> None:
         self._cluster = cluster
         self._known: dict[Needs, Form] = {}
+
+    def deploy(self, service: ServiceId, spec: ServiceSpec) -> None:
+        """From now on there is such a service. Raises `BadInput` if it cannot be one."""
+        if service in self._cluster.services:
+            raise BadInput("service", f"{service!r} is already deployed", "give it another name")
+        if not isinstance(self._cluster.pools.get(spec.pool), GpuSpec):
+            raise BadInput("pool", f"{spec.pool!r} has no devices", "name a pool of devices")
+        services = {**self._cluster.services, service: spec}
+        self._cluster = structs.replace(self._cluster, services=services)
 
     def of(self, needs: Needs) -> Form:
         """The form of `needs`; `BadInput` when no node or quota could ever serve them."""

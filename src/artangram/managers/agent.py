@@ -67,6 +67,8 @@ class Ended(Struct, frozen=True, kw_only=True):
     run: RunId
     outcome: Outcome
     reason: str = ""
+    turned_away: bool = False
+    """Nothing was done: whoever was asked did not take it."""
     began_at: float | None = None
     """When its program began, by the clock of who listens; `None` if it never did."""
     result: CommandResult | None = None

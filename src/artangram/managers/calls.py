@@ -11,7 +11,10 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from msgspec import structs
+
 from artangram.aio import Background
+from artangram.apis.errors import TurnedAway
 from artangram.core.errors import CallFailed, InfraFailed
 from artangram.core.lease import Lease
 from artangram.core.records import Outcome
@@ -81,11 +84,9 @@ class CallManager:
             task.cancel()
 
     async def aclose(self) -> None:
-        """End everything; nobody hears of it."""
+        """End every call; nobody hears of it. Carriers are their opener's."""
         self._on_ended = lambda ended: None
         await self._background.close()
-        for carrier in self._carriers.values():
-            await carrier.aclose()
 
     async def _run(self, under: _Under, lease: Lease, call: Call, timeout_s: float | None) -> None:
         try:
@@ -101,6 +102,8 @@ class CallManager:
             under.ended = _ended(under, Outcome.TIMED_OUT, reason=why)
         except InfraFailed as error:
             under.ended = _ended(under, Outcome.INFRA_FAILED, reason=str(error))
+            if isinstance(error, TurnedAway):
+                under.ended = structs.replace(under.ended, turned_away=True)
         except Exception as error:
             under.ended = _ended(under, Outcome.INFRA_FAILED, reason=repr(error))
             raise

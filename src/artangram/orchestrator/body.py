@@ -165,10 +165,11 @@ class Body:
         events, self._inbox = sorted(self._inbox, key=_turn), []
         decisions = self.scheduler.handle_all(events, now)
         changes = self.ledger.apply(events, decisions, at=now)
-        entry = Entry(at=now, events=tuple(events), decisions=tuple(decisions))
-        self._write(entry, changes.ended)
+        # First, so that who starts does not wait for the writing.
         for decision in decisions:
             self._carry_out(decision)
+        entry = Entry(at=now, events=tuple(events), decisions=tuple(decisions))
+        self._write(entry, changes.ended)
         for trajectory in changes.left:
             self._hands.let_go(trajectory)
 

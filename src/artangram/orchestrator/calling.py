@@ -7,18 +7,22 @@
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from artangram.core.action import Action
 from artangram.core.errors import BadInput, CallFailed, InfraFailed
 from artangram.core.ids import ActionId, JobId, Resource, TrajectoryId
 from artangram.core.needs import Needs
 from artangram.core.records import Outcome
-from artangram.managers.call import ApiCall, Call, CallResult
+from artangram.functions import Function
+from artangram.managers.call import ApiCall, Call, CallResult, FunctionCall
 from artangram.orchestrator.records import ActionResult, Submission
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 """Calls that mean the same when they arrive twice (RFC 9110)."""
@@ -39,6 +43,10 @@ class CallRequest(Struct, frozen=True, kw_only=True):
     deadline_s: float | None = None
     repeatable: bool = False
     key: str | None = None
+
+
+Perform = Callable[[CallRequest], Awaitable[ActionResult]]
+"""The way to an orchestrator."""
 
 
 class CallOptions(Struct, frozen=True, kw_only=True):
@@ -118,6 +126,32 @@ def answered(result: ActionResult) -> CallResult:
             raise InfraFailed(f"{record.kind}: {record.outcome.value}: {record.reason}")
 
 
+class Sent(Generic[P, R]):
+    """A function that runs on the slots of a house when it is called."""
+
+    def __init__(self, function: Function[P, R], options: CallOptions, perform: Perform) -> None:
+        self._function = function
+        self._options = options
+        self._perform = perform
+
+    def __repr__(self) -> str:
+        return f"<Sent {self._function!r}>"
+
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """What the function returns. Raises `CallFailed` with its traceback if it raises."""
+        spec = self._function.spec
+        call = FunctionCall(
+            function=spec.name,
+            body=self._function.encode(*args, **kwargs),
+            hedged=spec.idempotent,
+        )
+        options = self._options
+        if options.timeout_s is None:
+            options = structs.replace(options, timeout_s=spec.timeout_s)
+        request = request_of(call, options, kind=f"function/{spec.name}")
+        return self._function.decode(answered(await self._perform(request)).body)
+
+
 class ApiAnswer(Struct, frozen=True, kw_only=True):
     """What an API answered; always a success, for anything else was raised."""
 
@@ -136,9 +170,7 @@ class ApiAnswer(Struct, frozen=True, kw_only=True):
 class Api:
     """An outside API whose quota all jobs share."""
 
-    def __init__(
-        self, name: str, perform: Callable[[CallRequest], Awaitable[ActionResult]]
-    ) -> None:
+    def __init__(self, name: str, perform: Perform) -> None:
         self.name = Resource(name)
         self._perform = perform
 

@@ -7,19 +7,28 @@ What a program does wrong is in the result; what a caller does wrong is raised.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Protocol, Self
+from typing import Any, ParamSpec, Protocol, Self, TypeVar
 from uuid import uuid4
 
 import msgspec
 from msgspec import Struct
 
 from artangram.core.action import Action
+from artangram.core.errors import BadInput
 from artangram.core.explain import Explanation
 from artangram.core.ids import ActionId, JobId, ServiceId, TrajectoryId
 from artangram.core.needs import Needs, parse_needs
+from artangram.functions import Function, function_of
 from artangram.managers.agent import Place
 from artangram.managers.call import ServiceCall
-from artangram.orchestrator.calling import Api, CallRequest, answered, options_of, request_of
+from artangram.orchestrator.calling import (
+    Api,
+    CallRequest,
+    Sent,
+    answered,
+    options_of,
+    request_of,
+)
 from artangram.orchestrator.records import ActionResult, Opening, Status, Submission
 from artangram.sandbox.protocol import (
     MAX_READ_BYTES,
@@ -30,6 +39,10 @@ from artangram.sandbox.protocol import (
     Snapshot,
     Source,
 )
+from artangram.services.service import Loader, Service, loader_name
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 Amount = int | dict[str, Any]
 """A number of units, or what `between` and `one_of` return."""
@@ -123,6 +136,12 @@ class Backend(Protocol):
 
     async def call(self, request: CallRequest) -> ActionResult: ...
 
+    def register(self, function: Function[..., Any]) -> None:
+        """Make sure that `function` can be called by its name."""
+        ...
+
+    async def deploy(self, service: Service) -> None: ...
+
     async def read(self, trajectory: TrajectoryId, path: str, *, max_bytes: int) -> bytes: ...
 
     async def write(self, trajectory: TrajectoryId, path: str, *, data: bytes) -> None: ...
@@ -182,6 +201,25 @@ class House:
         found = answered(await self._backend.call(request))
         return msgspec.json.decode(found.body)
 
+    def function(self, code: Callable[P, R], **options: Any) -> Sent[P, R]:
+        """`code`, to be awaited: it runs on a function slot. `options` are those of every call.
+
+        It has to be stateless and at the top of a module; `artangram.function` marks one and says
+        more about it.
+        """
+        found = function_of(code)
+        self._backend.register(found)
+        return Sent(found, options_of(options), self._backend.call)
+
+    async def deploy(self, name: str, loader: Loader, **options: Any) -> None:
+        """Add a model service; it is loaded onto devices when it is called.
+
+        `loader` is a function at the top of a module, or its name (`module:function`); it returns
+        something with `predict(payloads) -> answers`. `options` are the fields of `Service`:
+        `weights`, `degrees`, `batch`, `options` for the loader, `example`, ...
+        """
+        await self._backend.deploy(_service(name, loader, options))
+
     def api(self, name: str) -> Api:
         """An outside API, called within the quota that all jobs share."""
         return Api(name, self._backend.call)
@@ -197,6 +235,15 @@ class House:
     async def status(self) -> Status:
         """One look at everything."""
         return await self._backend.status()
+
+
+def _service(name: str, loader: Loader, options: Mapping[str, Any]) -> Service:
+    try:
+        return Service(id=ServiceId(name), loader=loader_name(loader), **options)
+    except TypeError:
+        known = Service.__struct_fields__
+        wrong = next(option for option in options if option not in known)
+        raise BadInput(wrong, "is no option of a service", f"use: {', '.join(known)}") from None
 
 
 class Trajectory:

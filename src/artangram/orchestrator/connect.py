@@ -3,19 +3,22 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import aiohttp
 import msgspec
 
+from artangram.core.errors import BadInput
 from artangram.core.explain import Explanation
 from artangram.core.ids import ActionId, JobId, TrajectoryId
+from artangram.functions import Function
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.client import House, RunRequest
 from artangram.orchestrator.errors import Problem, raised
 from artangram.orchestrator.records import ActionResult, Opening, Refused, Status
 from artangram.sandbox.protocol import Snapshot
+from artangram.services.service import Service
 
 T = TypeVar("T")
 
@@ -62,6 +65,13 @@ class _Http:
     async def call(self, request: CallRequest) -> ActionResult:
         found = await self._ask("POST", "calls", data=msgspec.json.encode(request))
         return msgspec.json.decode(found, type=ActionResult)
+
+    def register(self, function: Function[..., Any]) -> None:
+        return  # The orchestrator knows the functions of its own configuration, and says so.
+
+    async def deploy(self, service: Service) -> None:
+        fix = "name it under `services:` in the configuration of the orchestrator"
+        raise BadInput("deploy", "a service brings code, so strangers cannot deploy one", fix)
 
     async def read(self, trajectory: TrajectoryId, path: str, *, max_bytes: int) -> bytes:
         query = {"path": path, "max_bytes": str(max_bytes)}

@@ -8,6 +8,7 @@
 import asyncio
 from collections.abc import Callable
 from itertools import count
+from typing import Any
 from uuid import uuid4
 
 from artangram.core.action import Action
@@ -15,13 +16,16 @@ from artangram.core.errors import BadInput
 from artangram.core.explain import Explanation
 from artangram.core.ids import ActionId, JobId, Resource, TrajectoryId
 from artangram.core.needs import Needs
+from artangram.functions import Function
 from artangram.managers.agent import NodeAgent
 from artangram.orchestrator.calling import CallRequest, called
 from artangram.orchestrator.client import RunRequest, submission_of
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.records import ActionResult, Opening, Receipt, Status, Submission
+from artangram.orchestrator.workshop import Workshop
 from artangram.sandbox.errors import SandboxGone
 from artangram.sandbox.protocol import Snapshot
+from artangram.services.service import Service
 
 OPEN_KIND = "sandbox/open"
 _ONE_CORE = Needs(amounts=((Resource("cpu"), (1,)),))
@@ -37,9 +41,14 @@ class Embedded:
     """See `client.Backend`."""
 
     def __init__(
-        self, orchestrator: Orchestrator, *, new_id: Callable[[], str] | None = None
+        self,
+        orchestrator: Orchestrator,
+        *,
+        workshop: Workshop | None = None,
+        new_id: Callable[[], str] | None = None,
     ) -> None:
         self.orchestrator = orchestrator
+        self._workshop = workshop
         self._new_id = new_id or _new_ids()
         self._homes: dict[TrajectoryId, Receipt] = {}
 
@@ -66,6 +75,15 @@ class Embedded:
         action_id, now = ActionId(self._new_id()), self.orchestrator.now()
         receipt = self.orchestrator.submit(called(request, needs, action_id=action_id, now=now))
         return await self._ended(receipt, request.key)
+
+    def register(self, function: Function[..., Any]) -> None:
+        if self._workshop is not None:
+            self._workshop.register(function)
+
+    async def deploy(self, service: Service) -> None:
+        if self._workshop is None:
+            raise BadInput("deploy", "this house has no devices", "open it with `devices=1`")
+        self.orchestrator.deploy(service, await self._workshop.deploy(service))
 
     def submit(self, request: RunRequest) -> Receipt:
         """Take an action on without waiting for its end."""

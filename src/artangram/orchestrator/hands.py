@@ -107,7 +107,10 @@ class Hands:
         is_stopped = ended.outcome is Outcome.CANCELLED
         reason = live.stop_reason if is_stopped else ended.reason
         self._body.post(
-            Finished(action_id, ended.outcome, began_at, reason, ended.run.attempt), then=then
+            Finished(
+                action_id, ended.outcome, began_at, reason, ended.run.attempt, ended.turned_away
+            ),
+            then=then,
         )
 
     def on_lost(self, node: NodeId, reason: str) -> None:

@@ -6,14 +6,16 @@
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import structs
 
 from artangram.core.cluster import ClusterSpec, CpuSpec
+from artangram.core.errors import BadInput
 from artangram.core.ids import NodeId, Resource
 from artangram.managers.agent import AgentGone, NodeAgent
 from artangram.managers.cpu import CpuManager
@@ -27,7 +29,8 @@ from artangram.orchestrator.client import House
 from artangram.orchestrator.clock import WallClock
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.orchestrator import Bounds, Orchestrator
-from artangram.orchestrator.recovery import Setup
+from artangram.orchestrator.recovery import Setup, deployed_in
+from artangram.orchestrator.workshop import Offers, Workshop
 from artangram.sandbox import NamespaceProvider, SandboxProvider
 
 NODE = NodeId("cpu-0")
@@ -43,10 +46,12 @@ async def local(
     state_dir: Path | str | None = None,
     provider: SandboxProvider | None = None,
     max_queued: int = Bounds().max_queued,
+    **offers: Any,
 ) -> AsyncIterator[House]:
     """A house on this machine, or on so many cores and so much memory of it.
 
-    `provider` is where commands run, closed with the house; namespaces if none is given.
+    `provider` is where commands run, closed with the house; namespaces if none is given. `offers`
+    are the fields of `Offers`: `devices`, `device_memory_mb`, `services`, `apis`, `workers`.
     """
     async with running(
         policy=policy,
@@ -55,8 +60,9 @@ async def local(
         state_dir=None if state_dir is None else Path(state_dir),
         provider=provider,
         bounds=Bounds(max_queued=max_queued),
-    ) as orchestrator:
-        yield House(Embedded(orchestrator))
+        offers=offers_of(offers),
+    ) as (orchestrator, workshop):
+        yield House(Embedded(orchestrator, workshop=workshop))
 
 
 @asynccontextmanager
@@ -68,17 +74,23 @@ async def running(
     state_dir: Path | None = None,
     provider: SandboxProvider | None = None,
     bounds: Bounds | None = None,
+    offers: Offers | None = None,
     agent_options: tuple[str, ...] = (),
-) -> AsyncIterator[Orchestrator]:
-    """An orchestrator on this machine."""
+) -> AsyncIterator[tuple[Orchestrator, Workshop]]:
+    """An orchestrator on this machine, and who carries out its calls."""
     machine = await asyncio.to_thread(this_machine)
     spec = machine.spec(cores=cores, memory_mb=memory_mb)
-    setup = Setup(cluster=ClusterSpec(pools={CPU: spec}), policy=policy)
     async with AsyncExitStack() as stack:
+        workshop = await Workshop.opened(offers or Offers(), machine)
+        stack.push_async_callback(workshop.aclose)
+        cluster = ClusterSpec(pools={CPU: spec, **workshop.pools()}, services=workshop.services())
+        setup = Setup(cluster=cluster, policy=policy)
         journal, past = await _journal(state_dir, setup)
-        if past is not None and memory_mb is None:
-            setup = _with_memory_of(past, setup)
+        if past is not None:
+            setup = _as_measured_in(past, setup, keeps_memory=memory_mb is not None)
         stack.push_async_callback(journal.close)
+        for deployed in deployed_in(past):
+            await workshop.deploy(deployed.service)
         clock = WallClock()
         agents = _Agents(state_dir, provider, clock, agent_options)
         manager = CpuManager({NODE: await agents.first()}, cores={NODE: machine.cores})
@@ -90,11 +102,23 @@ async def running(
             clock=clock,
             past=past,
             bounds=bounds,
+            carriers=workshop.carriers,
             new_agent=agents.new if state_dir is not None else None,
         )
+        workshop.attach(orchestrator)
         stack.push_async_callback(orchestrator.aclose)
         await orchestrator.begin()
-        yield orchestrator
+        yield orchestrator, workshop
+
+
+def offers_of(given: Mapping[str, Any]) -> Offers:
+    """Keyword arguments as offers. Raises `BadInput` for one that is unknown."""
+    try:
+        return Offers(**given)
+    except TypeError:
+        known = Offers.__struct_fields__
+        wrong = next(name for name in given if name not in known)
+        raise BadInput(wrong, "is nothing a house offers", f"use: {', '.join(known)}") from None
 
 
 async def _journal(state_dir: Path | None, setup: Setup) -> tuple[Journal, Past | None]:
@@ -107,14 +131,14 @@ async def _journal(state_dir: Path | None, setup: Setup) -> tuple[Journal, Past 
     )
 
 
-def _with_memory_of(past: Past, setup: Setup) -> Setup:
-    """`setup` with the memory the journal was begun with: what is free varies by the minute."""
-    before = msgspec.json.decode(past.owner, type=Setup)
-    then, now = before.cluster.pools.get(CPU), setup.cluster.pools[CPU]
-    if not isinstance(then, CpuSpec):
-        return setup
-    spec = structs.replace(now, memory_mb=then.memory_mb)
-    return Setup(cluster=ClusterSpec(pools={CPU: spec}), policy=setup.policy)
+def _as_measured_in(past: Past, setup: Setup, *, keeps_memory: bool) -> Setup:
+    """`setup` with what was measured when the journal was begun: it differs by the minute."""
+    before, cluster = msgspec.json.decode(past.owner, type=Setup).cluster, setup.cluster
+    pools, then = dict(cluster.pools), before.pools.get(CPU)
+    if isinstance(then, CpuSpec) and not keeps_memory:
+        pools[CPU] = structs.replace(cluster.pools[CPU], memory_mb=then.memory_mb)
+    services = {name: before.services.get(name, now) for name, now in cluster.services.items()}
+    return Setup(cluster=ClusterSpec(pools=pools, services=services), policy=setup.policy)
 
 
 async def _close_agents(manager: CpuManager) -> None:

@@ -12,12 +12,13 @@ from functools import partial
 from msgspec import Struct
 
 from artangram.core.action import checked
-from artangram.core.cluster import GpuSpec, node_ids
+from artangram.core.cluster import GpuSpec, ServiceSpec, node_ids
 from artangram.core.errors import BadInput
 from artangram.core.events import (
     Cancelled,
     NodeJoined,
     NodeLost,
+    ServiceDeployed,
     ServiceLost,
     Submitted,
     Throttled,
@@ -39,6 +40,7 @@ from artangram.orchestrator.ledger import Ledger, LiveAction
 from artangram.orchestrator.records import (
     ActionResult,
     Broken,
+    Deployed,
     Draining,
     NodeStatus,
     Opening,
@@ -49,8 +51,9 @@ from artangram.orchestrator.records import (
     decode_result,
     encode,
 )
-from artangram.orchestrator.recovery import Setup, restored
+from artangram.orchestrator.recovery import Setup, deployed_in, restored
 from artangram.orchestrator.waiters import Promise, Waiters
+from artangram.services.service import Service
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
@@ -112,6 +115,9 @@ class Orchestrator:
     async def begin(self) -> None:
         """Attach to the agents; after a restart, make true what the journal says."""
         await self._hands.attach(self._body, self._past)
+        for deployed in deployed_in(self._past):
+            self.catalog.services[deployed.service.id] = deployed.spec
+            self._body.lasting.add(f"service:{deployed.service.id}")
         if self._past is not None and not self._past.is_empty:
             self._empty_devices()
             # The tick that the last life asked for went with it; a needless one costs nothing.
@@ -203,9 +209,18 @@ class Orchestrator:
             )
         )
 
-    def throttled(self, api: Resource, *, for_s: float) -> None:
-        """An API said that it takes no call for a while."""
-        self._body.post(Throttled(api, self.now() + for_s))
+    def throttled(self, api: Resource, *, until: float) -> None:
+        """An API said that it takes no call before `until`."""
+        self._body.post(Throttled(api, until))
+
+    def deploy(self, service: Service, spec: ServiceSpec) -> None:
+        """From now on `service` can be called. Raises `BadInput` if its name is taken."""
+        if service.id in self.catalog.services:
+            raise BadInput("service", f"{service.id!r} is already deployed", "use another name")
+        self.catalog.services[service.id] = spec
+        kept = Kept(id=f"service:{service.id}", body=encode(Deployed(service=service, spec=spec)))
+        self._body.lasting.add(kept.id)
+        self._body.post(ServiceDeployed(service.id, spec), kept=kept)
 
     def explain(self, action_id: ActionId) -> Explanation:
         """Why an action waits. `KeyError` if it is unknown or has ended."""

@@ -6,11 +6,13 @@ import msgspec
 from msgspec import Struct
 
 from artangram.core.action import Action
+from artangram.core.cluster import ServiceSpec
 from artangram.core.ids import ActionId, JobId, TrajectoryId
 from artangram.core.records import ActionRecord, Outcome
 from artangram.managers.agent import Place
 from artangram.managers.call import Call, CallResult
 from artangram.sandbox.protocol import Command, CommandResult
+from artangram.services.service import Service
 
 
 class Submission(Struct, frozen=True, kw_only=True):
@@ -32,6 +34,13 @@ class Opening(Struct, frozen=True, kw_only=True):
     task: str = ""
     memory_mb: int = 0
     place: Place = Place()
+
+
+class Deployed(Struct, frozen=True, kw_only=True):
+    """A service that was added while the house was open; the next life deploys it again."""
+
+    service: Service
+    spec: ServiceSpec
 
 
 class ActionResult(Struct, frozen=True, kw_only=True):
@@ -137,4 +146,5 @@ class Broken(Refused):
 encode = msgspec.msgpack.Encoder().encode
 decode_submission = msgspec.msgpack.Decoder(Submission).decode
 decode_opening = msgspec.msgpack.Decoder(Opening).decode
+decode_deployed = msgspec.msgpack.Decoder(Deployed).decode
 decode_result = msgspec.msgpack.Decoder(ActionResult).decode

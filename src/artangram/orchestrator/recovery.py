@@ -21,8 +21,10 @@ from artangram.core.scheduler import Scheduler
 from artangram.observe.journal import JournalError, Kept, Past, replay
 from artangram.orchestrator.ledger import Ledger
 from artangram.orchestrator.records import (
+    Deployed,
     Opening,
     Submission,
+    decode_deployed,
     decode_opening,
     decode_submission,
 )
@@ -66,6 +68,12 @@ def restored(past: Past, setup: Setup) -> tuple[Scheduler, Ledger]:
         if past.snapshot is None and f"action:{action_id}" not in past.kept:
             raise JournalError(f"it does not say what {action_id} is to do")
     return scheduler, ledger
+
+
+def deployed_in(past: Past | None) -> list[Deployed]:
+    """The services that were deployed in earlier lives."""
+    kept = {} if past is None else past.kept
+    return [decode_deployed(kept[name].body) for name in kept if name.startswith("service:")]
 
 
 def _submission(action: Action, kept: dict[str, Kept]) -> Submission:

@@ -9,9 +9,12 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
+from msgspec import structs
+
 from artangram.orchestrator.local import running
 from artangram.orchestrator.orchestrator import Bounds
 from artangram.orchestrator.server import DRAIN_S, serving, until_told_to_stop
+from artangram.orchestrator.workshop import Offers
 
 
 async def up(
@@ -25,6 +28,7 @@ async def up(
     cores: int | None = None,
     memory_mb: int | None = None,
     bounds: Bounds | None = None,
+    offers: Offers | None = None,
     drain_s: float = DRAIN_S,
     agent_options: tuple[str, ...] = (),
 ) -> None:
@@ -38,8 +42,9 @@ async def up(
             memory_mb=memory_mb,
             state_dir=state_dir,
             bounds=bounds,
+            offers=structs.replace(offers or Offers(), takes_objects=False),
             agent_options=agent_options,
-        ) as orchestrator,
+        ) as (orchestrator, _),
         serving(orchestrator, host=host, port=port, token=token) as url,
     ):
         on_ready(url)

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from artangram.core.cluster import GpuSpec, ServiceSpec
 from artangram.core.errors import BadInput, InfraFailed
@@ -91,11 +91,10 @@ class ServiceHost:
         spec = self._spec(service, measured)
         limit_mb = spec.weights_mb + spec.runtime_mb
         deployment = Deployment(service=service, files=files, limit_mb=limit_mb)
+        restore_s = await self._timed_restore(deployment)
+        spec = structs.replace(spec, restore_s=restore_s)
         self.deployed[service.id] = Deployed(
-            deployment=deployment,
-            spec=spec,
-            load_s=measured.load_s,
-            restore_s=await self._timed_restore(deployment),
+            deployment=deployment, spec=spec, load_s=measured.load_s, restore_s=restore_s
         )
         return spec
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from artangram.apis.errors import TurnedAway
 from artangram.core.cluster import (
     ClusterSpec,
     CpuSpec,
@@ -37,7 +38,6 @@ class Carrying:
         self._answer = answer
         self.leases: list[Lease] = []
         self.most = self.now = 0
-        self.is_closed = False
 
     async def carry_out(self, lease: Lease, call: Call, *, progress: Progress) -> CallResult:
         self.leases.append(lease)
@@ -51,7 +51,7 @@ class Carrying:
             self.now -= 1
 
     async def aclose(self) -> None:
-        self.is_closed = True
+        return
 
 
 async def doubled(lease: Lease, call: Call) -> CallResult:
@@ -92,7 +92,6 @@ async def test_a_service_answers_and_is_restored_once() -> None:
         assert await house.call("judge", 4) == 8
         restored = [lease.allocations[0] for lease in carrying[ServiceCall].leases]
         assert [a.restored for a in restored if isinstance(a, Devices)] == [True, False]
-    assert carrying[ServiceCall].is_closed
 
 
 async def test_two_services_take_turns_on_one_device() -> None:
@@ -134,11 +133,25 @@ async def test_an_api_keeps_to_its_window() -> None:
 
 async def test_a_throttled_api_waits_as_long_as_it_was_told() -> None:
     async with fake_house(a_mixed_setup(), carriers=carriers()) as house:
-        house.orchestrator.throttled(Resource("search"), for_s=30.0)
+        house.orchestrator.throttled(Resource("search"), until=house.orchestrator.now() + 30.0)
         await asyncio.sleep(0)
         began = asyncio.get_running_loop().time()
         await house.api("search").get("/")
         assert asyncio.get_running_loop().time() - began == pytest.approx(31.0, abs=0.1)
+
+
+async def test_a_call_that_was_turned_away_is_as_good_as_new() -> None:
+    refusals = [TurnedAway("429") for _ in range(10)]
+
+    async def busy(lease: Lease, call: Call) -> CallResult:
+        if refusals:
+            raise refusals.pop()
+        return await echoed(lease, call)
+
+    carrying = carriers(api=busy)
+    async with fake_house(a_mixed_setup(), carriers=carrying) as house:
+        assert (await house.api("search").post("/x")).text == "/x"
+        assert len(carrying[ApiCall].leases) == 11
 
 
 async def test_what_the_callee_does_wrong_is_not_tried_again() -> None:

@@ -193,7 +193,7 @@ async def _rates(rounds: int, actions: int, with_ray: bool) -> list[Rate]:
 async def _through_agent(folder: Path) -> AsyncIterator[House]:
     async with running(
         state_dir=folder, memory_mb=1 << 20, agent_options=("--provider", "fake")
-    ) as orchestrator:
+    ) as (orchestrator, _):
         yield House(Embedded(orchestrator))
 
 

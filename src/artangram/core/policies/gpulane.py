@@ -9,6 +9,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from math import inf
 
+from artangram.core.cluster import ServiceSpec
 from artangram.core.ids import NodeId, ServiceId
 from artangram.core.lease import Allocation, Devices
 from artangram.core.needs import Amounts
@@ -75,6 +76,10 @@ class GpuLane(Lane):
         self._degrees: dict[tuple[ServiceId, Amounts], Amounts] = {}
         self._running: dict[int, Residency] = {}
         self._loans: dict[Devices, Residency] = {}
+
+    def deploy(self, service: ServiceId, spec: ServiceSpec) -> None:
+        """From now on there is such a service; it is resident nowhere yet."""
+        self.pool.deploy(service, spec)
 
     @abstractmethod
     def ahead(self, ticket: Ticket) -> int:

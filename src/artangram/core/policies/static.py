@@ -7,6 +7,7 @@
 - First come, first served per service; a deployment serves every call at its own degree.
 """
 
+from artangram.core.cluster import ServiceSpec
 from artangram.core.errors import BadInput
 from artangram.core.ids import NodeId, ServiceId
 from artangram.core.policies.base import Desk, Ticket
@@ -33,6 +34,12 @@ class StaticLane(GpuLane):
             for residency in pool.residents(name):
                 residency.ready_at = now
         self._unserved = {name for name in pool.services() if not pool.residents(name)}
+
+    def deploy(self, service: ServiceId, spec: ServiceSpec) -> None:
+        """Static means that devices were split before: a later service gets none."""
+        super().deploy(service, spec)
+        self._lines[service] = Line()
+        self._unserved.add(service)
 
     def check(self, ticket: Ticket) -> None:
         name = self.pool.resource

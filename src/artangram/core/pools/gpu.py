@@ -92,6 +92,11 @@ class GpuPool:
         """Every service that lives in this pool, by name."""
         return [name for name in self._services if name != BARE]
 
+    def deploy(self, service: ServiceId, spec: ServiceSpec) -> None:
+        """From now on `service` may be resident here."""
+        self._services[service] = spec
+        self._of_service[service] = []
+
     def service(self, service: ServiceId) -> ServiceSpec:
         return self._services[service]
 
@@ -134,9 +139,11 @@ class GpuPool:
 
     def restore_s(self, service: ServiceId, degree: int, node: NodeId | None = None) -> float:
         """How long a restore takes on `node`; from a host copy when no node is named."""
-        shard_mb = self._services[service].weights_mb / degree
-        is_cold = node is not None and not self._nodes[node].host.holds(service)
-        return shard_mb / (self.spec.cold_mb_per_s if is_cold else self.spec.restore_mb_per_s)
+        spec = self._services[service]
+        shard_mb = spec.weights_mb / degree
+        if node is not None and not self._nodes[node].host.holds(service):
+            return shard_mb / self.spec.cold_mb_per_s
+        return shard_mb / self.spec.restore_mb_per_s if spec.restore_s is None else spec.restore_s
 
     def chunks(
         self, service: ServiceId, degree: int, *, worth: Worth, fence: Fence | None = None

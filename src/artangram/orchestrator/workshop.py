@@ -1,0 +1,153 @@
+"""Who carries out the calls of a house on this machine: function workers, devices, APIs.
+
+- Function workers start from zero, so every house has them. Devices and APIs are there when asked
+  for.
+- Devices are made of this machine's cores and memory; the cores are those that commands use, too,
+  and the kernel shares them between both.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from artangram.apis.spec import ApiSpec
+from artangram.core.cluster import FunctionsSpec, GpuSpec, PoolSpec, ServiceSpec
+from artangram.core.errors import BadInput
+from artangram.core.ids import NodeId, Resource, ServiceId
+from artangram.functions import Function, resolved
+from artangram.managers.call import ApiCall, FunctionCall, ServiceCall
+from artangram.managers.calls import Carrier
+from artangram.managers.functions import FunctionsManager
+from artangram.managers.machine import Machine
+from artangram.services.service import Service
+
+if TYPE_CHECKING:
+    from artangram.orchestrator.orchestrator import Orchestrator
+    from artangram.services import ServiceHost
+
+GPU = Resource("gpu")
+FUNCTIONS = Resource("functions")
+NODE = NodeId("gpu-0")
+
+COLD_S = 0.02
+"""What a worker takes to be forked: believed until somebody measures."""
+
+
+class Offers(Struct, frozen=True, kw_only=True):
+    """What a house offers beside its cores."""
+
+    workers: int | None = None
+    """Function workers at most; as many as cores if unsaid."""
+    functions: tuple[str, ...] = ()
+    """`module:name` of those that anybody with the token may call."""
+    takes_objects: bool = True
+    """Whether callers may send functions more than plain data. Not for strangers: an object can
+    bring any code along."""
+    devices: int = 0
+    device_memory_mb: int = 2048
+    services: tuple[Service, ...] = ()
+    apis: dict[str, ApiSpec] = {}
+
+
+class Workshop:
+    """See the module. `opened` makes one."""
+
+    def __init__(self, offers: Offers, machine: Machine, host: "ServiceHost | None") -> None:
+        self.offers = offers
+        self._host = host
+        self._workers = offers.workers or len(machine.cores)
+        self._functions = FunctionsManager(
+            ceiling=self._workers, accepts_pickles=offers.takes_objects
+        )
+        self._services: dict[ServiceId, ServiceSpec] = {}
+        self._orchestrator: Orchestrator | None = None
+        self.carriers = self._carriers()
+        for name in offers.functions:
+            self._functions.register(resolved(name))
+
+    def __repr__(self) -> str:
+        return f"<Workshop: {self._functions!r}, {self._host!r}>"
+
+    @classmethod
+    async def opened(cls, offers: Offers, machine: Machine) -> "Workshop":
+        """A workshop whose services have been tried out. Raises `BadInput` for what cannot work."""
+        workshop = cls(offers, machine, await _host(offers, machine))
+        try:
+            for service in offers.services:
+                workshop._services[service.id] = await workshop.deploy(service)
+        except BaseException:
+            await workshop.aclose()
+            raise
+        return workshop
+
+    def pools(self) -> dict[Resource, PoolSpec]:
+        """The pools the scheduler shares out for these calls."""
+        pools: dict[Resource, PoolSpec] = {
+            FUNCTIONS: FunctionsSpec(ceiling=self._workers, cold_s=COLD_S)
+        }
+        if self._host is not None:
+            kind = self._host.kind
+            pools[GPU] = GpuSpec(nodes=1, devices=kind.num_devices, memory_mb=kind.memory_mb)
+        for name, api in self.offers.apis.items():
+            pools[Resource(name)] = api.quota()
+        return pools
+
+    def services(self) -> dict[ServiceId, ServiceSpec]:
+        """Those that were offered from the beginning."""
+        return dict(self._services)
+
+    def _carriers(self) -> dict[type, Carrier]:
+        carriers: dict[type, Carrier] = {FunctionCall: self._functions}
+        if self._host is not None:
+            from artangram.managers.gpu import GpuManager
+
+            carriers[ServiceCall] = GpuManager({NODE: self._host})
+        if self.offers.apis:
+            # Not above: only who calls APIs needs an HTTP client.
+            from artangram.managers.quota import QuotaManager
+
+            apis = {Resource(name): spec for name, spec in self.offers.apis.items()}
+            carriers[ApiCall] = QuotaManager(apis, now=self._now, on_throttled=self._on_throttled)
+        return carriers
+
+    def attach(self, orchestrator: "Orchestrator") -> None:
+        """From now on `orchestrator` hears what the world does."""
+        self._orchestrator = orchestrator
+        if self._host is not None:
+            self._host.on_service_lost = orchestrator.service_lost
+
+    def register(self, function: Function[..., Any]) -> None:
+        """From now on `function` can be called by its name."""
+        self._functions.register(function)
+
+    async def deploy(self, service: Service) -> ServiceSpec:
+        """Try a service out; what the scheduler has to know about it."""
+        if self._host is None:
+            fix = "open the house with `devices=1` or more"
+            raise BadInput("devices", "this house has none to put a service on", fix)
+        return await self._host.deploy(service)
+
+    async def aclose(self) -> None:
+        """End all workers, services and connections."""
+        for carrier in self.carriers.values():
+            await carrier.aclose()
+
+    def _now(self) -> float:
+        assert self._orchestrator is not None
+        return self._orchestrator.now()
+
+    def _on_throttled(self, api: Resource, until: float) -> None:
+        assert self._orchestrator is not None
+        self._orchestrator.throttled(api, until=until)
+
+
+async def _host(offers: Offers, machine: Machine) -> "ServiceHost | None":
+    if not offers.devices:
+        if offers.services:
+            raise BadInput("services", "need devices to run on", "give `devices: 1` or more")
+        return None
+    # Not above: processes that hold models are for houses with devices.
+    from artangram.services import cpu_devices, cpu_host
+
+    devices = cpu_devices(machine.cores, count=offers.devices, memory_mb=offers.device_memory_mb)
+    return await cpu_host(NODE, devices, resource=GPU)

@@ -1,0 +1,124 @@
+"""A real house and everything it calls: function workers, services on devices, an HTTP server."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import callees
+import pytest
+from aiohttp import web
+
+import artangram
+from artangram.core.errors import BadInput, CallFailed, InfraFailed
+from artangram.orchestrator.client import House
+from artangram.orchestrator.connect import connect
+from artangram.orchestrator.local import running
+from artangram.orchestrator.server import serving
+from artangram.orchestrator.workshop import Offers
+from artangram.sandbox.fake import FakeProvider
+from artangram.services.service import Service
+
+
+@asynccontextmanager
+async def a_search_engine() -> AsyncIterator[str]:
+    """A server that finds what it was asked for."""
+
+    async def find(request: web.Request) -> web.Response:
+        return web.json_response({"found": request.query["q"]})
+
+    app = web.Application()
+    app.router.add_get("/find", find)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        host, port = runner.addresses[0][:2]
+        yield f"http://{host}:{port}"
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def a_house(**offers: object) -> AsyncIterator[House]:
+    async with artangram.local(provider=FakeProvider(), cores=2, **offers) as house:
+        yield house
+
+
+async def test_a_function_runs_in_another_process() -> None:
+    async with a_house() as house:
+        assert await house.function(callees.add)(2, other=3) == 5
+        assert await house.function(callees.pid)() != os.getpid()
+        with pytest.raises(CallFailed, match="not like this"):
+            await house.function(callees.fail)()
+        with pytest.raises(BadInput, match="lambda"):
+            house.function(lambda: 0)
+
+
+async def test_a_service_is_deployed_called_and_restored_after_its_death() -> None:
+    async with a_house(devices=1, device_memory_mb=1024) as house:
+        await house.deploy("double", callees.scale, options={"factor": 2})
+        assert await house.call("double", 21) == 42
+        with pytest.raises(InfraFailed):
+            await house.call("double", "die")
+        assert await house.call("double", 4) == 8
+        with pytest.raises(BadInput, match="already deployed"):
+            await house.deploy("double", callees.scale, options={"factor": 3})
+
+
+async def test_services_that_do_not_fit_together_take_turns() -> None:
+    options = {"runtime_mb": 300, "batch": 2}
+    offered = tuple(
+        Service(id=f"times-{n}", loader="callees:scale", options={"factor": n}, **options)
+        for n in (2, 3, 5)
+    )
+    async with a_house(devices=1, device_memory_mb=500, services=offered) as house:
+        calls = [house.call(f"times-{n}", 10) for _ in range(4) for n in (2, 3, 5)]
+        assert await asyncio.gather(*calls) == [20, 30, 50] * 4
+
+
+async def test_an_api_is_called_within_its_quota() -> None:
+    async with a_search_engine() as url:
+        spec = artangram.ApiSpec(base_url=url, concurrency=2)
+        async with a_house(apis={"search": spec}) as house:
+            api = house.api("search")
+            answers = await asyncio.gather(*(api.get("/find", params={"q": n}) for n in range(8)))
+            assert [answer.json()["found"] for answer in answers] == [str(n) for n in range(8)]
+            with pytest.raises(CallFailed, match="404"):
+                await api.get("/lose")
+
+
+async def test_a_service_deployed_before_a_restart_is_there_after_it(tmp_path: Path) -> None:
+    async with running(state_dir=tmp_path, provider=FakeProvider(), offers=_with_device()) as one:
+        orchestrator, workshop = one
+        service = Service(id="double", loader="callees:scale", options={"factor": 2})
+        orchestrator.deploy(service, await workshop.deploy(service))
+        await asyncio.sleep(0.2)  # Until the journal has it; nobody waits for that here.
+    async with (
+        running(state_dir=tmp_path, provider=FakeProvider(), offers=_with_device()) as (again, _),
+        serving(again, token=None) as url,
+        connect(url) as house,
+    ):
+        assert await house.call("double", 3) == 6
+
+
+def _with_device() -> Offers:
+    return Offers(devices=1, device_memory_mb=512, functions=("callees:add",))
+
+
+async def test_strangers_call_what_was_offered_and_send_plain_data() -> None:
+    offers = Offers(functions=("callees:add",), takes_objects=False)
+    async with (
+        running(provider=FakeProvider(), offers=offers) as (orchestrator, _),
+        serving(orchestrator, token=None) as url,
+        connect(url) as house,
+    ):
+        assert await house.function(callees.add)(1, 2) == 3
+        with pytest.raises(CallFailed, match="no function"):
+            await house.function(callees.pid)()
+        with pytest.raises(CallFailed, match="plain data"):
+            await house.function(callees.add)(Path("a"), Path("b"))  # type: ignore[arg-type]
+        with pytest.raises(BadInput, match="services:"):
+            await house.deploy("double", callees.scale, options={"factor": 2})
