@@ -111,10 +111,9 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("a command needs a program")
         if self.timeout_s <= 0:
             raise ValueError("timeout_s must be positive")
-        texts = (*self.argv, self.cwd, *self.environ, *self.environ.values())
-        if any("\0" in text for text in texts):
+        if "\0" in "".join((*self.argv, self.cwd, *self.environ, *self.environ.values())):
             raise ValueError("no text of a command may contain a NUL")
-        if any(not name or "=" in name for name in self.environ):
+        if "" in self.environ or "=" in "".join(self.environ):
             raise ValueError("a name in environ is not empty and has no '='")
 
 

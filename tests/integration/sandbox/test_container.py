@@ -86,7 +86,7 @@ async def sandbox(shared: LocalSandbox) -> AsyncIterator[LocalSandbox]:
     yield shared
     # Whoever was kept ends with an overdue command.
     await shared.run(Command(argv=("sleep", "60"), timeout_s=0.01))
-    await shared.run(Command(argv=("sh", "-c", f"find {WRITABLE} -mindepth 1 -delete")))
+    await shared.run(Command(argv=("sh", "-c", f"find {WRITABLE} -xdev -mindepth 1 -delete")))
 
 
 def containers() -> str:

@@ -468,6 +468,7 @@ static int start(const struct request *request, char *body, const int *fds, int 
         environ[i] = next_text(&body);
     order.argv = words;
     order.environ = environ;
+    double began_at = monotonic(); /* before: we may get our core back only when it has ended */
     now_running.cpu_before = children_cpu_s();
     /* The kernel's out-of-memory choice must fall on the command, not on PID 1. */
     pwrite(at.score_file, at.exposed, strlen(at.exposed), 0);
@@ -483,8 +484,8 @@ static int start(const struct request *request, char *body, const int *fds, int 
     now_running.flags = 0;
     now_running.keep = request->keep;
     now_running.num_ended = 0;
-    now_running.began_at = monotonic();
-    now_running.ends_at = now_running.began_at + request->timeout_s;
+    now_running.began_at = began_at;
+    now_running.ends_at = began_at + request->timeout_s;
     return 0;
 }
 

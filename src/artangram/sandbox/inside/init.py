@@ -160,6 +160,8 @@ class Init:
             raise OSError(errno.EBUSY, "a command is running")
         if len(fds) > 3:
             processes.move_here(fds[3], self._everybody.pids() if self._kept else ())
+        # Before the start: we may get our core back only when the program has ended.
+        began_at = time.monotonic()
         self._cpu_before = _children_cpu_s()
         try:
             self._main = self._spawn(asked, fds)
@@ -168,8 +170,8 @@ class Init:
             return
         self._request, self._flags, self._keep = asked.number, 0, asked.keep
         self._num_ended = 0
-        self._began_at = time.monotonic()
-        self._ends_at = self._began_at + asked.timeout_s
+        self._began_at = began_at
+        self._ends_at = began_at + asked.timeout_s
 
     def _spawn(self, asked: request.Request, fds: list[int]) -> int:
         # The kernel's out-of-memory choice must fall on the command, not on PID 1.

@@ -177,7 +177,7 @@ class BoxGroups:
         return settings
 
     def begin(self, *, memory_mb: int, processes: int) -> None:
-        """Set the limits of one action and start its peak from now."""
+        """Set the limits of one action."""
         wanted = processes or self._limits.processes
         if wanted != self._processes:
             write_setting(self._where["pids"] + "/pids.max", str(wanted + 1))
@@ -185,6 +185,9 @@ class BoxGroups:
         size = memory_mb or self._limits.memory_mb
         if size != self._memory_mb:
             self._resize_memory(size)
+
+    def forget_peak(self) -> None:
+        """Begin a new peak from what is held now; version 2 keeps that of the whole life."""
         if not self._is_v2:
             write_setting(self._where["memory"] + "/memory.max_usage_in_bytes", "0")
 

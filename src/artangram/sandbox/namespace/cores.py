@@ -106,17 +106,17 @@ class Slot:
         self.directory = str(directory)
         directory.mkdir()
         write_setting(self.directory + "/cpuset.mems", home.mems)
-        self._cores: tuple[int, ...] = ()
+        self.cores: tuple[int, ...] = ()
         self.set(tuple(home.every))
         self.group = os.open(self.directory + "/tasks", os.O_WRONLY | os.O_CLOEXEC)
 
     def set(self, cores: tuple[int, ...]) -> None:
-        if cores != self._cores:
+        if cores != self.cores:
             write_setting(self.directory + "/cpuset.cpus", as_list(cores))
-            self._cores = cores
+            self.cores = cores
 
     def resize(self, cores: tuple[int, ...]) -> None:
-        grows = not set(cores) <= set(self._cores)
+        grows = not set(cores) <= set(self.cores)
         self.set(cores)
         if grows:
             with open(self.directory + "/tasks") as tasks:
@@ -154,9 +154,16 @@ class Slots:
     def lend(self, groups: BoxGroups | None, pid: int, *, cores: tuple[int, ...]) -> Hold:
         if not cores:
             return AnyCore(self._park)
-        slot = self.free.pop() if self.free else self._grow()
+        slot = self._free_one(cores)
         slot.set(cores)
         return slot
+
+    def _free_one(self, cores: tuple[int, ...]) -> Slot:
+        """One that has these cores already, if possible: writing a cpuset takes long."""
+        for index, slot in enumerate(self.free):
+            if slot.cores == cores:
+                return self.free.pop(index)
+        return self.free.pop() if self.free else self._grow()
 
     def _grow(self) -> Slot:
         slot = Slot(self, self._cpuset / f"slot-{len(self._slots)}")

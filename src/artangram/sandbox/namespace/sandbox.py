@@ -128,13 +128,14 @@ class LocalSandbox:
             stdout = Outlet(self._loop, cap=command.output_bytes)
             stderr = Outlet(self._loop, cap=command.output_bytes)
             try:
+                await self._wake()
                 if feed is not None:
                     feed.attach(stdout, stderr)
-                async with self._awake():
-                    return await self._run_now(command, stdout, stderr, asked_at=asked_at)
+                return await self._run_now(command, stdout, stderr, asked_at=asked_at)
             finally:
                 stdout.close()
                 stderr.close()
+                await self._rest()
 
     async def _run_now(
         self, command: Command, stdout: Outlet, stderr: Outlet, *, asked_at: float
@@ -169,11 +170,13 @@ class LocalSandbox:
         finally:
             if command.stdin:
                 os.close(stdin)
+        # From here on the command is under way, and what we do costs nobody time.
         stdout.release()
         stderr.release()
+        if self.traits.groups is not None:
+            self.traits.groups.forget_peak()
         timers = (
-            self._loop.call_later(READ_AFTER_S, stdout.resume),
-            self._loop.call_later(READ_AFTER_S, stderr.resume),
+            self._loop.call_later(READ_AFTER_S, _resume, stdout, stderr),
             self._loop.call_later(command.timeout_s + GRACE_S, self._on_overdue),
         )
         try:
@@ -253,24 +256,26 @@ class LocalSandbox:
     async def _ask(self, path: str, asked: Request, *fds: int) -> Reply:
         """A request that PID 1 answers at once; a frozen sandbox is woken for it."""
         self._check_alive()
-        async with self._awake():
+        try:
+            await self._wake()
             reply = await self._send(asked, fds)
+        finally:
+            await self._rest()
         if reply.kind == init.REFUSED:
             raise OSError(reply.status, os.strerror(reply.status), path)
         return reply
 
-    @contextlib.asynccontextmanager
-    async def _awake(self) -> AsyncIterator[None]:
-        """PID 1 can answer inside the block; who leaves last freezes what was to be frozen."""
+    async def _wake(self) -> None:
+        """PID 1 can answer until `_rest`."""
         self._num_busy += 1
-        try:
-            if self._is_frozen:
-                await self._set_frozen(False)
-            yield
-        finally:
-            self._num_busy -= 1
-            if self._rests_frozen and not self._num_busy and self.is_alive:
-                await self._set_frozen(True)
+        if self._is_frozen:
+            await self._set_frozen(False)
+
+    async def _rest(self) -> None:
+        """Who leaves last freezes what was to be frozen."""
+        self._num_busy -= 1
+        if self._rests_frozen and not self._num_busy and self.is_alive:
+            await self._set_frozen(True)
 
     async def resize(self, cores: tuple[int, ...]) -> None:
         self._check_alive()
@@ -381,6 +386,11 @@ class LocalSandbox:
             reply.close()
         else:
             future.set_result(reply)
+
+
+def _resume(stdout: Outlet, stderr: Outlet) -> None:
+    stdout.resume()
+    stderr.resume()
 
 
 async def close_all(sandboxes: Iterable[LocalSandbox]) -> None:
