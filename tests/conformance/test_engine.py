@@ -19,6 +19,8 @@ from artangram.gateway.engines.protocol import (
     Sampling,
 )
 from artangram.gateway.engines.scripted import Pace, ScriptedEngine
+from artangram.gateway.engines.torchprocess import TorchEngineProcess
+from artangram.gateway.engines.torchwire import Settings
 
 PROMPT = (5, 6, 7)
 LONG = 200
@@ -32,13 +34,28 @@ async def scripted(directory: Path) -> Engine:
     return ScriptedEngine(script, pace=Pace(token_s=0.002), max_context=256)
 
 
-MAKERS: list[Callable[[Path], Awaitable[Engine]]] = [scripted]
+async def torch_thread(directory: Path) -> Engine:
+    from artangram.gateway.engines.torchengine import TorchEngine
+
+    return await TorchEngine.start(Settings(directory=str(directory)))
 
 
-@pytest.fixture
-def weights(tmp_path: Path) -> Path:
+async def torch_process(directory: Path) -> Engine:
+    return await TorchEngineProcess.start(Settings(directory=str(directory)))
+
+
+MAKERS: list[Callable[[Path], Awaitable[Engine]]] = [scripted, torch_thread, torch_process]
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory that every engine can load."""
-    return tmp_path
+    from artangram.models.directory import save_model
+    from models_support import a_model
+
+    directory = tmp_path_factory.mktemp("model")
+    save_model(a_model(), directory)
+    return directory
 
 
 @pytest.fixture(params=MAKERS, ids=lambda maker: maker.__name__)

@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from artangram.core.errors import BadInput
+from artangram.models.causal import CausalModel
 from artangram.models.config import load_config, save_config
 from artangram.models.llama import Llama
 
@@ -31,6 +32,11 @@ def load_model(directory: Path) -> Llama:
     model = Llama(load_config(directory))
     model.assign(load_weights(directory))
     return model
+
+
+def load_causal(directory: Path) -> CausalModel:
+    """The model of a directory, whatever its kind."""
+    return load_model(directory)
 
 
 def save_weights(tensors: Mapping[str, Tensor], path: Path) -> None:

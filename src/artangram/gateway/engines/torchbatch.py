@@ -1,0 +1,237 @@
+"""The requests an embedded engine runs, and one step for all of them.
+
+- A step appends what each request still owes its slot (a prompt, tokens of the environment, the
+  token sampled last) and samples one token for each that owes no more.
+- Long prompts are appended in pieces, so that the others get their tokens meanwhile.
+- A session that has ended a turn keeps its slot until somebody else needs it, the one longest
+  unused first; its next turn appends only what is new.
+- After a change of weights everything kept is stale: sessions are forgotten, requests under way
+  are appended anew and go on.
+- Everything here belongs to one thread.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from artangram.gateway.engines.protocol import Chunk, FinishReason, Request, Stats
+from artangram.gateway.engines.torchsampler import Sampler
+from artangram.gateway.engines.torchwire import Ended, Sampled
+from artangram.models.causal import CausalModel
+
+APPEND_TOKENS = 2048
+"""At most so many tokens of prompts, with their padding, are appended in one step."""
+
+APPEND_WIDTH = 256
+"""And of one request at most so many: the longest that the others wait."""
+
+
+class _Row:
+    """A request that has a slot, or waits for one."""
+
+    __slots__ = (
+        "fresh",
+        "known",
+        "logprobs",
+        "num_sampled",
+        "request",
+        "room",
+        "slot",
+        "stop_ids",
+        "stream",
+    )
+
+    def __init__(self, stream: int, request: Request, *, max_context: int) -> None:
+        sampling = request.sampling
+        self.stream = stream
+        self.request = request
+        self.slot = 0
+        self.known = list(request.prompt)
+        self.room = min(sampling.max_tokens, max_context - len(request.prompt))
+        self.stop_ids = frozenset(sampling.stop_ids)
+        self.num_sampled = 0
+        self.fresh: list[int] = []
+        """Sampled, and not told yet."""
+        self.logprobs: list[float] = []
+
+    def take(self, token: int, logprob: float) -> FinishReason | None:
+        """The reason to end, if this token gives one."""
+        self.known.append(token)
+        self.fresh.append(token)
+        self.logprobs.append(logprob)
+        self.num_sampled += 1
+        if token in self.stop_ids:
+            return FinishReason.STOP
+        return FinishReason.LENGTH if self.num_sampled == self.room else None
+
+
+class _Places:
+    """Which slots are free, and which are kept for a session's next turn."""
+
+    def __init__(self, num_slots: int) -> None:
+        self._free = list(range(num_slots))[::-1]
+        self._sessions: dict[str, tuple[int, list[int]]] = {}
+
+    def take(self, request: Request) -> tuple[int, int] | None:
+        """A slot for the request, and how many of its tokens the slot already holds."""
+        if (kept := self._sessions.pop(request.session, None)) is not None:
+            slot, tokens = kept
+            # The last token has to be appended again, to see what follows it.
+            return slot, min(_num_shared(tokens, request.prompt), len(request.prompt) - 1)
+        if not self._free and self._sessions:
+            longest_unused = next(iter(self._sessions))
+            self._free.append(self._sessions.pop(longest_unused)[0])
+        return (self._free.pop(), 0) if self._free else None
+
+    def give_back(self, slot: int, session: str, tokens: list[int]) -> None:
+        """The slot holds these tokens; keep it if a next turn may come."""
+        if not session:
+            self._free.append(slot)
+            return
+        if (other := self._sessions.pop(session, None)) is not None:
+            self._free.append(other[0])
+        self._sessions[session] = (slot, tokens)
+
+    def forget(self) -> None:
+        self._free += [slot for slot, _ in self._sessions.values()]
+        self._sessions.clear()
+
+
+class Batch:
+    """See the module."""
+
+    def __init__(
+        self, model: CausalModel, num_slots: int, *, max_context: int, version: int, seed: int
+    ) -> None:
+        self.max_context = max_context
+        self.vocab_size = model.vocab_size
+        self._model = model
+        self._version = version
+        self._slots = model.slots(num_slots, max_context)
+        self._sampler = Sampler(num_slots, max_context, seed=seed)
+        self._places = _Places(num_slots)
+        self._waiting: dict[int, _Row] = {}
+        self._running: dict[int, _Row] = {}
+        self._prompt_tokens = 0
+        self._sampled_tokens = 0
+
+    def __repr__(self) -> str:
+        return f"<Batch: {len(self._running)} running, {len(self._waiting)} waiting>"
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._running and not self._waiting
+
+    def stats(self, *, is_paused: bool) -> Stats:
+        return Stats(
+            version=self._version,
+            running=len(self._running),
+            waiting=len(self._waiting),
+            is_paused=is_paused,
+            prompt_tokens=self._prompt_tokens,
+            sampled_tokens=self._sampled_tokens,
+        )
+
+    def add(self, stream: int, request: Request) -> None:
+        self._waiting[stream] = _Row(stream, request, max_context=self.max_context)
+
+    def abort(self, stream: int) -> list[Sampled | Ended]:
+        """End a request now; nothing if it has ended."""
+        if self._waiting.pop(stream, None) is not None:
+            return [Ended(stream, FinishReason.ABORT)]
+        row = self._running.get(stream)
+        return [] if row is None else self._ended(row, FinishReason.ABORT)
+
+    def step(self) -> list[Sampled | Ended]:
+        """Sample a token for everybody who is ready for one. The news of requests that ended."""
+        self._admit()
+        owing = [(row, len(row.known) - self._slots.lengths[row.slot]) for row in self._rows()]
+        appending = [row for row, owed in owing if owed > 1]
+        decoding = [row for row, owed in owing if owed == 1]
+        news: list[Sampled | Ended] = []
+        if appending:
+            news += self._append(appending)
+        if decoding:
+            last = [row.known[-1:] for row in decoding]
+            news += self._sample(decoding, self._slots.extend(_slots(decoding), last))
+        return news
+
+    def fresh(self) -> list[Sampled]:
+        """The tokens nobody was told of yet."""
+        return [self._told(row) for row in self._rows() if row.fresh]
+
+    def load(self, version: int, tensors: Mapping[str, Tensor]) -> None:
+        """Sample with these weights from now on. Raises `BadInput` and changes nothing."""
+        assert not self.fresh(), "tokens of the old version are to be told before"
+        self._model.assign(tensors)
+        self._version = version
+        self._places.forget()
+        for row in self._rows():
+            self._slots.cut(row.slot, 0)
+
+    def _rows(self) -> Iterable[_Row]:
+        return self._running.values()
+
+    def _admit(self) -> None:
+        """Give slots to those who wait, first come, first served."""
+        while self._waiting:
+            stream, row = next(iter(self._waiting.items()))
+            found = self._places.take(row.request)
+            if found is None:
+                return
+            row.slot, held = found
+            self._slots.cut(row.slot, held)
+            self._sampler.prepare(row.slot, row.request.sampling, room=row.room)
+            self._running[stream] = self._waiting.pop(stream)
+
+    def _append(self, rows: Sequence[_Row]) -> list[Sampled | Ended]:
+        """Append pieces of prompts; sample for those that are complete."""
+        chosen: list[_Row] = []
+        pieces: list[list[int]] = []
+        width = 0
+        for row in rows:
+            held = self._slots.lengths[row.slot]
+            piece = row.known[held : held + APPEND_WIDTH]
+            width = max(width, len(piece))
+            if chosen and width * (len(chosen) + 1) > APPEND_TOKENS:
+                break
+            chosen.append(row)
+            pieces.append(piece)
+        self._prompt_tokens += sum(map(len, pieces))
+        logits = self._slots.extend(_slots(chosen), pieces)
+        whole = [self._slots.lengths[row.slot] == len(row.known) for row in chosen]
+        ready = [row for row, is_whole in zip(chosen, whole, strict=True) if is_whole]
+        return self._sample(ready, logits[torch.tensor(whole)]) if ready else []
+
+    def _sample(self, rows: Sequence[_Row], logits: Tensor) -> list[Sampled | Ended]:
+        counts = [row.num_sampled for row in rows]
+        tokens, logprobs = self._sampler.draw(logits, _slots(rows), counts=counts)
+        self._sampled_tokens += len(rows)
+        news: list[Sampled | Ended] = []
+        for row, token, logprob in zip(rows, tokens, logprobs, strict=True):
+            if (reason := row.take(token, logprob)) is not None:
+                news += self._ended(row, reason)
+        return news
+
+    def _ended(self, row: _Row, reason: FinishReason) -> list[Sampled | Ended]:
+        del self._running[row.stream]
+        held = row.known[: self._slots.lengths[row.slot]]
+        self._places.give_back(row.slot, row.request.session, held)
+        last: list[Sampled | Ended] = [self._told(row)] if row.fresh else []
+        return [*last, Ended(row.stream, reason)]
+
+    def _told(self, row: _Row) -> Sampled:
+        chunk = Chunk(tuple(row.fresh), tuple(row.logprobs), self._version)
+        row.fresh, row.logprobs = [], []
+        return Sampled(row.stream, chunk)
+
+
+def _slots(rows: Sequence[_Row]) -> list[int]:
+    return [row.slot for row in rows]
+
+
+def _num_shared(left: Sequence[int], right: Sequence[int]) -> int:
+    """How many tokens both begin with."""
+    most = min(len(left), len(right))
+    return next((n for n in range(most) if left[n] != right[n]), most)

@@ -1,0 +1,100 @@
+"""The embedded engine in a process of its own: its own core, its own lock, its own death.
+
+- Weights travel as the path of their directory, tokens as msgpack over a pair of sockets.
+- When the process dies, every verb and every stream raises `EngineGone`.
+- When we die, it ends: the socket is its only tie.
+"""
+
+import asyncio
+import contextlib
+import socket
+import sys
+from asyncio.subprocess import DEVNULL, Process
+
+import msgspec
+
+from artangram.gateway.engines.torchowner import Owner
+from artangram.gateway.engines.torchwire import Frames, News, Order, Settings, frame
+
+END_PATIENCE_S = 5.0
+"""How long the process may take to leave before it is killed: far longer than a step."""
+
+_READ_BYTES = 2**18
+
+
+class TorchEngineProcess(Owner):
+    """See `protocol.Engine`. Made by `start`, ended by `aclose`."""
+
+    def __init__(
+        self,
+        process: Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        name: str,
+        version: int,
+    ) -> None:
+        super().__init__(name, version)
+        self._process = process
+        self._writer = writer
+        self._reading = asyncio.create_task(self._read(reader))
+
+    @classmethod
+    async def start(cls, settings: Settings, *, name: str = "torch") -> "TorchEngineProcess":
+        """Start the process and load the model. Raises `EngineGone` when that fails."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = await _spawned(theirs)
+        reader, writer = await asyncio.open_unix_connection(sock=ours)
+        engine = cls(process, reader, writer, name=name, version=settings.version)
+        try:
+            writer.write(frame([settings]))
+            await engine._is_ready
+        except BaseException:
+            await engine.aclose()
+            raise
+        return engine
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def aclose(self) -> None:
+        self._lose("it was closed")
+        self._writer.close()
+        await asyncio.wait({self._reading})
+        with contextlib.suppress(ConnectionError):
+            await self._writer.wait_closed()
+        try:
+            async with asyncio.timeout(END_PATIENCE_S):
+                await self._process.wait()
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+
+    def _send(self, order: Order) -> None:
+        if not self._gone:
+            self._writer.write(frame([order]))
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        decode = msgspec.msgpack.Decoder(list[News]).decode
+        frames = Frames()
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(_READ_BYTES):
+                for body in frames.fed(data):
+                    self._on_news(decode(body))
+        self._lose("its process ended")
+
+
+async def _spawned(owner: socket.socket) -> Process:
+    """The process at the other end of the socket. A signal to our group does not reach it."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "artangram.gateway.engines.torchchild",
+        str(owner.fileno()),
+        stdin=DEVNULL,
+        stdout=DEVNULL,
+        pass_fds=[owner.fileno()],
+        start_new_session=True,
+    )
