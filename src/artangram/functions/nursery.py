@@ -40,6 +40,10 @@ class Worker:
     def __repr__(self) -> str:
         return f"<Worker {self.number}>"
 
+    def is_gone(self) -> bool:
+        """Did it end while idle?"""
+        return _is_hung_up(self._sock)
+
     async def birth(self) -> None:
         """Wait until it is there. Raises `EOFError` or `OSError` if it never will be."""
         if not self.is_born:
@@ -91,6 +95,8 @@ class Nursery:
 
     def fork(self) -> Worker:
         """A new worker; it comes to life while we go on."""
+        if self._control is not None and _is_hung_up(self._control):
+            self._drop()  # The loop would have told us next.
         if self._control is None:
             self._start()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -166,3 +172,13 @@ class Nursery:
             _, passed = self._outbox.popleft()
             if passed is not None:
                 passed.close()  # Its worker was never born, and whoever waits for it learns so.
+
+
+def _is_hung_up(sock: socket.socket) -> bool:
+    """Is nobody at the other end any more?"""
+    try:
+        return not sock.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True

@@ -94,13 +94,25 @@ class Workers:
         return len(self._busy) < self.ceiling
 
     def _take(self) -> Worker:
-        if self._idle:
-            worker = self._idle.pop()[1]
-        else:
+        worker = self._warm()
+        if worker is None:
             self.num_cold_starts += 1
             worker = self._nursery.fork()
         self._busy.add(worker)
         return worker
+
+    def _warm(self) -> Worker | None:
+        """The worker that became idle last and is still there."""
+        while self._idle:
+            worker = self._idle.pop()[1]
+            if not worker.is_gone():
+                return worker
+            self._discard(worker)
+        return None
+
+    def _discard(self, worker: Worker) -> None:
+        self._nursery.end(worker)
+        worker.close()
 
     def _release(self, worker: Worker) -> None:
         self._busy.remove(worker)
@@ -127,7 +139,5 @@ class Workers:
         self._expiry = None
         now = asyncio.get_running_loop().time()
         while self._idle and self._idle[0][0] + self.idle_s <= now:
-            worker = self._idle.popleft()[1]
-            self._nursery.end(worker)
-            worker.close()
+            self._discard(self._idle.popleft()[1])
         self._expire_later()

@@ -10,6 +10,8 @@ import resource
 import signal
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from socket import socket as Socket
 
 from artangram.functions.encoding import packed, unpacked
@@ -36,11 +38,10 @@ def _answered(request: frames.Request) -> bytes:
     except Exception:  # noqa: BLE001 - a module may raise anything when it is imported
         return frames.framed(frames.UNKNOWN, traceback.format_exc().encode())
     try:
-        _limit(request.memory_mb)
-        args, kwargs = unpacked(request.body)
-        answer = packed(code(*args, **kwargs))
+        with _limited(request.memory_mb):
+            args, kwargs = unpacked(request.body)
+            answer = packed(code(*args, **kwargs))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - it is told to the caller
-        _limit(None)
         return frames.framed(frames.FAILED, _told(error).encode(errors="replace"))
     return frames.framed(frames.ANSWER, answer)
 
@@ -51,15 +52,20 @@ def _told(error: BaseException) -> str:
     return "".join(traceback.format_exception(error)).rstrip()
 
 
-def _limit(memory_mb: int | None) -> None:
+@contextmanager
+def _limited(memory_mb: int | None) -> Iterator[None]:
     """Let this process take so much beside what it has; `None` for no limit of ours."""
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if memory_mb is None:
-        soft = hard
-    else:
-        with open("/proc/self/statm", "rb") as statm:
-            soft = int(statm.read().split()[_DATA_FIELD]) * _PAGE + (memory_mb << 20)
-    resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    with open("/proc/self/statm", "rb") as statm:
+        soft = int(statm.read().split()[_DATA_FIELD]) * _PAGE + (memory_mb << 20)
+    resource.setrlimit(resource.RLIMIT_DATA, (soft, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
 def _reseed() -> None:

@@ -89,11 +89,9 @@ class Zygote:
 
 
 def _load(module: str) -> None:
-    """Import what workers will need. One that cannot be is told by the worker that tries again."""
-    try:
+    """Import what workers will need. One that raises does so again in the worker, which tells."""
+    with contextlib.suppress(Exception, SystemExit):
         importlib.import_module(module)
-    except (Exception, SystemExit):  # noqa: BLE001 - a module may raise anything
-        traceback.print_exc()
     # Forks must not copy pages only because the collector looked at them.
     gc.collect()
     gc.freeze()

@@ -1,0 +1,179 @@
+"""Functions behind a URL, on real local HTTP servers."""
+
+import asyncio
+import base64
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+import uvicorn
+from aiohttp import web
+
+from artangram.core.errors import CallFailed, InfraFailed
+from artangram.functions import Function, function
+from artangram.functions.platform import ATTEMPTS, HttpFunctions
+from artangram.functions.serve import asgi, lambda_handler
+from integration.functions import subjects
+
+Respond = Callable[[web.Request], Awaitable[web.Response]]
+
+
+@asynccontextmanager
+async def served(respond: Respond) -> AsyncIterator[str]:
+    """The address of a platform that responds so."""
+    app = web.Application()
+    app.router.add_post("/function", respond)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/function"
+    finally:
+        await runner.cleanup()
+
+
+async def called(url: str, *args: object) -> Any:
+    """`subjects.add` behind `url`, called with hardly any back-off."""
+    remote: Function[..., Any] = function(url=url)(subjects.add.code)
+    functions = HttpFunctions(rng=_Hasty())
+    try:
+        return remote.decode(await functions.call(remote.spec, remote.encode(*args)))
+    finally:
+        await functions.aclose()
+
+
+class _Hasty(random.Random):
+    def uniform(self, a: float, b: float) -> float:
+        return 0.001
+
+
+class Scripted:
+    """Answers with one response after the other, the last one for ever."""
+
+    def __init__(self, *responses: tuple[int, bytes, dict[str, str]]) -> None:
+        self._responses = list(responses)
+        self.bodies: list[bytes] = []
+
+    async def respond(self, request: web.Request) -> web.Response:
+        self.bodies.append(await request.read())
+        index = min(len(self.bodies), len(self._responses)) - 1
+        status, body, headers = self._responses[index]
+        return web.Response(status=status, body=body, headers=headers)
+
+
+async def test_arguments_go_by_name_and_the_answer_is_json() -> None:
+    platform = Scripted((200, b"3", {}))
+    async with served(platform.respond) as url:
+        assert await called(url, 1, 2) == 3
+    assert [msgspec.json.decode(body) for body in platform.bodies] == [{"a": 1, "b": 2}]
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503])
+async def test_what_the_platform_could_not_do_is_tried_again(status: int) -> None:
+    platform = Scripted((status, b"busy", {}), (status, b"busy", {}), (200, b"2", {}))
+    async with served(platform.respond) as url:
+        assert await called(url, 1) == 2
+    assert len(platform.bodies) == 3
+
+
+async def test_a_platform_that_stays_broken_is_a_failure_of_infrastructure() -> None:
+    platform = Scripted((503, b"broken", {}))
+    async with served(platform.respond) as url:
+        with pytest.raises(InfraFailed, match="answered 503: broken"):
+            await called(url, 1)
+    assert len(platform.bodies) == ATTEMPTS
+
+
+async def test_it_comes_back_no_earlier_than_the_platform_wants(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waited: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(delay_s: float) -> None:
+        waited.append(delay_s)
+        await sleep(0)
+
+    monkeypatch.setattr("artangram.functions.platform.asyncio.sleep", noted)
+    platform = Scripted((429, b"", {"Retry-After": "7"}), (200, b"2", {}))
+    async with served(platform.respond) as url:
+        assert await called(url, 1) == 2
+    assert 7.0 in waited
+
+
+async def test_a_platform_that_wants_too_much_patience_has_failed() -> None:
+    platform = Scripted((503, b"closed", {"Retry-After": "3600"}))
+    async with served(platform.respond) as url:
+        with pytest.raises(InfraFailed, match="closed"):
+            await called(url, 1)
+    assert len(platform.bodies) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers", "says"),
+    [
+        (422, b"ValueError: no", {}, "answered 422: ValueError: no"),
+        (404, b"", {}, "answered 404"),
+        (200, b'{"errorMessage": "no"}', {"X-Amz-Function-Error": "Unhandled"}, "errorMessage"),
+        (200, b"<html>", {}, "answered no JSON"),
+    ],
+)
+async def test_the_functions_own_failure_is_not_tried_again(
+    status: int, body: bytes, headers: dict[str, str], says: str
+) -> None:
+    platform = Scripted((status, body, headers))
+    async with served(platform.respond) as url:
+        with pytest.raises(CallFailed, match=says):
+            await called(url, 1)
+    assert len(platform.bodies) == 1
+
+
+async def test_nobody_there_is_a_failure_of_infrastructure() -> None:
+    async with served(Scripted((200, b"1", {})).respond) as url:
+        pass
+    with pytest.raises(InfraFailed, match="no answer"):
+        await called(url, 1)
+
+
+@asynccontextmanager
+async def deployed(code: Function[..., Any]) -> AsyncIterator[str]:
+    """The address of a function served as a container would serve it."""
+    server = uvicorn.Server(uvicorn.Config(asgi(code), port=0, log_level="error", lifespan="off"))
+    serving = asyncio.create_task(server.serve())
+    while not server.started:  # noqa: ASYNC110 - it has no event to wait for
+        await asyncio.sleep(0.005)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
+    finally:
+        server.should_exit = True
+        await serving
+
+
+async def test_the_same_function_runs_behind_asgi() -> None:
+    async with deployed(subjects.add) as url:
+        assert await called(url, 20, 3) == 23
+
+
+async def test_behind_asgi_an_exception_is_the_functions_own() -> None:
+    remote: Function[..., Any] = function(url="http://unused/")(subjects.fail.code)
+    async with deployed(remote) as url, aiohttp.ClientSession() as session:
+        async with session.post(url, json={"why": "no such luck"}) as response:
+            assert response.status == 422
+            assert "ValueError: no such luck" in (await response.json())["error"]
+        async with session.post(url, data=b"[1]") as response:
+            assert response.status == 400
+        async with session.get(url) as response:
+            assert response.status == 405
+
+
+def test_the_same_function_runs_in_a_lambda() -> None:
+    handle = lambda_handler(subjects.add)
+    assert handle({"body": '{"a": 1}'}, None)["body"] == "2"
+    coded = base64.b64encode(b'{"a": 1, "b": 5}').decode()
+    assert handle({"body": coded, "isBase64Encoded": True}, None)["body"] == "6"
+    assert handle({"body": "{}"}, None)["statusCode"] == 422
