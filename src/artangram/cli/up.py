@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from artangram.cli.output import Output
+from artangram.config.house import HouseSpec, read_house
 from artangram.core.policies.catalog import policy as policy_named
 from artangram.orchestrator.up import kept_token
 from artangram.orchestrator.up import up as serve
@@ -20,24 +21,30 @@ def up(
     state_dir: Annotated[
         Path, typer.Option(help="The journal and the agent's files: what a restart goes on from.")
     ] = STATE_DIR,
-    policy: Annotated[str, typer.Option(help="As for `simulate`.")] = "elastic",
+    config: Annotated[
+        Path | None,
+        typer.Option(help="YAML: functions, devices with their services, APIs with their quotas."),
+    ] = None,
+    policy: Annotated[str | None, typer.Option(help="As for `simulate`.")] = None,
     cores: Annotated[int | None, typer.Option(help="Use only so many of this machine.")] = None,
     token: Annotated[
         str | None,
         typer.Option(envvar="ARTANGRAM_TOKEN", help="Callers must send it; made up if not given."),
     ] = None,
 ) -> None:
-    """Serve this machine's cores until SIGTERM or Ctrl-C, then drain.
+    """Serve this machine's cores, and what `--config` offers beside them, until SIGTERM or Ctrl-C, then drain.
 
     Nothing accepted is lost by a crash: start it again with the same state directory. The token is
     kept there too, in the file `token`.
     """
-    policy_named(policy)
+    house = HouseSpec() if config is None else read_house(config)
+    chosen = policy or house.policy
+    policy_named(chosen)
     secret = token or kept_token(state_dir)
     console = Output(None).console
 
     def on_ready(url: str) -> None:
-        console.print(f"Serving {url} with policy {policy}; state in {state_dir}", soft_wrap=True)
+        console.print(f"Serving {url} with policy {chosen}; state in {state_dir}", soft_wrap=True)
         console.print(f"export ARTANGRAM_URL={url}", soft_wrap=True)
         if token is None:
             console.print(f"export ARTANGRAM_TOKEN={secret}", soft_wrap=True)
@@ -50,8 +57,10 @@ def up(
             host=host,
             port=port,
             token=secret,
-            policy=policy,
-            cores=cores,
+            policy=chosen,
+            cores=cores or house.cores,
+            memory_mb=house.memory_mb,
+            offers=house.offers,
         )
     )
     console.print("Drained.")

@@ -1,6 +1,7 @@
 """A YAML file whose every value knows its line and its field, so that complaints can name them."""
 
 import math
+from typing import Any
 
 import yaml
 from yaml.constructor import SafeConstructor
@@ -61,6 +62,14 @@ class Item:
         except (yaml.YAMLError, ValueError, AttributeError):  # PyYAML trusts explicit tags
             raise self.bad(f"{self._node.value!r} has no meaning", "write a plain value") from None
         return value
+
+    def plain(self) -> Any:
+        """The value with all that is in it, as plain data."""
+        if isinstance(self._node, yaml.MappingNode):
+            return {key: item.plain() for key, item in self.mapping().items()}
+        if isinstance(self._node, yaml.SequenceNode):
+            return [item.plain() for item in self.items()]
+        return self.value()
 
     def text(self) -> str:
         value = self.value()

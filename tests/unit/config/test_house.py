@@ -1,0 +1,59 @@
+"""The file of a house: what it may say, and how it complains."""
+
+from pathlib import Path
+
+import pytest
+
+from artangram.apis.spec import ApiSpec
+from artangram.config.house import read_house
+from artangram.observe.badfile import BadFile
+from artangram.services.service import Service
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "house.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_a_house_with_everything(tmp_path: Path) -> None:
+    house = read_house(
+        written(
+            tmp_path,
+            """
+cores: 2
+policy: tangram
+devices: 1
+device_memory_mb: 512
+functions: ["rewards:score"]
+services:
+  judge: {loader: "judges:load", batch: 4, degrees: [1, 2], options: {size: 3}}
+apis:
+  search: {base_url: "http://localhost:1", limit: 60, window_s: 10}
+""",
+        )
+    )
+    assert (house.cores, house.policy, house.offers.devices) == (2, "tangram", 1)
+    assert house.offers.functions == ("rewards:score",)
+    assert house.offers.services == (
+        Service(id="judge", loader="judges:load", batch=4, degrees=(1, 2), options={"size": 3}),
+    )
+    assert house.offers.apis == {
+        "search": ApiSpec(base_url="http://localhost:1", limit=60, window_s=10.0)
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("coers: 2", r"house\.yaml:1: coers: unknown key; did you mean cores"),
+        ("cores: two", r"house\.yaml:1: cores: expected `int"),
+        ("cores: 1\nservices:\n  judge: {loder: 'a:b'}", r"house\.yaml:3: services\.judge\.loder"),
+        ("apis:\n  search: {limit: 3}", r"house\.yaml:2: apis\.search: .*base_url"),
+        ("apis:\n  search: {base_url: x, limit: many}", r"apis\.search\.limit: expected"),
+        ("services: [judge]", r"services: is not a mapping"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(BadFile, match=complaint):
+        read_house(written(tmp_path, text))
