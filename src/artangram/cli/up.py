@@ -32,8 +32,9 @@ def up(
         typer.Option(envvar="ARTANGRAM_TOKEN", help="Callers must send it; made up if not given."),
     ] = None,
 ) -> None:
-    """Serve this machine's cores, and what `--config` offers beside them, until SIGTERM or Ctrl-C, then drain.
+    """Serve this machine until SIGTERM or Ctrl-C, then drain.
 
+    Cores are always served; `--config` offers functions, model services and APIs beside them.
     Nothing accepted is lost by a crash: start it again with the same state directory. The token is
     kept there too, in the file `token`.
     """
