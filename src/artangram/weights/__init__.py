@@ -1,1 +1,19 @@
 """Versions of the weights at rest and in flight."""
+
+from artangram.weights.bucket import TensorData
+from artangram.weights.manifest import BadVersion, Manifest
+from artangram.weights.roll import RollReport, Swap, roll, verified_pull
+from artangram.weights.store import StoreFull, WeightStore, default_root
+
+__all__ = [
+    "BadVersion",
+    "Manifest",
+    "RollReport",
+    "StoreFull",
+    "Swap",
+    "TensorData",
+    "WeightStore",
+    "default_root",
+    "roll",
+    "verified_pull",
+]

@@ -1,0 +1,230 @@
+"""A new version goes into the engines, one after the other, while the others go on serving.
+
+- A replica first pulls the version to where it is, and keeps sampling meanwhile; only the swap of
+  the weights stops it. `RollReport` tells the two apart.
+- All weights of a replica change or none: its engine promises it, and what it says afterwards is
+  checked. A replica that fails or takes too long is taken out of service, and reported.
+- A version that is itself bad (a corrupt or missing bucket) is refused, and no replica blamed.
+- The modes (`core.weights.Update`) say what becomes of requests that run on it meanwhile.
+- A version is held while anybody pulls it, so it is not retired under a reader.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from msgspec import Struct
+
+from artangram.aio import uncancelled
+from artangram.core.errors import BadInput, InfraFailed
+from artangram.core.weights import Update, Versions
+from artangram.weights.manifest import BadVersion
+from artangram.weights.store import WeightStore
+
+logger = logging.getLogger(__name__)
+
+Pull = Callable[[str, int], Awaitable[Path]]
+"""Bring a version to a replica; the directory is where its engine finds it."""
+
+
+class EngineStats(Protocol):
+    @property
+    def version(self) -> int: ...
+
+
+class Swappable(Protocol):
+    """What is needed of an engine."""
+
+    async def pause(self) -> None: ...
+
+    async def resume(self) -> None: ...
+
+    async def load(self, version: int, path: Path) -> None: ...
+
+    def stats(self) -> EngineStats: ...
+
+
+class Replica(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def engine(self) -> Swappable: ...
+
+
+class Fleet(Protocol):
+    """The replicas in service. `artangram.gateway.Gateway` is one."""
+
+    @property
+    def replicas(self) -> Sequence[Replica]: ...
+
+    def hold(self, name: str) -> None: ...
+
+    def release(self, name: str) -> None: ...
+
+    async def evict(self, name: str) -> None: ...
+
+    async def drained(self, name: str) -> None: ...
+
+    async def remove(self, name: str) -> object: ...
+
+
+class Swap(Struct, frozen=True, kw_only=True):
+    """One replica's way to a version."""
+
+    replica: str
+    pull_s: float
+    """While it went on sampling."""
+    stopped_s: float
+    """While it could not."""
+    failed: str = ""
+    """Why it was taken out of service; empty if it was not."""
+
+
+class RollReport(Struct, frozen=True, kw_only=True):
+    version: int
+    swaps: tuple[Swap, ...]
+    elapsed_s: float
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        return tuple(swap.replica for swap in self.swaps if swap.failed)
+
+    @property
+    def accumulated_s(self) -> float:
+        """What a stop of all replicas for all of it would have cost, in replica-seconds."""
+        return sum(swap.pull_s + swap.stopped_s for swap in self.swaps)
+
+    @property
+    def exposed_s(self) -> float:
+        """What it did cost, in replica-seconds."""
+        return sum(swap.stopped_s for swap in self.swaps)
+
+
+def verified_pull(store: WeightStore) -> Pull:
+    """For engines on the store's machine: each reads the store, once every byte was checked."""
+    checks: dict[int, asyncio.Task[object]] = {}
+
+    async def pull(replica: str, version: int) -> Path:
+        if version not in checks:
+            checks.clear()
+            checks[version] = asyncio.create_task(asyncio.to_thread(store.verify, version))
+        await asyncio.shield(checks[version])
+        return store.path(version)
+
+    return pull
+
+
+async def roll(
+    fleet: Fleet,
+    version: int,
+    *,
+    pull: Pull,
+    versions: Versions,
+    mode: Update = Update.PAUSE,
+    at_once: int = 1,
+    limit_s: float = 600.0,
+) -> RollReport:
+    """Bring every replica that serves now to `version`, `at_once` at a time.
+
+    Raises `BadVersion` when the version itself is bad: then no further replica is touched.
+    """
+    if at_once < 1:
+        raise BadInput("at_once", f"{at_once} replicas never finish", "say 1 or more")
+    loop = asyncio.get_running_loop()
+    began_at = loop.time()
+    rolling = _Rolling(fleet, version, pull=pull, versions=versions, mode=mode, limit_s=limit_s)
+    await asyncio.gather(*(rolling.work() for _ in range(at_once)))
+    if rolling.bad is not None:
+        raise rolling.bad
+    return RollReport(version=version, swaps=tuple(rolling.swaps), elapsed_s=loop.time() - began_at)
+
+
+class _Rolling:
+    """One version on its way."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        version: int,
+        *,
+        pull: Pull,
+        versions: Versions,
+        mode: Update,
+        limit_s: float,
+    ) -> None:
+        self._fleet = fleet
+        self._version = version
+        self._pull = pull
+        self._versions = versions
+        self._mode = mode
+        self._limit_s = limit_s
+        self._left = list(reversed(fleet.replicas))
+        self.swaps: list[Swap] = []
+        self.bad: BadVersion | None = None
+
+    async def work(self) -> None:
+        """Take one replica after the other, until none is left or the version is bad."""
+        while self._left and self.bad is None:
+            replica = self._left.pop()
+            self._versions.hold(self._version, replica.name)
+            try:
+                self.swaps.append(await self._swap(replica))
+            except BadVersion as error:
+                self.bad = error
+            finally:
+                self._versions.let_go(self._version, replica.name)
+
+    async def _swap(self, replica: Replica) -> Swap:
+        loop = asyncio.get_running_loop()
+        began_at = pulled_at = loop.time()
+        failed = ""
+        try:
+            async with asyncio.timeout(self._limit_s):
+                path = await self._pull(replica.name, self._version)
+            pulled_at = loop.time()
+            # To its end, whatever happens to us: nobody would resume a replica left half way.
+            await uncancelled(self._exchange(replica, path))
+        except BadVersion:
+            raise
+        except Exception as error:  # noqa: BLE001 (whatever an engine raises, it is out)
+            failed = f"{type(error).__name__}: {error}"
+            await uncancelled(self._take_out(replica.name, failed))
+        return Swap(
+            replica=replica.name,
+            pull_s=pulled_at - began_at,
+            stopped_s=loop.time() - pulled_at,
+            failed=failed,
+        )
+
+    async def _exchange(self, replica: Replica, path: Path) -> None:
+        if self._mode is not Update.PAUSE:
+            self._fleet.hold(replica.name)
+        if self._mode is Update.DRAIN:
+            # As long as its turns take: they have limits of their own.
+            await self._fleet.drained(replica.name)
+        async with asyncio.timeout(self._limit_s):
+            if self._mode is Update.ABORT:
+                await self._fleet.evict(replica.name)
+            await self._load(replica.engine, path)
+        if self._mode is not Update.PAUSE:
+            self._fleet.release(replica.name)
+
+    async def _load(self, engine: Swappable, path: Path) -> None:
+        await engine.pause()
+        await engine.load(self._version, path)
+        found = engine.stats().version
+        if found != self._version:
+            raise InfraFailed(f"it loaded {self._version}, but says that {found} is live")
+        await engine.resume()
+
+    async def _take_out(self, name: str, why: str) -> None:
+        logger.warning("replica %s is taken out of service: %s", name, why)
+        if any(replica.name == name for replica in self._fleet.replicas):
+            # One that hangs does not answer this, either; it is out as soon as it was asked.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._limit_s):
+                    await self._fleet.remove(name)

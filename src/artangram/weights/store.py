@@ -1,0 +1,111 @@
+"""Versions of the weights at rest: a directory for each, published once and whole.
+
+- A version appears by one rename when all its files are written: readers see all of it or nothing.
+- Weights lie in buckets (`.safetensors` files) of about `bucket_bytes`; other files of a model may
+  lie beside them.
+- Nothing here imports torch. `publish` takes names and bytes, or a function that writes the files.
+- In shared memory by default: publishing is a copy in RAM, and engines map the pages.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from artangram.core.errors import BadInput, InfraFailed
+from artangram.weights.bucket import TensorData, write_bucket
+from artangram.weights.manifest import (
+    BadVersion,
+    Manifest,
+    manifest_of,
+    read_manifest,
+    verify,
+    write_manifest,
+)
+
+_UNFINISHED = ".unfinished-"
+
+
+class StoreFull(InfraFailed):
+    """There is no room for another version."""
+
+
+def default_root(job: str) -> Path:
+    """Shared memory where there is some, else the temporary directory."""
+    shared = Path("/dev/shm")
+    parent = shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir())
+    return parent / f"artangram-{os.getuid()}" / job / "weights"
+
+
+class WeightStore:
+    """See the module. One publisher; any number of readers, in any process."""
+
+    def __init__(self, root: Path, *, bucket_bytes: int = 1 << 30) -> None:
+        if bucket_bytes < 1:
+            raise BadInput("bucket_bytes", f"{bucket_bytes} is no size", "say 1 or more")
+        self.root = root
+        self._bucket_bytes = bucket_bytes
+        root.mkdir(parents=True, exist_ok=True)
+        for unfinished in root.glob(f"{_UNFINISHED}*"):
+            shutil.rmtree(unfinished)  # Whoever wrote it is gone: there is one publisher.
+
+    def __repr__(self) -> str:
+        return f"<WeightStore {self.root}: versions {', '.join(map(str, self.versions()))}>"
+
+    def versions(self) -> tuple[int, ...]:
+        """Those that are whole, oldest first."""
+        return tuple(sorted(int(path.name[1:]) for path in self.root.glob("v[0-9]*")))
+
+    def path(self, version: int) -> Path:
+        return self.root / f"v{version}"
+
+    def publish(self, version: int, tensors: Iterable[TensorData]) -> Manifest:
+        """Write `tensors` in buckets and make them appear as `version`."""
+        return self.publish_with(version, lambda directory: self._write(tensors, directory))
+
+    def publish_with(self, version: int, write: Callable[[Path], None]) -> Manifest:
+        """Make the files that `write` puts into an empty directory appear as `version`."""
+        if self.path(version).exists():
+            raise BadInput("version", f"{version} is published", "give each version a new number")
+        unfinished = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self.root))
+        try:
+            write(unfinished)
+            manifest = manifest_of(version, unfinished)
+            write_manifest(manifest, unfinished)
+            unfinished.rename(self.path(version))
+        except OSError as error:
+            free = shutil.disk_usage(self.root).free
+            text = f"{self.root}: {error}; {free:,} bytes are free: make room, or name another root"
+            raise StoreFull(text) from error
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+        return manifest
+
+    def verify(self, version: int) -> Manifest:
+        """Read every byte. Raises `BadVersion` if anything is missing or differs."""
+        manifest = read_manifest(self.path(version))
+        if manifest.version != version:
+            problem = f"{self.path(version)} says that it is version {manifest.version}"
+            raise BadVersion(f"{problem}; publish the version again")
+        verify(manifest, self.path(version))
+        return manifest
+
+    def remove(self, version: int) -> None:
+        """Forget a version. It disappears at once; nothing happens if it is gone."""
+        gone = self.root / f"{_UNFINISHED}v{version}"
+        if self.path(version).exists():
+            self.path(version).rename(gone)
+            shutil.rmtree(gone)
+
+    def _write(self, tensors: Iterable[TensorData], directory: Path) -> None:
+        bucket: list[TensorData] = []
+        size = number = 0
+        for tensor in tensors:
+            if bucket and size + tensor.num_bytes > self._bucket_bytes:
+                write_bucket(bucket, directory / f"bucket-{number:05}.safetensors")
+                bucket, size, number = [], 0, number + 1
+            bucket.append(tensor)
+            size += tensor.num_bytes
+        if bucket:
+            write_bucket(bucket, directory / f"bucket-{number:05}.safetensors")
