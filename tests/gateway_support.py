@@ -1,7 +1,7 @@
 """An engine whose every token is given by the test, and a tokenizer one can read."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from artangram.gateway.engines.protocol import (
@@ -14,9 +14,9 @@ from artangram.gateway.engines.protocol import (
 )
 from artangram.models.vocabulary import Vocabulary
 
-WORDS = Vocabulary.of(
-    ["the cat sat on a mat and said hello to dog", '<call> {"}:,[]_.!? 0123456789']
-)
+TOKEN = "a-secret"
+_SIGNS = '<call> {"}:,[]_.!? 0123456789'
+WORDS = Vocabulary.of(["the cat sat on a mat and said hello to dog", "name arguments", _SIGNS])
 
 
 class PuppetEngine:
@@ -36,13 +36,17 @@ class PuppetEngine:
     def running(self) -> list[str]:
         return list(self._lines)
 
-    async def next_request(self, within_s: float = 5.0) -> Request:
-        """The newest one, once it has come."""
-        async with asyncio.timeout(within_s):
-            while not self._lines:
+    async def next_request(self) -> Request:
+        """The newest one, once one is running."""
+        return (await self.next_requests(1))[-1]
+
+    async def next_requests(self, count: int) -> list[Request]:
+        """All, once so many are running."""
+        async with asyncio.timeout(5.0):
+            while len(self._lines) < count:
                 self._came.clear()
                 await self._came.wait()
-        return self.asked[-1]
+        return self.asked
 
     def say(self, request: Request, *token_ids: int) -> None:
         logprobs = tuple(-float(token) for token in token_ids)
@@ -102,11 +106,14 @@ class PuppetEngine:
             raise EngineGone(f"{self.name} is dead")
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """What another process or socket does cannot be awaited."""
+    async with asyncio.timeout(5.0):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
 async def settled(times: int = 20) -> None:
     """Let everything that can go on go on."""
     for _ in range(times):
         await asyncio.sleep(0)
-
-
-def tokens(*texts: str) -> Sequence[int]:
-    return [token for text in texts for token in WORDS.encode(text)]

@@ -12,9 +12,11 @@ from artangram.core.trajectory import Segment
 class Line:
     """The token history of one conversation."""
 
-    __slots__ = ("_segments", "_token_ids", "oldest_version")
+    __slots__ = ("_segments", "_token_ids", "is_after_reply", "oldest_version")
 
-    def __init__(self, given: Sequence[int] = ()) -> None:
+    def __init__(self, given: Sequence[int] = (), *, is_after_reply: bool = False) -> None:
+        self.is_after_reply = is_after_reply
+        """The last token was sampled, here or in the line this one is a fork of."""
         self._token_ids = list(given)
         self._segments = [Segment(token_ids=tuple(given))] if given else []
         self.oldest_version: int | None = None
@@ -42,7 +44,8 @@ class Line:
             versions.append(self.oldest_version)
         self.oldest_version = min(versions, default=None)
         self._segments.append(segment)
+        self.is_after_reply = segment.is_sampled
 
-    def fork(self, end: int) -> "Line":
+    def fork(self, end: int, *, is_after_reply: bool) -> "Line":
         """A new line that begins with the first `end` tokens of this one."""
-        return Line(self._token_ids[:end])
+        return Line(self._token_ids[:end], is_after_reply=is_after_reply)

@@ -18,6 +18,7 @@ from artangram.core.errors import BadInput, InfraFailed
 from artangram.core.trajectory import Segment
 from artangram.gateway.engines.protocol import Chunk, Sampling
 from artangram.gateway.line import Line
+from artangram.gateway.text import StopTexts, cut
 from artangram.gateway.turn import Reply, Turn
 from artangram.models.tokenizer import USER, Message, Tokenizer
 
@@ -45,7 +46,8 @@ class Session:
         self.id = session_id
         self.task = task
         self.tokenizer = tokenizer
-        self.line = Line()
+        self.lines = [Line()]
+        """The conversation, and whatever a caller branched off from it."""
         self._gateway = gateway
         self._running: dict[str, Turn] = {}
         self._turns = 0
@@ -54,14 +56,19 @@ class Session:
     def __repr__(self) -> str:
         return f"<Session {self.id} ({self.task}): {len(self.line)} tokens, {self._turns} turns>"
 
+    @property
+    def line(self) -> Line:
+        return self.lines[0]
+
     def segments(self) -> tuple[Segment, ...]:
         return self.line.segments
 
     @property
     def oldest_version(self) -> int | None:
         """Of the oldest sampled token, those of the running turn included; `None` without any."""
-        turns = (turn.oldest_version for turn in self._running.values())
-        return min((v for v in (self.line.oldest_version, *turns) if v is not None), default=None)
+        versions = [line.oldest_version for line in self.lines]
+        versions += [turn.oldest_version for turn in self._running.values()]
+        return min((version for version in versions if version is not None), default=None)
 
     @property
     def is_running(self) -> bool:
@@ -89,26 +96,54 @@ class Session:
                 yield item
 
     async def stream_on(
-        self, line: Line, new: New, sampling: Sampling
+        self, line: Line, new: New, sampling: Sampling, *, stops: Sequence[str] = ()
     ) -> AsyncGenerator[Chunk | Reply, None]:
-        """Like `stream`, on any line of this session; turns on different lines may overlap."""
+        """Like `stream`, on any line of this session; turns on different lines may overlap.
+
+        A text of `stops` ends the reply: its tokens are part of it, its text is not.
+        """
         if self._is_closed:
             raise SessionClosed(f"session {self.id} is closed")
         given = self.given(line, new)
         turn = self._turn(line.token_ids() + given, sampling)
         self._running[turn.id] = turn
         try:
-            async with aclosing(self._gateway.serve(turn)) as chunks:
+            async with aclosing(self._chunks(turn, stops)) as chunks:
                 async for chunk in chunks:
                     yield chunk
         finally:
             del self._running[turn.id]
         if self._is_closed:
             raise SessionClosed(f"session {self.id} was closed in its turn")
+        self._commit(line, given, turn)
+        now = asyncio.get_running_loop().time()
+        yield turn.reply(cut(self._text(turn.sampled), stops), now=now)
+
+    def _chunks(self, turn: Turn, stops: Sequence[str]) -> AsyncGenerator[Chunk, None]:
+        served = self._gateway.serve(turn)
+        return self._until_stop(served, turn, stops) if stops else served
+
+    async def _until_stop(
+        self, served: AsyncGenerator[Chunk, None], turn: Turn, stops: Sequence[str]
+    ) -> AsyncGenerator[Chunk, None]:
+        if self.tokenizer is None:
+            raise BadInput("stop", "is text", "open the session with a tokenizer")
+        watch = StopTexts(self.tokenizer, stops)
+        async with aclosing(served) as chunks:
+            async for chunk in chunks:
+                found = watch.found_after(chunk.token_ids)
+                if found is None:
+                    yield chunk
+                    continue
+                turn.stop_at(len(turn.sampled) - len(chunk.token_ids) + found)
+                yield Chunk(chunk.token_ids[:found], chunk.logprobs[:found], chunk.version)
+                return
+
+    def _commit(self, line: Line, given: tuple[int, ...], turn: Turn) -> None:
         line.append(Segment(token_ids=given))
         line.append(turn.segment())
-        now = asyncio.get_running_loop().time()
-        yield turn.reply(self._text(turn.sampled), now=now)
+        if not any(line is known for known in self.lines):
+            self.lines.append(line)
 
     def given(self, line: Line, new: New) -> tuple[int, ...]:
         """The tokens that come after `line` when `new` is said and the model is to answer."""
@@ -124,9 +159,9 @@ class Session:
             raise BadInput("new", "are words", "open the session with a tokenizer, or give tokens")
         tokenizer = self.tokenizer
         # A reply that was cut off has not ended its message.
-        is_open = len(line) > 0 and line.last_id != tokenizer.eos_id
+        is_cut = line.is_after_reply and line.last_id != tokenizer.eos_id
         return (
-            *((tokenizer.eos_id,) if is_open else ()),
+            *((tokenizer.eos_id,) if is_cut else ()),
             *tokenizer.render(messages, begins=not len(line)),
             *tokenizer.opening(),
         )

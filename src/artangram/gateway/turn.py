@@ -110,6 +110,15 @@ class Turn:
         elif self.tokens_left <= 0:
             self.finish = FinishReason.LENGTH
 
+    def stop_at(self, length: int) -> None:
+        """Only the first `length` tokens were wanted, and they are the whole answer."""
+        del self.sampled[length:], self._logprobs[length:]
+        while self._spans[-1].start >= length:
+            self._spans.pop()
+        last = self._spans.pop()
+        self._spans.append(VersionSpan(last.version, last.start, length))
+        self.finish = FinishReason.STOP
+
     def segment(self) -> Segment:
         """What was sampled."""
         return Segment(

@@ -1,0 +1,176 @@
+"""One chat completion: messages in, a message out, whole or in pieces."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from msgspec import UNSET, Struct
+
+from artangram.gateway.engines.protocol import Chunk, FinishReason
+from artangram.gateway.http.answer import (
+    Answer,
+    CallDelta,
+    ChatChoice,
+    ChatLogprobs,
+    Delta,
+    DeltaChoice,
+    Head,
+    ReplyMessage,
+    chat_logprobs,
+    exact,
+    usage_of,
+)
+from artangram.gateway.http.conversation import Conversation, Prompt
+from artangram.gateway.http.dialect import Dialect
+from artangram.gateway.http.merge import merged
+from artangram.gateway.http.refusal import aborted
+from artangram.gateway.http.sse import DONE, event
+from artangram.gateway.http.wire import ChatMessage, ChatRequest, ToolCall
+from artangram.gateway.session import Session
+from artangram.gateway.text import Certain, TextStream
+from artangram.gateway.turn import Reply
+from artangram.models.tokenizer import Tokenizer
+
+WHOLE, PIECE = "chat.completion", "chat.completion.chunk"
+
+
+class Spoken(Struct, frozen=True, kw_only=True):
+    """A reply as the caller sees it."""
+
+    words: str
+    calls: list[ToolCall]
+    finish: str
+
+
+class Chat:
+    """The work behind one request; used once."""
+
+    def __init__(
+        self,
+        session: Session,
+        conversation: Conversation,
+        *,
+        tokenizer: Tokenizer,
+        dialect: Dialect,
+        asked: ChatRequest,
+        head: Head,
+    ) -> None:
+        self._session = session
+        self._conversation = conversation
+        self._tokenizer = tokenizer
+        self._dialect = dialect
+        self._asked = asked
+        self._head = head
+        self._tools = asked.offered_tools()
+        self._messages = dialect.messages(asked.messages, self._tools)
+
+    async def whole(self) -> Answer:
+        with self._conversation.prompts(self._messages, choices=self._asked.choices) as prompts:
+            if len(prompts) == 1:
+                pairs = [await self._choice(0, prompts[0])]
+            else:
+                async with asyncio.TaskGroup() as group:
+                    running = [group.create_task(self._choice(*one)) for one in enumerate(prompts)]
+                pairs = [one.result() for one in running]
+        usage = usage_of([reply for _, reply in pairs])
+        return self._head.answer(WHOLE, [choice for choice, _ in pairs], usage=usage)
+
+    async def events(self) -> AsyncGenerator[bytes, None]:
+        with self._conversation.prompts(self._messages, choices=self._asked.choices) as prompts:
+            replies: list[Reply] = []
+            pieces = [self._pieces(*one, replies=replies) for one in enumerate(prompts)]
+            async with aclosing(merged(pieces)) as choices:
+                async for choice in choices:
+                    yield event(self._head.answer(PIECE, [choice]))
+        if self._asked.includes_usage:
+            yield event(self._head.answer(PIECE, [], usage=usage_of(replies)))
+        yield DONE
+
+    async def _items(self, index: int, prompt: Prompt) -> AsyncGenerator[Chunk | Reply, None]:
+        """The turn on the branch of the prompt. A reply is part of the branch when it comes out."""
+        asked = self._asked
+        stream = self._session.stream_on(
+            prompt.branch.line, prompt.given, asked.sampling(choice=index), stops=asked.stops
+        )
+        async with aclosing(stream) as items:
+            async for item in items:
+                if isinstance(item, Reply):
+                    if item.finish is FinishReason.ABORT:
+                        raise aborted()
+                    spoken = self._spoken(item, index)
+                    said = ChatMessage(
+                        role="assistant", content=spoken.words, tool_calls=spoken.calls
+                    )
+                    prompt.answered(self._dialect.message(said))
+                yield item
+
+    async def _choice(self, index: int, prompt: Prompt) -> tuple[ChatChoice, Reply]:
+        base = len(prompt.branch.line)
+        async with aclosing(self._items(index, prompt)) as items:
+            async for item in items:
+                if isinstance(item, Reply):
+                    reply = item
+        spoken = self._spoken(reply, index)
+        choice = ChatChoice(
+            index=index,
+            message=ReplyMessage(
+                content=None if spoken.calls and not spoken.words else spoken.words,
+                tool_calls=spoken.calls or UNSET,
+            ),
+            finish_reason=spoken.finish,
+            logprobs=self._logprobs(reply),
+            artangram=exact(reply, prompt.whole(base)) if self._asked.return_token_ids else UNSET,
+        )
+        return choice, reply
+
+    async def _pieces(
+        self, index: int, prompt: Prompt, *, replies: list[Reply]
+    ) -> AsyncGenerator[DeltaChoice, None]:
+        base = len(prompt.branch.line)
+        text = TextStream(self._tokenizer)
+        marks = [*self._asked.stops, *([self._dialect.call_mark] if self._tools else [])]
+        certain = Certain(marks)
+        is_first = True
+        async with aclosing(self._items(index, prompt)) as items:
+            async for item in items:
+                if is_first:
+                    is_first = False
+                    yield DeltaChoice(index=index, delta=Delta(role="assistant", content=""))
+                if isinstance(item, Chunk):
+                    words = certain.push(text.push(item.token_ids))
+                    logprobs = self._logprobs(item)
+                    if words or logprobs:
+                        delta = Delta(content=words)
+                        yield DeltaChoice(index=index, delta=delta, logprobs=logprobs)
+                else:
+                    replies.append(item)
+                    yield self._last(index, item, certain=certain, prompt=prompt.whole(base))
+
+    def _last(
+        self, index: int, reply: Reply, *, certain: Certain, prompt: tuple[int, ...]
+    ) -> DeltaChoice:
+        spoken = self._spoken(reply, index)
+        calls = [
+            CallDelta(index=number, id=call.id, function=call.function)
+            for number, call in enumerate(spoken.calls)
+        ]
+        return DeltaChoice(
+            index=index,
+            delta=Delta(content=certain.rest(spoken.words) or None, tool_calls=calls or None),
+            finish_reason=spoken.finish,
+            artangram=exact(reply, prompt) if self._asked.return_token_ids else UNSET,
+        )
+
+    def _spoken(self, reply: Reply, index: int) -> Spoken:
+        words, calls = self._dialect.parsed(reply.text) if self._tools else (reply.text, [])
+        named = [
+            ToolCall(id=f"call_{self._head.id}_{index}_{number}", function=call)
+            for number, call in enumerate(calls)
+        ]
+        finish = "tool_calls" if calls else str(reply.finish)
+        return Spoken(words=words, calls=named, finish=finish)
+
+    def _logprobs(self, part: Chunk | Reply) -> ChatLogprobs | None:
+        if not self._asked.logprobs:
+            return None
+        return chat_logprobs(self._tokenizer, part.token_ids, part.logprobs)

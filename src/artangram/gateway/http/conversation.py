@@ -1,0 +1,152 @@
+"""Finds the tokens behind the messages that a caller sends.
+
+A caller who knows only messages sends all of them with every request. What this session has seen
+before stands for the very tokens it was made of; only what is new is rendered.
+
+- A request that goes on where a branch ends continues that branch.
+- One that goes on from an earlier message, or while the branch is in a turn, is a fork: it begins
+  with the exact tokens up to that message.
+- One that begins differently is a line of its own.
+
+A reply counts as the same when its text is, but for white space around it.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import takewhile
+
+from msgspec import Struct
+
+from artangram.gateway.line import Line
+from artangram.gateway.session import Session
+from artangram.models.tokenizer import ASSISTANT, Message, Tokenizer
+
+
+class Mark(Struct, frozen=True, gc=False):
+    """A message of a line, and where it ends."""
+
+    role: str
+    text: str
+    end: int
+    is_reply: bool = False
+
+    def says(self, message: Message) -> bool:
+        return self.role == message.role and self.text == message.content.strip()
+
+
+class Branch:
+    """A line and the messages it stands for."""
+
+    __slots__ = ("has_reply", "is_busy", "line", "marks")
+
+    def __init__(self, line: Line, marks: Sequence[Mark] = ()) -> None:
+        self.line = line
+        self.marks = list(marks)
+        self.is_busy = False
+        self.has_reply = False
+        """Of its own."""
+
+    @property
+    def is_usable(self) -> bool:
+        """Not so if somebody spoke to it in tokens: nobody can say which messages those are."""
+        return bool(self.marks) or not len(self.line)
+
+    def known(self, messages: Sequence[Message]) -> int:
+        """How many of the messages it begins with."""
+        pairs = zip(self.marks, messages, strict=False)
+        return sum(1 for _ in takewhile(lambda pair: pair[0].says(pair[1]), pairs))
+
+    def fork(self, length: int) -> "Branch":
+        """A new branch that begins with the first `length` messages of this one."""
+        if not length:
+            return Branch(Line())
+        last = self.marks[length - 1]
+        line = self.line.fork(last.end, is_after_reply=last.is_reply)
+        return Branch(line, self.marks[:length])
+
+
+class Prompt(Struct, frozen=True):
+    """What to send to the model, and where each new message ends."""
+
+    branch: Branch
+    given: tuple[int, ...]
+    marks: tuple[Mark, ...]
+
+    def whole(self, base: int) -> tuple[int, ...]:
+        """All that the model read, when the line had `base` tokens before."""
+        return self.branch.line.token_ids(base) + self.given
+
+    def answered(self, message: Message) -> None:
+        """The turn is over: the branch has grown by the prompt and this reply."""
+        reply = Mark(ASSISTANT, message.content.strip(), len(self.branch.line), is_reply=True)
+        self.branch.marks += (*self.marks, reply)
+        self.branch.has_reply = True
+
+
+class Conversation:
+    """The branches of one session."""
+
+    def __init__(self, session: Session, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._branches = [Branch(session.line)]
+        self.forks = 0
+
+    @contextmanager
+    def prompts(self, messages: Sequence[Message], *, choices: int = 1) -> Iterator[list[Prompt]]:
+        """A prompt for each choice, each on a branch that is nobody else's during the block."""
+        found = self._prompts(messages, choices)
+        try:
+            yield found
+        finally:
+            for prompt in found:
+                self._release(prompt.branch)
+
+    def _prompts(self, messages: Sequence[Message], choices: int) -> list[Prompt]:
+        branch, known = self._found(messages)
+        others = [branch.fork(known) for _ in range(choices - 1)]
+        found = [self._taken(branch, known), *map(self._added, others)]
+        return [self._prompt(one, messages[known:]) for one in found]
+
+    def _release(self, branch: Branch) -> None:
+        """Its turn has ended. A branch that has nothing of its own is forgotten."""
+        branch.is_busy = False
+        if not branch.has_reply and branch is not self._branches[0]:
+            self._branches.remove(branch)
+
+    def _found(self, messages: Sequence[Message]) -> tuple[Branch, int]:
+        """The branch that knows most of the messages, best one that ends there and is free."""
+
+        def fit(branch: Branch) -> tuple[int, bool, bool]:
+            known = branch.known(messages)
+            return known, len(branch.marks) == known, not branch.is_busy
+
+        usable = [branch for branch in self._branches if branch.is_usable]
+        if not usable:
+            return Branch(Line()), 0
+        best = max(usable, key=fit)
+        return best, fit(best)[0]
+
+    def _taken(self, branch: Branch, known: int) -> Branch:
+        is_known = any(branch is one for one in self._branches)
+        if is_known and len(branch.marks) == known and not branch.is_busy:
+            branch.is_busy = True
+            return branch
+        self.forks += 1
+        return self._added(branch.fork(known))
+
+    def _added(self, branch: Branch) -> Branch:
+        branch.is_busy = True
+        self._branches.append(branch)
+        return branch
+
+    def _prompt(self, branch: Branch, new: Sequence[Message]) -> Prompt:
+        line, tokenizer = branch.line, self._tokenizer
+        given: list[int] = []
+        if line.is_after_reply and line.last_id != tokenizer.eos_id:
+            given.append(tokenizer.eos_id)  # The reply was cut off and has not ended its message.
+        marks = []
+        for message in new:
+            begins = not len(line) and not given
+            given += tokenizer.render([message], begins=begins)
+            marks.append(Mark(message.role, message.content.strip(), len(line) + len(given)))
+        return Prompt(branch, (*given, *tokenizer.opening()), tuple(marks))

@@ -1,0 +1,196 @@
+"""Plain completions: text or tokens in, text out. And `generate`: tokens in, tokens out.
+
+A prompt that begins with all a line of its session holds continues that line, token for token;
+any other prompt is a line of its own.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+from msgspec import UNSET, Struct
+
+from artangram.core.errors import BadInput
+from artangram.gateway.engines.protocol import Chunk, FinishReason
+from artangram.gateway.http.answer import (
+    Answer,
+    Head,
+    TextChoice,
+    TextLogprobs,
+    exact,
+    generated,
+    text_logprobs,
+    usage_of,
+)
+from artangram.gateway.http.merge import merged
+from artangram.gateway.http.refusal import aborted
+from artangram.gateway.http.sse import DONE, event
+from artangram.gateway.http.wire import CompletionRequest, GenerateRequest
+from artangram.gateway.line import Line
+from artangram.gateway.session import Session
+from artangram.gateway.text import Certain, TextStream
+from artangram.gateway.turn import Reply
+from artangram.models.tokenizer import Tokenizer
+
+KIND = "text_completion"
+
+
+class Begun(Struct, frozen=True):
+    """A line to be continued, and by what."""
+
+    line: Line
+    given: tuple[int, ...]
+    text: str | None
+    """The whole prompt; `None` when it came as tokens."""
+
+
+class Lines:
+    """The lines of one session that plain completions have made, and their texts."""
+
+    def __init__(self, session: Session, tokenizer: Tokenizer) -> None:
+        self._session = session
+        self._tokenizer = tokenizer
+        self._texts: list[tuple[Line, str]] = []
+        self._busy: set[int] = set()
+
+    def begun(self, prompt: str | Sequence[int]) -> Begun:
+        if isinstance(prompt, str):
+            return self._begun_by_text(prompt)
+        self._refuse_unknown(prompt)
+        tokens = tuple(prompt)
+        for line in self._session.lines:
+            if line.token_ids() == tokens[: len(line)] and self._is_free(line):
+                return Begun(line, tokens[len(line) :], None)
+        return Begun(Line(), tokens, None)
+
+    def _begun_by_text(self, prompt: str) -> Begun:
+        for line, text in self._texts:
+            if prompt.startswith(text) and self._is_free(line):
+                return Begun(line, self._tokenizer.encode(prompt[len(text) :]), prompt)
+        first = self._session.line
+        line = first if not len(first) and self._is_free(first) else Line()
+        return Begun(line, self._tokenizer.encode(prompt), prompt)
+
+    def take(self, begun: Begun) -> None:
+        self._busy.add(id(begun.line))
+
+    def release(self, begun: Begun) -> None:
+        self._busy.discard(id(begun.line))
+
+    def answered(self, begun: Begun, reply: Reply) -> None:
+        if begun.text is not None:
+            self._texts = [one for one in self._texts if one[0] is not begun.line]
+            self._texts.append((begun.line, begun.text + reply.text))
+
+    def _is_free(self, line: Line) -> bool:
+        return id(line) not in self._busy
+
+    def _refuse_unknown(self, tokens: Sequence[int]) -> None:
+        size = self._tokenizer.vocab_size
+        if not all(0 <= token < size for token in tokens):
+            raise BadInput("prompt", "has tokens that do not exist", f"use 0 to {size - 1}")
+
+
+class Completion:
+    """The work behind one request; used once."""
+
+    def __init__(
+        self,
+        session: Session,
+        lines: Lines,
+        *,
+        tokenizer: Tokenizer,
+        asked: CompletionRequest,
+        head: Head,
+    ) -> None:
+        self._session = session
+        self._lines = lines
+        self._tokenizer = tokenizer
+        self._asked = asked
+        self._head = head
+        self._prompts = [one for one in asked.prompts() for _ in range(asked.choices)]
+
+    async def whole(self) -> Answer:
+        async with asyncio.TaskGroup() as group:
+            running = [
+                group.create_task(self._choice(index, prompt))
+                for index, prompt in enumerate(self._prompts)
+            ]
+        pairs = [one.result() for one in running]
+        usage = usage_of([reply for _, reply in pairs])
+        return self._head.answer(KIND, [choice for choice, _ in pairs], usage=usage)
+
+    async def events(self) -> AsyncGenerator[bytes, None]:
+        replies: list[Reply] = []
+        pieces = [self._pieces(*one, replies=replies) for one in enumerate(self._prompts)]
+        async with aclosing(merged(pieces)) as choices:
+            async for choice in choices:
+                yield event(self._head.answer(KIND, [choice]))
+        if self._asked.includes_usage:
+            yield event(self._head.answer(KIND, [], usage=usage_of(replies)))
+        yield DONE
+
+    async def _items(self, index: int, begun: Begun) -> AsyncGenerator[Chunk | Reply, None]:
+        asked = self._asked
+        self._lines.take(begun)
+        stream = self._session.stream_on(
+            begun.line, begun.given, asked.sampling(choice=index), stops=asked.stops
+        )
+        try:
+            async with aclosing(stream) as items:
+                async for item in items:
+                    if isinstance(item, Reply):
+                        if item.finish is FinishReason.ABORT:
+                            raise aborted()
+                        self._lines.answered(begun, item)
+                    yield item
+        finally:
+            self._lines.release(begun)
+
+    async def _choice(self, index: int, prompt: str | list[int]) -> tuple[TextChoice, Reply]:
+        begun = self._lines.begun(prompt)
+        read = begun.line.token_ids() + begun.given
+        async with aclosing(self._items(index, begun)) as items:
+            async for item in items:
+                if isinstance(item, Reply):
+                    reply = item
+        choice = TextChoice(
+            index=index,
+            text=reply.text,
+            finish_reason=str(reply.finish),
+            logprobs=self._logprobs(reply),
+            artangram=exact(reply, read) if self._asked.return_token_ids else UNSET,
+        )
+        return choice, reply
+
+    async def _pieces(
+        self, index: int, prompt: str | list[int], *, replies: list[Reply]
+    ) -> AsyncGenerator[TextChoice, None]:
+        begun = self._lines.begun(prompt)
+        text, certain = TextStream(self._tokenizer), Certain(self._asked.stops)
+        async with aclosing(self._items(index, begun)) as items:
+            async for item in items:
+                if isinstance(item, Chunk):
+                    words, finish = certain.push(text.push(item.token_ids)), None
+                    logprobs = self._logprobs(item)
+                else:
+                    replies.append(item)
+                    words, finish = certain.rest(item.text), str(item.finish)
+                    logprobs = None
+                if words or finish or logprobs:
+                    yield TextChoice(
+                        index=index, text=words, finish_reason=finish, logprobs=logprobs
+                    )
+
+    def _logprobs(self, part: Chunk | Reply) -> TextLogprobs | None:
+        if self._asked.logprobs is None:
+            return None
+        return text_logprobs(self._tokenizer, part.token_ids, part.logprobs)
+
+
+async def generated_events(session: Session, asked: GenerateRequest) -> AsyncGenerator[bytes, None]:
+    """Chunks, then the whole answer."""
+    async with aclosing(session.stream(asked.token_ids, asked.sampling)) as items:
+        async for item in items:
+            yield event(generated(item) if isinstance(item, Reply) else item)
+    yield DONE

@@ -1,0 +1,352 @@
+"""The gateway as a service: OpenAI's interface, and tokens in and out.
+
+- A request belongs to the session named by its address (`/sessions/ID/v1/...`) or its header; any
+  OpenAI client is a trajectory that way. Without a name it is a session of its own.
+- Tokens are recorded in the session, whichever interface was used.
+- A caller who hangs up ends his turn on the engine.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import aclosing, asynccontextmanager
+from http import HTTPStatus
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import msgspec
+import uvicorn
+from msgspec import Struct
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from artangram.gateway.gateway import Gateway
+from artangram.gateway.http.answer import Head, Model, Models, SessionView, generated
+from artangram.gateway.http.chat import Chat
+from artangram.gateway.http.conversation import Conversation
+from artangram.gateway.http.dialect import CallDialect, Dialect
+from artangram.gateway.http.plain import Completion, Lines, generated_events
+from artangram.gateway.http.refusal import (
+    KNOWN,
+    Refusal,
+    refusal_of,
+    too_large,
+    too_many_sessions,
+    unknown_model,
+    unknown_session,
+    wrong_token,
+)
+from artangram.gateway.http.sse import EventStream, failure, unless_gone
+from artangram.gateway.http.wire import (
+    ChatRequest,
+    CompletionRequest,
+    GenerateRequest,
+    OpenRequest,
+    decoded,
+)
+from artangram.gateway.session import Session
+from artangram.models.tokenizer import Tokenizer
+
+SESSION_HEADER = "x-artangram-session"
+TASK_HEADER = "x-artangram-task"
+
+
+class ServerLimits(Struct, frozen=True, kw_only=True):
+    """What a caller may use."""
+
+    opens_sessions: bool = True
+    """Whether a name nobody opened opens a session. Not where a rollout opens and closes them: an
+    agent that outlives its trajectory must not begin another."""
+    most_sessions: int = 10_000
+    most_body_bytes: int = 32 * 2**20
+
+
+def application(
+    gateway: Gateway,
+    *,
+    tokenizer: Tokenizer,
+    model: str,
+    token: str | None,
+    dialect: Dialect | None = None,
+    limits: ServerLimits | None = None,
+) -> Starlette:
+    """The service, for any ASGI server. Without a token everybody may use it."""
+    service = _Service(
+        gateway,
+        tokenizer=tokenizer,
+        model=model,
+        dialect=dialect or CallDialect(),
+        limits=limits or ServerLimits(),
+    )
+
+    def route(path: str, verb: "_Verb", *methods: str) -> Route:
+        return Route(path, _guarded(verb, token), methods=list(methods))
+
+    routes = []
+    for prefix in ("", "/sessions/{session}"):
+        routes += [
+            route(f"{prefix}/v1/chat/completions", service.chat, "POST"),
+            route(f"{prefix}/v1/completions", service.complete, "POST"),
+            route(f"{prefix}/v1/generate", service.generate, "POST"),
+            route(f"{prefix}/v1/models", service.models, "GET"),
+        ]
+    routes += [
+        route("/sessions", service.open, "POST"),
+        route("/sessions/{session}", service.show, "GET"),
+        route("/sessions/{session}", service.close, "DELETE"),
+    ]
+    on_error = {HTTPException: _on_unknown_address, Exception: _on_defect}
+    return Starlette(routes=routes, exception_handlers=on_error)
+
+
+_Verb = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class _Service:
+    """A method per verb."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        *,
+        tokenizer: Tokenizer,
+        model: str,
+        dialect: Dialect,
+        limits: ServerLimits,
+    ) -> None:
+        self._gateway = gateway
+        self._tokenizer = tokenizer
+        self._model = model
+        self._dialect = dialect
+        self._limits = limits
+        self._began = int(time.time())
+        self._answers = 0
+        # They live as long as their session, whoever closes it.
+        self._conversations: WeakKeyDictionary[Session, Conversation] = WeakKeyDictionary()
+        self._lines: WeakKeyDictionary[Session, Lines] = WeakKeyDictionary()
+
+    async def chat(self, request: Request) -> Response:
+        asked = decoded(await self._body(request), ChatRequest)
+        self._refuse_other_models(asked.model)
+        asked.refuse_what_we_cannot()
+
+        def work(session: Session) -> Chat:
+            return Chat(
+                session,
+                self._conversation(session),
+                tokenizer=self._tokenizer,
+                dialect=self._dialect,
+                asked=asked,
+                head=self._head("chatcmpl"),
+            )
+
+        return await self._answered(request, work, streams=bool(asked.stream))
+
+    async def complete(self, request: Request) -> Response:
+        asked = decoded(await self._body(request), CompletionRequest)
+        self._refuse_other_models(asked.model)
+        asked.refuse_what_we_cannot()
+
+        def work(session: Session) -> Completion:
+            return Completion(
+                session,
+                self._plain_lines(session),
+                tokenizer=self._tokenizer,
+                asked=asked,
+                head=self._head("cmpl"),
+            )
+
+        return await self._answered(request, work, streams=bool(asked.stream))
+
+    async def generate(self, request: Request) -> Response:
+        asked = decoded(await self._body(request), GenerateRequest)
+        visit = self._visit(request)
+        if asked.stream:
+            return EventStream(_during(visit, lambda session: generated_events(session, asked)))
+
+        async def whole() -> Response:
+            async with visit as session:
+                return _json(generated(await session.generate(asked.token_ids, asked.sampling)))
+
+        return await unless_gone(request.receive, whole())
+
+    async def models(self, request: Request) -> Response:
+        contexts = [replica.engine.max_context for replica in self._gateway.replicas]
+        most = max(contexts, default=None)
+        one = Model(id=self._model, created=self._began, max_model_len=most)
+        return _json(Models(data=[one]))
+
+    async def open(self, request: Request) -> Response:
+        asked = decoded(await self._body(request), OpenRequest)
+        self._opened(asked.id, asked.task)
+        return _json({"id": asked.id})
+
+    async def show(self, request: Request) -> Response:
+        session = self._known(request.path_params["session"])
+        view = SessionView(
+            id=session.id,
+            task=session.task,
+            oldest_version=session.oldest_version,
+            lines=[line.segments for line in session.lines],
+        )
+        return _json(view)
+
+    async def close(self, request: Request) -> Response:
+        """Answers with the session as it was."""
+        view = await self.show(request)
+        await self._known(request.path_params["session"]).close()
+        return view
+
+    async def _answered(
+        self, request: Request, work: "Callable[[Session], Chat | Completion]", *, streams: bool
+    ) -> Response:
+        visit = self._visit(request)
+        if streams:
+            return EventStream(_during(visit, lambda session: work(session).events()))
+
+        async def whole() -> Response:
+            async with visit as session:
+                return _json(await work(session).whole())
+
+        return await unless_gone(request.receive, whole())
+
+    @asynccontextmanager
+    async def _visit(self, request: Request) -> AsyncIterator[Session]:
+        """The session of the request: one of its own ends with it."""
+        name = request.path_params.get("session") or request.headers.get(SESSION_HEADER)
+        task = request.headers.get(TASK_HEADER, "")
+        if name:
+            if name not in self._gateway.sessions and self._limits.opens_sessions:
+                self._opened(name, task)
+            yield self._known(name)
+            return
+        session = self._opened(f"request-{self._answers}-{secrets.token_hex(4)}", task)
+        try:
+            yield session
+        finally:
+            await session.close()
+
+    def _opened(self, name: str, task: str) -> Session:
+        if len(self._gateway.sessions) >= self._limits.most_sessions:
+            raise too_many_sessions(self._limits.most_sessions)
+        return self._gateway.open(name, task=task, tokenizer=self._tokenizer)
+
+    def _known(self, name: str) -> Session:
+        if name not in self._gateway.sessions:
+            raise unknown_session(name)
+        return self._gateway.sessions[name]
+
+    def _conversation(self, session: Session) -> Conversation:
+        if session not in self._conversations:
+            self._conversations[session] = Conversation(session, self._tokenizer)
+        return self._conversations[session]
+
+    def _plain_lines(self, session: Session) -> Lines:
+        if session not in self._lines:
+            self._lines[session] = Lines(session, self._tokenizer)
+        return self._lines[session]
+
+    def _head(self, kind: str) -> Head:
+        self._answers += 1
+        number = f"{kind}-{self._answers}-{secrets.token_hex(6)}"
+        return Head(id=number, created=int(time.time()), model=self._model)
+
+    def _refuse_other_models(self, model: str) -> None:
+        if model != self._model:
+            raise unknown_model(model, self._model)
+
+    async def _body(self, request: Request) -> bytes:
+        body = bytearray()
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > self._limits.most_body_bytes:
+                raise too_large(self._limits.most_body_bytes)
+        return bytes(body)
+
+
+async def _during(
+    visit: "contextlib.AbstractAsyncContextManager[Session]",
+    events_of: Callable[[Session], AsyncGenerator[bytes, None]],
+) -> AsyncGenerator[bytes, None]:
+    async with visit as session, aclosing(events_of(session)) as events:
+        async for one in events:
+            yield one
+
+
+def _guarded(verb: _Verb, token: str | None) -> _Verb:
+    """`verb` for callers with the token; what it raises becomes a response."""
+
+    async def respond(request: Request) -> Response:
+        if token is not None and not _has_token(request, token):
+            return failure(wrong_token())
+        try:
+            return await verb(request)
+        except KNOWN as error:
+            return failure(refusal_of(error))
+        except ExceptionGroup as errors:
+            if not isinstance(first := errors.exceptions[0], KNOWN):
+                raise
+            return failure(refusal_of(first))
+        except ClientDisconnect:
+            return Response(status_code=499)  # Nobody reads it.
+
+    return respond
+
+
+def _has_token(request: Request, token: str) -> bool:
+    given = request.headers.get("authorization", "").removeprefix("Bearer ")
+    return secrets.compare_digest(given.encode(), token.encode())
+
+
+async def _on_unknown_address(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    message = f"{request.method} {request.url.path}: {error.detail}"
+    return failure(Refusal(HTTPStatus(error.status_code), message, code="unknown_url"))
+
+
+async def _on_defect(request: Request, error: Exception) -> Response:
+    """Ours; the server's log has it."""
+    message = "the gateway failed; see its log"
+    status = HTTPStatus.INTERNAL_SERVER_ERROR
+    return failure(Refusal(status, message, code="internal_error", kind="server_error"))
+
+
+def _json(value: object) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to whoever runs the loop."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def serving(app: Starlette, *, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
+    """Serve while the block lasts; gives the address."""
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=1,
+    )
+    server = _Server(config)
+    running = asyncio.create_task(server.serve())
+    try:
+        while not server.started and not running.done():  # noqa: ASYNC110 - uvicorn tells nobody
+            await asyncio.sleep(0.01)
+        bound = server.servers[0].sockets[0].getsockname()
+        yield f"http://{host}:{bound[1]}"
+    finally:
+        server.should_exit = True
+        await asyncio.wait({running})

@@ -1,0 +1,93 @@
+"""Server-sent events, and callers who hang up.
+
+- Nothing is sent before the first event is there, so a request that fails at once still gets its
+  status.
+- A caller who hangs up ends the work behind his request: it is cancelled, and awaited.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from artangram.gateway.http.refusal import KNOWN, Refusal, refusal_of
+
+T = TypeVar("T")
+
+DONE = b"data: [DONE]\n\n"
+_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+]
+
+
+def event(value: object) -> bytes:
+    return b"data: " + msgspec.json.encode(value) + b"\n\n"
+
+
+def failure(refusal: Refusal) -> Response:
+    body = msgspec.json.encode({"error": refusal.body})
+    return Response(body, refusal.status, media_type="application/json")
+
+
+class EventStream(Response):
+    """The events as they come; see the module."""
+
+    def __init__(self, events: AsyncGenerator[bytes, None]) -> None:
+        self.background = None
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await unless_gone(receive, self._respond(scope, receive, send))
+        except ClientDisconnect:
+            return
+
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with aclosing(self._events) as events:
+            try:
+                first = await anext(events)
+            except KNOWN as error:
+                await failure(refusal_of(error))(scope, receive, send)
+                return
+            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            await _send_part(send, first)
+            try:
+                async for one in events:
+                    await _send_part(send, one)
+            except KNOWN as error:
+                await _send_part(send, event({"error": refusal_of(error).body}))
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _send_part(send: Send, body: bytes) -> None:
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """What `work` returns. If the caller goes, it is ended first: then `ClientDisconnect`."""
+    running = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_hung_up(receive))
+    try:
+        await asyncio.wait({running, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            return running.result()
+        raise ClientDisconnect
+    finally:
+        await _ended(running, gone)
+
+
+async def _ended(*tasks: "asyncio.Future[Any]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+async def _hung_up(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,199 @@
+"""What callers send, as records, and what of it we cannot do.
+
+The names are those of OpenAI's interface; unknown fields are ignored, as OpenAI does. A field that
+would change the answer and that no engine here obeys is refused, never ignored.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from artangram.core.errors import BadInput
+from artangram.gateway.engines.protocol import Sampling
+
+T = TypeVar("T")
+
+MOST_CHOICES = 128
+DEFAULT_TOKENS = 1024
+"""Of an answer, when the caller sets no limit."""
+
+
+class FunctionCall(Struct, kw_only=True):
+    name: str
+    arguments: str = "{}"
+    """JSON, as text."""
+
+
+class ToolCall(Struct, kw_only=True):
+    id: str = ""
+    type: Literal["function"] = "function"
+    function: FunctionCall
+
+
+class Part(Struct, kw_only=True):
+    type: str
+    text: str = ""
+
+
+class ChatMessage(Struct, kw_only=True, omit_defaults=True):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[Part] | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+    name: str | None = None
+
+    def text(self) -> str:
+        if self.content is None or isinstance(self.content, str):
+            return self.content or ""
+        for part in self.content:
+            if part.type != "text":
+                raise BadInput("messages", f"have a part of type {part.type!r}", "send text only")
+        return "".join(part.text for part in self.content)
+
+
+class Tool(Struct, kw_only=True):
+    type: Literal["function"] = "function"
+    function: dict[str, Any]
+
+
+class StreamOptions(Struct, kw_only=True):
+    include_usage: bool = False
+
+
+class Asked(Struct, kw_only=True):
+    """What chat and plain completions have in common."""
+
+    model: str
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    n: int | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    return_token_ids: bool = False
+    """Also say which tokens the prompt and the answer were made of."""
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+
+    @property
+    def choices(self) -> int:
+        return 1 if self.n is None else self.n
+
+    @property
+    def stops(self) -> Sequence[str]:
+        return [self.stop] if isinstance(self.stop, str) else self.stop or []
+
+    @property
+    def includes_usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    def most_tokens(self) -> int:
+        return DEFAULT_TOKENS if self.max_tokens is None else self.max_tokens
+
+    def sampling(self, *, choice: int = 0) -> Sampling:
+        self.refuse_what_we_cannot()
+        return Sampling(
+            max_tokens=self.most_tokens(),
+            temperature=1.0 if self.temperature is None else self.temperature,
+            top_p=1.0 if self.top_p is None else self.top_p,
+            # Choices of one request are to differ, seed or not.
+            seed=None if self.seed is None else self.seed + choice,
+        )
+
+    def refuse_what_we_cannot(self) -> None:
+        _between("n", self.choices, least=1, most=MOST_CHOICES)
+        _between("max_tokens", self.most_tokens(), least=1, most=None)
+        _between("temperature", self.temperature, least=0, most=2)
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise BadInput("top_p", f"is {self.top_p}", "use more than 0 and at most 1")
+        if any(not stop for stop in self.stops):
+            raise BadInput("stop", "has an empty text", "leave it out")
+        for name in ("frequency_penalty", "presence_penalty", "logit_bias"):
+            if getattr(self, name):
+                raise BadInput(name, "is not supported", "leave it out")
+
+
+class ChatRequest(Asked, kw_only=True):
+    messages: list[ChatMessage]
+    max_completion_tokens: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    tools: list[Tool] | None = None
+    tool_choice: Any = None
+    response_format: dict[str, Any] | None = None
+
+    def most_tokens(self) -> int:
+        if self.max_completion_tokens is not None:
+            return self.max_completion_tokens
+        return super().most_tokens()
+
+    def refuse_what_we_cannot(self) -> None:
+        super().refuse_what_we_cannot()
+        if not self.messages:
+            raise BadInput("messages", "is empty", "send at least one")
+        if self.top_logprobs:
+            fix = "use logprobs: true, which gives that of the sampled token"
+            raise BadInput("top_logprobs", "is not supported", fix)
+        if self.tool_choice not in (None, "auto", "none"):
+            raise BadInput("tool_choice", "cannot be forced", "use auto or none")
+        if (self.response_format or {}).get("type", "text") != "text":
+            raise BadInput("response_format", "is not supported", "ask for text")
+
+    def offered_tools(self) -> list[Tool]:
+        return [] if self.tool_choice == "none" else self.tools or []
+
+
+class CompletionRequest(Asked, kw_only=True):
+    prompt: str | list[int | str | list[int]]
+    logprobs: int | None = None
+    echo: bool = False
+    suffix: str | None = None
+
+    def refuse_what_we_cannot(self) -> None:
+        super().refuse_what_we_cannot()
+        if self.echo or self.suffix:
+            raise BadInput("echo" if self.echo else "suffix", "is not supported", "leave it out")
+
+    def prompts(self) -> list[str | list[int]]:
+        """Texts or tokens; a list of numbers is one prompt."""
+        if isinstance(self.prompt, str):
+            return [self.prompt]
+        tokens = [one for one in self.prompt if isinstance(one, int)]
+        if tokens and len(tokens) == len(self.prompt):
+            return [tokens]
+        prompts = [one for one in self.prompt if not isinstance(one, int)]
+        if not prompts or tokens:
+            raise BadInput("prompt", "is no prompt", "send a text, tokens, or a list of either")
+        return prompts
+
+
+class GenerateRequest(Struct, kw_only=True):
+    """Token in, token out: these tokens come next in the session, or are the whole prompt."""
+
+    token_ids: list[int]
+    sampling: Sampling
+    stream: bool = False
+
+
+class OpenRequest(Struct, kw_only=True):
+    id: str
+    task: str = ""
+
+
+def decoded(body: bytes, record: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=record)
+    except msgspec.MsgspecError as error:
+        raise BadInput("body", str(error), "see docs/gateway.md") from error
+
+
+def _between(name: str, value: float | None, *, least: float, most: float | None) -> None:
+    if value is None or (value >= least and (most is None or value <= most)):
+        return
+    bounds = f"at least {least:g}" if most is None else f"{least:g} to {most:g}"
+    raise BadInput(name, f"is {value:g}", f"use {bounds}")

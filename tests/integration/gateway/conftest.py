@@ -1,0 +1,48 @@
+"""A gateway behind HTTP, with engines the test drives, and real OpenAI clients."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+from openai import AsyncOpenAI
+
+from artangram.gateway import Gateway
+from artangram.gateway.http import application, serving
+from gateway_support import TOKEN, WORDS, PuppetEngine
+
+
+@dataclass
+class Door:
+    url: str
+    gateway: Gateway
+    engine: PuppetEngine
+    clients: list[AsyncOpenAI] = field(default_factory=list)
+
+    def client(self, *, session: str | None = None, token: str = TOKEN) -> AsyncOpenAI:
+        base = self.url if session is None else f"{self.url}/sessions/{session}"
+        client = AsyncOpenAI(base_url=f"{base}/v1", api_key=token, max_retries=0)
+        self.clients.append(client)
+        return client
+
+    async def says(self, text: str, *, pieces: int = 1, ends: bool = True) -> None:
+        """The engine answers its newest request with these words."""
+        request = await self.engine.next_request()
+        tokens = (*WORDS.encode(text), *((WORDS.eos_id,) if ends else ()))
+        step = -(-len(tokens) // pieces)
+        for start in range(0, len(tokens), step):
+            self.engine.say(request, *tokens[start : start + step])
+        if ends:
+            self.engine.end(request)
+
+
+@pytest.fixture
+async def door() -> AsyncIterator[Door]:
+    gateway, engine = Gateway(), PuppetEngine("a", version=4)
+    gateway.add(engine)
+    app = application(gateway, tokenizer=WORDS, model="tiny", token=TOKEN)
+    async with serving(app) as url:
+        door = Door(url, gateway, engine)
+        yield door
+        for client in door.clients:
+            await client.close()
+        await gateway.aclose()

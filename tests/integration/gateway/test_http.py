@@ -1,0 +1,130 @@
+"""The gateway over plain HTTP: tokens in and out, sessions, callers who go away, bad requests."""
+
+import asyncio
+
+import aiohttp
+import pytest
+
+from gateway_support import TOKEN, WORDS, PuppetEngine, until
+
+AUTH = {"Authorization": f"Bearer {TOKEN}"}
+SAMPLING = {"max_tokens": 5}
+
+
+@pytest.fixture
+async def http(door):
+    async with aiohttp.ClientSession(door.url, headers=AUTH) as session:
+        yield session
+
+
+async def test_tokens_in_tokens_out_with_versions(door, http):
+    asking = asyncio.create_task(
+        http.post("/sessions/s/v1/generate", json={"token_ids": [1, 2], "sampling": SAMPLING})
+    )
+    request = await door.engine.next_request()
+    door.engine.say(request, 7)
+    door.engine.version = 5
+    door.engine.say(request, 8)
+    door.engine.end(request)
+    answer = await (await asking).json()
+    assert answer["token_ids"] == [7, 8]
+    assert answer["logprobs"] == [-7.0, -8.0]
+    assert answer["spans"] == [
+        {"version": 4, "start": 0, "end": 1},
+        {"version": 5, "start": 1, "end": 2},
+    ]
+    shown = await (await http.get("/sessions/s")).json()
+    assert [segment["token_ids"] for segment in shown["lines"][0]] == [[1, 2], [7, 8]]
+    closed = await http.delete("/sessions/s")
+    assert (closed.status, (await http.get("/sessions/s")).status) == (200, 404)
+
+
+async def test_a_stream_of_tokens(door, http):
+    body = {"token_ids": [1], "sampling": SAMPLING, "stream": True}
+    asking = asyncio.create_task(http.post("/v1/generate", json=body))
+    request = await door.engine.next_request()
+    door.engine.say(request, 7)
+    door.engine.end(request)
+    text = await (await asking).text()
+    events = [line for line in text.split("\n\n") if line]
+    assert len(events) == 3
+    assert events[-1] == "data: [DONE]"
+
+
+async def test_a_session_can_be_opened_with_a_task(door, http):
+    assert (await http.post("/sessions", json={"id": "s", "task": "math"})).status == 200
+    assert door.gateway.sessions["s"].task == "math"
+    again = await http.post("/sessions", json={"id": "s"})
+    assert again.status == 400
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_caller_who_goes_away_ends_his_turn_and_leaves_nothing(door, http, streams):
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}], "stream": streams}
+    asking = asyncio.create_task(http.post("/v1/chat/completions", json=body))
+    request = await door.engine.next_request()
+    door.engine.say(request, 30)
+    if streams:
+        response = await asking
+        await response.content.readany()
+        response.close()
+    else:
+        await asyncio.sleep(0.02)
+        asking.cancel()
+    await until(lambda: not door.engine.running)
+    await until(lambda: not door.gateway.sessions)
+    assert door.gateway.replicas[0].turns == 0
+    assert door.gateway.counters.failed == 1
+
+
+async def test_a_turn_that_is_aborted_tells_the_agent_not_to_come_again(door, http):
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}]}
+    asking = asyncio.create_task(http.post("/sessions/s/v1/chat/completions", json=body))
+    await door.engine.next_request()
+    await door.gateway.abort("s")
+    answer = await asking
+    assert answer.status == 410
+    assert (await answer.json())["error"]["code"] == "turn_aborted"
+
+
+async def test_an_engine_that_dies_mid_stream_is_survived(door, http):
+    body = {
+        "model": "tiny",
+        "messages": [{"role": "user", "content": "hello"}],
+        "return_token_ids": True,
+    }
+    asking = asyncio.create_task(http.post("/sessions/s/v1/chat/completions", json=body))
+    request = await door.engine.next_request()
+    door.engine.say(request, *WORDS.encode("the"))
+    await asyncio.sleep(0.01)
+    door.engine.die()
+    second = PuppetEngine("b", version=5)
+    door.gateway.add(second)
+    door.engine = second
+    await door.says("cat")
+    choice = (await (await asking).json())["choices"][0]
+    assert choice["message"]["content"] == "the cat"
+    versions = [span["version"] for span in choice["artangram"]["weight_versions"]]
+    assert versions == [4, 5]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "code"),
+    [
+        ("POST", "/v1/chat/completions", b"{", 400, "invalid_value"),
+        ("POST", "/v1/chat/completions", b'{"model": "tiny"}', 400, "invalid_value"),
+        ("POST", "/v1/completions", b'{"model": "tiny", "prompt": []}', 400, "invalid_value"),
+        ("POST", "/v1/completions", b'{"model": "tiny", "prompt": [99999]}', 400, "invalid_value"),
+        ("POST", "/v1/generate", b'{"token_ids": "x", "sampling": {}}', 400, "invalid_value"),
+        ("GET", "/v1/chat/completions", b"", 405, "unknown_url"),
+        ("GET", "/v2/nothing", b"", 404, "unknown_url"),
+        ("GET", "/sessions/nobody", b"", 404, "session_not_found"),
+        ("DELETE", "/sessions/nobody", b"", 404, "session_not_found"),
+    ],
+)
+async def test_bad_requests_get_errors_in_their_form(door, http, method, path, body, status, code):
+    answer = await http.request(method, path, data=body)
+    error = (await answer.json())["error"]
+    assert (answer.status, error["code"]) == (status, code)
+    assert error["message"]
+    assert door.engine.asked == []
