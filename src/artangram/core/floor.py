@@ -14,12 +14,13 @@ from artangram.core.cluster import (
     CpuSpec,
     GpuSpec,
     QuotaSpec,
+    ServiceSpec,
     node_ids,
 )
 from artangram.core.events import ServiceLost
 from artangram.core.explain import Explanation, explanation
 from artangram.core.homes import Homes
-from artangram.core.ids import NodeId, Resource, TrajectoryId
+from artangram.core.ids import NodeId, Resource, ServiceId, TrajectoryId
 from artangram.core.lease import Allocation, Cores, CoreShare, Devices
 from artangram.core.policies.base import Desk, Hindrance, Lane, State, Ticket
 from artangram.core.policies.gpulane import GpuLane
@@ -189,6 +190,10 @@ class Floor:
         homes = self._homes_of(ticket)
         return homes is not None and homes.has_files(ticket.action.trajectory)
 
+    def deploy(self, service: ServiceId, spec: ServiceSpec) -> None:
+        """From now on there is such a service; `Forms` has checked it."""
+        self._gpu[spec.pool].deploy(service, spec)
+
     def service_lost(self, event: ServiceLost) -> None:
         lane = self._gpu[event.resource]
         lane.service_lost(event.node, first=event.first, degree=event.degree, service=event.service)
@@ -229,7 +234,8 @@ class Floor:
                 for node in node_ids(resource, spec.nodes):
                     homes.add(node)
             case GpuSpec():
-                gpu = policy.gpu(GpuPool(resource, spec, self._cluster.services), self._desk)
+                gpus = GpuPool(resource, spec, self._cluster.services)
+                gpu = policy.gpu(gpus, self._desk, served)
                 self._gpu[resource] = self._lanes[resource] = gpu
             case QuotaSpec():
                 quota = policy.quota(QuotaPool(resource, spec), self._desk, served)

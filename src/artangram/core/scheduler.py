@@ -10,11 +10,11 @@ trajectories, and gives all resources of an action together or none.
 """
 
 from collections.abc import Callable, Iterable
-from heapq import heappop, heappush
 from typing import Any
 
 from artangram.core.action import checked
-from artangram.core.cluster import ClusterSpec
+from artangram.core.cluster import ClusterSpec, CpuSpec, GpuSpec, QuotaSpec
+from artangram.core.deadlines import Deadlines
 from artangram.core.decisions import Decision, Report, Resize, Start, Stop, StopReason, WakeAt
 from artangram.core.errors import BadInput
 from artangram.core.estimates import Estimates
@@ -25,6 +25,7 @@ from artangram.core.events import (
     Finished,
     NodeJoined,
     NodeLost,
+    ServiceDeployed,
     ServiceLost,
     Submitted,
     Throttled,
@@ -50,13 +51,14 @@ class Scheduler:
     def __init__(self, cluster: ClusterSpec, policy: SchedulingPolicy) -> None:
         self.policy = policy
         self.estimates = Estimates()
+        self._pools = cluster.pools
         self._forms = Forms(cluster)
         self._floor = Floor(cluster, policy, self)
         self._tickets: dict[ActionId, Ticket] = {}
         #: Trajectories and their live actions; closed ones stay while an action still has to stop.
         self._open: dict[TrajectoryId, dict[ActionId, Ticket]] = {}
         self._closing: dict[TrajectoryId, dict[ActionId, Ticket]] = {}
-        self._deadlines: list[tuple[float, int, Ticket]] = []
+        self._deadlines = Deadlines()
         self._seq = 0
         self._out: list[Decision] = []
         self._announced: float | None = None
@@ -69,6 +71,7 @@ class Scheduler:
             TrajectoryClosed: self._on_trajectory_closed,
             NodeJoined: self._on_node_joined,
             NodeLost: self._on_node_lost,
+            ServiceDeployed: self._on_service_deployed,
             ServiceLost: self._on_service_lost,
             Throttled: self._on_throttled,
         }
@@ -117,11 +120,12 @@ class Scheduler:
         ticket.started_at = ticket.units_since = now
         ticket.unit_s = 0.0
         self._floor.furnish(ticket)
+        # A sandbox on the side is made while the lane prepares the rest.
         lease = Lease(
             action_id=ticket.action.id,
             allocations=(allocation, *ticket.sides) if ticket.sides else (allocation,),
             workers=workers,
-            prepare_s=prepare_s,
+            prepare_s=max(prepare_s, ticket.prepare_s),
             attempt=ticket.attempt,
         )
         self._out.append(Start(lease))
@@ -142,12 +146,11 @@ class Scheduler:
         self._end(ticket, Outcome.INFRA_FAILED, reason, now)
 
     def _decide(self, now: float) -> list[Decision]:
-        if self._deadlines and self._deadlines[0][0] <= now:
-            self._expire(now)
+        for ticket in self._deadlines.take_due(now):
+            self._cancel(ticket, Outcome.EXPIRED, "its deadline passed", now)
         self._floor.dispatch(now)
-        wake = self._floor.next_wake()
-        if self._deadlines and (wake is None or self._deadlines[0][0] < wake):
-            wake = self._deadlines[0][0]
+        times = (self._floor.next_wake(), self._deadlines.next_at())
+        wake = min((at for at in times if at is not None), default=None)
         if wake is not None and wake != self._announced:
             self._announced = wake
             self._out.append(WakeAt(wake))
@@ -169,7 +172,7 @@ class Scheduler:
             return
         self._tickets[action.id] = ticket
         if action.deadline_at is not None:
-            heappush(self._deadlines, (action.deadline_at, ticket.seq, ticket))
+            self._deadlines.add(action.deadline_at, ticket)
         self._queue(ticket, now)
 
     def _join_trajectory(self, ticket: Ticket) -> None:
@@ -196,7 +199,9 @@ class Scheduler:
         if event.outcome is Outcome.SUCCEEDED:
             self._learn(ticket, began_at, now)
         self._floor.release(ticket, now)
-        if event.outcome is Outcome.INFRA_FAILED and self._may_repeat(ticket, now):
+        if event.outcome is Outcome.INFRA_FAILED and self._may_repeat(
+            ticket, now, is_new=event.turned_away
+        ):
             self._repeat(ticket, now)
             return
         outcome, reason = event.outcome, event.reason
@@ -213,12 +218,12 @@ class Scheduler:
         believed_s = ticket.work_s
         self.estimates.observe(ticket.action, believed_s=believed_s, run_s=run_s, units=units)
 
-    def _may_repeat(self, ticket: Ticket, now: float) -> bool:
+    def _may_repeat(self, ticket: Ticket, now: float, *, is_new: bool = False) -> bool:
+        """May it start again? One that is as good as `is_new` may, however often it did."""
         deadline = ticket.action.deadline_at
         return (
-            ticket.action.repeatable
+            (is_new or (ticket.action.repeatable and ticket.attempt < MOST_ATTEMPTS))
             and ticket.stopping is None
-            and ticket.attempt < MOST_ATTEMPTS
             and (deadline is None or now < deadline)
         )
 
@@ -241,12 +246,6 @@ class Scheduler:
         elif ticket.stopping is None:
             ticket.stopping = outcome
             self._out.append(Stop(ticket.action.id, StopReason(outcome.value)))
-
-    def _expire(self, now: float) -> None:
-        while self._deadlines and self._deadlines[0][0] <= now:
-            _, _, ticket = heappop(self._deadlines)
-            if ticket.state is not State.ENDED:
-                self._cancel(ticket, Outcome.EXPIRED, "its deadline passed", now)
 
     def _on_clock_ticked(self, event: ClockTicked, now: float) -> None:
         self._announced = None
@@ -273,9 +272,11 @@ class Scheduler:
             self._floor.leave(trajectory, now)
 
     def _on_node_joined(self, event: NodeJoined, now: float) -> None:
+        self._expect(event.resource, CpuSpec, GpuSpec)
         self._floor.node_joined(event.resource, event.node, now)
 
     def _on_node_lost(self, event: NodeLost, now: float) -> None:
+        self._expect(event.resource, CpuSpec, GpuSpec)
         if not self._floor.has_node(event.resource, event.node):
             return  # It was lost before.
         hit = [t for t in self._tickets.values() if self._floor.depends_on(t, event.node)]
@@ -296,11 +297,29 @@ class Scheduler:
                 outcome = ticket.stopping or Outcome.INFRA_FAILED
                 self._end(ticket, outcome, event.reason, now, began_at=ticket.started_at)
 
+    def _on_service_deployed(self, event: ServiceDeployed, now: float) -> None:
+        self._forms.deploy(event.service, event.spec)
+        self._floor.deploy(event.service, event.spec)
+
     def _on_service_lost(self, event: ServiceLost, now: float) -> None:
+        self._expect(event.resource, GpuSpec)
         self._floor.service_lost(event)
 
     def _on_throttled(self, event: Throttled, now: float) -> None:
+        self._expect(event.resource, QuotaSpec)
         self._floor.throttled(event.resource, event.until)
+
+    def _expect(self, resource: Resource, *kinds: type) -> None:
+        """`BadInput` unless `resource` is a pool of one of these kinds."""
+        if not isinstance(self._pools.get(resource), kinds):
+            known = sorted(name for name, spec in self._pools.items() if isinstance(spec, kinds))
+            raise BadInput(
+                "resource",
+                f"the cluster has no such pool {resource!r}",
+                f"name one of: {', '.join(known)}"
+                if known
+                else "this cluster has none of its kind",
+            )
 
     def _end(
         self,

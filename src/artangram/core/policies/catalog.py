@@ -59,17 +59,17 @@ def _moldable(name: str, argument: str) -> SchedulingPolicy:
 
 
 def _tangram(name: str, argument: str) -> SchedulingPolicy:
-    return _composed(name, cpu=_alike(TangramLane), gpu=GpuTangramLane)
+    return _composed(name, cpu=_alike(TangramLane), gpu=_gpu_alike(GpuTangramLane))
 
 
 def _fcfs(name: str, argument: str) -> SchedulingPolicy:
-    return _composed(name, cpu=_alike(FcfsLane), gpu=GpuFcfsLane)
+    return _composed(name, cpu=_alike(FcfsLane), gpu=_gpu_alike(GpuFcfsLane))
 
 
 def _fixed(name: str, argument: str) -> SchedulingPolicy:
     size = max(1, _cores(name, argument or "4") // 1000)
     cpu, gpu = partial(FcfsLane, size=size), partial(GpuFcfsLane, degree=size)
-    return _composed(name, cpu=_alike(cpu), gpu=gpu)
+    return _composed(name, cpu=_alike(cpu), gpu=_gpu_alike(gpu))
 
 
 def _pods(name: str, argument: str) -> SchedulingPolicy:
@@ -82,7 +82,7 @@ def _pods(name: str, argument: str) -> SchedulingPolicy:
     return _composed(
         name,
         cpu=_alike(lane),
-        gpu=StaticLane,
+        gpu=_gpu_alike(StaticLane),
         quota=_each_for_itself,
         request_milli=request_milli,
         has_control_plane=True,
@@ -91,20 +91,20 @@ def _pods(name: str, argument: str) -> SchedulingPolicy:
 
 def _overcommit(name: str, argument: str) -> SchedulingPolicy:
     lane = partial(SharedLane, weight_milli=1000, limit_milli=1 << 40)
-    return _composed(name, cpu=_alike(lane), gpu=StaticLane, quota=_each_for_itself)
+    return _composed(name, cpu=_alike(lane), gpu=_gpu_alike(StaticLane), quota=_each_for_itself)
 
 
 def _static(name: str, argument: str) -> SchedulingPolicy:
     gpu = partial(StaticLane, degree=max(1, _cores(name, argument or "4") // 1000))
-    return _composed(name, cpu=_alike(FcfsLane), gpu=gpu)
+    return _composed(name, cpu=_alike(FcfsLane), gpu=_gpu_alike(gpu))
 
 
 def _load_per_call(name: str, argument: str) -> SchedulingPolicy:
-    return _composed(name, cpu=_alike(FcfsLane), gpu=LoadPerCallLane)
+    return _composed(name, cpu=_alike(FcfsLane), gpu=_gpu_alike(LoadPerCallLane))
 
 
 def _unmanaged(name: str, argument: str) -> SchedulingPolicy:
-    return _composed(name, cpu=_alike(FcfsLane), gpu=StaticLane, quota=_each_for_itself)
+    return _composed(name, cpu=_alike(FcfsLane), gpu=_gpu_alike(StaticLane), quota=_each_for_itself)
 
 
 _POLICIES: dict[str, Callable[[str, str], SchedulingPolicy]] = {
@@ -124,13 +124,14 @@ _POLICIES: dict[str, Callable[[str, str], SchedulingPolicy]] = {
 _WITH_ARGUMENT = {"fixed", "pods", "static"}
 
 _CpuLane = Callable[[CpuNode, Desk, Served], Lane]
+_GpuLane = Callable[[GpuPool, Desk, Served], GpuLane]
 
 
 def _composed(
     name: str,
     *,
     cpu: _CpuLane,
-    gpu: Callable[[GpuPool, Desk], GpuLane] = ResidencyLane,
+    gpu: _GpuLane = ResidencyLane,
     quota: Callable[[QuotaPool, Desk, Served], QuotaLane] = PacedLane,
     request_milli: int = 0,
     has_control_plane: bool = False,
@@ -155,6 +156,11 @@ def _resizing_if_cheap(node: CpuNode, desk: Desk, served: Served) -> Lane:
 def _alike(lane: Callable[[CpuNode, Desk], Lane]) -> _CpuLane:
     """A lane that does not tell jobs apart."""
     return lambda node, desk, served: lane(node, desk)
+
+
+def _gpu_alike(lane: Callable[[GpuPool, Desk], GpuLane]) -> _GpuLane:
+    """The same for GPUs."""
+    return lambda pool, desk, served: lane(pool, desk)
 
 
 def _each_for_itself(pool: QuotaPool, desk: Desk, served: Served) -> QuotaLane:

@@ -29,7 +29,7 @@ class SchedulingPolicy:
 
     name: str
     cpu: Callable[[CpuNode, Desk, Served], Lane]
-    gpu: Callable[[GpuPool, Desk], GpuLane]
+    gpu: Callable[[GpuPool, Desk, Served], GpuLane]
     quota: Callable[[QuotaPool, Desk, Served], QuotaLane]
     functions: Callable[[FunctionPool, Desk, Served], Lane]
     request_milli: int = 0

@@ -1,22 +1,30 @@
 """Our lane for GPUs: what is resident, and what a restore costs, is part of every decision.
 
-- Tickets wait per service in order of a virtual deadline, key = arrival + alpha * least area. Only
-  the head of each service is weighed, so a decision costs services, not tickets.
+- Tickets wait per service and job in order of a virtual deadline, key = arrival + alpha * least
+  area. Only heads are weighed, so a decision costs services and jobs, not tickets.
 - A degree is priced: t(k) * (1 + k * price), where the price is what a device-second delays those
   behind. A restore is an investment, spread over those who will use the copy; joining a batch costs
   no devices.
 - A restore waits when a copy will be free before the restore would pay off.
-- Between services the smallest score wins: the key, plus what the restore costs.
-- Nobody starves. Keys are fixed and cannot be passed for ever; a head past its key that finds no
-  place gets one fenced off, which drains.
+- Between the services of a job the smallest score wins: the key, plus what the restore costs.
+- Between jobs the one goes first that got least for its share, plus what its restore costs. Age
+  does not count: a job that floods the lane has the oldest tickets. Shares hold between jobs that
+  can use the same places; wide work beside narrow work that fills every gap may get less.
+- Nobody starves. Inside a job keys are fixed and cannot be passed for ever. Of the job that goes
+  first, a head that finds no place and is past its key, or whose job lags as much behind, gets a
+  place fenced off, which drains.
 """
 
+from collections import Counter
+from collections.abc import Iterator
 from math import exp, inf
 from typing import NamedTuple
 
-from artangram.core.ids import NodeId, ServiceId
+from artangram.core.cluster import ServiceSpec
+from artangram.core.ids import JobId, NodeId, ServiceId
 from artangram.core.policies.base import Desk, Ticket
 from artangram.core.policies.gpulane import GpuLane, Line, seconds, service_of
+from artangram.core.policies.queue import Served
 from artangram.core.pools.gpu import BARE, Chunk, Fence, GpuPool
 from artangram.core.pools.gpunode import Residency
 
@@ -46,22 +54,50 @@ class Fading:
 
 
 class Move(NamedTuple):
-    """The best that can be done now for the head of one service."""
+    """The best that can be done now for the head of one line."""
 
-    score: float
+    delay: float
+    """What its restore counts, in seconds of key."""
     ticket: Ticket
     spot: Residency | Chunk
+
+    @property
+    def score(self) -> float:
+        return self.ticket.key + self.delay
 
 
 class Demand:
     """The waiting tickets of one service, and how often it was asked for lately."""
 
-    __slots__ = ("line", "rate", "service")
+    __slots__ = ("_lines", "_size", "rate", "service")
 
     def __init__(self, service: ServiceId, memory_s: float) -> None:
         self.service = service
-        self.line = Line()
         self.rate = Fading(memory_s)
+        #: A line for each job that waits.
+        self._lines: dict[JobId, Line] = {}
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def heads(self) -> Iterator[Ticket]:
+        return (line.head for line in self._lines.values())
+
+    def line(self, ticket: Ticket) -> Line:
+        """The line where `ticket` waits."""
+        return self._lines[ticket.job]
+
+    def add(self, ticket: Ticket) -> None:
+        self._lines.setdefault(ticket.job, Line()).add(ticket)
+        self._size += 1
+
+    def remove(self, ticket: Ticket) -> None:
+        line = self._lines[ticket.job]
+        line.remove(ticket)
+        self._size -= 1
+        if not line:
+            del self._lines[ticket.job]
 
 
 class ResidencyLane(GpuLane):
@@ -71,6 +107,7 @@ class ResidencyLane(GpuLane):
         self,
         pool: GpuPool,
         desk: Desk,
+        served: Served | None = None,
         *,
         alpha: float = 5.0,
         slack_cap_s: float = 600.0,
@@ -81,6 +118,8 @@ class ResidencyLane(GpuLane):
         memory_s: float = 60.0,
     ) -> None:
         """Measured to be good for mean ACT; `alpha` 1 is better for the slowest of a step.
+
+        Without `served` all jobs have the same share.
 
         `hold` is the part of a restore worth waiting for a copy; `patience` the delay a restore's
         own score carries per second of it; `uses` how many memories long a copy is thought to live;
@@ -98,7 +137,9 @@ class ResidencyLane(GpuLane):
         self._queues = {name: Demand(name, memory_s) for name in names}
         self._batches = any(pool.service(name).batch > 1 for name in names)
         self._offered = Fading(memory_s)
+        self._served = Served({}) if served is None else served
         self._waiting = 0
+        self._waiting_of: Counter[JobId] = Counter()
         self._fence: Fence | None = None
         self._fenced_for = -1
         # What one pass of `dispatch` looks up again and again.
@@ -106,20 +147,30 @@ class ResidencyLane(GpuLane):
         self._price = 0.0
         self._need: dict[ServiceId, float] = {}
 
+    def deploy(self, service: ServiceId, spec: ServiceSpec) -> None:
+        super().deploy(service, spec)
+        self._queues[service] = Demand(service, self._memory_s)
+        self._batches = self._batches or spec.batch > 1
+
     def push(self, ticket: Ticket, now: float) -> None:
         area = min(k * seconds(ticket, k) for k in self.degrees(ticket))
         ticket.key = ticket.submitted_at + min(self._alpha * area, self._slack_cap_s)
         queue = self._queues[service_of(ticket)]
-        queue.line.add(ticket)
-        if self._fenced_for in queue.line and queue.line.head.seq != self._fenced_for:
+        queue.add(ticket)
+        line = queue.line(ticket)
+        if self._fenced_for in line and line.head.seq != self._fenced_for:
             self._drop_fence()  # only heads are weighed, so nobody could use it
         queue.rate.add(1.0, now)
         self._offered.add(area, now)
         self._waiting += 1
+        if not self._waiting_of[ticket.job]:
+            self._served.wait(ticket.job)
+        self._waiting_of[ticket.job] += 1
 
     def withdraw(self, ticket: Ticket) -> None:
-        self._queues[service_of(ticket)].line.remove(ticket)
+        self._queues[service_of(ticket)].remove(ticket)
         self._waiting -= 1
+        self._waiting_of[ticket.job] -= 1
         if self._fenced_for == ticket.seq:
             self._drop_fence()
 
@@ -127,7 +178,7 @@ class ResidencyLane(GpuLane):
         return self._waiting
 
     def ahead(self, ticket: Ticket) -> int:
-        return self._queues[service_of(ticket)].line.place(ticket)
+        return self._queues[service_of(ticket)].line(ticket).place(ticket)
 
     def node_lost(self, node: NodeId) -> None:
         super().node_lost(node)
@@ -141,24 +192,37 @@ class ResidencyLane(GpuLane):
             self.withdraw(move.ticket)
             if self.desk.seize_sides(move.ticket, now):
                 self.start(move.ticket, move.spot, now)
+                self._served.charge(move.ticket, self._area(move.ticket))
+
+    def _area(self, ticket: Ticket) -> float:
+        """Device-seconds that a ticket just started will use; those of a batch are shared."""
+        copy = self._running[ticket.seq]
+        restore_s = max(0.0, copy.ready_at - self._now)
+        return copy.degree * (restore_s + seconds(ticket, copy.degree)) / copy.busy
 
     def _best_move(self) -> Move | None:
-        """The move with the smallest score; a fence for the smallest key that has none."""
+        """The best move of the job that goes first; if there is none, a fence may make one."""
         self._set_price()
-        best: Move | None = None
-        blocked: Demand | None = None
+        best: dict[JobId, Move] = {}
+        blocked = []
         is_full = self.pool.free == 0 and not self._batches
         for queue in self._queues.values():
-            if not queue.line:
-                continue
-            move = None if is_full else self._weigh(queue)
-            if move is None:
-                blocked = queue if blocked is None else min(blocked, queue, key=_head_key)
-            elif best is None or move.score < best.score:
-                best = move
-        if best is None and blocked is not None and self._is_newly_fenced(blocked.line.head):
-            return None if is_full else self._weigh(blocked)
-        return best
+            for head in queue.heads():
+                move = None if is_full else self._weigh(queue, head)
+                if move is None:
+                    blocked.append(head)
+                elif head.job not in best or move.score < best[head.job].score:
+                    best[head.job] = move
+        if best:
+            return min(best.values(), key=self._between_jobs)
+        fenced = self._newly_fenced(blocked)
+        if fenced is None or is_full:
+            return None
+        return self._weigh(self._queues[service_of(fenced)], fenced)
+
+    def _between_jobs(self, move: Move) -> tuple[float, float, int]:
+        """A device-second over the share of a job counts as much as a second of delay."""
+        return self._served.of(move.ticket.job) + move.delay, move.score, move.ticket.seq
 
     def _set_price(self) -> None:
         """A device-second delays those who wait, and those whom the load says will come."""
@@ -168,21 +232,21 @@ class ResidencyLane(GpuLane):
         self._price = (self._waiting - 0.5 + coming) / devices
         self._need.clear()
 
-    def _weigh(self, queue: Demand) -> Move | None:
-        """The best move for the head of a queue; none if no place is free or it better waits."""
-        ticket = queue.line.head
+    def _weigh(self, queue: Demand, ticket: Ticket) -> Move | None:
+        """The best move for a head of a queue; none if no place is free or it better waits."""
         is_fenced = self._fenced_for == ticket.seq
         fence = None if is_fenced else self._fence
         copies = [r for r in self.pool.residents(queue.service) if r.degree in self.degrees(ticket)]
         cost, copy = self._best_copy(ticket, copies, fence)
-        chunk = self._best_chunk(queue, len(copies), below=cost, fence=fence)
+        users = self._users(queue, len(copies))
+        chunk = self._best_chunk(ticket, users, below=cost, fence=fence)
         if chunk is None:
-            return None if copy is None else Move(ticket.key, ticket, copy)
-        if copy is None and copies and not is_fenced and self._is_held(queue, copies, chunk):
+            return None if copy is None else Move(0.0, ticket, copy)
+        if copy is None and copies and not is_fenced and self._is_held(ticket, copies, chunk):
             return None
-        users = max(1.0, len(queue.line) / (len(copies) + 1))
+        users = max(1.0, len(queue) / (len(copies) + 1))
         delay = self._alpha * chunk.degree / users + self._patience
-        return Move(ticket.key + delay * chunk.restore_s, ticket, chunk)
+        return Move(delay * chunk.restore_s, ticket, chunk)
 
     def _best_copy(
         self, ticket: Ticket, copies: list[Residency], fence: Fence | None
@@ -209,13 +273,16 @@ class ResidencyLane(GpuLane):
     def _fits_better(self, copy: Residency, other: Residency) -> bool:
         return self.pool.block_size(copy) < self.pool.block_size(other)
 
-    def _best_chunk(
-        self, queue: Demand, num_copies: int, *, below: float, fence: Fence | None
-    ) -> Chunk | None:
-        """The best free chunk for another copy that costs less than `below`."""
-        ticket, service = queue.line.head, queue.service
+    def _users(self, queue: Demand, num_copies: int) -> float:
+        """How many will use another copy while it lives."""
         lately = self._uses * self._memory_s * queue.rate.per_s(self._now)
-        users = max(1.0, max(len(queue.line), lately) / (num_copies + 1))
+        return max(1.0, max(len(queue), lately) / (num_copies + 1))
+
+    def _best_chunk(
+        self, ticket: Ticket, users: float, *, below: float, fence: Fence | None
+    ) -> Chunk | None:
+        """The best free chunk for a copy with `users` that costs less than `below`."""
+        service = service_of(ticket)
         best = None
         for floor, degree in self._floors(ticket, users):
             if floor >= below:
@@ -244,12 +311,12 @@ class ResidencyLane(GpuLane):
             for degree in self.degrees(ticket)
         )
 
-    def _is_held(self, queue: Demand, copies: list[Residency], chunk: Chunk) -> bool:
+    def _is_held(self, ticket: Ticket, copies: list[Residency], chunk: Chunk) -> bool:
         """Will a copy be free before the restore of another would pay off?"""
         free_at = min(self._free_at(copy) for copy in copies)
         worth_s = self._hold * chunk.restore_s * (1.0 + self._price * chunk.degree)
-        limit_s = worth_s * len(copies) / len(queue.line)
-        least_s = 0.5 * seconds(queue.line.head, chunk.degree)
+        limit_s = worth_s * len(copies) / len(self._queues[service_of(ticket)])
+        least_s = 0.5 * seconds(ticket, chunk.degree)
         if max(self._believed(free_at), least_s) >= limit_s:
             return False
         self._wake(free_at + limit_s)
@@ -277,7 +344,7 @@ class ResidencyLane(GpuLane):
 
     def _likely_need(self, queue: Demand) -> float:
         """How likely one copy of a service is asked for soon; surely, when somebody waits."""
-        if queue.line:
+        if queue:
             return 1.0
         per_copy = queue.rate.per_s(self._now) / len(self.pool.residents(queue.service))
         return 1.0 - exp(-per_copy * self._memory_s)
@@ -286,16 +353,23 @@ class ResidencyLane(GpuLane):
         if at > self._now and (self.wake_at is None or at < self.wake_at):
             self.wake_at = at
 
-    def _is_newly_fenced(self, ticket: Ticket) -> bool:
-        """Past its key, a ticket gets the place that drains first for itself."""
+    def _newly_fenced(self, blocked: list[Ticket]) -> Ticket | None:
+        """An overdue ticket of the job that goes first gets the place that drains first."""
         if self._fence is not None:
-            return False
-        if self._now < ticket.key:
-            self._wake(ticket.key)
-            return False
-        self._fence = self._soonest(ticket)
-        self._fenced_for = ticket.seq
-        return True
+            return None
+        served = [self._served.of(ticket.job) for ticket in blocked]
+        least, most = min(served), max(served)
+        first = min(
+            (ticket for ticket, got in zip(blocked, served, strict=True) if got == least),
+            key=lambda ticket: (ticket.key, ticket.seq),
+        )
+        patience = first.key - first.submitted_at
+        if self._now < first.key and most - least <= patience:
+            self._wake(first.key)
+            return None
+        self._fence = self._soonest(first)
+        self._fenced_for = first.seq
+        return first
 
     def _drop_fence(self) -> None:
         self._fence = None
@@ -321,7 +395,3 @@ class ResidencyLane(GpuLane):
 def _splits(block: int, degree: int) -> int:
     """How often a block is halved to give a chunk."""
     return (block // degree).bit_length() - 1
-
-
-def _head_key(queue: Demand) -> tuple[float, int]:
-    return queue.line.head.key, queue.line.head.seq
