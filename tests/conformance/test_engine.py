@@ -6,6 +6,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from artangram.core.errors import BadInput
 from artangram.gateway.engines.protocol import (
@@ -22,8 +23,11 @@ from artangram.gateway.engines.scripted import Pace, ScriptedEngine
 from artangram.gateway.engines.torchprocess import TorchEngineProcess
 from artangram.gateway.engines.torchwire import Settings
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 PROMPT = (5, 6, 7)
-LONG = 200
+PATIENCE_S = 60.0
+LONG = 400
 """More tokens than an engine samples while a test says a word."""
 
 
@@ -31,7 +35,7 @@ async def scripted(directory: Path) -> Engine:
     def script(request: Request) -> list[int]:
         return [request.prompt[0]] * LONG
 
-    return ScriptedEngine(script, pace=Pace(token_s=0.002), max_context=256)
+    return ScriptedEngine(script, pace=Pace(token_s=0.001), max_context=512)
 
 
 async def torch_thread(directory: Path) -> Engine:
@@ -44,7 +48,8 @@ async def torch_process(directory: Path) -> Engine:
     return await TorchEngineProcess.start(Settings(directory=str(directory)))
 
 
-MAKERS: list[Callable[[Path], Awaitable[Engine]]] = [scripted, torch_thread, torch_process]
+Maker = Callable[[Path], Awaitable[Engine]]
+MAKERS: list[Maker] = [scripted, torch_thread, torch_process]
 
 
 @pytest.fixture(scope="module")
@@ -54,16 +59,25 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from models_support import a_model
 
     directory = tmp_path_factory.mktemp("model")
-    save_model(a_model(), directory)
+    save_model(a_model(max_context=512), directory)
     return directory
 
 
-@pytest.fixture(params=MAKERS, ids=lambda maker: maker.__name__)
-async def engine(request: pytest.FixtureRequest, weights: Path) -> AsyncIterator[Engine]:
+@pytest_asyncio.fixture(
+    scope="module", loop_scope="module", params=MAKERS, ids=lambda maker: maker.__name__
+)
+async def shared(request: pytest.FixtureRequest, weights: Path) -> AsyncIterator[Engine]:
     engine: Engine = await request.param(weights)
-    async with asyncio.timeout(60):
-        yield engine
+    yield engine
     await engine.aclose()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def engine(shared: Engine) -> AsyncIterator[Engine]:
+    """Starting one takes seconds: tests share it and leave nothing running on it."""
+    yield shared
+    await shared.resume()
+    assert shared.stats().running + shared.stats().waiting == 0
 
 
 def a_request(name: str = "r", *, max_tokens: int = 4, **fields: object) -> Request:
@@ -89,7 +103,8 @@ class Answer:
         return [chunk.version for chunk in self.chunks for _ in chunk.token_ids]
 
     async def end(self) -> FinishReason:
-        await self.running
+        async with asyncio.timeout(PATIENCE_S):
+            await self.running
         (finish,) = self.ends
         return finish.reason
 
@@ -156,12 +171,13 @@ async def test_a_request_that_ended_can_be_aborted_in_vain(engine: Engine):
 
 
 async def test_closing_a_stream_aborts_its_request(engine: Engine):
+    before = engine.stats().sampled_tokens
     async with aclosing(engine.stream(a_request(max_tokens=LONG))) as items:
         await anext(items)
     # An engine tells nobody when it has noticed; a test has to look.
     while engine.stats().running + engine.stats().waiting:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
-    assert engine.stats().sampled_tokens < LONG
+    assert engine.stats().sampled_tokens - before < LONG
 
 
 async def test_nothing_is_sampled_while_paused(engine: Engine):
@@ -244,13 +260,17 @@ async def test_a_name_is_used_once_at_a_time(engine: Engine):
 
 
 async def test_stats_count_what_was_done(engine: Engine):
+    before = engine.stats()
     await Answer(engine, a_request(max_tokens=5)).end()
-    stats = engine.stats()
-    assert (stats.prompt_tokens, stats.sampled_tokens) == (len(PROMPT), 5)
-    assert (stats.running, stats.waiting) == (0, 0)
+    after = engine.stats()
+    assert after.prompt_tokens - before.prompt_tokens == len(PROMPT)
+    assert after.sampled_tokens - before.sampled_tokens == 5
+    assert (after.running, after.waiting) == (0, 0)
 
 
-async def test_a_closed_engine_is_gone(engine: Engine, weights: Path):
+@pytest.mark.parametrize("make", MAKERS, ids=lambda maker: maker.__name__)
+async def test_a_closed_engine_is_gone(make: Maker, weights: Path):
+    engine = await make(weights)
     under_way = Answer(engine, a_request(max_tokens=LONG))
     await under_way.begun.wait()
     await engine.aclose()
