@@ -3,7 +3,8 @@
 - `core/pools` knows the cores of a node as 0 to n - 1; here they become the machine's own numbers.
 - An elastic command learns its degree from `{units}` in its argv and from `ARTANGRAM_UNITS`. The
   degree stays as the action runs; the cores below it change.
-- A lease that shares a node's cores (`CoreShare`) may use all of them: the kernel shares.
+- A lease that shares a node's cores (`CoreShare`) may use all of them: the kernel shares, by the
+  lease's weight and up to its limit.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from artangram.core.action import Action
 from artangram.core.ids import ActionId, NodeId
 from artangram.core.lease import Cores, CoreShare, Lease
 from artangram.managers.agent import NodeAgent, Place, Run
-from artangram.sandbox.protocol import Command
+from artangram.sandbox.protocol import Command, Share
 
 LONGEST_RUN_S = 86_400.0
 """The limit of an action that names none: a sandbox needs one, and a day is a mistake."""
@@ -54,6 +55,8 @@ class CpuManager:
         self._node_of[action.id] = allocation.node
         if command is not None:
             command = told(command, action, workers=lease.workers, cores=self._mapped(allocation))
+            if isinstance(allocation, CoreShare):
+                command = structs.replace(command, share=share_of(allocation))
         run = Run(
             lease=lease,
             trajectory=action.trajectory,
@@ -90,6 +93,13 @@ class CpuManager:
         if names is None:
             return allocation.cores
         return tuple(names[core] for core in allocation.cores)
+
+
+def share_of(allocation: CoreShare) -> Share:
+    """What the kernel is to be told of a lease that shares its node's cores."""
+    return Share(
+        weight_milli=max(1, allocation.weight_milli), limit_milli=max(1, allocation.limit_milli)
+    )
 
 
 def cores_of(lease: Lease) -> Cores | CoreShare | None:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from artangram.sandbox.namespace.cgroups import processes_below
+from artangram.sandbox.namespace.kernel import processes_below
 from artangram.sandbox.namespace.provider import NamespaceProvider
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.protocol import Command, HostImage

@@ -89,10 +89,24 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 DEFAULT_LIMITS = Limits()
 
 
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of cores that others use, too: how they are divided, and the most there is."""
+
+    weight_milli: int
+    """Contenders are served in proportion to it; one with 1000 counts as usual."""
+    limit_milli: int
+    """Thousandths of a core."""
+
+    def __post_init__(self) -> None:
+        if min(self.weight_milli, self.limit_milli) <= 0:
+            raise ValueError("weight and limit of a share are positive")
+
+
 class Command(msgspec.Struct, frozen=True, kw_only=True):
     """One argv in a sandbox, with the limits of this action alone.
 
     `processes` and `memory_mb` of 0 mean: those of the sandbox. Empty `cores` means: any core.
+    `share` is for those who contend for the same cores, and holds on rung CGROUPS only.
     """
 
     argv: tuple[str, ...]
@@ -105,6 +119,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     memory_mb: int = 0
     keep: bool = False
     cores: tuple[int, ...] = ()
+    share: Share | None = None
 
     def __post_init__(self) -> None:
         if not self.argv or not self.argv[0]:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from artangram.sandbox import Command, HostImage, NamespaceProvider
-from artangram.sandbox.namespace.cgroups import processes_below
+from artangram.sandbox.namespace.kernel import processes_below
 
 NUM_SANDBOXES = 8
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from artangram.sandbox import Command, HostImage, NamespaceProvider, Rung
+from artangram.sandbox import Command, HostImage, NamespaceProvider, Rung, Share
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 
 from .conftest import SMALL, Attack
@@ -565,3 +565,21 @@ class TestCores:
         assert result.stdout == b"[1]\n"
         await holding
         await neighbour.close()
+
+    async def test_a_share_of_a_core_is_not_exceeded(
+        self, provider: NamespaceProvider, attack: Attack
+    ) -> None:
+        if provider.capabilities.rung < Rung.CGROUPS:
+            pytest.skip("shares need control groups")
+        burn = "import time; end = time.monotonic() + 0.6\nwhile time.monotonic() < end: pass"
+        quarter = await attack(burn, share=Share(weight_milli=250, limit_milli=250))
+        assert quarter.cpu_s < 0.6 * 0.25 + 0.1
+        # And the limit ends with its command.
+        groups = [Path(line) for line in await asyncio.to_thread(listed, provider)]
+        quotas = [q for group in groups for q in group.glob("*/cpu.cfs_quota_us")]
+        await attack("pass")
+        assert all(q.read_text() == "-1\n" for q in quotas)
+
+
+def listed(provider: NamespaceProvider) -> list[str]:
+    return (provider.run_path / "groups").read_text().splitlines()

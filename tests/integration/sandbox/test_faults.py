@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 
 from artangram.sandbox import Command, HostImage, NamespaceProvider, SandboxGone
-from artangram.sandbox.namespace.cgroups import processes_below
+from artangram.sandbox.namespace.kernel import processes_below
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 
 from .conftest import groups_of

@@ -31,7 +31,7 @@ from artangram.sandbox import (
     ladder,
     open_provider,
 )
-from artangram.sandbox.namespace.cgroups import processes_below
+from artangram.sandbox.namespace.kernel import processes_below
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.plain import provider as providers
 from artangram.sandbox.protocol import PROMISES, Capabilities, Feature
@@ -136,7 +136,7 @@ async def test_killed_init_takes_its_processes_along(plain: PlainProvider) -> No
 OWNER = """
 import asyncio, json, pathlib, sys
 from artangram.sandbox import Command, HostImage, PlainProvider
-from artangram.sandbox.namespace.cgroups import processes_below
+from artangram.sandbox.namespace.kernel import processes_below
 async def main():
     provider = await PlainProvider.open(state_dir=pathlib.Path(sys.argv[1]))
     boxes = [await provider.create(HostImage()) for _ in range(2)]

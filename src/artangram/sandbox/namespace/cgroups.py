@@ -19,7 +19,9 @@ from pathlib import Path
 from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.inside.birth import write_setting
 from artangram.sandbox.inside.zygote import count_ooms, remove_group
-from artangram.sandbox.protocol import Limits
+from artangram.sandbox.namespace.kernel import processes_below, read_setting
+from artangram.sandbox.namespace.shares import SharedCores
+from artangram.sandbox.protocol import Limits, Share
 
 Plan = list[tuple[str, dict[str, str], str]]
 MB = 1 << 20
@@ -75,12 +77,14 @@ class Groups:
         self.is_v2 = {"memory", "pids"} <= hierarchies.v2_controllers
         self._parents: dict[str, Path] = {}
         if self.is_v2 and hierarchies.v2:
-            for role in ("memory", "pids", "freezer", "cpuset"):
+            for role in ("memory", "pids", "freezer", "cpuset", "cpu"):
                 self._parents[role] = hierarchies.v2 / self._owner
         else:
             for role in ("memory", "pids", "cpuset", "freezer"):
                 if role in hierarchies.v1:
                     self._parents[role] = hierarchies.v1[role] / self._owner
+            if "cpu" in hierarchies.v1:
+                self._parents["cpu"] = hierarchies.v1["cpu"] / self._owner
             if hierarchies.v2 is not None:
                 self._parents["freezer"] = hierarchies.v2 / self._owner
         self.freezes_v2 = "freezer" in self._parents and (
@@ -111,7 +115,7 @@ class Groups:
     def _delegate(self) -> None:
         """Hand controllers down. The kernel refuses while processes sit in a group that does."""
         home = self.cpuset
-        wanted = " ".join(f"+{name}" for name in ("memory", "pids", "cpuset"))
+        wanted = " ".join(f"+{name}" for name in ("memory", "pids", "cpuset", "cpu"))
         try:
             write_setting(str(home.parent / "cgroup.subtree_control"), wanted)
         except OSError:
@@ -143,6 +147,7 @@ class BoxGroups:
         self._limits = limits
         self._memory_mb = limits.memory_mb
         self._processes = limits.processes
+        self._shared = SharedCores(self._where.get("cpu", ""), is_v2=groups.is_v2)
         self.num_ooms = 0
 
     @property
@@ -186,6 +191,14 @@ class BoxGroups:
         if size != self._memory_mb:
             self._resize_memory(size)
 
+    def share(self, pid: int, share: Share | None) -> None:
+        """Weigh and limit the cores of the sandbox whose first process is `pid`."""
+        self._shared.set(pid, share)
+
+    def end_share(self) -> None:
+        """The sandbox is gone."""
+        self._shared.close()
+
     def forget_peak(self) -> None:
         """Begin a new peak from what is held now; version 2 keeps that of the whole life."""
         if not self._is_v2:
@@ -206,7 +219,7 @@ class BoxGroups:
         num_ooms = count_ooms(self.ooms_file)
         grew, self.num_ooms = num_ooms > self.num_ooms, num_ooms
         try:
-            return grew, int(_read(f"{directory}/{peak}"))
+            return grew, int(read_setting(f"{directory}/{peak}"))
         except OSError:
             return grew, 0  # kernels before 5.19 keep no peak in version 2
 
@@ -240,31 +253,7 @@ class BoxGroups:
     def _await_state(self, name: str, wanted: bytes) -> None:
         """Frozen takes effect within microseconds; a process in a system call may need longer."""
         gives_up_at = time.monotonic() + FREEZE_PATIENCE_S
-        while wanted not in _read(f"{self._where['freezer']}/{name}"):
+        while wanted not in read_setting(f"{self._where['freezer']}/{name}"):
             if time.monotonic() > gives_up_at:
                 raise SandboxError("the sandbox did not freeze")
             time.sleep(0.0001)
-
-
-def processes_below(pid: int) -> list[int]:
-    """`pid` and all its descendants."""
-    found: list[int] = []
-    waiting = [pid]
-    while waiting:
-        parent = waiting.pop()
-        try:
-            for tid in os.listdir(f"/proc/{parent}/task"):
-                children = _read(f"/proc/{parent}/task/{tid}/children")
-                waiting += [int(child) for child in children.split()]
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        found.append(parent)
-    return found
-
-
-def _read(path: str) -> bytes:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(fd, 1 << 16)
-    finally:
-        os.close(fd)

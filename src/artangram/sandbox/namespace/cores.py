@@ -17,7 +17,8 @@ from typing import Protocol
 
 from artangram.sandbox.inside.birth import write_setting
 from artangram.sandbox.inside.zygote import remove_group
-from artangram.sandbox.namespace.cgroups import BoxGroups, Groups, processes_below
+from artangram.sandbox.namespace.cgroups import BoxGroups, Groups
+from artangram.sandbox.namespace.kernel import processes_below
 
 MAX_SPREAD = 64
 """Beyond this many threads the balancer finds work for a new core by itself."""

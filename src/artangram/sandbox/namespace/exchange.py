@@ -93,6 +93,12 @@ class Outlet:
             self.write_end = -1
 
 
+def resume(*outlets: Outlet) -> None:
+    """Read from now on, as it comes."""
+    for outlet in outlets:
+        outlet.resume()
+
+
 class Feed:
     """Output of both pipes in the order it was read; a full feed stops the reading."""
 
@@ -118,8 +124,7 @@ class Feed:
         """The next piece, or None when the command is over."""
         item = await self._queue.get()
         if self._queue.qsize() < MAX_QUEUED_CHUNKS:
-            for outlet in self._outlets:
-                outlet.resume()
+            resume(*self._outlets)
         return item
 
 

@@ -22,10 +22,11 @@ from artangram.sandbox.namespace import images
 from artangram.sandbox.namespace.cgroups import Groups, find_hierarchies
 from artangram.sandbox.namespace.compiled import init_library
 from artangram.sandbox.namespace.cores import Cores, cores_for
+from artangram.sandbox.namespace.ending import close_all
 from artangram.sandbox.namespace.launch import ZygoteTraits
 from artangram.sandbox.namespace.nursery import Nursery
 from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
-from artangram.sandbox.namespace.sandbox import LocalSandbox, close_all
+from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.namespace.snapshots import Shelf
 from artangram.sandbox.namespace.traits import OPEN_FILES, Traits, fresh_uids
 from artangram.sandbox.probe import explain, probe

@@ -15,14 +15,14 @@ import errno
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 from artangram.sandbox.errors import CreateFailed, SandboxError, SandboxGone
 from artangram.sandbox.inside import channel, init, request
 from artangram.sandbox.inside.request import Request
 from artangram.sandbox.namespace.cores import Cores, Hold, Meter
-from artangram.sandbox.namespace.exchange import Feed, Outlet, read_all
+from artangram.sandbox.namespace.exchange import Feed, Outlet, read_all, resume
 from artangram.sandbox.namespace.results import Reply, absolute, order_of, result_of
 from artangram.sandbox.namespace.traits import Traits
 from artangram.sandbox.protocol import (
@@ -34,8 +34,6 @@ from artangram.sandbox.protocol import (
 )
 
 GRACE_S = 1.0
-MAX_ENDING = 8
-"""More sandboxes ended at once only wait for the kernel's locks."""
 CLOSE_PATIENCE_S = 1.0
 READ_IN_LINE_BYTES = 1 << 20
 READ_AFTER_S = 0.002
@@ -143,6 +141,7 @@ class LocalSandbox:
         groups = self.traits.groups
         if groups is not None:
             groups.begin(memory_mb=command.memory_mb, processes=command.processes)
+            groups.share(self.pid, command.share)
         self._hold = self._provider.cores.lend(groups, self.pid, cores=command.cores)
         self._meter = Meter(len(command.cores), asked_at=asked_at, now=self._loop.time())
         try:
@@ -176,7 +175,7 @@ class LocalSandbox:
         if self.traits.groups is not None:
             self.traits.groups.forget_peak()
         timers = (
-            self._loop.call_later(READ_AFTER_S, _resume, stdout, stderr),
+            self._loop.call_later(READ_AFTER_S, resume, stdout, stderr),
             self._loop.call_later(command.timeout_s + GRACE_S, self._on_overdue),
         )
         try:
@@ -350,6 +349,8 @@ class LocalSandbox:
     def bury(self, reason: str) -> None:
         """Nothing of it is left: whoever waits for its end can go on."""
         self.lose(reason)
+        if self.traits.groups is not None:
+            self.traits.groups.end_share()
         self.ended.set()
 
     def _check_alive(self) -> None:
@@ -386,18 +387,3 @@ class LocalSandbox:
             reply.close()
         else:
             future.set_result(reply)
-
-
-def _resume(stdout: Outlet, stderr: Outlet) -> None:
-    stdout.resume()
-    stderr.resume()
-
-
-async def close_all(sandboxes: Iterable[LocalSandbox]) -> None:
-    ending = asyncio.Semaphore(MAX_ENDING)
-
-    async def end(sandbox: LocalSandbox) -> None:
-        async with ending:
-            await sandbox.close()
-
-    await asyncio.gather(*map(end, list(sandboxes)), return_exceptions=True)

@@ -21,10 +21,11 @@ from typing import Any
 
 from artangram.sandbox.errors import CreateFailed, ImageError, NotCapable, SandboxGone
 from artangram.sandbox.namespace.cores import AffinityCores, Cores
+from artangram.sandbox.namespace.ending import close_all
 from artangram.sandbox.namespace.launch import ZygoteTraits
 from artangram.sandbox.namespace.nursery import Nursery
 from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
-from artangram.sandbox.namespace.sandbox import LocalSandbox, close_all
+from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.namespace.snapshots import Shelf, copy_changes
 from artangram.sandbox.namespace.traits import OPEN_FILES, Traits, fresh_uids
 from artangram.sandbox.probe import explain, probe

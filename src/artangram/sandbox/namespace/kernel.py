@@ -1,0 +1,29 @@
+"""What the kernel tells about processes and settings, read from its files."""
+
+from __future__ import annotations
+
+import os
+
+
+def processes_below(pid: int) -> list[int]:
+    """`pid` and all its descendants."""
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        parent = waiting.pop()
+        try:
+            for tid in os.listdir(f"/proc/{parent}/task"):
+                children = read_setting(f"/proc/{parent}/task/{tid}/children")
+                waiting += [int(child) for child in children.split()]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        found.append(parent)
+    return found
+
+
+def read_setting(path: str) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 1 << 16)
+    finally:
+        os.close(fd)
