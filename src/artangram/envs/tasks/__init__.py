@@ -1,0 +1,45 @@
+"""Small tasks that a small model learns within minutes, and that use the whole house in earnest.
+
+| task | what the model must find out | what runs for it |
+|---|---|---|
+| `calc` | which tool answers which question | commands in a sandbox, turn by turn |
+| `repair` | which edit makes the function right | an elastic pytest run in a sandbox |
+| `judged` | which word fits | a model service that compares meanings |
+| `search` | which index knows the answer | a rate-limited HTTP API |
+
+What is right is never shown, only rewarded. `demonstrate` shows how to speak, with tools drawn at
+random: a model that imitates it succeeds about one time in five.
+"""
+
+from artangram.envs.tasks.calc import CalcTask
+from artangram.envs.tasks.dialogue import Dialogue, Teachable, vocabulary
+from artangram.envs.tasks.house import House
+from artangram.envs.tasks.judged import JudgedTask
+from artangram.envs.tasks.repair import RepairTask
+from artangram.envs.tasks.search import SearchTask
+
+__all__ = [
+    "DEMO_TASKS",
+    "CalcTask",
+    "Dialogue",
+    "House",
+    "JudgedTask",
+    "RepairTask",
+    "SearchTask",
+    "Teachable",
+    "demo_task",
+    "vocabulary",
+]
+
+DEMO_TASKS = ("calc", "repair", "judged", "search")
+
+
+def demo_task(name: str, house: House, *, job: str = "demo", held_out: bool = False) -> Teachable:
+    """One of the tasks above; `held_out` has the problems that the others never see."""
+    made: dict[str, type[CalcTask | RepairTask | JudgedTask | SearchTask]] = {
+        "calc": CalcTask,
+        "repair": RepairTask,
+        "judged": JudgedTask,
+        "search": SearchTask,
+    }
+    return made[name](house, job=job, held_out=held_out)
