@@ -1,0 +1,39 @@
+"""Who is late, and who was cut off."""
+
+from artangram.core.trajectory import Status
+from artangram.rollout.durations import Durations
+from artangram.rollout.tally import Tally
+from rollout_builders import a_trajectory
+
+
+def test_quantiles_need_some_samples_and_follow_the_latest():
+    durations = Durations()
+    for number in range(Durations.LEAST - 1):
+        durations.add(float(number))
+    assert durations.quantile(0.5) is None
+    for number in range(Durations.REMEMBERED):
+        durations.add(float(number % 100))
+    assert durations.quantile(0.0) == 0.0
+    assert durations.quantile(1.0) == 99.0
+    for _ in range(Durations.REMEMBERED):
+        durations.add(7.0)
+    assert durations.quantile(0.01) == durations.quantile(0.99) == 7.0
+
+
+def test_bias_tells_whether_the_long_ones_are_lost():
+    tally = Tally()
+    tally.on_end(a_trajectory(1, 1), 10.0)
+    tally.on_end(a_trajectory(1, 1, status=Status.TRUNCATED), 10.0)
+    tally.on_end(a_trajectory(1, 1, 1, 1, 1, 1, status=Status.SURPLUS), 20.0)
+    tally.on_end(a_trajectory(status=Status.INFRA_FAILED), 900.0)
+    bias = tally.bias("math")
+    assert (bias.kept, bias.cancelled) == (2, 1)
+    assert (bias.tokens, bias.seconds) == (3.0, 2.0)
+    assert tally.count(Status.INFRA_FAILED) == 1
+
+
+def test_without_both_kinds_there_is_no_bias():
+    tally = Tally()
+    assert tally.bias("math").tokens is None
+    tally.on_end(a_trajectory(1), 1.0)
+    assert tally.bias("math").tokens is None
