@@ -17,6 +17,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+A_MOMENT_S = 0.001
+"""A clock may not advance by less, and then waiting for less would never end."""
+
 
 class Passage:
     """One request on its way."""
@@ -83,8 +86,11 @@ class Gate:
             if opens_at is None:
                 self.moved.clear()
                 await self.moved.wait()
-            else:
-                await asyncio.sleep(opens_at - self.now())
+                continue
+            # By the end of the bare window an answer may have come and made it earlier.
+            bare_at = (self._latest[0].sent_at or 0.0) + self.window_s
+            wakes_at = bare_at if self.now() < bare_at < opens_at else opens_at
+            await asyncio.sleep(max(A_MOMENT_S, wakes_at - self.now()))
 
     def _opens_at(self) -> float | None:
         """When the next request may leave; `None` while that depends on one not sent yet."""

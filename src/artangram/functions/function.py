@@ -132,7 +132,7 @@ def function_of(code: Callable[P, R]) -> Function[P, R]:
 
 
 def resolved(target: str) -> Callable[..., Any]:
-    """The code that `module:qualname` names; imports its module. Raises `BadInput`."""
+    """What `module:qualname` names; imports its module. Raises `BadInput`."""
     module, _, qualname = target.partition(":")
     try:
         found: Any = importlib.import_module(module)
@@ -141,8 +141,9 @@ def resolved(target: str) -> Callable[..., Any]:
     except (ImportError, AttributeError, ValueError) as error:
         fix = "put it at the top of a module that can be imported"
         raise BadInput(target, f"cannot be imported: {error}", fix) from None
-    code: Callable[..., Any] = found.code if isinstance(found, Function) else found
-    return code
+    if not callable(found):
+        raise BadInput(target, "is no function", "name one as module:function")
+    return found  # type: ignore[no-any-return]
 
 
 def _check(code: Callable[..., Any], spec: FunctionSpec) -> None:

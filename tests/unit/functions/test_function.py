@@ -24,7 +24,7 @@ def test_it_is_named_by_where_it_is_found() -> None:
     assert subjects.add.spec == FunctionSpec(
         name="integration.functions.subjects:add", target="integration.functions.subjects:add"
     )
-    assert resolved(subjects.add.spec.target) is subjects.add.code
+    assert resolved(subjects.add.spec.target) is subjects.add
 
 
 def test_plain_code_becomes_a_function_and_a_function_stays_what_it_is() -> None:
@@ -95,6 +95,11 @@ def test_with_a_url_it_may_be_anywhere() -> None:
 def test_a_target_that_is_not_there_is_bad_input(target: str) -> None:
     with pytest.raises(BadInput, match="cannot be imported"):
         resolved(target)
+
+
+def test_a_target_that_cannot_be_called_is_bad_input() -> None:
+    with pytest.raises(BadInput, match="is no function"):
+        resolved("math:pi")
 
 
 def test_wrong_arguments_are_refused_before_anything_is_sent() -> None:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from socket import socket as Socket
 
 from artangram.functions.encoding import packed, unpacked
-from artangram.functions.function import resolved
+from artangram.functions.function import Function, resolved
 from artangram.functions.inside import frames
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -34,7 +34,8 @@ def live(sock: Socket, number: int) -> None:
 
 def _answered(request: frames.Request) -> bytes:
     try:
-        code = resolved(request.target)
+        found = resolved(request.target)
+        code = found.code if isinstance(found, Function) else found
     except Exception:  # noqa: BLE001 - a module may raise anything when it is imported
         return frames.framed(frames.UNKNOWN, traceback.format_exc().encode())
     try:

@@ -1,0 +1,231 @@
+"""One API, one client, a real HTTP server between them and the truth."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+from msgspec.structs import replace
+
+from artangram.apis import ApiSpec
+from artangram.apis.client import ApiClient, Request
+from artangram.apis.errors import TurnedAway
+from artangram.core.errors import CallFailed, InfraFailed
+
+from .enforcing import Enforcing, served
+
+Respond = Callable[[web.Request], Awaitable[web.Response]]
+SECRETS = {"KEY": "s3cret"}
+
+
+class Closings:
+    """What the scheduler would hear, and the clock it hears it on."""
+
+    def __init__(self) -> None:
+        self.now = 1_900_000_000.0
+        self.until: list[float] = []
+
+
+@asynccontextmanager
+async def a_client(
+    respond: Respond, *, now: Callable[[], float] | None = None, **fields: object
+) -> AsyncIterator[tuple[ApiClient, Closings]]:
+    closings = Closings()
+    async with served(respond) as url:
+        spec = replace(ApiSpec(base_url=f"{url}/v1"), **fields)
+        client = ApiClient(
+            spec,
+            now=now or (lambda: closings.now),
+            on_throttled=closings.until.append,
+            environ=SECRETS,
+            rng=random.Random(1),
+        )
+        try:
+            yield client, closings
+        finally:
+            await client.aclose()
+
+
+def responding(status: int, body: str = "", **headers: str) -> Respond:
+    async def respond(request: web.Request) -> web.Response:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return web.Response(status=status, text=body, headers=named)
+
+    return respond
+
+
+async def test_a_call_is_sent_as_asked_with_what_the_api_wants() -> None:
+    async def respond(request: web.Request) -> web.Response:
+        text = [request.method, request.path_qs, request.headers["authorization"]]
+        return web.json_response([*text, request.headers["x"], await request.text()], status=201)
+
+    headers = {"authorization": "Bearer ${KEY}"}
+    async with a_client(respond, headers=headers, params={"id": "${KEY}"}) as (client, _):
+        request = Request("POST", "/find", {"q": "a b"}, {"x": "1", "authorization": "no"}, b"hi")
+        answer = await client.call(request)
+    assert answer.status == 201
+    assert answer.headers["content-type"].startswith("application/json")
+    assert b'"/v1/find?q=a+b&id=s3cret", "Bearer s3cret", "1", "hi"' in answer.body
+
+
+@pytest.mark.parametrize("path", ["//elsewhere.example/", "http://elsewhere.example/x"])
+async def test_no_path_leads_to_another_place(path: str) -> None:
+    async def respond(request: web.Request) -> web.Response:
+        return web.Response(text=request.path)
+
+    async with a_client(respond) as (client, _):
+        assert (await client.call(Request("GET", path))).body.startswith(b"/v1/")
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 422, 301])
+async def test_an_answer_that_is_no_success_is_the_calls_own_failure(status: int) -> None:
+    async with a_client(responding(status, "no such page"), patience=1) as (client, closings):
+        with pytest.raises(CallFailed, match=f"GET /find: answered {status}.*: no such page"):
+            await client.call(Request("GET", "find"))
+    assert not closings.until
+
+
+@pytest.mark.parametrize("status", [500, 502, 504, 401, 408])
+async def test_what_the_api_cannot_do_is_a_failure_of_infrastructure(status: int) -> None:
+    async with a_client(responding(status, "oh")) as (client, closings):
+        with pytest.raises(InfraFailed, match=f"answered {status}: oh") as raised:
+            await client.call(Request("GET", "find"))
+    assert not isinstance(raised.value, TurnedAway)
+    assert not closings.until
+
+
+async def test_nobody_there_is_a_failure_of_infrastructure() -> None:
+    async with a_client(responding(200)) as (client, _):
+        spec = replace(client.spec, base_url="http://127.0.0.1:9")
+        lonely = ApiClient(spec, now=lambda: 0.0, on_throttled=lambda until: None)
+        with pytest.raises(InfraFailed, match="no answer"):
+            await lonely.call(Request("GET"))
+        await lonely.aclose()
+
+
+async def test_an_api_that_falls_silent_is_a_failure_of_infrastructure() -> None:
+    silent = asyncio.Event()
+
+    async def respond(request: web.Request) -> web.Response:
+        await silent.wait()
+        return web.Response()
+
+    async with a_client(respond, silence_s=0.05) as (client, _):
+        with pytest.raises(InfraFailed, match="no answer"):
+            await client.call(Request("GET"))
+        silent.set()
+
+
+async def test_a_longer_answer_than_wanted_is_a_failed_call() -> None:
+    async with a_client(responding(200, "x" * 11), answer_bytes=10) as (client, _):
+        with pytest.raises(CallFailed, match="more than 10 bytes"):
+            await client.call(Request("GET"))
+    async with a_client(responding(200, "x" * 10), answer_bytes=10) as (client, _):
+        assert len((await client.call(Request("GET"))).body) == 10
+
+
+async def test_secrets_are_in_no_error() -> None:
+    async with a_client(responding(400, "bad key s3cret"), headers={"x": "${KEY}"}) as (client, _):
+        with pytest.raises(CallFailed, match=r"bad key \$\{KEY\}") as raised:
+            await client.call(Request("GET"))
+        assert "s3cret" not in str(raised.value) + repr(client)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_refusal_closes_the_pool_for_as_long_as_the_api_says(status: int) -> None:
+    async with a_client(responding(status, Retry_After="7")) as (client, closings):
+        with pytest.raises(TurnedAway, match=f"answered {status}; next try in 7.0 s"):
+            await client.call(Request("POST"))
+        assert closings.until == [closings.now + 7]
+        with pytest.raises(TurnedAway, match="is left alone"):
+            await client.call(Request("POST"))
+        assert len(closings.until) == 1
+
+
+async def test_a_refusal_without_a_time_closes_the_pool_for_a_while() -> None:
+    async with a_client(responding(429), rest_s=8.0) as (client, closings):
+        with pytest.raises(TurnedAway):
+            await client.call(Request("GET"))
+        assert 4 <= closings.until[0] - closings.now <= 8
+
+
+async def test_an_api_with_nothing_left_closes_the_pool_before_it_has_to_refuse() -> None:
+    headers = {"RateLimit_Remaining": "0", "RateLimit_Reset": "5"}
+    async with a_client(responding(200, **headers), limit=10) as (client, closings):
+        await client.call(Request("GET"))
+        assert closings.until == [closings.now + 5]
+
+
+async def test_the_end_of_our_own_share_closes_nothing() -> None:
+    headers = {"RateLimit_Remaining": "0", "RateLimit_Reset": "5"}
+    async with a_client(responding(200, **headers), limit=1) as (client, closings):
+        await client.call(Request("GET"))
+        assert closings.until == []
+
+
+async def test_after_failures_in_a_row_one_call_asks_before_the_others() -> None:
+    asked: list[str] = []
+    is_well = asyncio.Event()
+
+    async def respond(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        if request.path.endswith("probe"):
+            await is_well.wait()
+        return web.Response(status=200 if is_well.is_set() else 500)
+
+    async with a_client(respond, patience=2, rest_s=10.0) as (client, closings):
+        for _ in range(2):
+            with pytest.raises(InfraFailed):
+                await client.call(Request("GET", "first"))
+        closings.now = closings.until[0]
+        probe = asyncio.create_task(client.call(Request("GET", "probe")))
+        others = [asyncio.create_task(client.call(Request("GET", "other"))) for _ in range(3)]
+        while not asked[2:]:  # noqa: ASYNC110 - the server has no event for it
+            await asyncio.sleep(0.005)
+        assert asked[2:] == ["/v1/probe"]
+        is_well.set()
+        await asyncio.gather(probe, *others)
+    assert asked[3:] == ["/v1/other"] * 3
+
+
+async def test_a_probe_that_fails_sends_the_others_away() -> None:
+    async with a_client(responding(500), patience=1, rest_s=10.0) as (client, closings):
+        with pytest.raises(InfraFailed):
+            await client.call(Request("GET"))
+        closings.now = closings.until[0]
+        calls = [client.call(Request("GET")) for _ in range(3)]
+        ends = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(end) for end in ends] == [InfraFailed, TurnedAway, TurnedAway]
+    assert len(closings.until) == 2
+
+
+async def test_a_probe_that_is_cancelled_lets_another_one_ask() -> None:
+    never = asyncio.Event()
+
+    async def respond(request: web.Request) -> web.Response:
+        if request.path.endswith("hang"):
+            await never.wait()
+        return web.Response(status=500 if request.path.endswith("fail") else 200)
+
+    async with a_client(respond, patience=1, rest_s=10.0) as (client, closings):
+        with pytest.raises(InfraFailed):
+            await client.call(Request("GET", "fail"))
+        closings.now = closings.until[0]
+        probe = asyncio.create_task(client.call(Request("GET", "hang")))
+        await asyncio.sleep(0.05)
+        waiting = asyncio.create_task(client.call(Request("GET", "well")))
+        await asyncio.sleep(0.05)
+        probe.cancel()
+        assert (await waiting).status == 200
+        never.set()
+
+
+async def test_alone_it_is_never_refused() -> None:
+    api = Enforcing(limit=20, window_s=0.2)
+    limits = {"limit": 20, "window_s": 0.2, "delivery_s": 0.2}
+    now = asyncio.get_running_loop().time
+    async with a_client(api.respond, now=now, **limits) as (client, closings):
+        await asyncio.gather(*(client.call(Request("GET", "x")) for _ in range(100)))
+    assert (api.num_refused, api.num_taken, closings.until) == (0, 100, [])

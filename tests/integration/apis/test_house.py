@@ -1,0 +1,70 @@
+"""A whole house calls a real API that enforces its limit."""
+
+import asyncio
+
+import artangram
+from artangram.apis import ApiSpec
+from artangram.sandbox.fake import FakeProvider
+
+from .enforcing import Enforcing, served
+
+LIMIT, WINDOW_S = 20, 0.2
+
+
+def a_house(url: str, **fields: object):  # type: ignore[no-untyped-def]
+    spec = ApiSpec(base_url=url, rest_s=0.05, **fields)  # type: ignore[arg-type]
+    return artangram.local(provider=FakeProvider(), apis={"search": spec})
+
+
+async def test_all_jobs_together_stay_below_the_limit() -> None:
+    api = Enforcing(limit=LIMIT, window_s=WINDOW_S)
+    async with (
+        served(api.respond) as url,
+        a_house(url, limit=LIMIT, window_s=WINDOW_S, delivery_s=0.2) as house,
+    ):
+        search = house.api("search")
+        calls = [search.get("find", params={"q": n}, job=f"job-{n % 3}") for n in range(80)]
+        answers = await asyncio.gather(*calls)
+    assert [answer.json()["query"] for answer in answers] == [str(n) for n in range(80)]
+    assert (api.num_refused, api.num_taken) == (0, 80)
+
+
+async def test_when_somebody_else_eats_the_quota_no_call_is_lost() -> None:
+    """Posts, too: a call that was refused was not made."""
+    api = Enforcing(limit=LIMIT, window_s=WINDOW_S)
+
+    async def rival() -> None:
+        for _ in range(60):
+            api.take()
+            await asyncio.sleep(WINDOW_S / LIMIT)
+
+    async with (
+        served(api.respond) as url,
+        a_house(url, limit=LIMIT, window_s=WINDOW_S) as house,
+        asyncio.TaskGroup() as others,
+    ):
+        for _ in range(LIMIT):
+            api.take()
+        others.create_task(rival())
+        search = house.api("search")
+        calls = [search.post("find", json=None, params={"q": n}) for n in range(60)]
+        answers = await asyncio.gather(*calls)
+    assert [answer.json()["query"] for answer in answers] == [str(n) for n in range(60)]
+    assert api.num_taken == 60
+    assert api.num_refused > 0
+
+
+async def test_an_api_that_fails_for_a_while_loses_no_call_that_may_be_repeated() -> None:
+    failures = iter(range(2))
+    api = Enforcing(limit=1000, window_s=60)
+
+    async def respond(request):  # type: ignore[no-untyped-def]
+        response = await api.respond(request)
+        if next(failures, None) is not None:
+            response.set_status(500)
+        return response
+
+    async with served(respond) as url, a_house(url, patience=1) as house:
+        search = house.api("search")
+        answers = await asyncio.gather(*(search.get("find") for _ in range(10)))
+    assert [answer.status for answer in answers] == [200] * 10

@@ -1,0 +1,79 @@
+"""Functions called through a whole house."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import artangram
+from artangram.core.errors import BadInput, CallFailed
+from artangram.core.ids import ActionId, Resource
+from artangram.core.lease import Lease, Slots
+from artangram.managers.call import FunctionCall
+from artangram.managers.functions import FunctionsManager
+from artangram.sandbox.fake import FakeProvider
+from integration.functions import subjects  # by a name that workers can import, too
+
+
+async def test_a_burst_is_answered_by_as_many_workers_as_the_house_has() -> None:
+    async with artangram.local(provider=FakeProvider(), workers=3) as house:
+        add = house.function(subjects.add)
+        assert await asyncio.gather(*(add(n, b=1) for n in range(200))) == list(range(1, 201))
+        pids = await asyncio.gather(*(house.function(subjects.worker)() for _ in range(20)))
+    assert len(set(pids)) <= 3
+
+
+async def test_a_killed_worker_and_an_exception_are_told_apart(tmp_path: Path) -> None:
+    async with artangram.local(provider=FakeProvider(), workers=2) as house:
+        assert await house.function(subjects.die)(1, str(tmp_path)) == 2
+        with pytest.raises(CallFailed, match="ValueError: no such luck"):
+            await house.function(subjects.fail)("no such luck")
+
+
+async def test_the_same_key_is_called_once(tmp_path: Path) -> None:
+    async with artangram.local(provider=FakeProvider(), workers=2) as house:
+        die = house.function(subjects.die, key="only once")
+        assert await asyncio.gather(*(die(0, str(tmp_path)) for _ in range(5))) == [1] * 5
+
+
+async def test_a_function_that_cannot_be_sent_is_refused_at_once() -> None:
+    async with artangram.local(provider=FakeProvider()) as house:
+        with pytest.raises(BadInput, match="write it as a `def`"):
+            house.function(lambda: 1)
+
+
+class Unnoticed:
+    """Progress that nobody follows."""
+
+    def began(self) -> None:
+        return
+
+
+async def carried_out(manager: FunctionsManager, name: str, body: bytes) -> bytes:
+    lease = Lease(action_id=ActionId("a"), allocations=(Slots(Resource("functions"), 1, 1),))
+    call = FunctionCall(function=name, body=body)
+    try:
+        return (await manager.carry_out(lease, call, progress=Unnoticed())).body
+    finally:
+        await manager.aclose()
+
+
+async def test_only_what_is_registered_can_be_called() -> None:
+    manager = FunctionsManager(ceiling=1)
+    manager.register(subjects.add)
+    with pytest.raises(CallFailed, match=r"no function 'os:system'.*subjects:add"):
+        await carried_out(manager, "os:system", subjects.add.encode(1))
+
+
+async def test_strangers_may_send_data_but_no_objects() -> None:
+    for function, body, is_taken in [
+        (subjects.moved, subjects.moved.encode(subjects.Point(1)), False),
+        (subjects.add, subjects.add.encode(1), True),
+    ]:
+        manager = FunctionsManager(ceiling=1, accepts_pickles=False)
+        manager.register(function)
+        if is_taken:
+            assert subjects.add.decode(await carried_out(manager, function.name, body)) == 2
+        else:
+            with pytest.raises(CallFailed, match="plain data only"):
+                await carried_out(manager, function.name, body)

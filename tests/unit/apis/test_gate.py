@@ -1,0 +1,103 @@
+"""No window at the API holds more than its limit, whatever happens on the way there."""
+
+import asyncio
+import random
+from collections.abc import Callable
+
+import pytest
+
+from artangram.apis.gate import Gate
+
+pytestmark = pytest.mark.looptime
+
+
+def a_gate(limit: int | None = 3, *, window_s: float = 10.0, spread_s: float = 1.0) -> Gate:
+    return Gate(limit, window_s, spread_s=spread_s, now=asyncio.get_running_loop().time)
+
+
+async def passed(gate: Gate, *, answer_s: float | None = 0.0) -> float:
+    """When a request left; it was answered `answer_s` later, or not yet."""
+    passage = await gate.passage()
+    passage.sent()
+    left_at = gate.now()
+    if answer_s is not None:
+        asyncio.get_running_loop().call_later(answer_s, passage.answered)
+    return left_at
+
+
+async def test_the_limit_leaves_at_once_and_the_next_a_window_after_the_first_answer() -> None:
+    gate = a_gate()
+    times = await asyncio.gather(*(passed(gate, answer_s=0.5) for _ in range(4)))
+    assert times == pytest.approx([0, 0, 0, 10.5])
+
+
+async def test_a_slow_answer_counts_as_arrived_after_the_spread() -> None:
+    gate = a_gate(1)
+    assert [await passed(gate, answer_s=None), await passed(gate)] == pytest.approx([0, 11])
+
+
+async def test_nothing_is_known_of_a_request_that_has_not_left() -> None:
+    gate = a_gate(1)
+    passage = await gate.passage()
+    following = asyncio.create_task(passed(gate))
+    await asyncio.sleep(100)
+    assert not following.done()
+    passage.sent()
+    assert await following == pytest.approx(111)
+
+
+async def test_a_call_worth_two_takes_two_places() -> None:
+    gate = a_gate(2)
+    (await gate.passage(2)).answered()
+    assert await passed(gate) == pytest.approx(10)
+
+
+async def test_without_a_limit_all_pass() -> None:
+    gate = a_gate(None)
+    assert await asyncio.gather(*(passed(gate) for _ in range(100))) == [0] * 100
+
+
+async def test_who_gives_up_waiting_holds_nobody_up() -> None:
+    gate = a_gate(2)
+    await passed(gate)
+    waiting = asyncio.create_task(gate.passage(2))
+    await asyncio.sleep(1)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert await passed(gate) == pytest.approx(10)
+    assert await passed(gate) == pytest.approx(11)
+
+
+async def test_it_says_whether_there_is_room() -> None:
+    gate = a_gate(1)
+    assert gate.has_room()
+    await passed(gate)
+    await asyncio.sleep(0.1)
+    assert not gate.has_room()
+    await asyncio.sleep(10)
+    assert gate.has_room()
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_no_window_of_the_api_is_ever_overfull(seed: int) -> None:
+    rng = random.Random(seed)
+    limit, window_s, spread_s = rng.randint(1, 8), 10.0, 2.0
+    gate = a_gate(limit, window_s=window_s, spread_s=spread_s)
+    arrivals: list[float] = []
+
+    async def request(delay: Callable[[], float]) -> None:
+        passage = await gate.passage()
+        await asyncio.sleep(delay())  # A connection is made.
+        passage.sent()
+        await asyncio.sleep(rng.uniform(0, spread_s))
+        arrivals.append(gate.now())
+        await asyncio.sleep(delay())
+        passage.answered()
+
+    await asyncio.gather(*(request(lambda: rng.choice([0, 0.1, 5])) for _ in range(60)))
+    arrivals.sort()
+    for first, beyond in zip(arrivals, arrivals[limit:], strict=False):
+        assert beyond - first >= window_s - 1e-9
+    best_s = (60 / limit - 1) * window_s
+    assert arrivals[-1] - arrivals[0] < 2 * best_s
