@@ -10,6 +10,7 @@ import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
 from artangram.core import floor
+from artangram.core.deadlines import Deadlines
 from artangram.core.decisions import Resize
 from artangram.core.estimates import Estimates
 from artangram.core.floor import Floor
@@ -254,12 +255,12 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
     ),
     "deadlines are ignored": (
         "fcfs",
-        instead(Scheduler, "_expire", nothing),
+        instead(Deadlines, "take_due", lambda real: lambda *args: []),
         "after its deadline|wants to be woken",
     ),
     "nothing is repeated": (
         "fcfs",
-        instead(Scheduler, "_may_repeat", lambda real: lambda *args: False),
+        instead(Scheduler, "_may_repeat", lambda real: lambda *args, **fields: False),
         "was not repeated",
     ),
     "a repeated action keeps its attempt": (
