@@ -30,6 +30,8 @@ class Failed(Struct, frozen=True, gc=False, tag="failed"):
     """The model raised on this payload."""
 
     problem: str
+    is_infra: bool = False
+    """It raised `InfraFailed`: something under it is broken, not the payload."""
 
 
 Answer = Answered | Failed

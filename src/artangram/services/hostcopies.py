@@ -32,7 +32,8 @@ class HostCopies:
         found = await asyncio.to_thread(os.stat, name)
         identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
         if identity not in self._copies:
-            target = self._directory / f"{len(self._copies)}-{Path(name).name}"
+            # Its own directory: a loader may look at names, and two files may share one.
+            target = self._directory / str(len(self._copies)) / Path(name).name
             work = asyncio.to_thread(_copied, name, target)
             self._copies[identity] = asyncio.create_task(work)
         try:
@@ -43,12 +44,13 @@ class HostCopies:
 
 
 def _copied(name: str, target: Path) -> str:
+    target.parent.mkdir()
     size, room = os.stat(name).st_size, shutil.disk_usage(target.parent).free
     if size > room:
         raise BadInput(
             "weights",
             f"{name} takes {size >> 20} MB, and {room >> 20} MB of shared memory are free",
-            f"enlarge {target.parent.parent}, or deploy fewer services",
+            "enlarge /dev/shm, or deploy fewer services",
         )
     shutil.copyfile(name, target)
     return str(target)

@@ -1,7 +1,8 @@
 """Inside a replica: from the name of a loader to a model that answers batches.
 
 What is wrong with a loader is a `BadInput` that names the field of the service. What is wrong with
-one payload is the answer to that payload; its neighbours in the batch do not notice.
+one payload is the answer to that payload; its neighbours in the batch do not notice. A model that
+knows which payload failed may give the exception as the answer to it.
 """
 
 import inspect
@@ -15,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from artangram.core.errors import BadInput
+from artangram.core.errors import BadInput, InfraFailed
 from artangram.services.devices import Answer, Answered, Failed
 
 Predict = Callable[[list[Any]], list[Any]]
@@ -49,7 +50,7 @@ def loaded(
         raise BadInput("options", f"do not fit the loader: {error}", fix) from None
     try:
         model = loader(paths, **options)
-    except MemoryError:
+    except (MemoryError, BadInput):
         raise
     except Exception as error:
         if is_out_of_memory(error):
@@ -75,7 +76,7 @@ def answers(predict: Predict, items: list[bytes]) -> list[Answer]:
         if is_out_of_memory(error):
             raise MemoryError(str(error)) from error
         if len(items) == 1:
-            return [Failed(_told(error))]
+            return [_failed(error)]
     return [answer for item in items for answer in answers(predict, [item])]
 
 
@@ -83,7 +84,16 @@ def _answered(found: Any, count: int) -> list[Answer]:
     found = list(found)
     if len(found) != count:
         raise ValueError(f"predict gave {len(found)} answers to {count} payloads")
-    return [Answered(msgspec.json.encode(answer)) for answer in found]
+    return [
+        _failed(answer) if isinstance(answer, Exception) else Answered(msgspec.json.encode(answer))
+        for answer in found
+    ]
+
+
+def _failed(error: Exception) -> Failed:
+    if isinstance(error, InfraFailed):
+        return Failed(str(error), is_infra=True)
+    return Failed(_told(error))
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from artangram.core.errors import CallFailed
+from artangram.core.errors import CallFailed, InfraFailed
 from artangram.services.devices import Answer, Answered, Failed, Replica, ReplicaLost
 from artangram.services.service import Service
 
@@ -41,9 +41,10 @@ class _Asked:
     def settle(self, answers: list[Answer]) -> None:
         if self.answer.done():
             return
-        failed = [answer.problem for answer in answers if isinstance(answer, Failed)]
+        failed = [answer for answer in answers if isinstance(answer, Failed)]
         if failed:
-            self.answer.set_exception(CallFailed(failed[0]))
+            kind = InfraFailed if any(each.is_infra for each in failed) else CallFailed
+            self.answer.set_exception(kind(failed[0].problem))
             return
         bodies = [answer.body for answer in answers if isinstance(answer, Answered)]
         self.answer.set_result(b"[" + b",".join(bodies) + b"]" if self.is_list else bodies[0])

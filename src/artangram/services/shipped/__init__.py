@@ -1,0 +1,5 @@
+"""Services that come with the house: two judges, a reward model and a teacher.
+
+Each module has a function that describes its service, which needs no torch, and a loader, which a
+replica calls.
+"""
