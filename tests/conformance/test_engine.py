@@ -19,9 +19,11 @@ from artangram.gateway.engines.protocol import (
     Request,
     Sampling,
 )
+from artangram.gateway.engines.roofline import RooflineEngine
 from artangram.gateway.engines.scripted import Pace, ScriptedEngine
 from artangram.gateway.engines.torchprocess import TorchEngineProcess
 from artangram.gateway.engines.torchwire import Settings
+from artangram.gateway.hardware import ModelShape, Roofline, hardware
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -38,6 +40,16 @@ async def scripted(directory: Path) -> Engine:
     return ScriptedEngine(script, pace=Pace(token_s=0.001), max_context=512)
 
 
+async def roofline(directory: Path) -> Engine:
+    small = ModelShape(name="small", params=1e6, active=1e6, layers=2, heads=2, kv_heads=1)
+    replica = Roofline(hardware=hardware("H20"), model=small, overhead_s=0.001)
+
+    def script(request: Request) -> list[int]:
+        return [request.prompt[0]] * LONG
+
+    return RooflineEngine(script, replica, max_context=512, chunk_tokens=4)
+
+
 async def torch_thread(directory: Path) -> Engine:
     from artangram.gateway.engines.torchengine import TorchEngine
 
@@ -49,7 +61,7 @@ async def torch_process(directory: Path) -> Engine:
 
 
 Maker = Callable[[Path], Awaitable[Engine]]
-MAKERS: list[Maker] = [scripted, torch_thread, torch_process]
+MAKERS: list[Maker] = [scripted, roofline, torch_thread, torch_process]
 
 
 @pytest.fixture(scope="module")
