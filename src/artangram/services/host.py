@@ -31,7 +31,7 @@ LONGEST_PAUSE_S = 30.0
 
 RUNTIME_MARGIN = 1.5
 """Measured working memory times this is what a copy may use: payloads differ in size."""
-LEAST_RUNTIME_MB = 32
+LEAST_RUNTIME_MB = 128
 
 GPU = Resource("gpu")
 

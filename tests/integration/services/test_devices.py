@@ -75,7 +75,7 @@ def directory_of(host: ServiceHost) -> Path:
 
 
 async def test_a_copy_runs_on_the_cores_of_its_device():
-    host = await cpu_host(NODE, cpu_devices(CORES, count=len(CORES), memory_mb=100), preload=())
+    host = await cpu_host(NODE, cpu_devices(CORES, count=len(CORES), memory_mb=200), preload=())
     try:
         await host.deploy(Service(id=ServiceId("toy"), loader=f"{TOYS}:obedient"))
         for index, core in enumerate(CORES[:2]):

@@ -1,92 +1,64 @@
-"""The forward pass of BERT in plain torch, under the names its weights have on disk.
+"""The forward pass of BERT on tensors as they lie on disk: no modules, nothing to initialise.
 
-Only what an embedding needs: no dropout, no pooler, one segment.
+Only what an embedding needs: no dropout, no pooler, one segment. A restore maps the weights and is
+ready; building a skeleton of modules first would take longer than anything else in it.
 """
 
-import torch
-from torch import Tensor, nn
+from collections.abc import Mapping
+
+from torch import Tensor
 from torch.nn import functional
 
+EPS = 1e-12
 
-class Bert(nn.Module):
+
+class Bert:
     """Token ids to hidden states."""
 
-    def __init__(
-        self, *, vocab_size: int, size: int, num_layers: int, num_heads: int, inner: int, most: int
-    ) -> None:
-        super().__init__()
-        self.embeddings = _Embeddings(vocab_size, size, most)
-        self.encoder = nn.ModuleDict(
-            {"layer": nn.ModuleList(_Layer(size, num_heads, inner) for _ in range(num_layers))}
-        )
+    def __init__(self, tensors: Mapping[str, Tensor], *, num_layers: int, num_heads: int) -> None:
+        self._tensors = tensors
+        self._num_layers = num_layers
+        self._num_heads = num_heads
 
-    def forward(self, token_ids: Tensor, mask: Tensor) -> Tensor:
+    def __call__(self, token_ids: Tensor, mask: Tensor) -> Tensor:
         """`[texts, tokens, size]`; `mask` is true where there is a token."""
-        x: Tensor = self.embeddings(token_ids)
-        layers = self.encoder["layer"]
-        assert isinstance(layers, nn.ModuleList)
-        for layer in layers:
-            x = layer(x, mask[:, None, None, :])
+        x = self._embedded(token_ids)
+        for number in range(self._num_layers):
+            name = f"encoder.layer.{number}"
+            attended = self._attended(x, mask[:, None, None, :], f"{name}.attention.self")
+            x = self._onto(x, attended, f"{name}.attention.output")
+            wide = functional.gelu(self._linear(x, f"{name}.intermediate.dense"))
+            x = self._onto(x, wide, f"{name}.output")
         return x
 
+    def _embedded(self, token_ids: Tensor) -> Tensor:
+        tables = self._tensors
+        words = functional.embedding(token_ids, tables["embeddings.word_embeddings.weight"])
+        places = tables["embeddings.position_embeddings.weight"][: token_ids.shape[1]]
+        segment = tables["embeddings.token_type_embeddings.weight"][0]
+        return self._levelled(words + places + segment, "embeddings")
 
-class _Embeddings(nn.Module):
-    def __init__(self, vocab_size: int, size: int, most: int) -> None:
-        super().__init__()
-        self.word_embeddings = nn.Embedding(vocab_size, size)
-        self.position_embeddings = nn.Embedding(most, size)
-        self.token_type_embeddings = nn.Embedding(2, size)
-        self.LayerNorm = nn.LayerNorm(size, eps=1e-12)
-
-    def forward(self, token_ids: Tensor) -> Tensor:
-        positions = self.position_embeddings.weight[: token_ids.shape[1]]
-        words: Tensor = self.word_embeddings(token_ids)
-        found: Tensor = self.LayerNorm(words + positions + self.token_type_embeddings.weight[0])
-        return found
-
-
-class _Layer(nn.Module):
-    def __init__(self, size: int, num_heads: int, inner: int) -> None:
-        super().__init__()
-        self.attention = nn.ModuleDict(
-            {"self": _Attention(size, num_heads), "output": _Output(size, size)}
-        )
-        self.intermediate = nn.ModuleDict({"dense": nn.Linear(size, inner)})
-        self.output = _Output(inner, size)
-
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        x = self.attention["output"](self.attention["self"](x, mask), x)
-        wide = functional.gelu(self.intermediate["dense"](x))
-        found: Tensor = self.output(wide, x)
-        return found
-
-
-class _Attention(nn.Module):
-    def __init__(self, size: int, num_heads: int) -> None:
-        super().__init__()
-        self._num_heads = num_heads
-        self.query, self.key, self.value = (nn.Linear(size, size) for _ in range(3))
-
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+    def _attended(self, x: Tensor, mask: Tensor, name: str) -> Tensor:
+        shape = (*x.shape[:2], self._num_heads, -1)
         query, key, value = (
-            part(x).unflatten(-1, (self._num_heads, -1)).transpose(1, 2)
-            for part in (self.query, self.key, self.value)
+            self._linear(x, f"{name}.{part}").view(shape).transpose(1, 2)
+            for part in ("query", "key", "value")
         )
         attended = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
         return attended.transpose(1, 2).flatten(2)
 
+    def _onto(self, stream: Tensor, x: Tensor, name: str) -> Tensor:
+        """Back to the size of the stream, added to it, and levelled."""
+        return self._levelled(self._linear(x, f"{name}.dense") + stream, name)
 
-class _Output(nn.Module):
-    """Back to the size of the stream, onto it, and levelled."""
+    def _linear(self, x: Tensor, name: str) -> Tensor:
+        tensors = self._tensors
+        return functional.linear(x, tensors[f"{name}.weight"], tensors[f"{name}.bias"])
 
-    def __init__(self, inner: int, size: int) -> None:
-        super().__init__()
-        self.dense = nn.Linear(inner, size)
-        self.LayerNorm = nn.LayerNorm(size, eps=1e-12)
-
-    def forward(self, x: Tensor, stream: Tensor) -> Tensor:
-        found: Tensor = self.LayerNorm(self.dense(x) + stream)
-        return found
+    def _levelled(self, x: Tensor, name: str) -> Tensor:
+        weight = self._tensors[f"{name}.LayerNorm.weight"]
+        bias = self._tensors[f"{name}.LayerNorm.bias"]
+        return functional.layer_norm(x, weight.shape, weight, bias, EPS)
 
 
 def mean_over_tokens(hidden: Tensor, mask: Tensor) -> Tensor:
@@ -94,16 +66,3 @@ def mean_over_tokens(hidden: Tensor, mask: Tensor) -> Tensor:
     weights = mask.unsqueeze(-1).to(hidden.dtype)
     mean = (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
     return functional.normalize(mean, dim=-1)
-
-
-def on_meta(config: dict[str, int]) -> Bert:
-    """A model without memory, to put mapped weights into."""
-    with torch.device("meta"):
-        return Bert(
-            vocab_size=config["vocab_size"],
-            size=config["hidden_size"],
-            num_layers=config["num_hidden_layers"],
-            num_heads=config["num_attention_heads"],
-            inner=config["intermediate_size"],
-            most=config["max_position_embeddings"],
-        )

@@ -36,11 +36,9 @@ def reward(name: str, weights: Path) -> Service:
 
 def load(files: list[Path]) -> "Reward":
     """The reward model, its weights mapped."""
-    import torch
     from safetensors.torch import load_file
 
-    with torch.device("meta"):
-        net = new_net()
+    net = new_net()
     net.load_state_dict(load_file(files[0]), assign=True)
     return Reward(net)
 
