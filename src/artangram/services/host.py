@@ -201,7 +201,7 @@ class ServiceHost:
         if service.runtime_mb is not None:
             runtime_mb = service.runtime_mb
         possible = [degree for degree in service.degrees if degree <= self.kind.num_devices]
-        check_room(weights, max(possible), memory_mb=memory_mb - runtime_mb)
+        check_room(weights, max(possible), memory_mb=memory_mb, runtime_mb=runtime_mb)
         return ServiceSpec(
             pool=self.resource,
             weights_mb=weights,

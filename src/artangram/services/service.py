@@ -106,16 +106,18 @@ def _check_weights(service: Service, memory_mb: int) -> None:
     check_room(weights_mb(service.weights), max(service.degrees), memory_mb=memory_mb)
 
 
-def check_room(weights_mb: int, degree: int, *, memory_mb: int) -> None:
-    """`BadInput` if a share of the weights is larger than any device."""
+def check_room(weights_mb: int, degree: int, *, memory_mb: int, runtime_mb: int = 0) -> None:
+    """`BadInput` if a share of the weights, and running it, take more than any device has."""
     share = -(-weights_mb // degree)
-    if share > memory_mb:
-        whose = f"a share of 1/{degree} of its weights" if degree > 1 else "its weights"
-        raise BadInput(
-            "weights",
-            f"{whose} takes {share} MB, and no device has more than {memory_mb} MB",
-            "use larger devices, a higher degree or a smaller model",
-        )
+    if share + runtime_mb <= memory_mb:
+        return
+    takes = f"1/{degree} of its weights" if degree > 1 else "its weights"
+    takes += f": {share} MB"
+    fix = "use larger devices, a higher degree or a smaller model"
+    if runtime_mb:
+        takes += f", running it: {runtime_mb} MB"
+        fix += ", or say how little it needs with runtime_mb"
+    raise BadInput("weights", f"no device has more than {memory_mb} MB; {takes}", fix)
 
 
 def weights_mb(files: tuple[str, ...]) -> int:

@@ -51,7 +51,7 @@ class World:
 async def world() -> AsyncIterator[World]:
     world = World()
     world.kind.restore_s = 0  # No virtual time in a fixture.
-    await world.host.deploy(Service(id=TOY, loader="fake:echo"))
+    await world.host.deploy(Service(id=TOY, loader="fake:echo", runtime_mb=20))
     world.kind.restore_s = 3.0
     world.kind.predict_s = 1.0
     yield world
