@@ -1,0 +1,316 @@
+"""A vLLM server as an engine, over HTTP: one that we start, or one at a URL.
+
+- The server must have vLLM's endpoints for reinforcement learning (`VLLM_SERVER_DEV_MODE=1`) and
+  for tokens (`--enable-scale-out`), and nobody else may change its weights.
+- While a request is under way across a change of weights, vLLM says only at the end which tokens
+  are whose. Until then the tokens after the change are held back, so no token ever has a wrong
+  version; tokens before the change are given out at once.
+- Weights are refused before vLLM sees them if they are not the same tensors. When vLLM fails to
+  load them the ones before are loaded again; an engine that cannot do that is gone.
+- Logprobs are those of the server's `--logprobs-mode`; a server we start uses
+  `processed_logprobs`, which are cut by `top_p` when that is below 1.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from pathlib import Path
+
+import aiohttp
+import msgspec
+
+from artangram.aio import uncancelled
+from artangram.core.errors import BadInput
+from artangram.core.trajectory import VersionSpan
+from artangram.gateway.engines.protocol import (
+    BadWeights,
+    Chunk,
+    EngineGone,
+    Finish,
+    FinishReason,
+    Request,
+    Stats,
+    refuse_unfit,
+)
+from artangram.gateway.engines.vllmwire import (
+    Events,
+    GenerateChoice,
+    Models,
+    Refused,
+    Shapes,
+    body_of,
+    shapes_in,
+    spans_of,
+)
+
+BEAT_S = 5.0
+"""Between looks at the server's health: a dead one must not hold turns for long."""
+VERB_S = 60.0
+"""A verb that takes longer will not return."""
+LOAD_S = 600.0
+
+_BROKEN = (aiohttp.ClientError, OSError, TimeoutError)
+
+
+class _Flight:
+    """A request under way."""
+
+    __slots__ = ("given", "has_begun", "held", "is_holding", "items", "reading", "version")
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self.items: asyncio.Queue[Chunk | Finish | Exception] = asyncio.Queue()
+        # No bound: it holds at most the answer of one request.
+        self.given = 0
+        self.held: list[tuple[int, float]] = []
+        self.is_holding = False
+        self.has_begun = False
+        self.reading: asyncio.Task[None] | None = None
+
+
+class VllmEngine:
+    """See `protocol.Engine`. Made by `connect`."""
+
+    def __init__(
+        self, http: aiohttp.ClientSession, *, name: str, version: int, max_context: int
+    ) -> None:
+        self.name = name
+        self.max_context = max_context
+        self._http = http
+        self._version = version
+        self._directory: Path | None = None
+        self._shapes: Shapes | None = None
+        self._flights: dict[str, _Flight] = {}
+        self._is_paused = False
+        self._gone = ""
+        self._prompt_tokens = 0
+        self._sampled_tokens = 0
+        self._watching = asyncio.create_task(self._watch())
+
+    def __repr__(self) -> str:
+        return f"<VllmEngine {self.name}: version {self._version}, {len(self._flights)} live>"
+
+    @classmethod
+    async def connect(
+        cls, url: str, *, name: str = "vllm", version: int = 0, directory: Path | None = None
+    ) -> "VllmEngine":
+        """Use the server at `url`, whose weights are those in `directory`, as `version`."""
+        connector = aiohttp.TCPConnector(limit=0)
+        http = aiohttp.ClientSession(url, connector=connector, timeout=aiohttp.ClientTimeout())
+        try:
+            async with http.get("/v1/models") as response:
+                models = msgspec.json.decode(await response.read(), type=Models)
+            label = {"new_version": str(version)}
+            async with http.post("/update_weight_version", json=label) as response:
+                response.raise_for_status()
+        except (*_BROKEN, msgspec.MsgspecError) as error:
+            await http.close()
+            raise EngineGone(f"{name}: {url} does not answer as vLLM does: {error}") from error
+        context = models.data[0].max_model_len
+        engine = cls(http, name=name, version=version, max_context=context)
+        if directory is not None:
+            engine._directory = directory
+            engine._shapes = await asyncio.to_thread(shapes_in, directory)
+        return engine
+
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk | Finish, None]:
+        self._raise_if_gone()
+        refuse_unfit(request, max_context=self.max_context)
+        if request.id in self._flights:
+            raise BadInput("id", f"{request.id} is under way", "give every request its own")
+        flight = self._flights[request.id] = _Flight(self._version)
+        flight.reading = asyncio.create_task(self._read(request, flight))
+        try:
+            while True:
+                item = await flight.items.get()
+                if isinstance(item, Exception):
+                    raise item
+                yield item
+                if isinstance(item, Finish):
+                    return
+        finally:
+            del self._flights[request.id]
+            # Hanging up is what aborts a request that vLLM still works on.
+            await uncancelled(_ended(flight.reading))
+
+    async def abort(self, request_id: str) -> None:
+        self._raise_if_gone()
+        if (flight := self._flights.get(request_id)) is not None:
+            flight.items.put_nowait(Finish(FinishReason.ABORT))
+
+    async def pause(self) -> None:
+        # Also forgets what was read: it would be wrong under other weights.
+        await self._verb("/pause", params={"mode": "keep", "clear_cache": "true"})
+        self._is_paused = True
+
+    async def resume(self) -> None:
+        await self._verb("/resume")
+        self._is_paused = False
+
+    async def load(self, version: int, path: Path) -> None:
+        self._raise_if_gone()
+        shapes = await asyncio.to_thread(shapes_in, path)
+        if self._shapes is not None and shapes != self._shapes:
+            raise BadWeights(f"{self.name}: {path} holds other tensors than the model has")
+        was_paused = self._is_paused
+        if not was_paused:
+            await self.pause()  # vLLM dies of weights that change under a running request.
+        try:
+            await self._swap(version, path)
+            self._directory, self._shapes = path, shapes
+        finally:
+            if not was_paused and not self._gone:
+                await self.resume()
+
+    def stats(self) -> Stats:
+        running = sum(flight.has_begun for flight in self._flights.values())
+        return Stats(
+            version=self._version,
+            running=running,
+            waiting=len(self._flights) - running,
+            is_paused=self._is_paused,
+            prompt_tokens=self._prompt_tokens,
+            sampled_tokens=self._sampled_tokens,
+        )
+
+    async def aclose(self) -> None:
+        self.lose("it was closed")
+        await _ended(self._watching)
+        await self._http.close()
+
+    def lose(self, reason: str) -> None:
+        """It is gone, says whoever knows; every stream under way ends."""
+        if not self._gone:
+            self._gone = reason
+            for flight in self._flights.values():
+                flight.items.put_nowait(EngineGone(f"{self.name}: {reason}"))
+
+    async def _swap(self, version: int, path: Path) -> None:
+        if (problem := await self._reload(path)) is not None:
+            if self._directory is None or await self._reload(self._directory) is not None:
+                self.lose(f"{path} could not be loaded, nor the weights before")
+            raise BadWeights(f"{self.name}: version {version} from {path}: {problem}")
+        await self._verb("/update_weight_version", json={"new_version": str(version)})
+        self._version = version
+        for flight in self._flights.values():
+            flight.is_holding = True
+
+    async def _reload(self, path: Path) -> str | None:
+        """What was wrong, if anything was."""
+        order = {"method": "reload_weights", "kwargs": {"weights_path": str(path)}}
+        try:
+            await self._verb("/collective_rpc", json=order, within_s=LOAD_S)
+        except BadInput as error:
+            return str(error)
+        return None
+
+    async def _verb(
+        self,
+        path: str,
+        *,
+        json: object = None,
+        params: dict[str, str] | None = None,
+        within_s: float = VERB_S,
+    ) -> None:
+        """Tell the server. Raises `BadInput` with its words if it refuses."""
+        self._raise_if_gone()
+        limit = aiohttp.ClientTimeout(total=within_s)
+        try:
+            async with self._http.post(path, json=json, params=params, timeout=limit) as response:
+                said = await response.text()
+        except _BROKEN as error:
+            self.lose(f"{path}: {error!r}")
+        self._raise_if_gone()
+        if response.status != 200:
+            raise BadInput(path, f"answered {response.status}: {said[:500]}", "see vLLM's log")
+
+    async def _read(self, request: Request, flight: _Flight) -> None:
+        """Fill the flight's queue. What goes wrong is the last thing in it."""
+        try:
+            async with self._http.post(
+                "/inference/v1/generate",
+                data=body_of(request),
+                headers={"content-type": "application/json"},
+            ) as response:
+                if response.status != 200:
+                    flight.items.put_nowait(_refusal(await response.read()))
+                    return
+                events = Events()
+                async for data in response.content.iter_any():
+                    for event in events.fed(data):
+                        if event.error is not None:
+                            raise aiohttp.ClientError(event.error.message)
+                        for choice in event.choices:
+                            self._on_choice(choice, request, flight)
+        except (*_BROKEN, msgspec.MsgspecError) as error:
+            await self._on_broken(flight, error)
+
+    def _on_choice(self, choice: GenerateChoice, request: Request, flight: _Flight) -> None:
+        token_ids = choice.token_ids or []
+        content = (choice.logprobs.content if choice.logprobs else None) or []
+        logprobs = [one.logprob for one in content]
+        self._sampled_tokens += len(token_ids)
+        if token_ids and not flight.has_begun:
+            flight.has_begun = True
+            self._prompt_tokens += len(request.prompt)
+        if flight.is_holding:
+            flight.held += zip(token_ids, logprobs, strict=True)
+        elif token_ids:
+            flight.given += len(token_ids)
+            chunk = Chunk(tuple(token_ids), tuple(logprobs), flight.version)
+            flight.items.put_nowait(chunk)
+        if choice.finish_reason is not None:
+            self._on_end(choice, flight)
+
+    def _on_end(self, choice: GenerateChoice, flight: _Flight) -> None:
+        end = flight.given + len(flight.held)
+        spans = [VersionSpan(flight.version, 0, end)]
+        if choice.weight_versions is not None:
+            spans = spans_of(choice.weight_versions)
+        if any(span.version != flight.version for span in spans if span.start < flight.given):
+            self.lose("somebody else changed its weights")
+            return
+        for span in spans:
+            start, stop = max(span.start - flight.given, 0), span.end - flight.given
+            if some := flight.held[start : max(stop, 0)]:
+                token_ids, logprobs = zip(*some, strict=True)
+                flight.items.put_nowait(Chunk(token_ids, logprobs, span.version))
+        flight.items.put_nowait(Finish(FinishReason(choice.finish_reason or "stop")))
+
+    async def _on_broken(self, flight: _Flight, error: Exception) -> None:
+        """A connection ended. If the server is well, only this request has to go on elsewhere."""
+        if await self._is_well():
+            flight.items.put_nowait(Finish(FinishReason.ABORT))
+        else:
+            self.lose(f"{error!r}")
+
+    async def _watch(self) -> None:
+        while not self._gone:
+            await asyncio.sleep(BEAT_S)
+            if not await self._is_well():
+                self.lose("it is not healthy")
+
+    async def _is_well(self) -> bool:
+        limit = aiohttp.ClientTimeout(total=VERB_S)
+        with suppress(*_BROKEN):
+            async with self._http.get("/health", timeout=limit) as response:
+                return response.status == 200
+        return False
+
+    def _raise_if_gone(self) -> None:
+        if self._gone:
+            raise EngineGone(f"{self.name}: {self._gone}")
+
+
+def _refusal(body: bytes) -> Exception:
+    try:
+        error = msgspec.json.decode(body, type=Refused).error
+    except msgspec.MsgspecError:
+        error = None
+    said = error.message if error is not None else body[:500].decode(errors="replace")
+    return BadInput("request", said, "see vLLM's log")
+
+
+async def _ended(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.wait({task})

@@ -1,0 +1,153 @@
+"""What a vLLM server is told and what it answers, for tokens in and tokens out.
+
+- `/inference/v1/generate` streams server-sent events. Its last one says which version sampled which
+  tokens of the whole answer; before that nobody says.
+- Weights are files of safetensors; only their headers are read here.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from artangram.core.trajectory import VersionSpan
+from artangram.gateway.engines.protocol import BadWeights, Request
+
+_HEADER_SIZE_BYTES = 8
+_MOST_HEADER_BYTES = 2**28
+
+
+class SamplingParams(Struct, kw_only=True, omit_defaults=True):
+    max_tokens: int
+    temperature: float
+    logprobs: int
+    top_p: float = 1.0
+    stop_token_ids: tuple[int, ...] = ()
+    seed: int | None = None
+    ignore_eos: bool = False
+    detokenize: bool = True
+
+
+class GenerateBody(Struct, kw_only=True):
+    request_id: str
+    token_ids: tuple[int, ...]
+    sampling_params: SamplingParams
+    stream: bool = True
+
+
+class Logprob(Struct):
+    logprob: float
+
+
+class Logprobs(Struct):
+    content: list[Logprob] | None = None
+
+
+class Version(Struct):
+    version: str
+    start: int
+    end: int
+
+
+class GenerateChoice(Struct, kw_only=True):
+    token_ids: list[int] | None = None
+    logprobs: Logprobs | None = None
+    finish_reason: str | None = None
+    weight_versions: list[Version] | None = None
+
+
+class ErrorInfo(Struct):
+    message: str = ""
+
+
+class GenerateEvent(Struct, kw_only=True):
+    choices: list[GenerateChoice] = []
+    error: ErrorInfo | None = None
+
+
+class Model(Struct):
+    max_model_len: int
+
+
+class Models(Struct):
+    data: list[Model]
+
+
+class Refused(Struct):
+    error: ErrorInfo | None = None
+
+
+def body_of(request: Request) -> bytes:
+    sampling = request.sampling
+    params = SamplingParams(
+        max_tokens=sampling.max_tokens,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        stop_token_ids=sampling.stop_ids,
+        seed=sampling.seed,
+        logprobs=0,
+        # Only the stop tokens of the request end an answer.
+        ignore_eos=True,
+        detokenize=False,
+    )
+    body = GenerateBody(request_id=request.id, token_ids=request.prompt, sampling_params=params)
+    return msgspec.json.encode(body)
+
+
+class Events:
+    """Bytes as they come; events as they are complete."""
+
+    def __init__(self) -> None:
+        self._buffer = b""
+
+    def fed(self, data: bytes) -> Iterator[GenerateEvent]:
+        *complete, self._buffer = (self._buffer + data).split(b"\n\n")
+        for one in complete:
+            content = one.removeprefix(b"data: ")
+            if content != b"[DONE]":
+                yield _decode(content)
+
+
+_decode = msgspec.json.Decoder(GenerateEvent).decode
+
+
+def spans_of(versions: list[Version]) -> list[VersionSpan]:
+    return [VersionSpan(int(one.version), one.start, one.end) for one in versions]
+
+
+class _Tensor(Struct):
+    dtype: str
+    shape: tuple[int, ...]
+    data_offsets: tuple[int, int]
+
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+def shapes_in(directory: Path) -> Shapes:
+    """Names and shapes of the tensors of a directory. Raises `BadWeights` for broken files."""
+    files = sorted(directory.glob("*.safetensors"))
+    if not files:
+        raise BadWeights(f"{directory}: there are no weights")
+    shapes: Shapes = {}
+    for path in files:
+        try:
+            shapes |= _shapes_of(path)
+        except (OSError, msgspec.MsgspecError) as error:
+            raise BadWeights(f"{path}: {error}") from error
+    return shapes
+
+
+def _shapes_of(path: Path) -> Shapes:
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(_HEADER_SIZE_BYTES), "little")
+        if length > _MOST_HEADER_BYTES:
+            raise BadWeights(f"{path}: has no header")
+        header = msgspec.json.decode(file.read(length), type=dict[str, msgspec.Raw])
+    header.pop("__metadata__", None)
+    tensors = {name: msgspec.json.decode(raw, type=_Tensor) for name, raw in header.items()}
+    end = max((tensor.data_offsets[1] for tensor in tensors.values()), default=0)
+    if path.stat().st_size != _HEADER_SIZE_BYTES + length + end:
+        raise BadWeights(f"{path}: is cut short or too long")
+    return {name: tensor.shape for name, tensor in tensors.items()}
