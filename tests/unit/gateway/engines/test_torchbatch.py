@@ -128,7 +128,7 @@ def two_turns(batch: Batch, *, between: list[Request]) -> tuple[list[float], lis
     heard.all_steps()
     for stream, request in enumerate(between, start=2):
         heard.batch.add(stream, request)
-    heard.all_steps()
+        heard.all_steps()
     counted = batch.stats(is_paused=False).prompt_tokens
     history = [1, 2, 3, 4, *heard.tokens[0], 9, 8]
     heard.batch.add(1, a_request(history, session="s"))

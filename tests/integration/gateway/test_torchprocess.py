@@ -1,0 +1,97 @@
+"""An engine in a process of its own: what its death means, and what ours means to it."""
+
+import asyncio
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from artangram.gateway.engines.protocol import (
+    BadWeights,
+    Chunk,
+    EngineGone,
+    Finish,
+    Request,
+    Sampling,
+)
+from artangram.gateway.engines.torchprocess import TorchEngineProcess
+from artangram.gateway.engines.torchwire import Settings
+from artangram.models.directory import save_model, save_weights
+from models_support import a_model
+
+PATIENCE_S = 30.0
+OWNER = """
+import asyncio, sys
+from artangram.gateway.engines.torchprocess import TorchEngineProcess
+from artangram.gateway.engines.torchwire import Settings
+
+async def main():
+    engine = await TorchEngineProcess.start(Settings(directory=sys.argv[1]))
+    print(engine.pid, flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    save_model(a_model(max_context=512), tmp_path)
+    return tmp_path
+
+
+def a_request(max_tokens: int) -> Request:
+    return Request(id="r", prompt=(1, 2), sampling=Sampling(max_tokens=max_tokens, seed=1))
+
+
+async def answered(engine: TorchEngineProcess, max_tokens: int = 6) -> list[Chunk | Finish]:
+    return [item async for item in engine.stream(a_request(max_tokens))]
+
+
+async def test_a_killed_engine_is_gone_for_everybody(directory: Path):
+    engine = await TorchEngineProcess.start(Settings(directory=str(directory)))
+    await engine.pause()
+    under_way = asyncio.create_task(answered(engine, 500))
+    await asyncio.sleep(0)
+    os.kill(engine.pid, signal.SIGKILL)
+    with pytest.raises(EngineGone, match="process ended"):
+        await under_way
+    with pytest.raises(EngineGone):
+        await engine.resume()
+    await engine.aclose()
+
+
+async def test_broken_weights_are_refused_and_the_old_ones_go_on(directory: Path, tmp_path: Path):
+    engine = await TorchEngineProcess.start(Settings(directory=str(directory)))
+    first = await answered(engine)
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    some = dict(list(a_model().tensors().items())[:3])
+    save_weights(some, broken / "a.safetensors")
+    with pytest.raises(BadWeights, match="missing"):
+        await engine.load(1, broken)
+    (broken / "a.safetensors").write_bytes(b"\0" * 100)
+    with pytest.raises(BadWeights, match="publish the weights again"):
+        await engine.load(1, broken)
+    assert await answered(engine) == first
+    await engine.aclose()
+
+
+async def test_a_directory_without_a_model_is_told_at_once(tmp_path: Path):
+    with pytest.raises(EngineGone, match="name the directory of a saved model"):
+        await TorchEngineProcess.start(Settings(directory=str(tmp_path)))
+
+
+def test_an_engine_ends_when_its_owner_is_killed(directory: Path):
+    argv = [sys.executable, "-c", OWNER, str(directory)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        engine = os.pidfd_open(int(owner.stdout.readline()))
+        owner.kill()
+    readable, _, _ = select.select([engine], [], [], PATIENCE_S)
+    os.close(engine)
+    assert readable
