@@ -1,0 +1,93 @@
+"""What a simulated run is made of, and the engines it asks for."""
+
+from msgspec import Struct
+
+from artangram.core.affinity import Auto, Declared
+from artangram.core.weights import Staleness
+from artangram.gateway import Gateway
+from artangram.gateway.engines.roofline import RooflineEngine
+from artangram.gateway.gateway import EVERYWHERE
+from artangram.gateway.hardware import ModelShape, Roofline, hardware
+from artangram.pipeline.simulated.tasks import TaskShape
+from artangram.pipeline.simulated.words import countdown
+from artangram.rollout import Spares
+
+
+class PoolPlan(Struct, frozen=True, kw_only=True):
+    """Devices of one kind that roll out."""
+
+    hardware: str
+    devices: int
+
+
+class WeightTimes(Struct, frozen=True, kw_only=True):
+    """How long a version is on its way."""
+
+    push_s: float = 0.0
+    """From the trainer to the store, beside everything else."""
+    pull_s: float = 0.0
+    """From the store to a replica's host, while the replica goes on."""
+    load_s: float = 0.0
+    """From its host into a replica, which stands still."""
+
+
+class Scenario(Struct, frozen=True, kw_only=True):
+    """One simulated run."""
+
+    model: ModelShape
+    pools: tuple[PoolPlan, ...]
+    tasks: tuple[TaskShape, ...]
+    shares: dict[str, int] = {}
+    """Groups of each task; without it all alike."""
+    groups: int
+    """In a batch."""
+    group_size: int = 8
+    environments: int | None = None
+    """Without it one for each trajectory of a batch and its spares."""
+    extra_groups: int = 0
+    extra_siblings: int = 0
+    spares: Spares = Spares()
+    staleness: Staleness = Staleness()
+    affinity: Declared | Auto = EVERYWHERE
+    hit_rate: float = 0.9
+    """Of tokens that a replica has read before."""
+    train_s: float = 0.0
+    weights: WeightTimes = WeightTimes()
+    at_once: int = 1
+    """Replicas that take a new version at the same time."""
+    steps: int = 5
+    seed: int = 0
+
+    @property
+    def envs(self) -> int:
+        if self.environments is not None:
+            return self.environments
+        return (self.groups + self.extra_groups) * (self.group_size + self.extra_siblings)
+
+
+def engines(scenario: Scenario) -> list[tuple[RooflineEngine, str]]:
+    """Every replica with its hardware class."""
+    made = []
+    for pool in scenario.pools:
+        tp = scenario.model.tp
+        replica = Roofline(hardware=hardware(pool.hardware), model=scenario.model, tp=tp)
+        for number in range(pool.devices // tp):
+            engine = RooflineEngine(
+                countdown,
+                replica,
+                name=f"{pool.hardware}-{number}",
+                hit_rate=scenario.hit_rate,
+                load_s=scenario.weights.load_s,
+            )
+            made.append((engine, pool.hardware))
+    return made
+
+
+def a_gateway(scenario: Scenario) -> Gateway:
+    """The door to the replicas; routing knows what the roofline says of each class."""
+    made = engines(scenario)
+    rates = {kind: engine.roofline.rates() for engine, kind in made}
+    gateway = Gateway(affinity=scenario.affinity, rates=rates)
+    for engine, kind in made:
+        gateway.add(engine, hardware=kind)
+    return gateway
