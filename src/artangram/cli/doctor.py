@@ -8,7 +8,7 @@ import typer
 from msgspec import Struct
 
 from artangram.cli.output import Output
-from artangram.sandbox import probe
+from artangram.sandbox import extras, probe
 from artangram.sandbox.protocol import Feature
 
 _EXTRAS = {
@@ -31,7 +31,7 @@ def doctor(
     """Say what this machine can do for sandboxes and what is not installed."""
     output = Output(json)
     found = probe()
-    features = (*found.features, *(_extra(name) for name in _EXTRAS))
+    features = (*found.features, *extras(), *(_extra(name) for name in _EXTRAS))
     diagnosis = Diagnosis(
         cores=len(os.sched_getaffinity(0)), rung=found.rung.name.lower(), features=features
     )

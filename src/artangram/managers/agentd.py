@@ -24,7 +24,14 @@ from artangram.core.ids import NodeId
 from artangram.managers import wire
 from artangram.managers.agent import AgentGone, Ended
 from artangram.managers.local import LocalAgent
-from artangram.sandbox import FakeProvider, NamespaceProvider, NotCapable, SandboxProvider
+from artangram.sandbox import (
+    ContainerProvider,
+    FakeProvider,
+    NotCapable,
+    Rung,
+    SandboxProvider,
+    open_provider,
+)
 
 _OnConnection = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -173,15 +180,18 @@ async def _listening(socket: Path, on_connection: _OnConnection) -> asyncio.Serv
     return server
 
 
-async def _provider(name: str) -> SandboxProvider:
-    if name == "fake":
-        return FakeProvider()
-    return await NamespaceProvider.open()
+async def _provider(name: str, *, lowest: Rung) -> SandboxProvider:
+    match name:
+        case "fake":
+            return FakeProvider()
+        case "container":
+            return await ContainerProvider.open()
+    return await open_provider(lowest=lowest)
 
 
 async def _main(options: argparse.Namespace) -> int:
     try:
-        provider = await _provider(options.provider)
+        provider = await _provider(options.provider, lowest=Rung[options.lowest.upper()])
     except NotCapable as problem:
         print(f"agent: {problem}", file=sys.stderr)
         return 1
@@ -195,7 +205,10 @@ def main() -> int:
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--node", required=True)
     parser.add_argument("--grace-s", type=float, default=GRACE_S)
-    parser.add_argument("--provider", choices=["namespace", "fake"], default="namespace")
+    parser.add_argument(
+        "--provider", choices=["strongest", "container", "fake"], default="strongest"
+    )
+    parser.add_argument("--lowest", choices=[r.name.lower() for r in Rung], default="namespaces")
     return asyncio.run(_main(parser.parse_args()))
 
 

@@ -31,7 +31,7 @@ from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.orchestrator import Bounds, Orchestrator
 from artangram.orchestrator.recovery import Setup, deployed_in
 from artangram.orchestrator.workshop import Offers, Workshop
-from artangram.sandbox import NamespaceProvider, SandboxProvider
+from artangram.sandbox import SandboxProvider, open_provider
 
 NODE = NodeId("cpu-0")
 CPU = Resource("cpu")
@@ -164,7 +164,7 @@ class _Agents:
     async def first(self) -> NodeAgent:
         """One that listens already, after a crash; else a new one."""
         if self._state_dir is None or self._provider is not None:
-            provider = self._provider or await NamespaceProvider.open()
+            provider = self._provider or await open_provider()
             return LocalAgent(NODE, provider, now=self._clock.now)
         try:
             return await connect(NODE, self._socket, now=self._clock.now)

@@ -17,7 +17,7 @@ from artangram.sandbox.fake import FakeProvider
 from artangram.sandbox.ladder import open_provider
 from artangram.sandbox.namespace.provider import NamespaceProvider
 from artangram.sandbox.plain.provider import PlainProvider
-from artangram.sandbox.probe import probe
+from artangram.sandbox.probe import extras, probe
 from artangram.sandbox.protocol import (
     Capabilities,
     Command,
@@ -69,6 +69,7 @@ __all__ = [
     "Source",
     "TarImage",
     "Warm",
+    "extras",
     "open_provider",
     "probe",
 ]

@@ -1,13 +1,15 @@
 """Coding agents on this machine, for real: who waits how long, and how much CPU is set aside?
 
 - A trajectory thinks (sleeps), runs small Python tools, and ends with a real pytest suite that can
-  use all cores. Lengths are a tenth of those of the `coding` family, so that a run ends today.
+  use all cores. It has as many turns as one of the `coding` family, and its times are a tenth of
+  theirs, so that a run ends today: how much of its life it thinks, and not acts, decides what
+  cores by the action are worth.
 - Every policy gets the same trajectories on the same cores, one policy after the other, in random
   order per round.
 - `pods:1` is carried out by the scheduler that carries out the others: a trajectory gets one core
-  for its life, from its first action to its end, and waits for it in its first action. Starting a
-  pod costs here what starting a sandbox costs, and thinking before the first action reserves
-  nothing; both favour pods. A pod's suite has one worker, but the kernel may move it.
+  for its life, from its first action to its end, and waits for it in its first action. The kernel
+  limits it to that core. Starting a pod costs here what starting a sandbox costs, and thinking
+  before the first action reserves nothing; both favour pods.
 """
 
 import asyncio
@@ -36,6 +38,7 @@ PODS, OURS = "pods:1", "elastic"
 THINK_S, TOOL_S, SUITE_S = 1.0, 0.042, 3.0
 """Medians, in seconds of one core for tools and suites."""
 THINK_SIGMA, TOOL_SIGMA, SUITE_SIGMA = 0.6, 1.2, 0.93
+TURNS_SIGMA, MOST_TURNS = 0.56, 40
 LONGEST_S = 15.0
 TEST_S = 0.15
 """One test of a suite."""
@@ -99,7 +102,7 @@ class LiveFigures(Struct, frozen=True, kw_only=True):
 
 def live_agents(
     trajectories: Annotated[int, typer.Option(help="That start at once.", min=1)] = 12,
-    turns: Annotated[int, typer.Option(help="Of a trajectory, the suite included.", min=1)] = 6,
+    turns: Annotated[float, typer.Option(help="Median of a trajectory.", min=1)] = 12.8,
     rounds: Annotated[int, typer.Option(help="Of all policies, in random order.", min=1)] = 2,
     policies: Annotated[str, typer.Option(help="Compared.")] = f"{PODS},tangram,{OURS}",
     cores: Annotated[int | None, typer.Option(help="Use only so many.")] = None,
@@ -128,8 +131,9 @@ def live_agents(
     output.json(origin.result("What does leasing cores by the action bring live?", figures))
 
 
-def a_plan(rng: random.Random, turns: int) -> Plan:
+def a_plan(rng: random.Random, turns_median: float) -> Plan:
     """One trajectory."""
+    turns = round(min(MOST_TURNS, max(1.0, turns_median * rng.lognormvariate(0, TURNS_SIGMA))))
     drawn = [min(LONGEST_S, TOOL_S * rng.lognormvariate(0, TOOL_SIGMA)) for _ in range(turns - 1)]
     suite_s = min(LONGEST_S, SUITE_S * rng.lognormvariate(0, SUITE_SIGMA))
     return Plan(
