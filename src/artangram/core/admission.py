@@ -10,7 +10,8 @@
   it, else at the earliest the next one, and at the latest the one of `alpha` versions on: more
   than those batches need is never opened. Less is, when trajectories are short beside a step:
   then one batch ahead is enough, and data is fresh though the bound is wide.
-- Each task is opened by its share of the batches ahead, so that fast tasks do not crowd out slow.
+- Each task is opened by its share of the batches ahead, so that fast tasks do not crowd out slow;
+  and if others' groups fill the buffer all the same, one in the way is let go.
 """
 
 from collections.abc import Mapping
@@ -227,33 +228,60 @@ def may_add(limits: Limits, held: Held) -> bool:
     return held.reserved < limits.most_held
 
 
-def wanted(limits: Limits, trainer: Trainer, mix: Mix, pace: Pace) -> dict[str, int]:
+class Demand(Struct, frozen=True, kw_only=True):
     """How many groups of each task should be open or complete."""
+
+    next_batch: Mapping[str, int]
+    """For the batch that is asked for, or will be next."""
+    ahead: Mapping[str, int]
+    """For the batches after it, too, and to spare."""
+
+
+def demand(limits: Limits, trainer: Trainer, mix: Mix, pace: Pace) -> Demand:
     most = limits.max_staleness + (0 if trainer.is_busy else 1)
-    groups = {}
+    if most == 0:  # What started now would be stale when the next batch is asked for.
+        return Demand(next_batch={}, ahead={})
+    ahead = {}
     for task in mix.shares:
-        ahead = ceil(trainer.batch_groups * min(most, pace.batches_ahead(task)))
-        groups[task] = mix.seats(ahead + (limits.extra_groups if most else 0))[task]
-    return groups
+        groups = ceil(trainer.batch_groups * min(most, pace.batches_ahead(task)))
+        ahead[task] = mix.seats(groups + limits.extra_groups)[task]
+    return Demand(next_batch=mix.seats(trainer.batch_groups), ahead=ahead)
 
 
 def next_group(
-    limits: Limits, held: Held, wanted_groups: Mapping[str, int], *, current: int, live: int
+    limits: Limits, held: Held, wanted: Demand, *, current: int, live: int
 ) -> Open | Wait:
-    """The task that lacks most of what is wanted of it, or what opening waits for."""
+    """The task that lacks most of what is wanted of it, or what opening waits for.
+
+    What the next batch lacks comes first: groups to spare never take its room.
+    """
     waits = may_start(limits, held, current=current, live=live)
     if waits is not None:
         return waits
-    lacks = {
-        task: (count - held.groups.get(task, 0)) / count
-        for task, count in wanted_groups.items()
-        if held.groups.get(task, 0) < count
-    }
-    if not lacks:
+    task = _lacks_most(held, wanted.next_batch) or _lacks_most(held, wanted.ahead)
+    if task is None:
         return Wait(Why.NO_DEMAND)
     if held.reserved + limits.launch_size > limits.most_held:
         return Wait(Why.BUFFER_FULL)
-    return Open(max(lacks, key=lambda task: lacks[task]))
+    return Open(task)
+
+
+def in_the_way(held: Held, ready: Mapping[str, int], next_batch: Mapping[str, int]) -> str | None:
+    """When the buffer is full: a task whose complete groups keep the next batch's from starting."""
+    over = {task: count - next_batch.get(task, 0) for task, count in ready.items()}
+    task = max(over, key=lambda name: over[name], default=None)
+    if task is None or over[task] <= 0 or _lacks_most(held, next_batch) is None:
+        return None
+    return task
+
+
+def _lacks_most(held: Held, wanted: Mapping[str, int]) -> str | None:
+    lacks = {
+        task: (count - held.groups.get(task, 0)) / count
+        for task, count in wanted.items()
+        if held.groups.get(task, 0) < count
+    }
+    return max(lacks, key=lambda task: lacks[task], default=None)
 
 
 def patience_s(missing: int, *, asked: int, busy_s: float | None) -> float:

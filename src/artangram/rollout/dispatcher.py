@@ -14,16 +14,19 @@ from collections.abc import Iterator
 from msgspec import Struct, structs
 
 from artangram.core.admission import (
+    Demand,
     Held,
     Limits,
     Mix,
     Open,
     Pace,
     Wait,
+    Why,
+    demand,
+    in_the_way,
     may_add,
     may_start,
     next_group,
-    wanted,
 )
 from artangram.core.errors import BadInput
 from artangram.core.ids import JobId
@@ -105,6 +108,10 @@ class Dispatcher(SinkListener):
     def lives(self) -> tuple[Life, ...]:
         return tuple(self._lives)
 
+    @property
+    def groups(self) -> tuple[OpenGroup, ...]:
+        return tuple(self._groups.values())
+
     def held(self) -> Held:
         groups = {task: self._sink.num_ready(task) for task in self._source.tasks}
         reserved = sum(groups.values()) * self._limits.group_size
@@ -119,8 +126,8 @@ class Dispatcher(SinkListener):
             return
         self._is_pumping = True
         try:
-            want = wanted(self._limits, self._sink.trainer, self._mix, self._pace)
-            while self._start_next(want):
+            wanted = demand(self._limits, self._sink.trainer, self._mix, self._pace)
+            while self._start_next(wanted):
                 pass
         finally:
             self._is_pumping = False
@@ -156,7 +163,7 @@ class Dispatcher(SinkListener):
             await asyncio.sleep(0)  # The callbacks of those ends have their turn.
         await self._runner.strays.close()
 
-    def _start_next(self, want: dict[str, int]) -> bool:
+    def _start_next(self, wanted: Demand) -> bool:
         held = self.held()
         now = {"current": self._updates.current, "live": self._updates.live}
         lacking = next(self._lacking(), None)
@@ -165,12 +172,22 @@ class Dispatcher(SinkListener):
             if self.waits is None:
                 self._start(lacking)
             return self.waits is None
-        decision = next_group(self._limits, held, want, **now)
+        decision = next_group(self._limits, held, wanted, **now)
         if isinstance(decision, Open):
             self._open(decision.task)
             return True
         self.waits = decision
-        return False
+        return decision.why is Why.BUFFER_FULL and self._make_room(held, wanted)
+
+    def _make_room(self, held: Held, wanted: Demand) -> bool:
+        """The trainer waits for a task whose groups find no room: let one of another go."""
+        if self._sink.trainer.is_busy:
+            return False
+        ready = {task: self._sink.num_ready(task) for task in self._source.tasks}
+        task = in_the_way(held, ready, wanted.next_batch)
+        if task is not None:
+            self._sink.evict_last(task)
+        return task is not None
 
     def _lacking(self) -> Iterator[OpenGroup]:
         """Groups with members to start, the first opened first."""

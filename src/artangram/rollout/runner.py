@@ -5,7 +5,8 @@
 - Stale is checked before and after every turn; who announces versions checks the rest.
 - Each phase has a limit of work (`phases`); at its end the phase is aborted, not only reported.
 - Infrastructure failure is tried again with a fresh environment and session, within a budget. A
-  failed reward is asked for again while its environment is still there.
+  failed reward is asked for again. Without a place in an environment any more there is no other
+  attempt: the group starts another member instead.
 - An environment that can `detach` its reward is closed before the reward is known, and its place
   given to the next trajectory.
 """
@@ -135,7 +136,7 @@ class Life:
                 return self._end(Status.STALE, "its oldest token fell behind the bound")
             except Exception as error:  # noqa: BLE001 (whatever it raises is infrastructure)
                 logger.info("%s: attempt %d: %r", self.ticket.id, number, error)
-                if number == retries.attempts:
+                if number == retries.attempts or self._on_env_free is None:
                     return self._end(Status.INFRA_FAILED, f"{type(error).__name__}: {error}")
             self.phase = "backoff"
             await asyncio.sleep(retries.backoff_s * 2**number)

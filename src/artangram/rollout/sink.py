@@ -96,6 +96,12 @@ class Sink:
             while groups:
                 self.listener.on_evicted(groups.pop(), DropReason.SURPLUS)
 
+    def evict_last(self, task: str) -> None:
+        """Let go of the group of `task` that would be taken last."""
+        last = self._first(task, self.num_ready(task))[-1]
+        self._ready[task].remove(last)
+        self.listener.on_evicted(last, DropReason.SURPLUS)
+
     async def batch(self, num_groups: int, *, min_groups: int | None = None) -> Batch:
         """The next batch. With `min_groups`, a partial one when waiting costs more."""
         self._check_ask(num_groups, min_groups)

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from artangram.core.admission import (
+    Demand,
     Held,
     Limits,
     Mix,
@@ -13,11 +14,12 @@ from artangram.core.admission import (
     Trainer,
     Wait,
     Why,
+    demand,
+    in_the_way,
     may_add,
     may_start,
     next_group,
     patience_s,
-    wanted,
 )
 from artangram.core.errors import BadInput
 
@@ -61,27 +63,29 @@ def test_a_spare_needs_room_beyond_what_open_groups_need():
 
 def test_synchronous_training_starts_nothing_while_the_trainer_is_busy():
     mix, pace = Mix({"math": 1}), Pace()
-    assert wanted(limits(alpha=0), trainer(busy=True), mix, pace) == {"math": 0}
-    assert wanted(limits(alpha=0, extra_groups=2), trainer(busy=True), mix, pace) == {"math": 0}
-    assert wanted(limits(alpha=0), trainer(), mix, pace) == {"math": 4}
-    assert wanted(limits(alpha=0, extra_groups=2), trainer(), mix, pace) == {"math": 6}
+    nothing = Demand(next_batch={}, ahead={})
+    assert demand(limits(alpha=0), trainer(busy=True), mix, pace) == nothing
+    assert demand(limits(alpha=0, extra_groups=2), trainer(busy=True), mix, pace) == nothing
+    assert demand(limits(alpha=0), trainer(), mix, pace).ahead == {"math": 4}
+    spare = demand(limits(alpha=0, extra_groups=2), trainer(), mix, pace)
+    assert spare == Demand(next_batch={"math": 4}, ahead={"math": 6})
 
 
 def test_fast_environments_are_one_batch_ahead_however_wide_the_bound():
     pace = a_pace(trajectory_s=0.01, busy_s=10.0)
-    assert wanted(limits(alpha=6), trainer(busy=True), Mix({"math": 1}), pace) == {"math": 4}
+    assert demand(limits(alpha=6), trainer(busy=True), Mix({"math": 1}), pace).ahead == {"math": 4}
 
 
 def test_slow_environments_fill_the_bound_and_no_more():
     pace = a_pace(trajectory_s=100.0, busy_s=1.0)
     mix = Mix({"math": 1})
-    assert wanted(limits(alpha=2), trainer(), mix, pace) == {"math": 12}
-    assert wanted(limits(alpha=2), trainer(busy=True), mix, pace) == {"math": 8}
+    assert demand(limits(alpha=2), trainer(), mix, pace).ahead == {"math": 12}
+    assert demand(limits(alpha=2), trainer(busy=True), mix, pace).ahead == {"math": 8}
 
 
 def test_a_step_that_takes_no_time_asks_for_all_the_bound_allows():
     pace = a_pace(trajectory_s=1.0, busy_s=0.0)
-    assert wanted(limits(alpha=3), trainer(), Mix({"math": 1}), pace) == {"math": 16}
+    assert demand(limits(alpha=3), trainer(), Mix({"math": 1}), pace).ahead == {"math": 16}
 
 
 def test_pace_follows_what_happens():
@@ -98,9 +102,23 @@ def test_pace_follows_what_happens():
 
 
 def test_the_task_that_lacks_most_is_opened_first():
-    want = {"math": 4, "code": 4}
+    want = Demand(next_batch={}, ahead={"math": 4, "code": 4})
     found = next_group(limits(), held(math=3, code=2), want, current=0, live=0)
     assert found == Open("code")
+
+
+def test_the_next_batch_comes_before_what_is_to_spare():
+    want = Demand(next_batch={"math": 1, "code": 1}, ahead={"math": 2, "code": 9})
+    assert next_group(limits(), held(code=1), want, current=0, live=0) == Open("math")
+    assert next_group(limits(), held(code=1, math=1), want, current=0, live=0) == Open("code")
+
+
+def test_complete_groups_that_nobody_asked_for_do_not_keep_the_next_batch_away():
+    want = {"math": 1, "code": 2}
+    assert in_the_way(held(math=3, code=1), {"math": 3, "code": 1}, want) == "math"
+    assert in_the_way(held(math=3, code=2), {"math": 3, "code": 0}, want) is None
+    assert in_the_way(held(math=1), {"math": 1, "code": 0}, want) is None
+    assert in_the_way(held(), {}, want) is None
 
 
 @pytest.mark.parametrize(
@@ -112,7 +130,8 @@ def test_the_task_that_lacks_most_is_opened_first():
     ],
 )
 def test_opening_says_what_it_waits_for(now_held: Held, why: Why):
-    assert next_group(limits(), now_held, {"math": 4}, current=0, live=0) == Wait(why)
+    want = Demand(next_batch={"math": 2}, ahead={"math": 4})
+    assert next_group(limits(), now_held, want, current=0, live=0) == Wait(why)
 
 
 def test_limits_that_cannot_work_say_what_would():

@@ -220,6 +220,14 @@ async def test_a_detached_reward_does_not_hold_the_environment():
     assert world.freed == 1
 
 
+async def test_who_gave_his_place_away_does_not_play_again():
+    task = FakeTask(detaches=True, score_fails=lambda name: True)
+    found = await World(FakeDoor(), retries=Retries(attempts=5, rewards=0)).run(task)
+    assert found.status is Status.INFRA_FAILED
+    assert task.most_open == 1
+    assert now() == pytest.approx(2.6)
+
+
 @pytest.mark.parametrize("at", [0.0, 0.1, 0.7, 2.7])
 async def test_stopping_ends_engine_environment_and_reward(at: float):
     task = FakeTask(reward_s=lambda name: 4.0)
