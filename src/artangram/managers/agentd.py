@@ -27,6 +27,7 @@ from artangram.managers.local import LocalAgent
 from artangram.sandbox import (
     ContainerProvider,
     FakeProvider,
+    NamespaceProvider,
     NotCapable,
     Rung,
     SandboxProvider,
@@ -37,6 +38,10 @@ _OnConnection = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable
 
 GRACE_S = 30.0
 """How long actions go on without an orchestrator: a restart takes seconds."""
+
+
+_PROVIDERS = ("strongest", "namespace", "container", "fake")
+"""The first takes namespaces, or plain processes where `--lowest` allows them."""
 
 
 class AgentServer:
@@ -184,6 +189,8 @@ async def _provider(name: str, *, lowest: Rung) -> SandboxProvider:
     match name:
         case "fake":
             return FakeProvider()
+        case "namespace":
+            return await NamespaceProvider.open(lowest=lowest)
         case "container":
             return await ContainerProvider.open()
     return await open_provider(lowest=lowest)
@@ -205,9 +212,7 @@ def main() -> int:
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--node", required=True)
     parser.add_argument("--grace-s", type=float, default=GRACE_S)
-    parser.add_argument(
-        "--provider", choices=["strongest", "container", "fake"], default="strongest"
-    )
+    parser.add_argument("--provider", choices=_PROVIDERS, default=_PROVIDERS[0])
     parser.add_argument("--lowest", choices=[r.name.lower() for r in Rung], default="namespaces")
     return asyncio.run(_main(parser.parse_args()))
 
