@@ -20,7 +20,7 @@ from artangram.core.cluster import GpuSpec, ServiceSpec
 from artangram.core.errors import BadInput, InfraFailed
 from artangram.core.ids import NodeId, Resource, ServiceId
 from artangram.core.lease import Devices
-from artangram.services.devices import Deployment, Kind, Measured
+from artangram.services.devices import Deployment, Kind, Measured, Replica
 from artangram.services.hostcopies import HostCopies
 from artangram.services.residency import Residency
 from artangram.services.service import Service, check_room, checked, weights_mb
@@ -113,6 +113,14 @@ class ServiceHost:
     def residents(self) -> list[Devices]:
         """What is on the devices, or on its way there."""
         return [slot.devices for slot in self._slots if not slot.is_lost]
+
+    def replicas(self) -> list[tuple[Devices, list[Replica]]]:
+        """What has been restored, with its processes; to look at."""
+        return [
+            (slot.devices, residency.replicas)
+            for slot in self._slots
+            if (residency := slot.residency) is not None
+        ]
 
     @asynccontextmanager
     async def using(self, devices: Devices) -> AsyncIterator[Residency]:

@@ -44,6 +44,14 @@ class Slot:
     def is_idle(self) -> bool:
         return self.is_lost or not self.num_users
 
+    @property
+    def residency(self) -> Residency | None:
+        """What is there now; `None` while it is on its way, or lost."""
+        task = self.restoring
+        if self.is_lost or not task.done() or task.cancelled() or task.exception():
+            return None
+        return task.result()
+
     def overlaps(self, first: int, degree: int) -> bool:
         here = self.devices
         return here.first < first + degree and first < here.first + here.degree
