@@ -14,9 +14,10 @@ from artangram.cli.bench.mopd import mopd
 from artangram.cli.bench.overhead import overhead
 from artangram.cli.bench.sandbox import sandbox
 from artangram.cli.bench.scheduler import scheduler
+from artangram.cli.bench.services import services
 
 bench = typer.Typer(help="Measure: every figure of the README.", no_args_is_help=True)
-for verb in (scheduler, lab, coding, mopd, day, sandbox, overhead):
+for verb in (scheduler, lab, coding, mopd, day, sandbox, overhead, services):
     bench.command()(verb)
 # Not by its own name: the module `live` is another one.
 bench.command("live")(live_agents)
