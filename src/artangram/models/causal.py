@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from artangram.core.errors import BadInput
 from artangram.models.packed import Packed
 
 
@@ -74,3 +75,17 @@ def score(model: CausalModel, packed: Packed, *, at: Tensor, temperature: float 
     every = torch.log_softmax(logits.float(), dim=-1)
     chosen = every.gather(1, packed.token_ids.index_select(0, at).unsqueeze(1)).squeeze(1)
     return Scores(chosen, -(every.exp() * every).sum(dim=-1))
+
+
+def refuse_unlike(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
+    """Raise `BadInput` unless `given` can replace the weights `own`, all of them."""
+    if missing := sorted(own.keys() - given.keys()):
+        raise BadInput(missing[0], f"and {len(missing) - 1} more are missing", "give all weights")
+    if strange := sorted(given.keys() - own.keys()):
+        raise BadInput(strange[0], "is no weight of this model", "load the model it belongs to")
+    for name, tensor in own.items():
+        if given[name].shape != tensor.shape:
+            problem = f"has the size {tuple(given[name].shape)}, not {tuple(tensor.shape)}"
+            raise BadInput(name, problem, "load the model it belongs to")
+        if not given[name].isfinite().all():
+            raise BadInput(name, "has values that are not finite", "publish the weights again")

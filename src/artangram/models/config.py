@@ -14,6 +14,10 @@ from artangram.core.errors import BadInput
 FILE_NAME = "config.json"
 
 
+class NotOurs(BadInput):
+    """A model that we do not compute ourselves."""
+
+
 class ModelConfig(Struct, frozen=True, kw_only=True):
     """The default is about 0.1 million parameters: minutes of training on one core."""
 
@@ -73,7 +77,7 @@ def save_config(config: ModelConfig, directory: Path) -> None:
 
 
 def load_config(directory: Path) -> ModelConfig:
-    """Read `config.json`. Raises `BadInput` for a model that is not one of ours."""
+    """Read `config.json`. Raises `NotOurs` for a model of another kind, else `BadInput`."""
     path = directory / FILE_NAME
     try:
         found = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
@@ -112,7 +116,7 @@ def _rope(found: dict[str, Any]) -> dict[str, Any]:
 def _refuse_what_we_are_not(found: dict[str, Any]) -> None:
     if found.get("model_type") != "llama":
         fix = "load it with artangram.models.huggingface"
-        raise BadInput("model_type", f"{found.get('model_type')!r} is not 'llama'", fix)
+        raise NotOurs("model_type", f"{found.get('model_type')!r} is not 'llama'", fix)
     kind = _rope(found).get("rope_type", _rope(found).get("type", "default"))
     for field, is_ours in {
         "rope_type": kind == "default",
@@ -121,4 +125,5 @@ def _refuse_what_we_are_not(found: dict[str, Any]) -> None:
         "mlp_bias": not found.get("mlp_bias"),
     }.items():
         if not is_ours:
-            raise BadInput(field, "is one we do not compute", "use artangram.models.huggingface")
+            fix = "load it with artangram.models.huggingface"
+            raise NotOurs(field, "is one we do not compute", fix)

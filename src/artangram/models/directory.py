@@ -14,7 +14,8 @@ from torch import Tensor
 
 from artangram.core.errors import BadInput
 from artangram.models.causal import CausalModel
-from artangram.models.config import load_config, save_config
+from artangram.models.config import NotOurs, load_config, save_config
+from artangram.models.huggingface import load_huggingface
 from artangram.models.llama import Llama
 
 WEIGHTS_NAME = "model.safetensors"
@@ -35,8 +36,11 @@ def load_model(directory: Path) -> Llama:
 
 
 def load_causal(directory: Path) -> CausalModel:
-    """The model of a directory, whatever its kind."""
-    return load_model(directory)
+    """The model of a directory, by transformers if it is not one of ours."""
+    try:
+        return load_model(directory)
+    except NotOurs:
+        return load_huggingface(directory)
 
 
 def save_weights(tensors: Mapping[str, Tensor], path: Path) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from artangram.core.errors import BadInput
+from artangram.models.causal import refuse_unlike
 from artangram.models.config import ModelConfig
 from artangram.models.packed import Packed
 from artangram.models.slots import LlamaSlots
@@ -130,7 +131,7 @@ class Llama(nn.Module):
         given = dict(tensors)
         if self.config.tied_embeddings:
             given.pop("lm_head.weight", None)  # Some files hold the shared matrix twice.
-        _refuse_unlike(own, given)
+        refuse_unlike(own, given)
         with torch.no_grad():
             for name, tensor in own.items():
                 tensor.copy_(given[name])
@@ -167,16 +168,3 @@ class Llama(nn.Module):
             if parameter.dim() == 2:
                 std = added if name.endswith(("output.weight", "down.weight")) else INIT_STD
                 nn.init.normal_(parameter, std=std, generator=generator)
-
-
-def _refuse_unlike(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
-    if missing := sorted(own.keys() - given.keys()):
-        raise BadInput(missing[0], f"and {len(missing) - 1} more are missing", "give all weights")
-    if strange := sorted(given.keys() - own.keys()):
-        raise BadInput(strange[0], "is no weight of this model", "load the model it belongs to")
-    for name, tensor in own.items():
-        if given[name].shape != tensor.shape:
-            problem = f"has the size {tuple(given[name].shape)}, not {tuple(tensor.shape)}"
-            raise BadInput(name, problem, "load the model it belongs to")
-        if not given[name].isfinite().all():
-            raise BadInput(name, "has values that are not finite", "publish the weights again")

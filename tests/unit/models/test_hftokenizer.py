@@ -1,0 +1,75 @@
+"""A tokenizer of Hugging Face keeps our contract."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from artangram.core.errors import BadInput
+from artangram.models import ROLES, Framing, HfTokenizer, Message, load_tokenizer
+
+tokenizers = pytest.importorskip("tokenizers")
+
+texts = st.text(alphabet="ab c<|im_end>\n", max_size=12) | st.just("a<|im_end|>b")
+messages = st.lists(st.builds(Message, st.sampled_from(ROLES), texts), max_size=3)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A byte-level tokenizer that merges nothing, with ChatML's markers."""
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    vocabulary = {character: number for number, character in enumerate(sorted(alphabet))}
+    file = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, []))
+    file.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    file.decoder = tokenizers.decoders.ByteLevel()
+    file.add_special_tokens(["<|im_start|>", "<|im_end|>"])
+    path = tmp_path_factory.mktemp("hf")
+    file.save(str(path / "tokenizer.json"))
+    return path
+
+
+@pytest.fixture(scope="module")
+def tokenizer(directory: Path) -> HfTokenizer:
+    found = load_tokenizer(directory)
+    assert isinstance(found, HfTokenizer)
+    return found
+
+
+module_fixtures = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@given(text=texts)
+@module_fixtures
+def test_a_text_comes_back_and_forges_no_control_token(tokenizer: HfTokenizer, text: str):
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.eos_id not in tokenizer.encode(text)
+
+
+@given(before=messages, after=messages)
+@module_fixtures
+def test_a_history_grows_by_a_suffix(
+    tokenizer: HfTokenizer, before: list[Message], after: list[Message]
+):
+    rendered = tokenizer.render(before) + tokenizer.render(after, begins=not before)
+    assert tokenizer.render(before + after) == rendered
+
+
+def test_messages_are_framed_as_in_chatml(tokenizer: HfTokenizer):
+    rendered = tokenizer.render([Message("user", "hi"), Message("assistant", "yo")])
+    start = tokenizer.render([Message("user", "")])[0]
+    marked = {start: "<|im_start|>", tokenizer.eos_id: "<|im_end|>"}
+    text = "".join(marked.get(token) or tokenizer.decode([token]) for token in rendered)
+    assert text == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nyo<|im_end|>"
+    sampled = (*tokenizer.encode("yo"), tokenizer.eos_id)
+    assert rendered[-len(sampled) - len(tokenizer.opening()) :] == tokenizer.opening() + sampled
+
+
+def test_markers_that_the_file_lacks_are_refused(directory: Path):
+    with pytest.raises(BadInput, match="give a Framing"):
+        HfTokenizer(directory, framing=Framing(end="</s>"))
+
+
+def test_a_missing_file_is_refused(tmp_path: Path):
+    with pytest.raises(BadInput, match="name a directory with a tokenizer"):
+        HfTokenizer(tmp_path)
