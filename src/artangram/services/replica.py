@@ -64,7 +64,8 @@ def _begin(birth: wire.Birth, channel: wire.Channel) -> Predict | None:
         channel.send(wire.Refused(error.field, error.problem, error.fix))
         return None
     grown = linux.status_mb("VmData") - data_mb, linux.status_mb("VmHWM") - resident_mb
-    channel.send(wire.Loaded(load_s, max(1, round(max(grown))), is_forkable))
+    used_mb = max(grown) if birth.device == "cpu" else _on_device_mb()
+    channel.send(wire.Loaded(load_s, max(1, round(used_mb)), is_forkable))
     gc.collect()
     gc.freeze()
     return predict
@@ -79,7 +80,27 @@ def _settle(birth: wire.Birth) -> None:
         torch.set_num_threads(max(1, len(birth.cores)))
     else:
         os.environ["OMP_NUM_THREADS"] = str(max(1, len(birth.cores)))
-    linux.limit_data(birth.limit_mb)
+    if birth.device == "cpu":
+        linux.limit_data(birth.limit_mb)
+    else:
+        _limit_devices(birth.limit_mb)
+
+
+def _limit_devices(limit_mb: int) -> None:
+    """By torch: the kernel knows nothing of a GPU's memory."""
+    import torch
+
+    for index in range(torch.cuda.device_count()):
+        total = torch.cuda.get_device_properties(index).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, limit_mb * 2**20 / total), index)
+
+
+def _on_device_mb() -> float:
+    """The most this process has had on any of its GPUs."""
+    import torch
+
+    each = (torch.cuda.max_memory_reserved(n) for n in range(torch.cuda.device_count()))
+    return max(each, default=0) / 2**20
 
 
 def _try(predict: Predict, birth: wire.Birth) -> None:

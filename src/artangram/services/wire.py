@@ -32,7 +32,6 @@ class Birth(Struct, frozen=True, kw_only=True):
     cores: tuple[int, ...] = ()
     """Where it may run; anywhere if empty."""
     limit_mb: int
-    degree: int = 1
     environ: dict[str, str] = {}
     device: str = "cpu"
     """Where torch puts the model."""

@@ -11,9 +11,11 @@ import pytest
 from artangram.core.errors import BadInput
 from artangram.core.ids import ServiceId
 from artangram.services import CpuDevices, ReplicaLost, Service, cpu_devices
+from artangram.services.cuda import CudaDevices
 from artangram.services.devices import Answered, Deployment, Failed, Kind, Replica
 from artangram.services.fake import FakeDevices, FakeReplica
 from artangram.services.nursery import ProcessReplica
+from artangram.services.processes import ProcessDevices, a_nursery
 from integration.services import toys
 
 OBEDIENT = "integration.services.toys:obedient"
@@ -38,7 +40,7 @@ class FakeLab:
 
 
 class ProcessLab:
-    def __init__(self, kind: CpuDevices) -> None:
+    def __init__(self, kind: ProcessDevices) -> None:
         self.kind = kind
 
     def kill(self, replica: Replica) -> None:
@@ -46,10 +48,16 @@ class ProcessLab:
         os.kill(replica.pid, SIGKILL)
 
 
-@pytest.fixture(params=["fake", "forked", "cold"])
+@pytest.fixture(params=["fake", "forked", "cold", "cuda, on a cpu"])
 async def lab(request: pytest.FixtureRequest) -> AsyncIterator[Lab]:
     if request.param == "fake":
         yield FakeLab()
+        return
+    if "cuda" in request.param:
+        nursery = await a_nursery(())
+        gpus = CudaDevices(nursery, num_devices=2, memory_mb=200, device="cpu")
+        yield ProcessLab(gpus)
+        await gpus.aclose()
         return
     devices = cpu_devices((CORE,), count=2, memory_mb=200)
     kind = await CpuDevices.opened(devices, preload=(), is_cold=request.param == "cold")
