@@ -147,6 +147,7 @@ class ApiClient:
             allow_redirects=False,
             trace_request_ctx=passage,
         ) as response:
+            passage.answered()
             body = await response.content.read(spec.answer_bytes + 1)
             while len(body) <= spec.answer_bytes and not response.content.at_eof():
                 body += await response.content.read(spec.answer_bytes + 1 - len(body))

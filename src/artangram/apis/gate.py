@@ -2,18 +2,22 @@
 
 The scheduler counts when leases begin, the API when requests arrive. Between the two lie our own
 event loop, a connection to be made and the network, so a burst can arrive denser than it was
-granted. What is known for sure: a request arrives after it left, and before its answer came. So:
+granted. What is known for sure: a request arrives after it left, and the later its answer came than
+the quickest one does, the later it may have arrived. So:
 
-- the request that is `limit` after another one leaves no earlier than a window after that one's
-  answer, or after it was sent and `spread_s` went by, whichever comes first;
-- then no window at the API holds more than `limit` requests, provided that deliveries differ by at
-  most `spread_s` or answers are quicker than that.
+- the request that is `limit` after another one leaves no earlier than a window after that one left,
+  plus what its answer took beyond the quickest answer;
+- but an API that computes for a while is not slow to be reached: beyond `spread_s`, or without an
+  answer yet, a request is taken to have arrived `spread_s` late.
 
-The scheduler's window is longer by `spread_s` (see `spec.quota`), so that leases come at the pace
-of this gate and do not pile up in front of it.
+Then no window at the API holds more than `limit` requests, provided that deliveries differ by at
+most `spread_s` and the quickest answer was to a quick delivery. The scheduler's window is longer
+than the API's, too (see `spec.quota`), so that leases come at the pace of this gate and do not pile
+up in front of it.
 """
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable
 
@@ -24,12 +28,12 @@ A_MOMENT_S = 0.001
 class Passage:
     """One request on its way."""
 
-    __slots__ = ("_gate", "answered_at", "sent_at")
+    __slots__ = ("_gate", "answer_s", "sent_at")
 
     def __init__(self, gate: "Gate") -> None:
         self._gate = gate
         self.sent_at: float | None = None
-        self.answered_at: float | None = None
+        self.answer_s: float | None = None
 
     def sent(self) -> None:
         """It left this machine."""
@@ -38,9 +42,12 @@ class Passage:
             self._gate.moved.set()
 
     def answered(self) -> None:
-        """Its answer came, or it is certain that none will."""
-        self.sent()
-        self.answered_at = self._gate.now()
+        """Its answer began to arrive, or it is certain that none will."""
+        if self.answer_s is None:
+            self.sent()
+            assert self.sent_at is not None
+            self.answer_s = self._gate.now() - self.sent_at
+            self._gate.quickest_s = min(self._gate.quickest_s, self.answer_s)
 
 
 class Gate:
@@ -56,6 +63,7 @@ class Gate:
         #: Some request has left since this was cleared.
         self.moved = asyncio.Event()
         self._latest: deque[Passage] = deque(maxlen=limit)
+        self.quickest_s = math.inf
         self._turn = asyncio.Lock()
 
     def __repr__(self) -> str:
@@ -88,8 +96,8 @@ class Gate:
                 await self.moved.wait()
                 continue
             # By the end of the bare window an answer may have come and made it earlier.
-            bare_at = (self._latest[0].sent_at or 0.0) + self.window_s
-            wakes_at = bare_at if self.now() < bare_at < opens_at else opens_at
+            bare_at = opens_at - self._late_s(self._latest[0])
+            wakes_at = bare_at if self.now() < bare_at else opens_at
             await asyncio.sleep(max(A_MOMENT_S, wakes_at - self.now()))
 
     def _opens_at(self) -> float | None:
@@ -99,7 +107,10 @@ class Gate:
         first = self._latest[0]
         if first.sent_at is None:
             return None
-        arrived_by = first.sent_at + self.spread_s
-        if first.answered_at is not None:
-            arrived_by = min(arrived_by, first.answered_at)
-        return arrived_by + self.window_s
+        return first.sent_at + self._late_s(first) + self.window_s
+
+    def _late_s(self, passage: Passage) -> float:
+        """By how much a request may have arrived later than the quickest."""
+        if passage.answer_s is None:
+            return self.spread_s
+        return min(self.spread_s, passage.answer_s - self.quickest_s)

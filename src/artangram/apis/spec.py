@@ -15,8 +15,8 @@ from msgspec import Struct
 from artangram.core.cluster import QuotaSpec
 from artangram.core.errors import BadInput
 
-DELIVERY_SHARE, MOST_DELIVERY_S = 0.025, 1.0
-"""The part of a window that deliveries may differ by: all of it is lost to our rate, so not 5 %."""
+DELIVERY_SHARE, MOST_DELIVERY_S = 0.05, 2.0
+"""The part of a window that deliveries may differ by: where they do, it is lost to our rate."""
 
 _NAMED = re.compile(r"\$\{(\w+)\}")
 
@@ -61,7 +61,8 @@ class ApiSpec(Struct, frozen=True, kw_only=True):
         return QuotaSpec(
             concurrency=self.concurrency,
             limit=self.limit,
-            window_s=self.window_s + self.spread_s,
+            # What deliveries usually differ by is less than what they may differ by.
+            window_s=self.window_s + self.spread_s / 2,
         )
 
     def repeats(self, method: str) -> bool:

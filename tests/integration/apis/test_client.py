@@ -11,10 +11,9 @@ from msgspec.structs import replace
 
 from artangram.apis import ApiSpec
 from artangram.apis.client import ApiClient, Request
+from artangram.apis.enforcing import Enforcing, serving
 from artangram.apis.errors import TurnedAway
 from artangram.core.errors import CallFailed, InfraFailed
-
-from .enforcing import Enforcing, served
 
 Respond = Callable[[web.Request], Awaitable[web.Response]]
 SECRETS = {"KEY": "s3cret"}
@@ -33,7 +32,7 @@ async def a_client(
     respond: Respond, *, now: Callable[[], float] | None = None, **fields: object
 ) -> AsyncIterator[tuple[ApiClient, Closings]]:
     closings = Closings()
-    async with served(respond) as url:
+    async with serving(respond) as url:
         spec = replace(ApiSpec(base_url=f"{url}/v1"), **fields)
         client = ApiClient(
             spec,
@@ -228,4 +227,4 @@ async def test_alone_it_is_never_refused() -> None:
     now = asyncio.get_running_loop().time
     async with a_client(api.respond, now=now, **limits) as (client, closings):
         await asyncio.gather(*(client.call(Request("GET", "x")) for _ in range(100)))
-    assert (api.num_refused, api.num_taken, closings.until) == (0, 100, [])
+    assert (api.served[""].refused, api.served[""].taken, closings.until) == (0, 100, [])

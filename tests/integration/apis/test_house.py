@@ -4,9 +4,8 @@ import asyncio
 
 import artangram
 from artangram.apis import ApiSpec
+from artangram.apis.enforcing import Enforcing, serving
 from artangram.sandbox.fake import FakeProvider
-
-from .enforcing import Enforcing, served
 
 LIMIT, WINDOW_S = 20, 0.2
 
@@ -19,14 +18,14 @@ def a_house(url: str, **fields: object):  # type: ignore[no-untyped-def]
 async def test_all_jobs_together_stay_below_the_limit() -> None:
     api = Enforcing(limit=LIMIT, window_s=WINDOW_S)
     async with (
-        served(api.respond) as url,
+        serving(api.respond) as url,
         a_house(url, limit=LIMIT, window_s=WINDOW_S, delivery_s=0.2) as house,
     ):
         search = house.api("search")
         calls = [search.get("find", params={"q": n}, job=f"job-{n % 3}") for n in range(80)]
         answers = await asyncio.gather(*calls)
     assert [answer.json()["query"] for answer in answers] == [str(n) for n in range(80)]
-    assert (api.num_refused, api.num_taken) == (0, 80)
+    assert (api.served[""].refused, api.served[""].taken) == (0, 80)
 
 
 async def test_when_somebody_else_eats_the_quota_no_call_is_lost() -> None:
@@ -35,23 +34,23 @@ async def test_when_somebody_else_eats_the_quota_no_call_is_lost() -> None:
 
     async def rival() -> None:
         for _ in range(60):
-            api.take()
+            api.take("rival")
             await asyncio.sleep(WINDOW_S / LIMIT)
 
     async with (
-        served(api.respond) as url,
+        serving(api.respond) as url,
         a_house(url, limit=LIMIT, window_s=WINDOW_S) as house,
         asyncio.TaskGroup() as others,
     ):
         for _ in range(LIMIT):
-            api.take()
+            api.take("rival")
         others.create_task(rival())
         search = house.api("search")
         calls = [search.post("find", json=None, params={"q": n}) for n in range(60)]
         answers = await asyncio.gather(*calls)
     assert [answer.json()["query"] for answer in answers] == [str(n) for n in range(60)]
-    assert api.num_taken == 60
-    assert api.num_refused > 0
+    assert api.served[""].taken == 60
+    assert api.served[""].refused > 0
 
 
 async def test_an_api_that_fails_for_a_while_loses_no_call_that_may_be_repeated() -> None:
@@ -64,7 +63,7 @@ async def test_an_api_that_fails_for_a_while_loses_no_call_that_may_be_repeated(
             response.set_status(500)
         return response
 
-    async with served(respond) as url, a_house(url, patience=1) as house:
+    async with serving(respond) as url, a_house(url, patience=1) as house:
         search = house.api("search")
         answers = await asyncio.gather(*(search.get("find") for _ in range(10)))
     assert [answer.status for answer in answers] == [200] * 10

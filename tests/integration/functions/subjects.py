@@ -98,6 +98,6 @@ def wait_for(path: str) -> int:
     return os.getpid()
 
 
-@function(memory_mb=64)
+@function(memory_mb=8)
 def hungry(mb: int) -> int:
     return len(bytearray(mb << 20))

@@ -91,7 +91,7 @@ async def test_what_a_function_raises_is_its_own_failure(
 async def test_the_limit_of_one_function_is_not_that_of_the_next() -> None:
     async with running(ceiling=1) as functions:
         assert await called(functions, subjects.hungry, 1) == 1 << 20
-        assert len(await called(functions, subjects.doubled, bytes(80 << 20))) == 160 << 20
+        assert len(await called(functions, subjects.doubled, bytes(12 << 20))) == 24 << 20
         assert functions.num_workers_lost == 0
 
 

@@ -14,6 +14,7 @@ SEARCH = ApiSpec(base_url="https://api.example.org/v1", limit=600, window_s=60, 
 def test_the_pool_counts_over_a_little_more_than_the_window() -> None:
     assert SEARCH.quota() == QuotaSpec(limit=600, concurrency=8, window_s=61)
     assert replace(SEARCH, window_s=2).quota().window_s == pytest.approx(2.05)
+    assert replace(SEARCH, window_s=2).spread_s == pytest.approx(0.1)
     assert replace(SEARCH, delivery_s=0).quota().window_s == 60
 
 
