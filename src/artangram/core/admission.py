@@ -75,10 +75,11 @@ class Mix:
     Each seat adds every task's share to its credit, goes to the highest and costs it the sum.
     """
 
-    __slots__ = ("_credit", "_shares")
+    __slots__ = ("_credit", "_known", "_shares")
 
     def __init__(self, shares: Mapping[str, int]) -> None:
         self._credit: dict[str, int] = {}
+        self._known: dict[int, Mapping[str, int]] = {}
         self.set_shares(shares)
 
     @property
@@ -92,6 +93,7 @@ class Mix:
 
     def restore(self, credit: Mapping[str, int]) -> None:
         self._credit = {task: credit.get(task, 0) for task in self._credit}
+        self._known.clear()
 
     def set_shares(self, shares: Mapping[str, int]) -> None:
         if not shares or any(share < 0 for share in shares.values()) or not any(shares.values()):
@@ -99,10 +101,14 @@ class Mix:
             raise BadInput("shares", problem, "give each task a whole number, one of them above 0")
         self._shares = {task: share for task, share in shares.items() if share}
         self._credit = {task: self._credit.get(task, 0) for task in self._shares}
+        self._known.clear()
 
-    def seats(self, num_groups: int) -> dict[str, int]:
+    def seats(self, num_groups: int) -> Mapping[str, int]:
         """How many of the next `num_groups` each task gets. Changes nothing."""
-        return _seats(dict(self._credit), self._shares, num_groups)
+        # Admission asks at every event; the answer changes with a batch.
+        if num_groups not in self._known:
+            self._known[num_groups] = _seats(dict(self._credit), self._shares, num_groups)
+        return self._known[num_groups]
 
     def deliver(self, asked: int, given: Mapping[str, int]) -> None:
         """A batch was formed. What a task did not get of its seats is owed, one batch at most."""
@@ -110,7 +116,8 @@ class Mix:
         price = sum(self._shares.values())
         for task, share in self._shares.items():
             owed = (seats[task] - given.get(task, 0)) * price
-            self._credit[task] = min(self._credit[task] + owed, asked * max(share, 1))
+            self._credit[task] = min(self._credit[task] + owed, asked * share)
+        self._known.clear()
 
 
 def _seats(credit: dict[str, int], shares: Mapping[str, int], num_groups: int) -> dict[str, int]:

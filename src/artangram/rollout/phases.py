@@ -1,7 +1,8 @@
 """Time limits that count work and not waiting in line, and that nothing can outlive.
 
-- `within` ends a phase that has worked for its limit. Time in queues is not work; who has none to
-  report is taken to work always.
+- `within` ends a phase that has worked for its limit. Time in lines is not work: sessions that wait
+  for a replica and environments that wait for cores say so in `queued_s`, seconds over their life
+  that grow while they wait. Who has none is taken to work always.
 - Work that ignores its cancellation is left behind as a stray after a grace, so that it holds up
   nobody; strays are counted, and ended again when the rollout closes.
 - An environment that blocks the event loop itself cannot be helped here.
@@ -15,7 +16,6 @@ from msgspec import Struct
 
 from artangram.aio import uncancelled
 from artangram.core.errors import BadInput, InfraFailed
-from artangram.rollout.session import Queued
 
 T = TypeVar("T")
 
@@ -112,4 +112,5 @@ async def within(
 
 
 def _queued_s(of: object) -> float:
-    return of.queued_s if isinstance(of, Queued) else 0.0
+    """Seconds that `of` has waited in lines so far, if it says so with a `queued_s`."""
+    return float(getattr(of, "queued_s", 0.0))

@@ -1,6 +1,6 @@
 """What the rollout needs of the door to the model. `artangram.gateway.Gateway` offers it."""
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from artangram.core.trajectory import Segment
 from artangram.gateway.engines.protocol import FinishReason, Sampling
@@ -38,13 +38,3 @@ class Door(Protocol):
     def open(
         self, session_id: str, *, task: str = "", tokenizer: Tokenizer | None = None
     ) -> Session: ...
-
-
-@runtime_checkable
-class Queued(Protocol):
-    """Something whose work waits in lines: sessions for a replica, environments for cores."""
-
-    @property
-    def queued_s(self) -> float:
-        """Seconds waited so far, over its life; growing while it waits."""
-        ...
