@@ -23,7 +23,7 @@ from artangram.aio import Background
 from artangram.core.ids import NodeId
 from artangram.managers import wire
 from artangram.managers.agent import AgentGone, Ended
-from artangram.managers.local import LocalAgent
+from artangram.managers.local import LEAST_FREE_MB, WARM, LocalAgent
 from artangram.sandbox import (
     ContainerProvider,
     FakeProvider,
@@ -202,7 +202,13 @@ async def _main(options: argparse.Namespace) -> int:
     except NotCapable as problem:
         print(f"agent: {problem}", file=sys.stderr)
         return 1
-    agent = LocalAgent(NodeId(options.node), provider, now=time.monotonic)
+    agent = LocalAgent(
+        NodeId(options.node),
+        provider,
+        now=time.monotonic,
+        warm=options.warm,
+        least_free_mb=options.least_free_mb,
+    )
     await AgentServer(agent, grace_s=options.grace_s).serve(options.socket)
     return 0
 
@@ -213,6 +219,8 @@ def main() -> int:
     parser.add_argument("--node", required=True)
     parser.add_argument("--grace-s", type=float, default=GRACE_S)
     parser.add_argument("--provider", choices=_PROVIDERS, default=_PROVIDERS[0])
+    parser.add_argument("--warm", type=int, default=WARM)
+    parser.add_argument("--least-free-mb", type=int, default=LEAST_FREE_MB)
     parser.add_argument("--lowest", choices=[r.name.lower() for r in Rung], default="namespaces")
     return asyncio.run(_main(parser.parse_args()))
 

@@ -3,9 +3,12 @@
 - One sandbox per trajectory, and one run at a time in it: a second one waits for the first.
 - A sandbox that died stays known as dead, so that a run which expects its files fails for that
   reason instead of finding an empty place.
+- When the machine has less memory left than `least_free_mb`, sandboxes at rest are put to sleep,
+  the longest at rest first, until it has enough again or all sleep.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from uuid import uuid4
@@ -16,6 +19,8 @@ from artangram.aio import Background, uncancelled
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
 from artangram.core.records import Outcome
 from artangram.managers.agent import Ended, Inventory, Listener, Run, RunId
+from artangram.managers.beds import Beds
+from artangram.managers.machine import free_memory_mb
 from artangram.sandbox.errors import SandboxError, SandboxGone
 from artangram.sandbox.protocol import (
     MAX_READ_BYTES,
@@ -25,6 +30,11 @@ from artangram.sandbox.protocol import (
     SandboxProvider,
     Snapshot,
 )
+
+WARM = 1
+"""Sandboxes kept ready of a kind that was asked for."""
+LEAST_FREE_MB = 256
+"""Below this the machine is about to kill somebody."""
 
 
 class _Running:
@@ -45,14 +55,24 @@ class LocalAgent:
     """See `agent.NodeAgent`."""
 
     def __init__(
-        self, node: NodeId, provider: SandboxProvider, *, now: Callable[[], float]
+        self,
+        node: NodeId,
+        provider: SandboxProvider,
+        *,
+        now: Callable[[], float],
+        warm: int = 0,
+        least_free_mb: int = 0,
+        free_mb: Callable[[], int] = free_memory_mb,
     ) -> None:
         self.node = node
         self._provider = provider
         self._now = now
         self._incarnation = uuid4().hex
         self._listener: Listener | None = None
-        self._sandboxes: dict[TrajectoryId, Sandbox] = {}
+        self._beds = Beds(provider, warm=warm)
+        self._least_free_mb = least_free_mb
+        self._free_mb = free_mb
+        self._relief: asyncio.Task[None] | None = None
         self._turns: dict[TrajectoryId, asyncio.Lock] = {}
         self._running: dict[ActionId, _Running] = {}
         #: Unacknowledged ends; as many as were started and not acknowledged, so bounded by those.
@@ -61,7 +81,7 @@ class LocalAgent:
 
     def __repr__(self) -> str:
         return (
-            f"<LocalAgent {self.node}: {len(self._sandboxes)} sandboxes, "
+            f"<LocalAgent {self.node}: {len(self._beds.all)} sandboxes, "
             f"{len(self._running)} running>"
         )
 
@@ -75,7 +95,7 @@ class LocalAgent:
     def inventory(self) -> Inventory:
         return Inventory(
             incarnation=self._incarnation,
-            trajectories=tuple(self._sandboxes),
+            trajectories=tuple(self._beds.all),
             running=tuple(running.run.id for running in self._running.values()),
             ended=tuple(self._ended.values()),
         )
@@ -105,13 +125,16 @@ class LocalAgent:
     async def read(
         self, trajectory: TrajectoryId, path: str, *, max_bytes: int = MAX_READ_BYTES
     ) -> bytes:
-        return await self._sandbox(trajectory).read(path, max_bytes=max_bytes)
+        async with self._beds.using(trajectory) as sandbox:
+            return await sandbox.read(path, max_bytes=max_bytes)
 
     async def write(self, trajectory: TrajectoryId, path: str, *, data: bytes) -> None:
-        await self._sandbox(trajectory).write(path, data)
+        async with self._beds.using(trajectory) as sandbox:
+            await sandbox.write(path, data)
 
     async def snapshot(self, trajectory: TrajectoryId) -> Snapshot:
-        return await self._sandbox(trajectory).snapshot()
+        async with self._beds.using(trajectory) as sandbox:
+            return await sandbox.snapshot()
 
     async def forget(self, snapshot: Snapshot) -> None:
         await self._provider.forget(snapshot)
@@ -127,9 +150,7 @@ class LocalAgent:
         if tasks:
             await asyncio.wait(tasks)
         self._turns.pop(trajectory, None)
-        sandbox = self._sandboxes.pop(trajectory, None)
-        if sandbox is not None:
-            await uncancelled(sandbox.close())
+        await uncancelled(self._beds.remove(trajectory))
 
     async def aclose(self) -> None:
         await uncancelled(self._aclose())
@@ -137,13 +158,36 @@ class LocalAgent:
     async def _aclose(self) -> None:
         self._listener = None
         await self._background.close()
+        await self._beds.aclose()
         await self._provider.close()
 
-    def _sandbox(self, trajectory: TrajectoryId) -> Sandbox:
-        sandbox = self._sandboxes.get(trajectory)
-        if sandbox is None:
-            raise SandboxGone(f"{trajectory} has no sandbox on {self.node}")
-        return sandbox
+    async def relieve(self) -> int:
+        """Put sandboxes at rest to sleep until memory suffices; how many went to sleep."""
+        count = 0
+        for trajectory in self._at_rest():
+            if self._free_mb() >= self._least_free_mb:
+                break
+            # Whoever wants to run there meanwhile waits, and wakes it.
+            async with self._turns.setdefault(trajectory, asyncio.Lock()):
+                if trajectory in self._beds.all:
+                    count += await self._beds.put_to_sleep(trajectory)
+        return count
+
+    def _at_rest(self) -> list[TrajectoryId]:
+        busy = {running.run.trajectory for running in self._running.values()}
+        resting = [name for name in self._beds.all if name not in busy]
+        return sorted(resting, key=lambda name: self._beds.all[name].used_at)
+
+    def _relieve_soon(self) -> None:
+        """Look after every run: between runs nothing in our sandboxes takes memory."""
+        if not self._least_free_mb or (self._relief is not None and not self._relief.done()):
+            return
+        if self._free_mb() < self._least_free_mb:
+            self._relief = self._background.start(self._relieved())
+
+    async def _relieved(self) -> None:
+        with contextlib.suppress(SandboxError):  # It died: whoever needs it is told.
+            await self.relieve()
 
     async def _run(self, running: _Running) -> None:
         run = running.run
@@ -172,6 +216,7 @@ class LocalAgent:
         self._ended[running.run.id] = running.ended
         if self._listener is not None:
             self._listener.on_ended(self.node, running.ended)
+        self._relieve_soon()
 
     async def _carried_out(self, running: _Running) -> Ended:
         run = running.run
@@ -185,6 +230,7 @@ class LocalAgent:
             if running.cores != command.cores:  # It was resized before it began.
                 command = structs.replace(command, cores=running.cores)
             result = await sandbox.run(command)
+            self._note_use(run.trajectory, result)
         return Ended(
             run=run.id,
             outcome=_outcome(result),
@@ -195,16 +241,16 @@ class LocalAgent:
 
     async def _ready_sandbox(self, run: Run) -> Sandbox:
         """The trajectory's sandbox, made if this is its first run."""
-        sandbox = self._sandboxes.get(run.trajectory)
-        if sandbox is not None and sandbox.is_alive:
-            return sandbox
+        if self._beds.exists(run.trajectory):
+            return await self._beds.awake(run.trajectory)
         if run.expects_files:
             raise SandboxGone(f"the sandbox of {run.trajectory} is gone, its files with it")
-        if sandbox is not None:
-            await sandbox.close()
-        made = await self._provider.create(run.place.source, limits=run.place.limits)
-        self._sandboxes[run.trajectory] = made
-        return made
+        return await self._beds.make(run.trajectory, run.place)
+
+    def _note_use(self, trajectory: TrajectoryId, result: CommandResult) -> None:
+        bed = self._beds.all.get(trajectory)
+        if bed is not None:
+            bed.used_at, bed.has_kept = self._now(), result.leftovers_kept > 0
 
     def _on_error(self, error: BaseException) -> None:
         """A run that raised what no sandbox may raise is a defect of ours; it must be seen."""

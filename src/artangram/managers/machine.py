@@ -40,7 +40,7 @@ def this_machine() -> Machine:
     return Machine(
         cores=tuple(core for domain in domains for core in domain),
         numa=len(domains),
-        memory_mb=_memory_mb(),
+        memory_mb=free_memory_mb(),
     )
 
 
@@ -57,7 +57,8 @@ def parse_cores(text: str) -> set[int]:
     return cores
 
 
-def _memory_mb() -> int:
+def free_memory_mb() -> int:
+    """What the machine can give without taking it from anybody."""
     for line in _MEMORY.read_text().splitlines():
         name, _, rest = line.partition(":")
         if name == "MemAvailable":

@@ -19,7 +19,7 @@ from artangram.core.errors import BadInput
 from artangram.core.ids import NodeId, Resource
 from artangram.managers.agent import AgentGone, NodeAgent
 from artangram.managers.cpu import CpuManager
-from artangram.managers.local import LocalAgent
+from artangram.managers.local import LEAST_FREE_MB, WARM, LocalAgent
 from artangram.managers.machine import this_machine
 from artangram.managers.remote import connect, spawn
 from artangram.observe.journal import Journal, Past
@@ -165,7 +165,9 @@ class _Agents:
         """One that listens already, after a crash; else a new one."""
         if self._state_dir is None or self._provider is not None:
             provider = self._provider or await open_provider()
-            return LocalAgent(NODE, provider, now=self._clock.now)
+            return LocalAgent(
+                NODE, provider, now=self._clock.now, warm=WARM, least_free_mb=LEAST_FREE_MB
+            )
         try:
             return await connect(NODE, self._socket, now=self._clock.now)
         except AgentGone:

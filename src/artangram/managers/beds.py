@@ -1,0 +1,134 @@
+"""The sandboxes of a node by trajectory: made ahead, put to sleep when memory is short, woken.
+
+- Asleep, a sandbox is nothing but its changed files on disk: no process, no memory, no mount. It
+  wakes for the next thing that needs it, with its files and its user; pipes, sockets and
+  `/dev/shm` are not files.
+- One whose last command left processes to be kept stays awake: they cannot be put on disk.
+- Ready ones are kept per source and limits, for the last few kinds asked for.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from artangram.core.ids import TrajectoryId
+from artangram.managers.agent import Place
+from artangram.sandbox.errors import SandboxGone
+from artangram.sandbox.protocol import Sandbox, SandboxProvider, Snapshot
+from artangram.sandbox.warm import Warm
+
+MOST_KINDS = 4
+"""Ready sandboxes are kept of so many kinds; the one not asked for longest goes first."""
+MOST_NAPS = 64
+"""Each adds a layer to the file tree, and a mount takes some hundreds of them."""
+
+
+class Bed:
+    """Where one trajectory's sandbox is, awake or asleep."""
+
+    __slots__ = ("asleep", "has_kept", "naps", "place", "sandbox", "turn", "used_at")
+
+    def __init__(self, place: Place, sandbox: Sandbox) -> None:
+        self.place = place
+        self.sandbox = sandbox
+        self.asleep: Snapshot | None = None
+        self.naps = 0
+        self.has_kept = False
+        self.used_at = 0.0
+        #: For who puts it to sleep or wakes it; its agent lets one run at a time near it.
+        self.turn = asyncio.Lock()
+
+
+class Beds:
+    """Sandboxes by trajectory; see the module."""
+
+    def __init__(self, provider: SandboxProvider, *, warm: int = 0) -> None:
+        self._provider = provider
+        self._num_warm = warm
+        self._warm: OrderedDict[Place, Warm] = OrderedDict()
+        self.all: dict[TrajectoryId, Bed] = {}
+
+    def __repr__(self) -> str:
+        return f"<Beds: {len(self.all)} sandboxes, {self.num_asleep} asleep>"
+
+    @property
+    def num_asleep(self) -> int:
+        return sum(bed.asleep is not None for bed in self.all.values())
+
+    def exists(self, trajectory: TrajectoryId) -> bool:
+        """Is there a sandbox that lives, or sleeps?"""
+        bed = self.all.get(trajectory)
+        return bed is not None and (bed.asleep is not None or bed.sandbox.is_alive)
+
+    async def make(self, trajectory: TrajectoryId, place: Place) -> Sandbox:
+        """A new sandbox; what is left of an earlier one goes."""
+        await self.remove(trajectory)
+        sandbox = await self._made(place)
+        self.all[trajectory] = Bed(place, sandbox)
+        return sandbox
+
+    async def _made(self, place: Place) -> Sandbox:
+        if not self._num_warm or isinstance(place.source, Snapshot):
+            return await self._provider.create(place.source, limits=place.limits)
+        warm = self._warm.get(place)
+        if warm is None:
+            warm = Warm(self._provider, place.source, size=self._num_warm, limits=place.limits)
+            self._warm[place] = warm
+        self._warm.move_to_end(place)
+        if len(self._warm) > MOST_KINDS:
+            await self._warm.popitem(last=False)[1].close()
+        return await warm.claim()
+
+    @asynccontextmanager
+    async def using(self, trajectory: TrajectoryId) -> AsyncIterator[Sandbox]:
+        """The sandbox, which does not go to sleep meanwhile. `SandboxGone` if there is none."""
+        bed = self.all.get(trajectory)
+        if bed is None:
+            raise SandboxGone(f"{trajectory} has no sandbox here")
+        async with bed.turn:
+            await self._wake(bed)
+            yield bed.sandbox
+
+    async def awake(self, trajectory: TrajectoryId) -> Sandbox:
+        """For who sees to it that nobody puts it to sleep: the sandbox, woken if need be."""
+        bed = self.all[trajectory]
+        if bed.asleep is not None:
+            async with bed.turn:
+                await self._wake(bed)
+        return bed.sandbox
+
+    async def _wake(self, bed: Bed) -> None:
+        if bed.asleep is None:
+            return
+        bed.sandbox = await self._provider.create(bed.asleep, limits=bed.place.limits)
+        snapshot, bed.asleep = bed.asleep, None
+        await self._provider.forget(snapshot)
+
+    async def put_to_sleep(self, trajectory: TrajectoryId) -> bool:
+        """Reduce an idle sandbox to its files. False if it must stay awake."""
+        bed = self.all[trajectory]
+        async with bed.turn:
+            if bed.asleep is not None or bed.has_kept or bed.naps >= MOST_NAPS:
+                return False
+            if not bed.sandbox.is_alive:
+                return False
+            bed.asleep = await bed.sandbox.snapshot()
+            bed.naps += 1
+            await bed.sandbox.close()
+        return True
+
+    async def remove(self, trajectory: TrajectoryId) -> None:
+        """Nothing of the trajectory's sandbox is left."""
+        bed = self.all.pop(trajectory, None)
+        if bed is None:
+            return
+        async with bed.turn:
+            await bed.sandbox.close()
+            if bed.asleep is not None:
+                await self._provider.forget(bed.asleep)
+
+    async def aclose(self) -> None:
+        """Close what is ready; the provider closes the rest."""
+        while self._warm:
+            await self._warm.popitem()[1].close()
