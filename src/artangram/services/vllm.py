@@ -119,7 +119,7 @@ class VllmReplica:
         self.lost.cancel()
         if not self._gone:
             self._gone = "it was ended"
-            # A server that is gone holds nothing; one that will not sleep fails the next that wakes.
+            # One that is gone holds nothing; one that will not sleep fails the next that wakes.
             with contextlib.suppress(InfraFailed):
                 await self._devices.sleep(self._url)
 
