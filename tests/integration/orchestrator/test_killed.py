@@ -78,7 +78,7 @@ async def test_a_killed_orchestrator_forgets_nothing(tmp_path: Path, provider: s
             a_killed_life, tmp_path, life, provider=provider, chance=chance
         )
     assert len(accepted) > 30
-    async with running(state_dir=tmp_path, cores=2) as orchestrator:
+    async with running(state_dir=tmp_path, cores=2) as (orchestrator, _):
         assert await outcomes(orchestrator, accepted) == {Outcome.SUCCEEDED: len(accepted)}
         for trajectory in list(orchestrator.ledger.trajectories):
             await orchestrator.close(trajectory)
@@ -96,7 +96,7 @@ class _Nobody:
 
 
 async def test_orchestrator_and_agent_killed_ends_as_infrastructure(tmp_path: Path) -> None:
-    async with running(state_dir=tmp_path, cores=2, agent_options=FAKE) as orchestrator:
+    async with running(state_dir=tmp_path, cores=2, agent_options=FAKE) as (orchestrator, _):
         house = House(Embedded(orchestrator))
         async with house.trajectory(id="t") as t:
             await t.run(["true"])
@@ -129,7 +129,7 @@ def processes_with(word: str) -> list[str]:
 async def test_a_killed_agent_takes_everything_with_it(tmp_path: Path) -> None:
     word = f"1000.{random.Random().randrange(10**9)}"
     async with (
-        running(state_dir=tmp_path, cores=2) as orchestrator,
+        running(state_dir=tmp_path, cores=2) as (orchestrator, _),
         House(Embedded(orchestrator)).trajectory() as t,
     ):
         task = asyncio.create_task(t.run(["sleep", word]))
@@ -146,7 +146,7 @@ async def test_a_killed_agent_takes_everything_with_it(tmp_path: Path) -> None:
 
 async def test_a_repeatable_action_survives_its_agent(tmp_path: Path) -> None:
     async with (
-        running(state_dir=tmp_path, cores=2, agent_options=FAKE) as orchestrator,
+        running(state_dir=tmp_path, cores=2, agent_options=FAKE) as (orchestrator, _),
         House(Embedded(orchestrator)).trajectory() as t,
     ):
         task = asyncio.create_task(t.run(["sleep", "0.5"], repeatable=True))

@@ -25,7 +25,10 @@ async def work(backend: Embedded, name: str) -> None:
 
 async def main(state_dir: str, life: str, provider: str) -> None:
     options = ("--provider", provider, "--grace-s", "20")
-    async with running(state_dir=Path(state_dir), cores=2, agent_options=options) as (orchestrator, _):
+    async with running(state_dir=Path(state_dir), cores=2, agent_options=options) as (
+        orchestrator,
+        _,
+    ):
         backend = Embedded(orchestrator)
         async with asyncio.TaskGroup() as group:
             for number in range(5):
