@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import callees
 import pytest
 from aiohttp import web
 
 import artangram
+import callees
 from artangram.core.errors import BadInput, CallFailed, InfraFailed
 from artangram.orchestrator.client import House
 from artangram.orchestrator.connect import connect
