@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
 from artangram.core.lease import Cores, Lease
@@ -15,7 +16,7 @@ from artangram.core.records import Outcome
 from artangram.managers.agent import AgentGone, Ended, NodeAgent, Place, Run, RunId
 from artangram.managers.local import LocalAgent
 from artangram.managers.remote import RemoteAgent, connect, spawn
-from artangram.sandbox import Command, FakeProvider, SandboxError, SandboxGone
+from artangram.sandbox import Command, FakeProvider, Output, SandboxError, SandboxGone
 
 NODE = NodeId("cpu-0")
 T = TrajectoryId("t")
@@ -27,12 +28,16 @@ class Heard:
     def __init__(self) -> None:
         self.ended: asyncio.Queue[Ended] = asyncio.Queue()
         self.lost: asyncio.Queue[str] = asyncio.Queue()
+        self.printed: list[tuple[RunId, Output]] = []
 
     def on_ended(self, node: NodeId, ended: Ended) -> None:
         self.ended.put_nowait(ended)
 
     def on_lost(self, node: NodeId, reason: str) -> None:
         self.lost.put_nowait(reason)
+
+    def on_output(self, run: RunId, output: Output) -> None:
+        self.printed.append((run, output))
 
     async def next(self) -> Ended:
         async with asyncio.timeout(10):
@@ -94,6 +99,23 @@ async def test_a_run_ends_with_its_result(agent: NodeAgent, heard: Heard) -> Non
     assert ended.result.stdout == b"hello\n"
     assert ended.began_at is not None
     assert before <= ended.began_at <= time.time()
+
+
+async def test_what_a_streaming_run_prints_is_told_before_its_end(
+    agent: NodeAgent, heard: Heard
+) -> None:
+    run = structs.replace(a_run("a", "echo", "hello"), streams=True)
+    agent.start(run)
+    ended = await heard.next()
+    assert heard.printed == [(run.id, Output(channel="stdout", data=b"hello\n"))]
+    assert ended.result is not None
+    assert ended.result.stdout == b"hello\n"
+
+
+async def test_what_other_runs_print_comes_with_their_end(agent: NodeAgent, heard: Heard) -> None:
+    agent.start(a_run("a", "echo", "hello"))
+    await heard.next()
+    assert heard.printed == []
 
 
 async def test_a_failing_program_is_not_an_infrastructure_failure(

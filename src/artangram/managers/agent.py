@@ -25,6 +25,7 @@ from artangram.sandbox.protocol import (
     CommandResult,
     HostImage,
     Limits,
+    Output,
     Snapshot,
     Source,
 )
@@ -50,6 +51,8 @@ class Run(Struct, frozen=True, kw_only=True):
     command: Command | None
     expects_files: bool = False
     """Earlier runs left files: without that very sandbox it has to fail, not to start afresh."""
+    streams: bool = False
+    """Tell what it prints as it comes; its result holds all of it, too."""
 
     @property
     def id(self) -> "RunId":
@@ -94,6 +97,10 @@ class Listener(Protocol):
     def on_ended(self, node: NodeId, ended: Ended) -> None: ...
 
     def on_lost(self, node: NodeId, reason: str) -> None: ...
+
+    def on_output(self, run: RunId, output: Output) -> None:
+        """A run that streams printed this. No more of it comes than its `output_bytes`."""
+        ...
 
 
 class NodeAgent(Protocol):

@@ -22,13 +22,14 @@ from msgspec import structs
 from artangram.aio import Background
 from artangram.core.ids import NodeId
 from artangram.managers import wire
-from artangram.managers.agent import AgentGone, Ended
+from artangram.managers.agent import AgentGone, Ended, RunId
 from artangram.managers.local import LEAST_FREE_MB, WARM, LocalAgent
 from artangram.sandbox import (
     ContainerProvider,
     FakeProvider,
     NamespaceProvider,
     NotCapable,
+    Output,
     Rung,
     SandboxProvider,
     open_provider,
@@ -78,6 +79,9 @@ class AgentServer:
         if ended.began_at is not None:
             run_s = time.monotonic() - ended.began_at
         self._send(wire.RunEnded(ended, run_s))
+
+    def on_output(self, run: RunId, output: Output) -> None:
+        self._send(wire.RunPrinted(run, output))
 
     def on_lost(self, node: NodeId, reason: str) -> None:
         self._over.set()

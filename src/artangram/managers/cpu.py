@@ -47,6 +47,7 @@ class CpuManager:
         place: Place,
         command: Command | None,
         expects_files: bool,
+        streams: bool = False,
     ) -> None:
         """Make `lease` real: run `command` on it, or only make the sandbox."""
         allocation = cores_of(lease)
@@ -63,6 +64,7 @@ class CpuManager:
             place=place,
             command=command,
             expects_files=expects_files,
+            streams=streams,
         )
         self.agents[allocation.node].start(run)
 

@@ -229,7 +229,7 @@ class LocalAgent:
             command = run.command
             if running.cores != command.cores:  # It was resized before it began.
                 command = structs.replace(command, cores=running.cores)
-            result = await sandbox.run(command)
+            result = await self._ran(sandbox, command, run)
             self._note_use(run.trajectory, result)
         return Ended(
             run=run.id,
@@ -238,6 +238,19 @@ class LocalAgent:
             began_at=began_at,
             result=result,
         )
+
+    async def _ran(self, sandbox: Sandbox, command: Command, run: Run) -> CommandResult:
+        if not run.streams:
+            return await sandbox.run(command)
+        printed: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
+        async for piece in sandbox.stream(command):
+            if isinstance(piece, CommandResult):
+                stdout, stderr = (b"".join(printed[name]) for name in ("stdout", "stderr"))
+                return structs.replace(piece, stdout=stdout, stderr=stderr)
+            printed[piece.channel].append(piece.data)
+            if self._listener is not None:
+                self._listener.on_output(run.id, piece)
+        raise SandboxError("the command's output ended without a result")
 
     async def _ready_sandbox(self, run: Run) -> Sandbox:
         """The trajectory's sandbox, made if this is its first run."""

@@ -249,6 +249,9 @@ class RemoteAgent:
             case wire.RunEnded(ended, run_s):
                 if self._listener is not None:
                     self._listener.on_ended(self.node, self._retimed(ended, run_s))
+            case wire.RunPrinted(run, output):
+                if self._listener is not None:
+                    self._listener.on_output(run, output)
             case wire.Answer(number, value):
                 self._settle(number, value, None)
             case wire.Refusal(number):

@@ -13,7 +13,7 @@ from msgspec import Struct
 from artangram.core.ids import ActionId, TrajectoryId
 from artangram.managers.agent import AgentGone, Ended, Inventory, Run, RunId
 from artangram.sandbox.errors import SandboxError, SandboxGone
-from artangram.sandbox.protocol import MAX_READ_BYTES, Snapshot
+from artangram.sandbox.protocol import MAX_READ_BYTES, Output, Snapshot
 
 MOST_BYTES = 2 * MAX_READ_BYTES
 """No frame is longer; a longer one is not ours."""
@@ -106,7 +106,12 @@ class RunEnded(Struct, frozen=True, tag="ended"):
     run_s: float | None
 
 
-Response = Answer | Refusal | RunEnded
+class RunPrinted(Struct, frozen=True, tag="printed"):
+    run: RunId
+    output: Output
+
+
+Response = Answer | Refusal | RunEnded | RunPrinted
 
 
 def refusal(number: int, error: Exception) -> Refusal:

@@ -6,7 +6,7 @@
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from itertools import count
 from typing import Any
 from uuid import uuid4
@@ -24,7 +24,7 @@ from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.records import ActionResult, Opening, Receipt, Status, Submission
 from artangram.orchestrator.workshop import Workshop
 from artangram.sandbox.errors import SandboxGone
-from artangram.sandbox.protocol import Snapshot
+from artangram.sandbox.protocol import Output, Snapshot
 from artangram.services.service import Service
 
 OPEN_KIND = "sandbox/open"
@@ -69,6 +69,24 @@ class Embedded:
 
     async def run(self, request: RunRequest) -> ActionResult:
         return await self._ended(self.submit(request), request.key)
+
+    async def stream(self, request: RunRequest) -> AsyncGenerator[Output | ActionResult, None]:
+        """What an action prints as it comes, and its result last.
+
+        Who asks again for a key gets the result only. Who leaves early has left the action, too.
+        """
+        #: Bounded by the command's `output_bytes`.
+        printed: asyncio.Queue[Output | None] = asyncio.Queue()
+        receipt = self.submit(request)
+        self.orchestrator.watch(receipt.action_id, printed.put_nowait)
+        receipt.ended.add_done_callback(lambda _: printed.put_nowait(None))
+        try:
+            while (piece := await printed.get()) is not None:
+                yield piece
+            yield await receipt.ended
+        finally:
+            if request.key is None:
+                self.orchestrator.cancel(receipt.action_id, reason="its caller went away")
 
     async def call(self, request: CallRequest) -> ActionResult:
         needs = self.orchestrator.catalog.needs(request)

@@ -22,6 +22,7 @@ from artangram.observe.journal import Kept, Past
 from artangram.orchestrator.body import Body
 from artangram.orchestrator.ledger import LiveAction, LiveTrajectory
 from artangram.orchestrator.records import ActionResult
+from artangram.sandbox.protocol import Output
 
 NewAgent = Callable[[NodeId], Awaitable[NodeAgent]]
 """Gets an agent for a node whose agent is gone."""
@@ -46,6 +47,8 @@ class Hands:
         self._new_agent = new_agent
         #: How running actions ended, until their reports.
         self._ends: dict[ActionId, Ended] = {}
+        #: Who wants to see what an action prints; as many as such actions are alive.
+        self._watchers: dict[ActionId, Callable[[Output], None]] = {}
         self._background = Background(self._on_error)
 
     async def attach(self, body: Body, past: Past | None) -> None:
@@ -75,6 +78,7 @@ class Hands:
     def result_of(self, live: LiveAction, record: ActionRecord) -> ActionResult:
         """An action was reported: the report and what its program left."""
         ended = self._ends.pop(record.action_id, None)
+        self._watchers.pop(record.action_id, None)
         self.manager.ended(record.action_id)
         if ended is None:
             return ActionResult(record=record, core_s=live.core_s)
@@ -112,6 +116,16 @@ class Hands:
             ),
             then=then,
         )
+
+    def watch(self, action_id: ActionId, on_output: Callable[[Output], None]) -> None:
+        """Call back with what an action prints, until its end; said before it starts."""
+        self._watchers.setdefault(action_id, on_output)
+
+    def on_output(self, run: RunId, output: Output) -> None:
+        """For agents: see `agent.Listener`."""
+        on_output = self._watchers.get(run.action_id)
+        if on_output is not None:
+            on_output(output)
 
     def on_lost(self, node: NodeId, reason: str) -> None:
         """For agents: see `agent.Listener`."""
@@ -156,6 +170,7 @@ class Hands:
             place=trajectory.opening.place,
             command=live.submission.command,
             expects_files=trajectory.has_files and not action.repeatable,
+            streams=action.id in self._watchers,
         )
 
     def _stop(self, live: LiveAction) -> None:

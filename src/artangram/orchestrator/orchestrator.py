@@ -6,7 +6,7 @@
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from msgspec import Struct
@@ -53,6 +53,7 @@ from artangram.orchestrator.records import (
 )
 from artangram.orchestrator.recovery import Setup, deployed_in, restored
 from artangram.orchestrator.waiters import Promise, Waiters
+from artangram.sandbox.protocol import Output
 from artangram.services.service import Service
 
 
@@ -186,6 +187,11 @@ class Orchestrator:
         then = partial(self._waiters.accept, action.id)
         self._body.post(Submitted(action), kept=kept, then=then)
         return receipt
+
+    def watch(self, action_id: ActionId, on_output: Callable[[Output], None]) -> None:
+        """Call back with what an action prints. To be said right after `submit`."""
+        if self.ledger.knows(action_id):
+            self._hands.watch(action_id, on_output)
 
     def cancel(self, action_id: ActionId, *, reason: str = "the caller cancelled it") -> None:
         """Nobody wants it any more; nothing happens if it has ended."""

@@ -13,9 +13,9 @@ import pytest_asyncio
 
 from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
 from artangram.core.lease import Cores, Lease
-from artangram.managers.agent import Ended, Place, Run
+from artangram.managers.agent import Ended, Place, Run, RunId
 from artangram.managers.local import LocalAgent
-from artangram.sandbox import Command, NamespaceProvider, NotCapable
+from artangram.sandbox import Command, NamespaceProvider, NotCapable, Output
 
 from .test_faults import within
 
@@ -35,6 +35,9 @@ class Guest:
 
     def on_ended(self, node: NodeId, ended: Ended) -> None:
         self._ended.put_nowait(ended)
+
+    def on_output(self, run: RunId, output: Output) -> None:
+        raise AssertionError(run)
 
     def on_lost(self, node: NodeId, reason: str) -> None:
         raise AssertionError(reason)
