@@ -9,9 +9,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing
-from typing import cast
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 
 from artangram.core.affinity import ANY, DEFAULT, Auto, Choice, Declared, Rates, Router, Wanted
 from artangram.core.errors import BadInput
@@ -22,7 +21,6 @@ from artangram.gateway.engines.protocol import (
     EngineGone,
     Finish,
     FinishReason,
-    Request,
 )
 from artangram.gateway.replica import Replica, Ticket, observed
 from artangram.gateway.session import Session
@@ -167,7 +165,7 @@ class Gateway:
         request = turn.request(attempt, max_context=replica.engine.max_context)
         try:
             with replica.serving(turn, choice, request_id=request.id, now=loop.time()) as ticket:
-                async with _streaming(replica.engine, request) as items:
+                async with aclosing(replica.engine.stream(request)) as items:
                     async for item in items:
                         if isinstance(item, Chunk):
                             turn.take(item)
@@ -271,13 +269,3 @@ class Gateway:
     async def _change(self) -> None:
         """Return when replicas came or went, or a turn ended."""
         await self._changed.wait()
-
-
-def _streaming(
-    engine: Engine, request: Request
-) -> AbstractAsyncContextManager[AsyncIterator[Chunk | Finish]]:
-    """The engine's stream, closed at the end of the block: that aborts what is left of it."""
-    stream = engine.stream(request)
-    if not hasattr(stream, "aclose"):
-        raise TypeError(f"{engine!r}: the stream of an engine must have aclose()")
-    return cast(AbstractAsyncContextManager[AsyncIterator[Chunk | Finish]], aclosing(stream))

@@ -72,6 +72,11 @@ class Replica:
     def request_ids(self) -> list[str]:
         return list(self._tickets)
 
+    @property
+    def load(self) -> Work:
+        """What is left to do of its turns."""
+        return Work(self._prefill, self._decode)
+
     def requests_of(self, turn: Turn) -> list[str]:
         return [one for one, ticket in self._tickets.items() if ticket.turn_id == turn.id]
 
@@ -79,7 +84,7 @@ class Replica:
         return Candidate(
             name=self.name,
             hardware=self.hardware,
-            outstanding=Work(self._prefill, self._decode),
+            outstanding=self.load,
             holds=min(self.holds(turn.session), turn.num_tokens),
         )
 
