@@ -127,7 +127,8 @@ class Sink:
     def _check_ask(self, num_groups: int, min_groups: int | None) -> None:
         if self._is_asked:
             raise BadInput("batch", "another batch is asked for", "ask for one at a time")
-        if num_groups < 1 or not 1 <= (min_groups or 1) <= num_groups:
+        least = num_groups if min_groups is None else min_groups
+        if not 1 <= least <= num_groups:
             raise BadInput("min_groups", f"{min_groups} of {num_groups}", "say 1 to num_groups")
         self._limits.check_batch(num_groups)
 
