@@ -100,27 +100,17 @@ class LlamaSlots:
         known = rows.positions.clamp(max=model.max_context - 1)
         cos, sin = model.cos[known].unsqueeze(2), model.sin[known].unsqueeze(2)
         mask = (torch.arange(seen) <= rows.positions.unsqueeze(2)).unsqueeze(1)
+        numbers = torch.arange(lines.start, lines.stop) if isinstance(lines, slice) else lines
+        places = (numbers.unsqueeze(1), slice(None), rows.positions)
         x = model.embedding(rows.token_ids)
-        for layer, block in enumerate(model.layers()):
-            query, key, value = block.heads(x, cos, sin)
-            keys = _kept(self._keys[layer], lines, rows.positions, new=key)
-            values = _kept(self._values[layer], lines, rows.positions, new=value)
+        for block, keys, values in zip(model.layers(), self._keys, self._values, strict=True):
+            query, keys[places], values[places] = block.heads(x, cos, sin)
             attended = functional.scaled_dot_product_attention(
                 query.transpose(1, 2),
-                keys[:, :, :seen],
-                values[:, :, :seen],
+                keys[lines, :, :seen],
+                values[lines, :, :seen],
                 attn_mask=mask,
                 enable_gqa=self._is_grouped,
             )
             x = block.after(x, attended.transpose(1, 2))
         return model.logits(x[rows.chosen, rows.last])
-
-
-def _kept(memory: Tensor, lines: slice | Tensor, positions: Tensor, *, new: Tensor) -> Tensor:
-    """Write what is new; then all that is kept for these lines."""
-    if isinstance(lines, slice):
-        span = memory[lines]
-        span[torch.arange(len(span)).unsqueeze(1), :, positions] = new
-        return span
-    memory[lines.unsqueeze(1), :, positions] = new
-    return memory.index_select(0, lines)
