@@ -11,6 +11,7 @@ from artangram.core.errors import InfraFailed
 from artangram.core.trajectory import Segment, VersionSpan
 from artangram.envs.protocol import Observation, Problem
 from artangram.gateway.engines.protocol import FinishReason, Sampling
+from artangram.gateway.gateway import ContextFull
 from artangram.rollout import Plan, Rollout, Source, Stage
 
 
@@ -31,6 +32,9 @@ class FakeDoor:
         self.open_sessions: set[str] = set()
         self.generating = 0
         self.fails: Callable[[str], bool] = lambda name: False
+        self.finish = FinishReason.STOP
+        self.full_after: int | None = None
+        """Turns after which the context of a session is full."""
 
     def open(self, session_id: str, *, task: str = "", tokenizer: object = None) -> "FakeSession":
         assert session_id not in self.open_sessions
@@ -62,6 +66,8 @@ class FakeSession:
         return tuple(self._segments)
 
     async def generate(self, new: str, sampling: Sampling) -> FakeReply:
+        if self._door.full_after is not None and len(self._segments) >= 2 * self._door.full_after:
+            raise ContextFull("prompt", "is too long", "shorten it")
         self._door.generating += 1
         self._running = []
         try:
@@ -75,7 +81,7 @@ class FakeSession:
         finally:
             self._running = []
             self._door.generating -= 1
-        return FakeReply()
+        return FakeReply(finish=self._door.finish)
 
     async def close(self) -> None:
         self._door.open_sessions.discard(self._name)

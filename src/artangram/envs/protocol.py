@@ -66,7 +66,7 @@ class Task(Protocol):
     def name(self) -> str: ...
 
     def problems(self, seed: int) -> Iterator[Problem]:
-        """Without end; the same seed gives the same problems."""
+        """The same seed gives the same problems. After the last, the next seed is asked for."""
         ...
 
     def env(self, problem: Problem, *, trajectory: str) -> Env:

@@ -129,6 +129,8 @@ class Dispatcher(SinkListener):
             wanted = demand(self._limits, self._sink.trainer, self._mix, self._pace)
             while self._start_next(wanted):
                 pass
+        except Exception as error:  # noqa: BLE001 (nobody awaits us: the trainer must hear of it)
+            self._sink.fail(error)
         finally:
             self._is_pumping = False
 

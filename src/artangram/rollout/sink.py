@@ -6,6 +6,7 @@
 - The trainer waits for a whole batch, or, if it says how few are enough, until waiting has cost
   as much as the missing part of a step (`admission.patience_s`). What a task did not deliver it
   owes to the next batch.
+- When the rollout itself fails, the trainer hears of it instead of waiting for ever.
 """
 
 import asyncio
@@ -61,6 +62,7 @@ class Sink:
         self._taken_at: float | None = None
         self._taken_version: int | None = None
         self._delivered: dict[str, Issue] = {}
+        self._failed: Exception | None = None
 
     def __repr__(self) -> str:
         ready = {task: len(groups) for task, groups in self._ready.items()}
@@ -81,6 +83,11 @@ class Sink:
 
     def put(self, ready: Ready) -> None:
         self._ready.setdefault(ready.group.task, []).append(ready)
+        self._wake()
+
+    def fail(self, error: Exception) -> None:
+        """Nothing more will come; who asks for a batch hears why."""
+        self._failed = self._failed or error
         self._wake()
 
     def evict_stale(self) -> None:
@@ -108,6 +115,8 @@ class Sink:
         asked_at = self._ask(num_groups)
         try:
             while True:
+                if self._failed is not None:
+                    raise self._failed
                 self.evict_stale()
                 chosen = self._choice(num_groups)
                 missing = num_groups - sum(len(groups) for groups in chosen.values())

@@ -10,8 +10,8 @@
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count, islice
 
 from msgspec import Struct
 
@@ -57,12 +57,23 @@ class SourceState(Struct, frozen=True, kw_only=True):
     tasks: dict[str, TaskPosition]
 
 
+def endless(task: Task, seed: int) -> Iterator[Problem]:
+    """The problems of a task; one that has an end begins again with the next seed."""
+    for epoch in count():
+        problems = task.problems(seed + epoch)
+        first = next(problems, None)
+        if first is None:
+            raise BadInput("problems", f"{task.name} has none", "give the task at least one")
+        yield first
+        yield from problems
+
+
 class _Stream:
     """The problems of one task."""
 
     def __init__(self, task: Task, seed: int) -> None:
         self.task = task
-        self._problems = task.problems(seed)
+        self._problems = endless(task, seed)
         self.drawn = 0
         self.trained = 0
         self.dropped: dict[DropReason, int] = {}

@@ -1,6 +1,9 @@
 """The whole rollout on virtual time: batches come, ends are clean, nothing is lost."""
 
 import asyncio
+import random
+from collections.abc import Iterator
+from itertools import islice
 
 import msgspec
 import pytest
@@ -8,7 +11,8 @@ import pytest
 from artangram.core.trajectory import Status
 from artangram.core.verdict import DropReason
 from artangram.core.weights import Staleness
-from artangram.rollout import RolloutState, Spares
+from artangram.envs.protocol import Problem
+from artangram.rollout import Retries, RolloutState, Spares
 from rollout_world import FakeDoor, FakeTask, a_rollout, train
 
 pytestmark = pytest.mark.looptime
@@ -187,6 +191,58 @@ async def test_a_partial_batch_leaves_when_waiting_costs_more():
     assert [group.task for group in batch.groups] == ["fast"]
     assert batch.is_partial
     assert waited_s == pytest.approx(30.0)
+
+
+async def test_infrastructure_failures_do_not_touch_the_statistics_of_groups():
+    chance = random.Random(3)
+    task = FakeTask(reward=lambda name: 1.0, fails=lambda name: chance.random() < 0.2)
+    door = FakeDoor()
+    door.fails = lambda name: chance.random() < 0.2
+    plan = {"retries": Retries(attempts=0)}
+    async with a_rollout(task, door=door, **plan) as rollout:
+        batches = await train(rollout, door, batches=6, num_groups=2)
+        assert rollout.tally.count(Status.INFRA_FAILED) > 10
+        assert sum(rollout.tally.reissued.values()) > 10
+    for group in (group for batch in batches for group in batch.groups):
+        assert [t.reward for t in group.trajectories] == [1.0] * 4
+
+
+async def test_a_problem_that_breaks_every_environment_is_given_up_and_accounted_for():
+    door = FakeDoor()
+    task = FakeTask(fails=lambda name: name.startswith("math-1."))
+    plan = {"retries": Retries(attempts=0), "spares": Spares(most_reissues=2)}
+    async with a_rollout(task, door=door, **plan) as rollout:
+        batches = await train(rollout, door, batches=8, num_groups=2)
+        assert rollout.source.positions()["math"].dropped == {DropReason.INFRA: 1}
+    problems = {group.problem for batch in batches for group in batch.groups}
+    assert "math-0-1" not in problems
+    assert len(problems) == 16
+
+
+async def test_a_task_that_runs_out_of_problems_begins_again():
+    class Short(FakeTask):
+        def problems(self, seed: int) -> Iterator[Problem]:
+            return islice(super().problems(seed), 3)
+
+    door = FakeDoor()
+    async with a_rollout(Short(), door=door) as rollout:
+        batches = await train(rollout, door, batches=2, num_groups=3)
+    assert {group.problem[:6] for batch in batches for group in batch.groups} == {
+        "math-0",
+        "math-1",
+    }
+
+
+async def test_the_trainer_hears_when_problems_cannot_be_drawn():
+    class Broken(FakeTask):
+        def problems(self, seed: int) -> Iterator[Problem]:
+            yield from islice(super().problems(seed), 2)
+            raise RuntimeError("the data set is gone")
+
+    door = FakeDoor()
+    async with a_rollout(Broken(), door=door) as rollout:
+        with pytest.raises(RuntimeError, match="data set is gone"):
+            await train(rollout, door, batches=9, num_groups=1)
 
 
 async def test_equal_rewards_can_be_dropped():

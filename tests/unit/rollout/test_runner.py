@@ -9,6 +9,7 @@ from artangram.core.ids import JobId, TrajectoryId
 from artangram.core.trajectory import Status, Trajectory
 from artangram.core.weights import Staleness
 from artangram.envs.protocol import Observation, Problem
+from artangram.gateway.engines.protocol import FinishReason
 from artangram.rollout.phases import PhaseLimits
 from artangram.rollout.runner import Life, Retries, Runner, Ticket
 from artangram.rollout.updates import Updates
@@ -90,6 +91,21 @@ async def test_an_attempt_that_went_wrong_is_the_models_doing():
     task.env = lambda problem, trajectory: Failing(task, trajectory)
     found = await World(FakeDoor()).run(task)
     assert (found.status, found.reward) == (Status.TASK_FAILED, -1.0)
+
+
+async def test_a_full_context_truncates_and_is_still_scored():
+    door = FakeDoor()
+    door.full_after = 1
+    found = await World(door).run(FakeTask(turns=5, reward=lambda name: 0.75))
+    assert (found.status, found.reward, found.turns) == (Status.TRUNCATED, 0.75, 1)
+
+
+async def test_a_turn_that_somebody_else_aborts_is_infrastructure():
+    door = FakeDoor()
+    door.finish = FinishReason.ABORT
+    found = await World(door).run(FakeTask())
+    assert found.status is Status.INFRA_FAILED
+    assert "aborted by somebody else" in found.reason
 
 
 async def test_a_crash_is_infrastructure_and_never_a_reward():
