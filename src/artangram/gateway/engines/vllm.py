@@ -48,6 +48,8 @@ BEAT_S = 5.0
 VERB_S = 60.0
 """A verb that takes longer will not return."""
 LOAD_S = 600.0
+KEEP_S = 2.0
+"""An idle connection is kept this long: vLLM hangs up after five seconds."""
 
 _BROKEN = (aiohttp.ClientError, OSError, TimeoutError)
 
@@ -71,12 +73,15 @@ class _Flight:
 class VllmEngine:
     """See `protocol.Engine`. Made by `connect`."""
 
-    def __init__(
-        self, http: aiohttp.ClientSession, *, name: str, version: int, max_context: int
-    ) -> None:
+    def __init__(self, url: str, *, name: str, version: int, max_context: int) -> None:
         self.name = name
         self.max_context = max_context
-        self._http = http
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_S)
+        # No limit of time: a request may be paused for as long as somebody likes.
+        self._http = aiohttp.ClientSession(
+            url, connector=connector, timeout=aiohttp.ClientTimeout()
+        )
+        self._verbs = _session_for_verbs(url)
         self._version = version
         self._directory: Path | None = None
         self._shapes: Shapes | None = None
@@ -95,22 +100,19 @@ class VllmEngine:
         cls, url: str, *, name: str = "vllm", version: int = 0, directory: Path | None = None
     ) -> "VllmEngine":
         """Use the server at `url`, whose weights are those in `directory`, as `version`."""
-        connector = aiohttp.TCPConnector(limit=0)
-        http = aiohttp.ClientSession(url, connector=connector, timeout=aiohttp.ClientTimeout())
+        shapes = None if directory is None else await asyncio.to_thread(shapes_in, directory)
         try:
-            async with http.get("/v1/models") as response:
-                models = msgspec.json.decode(await response.read(), type=Models)
-            label = {"new_version": str(version)}
-            async with http.post("/update_weight_version", json=label) as response:
-                response.raise_for_status()
+            async with _session_for_verbs(url) as http:
+                async with http.get("/v1/models") as response:
+                    models = msgspec.json.decode(await response.read(), type=Models)
+                label = {"new_version": str(version)}
+                async with http.post("/update_weight_version", json=label) as response:
+                    response.raise_for_status()
         except (*_BROKEN, msgspec.MsgspecError) as error:
-            await http.close()
             raise EngineGone(f"{name}: {url} does not answer as vLLM does: {error}") from error
         context = models.data[0].max_model_len
-        engine = cls(http, name=name, version=version, max_context=context)
-        if directory is not None:
-            engine._directory = directory
-            engine._shapes = await asyncio.to_thread(shapes_in, directory)
+        engine = cls(url, name=name, version=version, max_context=context)
+        engine._directory, engine._shapes = directory, shapes
         return engine
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk | Finish, None]:
@@ -177,6 +179,7 @@ class VllmEngine:
         self.lose("it was closed")
         await _ended(self._watching)
         await self._http.close()
+        await self._verbs.close()
 
     def lose(self, reason: str) -> None:
         """It is gone, says whoever knows; every stream under way ends."""
@@ -214,9 +217,9 @@ class VllmEngine:
     ) -> None:
         """Tell the server. Raises `BadInput` with its words if it refuses."""
         self._raise_if_gone()
-        limit = aiohttp.ClientTimeout(total=within_s)
         try:
-            async with self._http.post(path, json=json, params=params, timeout=limit) as response:
+            limit = aiohttp.ClientTimeout(total=within_s)
+            async with self._verbs.post(path, json=json, params=params, timeout=limit) as response:
                 said = await response.text()
         except _BROKEN as error:
             self.lose(f"{path}: {error!r}")
@@ -227,23 +230,32 @@ class VllmEngine:
     async def _read(self, request: Request, flight: _Flight) -> None:
         """Fill the flight's queue. What goes wrong is the last thing in it."""
         try:
-            async with self._http.post(
-                "/inference/v1/generate",
-                data=body_of(request),
-                headers={"content-type": "application/json"},
-            ) as response:
-                if response.status != 200:
-                    flight.items.put_nowait(_refusal(await response.read()))
-                    return
-                events = Events()
-                async for data in response.content.iter_any():
-                    for event in events.fed(data):
-                        if event.error is not None:
-                            raise aiohttp.ClientError(event.error.message)
-                        for choice in event.choices:
-                            self._on_choice(choice, request, flight)
+            try:
+                await self._read_once(request, flight)
+            except aiohttp.ServerDisconnectedError:
+                if flight.has_begun:
+                    raise
+                # A kept connection that the server was just closing: it never saw the request.
+                await self._read_once(request, flight)
         except (*_BROKEN, msgspec.MsgspecError) as error:
             await self._on_broken(flight, error)
+
+    async def _read_once(self, request: Request, flight: _Flight) -> None:
+        async with self._http.post(
+            "/inference/v1/generate",
+            data=body_of(request),
+            headers={"content-type": "application/json"},
+        ) as response:
+            if response.status != 200:
+                flight.items.put_nowait(_refusal(await response.read()))
+                return
+            events = Events()
+            async for data in response.content.iter_any():
+                for event in events.fed(data):
+                    if event.error is not None:
+                        raise aiohttp.ClientError(event.error.message)
+                    for choice in event.choices:
+                        self._on_choice(choice, request, flight)
 
     def _on_choice(self, choice: GenerateChoice, request: Request, flight: _Flight) -> None:
         token_ids = choice.token_ids or []
@@ -293,13 +305,18 @@ class VllmEngine:
     async def _is_well(self) -> bool:
         limit = aiohttp.ClientTimeout(total=VERB_S)
         with suppress(*_BROKEN):
-            async with self._http.get("/health", timeout=limit) as response:
+            async with self._verbs.get("/health", timeout=limit) as response:
                 return response.status == 200
         return False
 
     def _raise_if_gone(self) -> None:
         if self._gone:
             raise EngineGone(f"{self.name}: {self._gone}")
+
+
+def _session_for_verbs(url: str) -> aiohttp.ClientSession:
+    """A connection for each: a server may close a kept one just as it is used."""
+    return aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(force_close=True))
 
 
 def _refusal(body: bytes) -> Exception:
