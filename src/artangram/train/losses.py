@@ -9,21 +9,11 @@
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 import torch
 from torch import Tensor
 
-
-class Mean(StrEnum):
-    """What weighs the same when the tokens of a batch become one number."""
-
-    TOKENS = "tokens"
-    """Every token (DAPO; the default)."""
-    SEQUENCES = "sequences"
-    """Every attempt, long or short (GRPO as published)."""
-    BUDGET = "budget"
-    """Every token, against the most tokens that the attempts might have had (Dr. GRPO)."""
+from artangram.train.settings import Mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,8 +25,9 @@ from artangram.models.directory import WEIGHTS_NAME, load_weights, save_weights
 from artangram.train import losses
 from artangram.train.advantages import batch_relative, group_relative, has_signal
 from artangram.train.backend import Alone, Backend
-from artangram.train.losses import Mean, Share, Tokens
+from artangram.train.losses import Share, Tokens
 from artangram.train.samples import Rows, Sample, micro_batches, rows_of, sample_of, share_of
+from artangram.train.settings import TrainSettings
 from artangram.train.tally import Report, Tally
 
 Teachers = Mapping[str, tuple[tuple[float, ...], ...]]
@@ -42,30 +43,6 @@ class Position(Struct, frozen=True, kw_only=True):
 
     version: int
     steps: int
-
-
-class TrainSettings(Struct, frozen=True, kw_only=True):
-    """What a person may turn; each default has its reason in `docs/training.md`."""
-
-    loss: str = "grpo"
-    """`grpo`, `ppo`, `reinforce++` or `distillation`."""
-    lr: float = 5e-4
-    clip_low: float = 0.2
-    clip_high: float = 0.28
-    cap: float = 2.0
-    """The largest importance weight of a stale token."""
-    kl: float = 0.0
-    entropy: float = 0.03
-    entropy_steps: int = 0
-    """The bonus falls to nothing over so many steps; 0 keeps it."""
-    mean: Mean = Mean.TOKENS
-    epochs: int = 1
-    max_tokens: int = 8192
-    """In one micro-batch."""
-    min_samples: int = 24
-    """Fewer useful samples than this are too noisy for a step."""
-    grad_norm: float = 1.0
-    weight_decay: float = 0.0
 
 
 class Trainer:

@@ -10,7 +10,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="training needs torch")
 
 from artangram.train.backend import Alone, DataParallel  # noqa: E402
-from artangram.train.trainer import Trainer, TrainSettings  # noqa: E402
+from artangram.train.settings import TrainSettings  # noqa: E402
+from artangram.train.trainer import Trainer  # noqa: E402
 from unit.train.attempts import a_group, a_model, even  # noqa: E402 - only where torch is there
 
 

@@ -7,7 +7,6 @@ import pytest
 torch = pytest.importorskip("torch", reason="training needs torch")
 
 from artangram.train.losses import (  # noqa: E402 - only where torch is there
-    Mean,
     Share,
     Tokens,
     clipped,
@@ -21,6 +20,7 @@ from artangram.train.losses import (  # noqa: E402 - only where torch is there
     to_the_end,
     truncated_weights,
 )
+from artangram.train.settings import Mean  # noqa: E402
 
 
 def tensor(*values):

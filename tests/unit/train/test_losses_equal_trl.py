@@ -14,7 +14,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="training needs torch")
 
 from artangram.train.advantages import group_relative  # noqa: E402 - only where torch is there
-from artangram.train.losses import Mean, Share, Tokens, entropy_bonus, grpo  # noqa: E402
+from artangram.train.losses import Share, Tokens, entropy_bonus, grpo  # noqa: E402
+from artangram.train.settings import Mean  # noqa: E402
 
 HERE = Path(__file__).parent
 CASES = {

@@ -7,7 +7,8 @@ torch = pytest.importorskip("torch", reason="training needs torch")
 from msgspec import structs  # noqa: E402 - only where torch is there
 
 from artangram.core.errors import BadInput  # noqa: E402
-from artangram.train.trainer import Trainer, TrainSettings  # noqa: E402
+from artangram.train.settings import TrainSettings  # noqa: E402
+from artangram.train.trainer import Trainer  # noqa: E402
 from unit.train.attempts import a_group, a_model, even  # noqa: E402
 
 SETTINGS = TrainSettings(min_samples=4, lr=5e-3, entropy=0.0)

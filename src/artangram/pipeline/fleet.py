@@ -1,0 +1,100 @@
+"""The engines of a run: started, brought up to date, and started again when they die.
+
+An engine enters service only with the current version: one that was started while the trainer
+went on loads what it missed first.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from artangram.aio import uncancelled
+from artangram.core.weights import Versions
+from artangram.gateway import Gateway
+from artangram.gateway.engines.protocol import Engine, EngineGone
+
+logger = logging.getLogger(__name__)
+
+Start = Callable[[str, int, Path], Awaitable[Engine]]
+"""An engine of this name, with this version from that directory."""
+
+MOST_FAILURES = 5
+"""Starts in a row that may fail before the run gives up."""
+
+
+class Fleet:
+    """See the module. Owns its engines; the gateway only sends to them."""
+
+    def __init__(
+        self, start: Start, *, versions: Versions, path: Callable[[int], Path], gateway: Gateway
+    ) -> None:
+        self._start = start
+        self._versions = versions
+        self._path = path
+        self._gateway = gateway
+        self._engines: dict[str, Engine] = {}
+        self._starting: set[asyncio.Task[None]] = set()
+        self._made = 0
+        self.lost = 0
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Raises when no engine can be started any more."""
+
+    def __repr__(self) -> str:
+        return f"<Fleet: {len(self._engines)} engines, {self.lost} lost>"
+
+    async def open(self, count: int) -> None:
+        """Start so many at once. Raises what the first failure raised."""
+        await asyncio.gather(*(self._add() for _ in range(count)))
+
+    def on_lost(self, engine: Engine, error: EngineGone) -> None:
+        """For the gateway: this one died, so another takes its place."""
+        self.lost += 1
+        logger.warning("engine %s is gone (%s); another is started", engine.name, error)
+        running = asyncio.create_task(self._replace(engine))
+        self._starting.add(running)
+        running.add_done_callback(self._starting.discard)
+
+    async def aclose(self) -> None:
+        for running in list(self._starting):
+            running.cancel()
+        await asyncio.gather(*self._starting, return_exceptions=True)
+        for name in list(self._engines):
+            await uncancelled(self._engines.pop(name).aclose())
+        self.failed.cancel()
+
+    async def _replace(self, lost: Engine) -> None:
+        if self._engines.pop(lost.name, None) is not None:
+            await lost.aclose()
+        for attempt in range(MOST_FAILURES):
+            try:
+                await self._add()
+                return
+            except EngineGone as error:
+                logger.warning("no engine could be started: %s", error)
+                await asyncio.sleep(2**attempt)
+        if not self.failed.done():
+            text = f"no engine could be started {MOST_FAILURES} times; look at the log"
+            self.failed.set_exception(EngineGone(text))
+
+    async def _add(self) -> None:
+        self._made += 1
+        name, version = f"engine-{self._made}", self._versions.current
+        self._versions.hold(version, name)
+        try:
+            engine = await self._start(name, version, self._path(version))
+            self._engines[name] = engine
+            while version < self._versions.current:
+                version = await self._caught_up(engine)
+            self._gateway.add(engine)
+        finally:
+            for held in range(version + 1):
+                self._versions.let_go(held, name)
+
+    async def _caught_up(self, engine: Engine) -> int:
+        version = self._versions.current
+        self._versions.hold(version, engine.name)
+        await engine.pause()
+        await engine.load(version, self._path(version))
+        await engine.resume()
+        return version

@@ -1,0 +1,81 @@
+"""What a training run is told, as one record. Every default has its reason beside it."""
+
+from msgspec import Struct
+
+from artangram.core.errors import BadInput
+from artangram.core.weights import PRESETS, Staleness, preset
+from artangram.rollout import PhaseLimits, Plan, Retries, Spares
+from artangram.train.settings import TrainSettings
+
+MODES = ("asynchronous", "synchronous")
+
+
+class RunSettings(Struct, frozen=True, kw_only=True):
+    """One run; `docs/training.md` explains what to turn when."""
+
+    name: str = "run"
+    mode: str = "asynchronous"
+    steps: int = 100
+    seed: int = 0
+    groups: int = 16
+    """Problems per step."""
+    min_groups: int | None = None
+    """Go on with so many when waiting for the rest costs more; all of them if unsaid."""
+    group_size: int = 8
+    """Attempts at each problem."""
+    environments: int = 128
+    """Attempts that may be under way at once."""
+    staleness: int = 1
+    """Alpha: tokens this many versions old may still train. Of synchronous runs it is 0."""
+    preset: str = "rollart"
+    """What becomes of requests and attempts at an update."""
+    engines: int = 1
+    slots: int = 64
+    """Requests that one engine samples side by side."""
+    extra_groups: int = 0
+    extra_siblings: int = 0
+    hedge_quantile: float | None = None
+    retries: int = 2
+    """At an attempt whose infrastructure failed."""
+    turn_s: float = 300.0
+    """Work that an environment may put into one turn; waiting for resources does not count."""
+    checkpoint_every: int = 10
+    """Steps; 0 keeps none."""
+    train: TrainSettings = TrainSettings()
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise BadInput("mode", f"{self.mode!r} is none", f"say one of {', '.join(MODES)}")
+        if self.preset not in PRESETS:
+            raise BadInput("preset", f"{self.preset!r} is none", f"say one of {sorted(PRESETS)}")
+        for field in ("steps", "groups", "group_size", "environments", "engines", "slots"):
+            if getattr(self, field) < 1:
+                raise BadInput(field, f"{getattr(self, field)} is too few", "say 1 or more")
+        self.plan.limits.check_batch(self.groups)
+
+    @property
+    def bound(self) -> Staleness:
+        """How old training data may be, and what is done about it."""
+        if self.mode == "synchronous":
+            return preset("sync")
+        asked = preset(self.preset)
+        return Staleness(
+            max_staleness=self.staleness,
+            order=asked.order,
+            sheds_early=asked.sheds_early,
+            update=asked.update,
+        )
+
+    @property
+    def plan(self) -> Plan:
+        """What the rollout needs to know."""
+        return Plan(
+            environments=self.environments,
+            group_size=self.group_size,
+            staleness=self.bound,
+            extra_groups=self.extra_groups,
+            extra_siblings=self.extra_siblings,
+            spares=Spares(hedge_quantile=self.hedge_quantile),
+            phases=PhaseLimits(turn_s=self.turn_s),
+            retries=Retries(attempts=self.retries),
+        )

@@ -1,0 +1,284 @@
+"""A run put together: the verbs that `sync` and `asynchronous` are written in.
+
+- `collect` waits for a batch, `learn` makes the next version from it, `announce` says so before the
+  next batch is asked for, `deliver` brings it to the engines, `keep` writes a checkpoint when it is
+  time for one.
+- A checkpoint is one moment: weights, optimiser, where every task is, and the groups that are
+  complete. What comes after it is done again after a crash, so nothing is lost or trained on twice.
+- Training itself runs in a thread; sampling and environments go on meanwhile.
+"""
+
+import asyncio
+import logging
+import shutil
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from uuid import uuid4
+from zlib import crc32
+
+import msgspec
+from msgspec import Struct
+
+from artangram.core.errors import BadInput
+from artangram.core.trajectory import Batch, Group
+from artangram.envs.protocol import Task
+from artangram.gateway import Gateway
+from artangram.gateway.engines.protocol import Engine
+from artangram.gateway.engines.torchprocess import TorchEngineProcess
+from artangram.gateway.engines.torchwire import Settings
+from artangram.models.directory import load_model, save_model
+from artangram.models.llama import Llama
+from artangram.models.loading import load_tokenizer
+from artangram.models.tokenizer import Tokenizer
+from artangram.pipeline.fleet import Fleet
+from artangram.pipeline.metrics import Metrics, StepRecord
+from artangram.pipeline.settings import RunSettings
+from artangram.rollout import Rollout, RolloutState, Source, Stage
+from artangram.train import checkpoint
+from artangram.train.tally import Report
+from artangram.train.trainer import Trainer
+from artangram.weights import WeightStore, default_root, roll, verified_pull
+
+logger = logging.getLogger(__name__)
+
+STATE_NAME = "run.msgpack"
+
+Reshape = Callable[[Sequence[Group]], Sequence[Group]]
+"""What is done to groups before they are learned from."""
+
+
+class RunState(Struct, frozen=True, kw_only=True):
+    """What a checkpoint holds beside the trainer's own files."""
+
+    settings: RunSettings
+    step: int
+    rollout: RolloutState
+
+
+class _Made(Struct, frozen=True):
+    """A step that was learned."""
+
+    step: int
+    report: Report
+    collect_s: float
+    train_s: float
+
+
+class Training:
+    """See the module. Made by `opened`."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        *,
+        out: Path,
+        trainer: Trainer,
+        rollout: Rollout,
+        gateway: Gateway,
+        store: WeightStore,
+        tokenizer: Tokenizer,
+        first_step: int = 0,
+        reshape: Reshape | None = None,
+    ) -> None:
+        self.settings = settings
+        self.out = out
+        self.trainer = trainer
+        self.rollout = rollout
+        self.gateway = gateway
+        self.tokenizer = tokenizer
+        self.step = first_step
+        self.metrics = Metrics(out, after_step=first_step)
+        self.on_step: Callable[[StepRecord], None] = lambda record: None
+        self.fleet = Fleet(
+            self._engine, versions=rollout.updates.versions, path=store.path, gateway=gateway
+        )
+        self._store = store
+        self._reshape = reshape or (lambda groups: groups)
+        self._began_at = time.monotonic() - self.metrics.began_s
+        self._made: _Made | None = None
+        self._announced_at = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Training {self.settings.name}: step {self.step} of {self.settings.steps}>"
+
+    @property
+    def goes_on(self) -> bool:
+        return self.step < self.settings.steps
+
+    async def collect(self) -> Batch:
+        """The next batch; raises when the engines are gone for good."""
+        settings = self.settings
+        asking = asyncio.ensure_future(
+            self.rollout.sink.batch(settings.groups, min_groups=settings.min_groups)
+        )
+        self.fleet.failed.add_done_callback(lambda _: asking.cancel())
+        try:
+            return await asking
+        except asyncio.CancelledError:
+            if self.fleet.failed.done() and not self.fleet.failed.cancelled():
+                self.fleet.failed.result()
+            raise
+        finally:
+            asking.cancel()
+
+    async def learn(self, batch: Batch) -> Report:
+        """Train on the batch; its problems are done."""
+        began_at = time.monotonic()
+        groups = self._reshape(batch.groups)
+        report = await asyncio.to_thread(self.trainer.step, groups)
+        self.rollout.settle(batch)
+        self.step += 1
+        train_s = time.monotonic() - began_at
+        self._made = _Made(self.step, report, batch.waited_s, train_s)
+        return report
+
+    async def announce(self) -> None:
+        """Write the trainer's version and shed what is too old for it, before the next batch."""
+        self._announced_at = time.monotonic()
+        version = self.trainer.version
+        if version > self.rollout.updates.current:
+            await asyncio.to_thread(self._store.publish_with, version, self._write)
+            self.rollout.announce(version)
+
+    async def deliver(self) -> None:
+        """Bring the announced version to the engines; the step is over then."""
+        assert self._made is not None, "learn first"
+        made, exposed_s, updates = self._made, 0.0, self.rollout.updates
+        if updates.live < updates.current:
+            rolled = await roll(
+                self.gateway,
+                updates.current,
+                pull=verified_pull(self._store),
+                versions=updates.versions,
+                mode=self.settings.bound.update,
+            )
+            exposed_s = rolled.exposed_s
+            self.rollout.go_live(rolled.version)
+            for old in updates.versions.retire():
+                self._store.remove(old)
+        record = StepRecord(
+            step=made.step,
+            at_s=round(time.monotonic() - self._began_at, 4),
+            collect_s=made.collect_s,
+            train_s=made.train_s,
+            publish_s=time.monotonic() - self._announced_at,
+            exposed_s=exposed_s,
+            report=made.report,
+            ended=self._ended(),
+            lost_engines=self.fleet.lost,
+        )
+        self.metrics.add(record)
+        self.on_step(record)
+
+    async def keep(self, *, now: bool = False) -> None:
+        """Write a checkpoint if it is time for one, or `now`."""
+        every = self.settings.checkpoint_every
+        if every and (now or self.step % every == 0 or not self.goes_on):
+            state = RunState(settings=self.settings, step=self.step, rollout=self.rollout.save())
+            await asyncio.to_thread(self._save, state)
+
+    def _save(self, state: RunState) -> None:
+        def write(directory: Path) -> None:
+            self.trainer.save(directory)
+            (directory / STATE_NAME).write_bytes(msgspec.msgpack.encode(state))
+
+        checkpoint.save(self.out / "checkpoints", state.step, write=write)
+
+    def _write(self, directory: Path) -> None:
+        assert isinstance(self.trainer.model, Llama)
+        save_model(self.trainer.model, directory)
+
+    async def _engine(self, name: str, version: int, directory: Path) -> Engine:
+        settings = Settings(
+            directory=str(directory),
+            num_slots=self.settings.slots,
+            version=version,
+            seed=crc32(f"{self.settings.seed} {name} {version}".encode()),
+        )
+        return await TorchEngineProcess.start(settings, name=name)
+
+    def _ended(self) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for by_status in self.rollout.tally.ended.values():
+            for status, lengths in by_status.items():
+                counts[status.value] = counts.get(status.value, 0) + lengths.count
+        return counts
+
+
+@asynccontextmanager
+async def opened(
+    settings: RunSettings,
+    *,
+    tasks: Sequence[Task],
+    model: Path,
+    out: Path,
+    shares: Mapping[str, int] | None = None,
+    resume: bool = False,
+    reshape: Reshape | None = None,
+) -> AsyncIterator[Training]:
+    """A run ready for its first step: weights published, engines in service."""
+    trainer = await asyncio.to_thread(_trainer, settings, model)
+    state = await asyncio.to_thread(_resumed, trainer, settings, out) if resume else None
+    stages = [Stage(shares=dict(shares))] if shares else []
+    source = Source(tasks, stages=stages, seed=settings.seed)
+    async with AsyncExitStack() as stack:
+        tokenizer = load_tokenizer(model)
+        gateway = Gateway(on_lost=lambda engine, error: training.fleet.on_lost(engine, error))
+        life = uuid4().hex[:6]
+        rollout = Rollout(
+            source,
+            gateway,
+            plan=settings.plan,
+            job=settings.name,
+            tokenizer=tokenizer,
+            version=trainer.version,
+            life=f"{life}-",
+        )
+        if state is not None:
+            rollout.restore(state.rollout)
+        store = WeightStore(default_root(f"{settings.name}-{life}"))
+        stack.callback(shutil.rmtree, store.root.parent, ignore_errors=True)
+        training = Training(
+            settings,
+            out=out,
+            trainer=trainer,
+            rollout=rollout,
+            gateway=gateway,
+            store=store,
+            tokenizer=tokenizer,
+            first_step=0 if state is None else state.step,
+            reshape=reshape,
+        )
+        stack.callback(training.metrics.close)
+        await asyncio.to_thread(store.publish_with, trainer.version, training._write)
+        stack.push_async_callback(training.fleet.aclose)
+        await training.fleet.open(settings.engines)
+        stack.push_async_callback(gateway.aclose)
+        stack.push_async_callback(rollout.aclose)
+        yield training
+
+
+def _trainer(settings: RunSettings, model: Path) -> Trainer:
+    import torch
+
+    # The other cores belong to engines and environments.
+    torch.set_num_threads(1)
+    torch.manual_seed(settings.seed)
+    return Trainer(load_model(model), settings.train)
+
+
+def _resumed(trainer: Trainer, settings: RunSettings, out: Path) -> RunState:
+    """The newest checkpoint, its weights in the trainer. Raises `BadInput`."""
+    newest = checkpoint.latest(out / "checkpoints")
+    try:
+        state = msgspec.msgpack.decode((newest / STATE_NAME).read_bytes(), type=RunState)
+    except (OSError, msgspec.MsgspecError) as error:
+        fix = f"remove {newest} to resume from the one before"
+        raise BadInput(str(newest), f"cannot be read: {error}", fix) from error
+    if state.settings.seed != settings.seed or state.settings.name != settings.name:
+        problem = f"belongs to {state.settings.name!r} with seed {state.settings.seed}"
+        raise BadInput(str(newest), problem, "resume with the same name and seed")
+    trainer.restore(newest)
+    return state

@@ -1,0 +1,94 @@
+"""Whole runs with a real engine process, a real trainer and a task without resources."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+pytest.importorskip("torch", reason="training needs torch")
+
+from artangram.core.errors import BadInput
+from artangram.pipeline.metrics import read
+from artangram.pipeline.training import STATE_NAME, RunState
+from artangram.train.checkpoint import latest
+from integration.pipeline import small
+
+
+def rewards(out):
+    return [record.report.reward for record in read(out / "metrics.jsonl")]
+
+
+def accounts(training):
+    return training.rollout.source.positions()["words"]
+
+
+def balanced(position):
+    done = position.trained + sum(position.dropped.values()) + len(position.outstanding)
+    return position.drawn == done
+
+
+async def test_a_run_learns_what_is_rewarded_and_accounts_for_every_problem(tmp_path):
+    training = await small.run(tmp_path / "out", 0, 30, checkpoint_every=0)
+    found = rewards(tmp_path / "out")
+    assert sum(found[:3]) / 3 < 0.45
+    assert sum(found[-3:]) / 3 > 0.75
+    assert balanced(accounts(training))
+    assert accounts(training).trained == 30 * 6
+    records = read(tmp_path / "out" / "metrics.jsonl")
+    assert max(record.report.max_staleness for record in records) <= 1
+    assert max(record.report.fresh_error for record in records) < 1e-4
+
+
+async def test_infrastructure_failures_never_become_rewards(tmp_path):
+    task = small.WordsTask(failing=0.2)
+    training = await small.run(tmp_path / "out", 0, 3, task=task, checkpoint_every=0)
+    records = read(tmp_path / "out" / "metrics.jsonl")
+    assert records[-1].ended["infra_failed"] > 0
+    # Whole groups of attempts that were scored, whatever failed beside them.
+    assert all(record.report.trajectories == 6 * 8 for record in records)
+    assert balanced(accounts(training))
+
+
+def start(out, *options):
+    tests = Path(__file__).parents[2]
+    return subprocess.Popen(
+        [sys.executable, small.__file__, str(out), "1", "8", *options],
+        env={**os.environ, "PYTHONPATH": str(tests)},
+        start_new_session=True,
+    )
+
+
+def test_a_killed_run_resumes_with_the_same_accounts(tmp_path):
+    out = tmp_path / "out"
+    victim = start(out)
+    while len(read(out / "metrics.jsonl")) < 3:
+        assert victim.poll() is None, "it ended by itself"
+        with_timeout(victim)
+    victim.send_signal(signal.SIGKILL)
+    victim.wait()
+    assert start(out, "resume").wait(timeout=120) == 0
+    assert [record.step for record in read(out / "metrics.jsonl")] == list(range(1, 9))
+    state = msgspec.msgpack.decode(
+        (latest(out / "checkpoints") / STATE_NAME).read_bytes(), type=RunState
+    )
+    position = state.rollout.source.tasks["words"]
+    assert position.trained == 8 * 6
+    assert balanced(position)
+
+
+def with_timeout(process):
+    """A moment, or until it ends."""
+    try:
+        process.wait(timeout=0.1)
+    except subprocess.TimeoutExpired:
+        return
+
+
+async def test_a_checkpoint_of_another_run_is_refused(tmp_path):
+    await small.run(tmp_path / "out", 0, 1)
+    with pytest.raises(BadInput, match="same name and seed"):
+        await small.run(tmp_path / "out", 5, 2, resume=True)
