@@ -50,6 +50,11 @@ class Breaker:
     def __repr__(self) -> str:
         return f"<Breaker shut until {self.shut_until}, {self._failures} failures in a row>"
 
+    @property
+    def is_failing(self) -> bool:
+        """Did the latest call fail?"""
+        return self._failures > 0
+
     def way(self, now: float) -> Way:
         """What a call finds now."""
         if self.shut_until is None:

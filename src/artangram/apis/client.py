@@ -94,7 +94,8 @@ class ApiClient:
         on_begun: Callable[[], None] = lambda: None,
     ) -> Answer:
         """The answer to one request. Raises `CallFailed`, `InfraFailed` or `TurnedAway`."""
-        if attempt > 1:
+        # A call that was only turned away comes back into a pool that has rested already.
+        if attempt > 1 and self.breaker.is_failing:
             await asyncio.sleep(self._back_off_s(attempt))
         await self._enter(request)
         try:

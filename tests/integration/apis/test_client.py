@@ -86,6 +86,19 @@ async def test_an_answer_that_is_no_success_is_the_calls_own_failure(status: int
     assert not closings.until
 
 
+async def test_a_redirect_is_not_followed() -> None:
+    asked: list[str] = []
+
+    async def respond(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        return web.Response(status=302, headers={"Location": "/elsewhere"})
+
+    async with a_client(respond) as (client, _):
+        with pytest.raises(CallFailed, match="answered 302 to /elsewhere"):
+            await client.call(Request("GET", "find"))
+    assert asked == ["/v1/find"]
+
+
 @pytest.mark.parametrize("status", [500, 502, 504, 401, 408])
 async def test_what_the_api_cannot_do_is_a_failure_of_infrastructure(status: int) -> None:
     async with a_client(responding(status, "oh")) as (client, closings):
@@ -219,6 +232,29 @@ async def test_a_probe_that_is_cancelled_lets_another_one_ask() -> None:
         probe.cancel()
         assert (await waiting).status == 200
         never.set()
+
+
+async def test_another_attempt_backs_off_while_the_api_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slept_s: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(delay_s: float) -> None:
+        slept_s.append(delay_s)
+        await sleep(0)
+
+    async with a_client(responding(500)) as (client, _):
+        monkeypatch.setattr("artangram.apis.client.asyncio.sleep", noted)
+        for attempt in (1, 2, 3):
+            with pytest.raises(InfraFailed):
+                await client.call(Request("GET"), attempt=attempt)
+        client.breaker.succeeded()
+        with pytest.raises(InfraFailed):
+            await client.call(Request("GET"), attempt=9)
+    backed_off_s = [one for one in slept_s if one >= 0.1]
+    assert len(backed_off_s) == 2
+    assert 0.1 <= backed_off_s[0] <= 0.2 <= backed_off_s[1] <= 0.4
 
 
 async def test_alone_it_is_never_refused() -> None:

@@ -40,8 +40,9 @@ async def called(
 
 
 async def until(is_true: Any) -> None:
-    while not is_true():
-        await asyncio.sleep(0.005)
+    async with asyncio.timeout(60):
+        while not is_true():
+            await asyncio.sleep(0.005)
 
 
 def is_running(pid: int) -> bool:
