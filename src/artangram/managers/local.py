@@ -35,6 +35,8 @@ WARM = 1
 """Sandboxes kept ready of a kind that was asked for."""
 LEAST_FREE_MB = 256
 """Below this the machine is about to kill somebody."""
+LOOK_EVERY_S = 0.2
+"""Looking at the machine's memory takes as long as an action's whole way through here."""
 
 
 class _Running:
@@ -72,7 +74,7 @@ class LocalAgent:
         self._beds = Beds(provider, warm=warm)
         self._least_free_mb = least_free_mb
         self._free_mb = free_mb
-        self._relief: asyncio.Task[None] | None = None
+        self._look: asyncio.TimerHandle | None = None
         self._turns: dict[TrajectoryId, asyncio.Lock] = {}
         self._running: dict[ActionId, _Running] = {}
         #: Unacknowledged ends; as many as were started and not acknowledged, so bounded by those.
@@ -157,6 +159,9 @@ class LocalAgent:
 
     async def _aclose(self) -> None:
         self._listener = None
+        self._least_free_mb = 0
+        if self._look is not None:
+            self._look.cancel()
         await self._background.close()
         await self._beds.aclose()
         await self._provider.close()
@@ -178,12 +183,16 @@ class LocalAgent:
         resting = [name for name in self._beds.all if name not in busy]
         return sorted(resting, key=lambda name: self._beds.all[name].used_at)
 
-    def _relieve_soon(self) -> None:
-        """Look after every run: between runs nothing in our sandboxes takes memory."""
-        if not self._least_free_mb or (self._relief is not None and not self._relief.done()):
-            return
+    def _look_soon(self) -> None:
+        """Look after runs, but not after each: only what runs takes more memory."""
+        if self._least_free_mb and self._look is None:
+            loop = asyncio.get_running_loop()
+            self._look = loop.call_later(LOOK_EVERY_S, self._look_at_memory)
+
+    def _look_at_memory(self) -> None:
+        self._look = None
         if self._free_mb() < self._least_free_mb:
-            self._relief = self._background.start(self._relieved())
+            self._background.start(self._relieved())
 
     async def _relieved(self) -> None:
         with contextlib.suppress(SandboxError):  # It died: whoever needs it is told.
@@ -216,7 +225,7 @@ class LocalAgent:
         self._ended[running.run.id] = running.ended
         if self._listener is not None:
             self._listener.on_ended(self.node, running.ended)
-        self._relieve_soon()
+        self._look_soon()
 
     async def _carried_out(self, running: _Running) -> Ended:
         run = running.run

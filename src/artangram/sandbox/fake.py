@@ -12,8 +12,9 @@ import asyncio
 import errno
 import os
 import posixpath
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from artangram.sandbox.errors import CreateFailed, SandboxGone
 from artangram.sandbox.namespace.cores import Meter
@@ -57,23 +58,24 @@ class Console:
         return posixpath.normpath(posixpath.join(self.command.cwd, path))
 
 
-Program = Callable[[Console, tuple[str, ...]], Awaitable[int]]
+Program = Callable[[Console, tuple[str, ...]], Coroutine[Any, Any, int] | int]
+"""Answers with its exit code at once, or when it has ended."""
 
 
-async def _true(console: Console, argv: tuple[str, ...]) -> int:
+def _true(console: Console, argv: tuple[str, ...]) -> int:
     return 0
 
 
-async def _false(console: Console, argv: tuple[str, ...]) -> int:
+def _false(console: Console, argv: tuple[str, ...]) -> int:
     return 1
 
 
-async def _echo(console: Console, argv: tuple[str, ...]) -> int:
+def _echo(console: Console, argv: tuple[str, ...]) -> int:
     console.print(" ".join(argv[1:]).encode() + b"\n")
     return 0
 
 
-async def _cat(console: Console, argv: tuple[str, ...]) -> int:
+def _cat(console: Console, argv: tuple[str, ...]) -> int:
     if not argv[1:]:
         console.print(console.command.stdin)
     for path in argv[1:]:
@@ -96,18 +98,18 @@ async def _yes(console: Console, argv: tuple[str, ...]) -> int:
         await asyncio.sleep(0.001)
 
 
-async def _pwd(console: Console, argv: tuple[str, ...]) -> int:
+def _pwd(console: Console, argv: tuple[str, ...]) -> int:
     console.print(console.command.cwd.encode() + b"\n")
     return 0
 
 
-async def _env(console: Console, argv: tuple[str, ...]) -> int:
+def _env(console: Console, argv: tuple[str, ...]) -> int:
     environ = {"PATH": DEFAULT_PATH, "HOME": WORK_DIR} | console.command.environ
     console.print("".join(f"{k}={v}\n" for k, v in environ.items()).encode())
     return 0
 
 
-async def _setsid(console: Console, argv: tuple[str, ...]) -> int:
+def _setsid(console: Console, argv: tuple[str, ...]) -> int:
     console.leftovers += 1
     return 0
 
@@ -166,27 +168,32 @@ class FakeSandbox:
         console = Console(command, self._files)
         loop = asyncio.get_running_loop()
         began_at = loop.time()
-        running = asyncio.ensure_future(program(console, command.argv))
-        assert isinstance(running, asyncio.Task)
-        self._running = running
+        code: int | None
+        started = program(console, command.argv)
+        code = started if isinstance(started, int) else await self._ended(started, command)
+        now = loop.time()
+        self._meter.stop(now)
+        return self._result(console, code, run_s=now - began_at)
+
+    async def _ended(self, program: Coroutine[Any, Any, int], command: Command) -> int | None:
+        """Its exit code; `None` if it ran too long."""
+        self._running = asyncio.create_task(program)
+        running = self._running
         try:
             done, _ = await asyncio.wait({running}, timeout=command.timeout_s)
         finally:
             running.cancel()
             self._running = None
         self._check_alive()
-        self._meter.stop(loop.time())
-        return self._result(console, running, timed_out=not done, run_s=loop.time() - began_at)
+        return running.result() if done else None
 
-    def _result(
-        self, console: Console, running: asyncio.Task[int], *, timed_out: bool, run_s: float
-    ) -> CommandResult:
+    def _result(self, console: Console, code: int | None, *, run_s: float) -> CommandResult:
         kept = console.leftovers if console.command.keep else 0
         self._kept += kept
         return CommandResult(
-            exit_code=128 + SIGKILL if timed_out else running.result(),
-            signal=SIGKILL if timed_out else 0,
-            timed_out=timed_out,
+            exit_code=128 + SIGKILL if code is None else code,
+            signal=SIGKILL if code is None else 0,
+            timed_out=code is None,
             run_s=run_s,
             lease_wait_s=self._meter.lease_wait_s,
             core_s=self._meter.core_s,
