@@ -181,37 +181,42 @@ class _Rolling:
     async def _swap(self, replica: Replica) -> Swap:
         loop = asyncio.get_running_loop()
         began_at = pulled_at = loop.time()
-        failed = ""
+        stopped_s, failed = 0.0, ""
         try:
             async with asyncio.timeout(self._limit_s):
                 path = await self._pull(replica.name, self._version)
             pulled_at = loop.time()
             # To its end, whatever happens to us: nobody would resume a replica left half way.
-            await uncancelled(self._exchange(replica, path))
+            stopped_s = await uncancelled(self._exchange(replica, path))
         except BadVersion:
             raise
         except Exception as error:  # noqa: BLE001 (whatever an engine raises, it is out)
             failed = f"{type(error).__name__}: {error}"
+            stopped_s = loop.time() - pulled_at
             await uncancelled(self._take_out(replica.name, failed))
         return Swap(
             replica=replica.name,
             pull_s=pulled_at - began_at,
-            stopped_s=loop.time() - pulled_at,
+            stopped_s=stopped_s,
             failed=failed,
         )
 
-    async def _exchange(self, replica: Replica, path: Path) -> None:
+    async def _exchange(self, replica: Replica, path: Path) -> float:
+        """Swap the weights; how long the replica was stopped for it."""
+        loop = asyncio.get_running_loop()
         if self._mode is not Update.PAUSE:
             self._fleet.hold(replica.name)
         if self._mode is Update.DRAIN:
             # As long as its turns take: they have limits of their own.
             await self._fleet.drained(replica.name)
+        stopped_at = loop.time()
         async with asyncio.timeout(self._limit_s):
             if self._mode is Update.ABORT:
                 await self._fleet.evict(replica.name)
             await self._load(replica.engine, path)
         if self._mode is not Update.PAUSE:
             self._fleet.release(replica.name)
+        return loop.time() - stopped_at
 
     async def _load(self, engine: Swappable, path: Path) -> None:
         await engine.pause()

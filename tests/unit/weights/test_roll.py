@@ -86,6 +86,7 @@ async def test_requests_survive_an_update_and_every_token_names_its_version(mode
     report = await roll(gateway, 1, pull=near, versions=announced(), mode=mode)
     assert await turn == tokens
     assert not report.failed
+    assert report.exposed_s == pytest.approx(2.0)  # the load; turns that drain are served
     assert not engine.stats().is_paused
     assert await generated(gateway, "next") == [1] * 10
 
