@@ -161,7 +161,6 @@ class Gateway:
     ) -> AsyncGenerator[Chunk, None]:
         """The turn on one replica, to its end or the replica's."""
         loop = asyncio.get_running_loop()
-        turn.taken_at = loop.time() if turn.taken_at is None else turn.taken_at
         request = turn.request(attempt, max_context=replica.engine.max_context)
         try:
             with replica.serving(turn, choice, request_id=request.id, now=loop.time()) as ticket:
@@ -192,13 +191,16 @@ class Gateway:
 
     async def _placed(self, turn: Turn) -> tuple[Replica, Choice] | None:
         """Where the turn goes next, as soon as there is such a place; `None` if it is aborted."""
-        has_waited = False
+        loop = asyncio.get_running_loop()
         while not turn.is_aborted:
             if (found := self._place(turn)) is not None:
+                turn.goes_on(loop.time())
                 return found
-            self.counters.waits += not has_waited
-            has_waited = True
+            if turn.waiting_since is None:
+                self.counters.waits += 1
+                turn.waits(loop.time())
             await self._change()
+        turn.goes_on(loop.time())
         return None
 
     def _place(self, turn: Turn) -> tuple[Replica, Choice] | None:

@@ -51,6 +51,7 @@ class Session:
         self._gateway = gateway
         self._running: dict[str, Turn] = {}
         self._turns = 0
+        self._queued_s = 0.0
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -69,6 +70,12 @@ class Session:
         versions = [line.oldest_version for line in self.lines]
         versions += [turn.oldest_version for turn in self._running.values()]
         return min((version for version in versions if version is not None), default=None)
+
+    @property
+    def queued_s(self) -> float:
+        """Seconds of its life that its turns were without a replica, the running one included."""
+        now = asyncio.get_running_loop().time()
+        return self._queued_s + sum(turn.queued_s(now) for turn in self._running.values())
 
     @property
     def is_running(self) -> bool:
@@ -113,6 +120,7 @@ class Session:
                     yield chunk
         finally:
             del self._running[turn.id]
+            self._queued_s += turn.queued_s(asyncio.get_running_loop().time())
         if self._is_closed:
             raise SessionClosed(f"session {self.id} was closed in its turn")
         self._commit(line, given, turn)

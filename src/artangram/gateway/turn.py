@@ -21,9 +21,9 @@ class Reply(Struct, frozen=True, kw_only=True):
     finish: FinishReason
     prompt_tokens: int
     wait_s: float
-    """Until a replica took it."""
+    """That it was without a replica."""
     run_s: float
-    """From then to the end, on however many replicas."""
+    """The rest, on however many replicas."""
     replica: str
     """The one that finished it; empty when none ever took it."""
 
@@ -43,8 +43,9 @@ class Turn:
         "sampled",
         "sampling",
         "session",
-        "taken_at",
         "task",
+        "waited_s",
+        "waiting_since",
     )
 
     def __init__(
@@ -62,7 +63,8 @@ class Turn:
         self.is_aborted = False
         self.replica = ""
         self.asked_at = 0.0
-        self.taken_at: float | None = None
+        self.waited_s = 0.0
+        self.waiting_since: float | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -76,6 +78,19 @@ class Turn:
     @property
     def oldest_version(self) -> int | None:
         return min((span.version for span in self._spans), default=None)
+
+    def waits(self, now: float) -> None:
+        """It has no replica."""
+        self.waiting_since = now
+
+    def goes_on(self, now: float) -> None:
+        """It has one, or needs none any more."""
+        self.waited_s = self.queued_s(now)
+        self.waiting_since = None
+
+    def queued_s(self, now: float) -> float:
+        """How long it was without a replica so far."""
+        return self.waited_s + (0.0 if self.waiting_since is None else now - self.waiting_since)
 
     def request(self, attempt: int, *, max_context: int) -> Request:
         """What is left to do, for one replica."""
@@ -129,7 +144,6 @@ class Turn:
 
     def reply(self, text: str, *, now: float) -> Reply:
         assert self.finish is not None
-        taken_at = now if self.taken_at is None else self.taken_at
         return Reply(
             text=text,
             token_ids=tuple(self.sampled),
@@ -137,7 +151,7 @@ class Turn:
             spans=tuple(self._spans),
             finish=self.finish,
             prompt_tokens=len(self.prompt),
-            wait_s=taken_at - self.asked_at,
-            run_s=now - taken_at,
+            wait_s=self.waited_s,
+            run_s=now - self.asked_at - self.waited_s,
             replica=self.replica,
         )

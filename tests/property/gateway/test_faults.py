@@ -5,6 +5,7 @@ pieced together from several replicas must read as if one had made it.
 """
 
 import asyncio
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import looptime
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from artangram.gateway import FinishReason, Gateway, Reply, Sampling, Session
+from artangram.gateway import EngineGone, FinishReason, Gateway, Reply, Sampling, Session
 from artangram.gateway.engines.protocol import Request
 from artangram.gateway.engines.scripted import Pace, ScriptedEngine
 
@@ -75,9 +76,10 @@ class World:
                         self.gateway.release(replica.name)
                 case "reload":
                     self.version += 1
-                    await replica.engine.pause()
-                    await replica.engine.load(self.version, WEIGHTS)
-                    await replica.engine.resume()
+                    with suppress(EngineGone):  # It has crashed and nobody has noticed.
+                        await replica.engine.pause()
+                        await replica.engine.load(self.version, WEIGHTS)
+                        await replica.engine.resume()
 
     async def fate(self, planned: list[tuple[float, str, int]]) -> None:
         loop = asyncio.get_running_loop()

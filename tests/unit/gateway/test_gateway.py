@@ -129,6 +129,22 @@ async def test_without_replicas_a_turn_waits_until_its_deadline():
     assert gateway.counters.failed == 1
 
 
+@pytest.mark.looptime
+async def test_time_without_a_replica_is_told_apart():
+    gateway, engine = Gateway(), PuppetEngine("a")
+    session = gateway.open("s")
+    turn = asyncio.create_task(session.generate([1], FEW))
+    await asyncio.sleep(3)
+    assert session.queued_s == pytest.approx(3, abs=0.1)
+    gateway.add(engine)
+    request = await engine.next_request()
+    await asyncio.sleep(2)
+    engine.end(request)
+    reply = await turn
+    assert (reply.wait_s, reply.run_s) == (pytest.approx(3, abs=0.1), pytest.approx(2, abs=0.1))
+    assert session.queued_s == pytest.approx(3, abs=0.1)
+
+
 async def test_a_turn_that_is_given_up_ends_on_the_engine_and_leaves_no_trace():
     engine = PuppetEngine("a")
     gateway = a_gateway(engine)
