@@ -121,8 +121,8 @@ class Residency:
             self._lose(hang)
         try:
             answers = iter(await work)
-        except ReplicaLost as error:
-            self._lose(str(error))
+        except Exception as error:  # noqa: BLE001 - whatever it was, nobody may wait for ever
+            self._lose(str(error) if isinstance(error, ReplicaLost) else repr(error))
             return
         for call in calls:
             call.settle([next(answers) for _ in call.items])

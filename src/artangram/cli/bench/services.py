@@ -136,7 +136,9 @@ def services(
         for policy, num_devices, calls in runs:
             if calls:
                 progress.update(task, description=policy)
-                rows.append(asyncio.run(_run(policy, num_devices, judges, calls)))
+                called = {call.service for call in calls} if policy == COLD else None
+                there = [judge for judge in judges if called is None or judge.id in called]
+                rows.append(asyncio.run(_run(policy, num_devices, there, calls)))
         figures = _figures(rows, judges, call_s)
     _print(output, figures)
     output.json(origin.result("What does evicting services on execution cost and save?", figures))
