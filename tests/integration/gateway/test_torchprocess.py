@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import select
 import signal
 import subprocess
@@ -95,3 +96,11 @@ def test_an_engine_ends_when_its_owner_is_killed(directory: Path):
     readable, _, _ = select.select([engine], [], [], PATIENCE_S)
     os.close(engine)
     assert readable
+
+
+def test_the_page_about_engines_runs():
+    page = Path(__file__).resolve().parents[3] / "docs" / "engines.md"
+    (code,) = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout

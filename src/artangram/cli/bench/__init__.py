@@ -8,6 +8,7 @@ import typer
 
 from artangram.cli.bench.coding import coding
 from artangram.cli.bench.day import day
+from artangram.cli.bench.engine import engine_verb
 from artangram.cli.bench.functions import functions
 from artangram.cli.bench.gateway import gateway_verb
 from artangram.cli.bench.lab import lab
@@ -36,3 +37,4 @@ for verb in (
 # Not by their own names: the modules are called so.
 bench.command("live")(live_agents)
 bench.command("gateway")(gateway_verb)
+bench.command("engine")(engine_verb)
