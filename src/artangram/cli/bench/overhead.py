@@ -2,9 +2,10 @@
 
 - Added to an action: how long its core lay idle before it, and how long its caller waited after
   it. The action sleeps 10 ms in a fake sandbox: what a process costs is `bench sandbox`'s affair.
-- Per second: no-op actions of many callers at once. "agent" crosses to another process and back
-  and is in a journal, as near to a call of a Ray actor as we have; "embedded" stays in this
-  process, which no Ray call does; "sandbox" starts a real process.
+- Per second: no-op actions of many callers at once. "embedded" stays in this process, which no
+  Ray call does; "agent" crosses to another process and back and is in a journal, and no more
+  actions are under way than there are cores to lease, where Ray sends all of its calls at once;
+  "sandbox" starts a real process.
 - Rounds are interleaved: everything once, in random order, then again.
 """
 
@@ -65,10 +66,15 @@ class Rate(Struct, frozen=True, kw_only=True):
 
 
 class Profile(Struct, frozen=True, kw_only=True):
-    """What the orchestrator's thread does while no-ops go through an agent."""
+    """What the orchestrator's thread does while no-ops go through it."""
 
+    name: str
     busy_share: float
     """Of the time it was on a core; the rest it waited for agent, journal or a core."""
+    cpu_us: float
+    """Of that thread, per action."""
+    rooms: dict[str, float]
+    """Shares of its own time, by room; `python` is the event loop and what is built in."""
     functions: list[str]
     """Own seconds, calls, function; the longest first."""
 
@@ -78,8 +84,9 @@ class OverheadFigures(Struct, frozen=True, kw_only=True):
     added: list[Added]
     rates: list[Rate]
     times_ray: float | None
-    """No-op actions through an agent over calls of Ray actors."""
-    profile: Profile
+    """No-op actions of the embedded client over calls of Ray actors."""
+    agent_times_ray: float | None
+    profiles: list[Profile]
     load_after: float
 
 
@@ -109,8 +116,9 @@ async def _figures(rounds: int, actions: int, with_ray: bool) -> OverheadFigures
         queued=QUEUED,
         added=added,
         rates=rates,
-        times_ray=by_name["agent"] / ray if ray else None,
-        profile=await _profiled(actions),
+        times_ray=by_name["embedded"] / ray if ray else None,
+        agent_times_ray=by_name["agent"] / ray if ray else None,
+        profiles=await _profiles(actions),
         load_after=round(os.getloadavg()[0], 2),
     )
 
@@ -236,29 +244,48 @@ class _Actor:
         """What Ray runs."""
 
 
-async def _profiled(actions: int) -> Profile:
-    with TemporaryDirectory(prefix="artangram-overhead-") as folder:
-        async with (
-            _through_agent(Path(folder)) as house,
-            _trajectories(house, CALLERS) as callers,
-        ):
-            await _noops(callers, CALLERS)
-            # Once without the profiler, which would make this process look busier than it is.
-            began_at, used = perf_counter(), thread_time()
+async def _profiled(name: str, house: House, actions: int) -> Profile:
+    async with _trajectories(house, CALLERS) as callers:
+        await _noops(callers, CALLERS)
+        # Once without the profiler, which would make this process look busier than it is.
+        began_at, used = perf_counter(), thread_time()
+        done = await _noops(callers, actions)
+        cpu_s = thread_time() - used
+        took_s = perf_counter() - began_at
+        profiler = cProfile.Profile()
+        with profiler:
             await _noops(callers, actions)
-            busy = (thread_time() - used) / (perf_counter() - began_at)
-            profiler = cProfile.Profile()
-            with profiler:
-                await _noops(callers, actions)
     stats: Any = pstats.Stats(profiler)
-    found = sorted(stats.stats.items(), key=lambda item: -item[1][2])[:PROFILED]
+    found = sorted(stats.stats.items(), key=lambda item: -item[1][2])
     return Profile(
-        busy_share=busy,
+        name=name,
+        busy_share=cpu_s / took_s,
+        cpu_us=1e6 * cpu_s / done,
+        rooms=_by_room([(file, own) for (file, _, _), (_, _, own, _, _) in found]),
         functions=[
-            f"{own:.3f} {calls} {Path(file).name}:{line} {name}"
-            for (file, line, name), (_, calls, own, _, _) in found
+            f"{own:.3f} {calls} {Path(file).name}:{line} {function}"
+            for (file, line, function), (_, calls, own, _, _) in found[:PROFILED]
         ],
     )
+
+
+def _by_room(own_s: list[tuple[str, float]]) -> dict[str, float]:
+    """Shares of the time, by room of the house; what is not ours is Python's."""
+    shares: dict[str, float] = {}
+    total = sum(own for _, own in own_s)
+    for file, own in own_s:
+        _, is_ours, path = file.rpartition("/artangram/")
+        room = path.partition("/")[0].removesuffix(".py") if is_ours else "python"
+        shares[room] = shares.get(room, 0.0) + own / total
+    return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+
+async def _profiles(actions: int) -> list[Profile]:
+    async with local(provider=FakeProvider(), memory_mb=1 << 20) as house:
+        embedded = await _profiled("embedded", house, actions)
+    with TemporaryDirectory(prefix="artangram-overhead-") as folder:
+        async with _through_agent(Path(folder)) as house:
+            return [embedded, await _profiled("agent", house, actions)]
 
 
 def _print(output: Output, figures: OverheadFigures) -> None:
@@ -287,14 +314,17 @@ def _print(output: Output, figures: OverheadFigures) -> None:
     )
     if figures.times_ray is not None:
         output.console.print(
-            f"Through an agent: {figures.times_ray:.2f}x the calls of Ray actors (goal "
-            f"{TIMES_RAY_AT_LEAST:g}x). Load afterwards {figures.load_after}.",
+            f"Embedded: {figures.times_ray:.2f}x the calls of Ray actors (goal "
+            f"{TIMES_RAY_AT_LEAST:g}x); through an agent {figures.agent_times_ray:.2f}x. Load "
+            f"afterwards {figures.load_after}.",
             soft_wrap=True,
         )
-    output.console.print(
-        f"The orchestrator's thread is on a core for {figures.profile.busy_share:.0%} of that "
-        "time. Own seconds, calls and function there:",
-        soft_wrap=True,
-    )
-    for line in figures.profile.functions:
-        output.console.print(f"  {line}")
+    for profile in figures.profiles:
+        rooms = ", ".join(f"{room} {share:.0%}" for room, share in profile.rooms.items())
+        output.console.print(
+            f"{profile.name}: the orchestrator's thread is on a core for {profile.busy_share:.0%} "
+            f"of the time, {profile.cpu_us:.0f} us per action: {rooms}. Own seconds, calls, where:",
+            soft_wrap=True,
+        )
+        for line in profile.functions:
+            output.console.print(f"  {line}")
