@@ -1,6 +1,8 @@
 """Versions of the weights, and the one definition of stale."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from artangram.core.errors import BadInput
 from artangram.core.weights import PRESETS, Order, Staleness, Versions, is_stale, preset
@@ -74,3 +76,33 @@ def test_a_retired_version_cannot_be_held():
     versions.let_go(0, "anybody")
     with pytest.raises(BadInput, match="retired"):
         versions.hold(0, "late")
+
+
+moves = st.lists(
+    st.tuples(st.sampled_from(["step", "hold", "let_go"]), st.integers(0, 5), st.integers(0, 2)),
+    min_size=5,
+    max_size=60,
+)
+
+
+@given(moves)
+def test_what_is_needed_is_never_retired(moves):
+    versions = Versions()
+    known = [0]
+    held: set[tuple[int, str]] = set()
+    for move, number, who in moves:
+        version, owner = known[number % len(known)], f"replica-{who}"
+        if move == "hold":
+            versions.hold(version, owner)
+            held.add((version, owner))
+        elif move == "let_go":
+            versions.let_go(version, owner)
+            held.discard((version, owner))
+        else:
+            versions.announce(versions.current + 1)
+            known.append(versions.current)
+            versions.go_live(versions.current - number % 2)
+            gone = versions.retire()
+            needed = {version for version, _ in held}
+            assert set(gone) == {v for v in known if v < versions.live} - needed
+            known = [version for version in known if version not in gone]
