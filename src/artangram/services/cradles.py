@@ -111,6 +111,8 @@ class _Zygote:
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
                 env=_environ(),
+                # A signal to our group must not reach it: it ends after us, and cleans up.
+                start_new_session=True,
             )
         zygote = cls(process, await asyncio.open_unix_connection(sock=ours), on_ended=on_ended)
         try:

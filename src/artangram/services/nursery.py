@@ -7,9 +7,7 @@ happens to a process, its `ended` future is done only when it is gone, and its m
 import asyncio
 import contextlib
 import itertools
-import tempfile
 from pathlib import Path
-from shutil import rmtree
 from typing import Any
 
 import msgspec
@@ -20,6 +18,7 @@ from artangram.core.errors import BadInput, InfraFailed
 from artangram.services import wire
 from artangram.services.cradles import Cradle
 from artangram.services.devices import Answer, ReplicaLost
+from artangram.services.home import Home
 
 SHARED_MEMORY = Path("/dev/shm")
 
@@ -27,12 +26,6 @@ LOAD_PATIENCE_S = 120.0
 """How long a loader may take; a restore maps what is in memory already."""
 
 _Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-def new_directory() -> Path:
-    """A directory in memory, for the socket and the weights; only for this user."""
-    parent = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
-    return Path(tempfile.mkdtemp(prefix="artangram-", dir=parent))
 
 
 class _Expected:
@@ -47,8 +40,9 @@ class _Expected:
 class Nursery:
     """Bears replicas from a cradle. Open it with `opened`."""
 
-    def __init__(self, directory: Path, cradle: Cradle) -> None:
-        self.directory = directory
+    def __init__(self, home: Home, cradle: Cradle) -> None:
+        self.directory = home.directory
+        self._home = home
         self.cradle = cradle
         self.cradle.on_ended = self._on_ended
         self._numbers = itertools.count(1)
@@ -100,7 +94,7 @@ class Nursery:
             return
         server.close()
         await self.cradle.aclose()
-        await asyncio.to_thread(rmtree, self.directory, ignore_errors=True)
+        await asyncio.to_thread(self._home.close)
 
     @property
     def _socket(self) -> str:

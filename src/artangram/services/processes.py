@@ -15,7 +15,8 @@ from artangram.core.errors import BadInput, InfraFailed
 from artangram.services import wire
 from artangram.services.cradles import Cradle, FreshCradle, ZygoteCradle
 from artangram.services.devices import Deployment, Measured, Replica, ReplicaLost
-from artangram.services.nursery import Nursery, ProcessReplica, new_directory
+from artangram.services.home import Home
+from artangram.services.nursery import Nursery, ProcessReplica
 
 TORCH = ("torch", "safetensors.torch")
 """What a zygote imports ahead, where it is installed."""
@@ -23,9 +24,9 @@ TORCH = ("torch", "safetensors.torch")
 
 async def a_nursery(preload: tuple[str, ...] = TORCH, *, is_cold: bool = False) -> Nursery:
     """One that listens. `is_cold` starts every replica as an interpreter of its own."""
-    directory = await asyncio.to_thread(new_directory)
-    cradle: Cradle = FreshCradle() if is_cold else ZygoteCradle(directory, preload=preload)
-    nursery = Nursery(directory, cradle)
+    home = await asyncio.to_thread(Home.opened)
+    cradle: Cradle = FreshCradle() if is_cold else ZygoteCradle(home.directory, preload=preload)
+    nursery = Nursery(home, cradle)
     await nursery.open()
     return nursery
 

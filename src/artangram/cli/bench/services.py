@@ -44,9 +44,10 @@ from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.recovery import Setup
 from artangram.services.cpu import CpuDevices, cpu_devices
 from artangram.services.devices import Replica
+from artangram.services.home import SHARED_MEMORY
 from artangram.services.host import GPU, ServiceHost
 from artangram.services.linux import used_mb
-from artangram.services.nursery import SHARED_MEMORY, ProcessReplica
+from artangram.services.nursery import ProcessReplica
 from artangram.services.service import Service, weights_mb
 from artangram.services.shipped.similarity import FILES, packaged, similarity
 
