@@ -79,6 +79,28 @@ async def test_batches_keep_the_bound_while_weights_roll(alpha: int, mode: Updat
     assert not task.open_envs
 
 
+async def test_waiting_for_a_replica_counts_against_no_limit():
+    gateway = Gateway()
+    async with a_rollout(gateway, Staleness(), FakeTask()) as rollout:
+        asked = asyncio.create_task(rollout.sink.batch(2))
+        await asyncio.sleep(500.0)  # much longer than a turn may take
+        assert rollout.tally.count(Status.INFRA_FAILED) == 0
+        engines_of(gateway, 1)
+        assert len((await asked).groups) == 2
+    assert rollout.tally.count(Status.INFRA_FAILED) == 0
+
+
+async def test_turns_on_an_engine_that_hangs_are_given_up_and_played_again():
+    gateway = Gateway()
+    bad, _ = engines_of(gateway, 2)
+    async with a_rollout(gateway, Staleness(), FakeTask()) as rollout:
+        asked = asyncio.create_task(rollout.sink.batch(2))
+        await asyncio.sleep(0.1)
+        bad.hang()
+        async with asyncio.timeout(1000.0):
+            assert len((await asked).groups) == 2
+
+
 async def test_a_dead_engine_loses_no_trajectory():
     gateway = Gateway()
     engines = engines_of(gateway, 2)
