@@ -11,6 +11,7 @@ from artangram.cli.doctor import doctor
 from artangram.cli.run import run
 from artangram.cli.simulate import simulate
 from artangram.cli.trace import trace
+from artangram.cli.train import train
 from artangram.cli.up import up
 from artangram.core.errors import BadInput
 
@@ -20,7 +21,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for verb in (demo, up, run, status, explain, simulate, doctor):
+for verb in (demo, train, up, run, status, explain, simulate, doctor):
     app.command()(verb)
 app.add_typer(trace, name="trace")
 app.add_typer(bench, name="bench")

@@ -1,9 +1,6 @@
-"""`artangram demo`: the scheduler against its peers on one small workload, in a minute."""
+"""`artangram demo --plan`: the scheduler against its peers on one small workload, in a minute."""
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from artangram.cli.output import Output
 from artangram.cli.replay import Replay, replay
@@ -12,11 +9,9 @@ from artangram.sim.families import cluster_for, stream
 POLICIES = ["pods:1", "pods:0.5/4", "overcommit", "fixed:4", "tangram", "elastic"]
 
 
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the picture and the report.")] = Path("out"),
-) -> None:
+def compare_policies(out: Path) -> None:
     """Two training runs of coding agents share 32 cores: who waits, and for how long?"""
-    output = Output(str(out / "demo.json"))
+    output = Output(str(out / "plan.json"))
     console = output.console
     console.print(
         "Two training runs of coding agents (64 trajectories each, two steps) share one node of "
@@ -25,7 +20,7 @@ def demo(
     )
     made = stream("coding", seed=0, tasks=2, batch=64, steps=2)
     cluster = cluster_for("coding", cores=32, squeeze_penalty=0.1)
-    reports = replay(Replay(lambda: made, cluster), POLICIES, output=output, plot=out / "demo.svg")
+    reports = replay(Replay(lambda: made, cluster), POLICIES, output=output, plot=out / "plan.svg")
     output.json(reports)
     by_name = {r.policy: r.act.mean_s for r in reports}
     ours = by_name["elastic"]

@@ -1,0 +1,35 @@
+"""`artangram demo`: a tiny model learns four tasks at once, by real RL, in a few minutes."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from artangram.cli.demo.plan import compare_policies
+from artangram.envs.tasks import DEMO_TASKS
+
+STEPS = 100
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("out"),
+    steps: Annotated[int, typer.Option(help="Of the optimiser.")] = STEPS,
+    seed: Annotated[int, typer.Option(help="Of model, problems and sampling.")] = 0,
+    tasks: Annotated[str, typer.Option(help="Which of the tasks, with commas between.")] = ",".join(
+        DEMO_TASKS
+    ),
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Compare scheduling policies in the simulator instead.")
+    ] = False,
+) -> None:
+    """Train a tiny model on tools, tests, a judge and a search API, all of them real.
+
+    No GPU, no container engine, no API key. The report is OUT/report.html and OUT/report.txt.
+    """
+    if plan:
+        compare_policies(out)
+        return
+    from artangram.cli.demo.session import Session
+
+    asyncio.run(Session(out, steps=steps, seed=seed, tasks=tasks.split(",")).run())

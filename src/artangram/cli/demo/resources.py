@@ -1,0 +1,114 @@
+"""What a run asked of its house, from the journal: how long actions took, and what pods would cost.
+
+Static provisioning reserves a core for every sandbox as long as it lives. The simulator does the
+recorded trace again under that policy, on more and more cores, until it is as fast as the run was.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import fmean, quantiles
+
+import msgspec
+from msgspec import Struct, structs
+
+from artangram.core.cluster import ClusterSpec, CpuSpec
+from artangram.core.decisions import Report
+from artangram.core.ids import Resource
+from artangram.core.policies.catalog import policy as policy_named
+from artangram.core.records import ActionRecord
+from artangram.observe.journaltrace import trace_of
+from artangram.observe.recording import owner_of, recorded
+from artangram.observe.trace import Trace
+from artangram.orchestrator.recovery import Setup
+from artangram.sim.beliefs import beliefs
+from artangram.sim.driver import Simulation
+from artangram.sim.report import report
+
+CPU = Resource("cpu")
+MOST_CORES = 512
+
+
+class KindAct(Struct, frozen=True, kw_only=True):
+    """Action completion time of one kind, in seconds."""
+
+    kind: str
+    count: int
+    mean_s: float
+    p99_s: float
+    wait_s: float
+    run_s: float
+
+
+class Static(Struct, frozen=True, kw_only=True):
+    """The recorded sandbox actions under a policy on so many cores."""
+
+    policy: str
+    cores: int
+    act_mean_s: float
+
+
+class Resources(Struct, frozen=True, kw_only=True):
+    kinds: tuple[KindAct, ...]
+    cores: int
+    """That the run had."""
+    ours: Static
+    static: tuple[Static, ...]
+    """A core per sandbox, on growing numbers of cores; the last is as fast as ours."""
+
+
+def resources_of(state_dir: Path) -> Resources:
+    """Read the journal and replay its trace."""
+    setup = msgspec.json.decode(owner_of(state_dir), type=Setup)
+    trace = trace_of(recorded(state_dir), name="demo")
+    spec = setup.cluster.pools[CPU]
+    assert isinstance(spec, CpuSpec)
+    ours = _replayed(trace, spec, "elastic", spec.cores)
+    return Resources(
+        kinds=tuple(_kinds(list(_records(state_dir)))),
+        cores=spec.cores,
+        ours=ours,
+        static=tuple(_grown(trace, spec, ours.act_mean_s)),
+    )
+
+
+def _records(state_dir: Path) -> Iterator[ActionRecord]:
+    for entry in recorded(state_dir):
+        for decision in entry.decisions:
+            if isinstance(decision, Report):
+                yield decision.record
+
+
+def _kinds(records: Sequence[ActionRecord]) -> Iterator[KindAct]:
+    by_kind: dict[str, list[ActionRecord]] = {}
+    for record in records:
+        by_kind.setdefault(record.kind, []).append(record)
+    for kind, found in sorted(by_kind.items()):
+        acts = [record.act_s for record in found]
+        yield KindAct(
+            kind=kind,
+            count=len(found),
+            mean_s=fmean(acts),
+            p99_s=quantiles(acts, n=100)[98] if len(acts) > 1 else acts[0],
+            wait_s=fmean(record.wait_s for record in found),
+            run_s=fmean(record.run_s for record in found),
+        )
+
+
+def _grown(trace: Trace, spec: CpuSpec, goal_s: float) -> Iterator[Static]:
+    cores = spec.cores
+    while cores <= MOST_CORES:
+        found = _replayed(trace, spec, "pods:1", cores)
+        yield found
+        if found.act_mean_s <= 1.05 * goal_s:
+            return
+        cores *= 2
+
+
+def _replayed(trace: Trace, spec: CpuSpec, policy: str, cores: int) -> Static:
+    # Memory is not what is compared: as much per core as there was.
+    grown = structs.replace(spec, cores=cores, memory_mb=spec.memory_mb * cores // spec.cores)
+    cluster = ClusterSpec(pools={CPU: grown})
+    simulation = Simulation(trace, cluster, policy_named(policy), beliefs("exact", 0))
+    simulation.run()
+    found = report(simulation, policy=policy, trace=trace, cluster=cluster, estimates="exact")
+    return Static(policy=policy, cores=cores, act_mean_s=found.act.mean_s)

@@ -1,0 +1,166 @@
+"""One demo from start to end: house, warm-up, held-out test, training, test again, report."""
+
+import asyncio
+import shutil
+import sys
+import time
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from msgspec import Struct
+from rich.console import Console
+
+from artangram.apis.spec import ApiSpec
+from artangram.cli.demo.progress import Progress
+from artangram.cli.demo.report import write_report
+from artangram.cli.demo.resources import resources_of
+from artangram.core.errors import BadInput
+from artangram.envs.tasks import DEMO_TASKS, Teachable, demo_task, vocabulary
+from artangram.orchestrator.client import House
+from artangram.orchestrator.local import local
+from artangram.pipeline.asynchronous import asynchronous
+from artangram.pipeline.evaluation import Evaluation, evaluate
+from artangram.pipeline.metrics import StepRecord, read
+from artangram.pipeline.settings import RunSettings
+from artangram.pipeline.training import Training, opened
+from artangram.pipeline.warmup import warm_model
+from artangram.services.shipped.similarity import similarity
+from artangram.train.settings import TrainSettings
+from artangram.train.warmup import WarmupSettings
+
+WARMUP = WarmupSettings(steps=500)
+SEARCH_LIMIT, SEARCH_WINDOW_S = 100, 1.0
+EVAL_PROBLEMS = 25
+"""Held-out problems of each task."""
+
+
+class Learned(Struct, frozen=True, kw_only=True):
+    """What the training part of the demo found."""
+
+    before: Evaluation
+    after: Evaluation
+    steps: tuple[StepRecord, ...]
+    warmup_s: float
+    training_s: float
+    total_s: float
+
+
+def demo_settings(steps: int, seed: int) -> RunSettings:
+    """Four passes over each batch: attempts cost more here than learning from them."""
+    return RunSettings(
+        name="demo",
+        steps=steps,
+        seed=seed,
+        checkpoint_every=25,
+        train=TrainSettings(epochs=4, entropy_steps=steps),
+    )
+
+
+class Session:
+    """See the module."""
+
+    def __init__(self, out: Path, *, steps: int, seed: int, tasks: Sequence[str]) -> None:
+        if unknown := sorted(set(tasks) - set(DEMO_TASKS)):
+            raise BadInput("tasks", f"{unknown} are none", f"say some of {', '.join(DEMO_TASKS)}")
+        self._out = out
+        self._settings = demo_settings(steps, seed)
+        self._tasks = tasks
+        self._console = Console(highlight=False)
+        self._began_at = time.monotonic()
+
+    async def run(self) -> Learned:
+        """The whole demo; the report lies in `out` afterwards."""
+        state = self._out / "house"
+        shutil.rmtree(state, ignore_errors=True)
+        async with searching() as url, self._house(state, url) as house:
+            learned = await self._learn(house)
+        resources = await asyncio.to_thread(resources_of, state)
+        text = write_report(self._out, learned, resources)
+        self._console.print(text)
+        return learned
+
+    @asynccontextmanager
+    async def _house(self, state: Path, url: str) -> AsyncIterator[House]:
+        self._console.print("Opening the house: sandboxes, a judge that knows meanings, an API.")
+        api = ApiSpec(base_url=url, limit=SEARCH_LIMIT, window_s=SEARCH_WINDOW_S)
+        async with local(
+            state_dir=state,
+            devices=1,
+            device_memory_mb=1024,
+            services=(similarity("judge"),) if "judged" in self._tasks else (),
+            apis={"search": api},
+        ) as house:
+            yield house
+
+    async def _learn(self, house: House) -> Learned:
+        settings = self._settings
+        warm_at = time.monotonic()
+        model = await asyncio.to_thread(self._warm, house)
+        warmup_s = time.monotonic() - warm_at
+        tasks: list[Teachable] = [demo_task(name, house) for name in self._tasks]
+        held = [demo_task(name, house, held_out=True) for name in self._tasks]
+        place = self._out / "run"
+        shutil.rmtree(place, ignore_errors=True)
+        async with opened(settings, tasks=tasks, model=model, out=place) as training:
+            before = await self._tested(training, held, "before")
+            began_at = time.monotonic()
+            with Progress(self._console, settings.steps) as progress:
+                training.on_step = progress.show
+                await asynchronous(training)
+            training_s = time.monotonic() - began_at
+            await training.rollout.aclose()
+            after = await self._tested(training, held, "after")
+        return Learned(
+            before=before,
+            after=after,
+            steps=tuple(read(place / "metrics.jsonl")),
+            warmup_s=warmup_s,
+            training_s=training_s,
+            total_s=time.monotonic() - self._began_at,
+        )
+
+    def _warm(self, house: House) -> Path:
+        self._console.print("Warming up: the model imitates attempts whose choices are random.")
+        return warm_model(
+            self._out / "models",
+            tasks=[demo_task(name, house) for name in DEMO_TASKS],
+            vocabulary=vocabulary(),
+            seed=self._settings.seed,
+            settings=WARMUP,
+        )
+
+    async def _tested(self, training: Training, held: Sequence[Teachable], name: str) -> Evaluation:
+        found = await evaluate(
+            held,
+            training.gateway,
+            tokenizer=training.tokenizer,
+            problems=EVAL_PROBLEMS,
+            name=name,
+        )
+        tasks = ", ".join(f"{task} {value:.2f}" for task, value in found.by_task.items())
+        self._console.print(f"Held-out success {name}: {found.success:.2f} ({tasks})")
+        return found
+
+
+@asynccontextmanager
+async def searching() -> AsyncIterator[str]:
+    """The search API in a process of its own; its address."""
+    server = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "artangram.envs.tasks.searchserver",
+        f"--limit={SEARCH_LIMIT}",
+        f"--window-s={SEARCH_WINDOW_S}",
+        stdin=PIPE,
+        stdout=PIPE,
+    )
+    assert server.stdin is not None
+    assert server.stdout is not None
+    try:
+        port = int(await server.stdout.readline())
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.stdin.close()
+        await server.wait()

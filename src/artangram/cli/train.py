@@ -1,0 +1,116 @@
+"""`artangram train`: a training run from a file, from the start or from its last checkpoint."""
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from artangram.cli.output import Output
+from artangram.config.train import TrainSpec, read_train
+from artangram.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from artangram.pipeline.metrics import StepRecord
+
+
+def train(
+    file: Annotated[Path, typer.Argument(help="The run (YAML); see docs/training.md.")],
+    out: Annotated[Path, typer.Option(help="Folder for checkpoints and metrics.")] = Path("out"),
+    resume: Annotated[bool, typer.Option(help="Go on from the last checkpoint.")] = False,
+    print_plan: Annotated[bool, typer.Option(help="Say what would run, and run nothing.")] = False,
+    json: Annotated[str | None, typer.Option(help="Write the last step to a file, or -.")] = None,
+) -> None:
+    """Train a model on tasks that use a house."""
+    spec = read_train(file)
+    output = Output(json)
+    if print_plan:
+        show_plan(spec, output)
+        return
+    place = out / spec.run.name
+    if not resume and (place / "checkpoints").exists():
+        fix = "say --resume to go on with it, or name another --out"
+        raise BadInput(str(place), "holds a run already", fix)
+    last = asyncio.run(_run(spec, place, output, resume=resume))
+    output.json(last)
+
+
+def show_plan(spec: TrainSpec, output: Output) -> None:
+    """What a run comes to, in numbers."""
+    run, house = spec.run, spec.house
+    shares = sum(task.share for task in spec.tasks.values())
+    rows = [
+        ("mode", run.mode, f"staleness at most {run.bound.max_staleness}"),
+        ("a step", f"{run.groups} x {run.group_size}", f"{run.groups * run.group_size} attempts"),
+        ("environments", str(run.environments), f"at most {run.plan.limits.most_held} held"),
+        ("engines", str(run.engines), f"{run.slots} requests each"),
+        ("the run", f"{run.steps} steps", f"{run.steps * run.groups} problems"),
+        ("checkpoints", f"every {run.checkpoint_every}" if run.checkpoint_every else "none", ""),
+        ("loss", run.train.loss, f"lr {run.train.lr:g}, {run.train.epochs} epochs"),
+        ("house", f"{house.cores or 'all'} cores", f"policy {house.policy}"),
+        *(("service", service.id, "") for service in house.offers.services),
+        *(
+            ("api", name, f"{api.limit} per {api.window_s:g} s")
+            for name, api in house.offers.apis.items()
+        ),
+    ]
+    output.table(f"{spec.run.name}: {spec.model}", ["what", "how much", "so"], rows)
+    tasks = [
+        [name, str(task.share), f"{run.groups * task.share / shares:.1f}"]
+        for name, task in spec.tasks.items()
+    ]
+    output.table("tasks", ["task", "share", "groups a step"], tasks)
+
+
+async def _run(
+    spec: TrainSpec, place: Path, output: Output, *, resume: bool
+) -> "StepRecord | None":
+    from artangram.orchestrator.local import local
+    from artangram.pipeline.asynchronous import asynchronous
+    from artangram.pipeline.sync import synchronous
+    from artangram.pipeline.taskfactory import task_named
+    from artangram.pipeline.training import opened
+
+    house_spec, last = spec.house, None
+    async with local(
+        policy=house_spec.policy,
+        cores=house_spec.cores,
+        memory_mb=house_spec.memory_mb,
+        **{
+            field: getattr(house_spec.offers, field)
+            for field in house_spec.offers.__struct_fields__
+        },
+    ) as house:
+        tasks = [
+            task_named(name, task.task, house, job=spec.run.name, options=task.options)
+            for name, task in spec.tasks.items()
+        ]
+        async with opened(
+            spec.run,
+            tasks=tasks,
+            model=spec.model,
+            out=place,
+            shares={name: task.share for name, task in spec.tasks.items()},
+            resume=resume,
+        ) as training:
+
+            def show(record: "StepRecord") -> None:
+                nonlocal last
+                last = record
+                output.console.print(line_of(record, spec.run.steps))
+
+            training.on_step = show
+            loop = asynchronous if spec.run.mode == "asynchronous" else synchronous
+            await loop(training)
+    return last
+
+
+def line_of(record: "StepRecord", steps: int) -> str:
+    """A step in one line."""
+    report = record.report
+    tasks = " ".join(f"{task} {value:.2f}" for task, value in report.rewards.items())
+    return (
+        f"step {record.step}/{steps}  reward {report.reward:.3f} ({tasks})  "
+        f"stale {100 * report.stale_share:.0f} %  waited {record.collect_s:.2f} s  "
+        f"trained {record.train_s:.2f} s"
+    )
