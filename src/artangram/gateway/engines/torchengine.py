@@ -51,7 +51,11 @@ class TorchEngine(Owner):
         """Load the model and begin. Raises `EngineGone` when it cannot be loaded."""
         engine = cls(settings, name=name)
         engine._thread.start()
-        await engine._is_ready
+        try:
+            await engine._is_ready
+        except BaseException:
+            await engine.aclose()
+            raise
         return engine
 
     async def aclose(self) -> None:
