@@ -172,11 +172,16 @@ class DetachableEnv(FakeEnv):
 
 
 def a_rollout(
-    *tasks: FakeTask, door: FakeDoor, shares: dict[str, int] | None = None, **plan: object
+    *tasks: FakeTask,
+    door: FakeDoor,
+    shares: dict[str, int] | None = None,
+    most_issues: int = 3,
+    **plan: object,
 ) -> Rollout:
     stages = [Stage(shares=shares)] if shares else []
     settings = {"environments": 16, "group_size": 4} | plan
-    return Rollout(Source(tasks, stages=stages), door, plan=Plan(**settings))
+    source = Source(tasks, stages=stages, most_issues=most_issues)
+    return Rollout(source, door, plan=Plan(**settings))
 
 
 async def train(

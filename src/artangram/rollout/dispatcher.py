@@ -29,7 +29,7 @@ from artangram.core.admission import (
     next_group,
 )
 from artangram.core.errors import BadInput
-from artangram.core.ids import JobId
+from artangram.core.ids import JobId, TrajectoryId
 from artangram.core.trajectory import TRAINABLE, Status, Trajectory
 from artangram.core.verdict import Accepted, Dropped, DropReason, judge, judge_trajectory
 from artangram.rollout.durations import Durations
@@ -92,7 +92,7 @@ class Dispatcher(SinkListener):
         self._needs_signal = needs_signal
         self._life = life
         self._groups: dict[str, OpenGroup] = {}
-        self._lives: set[Life] = set()
+        self._lives: dict[TrajectoryId, Life] = {}
         self._in_envs = 0
         self._durations: dict[str, Durations] = {}
         self._is_closed = False
@@ -106,7 +106,7 @@ class Dispatcher(SinkListener):
 
     @property
     def lives(self) -> tuple[Life, ...]:
-        return tuple(self._lives)
+        return tuple(self._lives.values())
 
     @property
     def groups(self) -> tuple[OpenGroup, ...]:
@@ -158,10 +158,10 @@ class Dispatcher(SinkListener):
     async def close(self) -> None:
         """Stop everything; return when it has ended."""
         self._is_closed = True
-        for life in self._lives:
+        for life in self.lives:
             life.stop(Status.SURPLUS, "the rollout closes")
         while self._lives:
-            await asyncio.wait({life.ended for life in self._lives})
+            await asyncio.wait({life.ended for life in self.lives})
             await asyncio.sleep(0)  # The callbacks of those ends have their turn.
         await self._runner.strays.close()
 
@@ -219,7 +219,7 @@ class Dispatcher(SinkListener):
         self._tally.on_start(group.task)
         life = self._runner.start(ticket, on_env_free=self._on_env_free)
         group.running[ticket.id] = life
-        self._lives.add(life)
+        self._lives[ticket.id] = life
         life.ended.add_done_callback(lambda _: self._on_end(group, life))
         self._watch(group, life)
 
@@ -247,14 +247,16 @@ class Dispatcher(SinkListener):
         self.pump()
 
     def _on_end(self, group: OpenGroup, life: Life) -> None:
-        self._lives.discard(life)
+        del self._lives[life.ticket.id]
         trajectory = life.ended.result()
         if not group.is_open and trajectory.status in TRAINABLE:
             # It ended by itself in the very moment in which its group no longer needed it.
             trajectory = structs.replace(trajectory, status=Status.SURPLUS, reward=None)
         took_s = asyncio.get_running_loop().time() - life.started_at
         self._tally.on_end(trajectory, took_s)
-        if group.running.pop(trajectory.id, None) is not None and group.is_open:
+        del group.running[trajectory.id]
+        # After the end of the rollout its problems stay outstanding, for the next life.
+        if group.is_open and not self._is_closed:
             self._on_member(group, trajectory, took_s)
         self.pump()
 

@@ -277,6 +277,18 @@ async def test_a_restart_loses_no_problem_and_trains_none_twice():
     assert account.drawn == account.trained + len(account.outstanding)
 
 
+async def test_what_is_under_way_at_the_end_stays_outstanding():
+    door = FakeDoor()
+    plan = {"spares": Spares(most_reissues=0), "most_issues": 1}
+    async with a_rollout(FakeTask(turn_s=lambda name: 100.0), door=door, **plan) as rollout:
+        asked = asyncio.create_task(rollout.sink.batch(2))
+        await asyncio.sleep(50.0)
+        asked.cancel()
+    account = rollout.source.positions()["math"]
+    assert account.dropped == {}
+    assert account.drawn == len(account.outstanding) >= 2
+
+
 def hash_of(name: str) -> int:
     """The same in every process."""
     return sum(ord(letter) * (7 + place) for place, letter in enumerate(name))
