@@ -289,6 +289,33 @@ async def test_what_is_under_way_at_the_end_stays_outstanding():
     assert account.drawn == len(account.outstanding) >= 2
 
 
+async def test_virtual_time_repeats_itself():
+    async def once() -> list[tuple[str, float]]:
+        door, chance = FakeDoor(), random.Random(5)
+        task = FakeTask(turn_s=lambda name: chance.expovariate(1.0))
+        async with a_rollout(task, door=door, extra_siblings=1, environments=24) as rollout:
+            batches = await train(rollout, door, batches=4, num_groups=3)
+        return [(t.id, t.info["turn_s"]) for batch in batches for t in batch.trajectories]
+
+    first, second = await once(), await once()
+    assert [name for name, _ in first] == [name for name, _ in second]
+    assert [s for _, s in first] == pytest.approx([s for _, s in second])
+
+
+@pytest.mark.parametrize("spare", ["extra_groups", "extra_siblings"])
+async def test_redundancy_does_not_wait_for_the_slowest(spare: str):
+    async def took_s(**plan: int) -> float:
+        door, chance = FakeDoor(), random.Random(5)
+        task = FakeTask(turn_s=lambda name: 50.0 if chance.random() < 0.03 else 1.0)
+        settings = {"staleness": Staleness(max_staleness=0), "environments": 64} | plan
+        began_at = asyncio.get_running_loop().time()
+        async with a_rollout(task, door=door, **settings) as rollout:
+            await train(rollout, door, batches=8, num_groups=4)
+        return asyncio.get_running_loop().time() - began_at
+
+    assert await took_s() / await took_s(**{spare: 2}) > 1.5
+
+
 def hash_of(name: str) -> int:
     """The same in every process."""
     return sum(ord(letter) * (7 + place) for place, letter in enumerate(name))
