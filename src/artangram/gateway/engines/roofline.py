@@ -36,7 +36,8 @@ MOST_ITERATIONS = 512.0
 MOST_HELD = 4096
 """Sessions whose prefix is kept."""
 
-_ROUNDING = 1e-6
+_ROUNDING = 1e-4
+"""Of an iteration: timers may fire a hair early, and an iteration is never nothing."""
 
 
 class _Flight:

@@ -6,13 +6,15 @@ take their time from numbers.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 from msgspec import Struct
 
-from artangram.core.trajectory import Batch, Status
+from artangram.core.trajectory import Status, Trajectory
+from artangram.envs.protocol import Task
 from artangram.gateway import Gateway
+from artangram.pipeline.simulated.baselines import Batches
 from artangram.pipeline.simulated.cluster import Scenario, a_gateway
 from artangram.pipeline.simulated.tasks import InStep, Step, SyntheticTask
 from artangram.pipeline.simulated.virtualtime import run_virtually
@@ -29,16 +31,20 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
     steps_s: tuple[float, ...]
     """From one batch to the next, the first included."""
-    collect_s: tuple[float, ...]
-    """That the trainer waited for batches."""
+    waited_s: tuple[float, ...]
+    """For each batch: by the trainer, or, launched as a whole, from first to last."""
     tokens: int
     """Given and sampled, of the trajectories that were trained on."""
-    kept: int
+    trained: int
+    """Trajectories."""
     cancelled: int
+    """Trajectories that became stale or were more than needed."""
     accumulated_s: float
     """Replica-seconds that new versions were on their way from the store."""
     exposed_s: float
     """Replica-seconds that replicas stood still for them."""
+    swaps: int
+    """Times that a replica took a new version."""
     worst_staleness: int
 
     @property
@@ -51,32 +57,44 @@ class Outcome(Struct, frozen=True, kw_only=True):
 class SimulatedRun:
     """The verbs; see the module."""
 
-    def __init__(self, scenario: Scenario, gateway: Gateway, rollout: Rollout) -> None:
+    def __init__(
+        self, scenario: Scenario, gateway: Gateway, rollout: Rollout, *, tasks: list[Task]
+    ) -> None:
         self.scenario = scenario
         self._gateway = gateway
         self._rollout = rollout
+        self._batches = Batches(
+            rollout.runner, tasks, groups=scenario.groups, group_size=scenario.group_size
+        )
         self.step = 0
-        self._collected: list[float] = []
+        self._waited: list[float] = []
         self._ended_at: list[float] = []
+        self._trained = 0
         self._tokens = 0
         self._accumulated_s = self._exposed_s = 0.0
-        self._worst = 0
+        self._swaps = self._worst = 0
 
     @property
     def goes_on(self) -> bool:
         return self.step < self.scenario.steps
 
-    async def collect(self) -> Batch:
+    async def collect(self) -> None:
+        """Wait for a batch of the rollout."""
         batch = await self._rollout.sink.batch(self.scenario.groups)
-        self._collected.append(batch.waited_s)
-        self._worst = max(self._worst, *(g.staleness(batch.version) for g in batch.groups))
-        for trajectory in batch.trajectories:
-            self._tokens += sum(len(segment.token_ids) for segment in trajectory.segments)
-        return batch
-
-    async def learn(self, batch: Batch) -> None:
-        await asyncio.sleep(self.scenario.train_s)
         self._rollout.settle(batch)
+        self._waited.append(batch.waited_s)
+        self._count(batch.trajectories)
+
+    async def launch(self) -> None:
+        """Start a batch of its own and wait until all of it has ended."""
+        began_at = asyncio.get_running_loop().time()
+        trajectories = await self._batches.next()
+        self._waited.append(asyncio.get_running_loop().time() - began_at)
+        self._count(trajectories)
+
+    async def learn(self) -> None:
+        """Make a step of what came last."""
+        await asyncio.sleep(self.scenario.train_s)
         self.step += 1
         self._ended_at.append(asyncio.get_running_loop().time())
 
@@ -96,22 +114,32 @@ class SimulatedRun:
         self._rollout.go_live(version)
         self._accumulated_s += rolled.accumulated_s
         self._exposed_s += rolled.exposed_s
+        self._swaps += len(rolled.swaps)
 
     async def _pull(self, replica: str, version: int) -> Path:
         await asyncio.sleep(self.scenario.weights.pull_s)
         return Path()
+
+    def _count(self, trajectories: Iterable[Trajectory]) -> None:
+        current = self._rollout.updates.current
+        for one in trajectories:
+            self._trained += 1
+            self._tokens += sum(len(segment.token_ids) for segment in one.segments)
+            oldest = current if one.oldest_version is None else one.oldest_version
+            self._worst = max(self._worst, current - oldest)
 
     def outcome(self) -> Outcome:
         starts = [0.0, *self._ended_at[:-1]]
         tally = self._rollout.tally
         return Outcome(
             steps_s=tuple(end - start for start, end in zip(starts, self._ended_at, strict=True)),
-            collect_s=tuple(self._collected),
+            waited_s=tuple(self._waited),
             tokens=self._tokens,
-            kept=sum(tally.count(status) for status in (Status.OK, Status.TRUNCATED)),
+            trained=self._trained,
             cancelled=sum(tally.count(status) for status in (Status.STALE, Status.SURPLUS)),
             accumulated_s=self._accumulated_s,
             exposed_s=self._exposed_s,
+            swaps=self._swaps,
             worst_staleness=self._worst,
         )
 
@@ -123,8 +151,18 @@ Order = Callable[[SimulatedRun], Awaitable[None]]
 async def sync(run: SimulatedRun) -> None:
     """Sample, learn, publish, one after the other."""
     while run.goes_on:
-        batch = await run.collect()
-        await run.learn(batch)
+        await run.collect()
+        await run.learn()
+        await run.publish()
+
+
+async def one_off(run: SimulatedRun) -> None:
+    """Learn from the batch before while a whole new one is sampled; then both wait for weights."""
+    await run.launch()
+    while run.goes_on:
+        coming = asyncio.create_task(run.launch())
+        await run.learn()
+        await coming
         await run.publish()
 
 
@@ -132,10 +170,10 @@ async def overlapped(run: SimulatedRun) -> None:
     """Sampling never stops; a version is on its way while the next batch comes together."""
     publishing: asyncio.Task[None] | None = None
     while run.goes_on:
-        batch = await run.collect()
+        await run.collect()
         if publishing is not None:
             await publishing
-        await run.learn(batch)
+        await run.learn()
         publishing = asyncio.create_task(run.publish())
     if publishing is not None:
         await publishing
@@ -157,18 +195,17 @@ async def _simulated(scenario: Scenario, order: Order, *, in_step: bool) -> Outc
         spares=scenario.spares,
         phases=PATIENT,
     )
-    source = _source(scenario, in_step=in_step)
+    tasks = _tasks(scenario, in_step=in_step)
+    stages = [Stage(shares=scenario.shares)] if scenario.shares else []
+    source = Source(tasks, stages=stages, seed=scenario.seed)
     tokenizer = CountingTokenizer()
     async with Rollout(source, gateway, plan=plan, tokenizer=tokenizer) as rollout:
-        run = SimulatedRun(scenario, gateway, rollout)
+        run = SimulatedRun(scenario, gateway, rollout, tasks=tasks)
         await order(run)
         return run.outcome()
 
 
-def _source(scenario: Scenario, *, in_step: bool) -> Source:
+def _tasks(scenario: Scenario, *, in_step: bool) -> list[Task]:
     step = Step()
     plain = [SyntheticTask(shape, seed=scenario.seed) for shape in scenario.tasks]
-    stages = [Stage(shares=scenario.shares)] if scenario.shares else []
-    if in_step:
-        return Source([InStep(task, step) for task in plain], stages=stages, seed=scenario.seed)
-    return Source(plain, stages=stages, seed=scenario.seed)
+    return [InStep(task, step) for task in plain] if in_step else list(plain)

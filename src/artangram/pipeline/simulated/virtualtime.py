@@ -7,6 +7,7 @@ events in the same order. Threads and sockets do not belong here: nobody would w
 import asyncio
 import selectors
 from collections.abc import Coroutine
+from math import ulp
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -40,7 +41,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__(self._jumping)
 
     def time(self) -> float:
-        return self._jumping.now
+        now = self._jumping.now
+        # A timer is due when it is nearer than this; nearer than a float can tell is due, too.
+        self._clock_resolution = max(1e-9, 2.0 * ulp(now))
+        return now
 
 
 def run_virtually(main: Coroutine[Any, Any, T]) -> T:

@@ -1,0 +1,126 @@
+"""Runs on clusters that are not there: who waits for whom, and what it costs."""
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+from msgspec import structs
+
+from artangram.core.weights import Staleness, preset
+from artangram.gateway.hardware import model_shape
+from artangram.models.tokenizer import USER, Message
+from artangram.pipeline.simulated.cluster import PoolPlan, Scenario, WeightTimes
+from artangram.pipeline.simulated.run import one_off, overlapped, simulate, sync
+from artangram.pipeline.simulated.tasks import Step, TaskShape
+from artangram.pipeline.simulated.words import CountingTokenizer, countdown, words
+
+TASK = TaskShape(
+    name="t",
+    turns=(3, 6),
+    prompt_tokens=200,
+    seen_tokens=50,
+    reply_tokens=40,
+    turn_s=10.0,
+    turn_sigma_s=6.0,
+)
+SMALL = Scenario(
+    model=model_shape("qwen3-8b"),
+    pools=(PoolPlan(hardware="H800", devices=2),),
+    tasks=(TASK,),
+    groups=4,
+    group_size=4,
+    steps=3,
+    train_s=20.0,
+    weights=WeightTimes(push_s=5.0, pull_s=4.0, load_s=1.0),
+)
+
+
+def test_the_same_seed_gives_the_same_run_and_another_gives_another():
+    assert simulate(SMALL) == simulate(SMALL)
+    assert simulate(SMALL) != simulate(structs.replace(SMALL, seed=1))
+
+
+def test_a_synchronous_step_is_sampling_training_and_weights():
+    scenario = structs.replace(SMALL, staleness=preset("sync"))
+    outcome = simulate(scenario, sync)
+    assert outcome.worst_staleness == 0
+    # Two replicas one after the other, after the push.
+    weights_s = 5.0 + 2 * (4.0 + 1.0)
+    for step_s, waited_s in zip(outcome.steps_s[1:], outcome.waited_s[1:], strict=True):
+        assert step_s == pytest.approx(waited_s + 20.0 + weights_s)
+
+
+def test_environments_in_step_are_slower_the_more_they_differ():
+    gains = []
+    for sigma in (1.0, 8.0):
+        task = structs.replace(TASK, turn_sigma_s=sigma)
+        scenario = structs.replace(SMALL, tasks=(task,), staleness=preset("sync"), steps=1)
+        together, apart = simulate(scenario, sync, in_step=True), simulate(scenario, sync)
+        gains.append(together.steps_s[0] / apart.steps_s[0])
+    assert 1.0 < gains[0] < gains[1]
+
+
+def test_training_hides_behind_sampling_and_the_bound_holds():
+    in_turn = simulate(structs.replace(SMALL, staleness=preset("sync"), steps=5), sync)
+    hidden = simulate(structs.replace(SMALL, steps=5), overlapped)
+    assert hidden.step_s < in_turn.step_s - 15.0
+    assert hidden.worst_staleness <= 1
+
+
+def test_a_batch_ahead_learns_while_the_next_is_sampled():
+    scenario = structs.replace(SMALL, staleness=preset("one-off"))
+    outcome = simulate(scenario, one_off)
+    weights_s = 5.0 + 2 * (4.0 + 1.0)
+    steps = zip(outcome.steps_s[1:], outcome.waited_s[1:], strict=False)
+    assert [step_s for step_s, _ in steps] == pytest.approx(
+        [waited_s + weights_s for waited_s in outcome.waited_s[1:-1]], rel=0.01
+    )
+
+
+def test_spares_shorten_the_wait_for_the_slowest():
+    tail = structs.replace(TASK, reply_tokens=500.0, reply_spread=1.2, turn_s=0.0)
+    scenario = structs.replace(SMALL, tasks=(tail,), staleness=preset("sync"))
+    more = structs.replace(scenario, extra_siblings=3)
+    plain, spared = simulate(scenario, sync), simulate(more, sync)
+    assert spared.step_s < 0.9 * plain.step_s
+    assert spared.cancelled > 0 == plain.cancelled
+
+
+def test_a_replica_goes_on_while_a_version_is_pulled():
+    outcome = simulate(SMALL)
+    assert outcome.swaps == 2 * 3
+    assert outcome.accumulated_s == pytest.approx(6 * 5.0)
+    assert outcome.exposed_s == pytest.approx(6 * 1.0)
+
+
+def test_failing_resets_cost_time_and_no_trajectory():
+    failing = structs.replace(TASK, reset_s=30.0, reset_failures=0.2)
+    scenario = structs.replace(SMALL, tasks=(failing,), staleness=Staleness(max_staleness=1))
+    outcome = simulate(scenario)
+    healthy = simulate(structs.replace(SMALL, tasks=(structs.replace(TASK, reset_s=30.0),)))
+    assert outcome.trained == healthy.trained == 3 * 16
+    assert outcome.steps_s[0] > healthy.steps_s[0]
+
+
+@dataclass
+class Asked:
+    prompt: tuple[int, ...]
+
+
+def test_an_answer_is_as_long_as_was_said_also_after_a_break():
+    prompt = CountingTokenizer().render([Message(USER, words(5, 3))])
+    assert len(prompt) == 5
+    assert list(countdown(Asked(prompt))) == [2, 1, 0]
+    assert list(countdown(Asked((*prompt, 2)))) == [1, 0]
+
+
+@pytest.mark.looptime
+async def test_a_step_is_complete_without_those_who_left():
+    step = Step()
+    for _ in range(3):
+        step.join()
+    waiting = [asyncio.create_task(step.meet()) for _ in range(2)]
+    await asyncio.sleep(1.0)
+    assert not any(one.done() for one in waiting)
+    step.leave()
+    await asyncio.gather(*waiting)
