@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from artangram.sandbox import Command, HostImage, NamespaceProvider, SandboxGone
+from artangram.sandbox import Command, HostImage, NamespaceProvider, NotCapable, SandboxGone
+from artangram.sandbox.inside.population import children
 from artangram.sandbox.namespace.kernel import processes_below
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 
@@ -191,3 +192,38 @@ async def test_machine_sees_no_mount_of_a_sandbox(own_provider: NamespaceProvide
     before = mounts()
     await own_provider.create(HostImage())
     assert mounts() == before
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root's sandboxes are cloned ahead")
+async def test_the_clone_made_ahead_is_used_and_not_missed_when_it_dies(state_dir: Path) -> None:
+    provider = await open_provider(state_dir)
+    try:
+        first = await provider.create(HostImage())
+
+        def spares() -> set[int]:
+            return set(children(provider.zygote_pid)) - {b.pid for b in provider.live.values()}
+
+        assert await within(5, lambda: len(spares()) == 1)
+        (spare,) = spares()
+        second = await provider.create(HostImage())
+        assert second.pid == spare
+        assert await within(5, lambda: len(spares()) == 1)
+        (spare,) = spares()
+        os.kill(spare, signal.SIGKILL)
+        assert await within(5, lambda: not is_running(spare))
+        third = await provider.create(HostImage())
+        for sandbox in (first, second, third):
+            assert (await sandbox.run(Command(argv=("true",)))).ok
+        assert await within(5, lambda: len(spares()) == 1)
+        (spare,) = spares()
+        os.kill(provider.zygote_pid, signal.SIGKILL)
+        assert await within(5, lambda: not is_running(spare))
+    finally:
+        await provider.close()
+
+
+async def open_provider(state_dir: Path) -> NamespaceProvider:
+    try:
+        return await NamespaceProvider.open(state_dir=state_dir)
+    except NotCapable as problem:
+        pytest.skip(str(problem))

@@ -16,6 +16,7 @@ import time
 from _socket import socket as RawSocket
 
 from artangram.sandbox.inside import birth, channel, linux, population, seccomp
+from artangram.sandbox.inside.spare import Spare
 
 TYPE_CHECKING = False  # the real one would import `typing` into every sandbox
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 PATIENCE_S = 5.0
+IDLE_MS = 20
 ISOLATED = linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS
 
 
@@ -42,6 +44,8 @@ class Zygote:
         self._ended = linux.child_signals()
         self._born: dict[int, dict[str, Any]] = {}
         self._score = birth.own_score()
+        self._spare: Spare | None = None
+        self._wants_spare = False
 
     def serve(self, *, run_dir: str) -> None:
         poll = select.poll()
@@ -49,7 +53,10 @@ class Zygote:
         poll.register(self._ended, select.POLLIN)
         try:
             while True:
-                for fd, _ in poll.poll():
+                ready = poll.poll(IDLE_MS if self._wants_spare else None)
+                if not ready:
+                    self._make_spare()
+                for fd, _ in ready:
                     if fd == self._ended:
                         self._reap()
                     else:
@@ -83,6 +90,7 @@ class Zygote:
             channel.send(self._sock, ("failed", plan["name"], str(error)))
             return
         self._born[pid] = plan
+        self._wants_spare = not plan["directory"] and not plan["userns"] and self._spare is None
         channel.send(self._sock, ("born", plan["name"], pid))
 
     def _clone(self, plan: dict[str, Any], flags: int, control: int) -> int:
@@ -93,6 +101,8 @@ class Zygote:
             return clone_mapped(flags, *who, lambda: self._live(plan, control))
         if plan["own"]:
             plan["users"] = users_namespace(plan["uid"], plan["gid"])
+        elif (pid := self._use_spare(plan, flags, control)) > 0:
+            return pid
         try:
             pid = linux.clone(flags)
             if pid == 0:
@@ -101,6 +111,26 @@ class Zygote:
         finally:
             if plan["own"]:
                 os.close(plan["users"])
+
+    def _make_spare(self) -> None:
+        """Be one clone ahead of a caller who comes back later; in a burst it would only delay."""
+        self._wants_spare = False
+        try:
+            self._spare = Spare(ISOLATED | linux.CLONE_NEWNET, self._live)
+        except OSError:
+            return  # who asks for a sandbox meets the same trouble and is told
+
+    def _use_spare(self, plan: dict[str, Any], flags: int, control: int) -> int:
+        """The process that becomes `plan`; 0 if no spare fits."""
+        spare = self._spare
+        if spare is None or spare.flags != flags:
+            return 0
+        self._spare = None
+        try:
+            spare.become(plan, control)
+        except OSError:
+            return 0
+        return spare.pid
 
     def _live(self, plan: dict[str, Any], control: int) -> None:
         birth.live(plan, control, syscalls=self._syscalls, compiled=self._compiled)
@@ -112,10 +142,12 @@ class Zygote:
 
     def _reap(self) -> None:
         os.read(self._ended, 4096)
-        while self._born:
+        while self._born or self._spare is not None:
             pid, _ = os.waitpid(-1, os.WNOHANG)
             if not pid:
                 return
+            if self._spare is not None and pid == self._spare.pid:
+                self._spare = None
             self._bury(pid)
 
     def _bury(self, pid: int) -> None:
@@ -138,6 +170,8 @@ class Zygote:
                 os.waitpid(stray, linux.WALL)
 
     def _end_all(self) -> None:
+        if self._spare is not None:
+            os.kill(self._spare.pid, linux.SIGKILL)
         for pid, plan in self._born.items():
             os.kill(pid, linux.SIGKILL)
             for group, _, _ in plan["groups"]:
