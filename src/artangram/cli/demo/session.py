@@ -24,7 +24,8 @@ from artangram.pipeline.asynchronous import asynchronous
 from artangram.pipeline.evaluation import Evaluation, evaluate
 from artangram.pipeline.metrics import StepRecord, read
 from artangram.pipeline.settings import RunSettings
-from artangram.pipeline.training import Training, opened
+from artangram.pipeline.sync import synchronous
+from artangram.pipeline.training import Reshape, Training, opened
 from artangram.pipeline.warmup import warm_model
 from artangram.services.shipped.similarity import similarity
 from artangram.train.settings import TrainSettings
@@ -32,6 +33,7 @@ from artangram.train.warmup import WarmupSettings
 
 WARMUP = WarmupSettings(steps=500)
 SEARCH_LIMIT, SEARCH_WINDOW_S = 100, 1.0
+LOOPS = {"asynchronous": asynchronous, "synchronous": synchronous}
 EVAL_PROBLEMS = 25
 """Held-out problems of each task."""
 
@@ -47,10 +49,11 @@ class Learned(Struct, frozen=True, kw_only=True):
     total_s: float
 
 
-def demo_settings(steps: int, seed: int) -> RunSettings:
+def demo_settings(steps: int, seed: int, *, mode: str) -> RunSettings:
     """Four passes over each batch: attempts cost more here than learning from them."""
     return RunSettings(
         name="demo",
+        mode=mode,
         steps=steps,
         seed=seed,
         checkpoint_every=25,
@@ -61,32 +64,49 @@ def demo_settings(steps: int, seed: int) -> RunSettings:
 class Session:
     """See the module."""
 
-    def __init__(self, out: Path, *, steps: int, seed: int, tasks: Sequence[str]) -> None:
+    def __init__(
+        self,
+        out: Path,
+        *,
+        steps: int,
+        seed: int,
+        tasks: Sequence[str] = DEMO_TASKS,
+        mode: str = "asynchronous",
+        reshape: Reshape | None = None,
+    ) -> None:
         if unknown := sorted(set(tasks) - set(DEMO_TASKS)):
             raise BadInput("tasks", f"{unknown} are none", f"say some of {', '.join(DEMO_TASKS)}")
         self._out = out
-        self._settings = demo_settings(steps, seed)
+        self._settings = demo_settings(steps, seed, mode=mode)
+        self._reshape = reshape
         self._tasks = tasks
         self._console = Console(highlight=False)
         self._began_at = time.monotonic()
 
     async def run(self) -> Learned:
         """The whole demo; the report lies in `out` afterwards."""
-        state = self._out / "house"
-        shutil.rmtree(state, ignore_errors=True)
-        async with searching() as url, self._house(state, url) as house:
-            learned = await self._learn(house)
-        resources = await asyncio.to_thread(resources_of, state)
+        learned = await self.learn()
+        resources = await asyncio.to_thread(resources_of, self._state)
         text = write_report(self._out, learned, resources)
         self._console.print(text)
         return learned
 
+    async def learn(self) -> Learned:
+        """The demo without its report."""
+        shutil.rmtree(self._state, ignore_errors=True)
+        async with searching() as url, self._house(url) as house:
+            return await self._learn(house)
+
+    @property
+    def _state(self) -> Path:
+        return self._out / "house"
+
     @asynccontextmanager
-    async def _house(self, state: Path, url: str) -> AsyncIterator[House]:
+    async def _house(self, url: str) -> AsyncIterator[House]:
         self._console.print("Opening the house: sandboxes, a judge that knows meanings, an API.")
         api = ApiSpec(base_url=url, limit=SEARCH_LIMIT, window_s=SEARCH_WINDOW_S)
         async with local(
-            state_dir=state,
+            state_dir=self._state,
             devices=1,
             device_memory_mb=1024,
             services=(similarity("judge"),) if "judged" in self._tasks else (),
@@ -103,12 +123,14 @@ class Session:
         held = [demo_task(name, house, held_out=True) for name in self._tasks]
         place = self._out / "run"
         shutil.rmtree(place, ignore_errors=True)
-        async with opened(settings, tasks=tasks, model=model, out=place) as training:
+        async with opened(
+            settings, tasks=tasks, model=model, out=place, reshape=self._reshape
+        ) as training:
             before = await self._tested(training, held, "before")
             began_at = time.monotonic()
             with Progress(self._console, settings.steps) as progress:
                 training.on_step = progress.show
-                await asynchronous(training)
+                await LOOPS[settings.mode](training)
             training_s = time.monotonic() - began_at
             await training.rollout.aclose()
             after = await self._tested(training, held, "after")

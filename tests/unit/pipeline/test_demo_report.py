@@ -1,0 +1,82 @@
+"""The demo's report says what the run found, and nothing else."""
+
+from artangram.cli.demo.report import write_report
+from artangram.cli.demo.resources import KindAct, Resources, Static
+from artangram.cli.demo.session import Learned
+from artangram.pipeline.evaluation import Evaluation
+from artangram.pipeline.metrics import StepRecord
+from artangram.train.tally import Report
+
+
+def an_evaluation(success):
+    return Evaluation(success=success, by_task={"calc": success}, problems=4, failed=0)
+
+
+def a_step(step, reward):
+    report = Report(
+        version=step,
+        is_skipped=False,
+        groups=1,
+        trajectories=8,
+        samples=8,
+        reward=reward,
+        rewards={"calc": reward},
+        tokens=10,
+        loss=0.0,
+        entropy=0.1,
+        grad_norm=1.0,
+        stale_share=0.5,
+        max_staleness=1,
+        stale_ratio=1.0,
+        fresh_error=0.0,
+    )
+    return StepRecord(
+        step=step,
+        at_s=float(step),
+        collect_s=0.25,
+        train_s=0.5,
+        publish_s=0.1,
+        exposed_s=0.01,
+        report=report,
+        ended={"ok": 8 * step},
+    )
+
+
+def a_run():
+    return Learned(
+        before=an_evaluation(0.2),
+        after=an_evaluation(0.9),
+        steps=tuple(a_step(step, step / 4) for step in range(1, 5)),
+        warmup_s=3.0,
+        training_s=4.0,
+        total_s=9.0,
+    )
+
+
+def some_resources(*static):
+    kind = KindAct(kind="calc/<b>", count=3, mean_s=0.01, p99_s=0.02, wait_s=0.004, run_s=0.006)
+    ours = Static(policy="elastic", cores=2, act_mean_s=0.1)
+    return Resources(kinds=(kind,), cores=2, ours=ours, static=static)
+
+
+def pods(cores, act_mean_s):
+    return Static(policy="pods:1", cores=cores, act_mean_s=act_mean_s)
+
+
+def test_the_report_names_success_before_and_after(tmp_path):
+    text = write_report(tmp_path, a_run(), some_resources(pods(2, 0.4), pods(4, 0.1)))
+    assert "0.20 before, 0.90 after 4 steps" in text
+    assert "would have needed 4 cores; the run had 2" in text
+    assert (tmp_path / "report.txt").read_text() == text
+
+
+def test_what_pods_never_reach_is_not_claimed(tmp_path):
+    text = write_report(tmp_path, a_run(), some_resources(pods(512, 0.4)))
+    assert "would have needed more than 512 cores" in text
+
+
+def test_the_page_shows_the_curve_and_escapes_names(tmp_path):
+    write_report(tmp_path, a_run(), some_resources(pods(2, 0.1)))
+    page = (tmp_path / "report.html").read_text()
+    assert "<polyline" in page
+    assert "calc/&lt;b&gt;" in page
