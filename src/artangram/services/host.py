@@ -131,9 +131,7 @@ class ServiceHost:
         slot = self._slot(devices)
         slot.num_users += 1
         try:
-            # One who gives up must not stop the restore that others wait for.
-            residency = await asyncio.shield(slot.restoring)
-            yield residency
+            yield await _restored_by(slot)
             self._losses.pop(devices.service, None)
         finally:
             slot.num_users -= 1
@@ -218,3 +216,14 @@ class ServiceHost:
             batch=service.batch,
             batch_cost=service.batch_cost,
         )
+
+
+async def _restored_by(slot: Slot) -> Residency:
+    """Wait for a restore. One who gives up must not stop it: others may wait for it, too."""
+    try:
+        return await asyncio.shield(slot.restoring)
+    except asyncio.CancelledError:
+        caller = asyncio.current_task()
+        if slot.restoring.cancelled() and caller is not None and not caller.cancelling():
+            raise InfraFailed(f"{slot.devices.service} was evicted while it came") from None
+        raise

@@ -246,3 +246,11 @@ async def test_a_closed_host_takes_nothing_and_tells_no_loss(world: World):
     with pytest.raises(InfraFailed, match="is closed"):
         await world.call(at("a", restored=True))
     assert world.lost == []
+
+
+async def test_whoever_waits_for_a_restore_that_is_called_off_is_told(world: World):
+    waiting = world.start(at("a", restored=True))
+    await asyncio.sleep(0.05)
+    await world.call(at("b", restored=True, evicted="a"))
+    with pytest.raises(InfraFailed, match="evicted while it came"):
+        await waiting
