@@ -50,7 +50,8 @@ def a_request(max_tokens: int) -> Request:
 
 
 async def answered(engine: TorchEngineProcess, max_tokens: int = 6) -> list[Chunk | Finish]:
-    return [item async for item in engine.stream(a_request(max_tokens))]
+    async with asyncio.timeout(PATIENCE_S):
+        return [item async for item in engine.stream(a_request(max_tokens))]
 
 
 async def test_a_killed_engine_is_gone_for_everybody(directory: Path):
@@ -63,6 +64,15 @@ async def test_a_killed_engine_is_gone_for_everybody(directory: Path):
         await under_way
     with pytest.raises(EngineGone):
         await engine.resume()
+    await engine.aclose()
+
+
+async def test_an_engine_that_does_not_answer_is_killed(directory: Path):
+    settings = Settings(directory=str(directory))
+    engine = await TorchEngineProcess.start(settings, silence_s=1.0)
+    os.kill(engine.pid, signal.SIGSTOP)
+    with pytest.raises(EngineGone, match="did not answer"):
+        await answered(engine)
     await engine.aclose()
 
 

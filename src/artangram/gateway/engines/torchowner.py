@@ -29,6 +29,7 @@ from artangram.gateway.engines.torchwire import (
     News,
     Order,
     Pause,
+    Ping,
     Ready,
     Refused,
     Resume,
@@ -125,10 +126,14 @@ class Owner:
     async def load(self, version: int, path: Path) -> None:
         await self._ask(Load(next(self._numbers), version, str(path)))
 
+    async def ping(self) -> None:
+        """Return if the worker hears orders."""
+        await self._ask(Ping(next(self._numbers)))
+
     def stats(self) -> Stats:
         return self._stats
 
-    async def _ask(self, order: Pause | Resume | Load) -> None:
+    async def _ask(self, order: Pause | Resume | Load | Ping) -> None:
         self._raise_if_gone()
         answer = self._asked[order.number] = asyncio.get_running_loop().create_future()
         self._send(order)

@@ -2,6 +2,7 @@
 
 - Weights travel as the path of their directory, tokens as msgpack over a pair of sockets.
 - When the process dies, every verb and every stream raises `EngineGone`.
+- A process that does not answer is as good as dead: it is killed, so that it really is.
 - When we die, it ends: the socket is its only tie.
 """
 
@@ -13,11 +14,15 @@ from asyncio.subprocess import DEVNULL, Process
 
 import msgspec
 
+from artangram.gateway.engines.protocol import EngineGone
 from artangram.gateway.engines.torchowner import Owner
 from artangram.gateway.engines.torchwire import Frames, News, Order, Settings, frame
 
 END_PATIENCE_S = 5.0
 """How long the process may take to leave before it is killed: far longer than a step."""
+
+SILENCE_S = 120.0
+"""How long it may not answer: far longer than a step of a busy machine, or loading weights."""
 
 _READ_BYTES = 2**18
 
@@ -33,20 +38,25 @@ class TorchEngineProcess(Owner):
         *,
         name: str,
         version: int,
+        silence_s: float,
     ) -> None:
         super().__init__(name, version)
         self._process = process
         self._writer = writer
         self._reading = asyncio.create_task(self._read(reader))
+        self._watching = asyncio.create_task(self._watch(silence_s))
 
     @classmethod
-    async def start(cls, settings: Settings, *, name: str = "torch") -> "TorchEngineProcess":
+    async def start(
+        cls, settings: Settings, *, name: str = "torch", silence_s: float = SILENCE_S
+    ) -> "TorchEngineProcess":
         """Start the process and load the model. Raises `EngineGone` when that fails."""
         ours, theirs = socket.socketpair()
         with theirs:
             process = await _spawned(theirs)
         reader, writer = await asyncio.open_unix_connection(sock=ours)
-        engine = cls(process, reader, writer, name=name, version=settings.version)
+        version = settings.version
+        engine = cls(process, reader, writer, name=name, version=version, silence_s=silence_s)
         try:
             writer.write(frame([settings]))
             await engine._is_ready
@@ -62,7 +72,8 @@ class TorchEngineProcess(Owner):
     async def aclose(self) -> None:
         self._lose("it was closed")
         self._writer.close()
-        await asyncio.wait({self._reading})
+        self._watching.cancel()
+        await asyncio.wait({self._reading, self._watching})
         with contextlib.suppress(ConnectionError):
             await self._writer.wait_closed()
         try:
@@ -84,6 +95,19 @@ class TorchEngineProcess(Owner):
                 for body in frames.fed(data):
                     self._on_news(decode(body))
         self._lose("its process ended")
+
+    async def _watch(self, silence_s: float) -> None:
+        await asyncio.wait({self._is_ready})
+        with contextlib.suppress(EngineGone):
+            while True:
+                try:
+                    async with asyncio.timeout(silence_s):
+                        await self.ping()
+                except TimeoutError:
+                    with contextlib.suppress(ProcessLookupError):
+                        self._process.kill()
+                    self._lose(f"it did not answer for {silence_s:g} s")
+                await asyncio.sleep(silence_s / 3)
 
 
 async def _spawned(owner: socket.socket) -> Process:

@@ -52,11 +52,15 @@ class Load(Struct, frozen=True, tag="load"):
     path: str
 
 
+class Ping(Struct, frozen=True, tag="ping"):
+    number: int
+
+
 class Leave(Struct, frozen=True, tag="leave"):
     """The last order: the worker ends."""
 
 
-Order = Add | Abort | Pause | Resume | Load | Leave
+Order = Add | Abort | Pause | Resume | Load | Ping | Leave
 
 
 class Ready(Struct, frozen=True, tag="ready"):

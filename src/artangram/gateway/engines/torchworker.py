@@ -21,6 +21,7 @@ from artangram.gateway.engines.torchwire import (
     News,
     Order,
     Pause,
+    Ping,
     Ready,
     Refused,
     Resume,
@@ -105,6 +106,8 @@ class Worker:
                 return [*self._batch.fresh(), Done(number)]
             case Resume(number):
                 self._is_paused = False
+                return [Done(number)]
+            case Ping(number):
                 return [Done(number)]
             case Load(number):
                 return self._loaded(order)
