@@ -103,7 +103,7 @@ def _litellm_config(behind: Contender, token: str) -> dict[str, object]:
 async def _child(*arguments: str) -> AsyncIterator[str]:
     """One of our own servers; gives its address."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", __name__, *arguments),
+        *(sys.executable, "-c", f"from {__name__} import main; main()", *arguments),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
@@ -178,8 +178,9 @@ async def _until_stdin_ends(url: str) -> None:
     await reader.read()
 
 
-def main(arguments: list[str]) -> None:
-    kind, *rest = arguments
+def main() -> None:
+    """What such a process runs."""
+    kind, *rest = sys.argv[1:]
     served = _serve_engine(float(rest[0])) if kind == "engine" else _serve_gateway(*rest)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(served)
@@ -193,7 +194,3 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     return factory
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -70,22 +70,26 @@ async def _send_part(send: Send, body: bytes) -> None:
 
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """What `work` returns. If the caller goes, it is ended first: then `ClientDisconnect`."""
-    running = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_hung_up(receive))
+    """What `work` returns. If the caller goes, it is cancelled: then `ClientDisconnect`."""
+    serving = asyncio.current_task()
+    assert serving is not None
+    is_gone = False
+
+    async def watch() -> None:
+        nonlocal is_gone
+        await _hung_up(receive)
+        is_gone = True
+        serving.cancel()
+
+    watching = asyncio.create_task(watch())
     try:
-        await asyncio.wait({running, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if running.done():
-            return running.result()
-        raise ClientDisconnect
+        return await work
+    except asyncio.CancelledError:
+        if is_gone and not serving.uncancel():
+            raise ClientDisconnect from None
+        raise
     finally:
-        await _ended(running, gone)
-
-
-async def _ended(*tasks: "asyncio.Future[Any]") -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
+        watching.cancel()
 
 
 async def _hung_up(receive: Receive) -> None:
