@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import itertools
 import os
 import resource
 import shutil
@@ -25,20 +24,19 @@ from typing import Any
 from artangram.sandbox.container import images, runtime
 from artangram.sandbox.container.engine import HOW, Engine, Wanted, find_engine
 from artangram.sandbox.container.service import PodmanService
-from artangram.sandbox.errors import CreateFailed, NotCapable, SandboxGone
+from artangram.sandbox.errors import CreateFailed, NotCapable
 from artangram.sandbox.inside import channel, linux
 from artangram.sandbox.inside.birth import join_groups, make_groups
 from artangram.sandbox.inside.zygote import count_ooms, remove_group
 from artangram.sandbox.namespace.cgroups import BoxGroups, Groups, find_hierarchies
 from artangram.sandbox.namespace.compiled import init_library
-from artangram.sandbox.namespace.cores import Cores, cores_for
-from artangram.sandbox.namespace.ending import close_all
+from artangram.sandbox.namespace.cores import cores_for
+from artangram.sandbox.namespace.home import Household
 from artangram.sandbox.namespace.images import HOSTS
 from artangram.sandbox.namespace.launch import start_guard
 from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
 from artangram.sandbox.namespace.sandbox import LocalSandbox
-from artangram.sandbox.namespace.snapshots import Shelf
-from artangram.sandbox.namespace.traits import OPEN_FILES, Traits, fresh_uids
+from artangram.sandbox.namespace.traits import OPEN_FILES, Traits
 from artangram.sandbox.probe import explain, probe
 from artangram.sandbox.protocol import (
     DEFAULT_LIMITS,
@@ -60,7 +58,7 @@ STAGE = runtime.INSIDE + "/stage"
 OFFLINE, ONLINE = "none", "bridge"
 
 
-class ContainerProvider:
+class ContainerProvider(Household):
     """See `protocol.SandboxProvider`. Make it with `open`."""
 
     def __init__(
@@ -73,22 +71,14 @@ class ContainerProvider:
         service: PodmanService | None,
     ) -> None:
         self.capabilities = capabilities
-        self.null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-        self.live: dict[str, LocalSandbox] = {}
-        self.cores: Cores = cores_for(groups)
-        self._loop = asyncio.get_running_loop()
-        self._run_dir = run_dir
+        super().__init__(run_dir, cores_for(groups))
         self._groups = groups
         self._engine = engine
         self._service = service
         self._bases: dict[Image, asyncio.Future[images.EngineBase]] = {}
         self._imported: list[str] = []
-        self._shelf = Shelf(run_dir.path / "snapshots")
-        self._numbers = itertools.count(1)
-        self._uids = fresh_uids()
         self._starting = asyncio.Semaphore(MAX_STARTING)
         self._guard, self._alive = start_guard(run_dir.path, lock=run_dir.lock)
-        self._closed = False
 
     @classmethod
     async def open(
@@ -126,29 +116,15 @@ class ContainerProvider:
     def __repr__(self) -> str:
         return f"<ContainerProvider {self.capabilities.rung.name}: {len(self.live)} sandboxes>"
 
-    @property
-    def run_path(self) -> Path:
-        """The provider's own directory; gone when the provider is."""
-        return self._run_dir.path
-
     async def create(self, source: Source, *, limits: Limits = DEFAULT_LIMITS) -> LocalSandbox:
-        if self._closed:
-            raise SandboxGone("the provider is closed")
+        self._check_open()
         traits = self._traits(source, limits)
         base = await self._base(traits.image)
         if isinstance(traits.image, EngineImage):
             # Siblings of its snapshots must stand on this very image, whatever its name means then.
             traits = dataclasses.replace(traits, image=EngineImage(name=base.image))
         async with self._starting:
-            sandbox = await self._start(traits, base)
-            try:
-                await sandbox.wait_ready()
-            except BaseException as error:
-                await sandbox.close()
-                if isinstance(error, SandboxGone):
-                    raise CreateFailed(str(error)) from error
-                raise
-        return sandbox
+            return await self._ready(await self._start(traits, base))
 
     def _traits(self, source: Source, limits: Limits) -> Traits:
         name = f"artangram-{self._run_dir.owner}-{next(self._numbers)}"
@@ -287,16 +263,6 @@ class ContainerProvider:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(sandbox.pid, linux.SIGKILL)
 
-    async def remember(self, traits: Traits, changes: int) -> Snapshot:
-        return await self._shelf.put(traits, changes)
-
-    async def forget(self, snapshot: Snapshot) -> None:
-        self._shelf.forget(snapshot)
-        self._remove_forgotten()
-
-    def _remove_forgotten(self) -> None:
-        self._shelf.remove_forgotten(sandbox.traits for sandbox in self.live.values())
-
     def _on_ended(self, sandbox: LocalSandbox, pidfd: int) -> None:
         self._loop.remove_reader(pidfd)
         os.close(pidfd)
@@ -318,17 +284,15 @@ class ContainerProvider:
         self._remove_forgotten()
 
     async def close(self) -> None:
-        if self._closed:
+        if self._is_closed:
             return
-        self._closed = True
-        await close_all(self.live.values())
-        self.cores.close()
-        await asyncio.to_thread(self._close_engine)
-        await asyncio.to_thread(self._groups.close)
-        self._run_dir.close()
-        os.close(self.null)
+        await super().close()
         os.close(self._alive)
         await asyncio.to_thread(self._guard.wait)
+
+    async def _end(self) -> None:
+        await asyncio.to_thread(self._close_engine)
+        await asyncio.to_thread(self._groups.close)
 
     def _close_engine(self) -> None:
         for name in self._imported:

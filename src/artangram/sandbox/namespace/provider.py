@@ -9,26 +9,23 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-import os
 import resource
 import socket
 from pathlib import Path
 from typing import Any
 
-from artangram.sandbox.errors import CreateFailed, NotCapable, SandboxGone
+from artangram.sandbox.errors import NotCapable
 from artangram.sandbox.inside.zygote import remove_group
 from artangram.sandbox.namespace import images
 from artangram.sandbox.namespace.cgroups import Groups, find_hierarchies
 from artangram.sandbox.namespace.compiled import init_library
-from artangram.sandbox.namespace.cores import Cores, cores_for
-from artangram.sandbox.namespace.ending import close_all
+from artangram.sandbox.namespace.cores import cores_for
+from artangram.sandbox.namespace.home import Household
 from artangram.sandbox.namespace.launch import ZygoteTraits
 from artangram.sandbox.namespace.nursery import Nursery
 from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
 from artangram.sandbox.namespace.sandbox import LocalSandbox
-from artangram.sandbox.namespace.snapshots import Shelf
-from artangram.sandbox.namespace.traits import OPEN_FILES, Traits, fresh_uids
+from artangram.sandbox.namespace.traits import OPEN_FILES, Traits
 from artangram.sandbox.probe import explain, probe
 from artangram.sandbox.protocol import (
     DEFAULT_LIMITS,
@@ -45,7 +42,7 @@ MAX_STARTING = 8
 """More sandboxes made at once only wait for the kernel's locks."""
 
 
-class NamespaceProvider:
+class NamespaceProvider(Household):
     """See `protocol.SandboxProvider`. Make it with `open`."""
 
     def __init__(
@@ -57,21 +54,13 @@ class NamespaceProvider:
         library: str = "",
     ) -> None:
         self.capabilities = capabilities
-        self.null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-        self.live: dict[str, LocalSandbox] = {}
-        self.cores: Cores = cores_for(groups)
-        self._run_dir = run_dir
+        super().__init__(run_dir, cores_for(groups))
         self._groups = groups
-        self._loop = asyncio.get_running_loop()
         self._bases: dict[Image, asyncio.Future[images.Base]] = {}
-        self._shelf = Shelf(run_dir.path / "snapshots")
-        self._numbers = itertools.count(1)
-        self._uids = fresh_uids()
         self._starting = asyncio.Semaphore(MAX_STARTING)
         # Where cores are held by affinity alone, nobody inside may change it.
         traits = ZygoteTraits(own_affinity=groups is not None, library=library)
         self._nursery = Nursery(self, run_dir, traits)
-        self._closed = False
 
     @classmethod
     async def open(
@@ -101,30 +90,16 @@ class NamespaceProvider:
         return f"<NamespaceProvider {self.capabilities.rung.name}: {len(self.live)} sandboxes>"
 
     @property
-    def run_path(self) -> Path:
-        """The provider's own directory; gone when the provider is."""
-        return self._run_dir.path
-
-    @property
     def zygote_pid(self) -> int:
         """0 before the first sandbox."""
         return self._nursery.pid
 
     async def create(self, source: Source, *, limits: Limits = DEFAULT_LIMITS) -> LocalSandbox:
-        if self._closed:
-            raise SandboxGone("the provider is closed")
+        self._check_open()
         traits = self._traits(source, limits)
         base = await self._base(traits.image)
         async with self._starting:
-            sandbox = self._start(traits, base)
-            try:
-                await sandbox.wait_ready()
-            except BaseException as error:
-                await sandbox.close()
-                if isinstance(error, SandboxGone):
-                    raise CreateFailed(str(error)) from error
-                raise
-        return sandbox
+            return await self._ready(self._start(traits, base))
 
     def _traits(self, source: Source, limits: Limits) -> Traits:
         name = f"box-{next(self._numbers)}"
@@ -138,10 +113,6 @@ class NamespaceProvider:
         if not self._is_root:
             uid = UID_WITHOUT_ROOT
         return Traits(name=name, image=image, limits=limits, uid=uid, layers=layers, groups=groups)
-
-    @property
-    def _is_root(self) -> bool:
-        return os.getuid() == 0
 
     async def _base(self, image: Image) -> images.Base:
         """Prepared once, however many ask at the same time."""
@@ -199,31 +170,10 @@ class NamespaceProvider:
         if sandbox.name in self.live:
             self._nursery.kill(sandbox.name)
 
-    async def remember(self, traits: Traits, changes: int) -> Snapshot:
-        return await self._shelf.put(traits, changes)
-
-    async def forget(self, snapshot: Snapshot) -> None:
-        self._shelf.forget(snapshot)
-        self._remove_forgotten()
-
-    def _remove_forgotten(self) -> None:
-        self._shelf.remove_forgotten(sandbox.traits for sandbox in self.live.values())
-
-    async def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        await close_all(self.live.values())
-        self.cores.close()
+    async def _end(self) -> None:
         await self._nursery.close()
         if self._groups is not None:
             await asyncio.to_thread(self._groups.close)
-        self._run_dir.close()
-        os.close(self.null)
-
-    def on_born(self, name: str, pid: int) -> None:
-        if name in self.live:
-            self.live[name].pid = pid
 
     def on_failed(self, name: str, reason: str) -> None:
         self._bury(name, reason)

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import resource
 import shutil
@@ -19,15 +18,15 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from artangram.sandbox.errors import CreateFailed, ImageError, NotCapable, SandboxGone
-from artangram.sandbox.namespace.cores import AffinityCores, Cores
-from artangram.sandbox.namespace.ending import close_all
+from artangram.sandbox.errors import ImageError, NotCapable
+from artangram.sandbox.namespace.cores import AffinityCores
+from artangram.sandbox.namespace.home import Household
 from artangram.sandbox.namespace.launch import ZygoteTraits
 from artangram.sandbox.namespace.nursery import Nursery
 from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
 from artangram.sandbox.namespace.sandbox import LocalSandbox
-from artangram.sandbox.namespace.snapshots import Shelf, copy_changes
-from artangram.sandbox.namespace.traits import OPEN_FILES, Traits, fresh_uids
+from artangram.sandbox.namespace.snapshots import copy_changes
+from artangram.sandbox.namespace.traits import OPEN_FILES, Traits
 from artangram.sandbox.probe import explain, probe
 from artangram.sandbox.protocol import (
     DEFAULT_LIMITS,
@@ -45,31 +44,23 @@ PASS_THROUGH = 0o711
 """Sandboxes run as users of their own and must reach their directory, but list no other."""
 
 
-class PlainProvider:
+class PlainProvider(Household):
     """See `protocol.SandboxProvider`. Make it with `open`."""
 
     def __init__(self, capabilities: Capabilities, run_dir: RunDir) -> None:
         self.capabilities = capabilities
-        self.null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-        self.live: dict[str, LocalSandbox] = {}
-        self.cores: Cores = AffinityCores()
-        self._loop = asyncio.get_running_loop()
-        self._run_dir = run_dir
+        super().__init__(run_dir, AffinityCores())
         self._boxes = run_dir.path / "boxes"
         self._boxes.mkdir(mode=PASS_THROUGH)
         if self._is_root:
             run_dir.path.chmod(PASS_THROUGH)
             run_dir.path.parent.chmod(PASS_THROUGH)
             (run_dir.path / "snapshots").chmod(0o700)
-        self._shelf = Shelf(run_dir.path / "snapshots")
-        self._numbers = itertools.count(1)
-        self._uids = fresh_uids()
         self._nursery = Nursery(
             self,
             run_dir,
             ZygoteTraits(plain=True, filtered=capabilities.rung >= Rung.SECCOMP),
         )
-        self._closed = False
 
     @classmethod
     async def open(
@@ -93,33 +84,15 @@ class PlainProvider:
         return f"<PlainProvider {self.capabilities.rung.name}: {len(self.live)} sandboxes>"
 
     @property
-    def _is_root(self) -> bool:
-        return os.getuid() == 0
-
-    @property
-    def run_path(self) -> Path:
-        """The provider's own directory; gone when the provider is."""
-        return self._run_dir.path
-
-    @property
     def zygote_pid(self) -> int:
         """0 before the first sandbox."""
         return self._nursery.pid
 
     async def create(self, source: Source, *, limits: Limits = DEFAULT_LIMITS) -> LocalSandbox:
-        if self._closed:
-            raise SandboxGone("the provider is closed")
+        self._check_open()
         traits = self._traits(source, limits)
         await asyncio.to_thread(self._make_home, traits)
-        sandbox = self._start(traits)
-        try:
-            await sandbox.wait_ready()
-        except BaseException as error:
-            await sandbox.close()
-            if isinstance(error, SandboxGone):
-                raise CreateFailed(str(error)) from error
-            raise
-        return sandbox
+        return await self._ready(self._start(traits))
 
     def _traits(self, source: Source, limits: Limits) -> Traits:
         name = f"box-{next(self._numbers)}"
@@ -189,26 +162,11 @@ class PlainProvider:
         if sandbox.name in self.live:
             self._nursery.kill(sandbox.name)
 
-    async def remember(self, traits: Traits, changes: int) -> Snapshot:
-        return await self._shelf.put(traits, changes)
+    def _remove_forgotten(self) -> None:
+        self._shelf.remove_forgotten(())  # every sandbox has a copy of its own
 
-    async def forget(self, snapshot: Snapshot) -> None:
-        self._shelf.forget(snapshot)
-        self._shelf.remove_forgotten(())
-
-    async def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        await close_all(self.live.values())
-        self.cores.close()
+    async def _end(self) -> None:
         await self._nursery.close()
-        self._run_dir.close()
-        os.close(self.null)
-
-    def on_born(self, name: str, pid: int) -> None:
-        if name in self.live:
-            self.live[name].pid = pid
 
     def on_failed(self, name: str, reason: str) -> None:
         self._bury(name, reason)
