@@ -61,7 +61,8 @@ CALLS = (8, 24)
 """In a burst, from and to."""
 LOAD = 0.4
 """Of the cores, by calls; the rest is room for bursts to overlap."""
-LOOK_EVERY_S = 1.0
+LOOK_EVERY_S = 5.0
+"""Counting the pages of ten processes takes a good part of a second."""
 _WORDS = "the a judge reads long answers and short proofs about rain trains code maps in old towns"
 
 ACT_AT_MOST, SHARE_AT_MOST = 1.1, 0.3
