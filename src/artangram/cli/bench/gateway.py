@@ -22,18 +22,10 @@ import msgspec
 import typer
 from msgspec import Struct
 
-from artangram.cli.bench.gatewaypeers import (
-    MODEL,
-    REPLY,
-    WORDS,
-    Contender,
-    NotHere,
-    engine,
-    gateway,
-    litellm,
-)
+from artangram.cli.bench.gatewaypeers import Contender, NotHere, engine, gateway, litellm
 from artangram.cli.bench.result import Origin
 from artangram.cli.output import Output
+from artangram.gateway.bench import MODEL, REPLY, WORDS
 
 CONCURRENCIES = (1, 64, 512)
 TIMES_LITELLM_AT_LEAST, SHARE_OF_ADDED_AT_MOST = 5.0, 1 / 3

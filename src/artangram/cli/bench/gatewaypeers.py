@@ -13,28 +13,16 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import aiohttp
 from msgspec import Struct
 
-from artangram.gateway import Gateway
-from artangram.gateway.engines.protocol import Request
-from artangram.gateway.engines.scripted import Pace, ScriptedEngine
-from artangram.gateway.engines.vllm import VllmEngine
-from artangram.gateway.engines.vllmdouble import application as double
-from artangram.gateway.http import application, serving
-from artangram.models.vocabulary import Vocabulary
+from artangram.gateway.bench import MODEL
 
-MODEL = "scripted"
-WORDS = "the quick brown fox jumps over the lazy dog"
-VOCABULARY = Vocabulary.of([WORDS])
-REPLY = (*VOCABULARY.encode(WORDS), VOCABULARY.eos_id)
 STARTS_WITHIN_S = 120.0
 _LOOK_S = 0.2
 
@@ -103,7 +91,7 @@ def _litellm_config(behind: Contender, token: str) -> dict[str, object]:
 async def _child(*arguments: str) -> AsyncIterator[str]:
     """One of our own servers; gives its address."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", f"from {__name__} import main; main()", *arguments),
+        *(sys.executable, "-m", "artangram.gateway.bench", *arguments),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
@@ -148,49 +136,3 @@ def _free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
-
-
-def _script(request: Request) -> tuple[int, ...]:
-    return REPLY
-
-
-async def _serve_engine(token_s: float) -> None:
-    scripted = ScriptedEngine(_script, pace=Pace(token_s=token_s), max_context=1 << 16)
-    async with serving(double(scripted, model=MODEL, reply=WORDS)) as url:
-        await _until_stdin_ends(url)
-
-
-async def _serve_gateway(engine_url: str, token: str) -> None:
-    vllm = await VllmEngine.connect(engine_url)
-    door = Gateway()
-    door.add(vllm)
-    app = application(door, tokenizer=VOCABULARY, model=MODEL, token=token)
-    async with serving(app) as url:
-        await _until_stdin_ends(url)
-    await vllm.aclose()
-
-
-async def _until_stdin_ends(url: str) -> None:
-    print(url, flush=True)
-    reader = asyncio.StreamReader()
-    protocol = asyncio.StreamReaderProtocol(reader)
-    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
-    await reader.read()
-
-
-def main() -> None:
-    """What such a process runs."""
-    kind, *rest = sys.argv[1:]
-    served = _serve_engine(float(rest[0])) if kind == "engine" else _serve_gateway(*rest)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(served)
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """The faster loop where it is installed; LiteLLM's proxy does the same."""
-    try:
-        uvloop: Any = import_module("uvloop")
-    except ImportError:
-        return None
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory
