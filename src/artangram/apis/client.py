@@ -134,7 +134,7 @@ class ApiClient:
             what = self._redacted(str(error)) or type(error).__name__
             raise InfraFailed(f"{request!r}: no answer: {what}") from None
         finally:
-            passage.answered()
+            passage.sent()
 
     async def _exchange(self, request: Request, passage: Passage) -> Answer:
         spec = self.spec

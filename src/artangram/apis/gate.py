@@ -2,22 +2,19 @@
 
 The scheduler counts when leases begin, the API when requests arrive. Between the two lie our own
 event loop, a connection to be made and the network, so a burst can arrive denser than it was
-granted. What is known for sure: a request arrives after it left, and the later its answer came than
-the quickest one does, the later it may have arrived. So:
+granted. What is known for sure: a request arrives after it left and before its answer comes. So:
 
-- the request that is `limit` after another one leaves no earlier than a window after that one left,
-  plus what its answer took beyond the quickest answer;
-- but an API that computes for a while is not slow to be reached: beyond `spread_s`, or without an
-  answer yet, a request is taken to have arrived `spread_s` late.
+- the request that is `limit` after another one leaves no earlier than a window after that one's
+  answer came;
+- but an API that computes for a while is not slow to be reached: without an answer `spread_s` after
+  it left, a request is taken to have arrived by then.
 
 Then no window at the API holds more than `limit` requests, provided that deliveries differ by at
-most `spread_s` and the quickest answer was to a quick delivery. The scheduler's window is longer
-than the API's, too (see `spec.quota`), so that leases come at the pace of this gate and do not pile
-up in front of it.
+most `spread_s`, or answers come. The scheduler's window is longer than the API's, too (see
+`spec.quota`), so that leases come at about the pace of this gate and do not pile up in front of it.
 """
 
 import asyncio
-import math
 from collections import deque
 from collections.abc import Callable
 
@@ -36,18 +33,27 @@ class Passage:
         self.answer_s: float | None = None
 
     def sent(self) -> None:
-        """It left this machine."""
+        """It left this machine, or it is certain that it never will."""
         if self.sent_at is None:
             self.sent_at = self._gate.now()
-            self._gate.moved.set()
+            self._gate.on_sent()
 
     def answered(self) -> None:
-        """Its answer began to arrive, or it is certain that none will."""
-        if self.answer_s is None:
-            self.sent()
-            assert self.sent_at is not None
-            self.answer_s = self._gate.now() - self.sent_at
-            self._gate.quickest_s = min(self._gate.quickest_s, self.answer_s)
+        """Its answer began to arrive."""
+        self.sent()
+        assert self.sent_at is not None
+        self.answer_s = self._gate.now() - self.sent_at
+
+
+class _Turn:
+    """A request that waits at the gate."""
+
+    __slots__ = ("is_due", "passage", "units")
+
+    def __init__(self, passage: Passage, units: int) -> None:
+        self.passage = passage
+        self.units = units
+        self.is_due: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
 class Gate:
@@ -60,11 +66,10 @@ class Gate:
         self.window_s = window_s
         self.spread_s = spread_s
         self.now = now
-        #: Some request has left since this was cleared.
-        self.moved = asyncio.Event()
         self._latest: deque[Passage] = deque(maxlen=limit)
-        self.quickest_s = math.inf
-        self._turn = asyncio.Lock()
+        #: In order of arrival; bounded by the leases there are.
+        self._waiting: deque[_Turn] = deque()
+        self._timer: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
         return f"<Gate: {len(self._latest)} of {self.limit} in {self.window_s:g} s>"
@@ -74,14 +79,17 @@ class Gate:
         passage = Passage(self)
         if self.limit is None:
             return passage
-        async with self._turn:
-            try:
-                for _ in range(units):
-                    await self._until_open()
-                    self._latest.append(passage)
-            except asyncio.CancelledError:
-                passage.answered()  # What is counted already must not hold up the others.
-                raise
+        turn = _Turn(passage, units)
+        self._waiting.append(turn)
+        self._serve()
+        try:
+            await turn.is_due
+        except asyncio.CancelledError:
+            if turn in self._waiting:
+                self._waiting.remove(turn)
+            passage.sent()  # What is counted already must not hold up the others.
+            self._serve()
+            raise
         return passage
 
     def has_room(self) -> bool:
@@ -89,16 +97,37 @@ class Gate:
         opens_at = self._opens_at()
         return opens_at is not None and opens_at <= self.now()
 
-    async def _until_open(self) -> None:
-        while (opens_at := self._opens_at()) is None or opens_at > self.now():
+    def on_sent(self) -> None:
+        """For passages: one has left. Those who wait may have waited for that."""
+        if self._waiting and self._timer is None:
+            self._serve()
+
+    def _serve(self) -> None:
+        """Let all go whose time has come, at once: a burst must not wait for the loop to turn."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._waiting:
+            opens_at = self._opens_at()
             if opens_at is None:
-                self.moved.clear()
-                await self.moved.wait()
-                continue
-            # By the end of the bare window an answer may have come and made it earlier.
-            bare_at = opens_at - self._late_s(self._latest[0])
-            wakes_at = bare_at if self.now() < bare_at else opens_at
-            await asyncio.sleep(max(A_MOMENT_S, wakes_at - self.now()))
+                return
+            if opens_at > self.now():
+                self._serve_later(opens_at)
+                return
+            turn = self._waiting[0]
+            self._latest.append(turn.passage)
+            turn.units -= 1
+            if not turn.units:
+                self._waiting.popleft()
+                if not turn.is_due.done():
+                    turn.is_due.set_result(None)
+
+    def _serve_later(self, opens_at: float) -> None:
+        # By the end of the bare window an answer may have come and made it earlier.
+        bare_at = opens_at - self._late_s(self._latest[0])
+        wakes_at = bare_at if self.now() < bare_at else opens_at
+        delay_s = max(A_MOMENT_S, wakes_at - self.now())
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._serve)
 
     def _opens_at(self) -> float | None:
         """When the next request may leave; `None` while that depends on one not sent yet."""
@@ -110,7 +139,5 @@ class Gate:
         return first.sent_at + self._late_s(first) + self.window_s
 
     def _late_s(self, passage: Passage) -> float:
-        """By how much a request may have arrived later than the quickest."""
-        if passage.answer_s is None:
-            return self.spread_s
-        return min(self.spread_s, passage.answer_s - self.quickest_s)
+        """How long a request may have taken to arrive."""
+        return self.spread_s if passage.answer_s is None else min(self.spread_s, passage.answer_s)

@@ -16,7 +16,9 @@ from artangram.core.cluster import QuotaSpec
 from artangram.core.errors import BadInput
 
 DELIVERY_SHARE, MOST_DELIVERY_S = 0.05, 2.0
-"""The part of a window that deliveries may differ by: where they do, it is lost to our rate."""
+"""The part of a window that a delivery may take; where answers take as long, our rate loses it."""
+USUAL_SHARE = 0.2
+"""What deliveries usually take, of what they may take."""
 
 _NAMED = re.compile(r"\$\{(\w+)\}")
 
@@ -35,8 +37,8 @@ class ApiSpec(Struct, frozen=True, kw_only=True):
     """At most so many calls in any window of `window_s`."""
     window_s: float = 60.0
     delivery_s: float | None = None
-    """By how much two requests may differ in how long they take to arrive; a small part of the
-    window if unsaid. More costs rate, less risks a refusal."""
+    """How long a request may take to arrive, when its answer does not come sooner; a small part of
+    the window if unsaid. More costs rate where answers are slow, less risks a refusal."""
     idempotent: tuple[str, ...] = ("GET", "HEAD", "OPTIONS", "PUT", "DELETE")
     """Methods that may be called again when nobody knows whether the first call arrived."""
     answer_bytes: int = 8 << 20
@@ -51,7 +53,7 @@ class ApiSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def spread_s(self) -> float:
-        """By how much deliveries are taken to differ."""
+        """How long a request is taken to be under way at most."""
         if self.delivery_s is not None:
             return self.delivery_s
         return min(DELIVERY_SHARE * self.window_s, MOST_DELIVERY_S)
@@ -61,8 +63,7 @@ class ApiSpec(Struct, frozen=True, kw_only=True):
         return QuotaSpec(
             concurrency=self.concurrency,
             limit=self.limit,
-            # What deliveries usually differ by is less than what they may differ by.
-            window_s=self.window_s + self.spread_s / 2,
+            window_s=self.window_s + USUAL_SHARE * self.spread_s,
         )
 
     def repeats(self, method: str) -> bool:

@@ -259,7 +259,7 @@ async def test_another_attempt_backs_off_while_the_api_fails(
 
 async def test_alone_it_is_never_refused() -> None:
     api = Enforcing(limit=20, window_s=0.2)
-    limits = {"limit": 20, "window_s": 0.2, "delivery_s": 0.2}
+    limits = {"limit": 20, "window_s": 0.2, "delivery_s": 2.0}
     now = asyncio.get_running_loop().time
     async with a_client(api.respond, now=now, **limits) as (client, closings):
         await asyncio.gather(*(client.call(Request("GET", "x")) for _ in range(100)))

@@ -19,7 +19,7 @@ async def test_all_jobs_together_stay_below_the_limit() -> None:
     api = Enforcing(limit=LIMIT, window_s=WINDOW_S)
     async with (
         serving(api.respond) as url,
-        a_house(url, limit=LIMIT, window_s=WINDOW_S, delivery_s=0.2) as house,
+        a_house(url, limit=LIMIT, window_s=WINDOW_S, delivery_s=2.0) as house,
     ):
         search = house.api("search")
         calls = [search.get("find", params={"q": n}, job=f"job-{n % 3}") for n in range(80)]
