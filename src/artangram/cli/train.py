@@ -1,6 +1,7 @@
 """`artangram train`: a training run from a file, from the start or from its last checkpoint."""
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +25,8 @@ def train(
     """Train a model on tasks that use a house."""
     spec = read_train(file)
     output = Output(json)
+    # Where a run's own tasks lie: beside its file, as for a program that is started.
+    sys.path.insert(0, str(file.parent.resolve()))
     if print_plan:
         show_plan(spec, output)
         return

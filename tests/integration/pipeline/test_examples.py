@@ -1,0 +1,56 @@
+"""The examples run as they are."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="training needs torch")
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+@pytest.fixture
+def home(tmp_path):
+    return Path(shutil.copytree(EXAMPLES, tmp_path / "examples"))
+
+
+def run(home, *argv):
+    found = subprocess.run(
+        [sys.executable, *argv], cwd=home, capture_output=True, text=True, timeout=180, check=False
+    )
+    assert found.returncode == 0, found.stderr
+    return found.stdout
+
+
+def artangram(home, *argv):
+    return run(home, "-c", "from artangram.cli import main; main()", *argv)
+
+
+def test_one_action(home):
+    assert run(home, "one_action.py").startswith("6 times 7 is 42")
+
+
+def test_the_student_comes_closer_to_its_teachers(home):
+    lines = run(home, "distillation.py").splitlines()
+    gaps = [float(line.split()[2]) for line in lines]
+    assert gaps[-1] < 0.8 * gaps[0]
+
+
+def test_an_environment_of_ones_own_is_planned_trained_and_resumed(home):
+    text = (home / "guessing.yaml").read_text()
+    (home / "guessing.yaml").write_text(text.replace("steps: 30", "steps: 2"))
+    run(home, "warm_guessing.py")
+    assert "180" not in (plan := artangram(home, "train", "guessing.yaml", "--print-plan"))
+    assert "12 problems" in plan
+    assert "step 2/2" in artangram(home, "train", "guessing.yaml")
+    (home / "guessing.yaml").write_text(text.replace("steps: 30", "steps: 3"))
+    resumed = artangram(home, "train", "guessing.yaml", "--resume")
+    assert "step 3/3" in resumed
+    assert "step 2/3" not in resumed
+
+
+def test_the_plan_of_the_tools_example_is_read(home):
+    assert "calc" in artangram(home, "train", "tools.yaml", "--print-plan")
