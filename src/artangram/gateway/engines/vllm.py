@@ -7,6 +7,8 @@
   version; tokens before the change are given out at once.
 - Weights are refused before vLLM sees them if they are not the same tensors. When vLLM fails to
   load them the ones before are loaded again; an engine that cannot do that is gone.
+- On CPUs a server of models with tied embeddings must have been started with our extension, and
+  `reload` must name its method; see `inside.artangram_vllm`. A server we start has it.
 - Logprobs are those of the server's `--logprobs-mode`; a server we start uses
   `processed_logprobs`, which are cut by `top_p` when that is below 1.
 """
@@ -85,7 +87,9 @@ class VllmEngine:
         self._version = version
         self._directory: Path | None = None
         self._shapes: Shapes | None = None
+        self._reload_method = "reload_weights"
         self._flights: dict[str, _Flight] = {}
+        self._draining: set[asyncio.Task[None]] = set()
         self._is_paused = False
         self._gone = ""
         self._prompt_tokens = 0
@@ -97,7 +101,13 @@ class VllmEngine:
 
     @classmethod
     async def connect(
-        cls, url: str, *, name: str = "vllm", version: int = 0, directory: Path | None = None
+        cls,
+        url: str,
+        *,
+        name: str = "vllm",
+        version: int = 0,
+        directory: Path | None = None,
+        reload: str = "reload_weights",
     ) -> "VllmEngine":
         """Use the server at `url`, whose weights are those in `directory`, as `version`."""
         shapes = None if directory is None else await asyncio.to_thread(shapes_in, directory)
@@ -112,7 +122,7 @@ class VllmEngine:
             raise EngineGone(f"{name}: {url} does not answer as vLLM does: {error}") from error
         context = models.data[0].max_model_len
         engine = cls(url, name=name, version=version, max_context=context)
-        engine._directory, engine._shapes = directory, shapes
+        engine._directory, engine._shapes, engine._reload_method = directory, shapes, reload
         return engine
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk | Finish, None]:
@@ -127,13 +137,16 @@ class VllmEngine:
                 item = await flight.items.get()
                 if isinstance(item, Exception):
                     raise item
+                if isinstance(item, Finish) and item.reason is not FinishReason.ABORT:
+                    self._drain(flight)
                 yield item
                 if isinstance(item, Finish):
                     return
         finally:
             del self._flights[request.id]
             # Hanging up is what aborts a request that vLLM still works on.
-            await uncancelled(_ended(flight.reading))
+            if flight.reading not in self._draining:
+                await uncancelled(_ended(flight.reading))
 
     async def abort(self, request_id: str) -> None:
         self._raise_if_gone()
@@ -177,7 +190,8 @@ class VllmEngine:
 
     async def aclose(self) -> None:
         self.lose("it was closed")
-        await _ended(self._watching)
+        for task in (self._watching, *self._draining):
+            await _ended(task)
         await self._http.close()
         await self._verbs.close()
 
@@ -187,6 +201,13 @@ class VllmEngine:
             self._gone = reason
             for flight in self._flights.values():
                 flight.items.put_nowait(EngineGone(f"{self.name}: {reason}"))
+
+    def _drain(self, flight: _Flight) -> None:
+        """The answer is there; when its response has been read, the connection can be kept."""
+        assert flight.reading is not None
+        if not flight.reading.done():
+            self._draining.add(flight.reading)
+            flight.reading.add_done_callback(self._draining.discard)
 
     async def _swap(self, version: int, path: Path) -> None:
         if (problem := await self._reload(path)) is not None:
@@ -200,7 +221,7 @@ class VllmEngine:
 
     async def _reload(self, path: Path) -> str | None:
         """What was wrong, if anything was."""
-        order = {"method": "reload_weights", "kwargs": {"weights_path": str(path)}}
+        order = {"method": self._reload_method, "kwargs": {"weights_path": str(path)}}
         try:
             await self._verb("/collective_rpc", json=order, within_s=LOAD_S)
         except BadInput as error:

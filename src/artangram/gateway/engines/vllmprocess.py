@@ -23,7 +23,9 @@ from artangram.gateway.engines.vllm import VllmEngine
 
 STARTS_WITHIN_S = 300.0
 ENDS_WITHIN_S = 10.0
+EXTENSION, RELOAD = "artangram_vllm.Extension", "reload_all"
 _LOOK_S = 0.25
+_INSIDE = Path(__file__).parent / "inside"
 
 
 class VllmSettings(Struct, frozen=True, kw_only=True):
@@ -67,6 +69,7 @@ class VllmProcess(VllmEngine):
                 name=name,
                 version=settings.version,
                 directory=Path(settings.directory),
+                reload=RELOAD,
             )
         except BaseException:
             await _killed(process)
@@ -97,6 +100,7 @@ def command(settings: VllmSettings, port: int) -> list[str]:
         *("--max-model-len", str(settings.max_context)),
         *("--dtype", settings.dtype),
         *("--logprobs-mode", "processed_logprobs"),
+        *("--worker-extension-cls", EXTENSION),
         # Tokens in and out; without it the server refuses.
         "--enable-scale-out",
         # Ours is made of tokens; words are the gateway's affair.
@@ -109,6 +113,7 @@ def command(settings: VllmSettings, port: int) -> list[str]:
 async def _spawned(settings: VllmSettings, port: int) -> Process:
     environ = {
         **os.environ,
+        "PYTHONPATH": str(_INSIDE),
         # Pause, resume, versions and weights are behind this.
         "VLLM_SERVER_DEV_MODE": "1",
         "VLLM_NO_USAGE_STATS": "1",
