@@ -106,7 +106,7 @@ async def test_fork_bomb_is_contained_and_ended(plain: PlainProvider) -> None:
 async def test_a_process_that_left_its_session_and_parent_ends_with_the_action(
     box: LocalSandbox,
 ) -> None:
-    stay = 'setsid sh -c "touch {}; exec sleep 1000" &'
+    stay = 'setsid sh -c ": > {}; exec sleep 1000" &'
     twice = f"setsid sh -c '{stay.format('a')} {stay.format('b')}' & wait $!"
     both = "until test -e a && test -e b; do sleep 0.01; done"
     result = await box.run(Command(argv=("sh", "-c", f"{twice}; {both}")))
