@@ -16,6 +16,7 @@ from artangram.cli.bench.live_agents import live_agents
 from artangram.cli.bench.mopd import mopd
 from artangram.cli.bench.overhead import overhead
 from artangram.cli.bench.quota import quota
+from artangram.cli.bench.rollout import rollout
 from artangram.cli.bench.sandbox import sandbox
 from artangram.cli.bench.scheduler import scheduler
 from artangram.cli.bench.services import services
@@ -32,6 +33,7 @@ for verb in (
     services,
     functions,
     quota,
+    rollout,
 ):
     bench.command()(verb)
 # Not by their own names: the modules are called so.

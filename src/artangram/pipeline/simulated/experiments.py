@@ -19,7 +19,7 @@ from artangram.pipeline.simulated.cluster import PoolPlan, Scenario, WeightTimes
 from artangram.pipeline.simulated.run import Outcome, one_off, simulate, sync
 from artangram.pipeline.simulated.tasks import TaskShape
 
-HIT_RATE = 0.85
+HIT_RATE = 0.8
 """Of the prefix cache. The one unknown that decides what affinity gains."""
 
 SHAPES = {
@@ -67,6 +67,9 @@ AFFINITY = {"math": "H20", "game": "H20", "lake": "H800", "shop": "H800"}
 
 TRAIN_S = 30.0
 """A step of the trainer, on devices of its own."""
+
+ALL = 1000
+"""Replicas that take a version at the same time; each stops only for its own load."""
 
 SIGMAS = (1.0, 4.0, 7.0, 10.0)
 PAPER_LATENCY = {1.0: (1.23, 1.23), 10.0: (2.27, 2.27)}
@@ -205,7 +208,7 @@ def _others(scale: int, *, seed: int) -> Iterator[tuple[str, tuple[float, float]
     model = model_shape("qwen3-8b")
     stopped = WeightTimes(load_s=model.weight_bytes / BROADCAST)
     plain = _scenario({"H800": 96}, scale, seed=seed)
-    plain = structs.replace(plain, weights=stopped, at_once=1000)
+    plain = structs.replace(plain, weights=stopped, at_once=ALL)
     in_turn = structs.replace(plain, staleness=Staleness(max_staleness=0, update=Update.DRAIN))
     yield "sync", (2.65, 4.58), simulate(in_turn, sync, in_step=True)
     yield "sync+", (2.05, 2.05), simulate(in_turn, sync)
@@ -220,7 +223,7 @@ def _others(scale: int, *, seed: int) -> Iterator[tuple[str, tuple[float, float]
 def _rollart(scale: int, *, seed: int) -> Scenario:
     model = model_shape("qwen3-8b")
     mixed = _scenario({"H800": 64, "H20": 32}, scale, seed=seed)
-    return structs.replace(mixed, affinity=affinity_of("auto"), weights=stored(model))
+    return structs.replace(mixed, affinity=affinity_of("auto"), weights=stored(model), at_once=ALL)
 
 
 def stored(model: ModelShape) -> WeightTimes:
@@ -253,7 +256,8 @@ def weights(scale: int = 8, *, seed: int = 0) -> Iterator[WeightRow]:
     for name, paper in PAPER_EXPOSED.items():
         model = model_shape(name)
         plain = _scenario({"H800": 64 * model.tp}, scale, seed=seed)
-        scenario = structs.replace(plain, model=model, weights=stored(model), steps=3)
+        changes = {"weights": stored(model), "at_once": ALL, "steps": 3}
+        scenario = structs.replace(plain, model=model, **changes)
         outcome = simulate(scenario)
         yield WeightRow(
             model=name,
@@ -273,10 +277,11 @@ def _scenario(devices: dict[str, int], scale: int, *, seed: int) -> Scenario:
         pools=tuple(pools),
         tasks=tuple(SHAPES.values()),
         groups=max(1, 64 // scale),
+        environments=2 * 512 // scale,
         staleness=preset("rollart"),
         affinity=EVERYWHERE,
         hit_rate=HIT_RATE,
         train_s=TRAIN_S,
-        steps=6,
+        steps=4,
         seed=seed,
     )
