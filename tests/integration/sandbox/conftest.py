@@ -71,6 +71,12 @@ async def sandbox(provider: NamespaceProvider) -> AsyncIterator[LocalSandbox]:
 
 
 @pytest.fixture
+def late_s() -> float:
+    """How long after its deadline a command may have ended at the latest."""
+    return 0.05
+
+
+@pytest.fixture
 def attack(sandbox: LocalSandbox) -> Attack:
     """Run hostile Python in the sandbox; it may use `call`, `attempt` and `libc`."""
 

@@ -18,8 +18,7 @@ from .conftest import SMALL, Attack
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
-LATE_S = 0.05
-SLACK_S = 0.2  # until a busy machine lets the caller see it
+SLACK_S = 1.0  # until a busy machine lets the caller see it
 
 
 async def still_works(sandbox: LocalSandbox) -> bool:
@@ -29,13 +28,13 @@ async def still_works(sandbox: LocalSandbox) -> bool:
 
 class TestBombs:
     async def test_fork_bomb_is_held_and_ends_on_time(
-        self, sandbox: LocalSandbox, attack: Attack
+        self, sandbox: LocalSandbox, attack: Attack, late_s: float
     ) -> None:
         began_at = time.monotonic()
         result = await attack(
             "while True:\n  try: os.fork()\n  except OSError: pass", timeout_s=0.5
         )
-        assert result.run_s < 0.5 + LATE_S
+        assert result.run_s < 0.5 + late_s
         assert time.monotonic() - began_at < result.run_s + SLACK_S
         assert result.timed_out
         assert 40 <= result.leftovers_killed <= SMALL.processes
@@ -470,7 +469,9 @@ class TestInit:
         assert time.monotonic() - began_at < 1
         assert (result.stdout, result.leftovers_kept) == (b"done\n", 1)
 
-    async def test_stopped_and_deaf_programs_end_on_time(self, attack: Attack) -> None:
+    async def test_stopped_and_deaf_programs_end_on_time(
+        self, attack: Attack, late_s: float
+    ) -> None:
         for code in (
             "os.kill(os.getpid(), 19)",
             "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)",
@@ -479,7 +480,7 @@ class TestInit:
             began_at = time.monotonic()
             result = await attack(code, timeout_s=0.25)
             assert result.timed_out
-            assert 0.25 <= result.run_s < 0.25 + LATE_S
+            assert 0.25 <= result.run_s < 0.25 + late_s
             assert time.monotonic() - began_at < result.run_s + SLACK_S
 
     async def test_daemon_cannot_outlive_its_action(self, attack: Attack) -> None:

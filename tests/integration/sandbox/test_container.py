@@ -89,6 +89,12 @@ async def sandbox(shared: LocalSandbox) -> AsyncIterator[LocalSandbox]:
     await shared.run(Command(argv=("sh", "-c", f"find {WRITABLE} -xdev -mindepth 1 -delete")))
 
 
+@pytest.fixture
+def late_s() -> float:
+    """The engine's control group competes as one with all that runs outside of it."""
+    return 0.25
+
+
 def containers() -> str:
     listed = ["podman", "ps", "--all", "--format", "{{.Names}}"]
     return subprocess.run(listed, capture_output=True, text=True, check=True).stdout
