@@ -43,6 +43,11 @@ class Fleet:
     def __repr__(self) -> str:
         return f"<Fleet: {len(self._engines)} engines, {self.lost} lost>"
 
+    @property
+    def engines(self) -> tuple[Engine, ...]:
+        """Those that were started and not lost."""
+        return tuple(self._engines.values())
+
     async def open(self, count: int) -> None:
         """Start so many at once. Raises what the first failure raised."""
         await asyncio.gather(*(self._add() for _ in range(count)))

@@ -6,6 +6,7 @@ The task has no resources: four words, four verbs, and which belongs to which is
 import asyncio
 import random
 import sys
+from functools import partial
 from pathlib import Path
 
 from artangram.core.errors import InfraFailed
@@ -92,7 +93,7 @@ def model(directory, seed=0):
     )
 
 
-async def run(out, seed, steps, *, resume=False, task=None, reshape=None, **fields):
+async def run(out, seed, steps, *, resume=False, task=None, on_step=None, **fields):
     """A whole run; the training as it was at its end."""
     from artangram.pipeline.asynchronous import asynchronous
     from artangram.pipeline.training import opened
@@ -104,8 +105,9 @@ async def run(out, seed, steps, *, resume=False, task=None, reshape=None, **fiel
         model=place,
         out=out,
         resume=resume,
-        reshape=reshape,
     ) as training:
+        if on_step is not None:
+            training.on_step = partial(on_step, training)
         await asynchronous(training)
         return training
 

@@ -53,6 +53,20 @@ async def test_infrastructure_failures_never_become_rewards(tmp_path):
     assert balanced(accounts(training))
 
 
+async def test_a_killed_engine_is_replaced_and_no_problem_is_lost(tmp_path):
+    def kill(training, record):
+        if record.step == 2:
+            (engine,) = training.fleet.engines
+            os.kill(engine.pid, signal.SIGKILL)
+
+    training = await small.run(tmp_path / "out", 0, 5, checkpoint_every=0, on_step=kill)
+    records = read(tmp_path / "out" / "metrics.jsonl")
+    assert [record.step for record in records] == [1, 2, 3, 4, 5]
+    assert training.fleet.lost == 1
+    assert accounts(training).trained == 5 * 6
+    assert balanced(accounts(training))
+
+
 def start(out, *options):
     tests = Path(__file__).parents[2]
     return subprocess.Popen(
