@@ -85,6 +85,7 @@ class Nursery:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._outbox: deque[tuple[bytes, socket.socket | None]] = deque()
+        self._is_closed = False
 
     def load(self, module: str) -> None:
         """Have `module` imported before workers need it."""
@@ -94,14 +95,17 @@ class Nursery:
                 self._send(["load", module])
 
     def fork(self) -> Worker:
-        """A new worker; it comes to life while we go on."""
+        """A new worker; it comes to life while we go on, or never does when all is closed."""
         if self._control is not None and _is_hung_up(self._control):
             self._drop()  # The loop would have told us next.
-        if self._control is None:
-            self._start()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         ours.setblocking(False)
         worker = Worker(next(self._numbers), ours)
+        if self._is_closed:
+            theirs.close()
+            return worker
+        if self._control is None:
+            self._start()
         self._send(["fork", worker.number], passed=theirs)
         return worker
 
@@ -111,7 +115,8 @@ class Nursery:
             self._send(["end", worker.number])
 
     async def aclose(self) -> None:
-        """End all of them."""
+        """End all of them, and start no more."""
+        self._is_closed = True
         if self._control is not None:
             self._drop()
         if self._process is not None:

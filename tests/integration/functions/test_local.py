@@ -190,6 +190,19 @@ async def test_a_cancelled_call_takes_its_processes_along(tmp_path: Path) -> Non
         assert functions.workers.num_busy == 0
 
 
+async def test_closing_ends_the_calls_that_run_and_those_that_wait(tmp_path: Path) -> None:
+    async with running(ceiling=1) as functions:
+        go = str(tmp_path / "never")
+        calls = [asyncio.create_task(called(functions, subjects.wait_for, go)) for _ in range(3)]
+        pid, _ = await called_in_spare(functions)
+        zygote = parent_of(pid)
+        await functions.aclose()
+        ends = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(end) for end in ends] == [InfraFailed] * 3
+        assert not is_running(zygote)
+        assert functions.workers.num_busy == 0
+
+
 async def practised(functions: LocalFunctions, tmp_path: Path) -> Path:
     """A folder in which `stuck_once` is stuck, after so many quick calls that it is known."""
     used, fresh = tmp_path / "used", tmp_path / "fresh"
