@@ -16,6 +16,7 @@ from typing import Protocol
 
 import msgspec
 
+from artangram.aio import uncancelled
 from artangram.core.errors import InfraFailed
 from artangram.services import wire
 
@@ -118,9 +119,11 @@ class _Zygote:
         try:
             async with asyncio.timeout(START_PATIENCE_S):
                 await asyncio.shield(zygote._ready)
-        except TimeoutError:
-            await zygote.aclose()
-            raise InfraFailed("the zygote of the model services did not get ready") from None
+        except BaseException as error:
+            await uncancelled(zygote.aclose())
+            if isinstance(error, TimeoutError):
+                raise InfraFailed("the zygote of the model services did not get ready") from None
+            raise
         return zygote
 
     def order(self, order: wire.Order, *, born: int | None = None) -> None:

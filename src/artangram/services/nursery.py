@@ -74,7 +74,7 @@ class Nursery:
             async with asyncio.timeout(LOAD_PATIENCE_S):
                 return await self._loaded(birth.number, expected)
         except TimeoutError:
-            await self.end(birth.number)
+            await uncancelled(self.end(birth.number))
             raise ReplicaLost(f"it did not load within {LOAD_PATIENCE_S:g} s") from None
         except BaseException:
             await uncancelled(self.end(birth.number))
@@ -86,6 +86,7 @@ class Nursery:
         if expected is not None:
             self.cradle.kill(number)
             await asyncio.wait({expected.ended})
+            self._expected.pop(number, None)
 
     async def aclose(self) -> None:
         """End all replicas and the cradle, and forget the weights."""
@@ -106,7 +107,10 @@ class Nursery:
         either: set[asyncio.Future[Any]] = {expected.connected, expected.ended}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not expected.connected.done():
-            raise ReplicaLost(f"it {_told(expected.ended.result())} before it could load")
+            status = expected.ended.result()
+            if status not in wire.AFTER_WORDS:
+                raise ReplicaLost(f"it {_told(status)} before it could load")
+            await asyncio.shield(expected.connected)  # What it said is still on its way.
         pid, (reader, writer) = expected.connected.result()
         try:
             body = await wire.next_frame(reader)
@@ -138,9 +142,12 @@ class Nursery:
             expected.connected.set_result((hello.pid, (reader, writer)))
 
     def _on_ended(self, number: int, status: int) -> None:
-        expected = self._expected.pop(number, None)
-        if expected is not None:
-            expected.ended.set_result(status)
+        expected = self._expected.get(number)
+        if expected is None:
+            return
+        expected.ended.set_result(status)
+        if expected.connected.done():
+            del self._expected[number]  # Else its words may still be on their way.
 
 
 class ProcessReplica:

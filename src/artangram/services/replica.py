@@ -51,10 +51,12 @@ def _connected(birth: wire.Birth) -> wire.Channel:
 def _begin(birth: wire.Birth, channel: wire.Channel) -> Predict | None:
     """Settle on the devices and load; `None` if the loader is no good."""
     began = time.perf_counter()
-    data_mb, resident_mb = linux.status_mb("VmData"), linux.status_mb("VmRSS")
     _settle(birth)
     try:
         loader, is_forkable = imported(birth.loader)
+        # From here on: what libraries take is the program's, what follows is the model's.
+        data_mb, resident_mb = linux.status_mb("VmData"), linux.status_mb("VmRSS")
+        _limit(birth)
         options = msgspec.json.decode(birth.options)
         predict = loaded(loader, birth.files, options=options, device=birth.device)
         load_s = time.perf_counter() - began
@@ -72,14 +74,18 @@ def _begin(birth: wire.Birth, channel: wire.Channel) -> Predict | None:
 
 
 def _settle(birth: wire.Birth) -> None:
+    """Before anything is imported that looks around."""
     os.environ.update(birth.environ)
+    os.environ["OMP_NUM_THREADS"] = str(max(1, len(birth.cores)))
     if birth.cores:
         os.sched_setaffinity(0, birth.cores)
+
+
+def _limit(birth: wire.Birth) -> None:
+    """As many threads as cores, and as much memory as it may have."""
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(max(1, len(birth.cores)))
-    else:
-        os.environ["OMP_NUM_THREADS"] = str(max(1, len(birth.cores)))
     if birth.device == "cpu":
         linux.limit_data(birth.limit_mb)
     else:

@@ -18,6 +18,9 @@ T = TypeVar("T")
 OUT_OF_MEMORY = 3
 """Exit code of a replica that needed more than it may have."""
 
+AFTER_WORDS = (0, OUT_OF_MEMORY)
+"""Exit codes of replicas that have said why they end."""
+
 
 class Birth(Struct, frozen=True, kw_only=True):
     """All a replica needs to know to begin."""
