@@ -39,8 +39,15 @@ class TextStream:
             return ""
         before = self._tokenizer.decode(self._ids[self._start : self._read])
         self._read = len(self._ids)
-        self._start = max(self._start, self._read - _WINDOW)
+        self._move_window()
         return text[len(before) :]
+
+    def _move_window(self) -> None:
+        """Forget what cannot matter any more: there must be a word before the next one."""
+        if self._read - self._start > 2 * _WINDOW:
+            start = self._read - _WINDOW
+            if self._tokenizer.decode(self._ids[start:]).strip():
+                self._start = start
 
 
 class StopTexts:
