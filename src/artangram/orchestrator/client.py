@@ -5,7 +5,8 @@ What a program does wrong is in the result; what a caller does wrong is raised.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from functools import lru_cache
 from typing import Any, ParamSpec, Protocol, Self, TypeVar
 from uuid import uuid4
@@ -36,6 +37,7 @@ from artangram.sandbox.protocol import (
     Command,
     HostImage,
     Limits,
+    Output,
     Snapshot,
     Source,
 )
@@ -133,6 +135,8 @@ class Backend(Protocol):
     async def close_job(self, job: JobId) -> None: ...
 
     async def run(self, request: RunRequest) -> ActionResult: ...
+
+    def stream(self, request: RunRequest) -> AsyncGenerator[Output | ActionResult, None]: ...
 
     async def call(self, request: CallRequest) -> ActionResult: ...
 
@@ -318,6 +322,25 @@ class Trajectory:
         )
         async with self._turn:
             return await self._backend.run(request)
+
+    async def stream(
+        self, argv: Sequence[str], **options: Any
+    ) -> AsyncGenerator[Output | ActionResult, None]:
+        """What a command prints as it comes, and its result last; `options` as for `run`.
+
+        Who leaves the iteration early ends the command, unless it has a `key`.
+        """
+        kind = "/".join(filter(None, (self._opening.task, *argv[:1])))
+        given = {"kind": kind, **options, "trajectory": self.id, "argv": tuple(argv)}
+        try:
+            request = RunRequest(**given)
+        except TypeError:
+            known = [name for name in RunRequest.__struct_fields__ if name != "trajectory"]
+            wrong = next(name for name in options if name not in known)
+            raise BadInput(wrong, "is no option of a run", f"use: {', '.join(known)}") from None
+        async with self._turn, aclosing(self._backend.stream(request)) as pieces:
+            async for piece in pieces:
+                yield piece
 
     async def write(self, path: str, data: bytes | str) -> None:
         """Replace a file's content, making missing directories."""

@@ -1,6 +1,6 @@
 """The client of an orchestrator behind HTTP: the same house, another backend."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -16,11 +16,15 @@ from artangram.functions import Function
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.client import House, RunRequest
 from artangram.orchestrator.errors import Problem, raised
+from artangram.orchestrator.pieces import read
 from artangram.orchestrator.records import ActionResult, Opening, Refused, Status
-from artangram.sandbox.protocol import Snapshot
+from artangram.sandbox.protocol import Output, Snapshot
 from artangram.services.service import Service
 
 T = TypeVar("T")
+
+MOST_LINE_BYTES = 1 << 24
+"""The result of a stream is one line, with all that was printed."""
 
 
 @asynccontextmanager
@@ -61,6 +65,14 @@ class _Http:
         body = msgspec.json.encode(request)
         found = await self._ask("POST", f"{_of(request.trajectory)}/run", data=body)
         return msgspec.json.decode(found, type=ActionResult)
+
+    async def stream(self, request: RunRequest) -> AsyncGenerator[Output | ActionResult, None]:
+        body, path = msgspec.json.encode(request), f"{_of(request.trajectory)}/stream"
+        async with self._session.post(path, data=body, read_bufsize=MOST_LINE_BYTES) as answer:
+            if answer.status != HTTPStatus.OK:
+                raise self._refusal(answer.status, await answer.read())
+            async for piece in read(answer.content):
+                yield piece
 
     async def call(self, request: CallRequest) -> ActionResult:
         found = await self._ask("POST", "calls", data=msgspec.json.encode(request))
@@ -104,11 +116,13 @@ class _Http:
             body = await answer.read()
             if answer.status == HTTPStatus.OK:
                 return body
-            try:
-                problem = msgspec.json.decode(body, type=Problem)
-            except msgspec.MsgspecError:
-                raise Refused(f"{self._url} answers {answer.status}: {body[:200]!r}") from None
-            raise raised(problem)
+            raise self._refusal(answer.status, body)
+
+    def _refusal(self, status: int, body: bytes) -> Exception:
+        try:
+            return raised(msgspec.json.decode(body, type=Problem))
+        except msgspec.MsgspecError:
+            return Refused(f"{self._url} answers {status}: {body[:200]!r}")
 
 
 def _of(trajectory: TrajectoryId) -> str:

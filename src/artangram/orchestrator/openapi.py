@@ -9,10 +9,21 @@ from artangram.core.explain import Explanation
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.client import RunRequest
 from artangram.orchestrator.errors import Problem
+from artangram.orchestrator.pieces import Piece
 from artangram.orchestrator.records import ActionResult, Opening, Status
 from artangram.sandbox.protocol import Snapshot
 
-_RECORDS = (Opening, RunRequest, CallRequest, ActionResult, Explanation, Status, Snapshot, Problem)
+_RECORDS = (
+    Opening,
+    RunRequest,
+    CallRequest,
+    ActionResult,
+    Explanation,
+    Status,
+    Snapshot,
+    Piece,
+    Problem,
+)
 _REF = "#/components/schemas/{name}"
 
 
@@ -48,6 +59,14 @@ def _paths() -> dict[str, Any]:
                 *trajectory,
                 body=RunRequest,
                 answer=ActionResult,
+            )
+        },
+        "/v1/trajectories/{trajectory}/stream": {
+            "post": _does(
+                "Run a command; answers with lines of JSON as it prints, its result last",
+                *trajectory,
+                body=RunRequest,
+                answer=Piece,
             )
         },
         "/v1/calls": {

@@ -19,7 +19,7 @@ import msgspec
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from artangram.core.errors import BadInput
@@ -30,6 +30,7 @@ from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.errors import KNOWN, Problem, problem_of
 from artangram.orchestrator.openapi import description
 from artangram.orchestrator.orchestrator import Orchestrator
+from artangram.orchestrator.pieces import written
 from artangram.orchestrator.records import Opening
 from artangram.sandbox.protocol import MAX_READ_BYTES
 
@@ -53,6 +54,7 @@ def application(orchestrator: Orchestrator, *, token: str | None) -> Starlette:
         Route("/v1/trajectories", _guarded(service.open, token), methods=["POST"]),
         Route("/v1/calls", _guarded(service.call, token), methods=["POST"]),
         Route(f"{one}/run", _guarded(service.run, token), methods=["POST"]),
+        Route(f"{one}/stream", _guarded(service.stream, token), methods=["POST"]),
         Route(f"{one}/snapshot", _guarded(service.snapshot, token), methods=["POST"]),
         Route(f"{one}/files", _guarded(service.read, token), methods=["GET"]),
         Route(f"{one}/files", _guarded(service.write, token), methods=["PUT"]),
@@ -91,10 +93,12 @@ class _Service:
         return None
 
     async def run(self, request: Request) -> object:
-        wanted = await _decoded(request, RunRequest)
-        if wanted.trajectory != _trajectory(request):
-            raise BadInput("trajectory", "is not that of the address", "name the same one twice")
+        wanted = await _run_request(request)
         return await _while_listening(request, self._backend.run(wanted))
+
+    async def stream(self, request: Request) -> object:
+        pieces = self._backend.stream(await _run_request(request))
+        return StreamingResponse(written(pieces), media_type="application/x-ndjson")
 
     async def call(self, request: Request) -> object:
         wanted = await _decoded(request, CallRequest)
@@ -146,6 +150,8 @@ def _has_token(request: Request, token: str) -> bool:
 
 
 def _response(value: object, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    if isinstance(value, Response):
+        return value
     if isinstance(value, bytes):
         return Response(value, media_type="application/octet-stream")
     return Response(msgspec.json.encode(value), status, media_type="application/json")
@@ -156,6 +162,13 @@ async def _decoded(request: Request, record: type[T]) -> T:
         return msgspec.json.decode(await _body(request), type=record)
     except msgspec.MsgspecError as error:
         raise BadInput("body", str(error), "see /v1/openapi.json") from error
+
+
+async def _run_request(request: Request) -> RunRequest:
+    wanted = await _decoded(request, RunRequest)
+    if wanted.trajectory != _trajectory(request):
+        raise BadInput("trajectory", "is not that of the address", "name the same one twice")
+    return wanted
 
 
 async def _body(request: Request) -> bytes:

@@ -20,9 +20,10 @@ from artangram.managers.remote import connect as agent_at
 from artangram.orchestrator.client import House, between
 from artangram.orchestrator.connect import connect
 from artangram.orchestrator.orchestrator import Bounds
-from artangram.orchestrator.records import Draining, Overloaded, Refused
+from artangram.orchestrator.records import ActionResult, Draining, Overloaded, Refused
 from artangram.orchestrator.server import serving, until_told_to_stop
 from artangram.sandbox import SandboxGone
+from artangram.sandbox.protocol import Output
 from artangram.testing.fakes import NODE, FakeHouse, a_setup, fake_house
 
 TOKEN = "a token of this test"
@@ -186,3 +187,17 @@ async def test_a_signal_drains_first() -> None:
             await house.trajectory().__aenter__()
         await stopping
         assert (await running).ok
+
+
+async def test_what_is_printed_comes_as_it_is_printed() -> None:
+    async with a_service() as (_, house, _url), house.trajectory() as t:
+        pieces = [piece async for piece in t.stream(["echo", "hello"], timeout_s=5.0)]
+        *printed, result = pieces
+        assert b"".join(p.data for p in printed if isinstance(p, Output)) == b"hello\n"
+        assert isinstance(result, ActionResult)
+        assert (result.exit_code, result.stdout) == (0, "hello\n")
+        with pytest.raises(BadInput, match="no option of a run"):
+            await anext(t.stream(["true"], timout_s=1))
+        await t.close()
+        with pytest.raises(BadInput, match="is not open"):
+            await anext(t.stream(["true"]))
