@@ -77,10 +77,6 @@ class Session:
         now = asyncio.get_running_loop().time()
         return self._queued_s + sum(turn.queued_s(now) for turn in self._running.values())
 
-    @property
-    def is_running(self) -> bool:
-        return bool(self._running)
-
     async def generate(
         self, new: New, sampling: Sampling, *, deadline: float | None = None
     ) -> Reply:

@@ -213,6 +213,18 @@ async def test_completions_take_text_and_tokens(door):
     assert len(door.gateway.sessions["s"].lines) == 1
 
 
+async def test_several_prompts_are_counted_once_each(door):
+    asking = asyncio.create_task(
+        door.client().completions.create(model="tiny", prompt=[[11, 12, 13], [14]], n=2)
+    )
+    for request in await door.engine.next_requests(4):
+        door.engine.say(request, 15)
+        door.engine.end(request)
+    answer = await asking
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (4, 4)
+    assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
+
+
 async def test_models_are_listed(door):
     (model,) = (await door.client().models.list()).data
     assert model.id == "tiny"

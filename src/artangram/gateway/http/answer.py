@@ -150,8 +150,9 @@ class SessionView(Struct, frozen=True, kw_only=True):
     lines: list[tuple[Segment, ...]]
 
 
-def usage_of(replies: Sequence[Reply]) -> Usage:
-    prompt = replies[0].prompt_tokens
+def usage_of(replies: Sequence[Reply], *, choices: int) -> Usage:
+    """Of all prompts, each counted once however many choices it had, and all answers."""
+    prompt = sum(reply.prompt_tokens for reply in replies) // choices
     completion = sum(len(reply.token_ids) for reply in replies)
     return Usage(
         prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion

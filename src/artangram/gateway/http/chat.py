@@ -72,7 +72,7 @@ class Chat:
                 async with asyncio.TaskGroup() as group:
                     running = [group.create_task(self._choice(*one)) for one in enumerate(prompts)]
                 pairs = [one.result() for one in running]
-        usage = usage_of([reply for _, reply in pairs])
+        usage = usage_of([reply for _, reply in pairs], choices=self._asked.choices)
         return self._head.answer(WHOLE, [choice for choice, _ in pairs], usage=usage)
 
     async def events(self) -> AsyncGenerator[bytes, None]:
@@ -83,7 +83,8 @@ class Chat:
                 async for choice in choices:
                     yield event(self._head.answer(PIECE, [choice]))
         if self._asked.includes_usage:
-            yield event(self._head.answer(PIECE, [], usage=usage_of(replies)))
+            usage = usage_of(replies, choices=self._asked.choices)
+            yield event(self._head.answer(PIECE, [], usage=usage))
         yield DONE
 
     async def _items(self, index: int, prompt: Prompt) -> AsyncGenerator[Chunk | Reply, None]:

@@ -89,7 +89,6 @@ class Conversation:
     def __init__(self, session: Session, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._branches = [Branch(session.line)]
-        self.forks = 0
 
     @contextmanager
     def prompts(self, messages: Sequence[Message], *, choices: int = 1) -> Iterator[list[Prompt]]:
@@ -131,7 +130,6 @@ class Conversation:
         if is_known and len(branch.marks) == known and not branch.is_busy:
             branch.is_busy = True
             return branch
-        self.forks += 1
         return self._added(branch.fork(known))
 
     def _added(self, branch: Branch) -> Branch:

@@ -117,7 +117,7 @@ class Completion:
                 for index, prompt in enumerate(self._prompts)
             ]
         pairs = [one.result() for one in running]
-        usage = usage_of([reply for _, reply in pairs])
+        usage = usage_of([reply for _, reply in pairs], choices=self._asked.choices)
         return self._head.answer(KIND, [choice for choice, _ in pairs], usage=usage)
 
     async def events(self) -> AsyncGenerator[bytes, None]:
@@ -127,7 +127,8 @@ class Completion:
             async for choice in choices:
                 yield event(self._head.answer(KIND, [choice]))
         if self._asked.includes_usage:
-            yield event(self._head.answer(KIND, [], usage=usage_of(replies)))
+            usage = usage_of(replies, choices=self._asked.choices)
+            yield event(self._head.answer(KIND, [], usage=usage))
         yield DONE
 
     async def _items(self, index: int, begun: Begun) -> AsyncGenerator[Chunk | Reply, None]:
