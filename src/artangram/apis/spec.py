@@ -39,8 +39,6 @@ class ApiSpec(Struct, frozen=True, kw_only=True):
     delivery_s: float | None = None
     """How long a request may take to arrive, when its answer does not come sooner; a small part of
     the window if unsaid. More costs rate where answers are slow, less risks a refusal."""
-    idempotent: tuple[str, ...] = ("GET", "HEAD", "OPTIONS", "PUT", "DELETE")
-    """Methods that may be called again when nobody knows whether the first call arrived."""
     answer_bytes: int = 8 << 20
     """A longer answer is a failed call."""
     silence_s: float = 120.0
@@ -65,10 +63,6 @@ class ApiSpec(Struct, frozen=True, kw_only=True):
             limit=self.limit,
             window_s=self.window_s + USUAL_SHARE * self.spread_s,
         )
-
-    def repeats(self, method: str) -> bool:
-        """May a call with this method be made again after a failure under it?"""
-        return method.upper() in self.idempotent
 
 
 def checked(name: str, spec: ApiSpec, environ: Mapping[str, str]) -> ApiSpec:

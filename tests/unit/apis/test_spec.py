@@ -25,12 +25,6 @@ def test_the_guard_costs_less_than_one_part_in_twenty(window_s: float) -> None:
     assert window_s < spec.quota().window_s <= window_s + spec.spread_s
 
 
-def test_calls_are_repeated_only_where_that_is_safe() -> None:
-    assert SEARCH.repeats("get")
-    assert not SEARCH.repeats("POST")
-    assert replace(SEARCH, idempotent=("POST",)).repeats("POST")
-
-
 def test_secrets_come_from_the_environment() -> None:
     spec = replace(SEARCH, headers={"authorization": "Bearer ${KEY}"}, params={"id": "${ID}"})
     assert secrets_of(spec) == {"KEY", "ID"}
