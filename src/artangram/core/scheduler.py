@@ -202,6 +202,7 @@ class Scheduler:
         if event.outcome is Outcome.INFRA_FAILED and self._may_repeat(
             ticket, now, is_new=event.turned_away
         ):
+            ticket.num_turned_away += event.turned_away
             self._repeat(ticket, now)
             return
         outcome, reason = event.outcome, event.reason
@@ -221,8 +222,9 @@ class Scheduler:
     def _may_repeat(self, ticket: Ticket, now: float, *, is_new: bool = False) -> bool:
         """May it start again? One that is as good as `is_new` may, however often it did."""
         deadline = ticket.action.deadline_at
+        failures = ticket.attempt - ticket.num_turned_away
         return (
-            (is_new or (ticket.action.repeatable and ticket.attempt < MOST_ATTEMPTS))
+            (is_new or (ticket.action.repeatable and failures < MOST_ATTEMPTS))
             and ticket.stopping is None
             and (deadline is None or now < deadline)
         )

@@ -98,3 +98,16 @@ def test_who_was_cancelled_does_not_start_again() -> None:
     (report,) = scheduler.handle(turned_away(1), 2.0)
     assert isinstance(report, Report)
     assert report.record.outcome is Outcome.CANCELLED
+
+
+def test_being_turned_away_uses_up_no_attempt() -> None:
+    scheduler = a_scheduler()
+    scheduler.handle(Submitted(an_action("a", {"search": 1}, repeatable=True)), 0.0)
+    for attempt in range(1, 6):
+        scheduler.handle(turned_away(attempt), float(attempt))
+    for attempt in (6, 7):
+        failed = Finished(ActionId("a"), Outcome.INFRA_FAILED, 0.0, "it died", attempt=attempt)
+        assert [type(d) for d in scheduler.handle(failed, float(attempt))] == [Start]
+    failed = Finished(ActionId("a"), Outcome.INFRA_FAILED, 0.0, "it died", attempt=8)
+    (report,) = scheduler.handle(failed, 8.0)
+    assert isinstance(report, Report)

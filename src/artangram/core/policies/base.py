@@ -53,6 +53,7 @@ class Ticket:
         "key",
         "lane",
         "node",
+        "num_turned_away",
         "parked_at",
         "prepare_s",
         "seq",
@@ -80,6 +81,8 @@ class Ticket:
         self.seq = seq
         self.submitted_at = now
         self.attempt = 1
+        #: Attempts that did nothing: being turned away leaves an action as good as new.
+        self.num_turned_away = 0
         #: Believed duration on one unit, and how it shrinks with more; set before the lane sees it.
         self.work_s = 0.0
         self.curve: Speedup | None = None
