@@ -19,7 +19,7 @@ from artangram.gateway.engines.vllmprocess import VllmProcess, VllmSettings
 
 PYTHON = os.environ.get("ARTANGRAM_VLLM_PYTHON", "")
 RESULT = os.environ.get("ARTANGRAM_VLLM_RESULT", "")
-CONTEXT = 512
+CONTEXT = 2048
 
 collect_ignore_glob = [] if PYTHON else ["test_*.py"]
 
