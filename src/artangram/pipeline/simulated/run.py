@@ -1,4 +1,4 @@
-"""A run on a cluster that is not there: collect, learn and publish on virtual time.
+"""A run on a cluster that is not there: collect, learn and bring weights on virtual time.
 
 `sync`, `one_off` and `overlapped` are the ways to put these verbs in order. Rollout, gateway and
 the roll of the weights are the very ones of a real run; only engines, environments and the trainer
@@ -98,11 +98,15 @@ class SimulatedRun:
         self.step += 1
         self._ended_at.append(asyncio.get_running_loop().time())
 
-    async def publish(self) -> None:
-        updates, weights = self._rollout.updates, self.scenario.weights
-        version = updates.current + 1
-        await asyncio.sleep(weights.push_s)
-        self._rollout.announce(version)
+    def announce(self) -> None:
+        """The trainer has a new version: staleness counts from now on, wherever it is."""
+        self._rollout.announce(self._rollout.updates.current + 1)
+
+    async def bring(self) -> None:
+        """Bring the newest version to the store, and from there to the replicas."""
+        updates = self._rollout.updates
+        version = updates.current
+        await asyncio.sleep(self.scenario.weights.push_s)
         rolled = await roll(
             self._gateway,
             version,
@@ -149,11 +153,12 @@ Order = Callable[[SimulatedRun], Awaitable[None]]
 
 
 async def sync(run: SimulatedRun) -> None:
-    """Sample, learn, publish, one after the other."""
+    """Sample, learn, bring weights, one after the other."""
     while run.goes_on:
         await run.collect()
         await run.learn()
-        await run.publish()
+        run.announce()
+        await run.bring()
 
 
 async def one_off(run: SimulatedRun) -> None:
@@ -163,20 +168,22 @@ async def one_off(run: SimulatedRun) -> None:
         coming = asyncio.create_task(run.launch())
         await run.learn()
         await coming
-        await run.publish()
+        run.announce()
+        await run.bring()
 
 
 async def overlapped(run: SimulatedRun) -> None:
-    """Sampling never stops; a version is on its way while the next batch comes together."""
-    publishing: asyncio.Task[None] | None = None
+    """Sampling never stops; a version is on its way while the next one is made."""
+    bringing: asyncio.Task[None] | None = None
     while run.goes_on:
         await run.collect()
-        if publishing is not None:
-            await publishing
         await run.learn()
-        publishing = asyncio.create_task(run.publish())
-    if publishing is not None:
-        await publishing
+        if bringing is not None:
+            await bringing
+        run.announce()
+        bringing = asyncio.create_task(run.bring())
+    if bringing is not None:
+        await bringing
 
 
 def simulate(scenario: Scenario, order: Order = overlapped, *, in_step: bool = False) -> Outcome:
