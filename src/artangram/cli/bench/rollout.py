@@ -83,23 +83,18 @@ def _weights(scale: int, seed: int) -> "list[WeightRow]":
 
 
 def _print_gains(output: Output, rows: "list[Row]") -> None:
-    if not rows:
-        return
-    output.table(
-        "Gain over the baseline, and the paper's",
-        ["experiment", "case", "baseline s", "ours s", "gain", "paper"],
-        [
-            [
-                row.experiment,
-                row.case,
-                f"{row.baseline_s:.0f}",
-                f"{row.ours_s:.0f}",
-                f"{row.gain:.2f}x",
-                "-".join(f"{gain:.2f}" for gain in sorted(set(row.paper))) + "x",
-            ]
-            for row in rows
-        ],
-    )
+    for name in dict.fromkeys(row.experiment for row in rows):
+        output.table(
+            f"{name}: gain over the baseline, and the paper's",
+            ["case", "baseline s", "ours s", "gain", "paper"],
+            [_cells(row) for row in rows if row.experiment == name],
+        )
+
+
+def _cells(row: "Row") -> list[str]:
+    paper = "-".join(f"{gain:.2f}" for gain in sorted(set(row.paper)))
+    seconds = [f"{row.baseline_s:.0f}", f"{row.ours_s:.0f}"]
+    return [row.case, *seconds, f"{row.gain:.2f}x", f"{paper}x"]
 
 
 def _print_weights(output: Output, rows: "list[WeightRow]") -> None:
