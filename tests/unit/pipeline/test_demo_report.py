@@ -72,7 +72,7 @@ def test_the_report_names_success_before_and_after(tmp_path):
 
 def test_what_pods_never_reach_is_not_claimed(tmp_path):
     text = write_report(tmp_path, a_run(), some_resources(pods(512, 0.4)))
-    assert "would have needed more than 512 cores" in text
+    assert "would not have been enough: from 512 cores on" in text
 
 
 def test_the_page_shows_the_curve_and_escapes_names(tmp_path):

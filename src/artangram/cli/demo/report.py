@@ -78,13 +78,17 @@ def _static(resources: Resources) -> Rows:
 
 def _sentence(learned: "Learned", resources: Resources) -> str:
     last = resources.static[-1]
-    reached = last.act_mean_s <= 1.05 * resources.ours.act_mean_s
-    needed = f"{last.cores} cores" if reached else f"more than {last.cores} cores"
+    if resources.is_reached:
+        static = f"a core per sandbox would have needed {last.cores} cores"
+    else:
+        static = (
+            f"a core per sandbox would not have been enough: from {last.cores} cores on, making "
+            "pods is what takes the time"
+        )
     return (
         f"Success on problems it never saw: {learned.before.success:.2f} before, "
         f"{learned.after.success:.2f} after {len(learned.steps)} steps. For the same action "
-        f"completion time a core per sandbox would have needed {needed}; the run had "
-        f"{resources.cores}."
+        f"completion time {static}; the run had {resources.cores}."
     )
 
 

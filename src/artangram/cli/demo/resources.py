@@ -5,6 +5,7 @@ recorded trace again under that policy, on more and more cores, until it is as f
 """
 
 from collections.abc import Iterator, Sequence
+from math import inf
 from pathlib import Path
 from statistics import fmean, quantiles
 
@@ -26,6 +27,8 @@ from artangram.sim.report import report
 
 CPU = Resource("cpu")
 MOST_CORES = 512
+CLOSE = 1.05
+"""Within this factor two times are the same."""
 
 
 class KindAct(Struct, frozen=True, kw_only=True):
@@ -53,7 +56,12 @@ class Resources(Struct, frozen=True, kw_only=True):
     """That the run had."""
     ours: Static
     static: tuple[Static, ...]
-    """A core per sandbox, on growing numbers of cores; the last is as fast as ours."""
+    """A core per sandbox, on growing numbers of cores, until it is as fast or more do not help."""
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether pods became as fast as the run was."""
+        return self.static[-1].act_mean_s <= CLOSE * self.ours.act_mean_s
 
 
 def resources_of(state_dir: Path) -> Resources:
@@ -95,13 +103,13 @@ def _kinds(records: Sequence[ActionRecord]) -> Iterator[KindAct]:
 
 
 def _grown(trace: Trace, spec: CpuSpec, goal_s: float) -> Iterator[Static]:
-    cores = spec.cores
+    cores, before_s = spec.cores, inf
     while cores <= MOST_CORES:
         found = _replayed(trace, spec, "pods:1", cores)
         yield found
-        if found.act_mean_s <= 1.05 * goal_s:
+        if found.act_mean_s <= CLOSE * goal_s or found.act_mean_s > before_s / CLOSE:
             return
-        cores *= 2
+        cores, before_s = 2 * cores, found.act_mean_s
 
 
 def _replayed(trace: Trace, spec: CpuSpec, policy: str, cores: int) -> Static:

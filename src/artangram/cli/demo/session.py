@@ -34,6 +34,8 @@ from artangram.train.warmup import WarmupSettings
 WARMUP = WarmupSettings(steps=500)
 SEARCH_LIMIT, SEARCH_WINDOW_S = 100, 1.0
 LOOPS = {"asynchronous": asynchronous, "synchronous": synchronous}
+SHARES = {"calc": 5, "repair": 3, "judged": 3, "search": 5}
+"""More turns, more to learn: a batch has more of the longer ones."""
 EVAL_PROBLEMS = 25
 """Held-out problems of each task."""
 
@@ -57,7 +59,7 @@ def demo_settings(steps: int, seed: int, *, mode: str) -> RunSettings:
         steps=steps,
         seed=seed,
         checkpoint_every=25,
-        train=TrainSettings(epochs=4, entropy_steps=steps),
+        train=TrainSettings(epochs=4, entropy=0.005, entropy_steps=steps),
     )
 
 
@@ -124,7 +126,12 @@ class Session:
         place = self._out / "run"
         shutil.rmtree(place, ignore_errors=True)
         async with opened(
-            settings, tasks=tasks, model=model, out=place, reshape=self._reshape
+            settings,
+            tasks=tasks,
+            model=model,
+            out=place,
+            shares={name: SHARES[name] for name in self._tasks},
+            reshape=self._reshape,
         ) as training:
             before = await self._tested(training, held, "before")
             began_at = time.monotonic()

@@ -19,7 +19,6 @@ KINDS = {
     "fish": ("salmon", "trout", "tuna"),
     "bird": ("eagle", "sparrow", "pigeon"),
     "fruit": ("apple", "banana", "cherry"),
-    "tool": ("hammer", "wrench", "saw"),
     "vehicle": ("truck", "car", "bus"),
 }
 WORDS = {ASK, "and", *KINDS} | {word for words in KINDS.values() for word in words}
