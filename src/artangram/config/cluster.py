@@ -59,7 +59,7 @@ class _Key(NamedTuple):
 def read_cluster(path: AnyPath) -> ClusterSpec:
     """The cluster a YAML file describes. Raises `BadFile`."""
     document = read_yaml(path)
-    top = _known(document, ["pools", "services", "jobs"])
+    top = document.known(["pools", "services", "jobs"])
     if "pools" not in top:
         raise document.bad("is missing", "describe at least one pool", key="pools")
     pools = {Resource(name): _pool(item) for name, item in top["pools"].mapping().items()}
@@ -97,14 +97,6 @@ def _written(spec: Struct) -> dict[str, Any]:
 
 def _section(top: dict[str, Item], name: str) -> list[tuple[str, Item]]:
     return list(top[name].mapping().items()) if name in top else []
-
-
-def _known(item: Item, valid: list[str]) -> dict[str, Item]:
-    entries = item.mapping()
-    for key, entry in entries.items():
-        if key not in valid:
-            raise entry.bad("unknown key", nearest(key, valid))
-    return entries
 
 
 def _pool(item: Item) -> PoolSpec:
@@ -149,7 +141,7 @@ def _check_degrees(item: Item, spec: ServiceSpec, pool: GpuSpec) -> None:
 def _spec(item: Item, kind: type[Spec], *, beside: list[str] | None = None) -> Spec:
     """The record that a mapping describes; `beside` are keys somebody else reads."""
     keys = _keys(kind)
-    entries = _known(item, [*(beside or []), *keys])
+    entries = item.known([*(beside or []), *keys])
     values: dict[str, object] = {}
     for name, entry in entries.items():
         if name not in keys:

@@ -19,17 +19,16 @@ All other keys are the fields of `RunSettings`. A key that is not known is an er
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from artangram.config.house import HouseSpec, read_house
 from artangram.config.yamlfile import Item, read_yaml
-from artangram.core.errors import BadInput
 from artangram.envs.tasks import DEMO_TASKS
-from artangram.observe.badfile import AnyPath, nearest
+from artangram.observe.badfile import AnyPath
 from artangram.pipeline.settings import RunSettings
 from artangram.train.settings import TrainSettings
 
+_FIX = "see docs/training.md"
 _OWN = ("model", "house", "tasks")
 
 
@@ -55,19 +54,19 @@ class TrainSpec(Struct, frozen=True, kw_only=True):
 def read_train(path: AnyPath) -> TrainSpec:
     """The run that a YAML file describes. Raises `BadFile`."""
     document = read_yaml(path)
-    top = _known(document, [*_OWN, *RunSettings.__struct_fields__])
+    top = document.known([*_OWN, *RunSettings.__struct_fields__])
     for needed in ("model", "tasks"):
         if needed not in top:
-            raise document.bad("is missing", "see docs/training.md", key=needed)
+            raise document.bad("is missing", _FIX, key=needed)
     if "train" in top:
-        _known(top["train"], list(TrainSettings.__struct_fields__))
+        top["train"].known(list(TrainSettings.__struct_fields__))
     tasks = {name: _task(name, item) for name, item in top["tasks"].mapping().items()}
     if not tasks:
         raise top["tasks"].bad("has none", "name at least one")
     rest = {key: item.plain() for key, item in top.items() if key not in _OWN}
     home = Path(path).parent
     return TrainSpec(
-        run=_converted(document, RunSettings, rest),
+        run=document.converted(RunSettings, rest, fix=_FIX),
         model=home / top["model"].text(),
         tasks=tasks,
         house=read_house(home / top["house"].text()) if "house" in top else HouseSpec(),
@@ -75,25 +74,10 @@ def read_train(path: AnyPath) -> TrainSpec:
 
 
 def _task(name: str, item: Item) -> TaskSpec:
-    _known(item, list(TaskSpec.__struct_fields__))
-    spec: TaskSpec = _converted(item, TaskSpec, item.plain())
+    item.known(list(TaskSpec.__struct_fields__))
+    spec = item.converted(TaskSpec, item.plain(), fix=_FIX)
     if not spec.task and name not in DEMO_TASKS:
         raise item.bad("is no shipped task", 'add task: "module:name"', key="task")
     if spec.share < 1:
         raise item.bad(f"{spec.share} is no share", "say 1 or more", key="share")
     return spec
-
-
-def _known(item: Item, valid: list[str]) -> dict[str, Item]:
-    entries = item.mapping()
-    for key, entry in entries.items():
-        if key not in valid:
-            raise entry.bad("unknown key", nearest(key, valid))
-    return entries
-
-
-def _converted(item: Item, kind: type[Any], values: dict[str, Any]) -> Any:
-    try:
-        return msgspec.convert(values, type=kind)
-    except (msgspec.ValidationError, BadInput) as error:
-        raise item.bad(str(error), "see docs/training.md") from None

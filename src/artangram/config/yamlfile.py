@@ -1,13 +1,20 @@
 """A YAML file whose every value knows its line and its field, so that complaints can name them."""
 
 import math
-from typing import Any
+import re
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
+import msgspec
 import yaml
 from yaml.constructor import SafeConstructor
 
 from artangram.core.errors import BadInput
-from artangram.observe.badfile import AnyPath, BadFile
+from artangram.observe.badfile import AnyPath, BadFile, nearest
+
+Spec = TypeVar("Spec", bound=msgspec.Struct)
+
+_BAD_FIELD = re.compile(r"(?P<problem>.*) - at `\$\.?(?P<field>.*)`")
 
 
 class Item:
@@ -43,6 +50,25 @@ class Item:
                 raise Item(self.path, field, key_node).bad("comes twice", "remove one of them")
             entries[key] = Item(self.path, field, value_node)
         return entries
+
+    def known(self, valid: Iterable[str]) -> dict[str, "Item"]:
+        """The values by key; a key that is not among `valid` is an error, never ignored."""
+        entries, names = self.mapping(), list(valid)
+        for key, entry in entries.items():
+            if key not in names:
+                raise entry.bad("unknown key", nearest(key, names))
+        return entries
+
+    def converted(self, spec: type[Spec], values: dict[str, Any], *, fix: str) -> Spec:
+        """`values` of this mapping as a record; a complaint names the field and its line."""
+        try:
+            return msgspec.convert(values, type=spec)
+        except (msgspec.ValidationError, BadInput) as error:
+            found = _BAD_FIELD.fullmatch(str(error))
+            if found is None:
+                raise self.bad(str(error), fix) from None
+            field = found["field"].partition("[")[0].partition(".")[0]
+            raise self.mapping().get(field, self).bad(found["problem"].lower(), fix) from None
 
     def items(self) -> list["Item"]:
         """The values of a list."""
