@@ -4,7 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check fix bench clean
+# A venv of its own for vLLM: it pins another torch. docs/gateway.md says how to make one.
+VLLM_PYTHON ?= $(VENV)-vllm/bin/python
+
+.PHONY: demo test test-vllm check fix bench clean
 
 demo: $(STAMP)
 	$(BIN)/artangram demo
@@ -12,6 +15,9 @@ demo: $(STAMP)
 test: check
 	sh tests/install_engine.sh || echo "no container engine: its tests are skipped, loudly"
 	$(BIN)/pytest -q tests
+
+test-vllm: $(STAMP)
+	ARTANGRAM_VLLM_PYTHON=$(VLLM_PYTHON) ARTANGRAM_VLLM_RESULT=benchmarks/results/vllm.json $(BIN)/pytest -q tests/vllm
 
 check: $(STAMP)
 	$(BIN)/ruff format --check src tests benchmarks
@@ -30,6 +36,15 @@ bench: $(STAMP)
 	$(BIN)/artangram bench mopd --json benchmarks/results/mopd.json --plot docs/images/mopd.svg
 	$(BIN)/artangram bench day --json benchmarks/results/day.json
 	$(BIN)/artangram bench scheduler --json benchmarks/results/scheduler.json
+	$(BIN)/artangram bench sandbox --json benchmarks/results/sandbox.json
+	$(BIN)/artangram bench overhead --json benchmarks/results/overhead.json
+	$(BIN)/artangram bench live --json benchmarks/results/live.json
+	$(BIN)/artangram bench services --json benchmarks/results/services.json
+	$(BIN)/artangram bench functions --json benchmarks/results/functions.json
+	$(BIN)/artangram bench quota --json benchmarks/results/quota.json
+	$(BIN)/artangram bench gateway --json benchmarks/results/gateway.json
+	$(BIN)/artangram bench rollout --json benchmarks/results/rollout.json
+	$(BIN)/artangram bench learn --json benchmarks/results/learn.json
 	$(PYTHON) benchmarks/table.py
 
 $(STAMP): pyproject.toml
