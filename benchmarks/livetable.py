@@ -91,6 +91,17 @@ def gateway(figures: Any) -> Iterator[Row]:
     )
 
 
+def vllm(figures: Any) -> Iterator[Row]:
+    tests = figures["tests"].values()
+    yield (
+        "Two real vLLM servers as two pools: tests passed; requests in flight that went on under "
+        "new weights; worst difference of a logprob from our own model",
+        f"{sum(t == 'passed' for t in tests)} of {len(tests)}; "
+        f"{figures['answers_across_versions']} of {figures['requests_in_flight']}; "
+        f"{figures['worst_logprob_difference']:.1g}",
+    )
+
+
 def rollout(figures: Any) -> Iterator[Row]:
     by: dict[str, list[Any]] = {}
     for gain in figures["gains"]:
@@ -144,6 +155,10 @@ ROWS: dict[str, Callable[[Any], Iterator[Row]]] = {
     "functions": functions,
     "quota": quota,
     "gateway": gateway,
+    "vllm": vllm,
     "rollout": rollout,
     "learn": learn,
 }
+
+COMMANDS = {"vllm": "make test-vllm"}
+"""Where it is not `artangram bench` and the name."""

@@ -40,7 +40,8 @@ def table() -> str:
         if not path.exists():
             continue
         result = json.loads(path.read_text(encoding="utf-8"))
-        source = f"[{name}.json](benchmarks/results/{name}.json), `artangram bench {name}`"
+        command = livetable.COMMANDS.get(name, f"artangram bench {name}")
+        source = f"[{name}.json](benchmarks/results/{name}.json), `{command}`"
         for question, figure in rows(result["figures"]):
             lines.append(f"| {question} | {figure} | {source} |")
             source = "same"
