@@ -12,6 +12,7 @@ from artangram.cli.bench.engine import engine_verb
 from artangram.cli.bench.functions import functions
 from artangram.cli.bench.gateway import gateway_verb
 from artangram.cli.bench.lab import lab
+from artangram.cli.bench.learn import learn
 from artangram.cli.bench.live_agents import live_agents
 from artangram.cli.bench.mopd import mopd
 from artangram.cli.bench.overhead import overhead
@@ -34,6 +35,7 @@ for verb in (
     functions,
     quota,
     rollout,
+    learn,
 ):
     bench.command()(verb)
 # Not by their own names: the modules are called so.
