@@ -11,6 +11,7 @@ from random import Random
 from artangram.envs.protocol import Observation, Problem
 from artangram.envs.tasks.dialogue import ERROR, Dialogue, is_held_out, parsed
 from artangram.envs.tasks.house import House
+from artangram.envs.tasks.shared import Shared
 
 NAME = "judged"
 ASK = "name"
@@ -37,6 +38,7 @@ class JudgedTask:
         self._house = house
         self._job = job
         self._held_out = held_out
+        self._asked = Shared[float](keeps=False)
 
     def problems(self, seed: int) -> Iterator[Problem]:
         chance = Random(f"{NAME}-{seed}")
@@ -49,20 +51,33 @@ class JudgedTask:
             yield Problem(id=f"{NAME}/{text}", task=NAME, data={"text": text})
 
     def env(self, problem: Problem, *, trajectory: str) -> "JudgedEnv":
-        return JudgedEnv(problem, self._house, job=self._job)
+        return JudgedEnv(problem, self)
 
     def demonstrate(self, problem: Problem, *, chance: Random) -> Dialogue:
         said = f"{problem.data['text'].split()[0]} {chance.choice(list(KINDS))}"
         return Dialogue(((f"{ASK} {problem.data['text']}", said),))
 
+    async def likeness(self, word: str, text: str) -> float:
+        """What the judge says; siblings that say the same at the same time ask once."""
+        return await self._asked.once((word, text), lambda: self._ask(word, text))
+
+    async def _ask(self, word: str, text: str) -> float:
+        answer = await self._house.call(
+            SERVICE,
+            {"text": word, "reference": text},
+            kind=f"{NAME}/judge",
+            job=self._job,
+            task=NAME,
+        )
+        return float(answer["score"])
+
 
 class JudgedEnv:
     """See `envs.protocol.Env`."""
 
-    def __init__(self, problem: Problem, house: House, *, job: str) -> None:
+    def __init__(self, problem: Problem, task: JudgedTask) -> None:
         self._text = problem.data["text"]
-        self._house = house
-        self._job = job
+        self._task = task
         self._word: str | None = None
 
     async def reset(self) -> Observation:
@@ -78,14 +93,7 @@ class JudgedEnv:
     async def score(self) -> float:
         if self._word is None:
             return 0.0
-        alike = await self._house.call(
-            SERVICE,
-            {"text": self._word, "reference": self._text},
-            kind=f"{NAME}/judge",
-            job=self._job,
-            task=NAME,
-        )
-        return float(alike["score"] >= ALIKE)
+        return float(await self._task.likeness(self._word, self._text) >= ALIKE)
 
     async def aclose(self) -> None:
         pass

@@ -5,7 +5,6 @@ edited file in a sandbox of its own. The same file with the same tests is run on
 attempts come to it: a suite takes longer than everything else in the demo.
 """
 
-import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from random import Random
@@ -15,6 +14,7 @@ from artangram.envs.elastictest import command, one_file
 from artangram.envs.protocol import Observation, Problem
 from artangram.envs.tasks.dialogue import ERROR, Dialogue, is_held_out, parsed
 from artangram.envs.tasks.house import House, judged_by_itself
+from artangram.envs.tasks.shared import Shared
 
 NAME = "repair"
 EDITS: dict[str, tuple[str, Callable[[int, int], int]]] = {
@@ -50,7 +50,7 @@ class RepairTask:
         self._house = house
         self._job = job
         self._held_out = held_out
-        self._runs: dict[tuple[str, str], asyncio.Future[float]] = {}
+        self._runs = Shared[float](keeps=True)
 
     def problems(self, seed: int) -> Iterator[Problem]:
         chance = Random(f"{NAME}-{seed}")
@@ -80,20 +80,7 @@ class RepairTask:
 
     async def tested(self, source: str, tests: str, *, trajectory: str) -> float:
         """1 if the tests pass on the source, 0 if not; run once for all who ask."""
-        key = (source, tests)
-        while (run := self._runs.get(key)) is not None:
-            try:
-                return await asyncio.shield(run)
-            except (InfraFailed, asyncio.CancelledError):
-                # Of who ran it, and gone with it: then it is for us to run it. Or our own.
-                if not run.done() or _is_cancelled():
-                    raise
-        run = self._runs[key] = asyncio.ensure_future(self._run(source, tests, trajectory))
-        try:
-            return await run
-        except BaseException:
-            del self._runs[key]
-            raise
+        return await self._runs.once((source, tests), lambda: self._run(source, tests, trajectory))
 
     async def _run(self, source: str, tests: str, trajectory: str) -> float:
         place = self._house.trajectory(job=self._job, task=NAME, memory_mb=MEMORY_MB, id=trajectory)
@@ -147,11 +134,6 @@ class RepairEnv:
 
     async def aclose(self) -> None:
         pass
-
-
-def _is_cancelled() -> bool:
-    current = asyncio.current_task()
-    return current is not None and current.cancelling() > 0
 
 
 def suite(name: str, number: int) -> str:

@@ -14,6 +14,7 @@ from artangram.envs.tasks.calc import worked_out
 from artangram.envs.tasks.dialogue import parsed
 from artangram.envs.tasks.repair import EDITS, WANTED, RepairTask, suite
 from artangram.envs.tasks.search import QUESTIONS, fact
+from artangram.envs.tasks.shared import Shared
 
 
 class FakePlace:
@@ -152,3 +153,18 @@ async def test_a_suite_that_could_not_run_is_no_reward_of_zero():
         with pytest.raises(InfraFailed):
             await RepairTask(house).tested("s", "t", trajectory="1")
     assert await RepairTask(FakeHouse(Outcome.FAILED, 1)).tested("s", "t", trajectory="1") == 0.0
+
+
+@pytest.mark.looptime
+async def test_only_what_is_asked_at_the_same_time_is_shared_unless_kept():
+    calls = []
+
+    async def ask():
+        calls.append(1)
+        await asyncio.sleep(1)
+        return len(calls)
+
+    passing, kept = Shared(keeps=False), Shared(keeps=True)
+    assert await asyncio.gather(*(passing.once("q", ask) for _ in range(3))) == [1, 1, 1]
+    assert await passing.once("q", ask) == 2
+    assert [await kept.once("q", ask), await kept.once("q", ask)] == [3, 3]
