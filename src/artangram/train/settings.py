@@ -26,6 +26,8 @@ class TrainSettings(Struct, frozen=True, kw_only=True):
     loss: str = "grpo"
     """`grpo`, `ppo`, `reinforce++` or `distillation`."""
     lr: float = 5e-4
+    lr_steps: int = 0
+    """The rate falls to a tenth over so many steps; 0 keeps it."""
     clip_low: float = 0.2
     clip_high: float = 0.28
     cap: float = 2.0

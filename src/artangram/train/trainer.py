@@ -82,6 +82,8 @@ class Trainer:
                 self._backend.part(samples), max_tokens=self.settings.max_tokens
             )
         ]
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.settings.lr * (0.1 + 0.9 * self._left(self.settings.lr_steps))
         for _ in range(self.settings.epochs):
             self._epoch(batches, share, tally, teachers=teachers or {})
         self.version += 1
@@ -156,10 +158,11 @@ class Trainer:
         return loss + losses.entropy_bonus(tokens, share, weight=weight) if weight else loss
 
     def _entropy_weight(self) -> float:
-        if not self.settings.entropy_steps:
-            return self.settings.entropy
-        left = 1 - (self.steps - 1) / self.settings.entropy_steps
-        return self.settings.entropy * max(0.0, left)
+        return self.settings.entropy * self._left(self.settings.entropy_steps)
+
+    def _left(self, steps: int) -> float:
+        """What is left of something that ends after so many steps; all of it if it never does."""
+        return max(0.0, 1 - (self.steps - 1) / steps) if steps else 1.0
 
 
 @dataclass(slots=True)

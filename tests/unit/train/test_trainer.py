@@ -92,6 +92,15 @@ def test_epochs_clip_against_the_weights_of_the_steps_start():
     assert not torch.equal(weights(once), weights(often))
 
 
+def test_the_rate_falls_to_a_tenth_over_its_steps():
+    trainer = Trainer(a_model(), structs.replace(SETTINGS, lr=1e-3, lr_steps=2))
+    rates = []
+    for step in range(3):
+        trainer.step([a_group(a_model(), reward=even, version=0, seed=100 * step)])
+        rates.append(trainer.optimiser.param_groups[0]["lr"])
+    assert rates == pytest.approx([1e-3, 5.5e-4, 1e-4])
+
+
 def test_distillation_moves_towards_the_teacher():
     student, teacher = a_model(), a_model(seed=1)
     trainer = Trainer(student, structs.replace(SETTINGS, loss="distillation", lr=2e-3))

@@ -43,7 +43,7 @@ class LearnRun(Struct, frozen=True, kw_only=True):
 
 def learn(
     seeds: Annotated[str, typer.Option(help="With commas between.")] = "0,1,2,3,4",
-    steps: Annotated[int, typer.Option(help="Of each run.")] = 150,
+    steps: Annotated[int, typer.Option(help="Of each run.")] = 140,
     shuffled: Annotated[bool, typer.Option(help="Each seed once more, rewards dealt out.")] = True,
     compare: Annotated[bool, typer.Option(help="The first once more, synchronously.")] = True,
     out: Annotated[Path, typer.Option(help="Folder for the runs.")] = Path("out/learn"),

@@ -52,14 +52,20 @@ class Learned(Struct, frozen=True, kw_only=True):
 
 
 def demo_settings(steps: int, seed: int, *, mode: str) -> RunSettings:
-    """Four passes over each batch: attempts cost more here than learning from them."""
+    """Four passes over each batch: attempts cost more here than learning from them.
+
+    The KL term ties the model to how it speaks; without it a task whose batch teaches nothing for
+    a while may lose its form to what the others learn.
+    """
     return RunSettings(
         name="demo",
         mode=mode,
         steps=steps,
         seed=seed,
         checkpoint_every=25,
-        train=TrainSettings(epochs=4, entropy=0.005, entropy_steps=steps),
+        train=TrainSettings(
+            lr=7e-4, lr_steps=steps, epochs=4, kl=0.03, entropy=0.005, entropy_steps=steps
+        ),
     )
 
 
