@@ -108,7 +108,11 @@ def rollout(figures: Any) -> Iterator[Row]:
         by.setdefault(gain["experiment"], []).append(gain)
     for experiment, gains in by.items():
         cases = "; ".join(f"{g['case']} {g['gain']:.2f}x ({_paper(g)})" for g in gains)
-        yield f"Simulated rollout, {experiment}: gain (the paper's)", cases
+        yield (
+            f"Simulated rollout, {experiment}: gain (the paper's); how the settings were chosen is "
+            "in [docs/simulated-rollout.md](docs/simulated-rollout.md)",
+            cases,
+        )
     if figures["weights"]:
         cases = "; ".join(
             f"{w['model']} {w['exposed_s'] / w['accumulated_s']:.0%}" for w in figures["weights"]
