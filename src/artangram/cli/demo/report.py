@@ -50,14 +50,14 @@ def _time(learned: "Learned") -> Rows:
     steps = learned.steps
     ended = steps[-1].ended if steps else {}
     return [
-        ["what", "seconds"],
+        ["what", "seconds, or how many"],
         ["all of it", f"{learned.total_s:.0f}"],
         ["warm-up", f"{learned.warmup_s:.0f}"],
         ["training", f"{learned.training_s:.0f}"],
         ["- the trainer waited for attempts", f"{sum(s.collect_s for s in steps):.0f}"],
         ["- the trainer computed", f"{sum(s.train_s for s in steps):.0f}"],
         ["- engines stood still for new weights", f"{sum(s.exposed_s for s in steps):.1f}"],
-        ["attempts", ", ".join(f"{n} {status}" for status, n in sorted(ended.items()))],
+        *([f"attempts: {status}", str(count)] for status, count in sorted(ended.items())),
     ]
 
 

@@ -96,7 +96,7 @@ class Session:
         learned = await self.learn()
         resources = await asyncio.to_thread(resources_of, self._state)
         text = write_report(self._out, learned, resources)
-        self._console.print(text)
+        self._console.print(text, soft_wrap=True)
         return learned
 
     async def learn(self) -> Learned:
