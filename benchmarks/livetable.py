@@ -86,8 +86,8 @@ def gateway(figures: Any) -> Iterator[Row]:
         )
     crowd = figures["crowd"]
     yield (
-        f"{crowd['sessions']:,} sessions at once: turns, failed",
-        f"{crowd['turns']:,}, {crowd['failed']}",
+        f"{crowd['sessions']:,} sessions of {crowd['turns']} turns, all at once: failed",
+        f"{crowd['failed']}",
     )
 
 

@@ -1,7 +1,7 @@
-"""Write the results table of the README from the result files beside this script.
+"""Write the results tables from the result files beside this script.
 
-Every figure of the table is computed here from a file of `results`, so none can be typed in. A test
-compares the README with what this script makes.
+Every figure is computed here from a file of `results`, so none can be typed in. The whole table is
+in `docs/results.md`, its headlines are in the README; a test compares both with what this makes.
 """
 
 import json
@@ -17,32 +17,40 @@ sys.path.insert(0, str(HERE))  # It runs as a script, and tests run it by its pa
 import livetable  # noqa: E402
 
 README = HERE.parent / "README.md"
+PAGE = HERE.parent / "docs" / "results.md"
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 
 Row = tuple[str, str]
 
 
 def main() -> None:
-    text = README.read_text(encoding="utf-8")
-    README.write_text(with_table(text), encoding="utf-8")
+    for path, chosen in ((README, HEADLINES), (PAGE, None)):
+        text = path.read_text(encoding="utf-8")
+        path.write_text(with_table(text, chosen), encoding="utf-8")
 
 
-def with_table(text: str) -> str:
-    """`text` with the table between its marks made anew."""
+def with_table(text: str, chosen: "Chosen | None") -> str:
+    """`text` with the table between its marks made anew, of the `chosen` rows or of all."""
     pattern = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
-    return pattern.sub(lambda _: f"{BEGIN}\n{table()}\n{END}", text)
+    return pattern.sub(lambda _: f"{BEGIN}\n{table(chosen)}\n{END}", text)
 
 
-def table() -> str:
+def table(chosen: "Chosen | None") -> str:
     lines = ["| question | figure | file and command |", "|---|---|---|"]
+    root = "" if chosen is not None else "../"
     for name, rows in ROWS.items():
+        if chosen is not None and name not in chosen:
+            continue
         path = HERE / "results" / f"{name}.json"
         if not path.exists():
             continue
         result = json.loads(path.read_text(encoding="utf-8"))
         command = livetable.COMMANDS.get(name, f"artangram bench {name}")
-        source = f"[{name}.json](benchmarks/results/{name}.json), `{command}`"
-        for question, figure in rows(result["figures"]):
+        source = f"[{name}.json]({root}benchmarks/results/{name}.json), `{command}`"
+        for number, (question, figure) in enumerate(rows(result["figures"])):
+            if chosen is not None and number not in chosen[name]:
+                continue
+            question = question.replace("](docs/", f"]({root}docs/")
             lines.append(f"| {question} | {figure} | {source} |")
             source = "same"
     return "\n".join(lines)
@@ -152,6 +160,25 @@ ROWS: dict[str, Callable[[Any], Iterator[Row]]] = {
     "scheduler": scheduler,
     **livetable.ROWS,
 }
+
+Chosen = dict[str, tuple[int, ...]]
+
+HEADLINES: Chosen = {
+    "lab": (0, 2),
+    "coding": (0, 1, 2, 3, 4),
+    "mopd": (0,),
+    "scheduler": (0, 3),
+    "sandbox": (0, 1, 4, 10),
+    "overhead": (1, 2),
+    "services": (0, 1),
+    "functions": (1,),
+    "quota": (0,),
+    "gateway": (1,),
+    "vllm": (0,),
+    "rollout": (0, 1),
+    "learn": (0, 1, 2),
+}
+"""Rows of each file that the README shows, by their place."""
 
 if __name__ == "__main__":
     main()
