@@ -75,7 +75,7 @@ def settings(seed, steps, **fields):
         "environments": 48,
         "slots": 48,
         "retries": 0,
-        "train": TrainSettings(epochs=4, min_samples=8, lr=1e-3),
+        "train": TrainSettings(epochs=4, min_samples=8, lr=1e-3, kl=0.03),
         "checkpoint_every": 1,
     }
     return RunSettings(seed=seed, steps=steps, **{**given, **fields})
