@@ -10,7 +10,6 @@
 
 import asyncio
 import logging
-import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -28,6 +27,7 @@ from artangram.gateway import Gateway
 from artangram.gateway.engines.protocol import Engine
 from artangram.gateway.engines.torchprocess import TorchEngineProcess
 from artangram.gateway.engines.torchwire import Settings
+from artangram.home import Home
 from artangram.models.directory import load_model, save_model
 from artangram.models.llama import Llama
 from artangram.models.loading import load_tokenizer
@@ -39,7 +39,7 @@ from artangram.rollout import Rollout, RolloutState, Source, Stage
 from artangram.train import checkpoint
 from artangram.train.tally import Report
 from artangram.train.trainer import Trainer
-from artangram.weights import WeightStore, default_root, roll, verified_pull
+from artangram.weights import WeightStore, roll, verified_pull
 
 logger = logging.getLogger(__name__)
 
@@ -238,8 +238,9 @@ async def opened(
         )
         if state is not None:
             rollout.restore(state.rollout)
-        store = WeightStore(default_root(f"{settings.name}-{life}"))
-        stack.callback(shutil.rmtree, store.root.parent, ignore_errors=True)
+        home = await asyncio.to_thread(Home.opened)
+        stack.callback(home.close)
+        store = WeightStore(home.directory / "weights")
         training = Training(
             settings,
             out=out,

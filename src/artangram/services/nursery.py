@@ -15,10 +15,10 @@ from msgspec import structs
 
 from artangram.aio import uncancelled
 from artangram.core.errors import BadInput, InfraFailed
+from artangram.home import Home
 from artangram.services import wire
 from artangram.services.cradles import Cradle
 from artangram.services.devices import Answer, ReplicaLost
-from artangram.services.home import Home
 
 SHARED_MEMORY = Path("/dev/shm")
 

@@ -12,10 +12,10 @@ from msgspec import UNSET, structs
 
 from artangram.aio import uncancelled
 from artangram.core.errors import BadInput, InfraFailed
+from artangram.home import Home
 from artangram.services import wire
 from artangram.services.cradles import Cradle, FreshCradle, ZygoteCradle
 from artangram.services.devices import Deployment, Measured, Replica, ReplicaLost
-from artangram.services.home import Home
 from artangram.services.nursery import Nursery, ProcessReplica
 
 TORCH = ("torch", "safetensors.torch")

@@ -3,7 +3,7 @@
 from artangram.weights.bucket import TensorData
 from artangram.weights.manifest import BadVersion, Manifest
 from artangram.weights.roll import RollReport, Swap, roll, verified_pull
-from artangram.weights.store import StoreFull, WeightStore, default_root
+from artangram.weights.store import StoreFull, WeightStore
 
 __all__ = [
     "BadVersion",
@@ -13,7 +13,6 @@ __all__ = [
     "Swap",
     "TensorData",
     "WeightStore",
-    "default_root",
     "roll",
     "verified_pull",
 ]

@@ -7,7 +7,6 @@
 - In shared memory by default: publishing is a copy in RAM, and engines map the pages.
 """
 
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable
@@ -29,13 +28,6 @@ _UNFINISHED = ".unfinished-"
 
 class StoreFull(InfraFailed):
     """There is no room for another version."""
-
-
-def default_root(job: str) -> Path:
-    """Shared memory where there is some, else the temporary directory."""
-    shared = Path("/dev/shm")
-    parent = shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir())
-    return parent / f"artangram-{os.getuid()}" / job / "weights"
 
 
 class WeightStore:

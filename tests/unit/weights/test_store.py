@@ -7,7 +7,7 @@ import pytest
 from safetensors import safe_open
 
 from artangram.core.errors import BadInput
-from artangram.weights import BadVersion, StoreFull, TensorData, WeightStore, default_root
+from artangram.weights import BadVersion, StoreFull, TensorData, WeightStore
 
 
 def tensors(*names: str, value: float = 1.0) -> list[TensorData]:
@@ -112,7 +112,3 @@ def test_input_that_cannot_be_published_is_refused(tmp_path: Path):
         TensorData(name="a", dtype="float32", dims=(1,), data=b"1234")
     with pytest.raises(BadInput, match="no size"):
         WeightStore(tmp_path, bucket_bytes=0)
-
-
-def test_the_default_root_is_the_jobs_own():
-    assert default_root("a") != default_root("b")

@@ -33,6 +33,7 @@ from artangram.core.cluster import ClusterSpec
 from artangram.core.ids import NodeId, ServiceId
 from artangram.core.lease import Devices
 from artangram.core.records import ActionRecord, Outcome
+from artangram.home import SHARED_MEMORY
 from artangram.managers.call import ServiceCall
 from artangram.managers.cpu import CpuManager
 from artangram.managers.gpu import GpuManager
@@ -44,7 +45,6 @@ from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.recovery import Setup
 from artangram.services.cpu import CpuDevices, cpu_devices
 from artangram.services.devices import Replica
-from artangram.services.home import SHARED_MEMORY
 from artangram.services.host import GPU, ServiceHost
 from artangram.services.linux import used_mb
 from artangram.services.nursery import ProcessReplica

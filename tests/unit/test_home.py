@@ -1,16 +1,16 @@
-"""Directories in memory go with their hosts, those of killed ones with the next."""
+"""Directories in memory go with their owners, those of killed ones with the next."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-from artangram.services.home import Home, sweep
+from artangram.home import Home, sweep
 
 OWNER = """
 import os, sys
 from pathlib import Path
-from artangram.services.home import Home
+from artangram.home import Home
 print(Home.opened(Path(sys.argv[1])).directory, flush=True)
 os.kill(os.getpid(), 9)
 """
@@ -43,6 +43,6 @@ def test_the_home_of_a_killed_host_is_swept_when_it_is_no_longer_young(tmp_path:
 
 def test_what_is_not_ours_is_left_alone(tmp_path: Path):
     (tmp_path / "artangram-other").mkdir()
-    (tmp_path / "artangram-services-unfinished").mkdir()
-    os.utime(tmp_path / "artangram-services-unfinished", (0, 0))
+    (tmp_path / "artangram-home-unfinished").mkdir()
+    os.utime(tmp_path / "artangram-home-unfinished", (0, 0))
     assert sweep(tmp_path, young_s=0) == []

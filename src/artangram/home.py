@@ -1,7 +1,7 @@
-"""A directory in memory, for the weights and the socket of one host.
+"""A directory in memory, for weights and sockets: it goes with its owner, however that ends.
 
-It goes with its host, however that ends: the host removes it, or its zygote does, or, if both were
-killed at once, the next host on this node that opens one. A lock tells whose host is alive.
+The owner removes it or, if he was killed, whoever opens one on this node next. A lock tells whose
+owner is alive.
 """
 
 import fcntl
@@ -12,7 +12,7 @@ from pathlib import Path
 from shutil import rmtree
 
 SHARED_MEMORY = Path("/dev/shm")
-PREFIX = "artangram-services-"
+PREFIX = "artangram-home-"
 
 YOUNG_S = 60.0
 """A directory may be without its lock for a moment after it is made."""
@@ -29,8 +29,11 @@ class Home:
         return f"<Home {self.directory}>"
 
     @classmethod
-    def opened(cls, parent: Path = SHARED_MEMORY) -> "Home":
-        """A new one; those of hosts that were killed are removed."""
+    def opened(cls, parent: Path | None = None) -> "Home":
+        """A new one, in shared memory where there is some; those of killed owners are removed."""
+        if parent is None:
+            is_there = os.access(SHARED_MEMORY, os.W_OK)
+            parent = SHARED_MEMORY if is_there else Path(tempfile.gettempdir())
         sweep(parent)
         directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
         lock = os.open(directory / "lock", os.O_CREAT | os.O_RDWR, 0o600)
@@ -43,7 +46,7 @@ class Home:
 
 
 def sweep(parent: Path, *, young_s: float = YOUNG_S) -> list[Path]:
-    """Remove what dead hosts left; returns what was removed."""
+    """Remove what dead owners left; returns what was removed."""
     found = [path for path in parent.glob(f"{PREFIX}*") if _is_left(path, young_s)]
     for directory in found:
         rmtree(directory, ignore_errors=True)
