@@ -23,6 +23,8 @@ from artangram.managers.gpu import GpuManager
 from artangram.orchestrator.client import House
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.local import running
+from artangram.orchestrator.orchestrator import Orchestrator
+from artangram.orchestrator.records import ActionResult
 from artangram.orchestrator.workshop import Offers
 from artangram.sandbox.fake import FakeProvider
 from artangram.services.service import Service
@@ -136,6 +138,18 @@ async def watching(manager: GpuManager) -> None:
         assert all(mb + RUNTIME_MB <= DEVICE_MB for mb in weights.values()), weights
 
 
+def counted_ends(orchestrator: Orchestrator) -> Counter[str]:
+    """How often each action is delivered from now on."""
+    delivered, deliver = Counter[str](), orchestrator.deliver
+
+    def counting(result: ActionResult) -> None:
+        delivered[result.action_id] += 1
+        deliver(result)
+
+    orchestrator.deliver = counting  # type: ignore[method-assign]
+    return delivered
+
+
 async def test_everything_ends_once_whatever_happens(tmp_path: Path) -> None:
     rng, ends = random.Random(1), Counter[str]()
     weights = tmp_path / "weights"
@@ -147,6 +161,7 @@ async def test_everything_ends_once_whatever_happens(tmp_path: Path) -> None:
             workshop,
         ),
     ):
+        delivered = counted_ends(orchestrator)
         house = House(Embedded(orchestrator, workshop=workshop))
         await house.function(callees.add)(1, 1)
         bearers = {pid for pid in children_of(os.getpid()) if children_of(pid)}
@@ -166,4 +181,6 @@ async def test_everything_ends_once_whatever_happens(tmp_path: Path) -> None:
         # The house still works, on workers and services that are all new.
         assert await house.function(callees.add)(1, 2) == 3
     assert sum(ends.values()) == NUM_EACH
+    assert set(delivered.values()) == {1}
+    assert len(delivered) == orchestrator.ledger.num_ended
     assert ends["answered"] > NUM_EACH / 4, ends
