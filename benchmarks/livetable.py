@@ -1,145 +1,192 @@
-"""The rows of the results table that were measured live."""
+"""The rows of the results table that were measured live, and those of the rollout plane."""
 
 from collections.abc import Callable, Iterator
 from statistics import median, quantiles
 from typing import Any
 
-Row = tuple[str, str]
+from row import Row
 
 
 def sandbox(figures: Any) -> Iterator[Row]:
+    headlines = ("bare subprocess", "podman exec / ours", "create", "new core")
     for goal in figures["goals"]:
         if goal["value"] is not None:
-            yield f"Sandbox, medians: {goal['what']}", f"{goal['value']:.3g}"
+            at_most = f"at most {goal['at_most']}" if goal["at_most"] is not None else ""
+            at_least = f"at least {goal['at_least']}" if goal["at_least"] is not None else ""
+            yield Row(
+                f"Sandbox: {goal['what']}",
+                f"{goal['value']:.3g}",
+                at_most or at_least,
+                is_headline=any(word in goal["what"] for word in headlines),
+            )
 
 
 def overhead(figures: Any) -> Iterator[Row]:
     for added in figures["added"]:
         both = zip(added["idle_ms"], added["answer_ms"], strict=True)
-        yield (
+        yield Row(
             f"What the orchestrator adds to a 10 ms action at {figures['queued']} queued, journal "
-            f"{added['journal']}, median",
+            f"in {'a file' if added['journal'] == 'file' else 'memory'}",
             f"{median(idle + answer for idle, answer in both):.2f} ms",
+            "2 ms",
+            is_headline=added["journal"] == "file",
         )
     if figures["times_ray"] is not None:
-        yield (
+        yield Row(
             "No-op actions per second of the embedded client over calls of Ray actors",
             f"{figures['times_ray']:.2f}x",
+            "3x",
+            is_headline=True,
         )
 
 
 def live(figures: Any) -> Iterator[Row]:
-    yield (
+    yield Row(
         f"Coding agents with real tools and test suites on {figures['cores']} cores: mean ACT "
-        "against `pods`, and CPU reserved per trajectory",
+        "against `pods`; CPU reserved per trajectory",
         f"{figures['better']:.2f}x better; {figures['reserved_share']:.0%} of it",
+        "3x; 40 %",
+        is_headline=True,
     )
 
 
 def services(figures: Any) -> Iterator[Row]:
     share = figures["device_share"]
-    yield (
+    yield Row(
         f"{figures['services']} judges of {figures['weights_mb']} MB on {share:.0%} of the devices "
-        "of `static`: mean ACT, and restore and dispatch as a share of execution",
+        "of `static`: mean ACT; restore and dispatch as a share of execution",
         f"{figures['act_to_static']:.2f}x that of `static`; {figures['overhead_share']:.1%}",
+        "1x; 10 %",
+        is_headline=True,
     )
     if figures["better_than_cold"] is not None:
-        yield (
-            "Against `load-per-call`: mean ACT; a restore against a cold load",
+        yield Row(
+            "Mean ACT of the same against `load-per-call`; a restore against a cold load",
             f"{figures['better_than_cold']:.0f}x better; {figures['restore_faster']:.0f}x faster",
+            "20x; 10x",
+            is_headline=True,
         )
 
 
 def functions(figures: Any) -> Iterator[Row]:
     burst, hedging, killing = figures["burst"], figures["hedging"], figures["killing"]
-    yield (
+    yield Row(
         f"A burst of {burst['calls']:,} function calls from zero workers to {figures['ceiling']}, "
         "and back to zero",
         f"{burst['calls'] / burst['took_s']:.0f} calls/s; {burst['to_zero_s']:.1f} s",
     )
-    yield (
-        "p99 with hedging when 2 % of workers are slow; calls lost when workers are killed",
+    yield Row(
+        "Functions: p99 with hedging when 2 % of workers are slow; calls lost when workers are "
+        "killed",
         f"{_p99(hedging['plain_ms']) / _p99(hedging['hedged_ms']):.1f}x better; "
         f"{killing['lost']} of {killing['calls']} with {killing['killed']} killed",
+        "2x; 0",
+        is_headline=True,
     )
 
 
 def quota(figures: Any) -> Iterator[Row]:
     alone, shared = figures["alone"], figures["shared"]
-    yield (
+    yield Row(
         f"{alone['calls']:,} calls of {figures['clients']} processes to an API that enforces its "
-        "limit: refused, and share of the allowed rate",
+        "limit: refused; share of the allowed rate",
         f"{alone['refused']}; {alone['share']:.1%}",
+        "0; 95 %",
+        is_headline=True,
     )
-    yield (
+    yield Row(
         f"The same with a rival that takes {shared['rival_taken']} calls: answered",
         f"{shared['answered']} of {shared['calls']}",
+        "all",
     )
 
 
 def gateway(figures: Any) -> Iterator[Row]:
     for ratio in figures["ratios"]:
-        yield (
+        yield Row(
             f"The gateway beside LiteLLM's proxy, {ratio['concurrency']} callers: requests per "
             "second; added latency p50",
             f"{ratio['throughput']:.1f}x; {ratio['share_of_added_p50']:.2f} of its",
+            "5x; a third",
+            is_headline=ratio["concurrency"] == 64,
         )
     crowd = figures["crowd"]
-    yield (
+    yield Row(
         f"{crowd['sessions']:,} sessions of {crowd['turns']} turns, all at once: failed",
         f"{crowd['failed']}",
+        "1,000 sessions, 0",
     )
 
 
 def vllm(figures: Any) -> Iterator[Row]:
     tests = figures["tests"].values()
-    yield (
+    yield Row(
         "Two real vLLM servers as two pools: tests passed; requests in flight that went on under "
         "new weights; worst difference of a logprob from our own model",
         f"{sum(t == 'passed' for t in tests)} of {len(tests)}; "
         f"{figures['answers_across_versions']} of {figures['requests_in_flight']}; "
         f"{figures['worst_logprob_difference']:.1g}",
+        "all; all",
+        is_headline=True,
     )
 
 
 def rollout(figures: Any) -> Iterator[Row]:
-    by: dict[str, list[Any]] = {}
     for gain in figures["gains"]:
-        by.setdefault(gain["experiment"], []).append(gain)
-    for experiment, gains in by.items():
-        cases = "; ".join(f"{g['case']} {g['gain']:.2f}x ({_paper(g)})" for g in gains)
-        yield (
-            f"Simulated rollout, {experiment}: gain (the paper's); how the settings were chosen is "
-            "in [docs/simulated-rollout.md](docs/simulated-rollout.md)",
-            cases,
+        yield Row(
+            f"Simulated rollout, {gain['experiment']}: {gain['case']}",
+            f"{gain['gain']:.2f}x",
+            f"{_paper(gain)} (the paper)",
         )
-    if figures["weights"]:
-        cases = "; ".join(
-            f"{w['model']} {w['exposed_s'] / w['accumulated_s']:.0%}" for w in figures["weights"]
+    for weights in figures["weights"]:
+        yield Row(
+            f"Simulated rollout, pull of new weights of {weights['model']}: share exposed",
+            f"{weights['exposed_s'] / weights['accumulated_s']:.0%}",
+            "22-33 % (the paper)",
         )
-        yield "Simulated rollout, exposed share of the pull of new weights", cases
+    for experiment in dict.fromkeys(gain["experiment"] for gain in figures["gains"]):
+        yield _span(experiment, [g for g in figures["gains"] if g["experiment"] == experiment])
+
+
+def _span(experiment: str, gains: list[Any]) -> Row:
+    """From the least to the greatest gain of an experiment, beside the paper's."""
+    ours = [gain["gain"] for gain in gains]
+    theirs = [figure for gain in gains for figure in gain["paper"]]
+    return Row(
+        f"Simulated rollout: gain of {experiment} "
+        "([how the settings were chosen](docs/simulated-rollout.md))",
+        f"{min(ours):.2f}x to {max(ours):.2f}x",
+        f"{min(theirs):.2f}x to {max(theirs):.2f}x (the paper)",
+        is_headline=True,
+    )
 
 
 def learn(figures: Any) -> Iterator[Row]:
     runs = figures["runs"]
     true = [run for run in runs if not run["is_shuffled"] and run["mode"] == "asynchronous"]
     dealt = [run for run in runs if run["is_shuffled"]]
-    yield (
+    yield Row(
         f"Held-out success of the demo after {figures['steps']} steps, by seed",
         ", ".join(f"{run['before']:.2f} to {run['after']:.2f}" for run in true),
+        "0.25 to 0.85, 4 of 5 seeds",
+        is_headline=True,
     )
     if dealt:
-        yield (
+        yield Row(
             "The same with rewards dealt out at random",
             ", ".join(f"{run['before']:.2f} to {run['after']:.2f}" for run in dealt),
+            "no learning",
+            is_headline=True,
         )
     for run in runs:
         if run["mode"] == "synchronous":
             ours = next(other for other in true if other["seed"] == run["seed"])
-            yield (
+            yield Row(
                 "Wall time of the synchronous run over the asynchronous one, same samples",
                 f"{run['training_s'] / ours['training_s']:.2f}x "
                 f"(success {run['after']:.2f} and {ours['after']:.2f})",
+                "1.5x",
+                is_headline=True,
             )
 
 
