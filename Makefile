@@ -20,14 +20,14 @@ test-vllm: $(STAMP)
 	ARTANGRAM_VLLM_PYTHON=$(VLLM_PYTHON) ARTANGRAM_VLLM_RESULT=benchmarks/results/vllm.json $(BIN)/pytest -q tests/vllm
 
 check: $(STAMP)
-	$(BIN)/ruff format --check src tests benchmarks
-	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
 fix: $(STAMP)
-	$(BIN)/ruff format src tests benchmarks
-	$(BIN)/ruff check --fix src tests benchmarks
+	$(BIN)/ruff format src tests benchmarks examples
+	$(BIN)/ruff check --fix src tests benchmarks examples
 
 bench: $(STAMP)
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[peers]'
@@ -45,7 +45,8 @@ bench: $(STAMP)
 	$(BIN)/artangram bench gateway --json benchmarks/results/gateway.json
 	$(BIN)/artangram bench rollout --json benchmarks/results/rollout.json
 	$(BIN)/artangram bench learn --json benchmarks/results/learn.json
-	$(PYTHON) benchmarks/table.py
+	$(BIN)/python benchmarks/picture.py
+	$(BIN)/python benchmarks/table.py
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
