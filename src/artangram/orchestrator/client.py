@@ -152,6 +152,10 @@ class Backend(Protocol):
 
     async def snapshot(self, trajectory: TrajectoryId) -> Snapshot: ...
 
+    def queued_s(self, trajectory: TrajectoryId) -> float | None:
+        """How long the actions of a trajectory have waited; `None` if it is not open."""
+        ...
+
     async def explain(self, action_id: ActionId) -> Explanation: ...
 
     async def status(self) -> Status: ...
@@ -258,6 +262,7 @@ class Trajectory:
         self._opening = opening
         #: A sandbox runs one command at a time: the next one waits here and not on its cores.
         self._turn = asyncio.Lock()
+        self._queued_s = 0.0
 
     def __repr__(self) -> str:
         return f"<Trajectory {self.id}>"
@@ -265,6 +270,17 @@ class Trajectory:
     @property
     def id(self) -> TrajectoryId:
         return self._opening.trajectory
+
+    @property
+    def queued_s(self) -> float:
+        """Seconds that its actions have waited for what they need, summed; it grows as they wait.
+
+        Calls count that name the trajectory. Limits on work are to leave this out.
+        """
+        now = self._backend.queued_s(self.id)
+        if now is not None:
+            self._queued_s = now
+        return self._queued_s
 
     async def __aenter__(self) -> Self:
         await self._backend.open(self._opening)
@@ -275,6 +291,7 @@ class Trajectory:
 
     async def close(self) -> None:
         """End it: what still runs is stopped, its files go."""
+        self._queued_s = self.queued_s  # After the end only we remember it.
         await self._backend.close(self.id)
 
     async def run(

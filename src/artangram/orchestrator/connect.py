@@ -1,13 +1,15 @@
 """The client of an orchestrator behind HTTP: the same house, another backend."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import aiohttp
 import msgspec
+from msgspec import structs
 
 from artangram.core.errors import BadInput
 from artangram.core.explain import Explanation
@@ -17,7 +19,14 @@ from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.client import House, RunRequest
 from artangram.orchestrator.errors import Problem, raised
 from artangram.orchestrator.pieces import read
-from artangram.orchestrator.records import ActionResult, Opening, Refused, Status
+from artangram.orchestrator.records import (
+    QUEUEING,
+    ActionResult,
+    Opening,
+    Queueing,
+    Refused,
+    Status,
+)
 from artangram.sandbox.protocol import Output, Snapshot
 from artangram.services.service import Service
 
@@ -48,14 +57,18 @@ class _Http:
     def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
         self._session = session
         self._url = url
+        #: Of the trajectories that were opened here and are not closed.
+        self._queueing: dict[TrajectoryId, _Heard] = {}
 
     def __repr__(self) -> str:
         return f"<at {self._url}>"
 
     async def open(self, opening: Opening) -> None:
         await self._ask("POST", "trajectories", data=msgspec.json.encode(opening))
+        self._queueing[opening.trajectory] = _Heard()
 
     async def close(self, trajectory: TrajectoryId) -> None:
+        self._queueing.pop(trajectory, None)
         await self._ask("DELETE", _of(trajectory))
 
     async def close_job(self, job: JobId) -> None:
@@ -63,7 +76,8 @@ class _Http:
 
     async def run(self, request: RunRequest) -> ActionResult:
         body = msgspec.json.encode(request)
-        found = await self._ask("POST", f"{_of(request.trajectory)}/run", data=body)
+        address = f"{_of(request.trajectory)}/run"
+        found = await self._ask("POST", address, data=body, of=request.trajectory)
         return msgspec.json.decode(found, type=ActionResult)
 
     async def stream(self, request: RunRequest) -> AsyncGenerator[Output | ActionResult, None]:
@@ -75,7 +89,8 @@ class _Http:
                 yield piece
 
     async def call(self, request: CallRequest) -> ActionResult:
-        found = await self._ask("POST", "calls", data=msgspec.json.encode(request))
+        body = msgspec.json.encode(request)
+        found = await self._ask("POST", "calls", data=body, of=request.trajectory)
         return msgspec.json.decode(found, type=ActionResult)
 
     def register(self, function: Function[..., Any]) -> None:
@@ -87,14 +102,19 @@ class _Http:
 
     async def read(self, trajectory: TrajectoryId, path: str, *, max_bytes: int) -> bytes:
         query = {"path": path, "max_bytes": str(max_bytes)}
-        return await self._ask("GET", f"{_of(trajectory)}/files", query=query)
+        return await self._ask("GET", f"{_of(trajectory)}/files", query=query, of=trajectory)
 
     async def write(self, trajectory: TrajectoryId, path: str, *, data: bytes) -> None:
-        await self._ask("PUT", f"{_of(trajectory)}/files", query={"path": path}, data=data)
+        address, query = f"{_of(trajectory)}/files", {"path": path}
+        await self._ask("PUT", address, query=query, data=data, of=trajectory)
 
     async def snapshot(self, trajectory: TrajectoryId) -> Snapshot:
-        found = await self._ask("POST", f"{_of(trajectory)}/snapshot")
+        found = await self._ask("POST", f"{_of(trajectory)}/snapshot", of=trajectory)
         return msgspec.json.decode(found, type=Snapshot)
+
+    def queued_s(self, trajectory: TrajectoryId) -> float | None:
+        heard = self._queueing.get(trajectory)
+        return None if heard is None else heard.queued_s
 
     async def explain(self, action_id: ActionId) -> Explanation:
         found = await self._ask("GET", f"actions/{quote(action_id, safe='')}/explain")
@@ -110,19 +130,61 @@ class _Http:
         *,
         query: dict[str, str] | None = None,
         data: bytes | None = None,
+        of: TrajectoryId | None = None,
     ) -> bytes:
         """The body of the answer. Raises what the orchestrator raised."""
-        async with self._session.request(method, path, params=query, data=data) as answer:
-            body = await answer.read()
-            if answer.status == HTTPStatus.OK:
-                return body
-            raise self._refusal(answer.status, body)
+        with self._waiting_for(of) as heard:
+            async with self._session.request(method, path, params=query, data=data) as answer:
+                body = await answer.read()
+                if QUEUEING in answer.headers:
+                    heard.told(msgspec.json.decode(answer.headers[QUEUEING], type=Queueing))
+                if answer.status == HTTPStatus.OK:
+                    return body
+                raise self._refusal(answer.status, body)
+
+    @contextmanager
+    def _waiting_for(self, trajectory: TrajectoryId | None) -> Iterator["_Heard"]:
+        """While a request is under way that may have to wait."""
+        known = None if trajectory is None else self._queueing.get(trajectory)
+        heard = known or _Heard()
+        heard.asked(1)
+        try:
+            yield heard
+        finally:
+            heard.asked(-1)
 
     def _refusal(self, status: int, body: bytes) -> Exception:
         try:
             return raised(msgspec.json.decode(body, type=Problem))
         except msgspec.MsgspecError:
             return Refused(f"{self._url} answers {status}: {body[:200]!r}")
+
+
+class _Heard:
+    """What is known here of a trajectory's queueing, between two words from the orchestrator.
+
+    What was asked for since the last word counts as waiting: waiting is never taken for work.
+    """
+
+    def __init__(self) -> None:
+        self._clock = asyncio.get_running_loop().time
+        self._last, self._at = Queueing(), self._clock()
+        self._num_asked = 0
+
+    @property
+    def queued_s(self) -> float:
+        num_waiting = self._last.num_waiting + self._num_asked
+        return self._last.queued_s + num_waiting * (self._clock() - self._at)
+
+    def asked(self, more: int) -> None:
+        """So many more requests are under way."""
+        self._last = structs.replace(self._last, queued_s=self.queued_s)
+        self._at = self._clock()
+        self._num_asked = max(0, self._num_asked + more)
+
+    def told(self, queueing: Queueing) -> None:
+        """A word from the orchestrator."""
+        self._last, self._at, self._num_asked = queueing, self._clock(), 0
 
 
 def _of(trajectory: TrajectoryId) -> str:

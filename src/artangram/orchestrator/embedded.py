@@ -122,6 +122,12 @@ class Embedded:
     async def snapshot(self, trajectory: TrajectoryId) -> Snapshot:
         return await (await self._home(trajectory)).snapshot(trajectory)
 
+    def queued_s(self, trajectory: TrajectoryId) -> float | None:
+        try:
+            return self.orchestrator.queueing(trajectory).queued_s
+        except KeyError:
+            return None
+
     async def explain(self, action_id: ActionId) -> Explanation:
         return self.orchestrator.explain(action_id)
 

@@ -21,7 +21,7 @@ from artangram.core.ids import ActionId, NodeId, TrajectoryId
 from artangram.core.lease import Lease
 from artangram.core.records import ActionRecord, Outcome
 from artangram.managers.cpu import cores_of
-from artangram.orchestrator.records import Opening, Submission
+from artangram.orchestrator.records import Opening, Queueing, Submission
 
 
 class LiveAction:
@@ -33,12 +33,14 @@ class LiveAction:
         "started_at",
         "stop_reason",
         "submission",
+        "submitted_at",
         "units",
         "units_since",
     )
 
-    def __init__(self, submission: Submission) -> None:
+    def __init__(self, submission: Submission, *, at: float) -> None:
         self.submission = submission
+        self.submitted_at = at
         self.lease: Lease | None = None
         self.started_at = 0.0
         #: Why it is to stop; empty if it is not.
@@ -51,6 +53,10 @@ class LiveAction:
     def action(self) -> Action:
         return self.submission.action
 
+    def queued_s(self, now: float) -> float:
+        """How long it has waited for its lease."""
+        return (now if self.lease is None else self.started_at) - self.submitted_at
+
     def hold(self, units: int, at: float) -> None:
         """From `at` on it holds so many cores."""
         self.core_s += self.units * (at - self.units_since)
@@ -60,7 +66,7 @@ class LiveAction:
 class LiveTrajectory:
     """A trajectory between its opening and the end of its last action after it was closed."""
 
-    __slots__ = ("actions", "has_files", "is_closed", "node", "opening")
+    __slots__ = ("actions", "has_files", "is_closed", "node", "opening", "queued_s")
 
     def __init__(self, opening: Opening) -> None:
         self.opening = opening
@@ -69,6 +75,8 @@ class LiveTrajectory:
         #: Has an action run in its sandbox? From then on only that very sandbox will do.
         self.has_files = False
         self.is_closed = False
+        #: How long the actions that have ended waited.
+        self.queued_s = 0.0
 
 
 class Changes:
@@ -126,6 +134,15 @@ class Ledger:
         trajectory = live.action.trajectory
         return None if trajectory is None else self.trajectories.get(trajectory)
 
+    def queueing(self, trajectory: TrajectoryId, now: float) -> Queueing:
+        """How long the actions of an open trajectory have waited. `KeyError` if it is not open."""
+        live = self.trajectories[trajectory]
+        actions = [self.actions[action_id] for action_id in live.actions]
+        return Queueing(
+            queued_s=live.queued_s + sum(action.queued_s(now) for action in actions),
+            num_waiting=sum(action.lease is None for action in actions),
+        )
+
     def apply(
         self, events: Iterable[Event], decisions: Sequence[Decision], *, at: float
     ) -> Changes:
@@ -157,7 +174,7 @@ class Ledger:
                 if trajectory in self.trajectories:
                     self.trajectories[trajectory].is_closed = True
             case Submitted(action):
-                self.actions[action.id] = LiveAction(self._submissions.pop(action.id))
+                self.actions[action.id] = LiveAction(self._submissions.pop(action.id), at=at)
                 if action.trajectory in self.trajectories:
                     self.trajectories[action.trajectory].actions.add(action.id)
             case Cancelled(action_id, reason):
@@ -211,6 +228,7 @@ class Ledger:
         trajectory = self.trajectory_of(live)
         if trajectory is not None:
             trajectory.actions.discard(record.action_id)
+            trajectory.queued_s += record.wait_s
             self._leave_if_idle(trajectory.opening.trajectory, changes)
 
     def _leave_if_idle(self, trajectory: TrajectoryId, changes: Changes) -> None:

@@ -45,6 +45,7 @@ from artangram.orchestrator.records import (
     NodeStatus,
     Opening,
     Overloaded,
+    Queueing,
     Receipt,
     Status,
     Submission,
@@ -231,6 +232,10 @@ class Orchestrator:
     def explain(self, action_id: ActionId) -> Explanation:
         """Why an action waits. `KeyError` if it is unknown or has ended."""
         return self._body.scheduler.explain(action_id, self.now())
+
+    def queueing(self, trajectory: TrajectoryId) -> Queueing:
+        """How long its actions have waited. `KeyError` if it is not open."""
+        return self.ledger.queueing(trajectory, self.now())
 
     def status(self) -> Status:
         """One look at everything."""

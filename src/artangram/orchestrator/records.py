@@ -36,6 +36,19 @@ class Opening(Struct, frozen=True, kw_only=True):
     place: Place = Place()
 
 
+class Queueing(Struct, frozen=True, kw_only=True):
+    """How long the actions of a trajectory have waited for what they need."""
+
+    queued_s: float = 0.0
+    """Summed over its actions, those included that wait now."""
+    num_waiting: int = 0
+    """So many more seconds it will be in a second, if nothing changes."""
+
+
+QUEUEING = "Artangram-Queueing"
+"""The header that tells a `Queueing` with every answer about a trajectory."""
+
+
 class Deployed(Struct, frozen=True, kw_only=True):
     """A service that was added while the house was open; the next life deploys it again."""
 

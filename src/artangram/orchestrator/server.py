@@ -31,7 +31,7 @@ from artangram.orchestrator.errors import KNOWN, Problem, problem_of
 from artangram.orchestrator.openapi import description
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.pieces import written
-from artangram.orchestrator.records import Opening
+from artangram.orchestrator.records import QUEUEING, Opening
 from artangram.sandbox.protocol import MAX_READ_BYTES
 
 DRAIN_S = 30.0
@@ -94,7 +94,8 @@ class _Service:
 
     async def run(self, request: Request) -> object:
         wanted = await _run_request(request)
-        return await _while_listening(request, self._backend.run(wanted))
+        result = await _while_listening(request, self._backend.run(wanted))
+        return self._with_queueing(wanted.trajectory, result)
 
     async def stream(self, request: Request) -> object:
         pieces = self._backend.stream(await _run_request(request))
@@ -102,21 +103,23 @@ class _Service:
 
     async def call(self, request: Request) -> object:
         wanted = await _decoded(request, CallRequest)
-        return await _while_listening(request, self._backend.call(wanted))
+        result = await _while_listening(request, self._backend.call(wanted))
+        return self._with_queueing(wanted.trajectory, result)
 
     async def snapshot(self, request: Request) -> object:
-        return await self._backend.snapshot(_trajectory(request))
+        trajectory = _trajectory(request)
+        return self._with_queueing(trajectory, await self._backend.snapshot(trajectory))
 
     async def read(self, request: Request) -> object:
         most = int(request.query_params.get("max_bytes", MAX_READ_BYTES))
-        path = request.query_params["path"]
-        return await self._backend.read(_trajectory(request), path, max_bytes=most)
+        path, trajectory = request.query_params["path"], _trajectory(request)
+        found = await self._backend.read(trajectory, path, max_bytes=most)
+        return self._with_queueing(trajectory, found)
 
     async def write(self, request: Request) -> object:
-        path = request.query_params["path"]
-        data = await _body(request)
-        await self._backend.write(_trajectory(request), path, data=data)
-        return None
+        path, trajectory = request.query_params["path"], _trajectory(request)
+        await self._backend.write(trajectory, path, data=await _body(request))
+        return self._with_queueing(trajectory, None)
 
     async def result(self, request: Request) -> object:
         return await self._orchestrator.receipt(_action(request)).ended
@@ -127,6 +130,15 @@ class _Service:
 
     async def explain(self, request: Request) -> object:
         return await self._backend.explain(_action(request))
+
+    def _with_queueing(self, trajectory: TrajectoryId | None, value: object) -> Response:
+        """`value`, and how long the actions of `trajectory` have waited, if it is open."""
+        response = _response(value)
+        if trajectory is not None:
+            with contextlib.suppress(KeyError):
+                found = self._orchestrator.queueing(trajectory)
+                response.headers[QUEUEING] = msgspec.json.encode(found).decode()
+        return response
 
 
 def _guarded(verb: Callable[[Request], Any], token: str | None) -> Callable[[Request], Any]:

@@ -57,6 +57,27 @@ async def test_the_interface_is_the_same() -> None:
         assert (await house.status()).trajectories == 1
 
 
+async def test_a_client_knows_how_long_its_actions_have_waited() -> None:
+    async with (
+        a_service(cores=1) as (_, house, _),
+        house.trajectory() as one,
+        house.trajectory() as other,
+    ):
+        await asyncio.gather(one.write("x", b""), other.write("x", b""))
+        before_s = one.queued_s, other.queued_s
+        results = await asyncio.gather(one.run(["sleep", "0.2"]), other.run(["sleep", "0.2"]))
+        assert sum(result.wait_s for result in results) > 0.1
+        for t, so_far_s, result in zip((one, other), before_s, results, strict=True):
+            assert t.queued_s == pytest.approx(so_far_s + result.wait_s)
+        with pytest.raises(FileNotFoundError):
+            await one.read("nothing")
+        settled_s = one.queued_s
+        await asyncio.sleep(0.01)
+        assert one.queued_s == settled_s
+        await other.close()
+        assert other.queued_s == pytest.approx(before_s[1] + results[1].wait_s)
+
+
 async def test_errors_are_raised_as_they_are_at_home() -> None:
     async with a_service(bounds=Bounds(max_queued=0)) as (_, house, _), house.trajectory() as t:
         with pytest.raises(Overloaded, match="max_queued"):

@@ -436,3 +436,25 @@ async def test_whatever_happens_every_action_ends_exactly_once() -> None:
         assert len(reported) == 10_000
         assert not house.orchestrator.ledger.actions
     assert set(outcomes) == set(Outcome) - {Outcome.REFUSED, Outcome.CANCELLED}
+
+
+async def test_a_trajectory_knows_how_long_its_actions_have_waited() -> None:
+    async with (
+        fake_house(a_setup(cores=1)) as house,
+        house.trajectory() as one,
+        house.trajectory() as other,
+    ):
+        first, second = begun(one, "sleep", "10"), begun(other, "sleep", "5")
+        await asyncio.sleep(4)
+        assert (one.queued_s, other.queued_s) == (0.0, pytest.approx(4.0, abs=0.01))
+        await first
+        await asyncio.sleep(3)
+        assert other.queued_s == pytest.approx(10.0, abs=0.01)
+        third = begun(one, "true")
+        await asyncio.sleep(1)
+        assert one.queued_s == pytest.approx(1.0, abs=0.01)
+        await asyncio.gather(second, third)
+        await asyncio.sleep(100)
+        assert one.queued_s == pytest.approx(2.0, abs=0.01)
+        await one.close()
+        assert one.queued_s == pytest.approx(2.0, abs=0.01)
