@@ -171,6 +171,11 @@ class House:
     def __repr__(self) -> str:
         return f"<House {self._backend!r}>"
 
+    @property
+    def backend(self) -> Backend:
+        """The way to its orchestrator, for who puts something in between."""
+        return self._backend
+
     def trajectory(
         self,
         *,
