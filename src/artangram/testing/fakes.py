@@ -36,8 +36,7 @@ class FakeHouse(House):
     def __init__(
         self, orchestrator: Orchestrator, provider: FakeProvider, journal: Journal
     ) -> None:
-        self.backend = Embedded(orchestrator)
-        super().__init__(self.backend)
+        super().__init__(Embedded(orchestrator))
         self.orchestrator = orchestrator
         self.provider = provider
         self.journal = journal
