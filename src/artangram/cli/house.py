@@ -1,7 +1,7 @@
 """Which house a verb speaks to: the service at `--url`, or one of its own while it runs."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Annotated
 
 import typer
@@ -25,9 +25,16 @@ Token = Annotated[
 @asynccontextmanager
 async def house(url: str | None, token: str | None) -> AsyncIterator[House]:
     """The house at `url`, or an own one. Whatever it refuses is said in one line."""
-    try:
+    with plainly_refused(url):
         async with connect(url, token=token) if url is not None else local() as one:
             yield one
+
+
+@contextmanager
+def plainly_refused(url: str | None) -> Iterator[None]:
+    """Around the use of a house: whatever it refuses is said in one line."""
+    try:
+        yield
     except Refused as error:
         raise BadInput("service", str(error), "give what it asks for and try again") from None
     except ClientError as error:

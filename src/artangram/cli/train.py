@@ -2,17 +2,26 @@
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from artangram.cli.house import Token, Url, plainly_refused
 from artangram.cli.output import Output
 from artangram.config.train import TrainSpec, read_train
 from artangram.core.errors import BadInput
 
 if TYPE_CHECKING:
+    from artangram.pipeline.housing import Housed
     from artangram.pipeline.metrics import StepRecord
+
+
+class _Service(NamedTuple):
+    url: str | None
+    token: str | None
 
 
 def train(
@@ -20,9 +29,15 @@ def train(
     out: Annotated[Path, typer.Option(help="Folder for checkpoints and metrics.")] = Path("out"),
     resume: Annotated[bool, typer.Option(help="Go on from the last checkpoint.")] = False,
     print_plan: Annotated[bool, typer.Option(help="Say what would run, and run nothing.")] = False,
+    url: Url = None,
+    token: Token = None,
     json: Annotated[str | None, typer.Option(help="Write the last step to a file, or -.")] = None,
 ) -> None:
-    """Train a model on tasks that use a house."""
+    """Train a model on tasks that use a house.
+
+    With `--url` the house is a service that several runs may share, each under its own name;
+    without, it is one of the run's own, as `house:` in the file describes it.
+    """
     spec = read_train(file)
     output = Output(json)
     # Where a run's own tasks lie: beside its file, as for a program that is started.
@@ -34,7 +49,7 @@ def train(
     if not resume and (place / "checkpoints").exists():
         fix = "say --resume to go on with it, or name another --out"
         raise BadInput(str(place), "holds a run already", fix)
-    last = asyncio.run(_run(spec, place, output, resume=resume))
+    last = asyncio.run(_run(spec, place, output, resume=resume, service=_Service(url, token)))
     output.json(last)
 
 
@@ -65,27 +80,41 @@ def show_plan(spec: TrainSpec, output: Output) -> None:
     output.table("tasks", ["task", "share", "groups a step"], tasks)
 
 
+@asynccontextmanager
+async def _housed(
+    spec: TrainSpec, place: Path, service: _Service, *, resume: bool
+) -> "AsyncIterator[Housed]":
+    from artangram.pipeline.housing import own_house, shared_house
+
+    job, house = spec.run.name, spec.house
+    if service.url is None:
+        opening = own_house(
+            place / "house",
+            job=job,
+            policy=house.policy,
+            cores=house.cores,
+            memory_mb=house.memory_mb,
+            offers=house.offers,
+        )
+    else:
+        opening = shared_house(service.url, token=service.token, job=job, resume=resume)
+    with plainly_refused(service.url):
+        async with opening as housed:
+            yield housed
+
+
 async def _run(
-    spec: TrainSpec, place: Path, output: Output, *, resume: bool
+    spec: TrainSpec, place: Path, output: Output, *, resume: bool, service: _Service
 ) -> "StepRecord | None":
-    from artangram.orchestrator.local import local
     from artangram.pipeline.asynchronous import asynchronous
     from artangram.pipeline.sync import synchronous
     from artangram.pipeline.taskfactory import task_named
     from artangram.pipeline.training import opened
 
-    house_spec, last = spec.house, None
-    async with local(
-        policy=house_spec.policy,
-        cores=house_spec.cores,
-        memory_mb=house_spec.memory_mb,
-        **{
-            field: getattr(house_spec.offers, field)
-            for field in house_spec.offers.__struct_fields__
-        },
-    ) as house:
+    last = None
+    async with _housed(spec, place, service, resume=resume) as housed:
         tasks = [
-            task_named(name, task.task, house, job=spec.run.name, options=task.options)
+            task_named(name, task.task, housed.house, job=spec.run.name, options=task.options)
             for name, task in spec.tasks.items()
         ]
         async with opened(
@@ -93,6 +122,7 @@ async def _run(
             tasks=tasks,
             model=spec.model,
             out=place,
+            housed=housed,
             shares={name: task.share for name, task in spec.tasks.items()},
             resume=resume,
         ) as training:

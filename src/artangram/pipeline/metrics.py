@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from artangram.pipeline.meter import Usage
 from artangram.train.tally import Report
 
 FILE_NAME = "metrics.jsonl"
@@ -31,6 +32,8 @@ class StepRecord(Struct, frozen=True, kw_only=True):
     ended: dict[str, int]
     """Trajectories since the run began, by how they ended."""
     lost_engines: int = 0
+    usage: Usage = Usage()
+    """What the house did for the run during the step."""
 
 
 class Metrics:

@@ -32,6 +32,10 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     engines: int = 1
     slots: int = 64
     """Requests that one engine samples side by side."""
+    vllm_python: str = ""
+    """Of an environment with vLLM, whose servers are the engines then; else our own are."""
+    vllm_options: tuple[str, ...] = ()
+    """More for the command line of those servers."""
     extra_groups: int = 0
     extra_siblings: int = 0
     hedge_quantile: float | None = None

@@ -14,8 +14,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
-from zlib import crc32
 
 import msgspec
 from msgspec import Struct
@@ -24,15 +24,15 @@ from artangram.core.errors import BadInput
 from artangram.core.trajectory import Batch, Group
 from artangram.envs.protocol import Task
 from artangram.gateway import Gateway
-from artangram.gateway.engines.protocol import Engine
-from artangram.gateway.engines.torchprocess import TorchEngineProcess
-from artangram.gateway.engines.torchwire import Settings
 from artangram.home import Home
-from artangram.models.directory import load_model, save_model
-from artangram.models.llama import Llama
+from artangram.models.config import FILE_NAME as CONFIG_NAME
+from artangram.models.directory import WEIGHTS_NAME, load_causal, save_weights
 from artangram.models.loading import load_tokenizer
 from artangram.models.tokenizer import Tokenizer
+from artangram.pipeline.engines import engines_of
 from artangram.pipeline.fleet import Fleet
+from artangram.pipeline.housing import Housed
+from artangram.pipeline.meter import Usage
 from artangram.pipeline.metrics import Metrics, StepRecord
 from artangram.pipeline.settings import RunSettings
 from artangram.rollout import Rollout, RolloutState, Source, Stage
@@ -55,6 +55,8 @@ class RunState(Struct, frozen=True, kw_only=True):
     settings: RunSettings
     step: int
     rollout: RolloutState
+    house_ended: int = 0
+    """How far the house was: the actions of all jobs that had ended in it."""
 
 
 class _Made(Struct, frozen=True):
@@ -79,6 +81,8 @@ class Training:
         gateway: Gateway,
         store: WeightStore,
         tokenizer: Tokenizer,
+        model: Path,
+        housed: Housed | None = None,
         first_step: int = 0,
         reshape: Reshape | None = None,
     ) -> None:
@@ -92,9 +96,14 @@ class Training:
         self.metrics = Metrics(out, after_step=first_step)
         self.on_step: Callable[[StepRecord], None] = lambda record: None
         self.fleet = Fleet(
-            self._engine, versions=rollout.updates.versions, path=store.path, gateway=gateway
+            engines_of(settings, max_context=trainer.model.max_context, log=out / "engines.log"),
+            versions=rollout.updates.versions,
+            path=store.path,
+            gateway=gateway,
         )
         self._store = store
+        self._config = (model / CONFIG_NAME).read_bytes()
+        self._housed = housed
         self._reshape = reshape or (lambda groups: groups)
         self._began_at = time.monotonic() - self.metrics.began_s
         self._made: _Made | None = None
@@ -108,18 +117,18 @@ class Training:
         return self.step < self.settings.steps
 
     async def collect(self) -> Batch:
-        """The next batch; raises when the engines are gone for good."""
+        """The next batch; raises when the engines or the house are gone for good."""
         settings = self.settings
         asking = asyncio.ensure_future(
             self.rollout.sink.batch(settings.groups, min_groups=settings.min_groups)
         )
-        self.fleet.failed.add_done_callback(lambda _: asking.cancel())
+        waited: set[asyncio.Future[Any]] = {asking, *self._vital}
         try:
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            for lost in self._vital:
+                if lost.done() and not lost.cancelled():
+                    lost.result()
             return await asking
-        except asyncio.CancelledError:
-            if self.fleet.failed.done() and not self.fleet.failed.cancelled():
-                self.fleet.failed.result()
-            raise
         finally:
             asking.cancel()
 
@@ -168,6 +177,7 @@ class Training:
             report=made.report,
             ended=self._ended(),
             lost_engines=self.fleet.lost,
+            usage=Usage() if self._housed is None else self._housed.meter.take(),
         )
         self.metrics.add(record)
         self.on_step(record)
@@ -176,7 +186,13 @@ class Training:
         """Write a checkpoint if it is time for one, or `now`."""
         every = self.settings.checkpoint_every
         if every and (now or self.step % every == 0 or not self.goes_on):
-            state = RunState(settings=self.settings, step=self.step, rollout=self.rollout.save())
+            house_ended = await self._house_ended()
+            state = RunState(
+                settings=self.settings,
+                step=self.step,
+                rollout=self.rollout.save(),
+                house_ended=house_ended,
+            )
             await asyncio.to_thread(self._save, state)
 
     def _save(self, state: RunState) -> None:
@@ -187,17 +203,26 @@ class Training:
         checkpoint.save(self.out / "checkpoints", state.step, write=write)
 
     def _write(self, directory: Path) -> None:
-        assert isinstance(self.trainer.model, Llama)
-        save_model(self.trainer.model, directory)
+        (directory / CONFIG_NAME).write_bytes(self._config)
+        # The weights come last: a directory without them is not a model.
+        save_weights(self.trainer.model.tensors(), directory / WEIGHTS_NAME)
 
-    async def _engine(self, name: str, version: int, directory: Path) -> Engine:
-        settings = Settings(
-            directory=str(directory),
-            num_slots=self.settings.slots,
-            version=version,
-            seed=crc32(f"{self.settings.seed} {name} {version}".encode()),
-        )
-        return await TorchEngineProcess.start(settings, name=name)
+    @property
+    def _vital(self) -> "list[asyncio.Future[None]]":
+        """What a run cannot go on without; they raise when it is gone."""
+        house = None if self._housed is None else self._housed.lost
+        return [self.fleet.failed] if house is None else [self.fleet.failed, house]
+
+    async def _house_ended(self) -> int:
+        return 0 if self._housed is None else (await self._housed.house.status()).ended
+
+    async def look_back(self, state: RunState) -> None:
+        """Say what was done since the checkpoint, and is done again."""
+        since = await self._house_ended() - state.house_ended
+        if since < 0:
+            logger.warning("the house forgot %d actions: its journal was replaced", -since)
+        else:
+            logger.info("resumed at step %d; %d actions ended since", state.step, since)
 
     def _ended(self) -> dict[str, int]:
         counts: dict[str, int] = {}
@@ -214,6 +239,7 @@ async def opened(
     tasks: Sequence[Task],
     model: Path,
     out: Path,
+    housed: Housed | None = None,
     shares: Mapping[str, int] | None = None,
     resume: bool = False,
     reshape: Reshape | None = None,
@@ -249,10 +275,14 @@ async def opened(
             gateway=gateway,
             store=store,
             tokenizer=tokenizer,
+            model=model,
+            housed=housed,
             first_step=0 if state is None else state.step,
             reshape=reshape,
         )
         stack.callback(training.metrics.close)
+        if state is not None:
+            await training.look_back(state)
         await asyncio.to_thread(store.publish_with, trainer.version, training._write)
         stack.push_async_callback(training.fleet.aclose)
         await training.fleet.open(settings.engines)
@@ -267,7 +297,7 @@ def _trainer(settings: RunSettings, model: Path) -> Trainer:
     # The other cores belong to engines and environments.
     torch.set_num_threads(1)
     torch.manual_seed(settings.seed)
-    return Trainer(load_model(model), settings.train)
+    return Trainer(load_causal(model), settings.train)
 
 
 def _resumed(trainer: Trainer, settings: RunSettings, out: Path) -> RunState:
