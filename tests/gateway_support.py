@@ -56,9 +56,12 @@ class PuppetEngine:
         self._lines[request.id].put_nowait(Finish(reason))
 
     def die(self) -> None:
+        self.crash(f"{self.name} died")
+
+    def crash(self, reason: str) -> None:
         self._is_dead = True
         for line in self._lines.values():
-            line.put_nowait(EngineGone(f"{self.name} died"))
+            line.put_nowait(EngineGone(reason))
 
     async def stream(self, request: Request) -> AsyncIterator[Chunk | Finish]:
         self._alive()

@@ -13,6 +13,7 @@ from artangram.gateway.engines.protocol import (
 from artangram.gateway.gateway import ContextFull, Gateway
 from artangram.gateway.session import Late, Session, SessionClosed
 from artangram.gateway.turn import Reply
+from artangram.gateway.watchdog import StallLimits
 
 __all__ = [
     "Auto",
@@ -32,5 +33,6 @@ __all__ = [
     "Sampling",
     "Session",
     "SessionClosed",
+    "StallLimits",
     "affinity_of",
 ]

@@ -27,6 +27,8 @@ class Counters(Struct):
     """Times that a turn found no replica."""
     lost: int = 0
     """Replicas that died."""
+    stalled: int = 0
+    """Of these, the ones that stood still until they were given up."""
     fallbacks: dict[Fallback, int] = field(default_factory=dict)
     """The preferred class had no replica."""
     spills: dict[Fallback, int] = field(default_factory=dict)

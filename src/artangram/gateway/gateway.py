@@ -3,6 +3,7 @@
 - A turn whose replica dies, or is taken away, goes on elsewhere from the tokens it has; its session
   notices nothing but time.
 - Without a replica a turn waits for one; its caller's deadline is the only limit.
+- A replica that stands still (`watchdog`) is given up, as if it had died.
 - Replicas come and go at any time. Whoever made an engine closes it; the gateway never does.
 - All of it runs on one event loop, on the loop's time.
 """
@@ -25,6 +26,7 @@ from artangram.gateway.engines.protocol import (
 from artangram.gateway.replica import Replica, Ticket, observed
 from artangram.gateway.session import Session
 from artangram.gateway.turn import Turn
+from artangram.gateway.watchdog import StallLimits, Watchdog
 from artangram.models.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -40,7 +42,7 @@ class ContextFull(BadInput):
 
 
 class Gateway:
-    """See the module. `on_lost` hears of replicas that died."""
+    """See the module. `on_lost` hears of replicas that died or were given up."""
 
     def __init__(
         self,
@@ -48,6 +50,7 @@ class Gateway:
         affinity: Declared | Auto = EVERYWHERE,
         rates: Mapping[str, Rates] | None = None,
         on_lost: Callable[[Engine, EngineGone], None] | None = None,
+        stalls: StallLimits | None = None,
     ) -> None:
         self.router = Router(affinity, rates=rates)
         self.counters = Counters()
@@ -56,6 +59,9 @@ class Gateway:
         self._sessions: dict[str, Session] = {}
         self._changed = asyncio.Event()
         self._told: set[Fallback] = set()
+        self._watchdog = Watchdog(
+            stalls or StallLimits(), self.router.speeds, on_stall=self._on_stall
+        )
 
     def __repr__(self) -> str:
         return f"<Gateway: {len(self._replicas)} replicas, {len(self._sessions)} sessions>"
@@ -81,6 +87,15 @@ class Gateway:
         self.router.lost(replica.hardware)
         await self._evict(replica)
         return replica.engine
+
+    def give_up(self, name: str, why: str) -> None:
+        """This replica is of no use any more: its turns go on elsewhere, and `on_lost` hears it.
+
+        Nothing happens if it is gone.
+        """
+        if (replica := self._replicas.get(name)) is not None:
+            replica.engine.crash(why)
+            self._lose(replica, EngineGone(f"{name}: {why}"))
 
     def hold(self, name: str) -> None:
         """Nothing new for this replica until `release`; what it has goes on."""
@@ -162,6 +177,7 @@ class Gateway:
         """The turn on one replica, to its end or the replica's."""
         loop = asyncio.get_running_loop()
         request = turn.request(attempt, max_context=replica.engine.max_context)
+        self._watchdog.watch(replica)
         try:
             with replica.serving(turn, choice, request_id=request.id, now=loop.time()) as ticket:
                 async with aclosing(replica.engine.stream(request)) as items:
@@ -243,6 +259,13 @@ class Gateway:
         logger.warning("replica %s is gone: %s", replica.name, error)
         if self._on_lost is not None:
             self._on_lost(replica.engine, error)
+
+    def _on_stall(self, replica: Replica, silent_s: float) -> None:
+        self.counters.stalled += 1
+        replica.on_stall()
+        why = f"it has {replica.turns} turns and gave no token for {silent_s:.0f} s"
+        replica.engine.crash(why)  # Even if it was removed: it may still hold turns.
+        self.give_up(replica.name, why)
 
     async def _evict(self, replica: Replica) -> None:
         for request_id in replica.request_ids:

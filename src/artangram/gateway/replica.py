@@ -28,11 +28,11 @@ class Ticket:
         "prefill",
         "sampled",
         "started_at",
-        "turn_id",
+        "turn",
     )
 
-    def __init__(self, turn_id: str, work: Work, *, is_alone: bool, now: float) -> None:
-        self.turn_id = turn_id
+    def __init__(self, turn: Turn, work: Work, *, is_alone: bool, now: float) -> None:
+        self.turn = turn
         self.prefill = work.prefill
         self.decode = work.decode
         self.is_alone = is_alone
@@ -77,8 +77,18 @@ class Replica:
         """What is left to do of its turns."""
         return Work(self._prefill, self._decode)
 
+    @property
+    def stalls(self) -> int:
+        """Replicas that the unluckiest of its turns has seen stand still."""
+        return max((ticket.turn.stalls for ticket in self._tickets.values()), default=0)
+
+    def on_stall(self) -> None:
+        """It stands still, and its turns remember."""
+        for ticket in self._tickets.values():
+            ticket.turn.stalls += 1
+
     def requests_of(self, turn: Turn) -> list[str]:
-        return [one for one, ticket in self._tickets.items() if ticket.turn_id == turn.id]
+        return [one for one, ticket in self._tickets.items() if ticket.turn is turn]
 
     def candidate(self, turn: Turn) -> Candidate:
         return Candidate(
@@ -101,7 +111,7 @@ class Replica:
         self, turn: Turn, choice: Choice, *, request_id: str, now: float
     ) -> Iterator[Ticket]:
         is_alone = not self._prefill
-        ticket = Ticket(turn.id, choice.work, is_alone=is_alone, now=now)
+        ticket = Ticket(turn, choice.work, is_alone=is_alone, now=now)
         self._tickets[request_id] = ticket
         self._prefill += ticket.prefill
         self._decode += ticket.decode

@@ -43,6 +43,7 @@ class Turn:
         "sampled",
         "sampling",
         "session",
+        "stalls",
         "task",
         "waited_s",
         "waiting_since",
@@ -62,6 +63,8 @@ class Turn:
         self.finish: FinishReason | None = None
         self.is_aborted = False
         self.replica = ""
+        self.stalls = 0
+        """Replicas that stood still under it."""
         self.asked_at = 0.0
         self.waited_s = 0.0
         self.waiting_since: float | None = None

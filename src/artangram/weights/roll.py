@@ -10,8 +10,6 @@
 """
 
 import asyncio
-import contextlib
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -23,8 +21,6 @@ from artangram.core.errors import BadInput, InfraFailed
 from artangram.core.weights import Update, Versions
 from artangram.weights.manifest import BadVersion
 from artangram.weights.store import WeightStore
-
-logger = logging.getLogger(__name__)
 
 Pull = Callable[[str, int], Awaitable[Path]]
 """Bring a version to a replica; the directory is where its engine finds it."""
@@ -69,7 +65,7 @@ class Fleet(Protocol):
 
     async def drained(self, name: str) -> None: ...
 
-    async def remove(self, name: str) -> object: ...
+    def give_up(self, name: str, why: str) -> None: ...
 
 
 class Swap(Struct, frozen=True, kw_only=True):
@@ -193,7 +189,7 @@ class _Rolling:
         except Exception as error:  # noqa: BLE001 (whatever an engine raises, it is out)
             failed = f"{type(error).__name__}: {error}"
             stopped_s = loop.time() - pulled_at
-            await uncancelled(self._take_out(replica.name, failed))
+            self._fleet.give_up(replica.name, failed)
         return Swap(
             replica=replica.name,
             pull_s=pulled_at - began_at,
@@ -225,11 +221,3 @@ class _Rolling:
         if found != self._version:
             raise InfraFailed(f"it loaded {self._version}, but says that {found} is live")
         await engine.resume()
-
-    async def _take_out(self, name: str, why: str) -> None:
-        logger.warning("replica %s is taken out of service: %s", name, why)
-        if any(replica.name == name for replica in self._fleet.replicas):
-            # One that hangs does not answer this, either; it is out as soon as it was asked.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._limit_s):
-                    await self._fleet.remove(name)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from artangram.gateway import Gateway, StallLimits
 from artangram.gateway.engines.protocol import (
     BadWeights,
     Chunk,
@@ -22,6 +23,7 @@ from artangram.gateway.engines.protocol import (
 from artangram.gateway.engines.torchprocess import TorchEngineProcess
 from artangram.gateway.engines.torchwire import Settings
 from artangram.models.directory import save_model, save_weights
+from gateway_support import until
 from models_support import a_model
 
 PATIENCE_S = 30.0
@@ -79,6 +81,28 @@ async def test_an_engine_that_does_not_answer_is_killed(directory: Path):
     with pytest.raises(EngineGone, match="did not answer"):
         await answered(engine)
     await engine.aclose()
+
+
+async def test_turns_of_a_stopped_process_go_on_elsewhere_and_it_is_replaced(directory: Path):
+    settings = Settings(directory=str(directory))
+    stopped = await TorchEngineProcess.start(settings, name="stopped")
+    lost = asyncio.Event()
+    gateway = Gateway(stalls=StallLimits(least_s=3.0), on_lost=lambda engine, error: lost.set())
+    gateway.add(stopped)
+    session = gateway.open("s")
+    turn = asyncio.create_task(session.generate((1, 2), Sampling(max_tokens=400)))
+    await until(lambda: session.oldest_version is not None)  # The first tokens are there.
+    os.kill(stopped.pid, signal.SIGSTOP)
+    async with asyncio.timeout(PATIENCE_S):
+        await lost.wait()
+        other = await TorchEngineProcess.start(settings, name="other")
+        gateway.add(other)
+        reply = await turn
+    assert len(reply.token_ids) == 400
+    assert (reply.replica, gateway.counters.stalled, gateway.counters.moves) == ("other", 1, 1)
+    assert other.stats().sampled_tokens < 400
+    for engine in (stopped, other):
+        await engine.aclose()
 
 
 async def test_broken_weights_are_refused_and_the_old_ones_go_on(directory: Path, tmp_path: Path):

@@ -30,7 +30,7 @@ def script(request: Request) -> list[int]:
     return after(request.prompt[-1], 1000)
 
 
-FAULTS = ("crash", "evict", "remove", "reload", "abort", "join", "crash all")
+FAULTS = ("crash", "hang", "evict", "remove", "reload", "abort", "join", "crash all")
 faults = st.lists(
     st.tuples(st.floats(0, 30), st.sampled_from(FAULTS), st.integers(0, 7)), max_size=12
 )
@@ -66,6 +66,8 @@ class World:
             match kind:
                 case "crash" | "crash all":
                     replica.engine.crash()
+                case "hang":
+                    replica.engine.hang()
                 case "remove":
                     await self.gateway.remove(replica.name)
                 case "evict":
@@ -76,10 +78,12 @@ class World:
                         self.gateway.release(replica.name)
                 case "reload":
                     self.version += 1
-                    with suppress(EngineGone):  # It has crashed and nobody has noticed.
-                        await replica.engine.pause()
-                        await replica.engine.load(self.version, WEIGHTS)
-                        await replica.engine.resume()
+                    # It may have crashed or hang, and nobody has noticed.
+                    with suppress(EngineGone, TimeoutError):
+                        async with asyncio.timeout(1):
+                            await replica.engine.pause()
+                            await replica.engine.load(self.version, WEIGHTS)
+                            await replica.engine.resume()
 
     async def fate(self, planned: list[tuple[float, str, int]]) -> None:
         loop = asyncio.get_running_loop()

@@ -7,7 +7,7 @@
 - `load` swaps all weights or none: when it raises, the old version is still live. The caller pauses
   first.
 - An engine that died or was closed raises `EngineGone` from every verb but `stats`, and from every
-  stream under way.
+  stream under way. `crash` makes it so, for whoever knows that it hangs.
 - A request that can never run raises `BadInput` from its stream; see `refuse_unfit`. An answer that
   fills the context ends with `LENGTH`.
 """
@@ -130,5 +130,9 @@ class Engine(Protocol):
         ...
 
     def stats(self) -> Stats: ...
+
+    def crash(self, reason: str) -> None:
+        """Be gone from now on, at once and even if it hangs. It is still to be closed."""
+        ...
 
     async def aclose(self) -> None: ...

@@ -59,7 +59,7 @@ class TorchEngine(Owner):
         return engine
 
     async def aclose(self) -> None:
-        self._lose("it was closed")
+        self.crash("it was closed")
         self._channel.send(Leave())
         await asyncio.to_thread(self._thread.join)
 

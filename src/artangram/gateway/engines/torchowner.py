@@ -133,6 +133,20 @@ class Owner:
     def stats(self) -> Stats:
         return self._stats
 
+    def crash(self, reason: str) -> None:
+        """It is gone, and everybody who waits hears it."""
+        if self._gone:
+            return
+        self._gone = reason
+        gone = EngineGone(f"{self.name}: {reason}")
+        for inbox in self._inboxes.values():
+            inbox.put(gone)
+        self._inboxes.clear()
+        for number in self._asked:
+            self._settle(number, gone)
+        if not self._is_ready.done():
+            self._is_ready.set_exception(gone)
+
     async def _ask(self, order: Pause | Resume | Load | Ping) -> None:
         self._raise_if_gone()
         answer = self._asked[order.number] = asyncio.get_running_loop().create_future()
@@ -163,7 +177,7 @@ class Owner:
                 self.max_context, self._vocab_size = max_context, vocab_size
                 self._is_ready.set_result(None)
             case Failed(reason):
-                self._lose(reason)
+                self.crash(reason)
 
     def _put(self, stream: int, item: Chunk | Finish | EngineGone) -> None:
         """Nobody listens any more to a stream that was closed."""
@@ -178,20 +192,6 @@ class Owner:
             answer.set_result(None)
         else:
             answer.set_exception(error)
-
-    def _lose(self, reason: str) -> None:
-        """It is gone, and everybody who waits hears it."""
-        if self._gone:
-            return
-        self._gone = reason
-        gone = EngineGone(f"{self.name}: {reason}")
-        for inbox in self._inboxes.values():
-            inbox.put(gone)
-        self._inboxes.clear()
-        for number in self._asked:
-            self._settle(number, gone)
-        if not self._is_ready.done():
-            self._is_ready.set_exception(gone)
 
     def _raise_if_gone(self) -> None:
         if self._gone:

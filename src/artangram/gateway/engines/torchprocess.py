@@ -70,7 +70,9 @@ class TorchEngineProcess(Owner):
         return self._process.pid
 
     async def aclose(self) -> None:
-        self._lose("it was closed")
+        if self._gone:
+            self._kill()  # It would not hear that it may leave.
+        self.crash("it was closed")
         self._writer.close()
         self._watching.cancel()
         await asyncio.wait({self._reading, self._watching})
@@ -80,8 +82,12 @@ class TorchEngineProcess(Owner):
             async with asyncio.timeout(END_PATIENCE_S):
                 await self._process.wait()
         except TimeoutError:
-            self._process.kill()
+            self._kill()
             await self._process.wait()
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
 
     def _send(self, order: Order) -> None:
         if not self._gone:
@@ -94,7 +100,7 @@ class TorchEngineProcess(Owner):
             while data := await reader.read(_READ_BYTES):
                 for body in frames.fed(data):
                     self._on_news(decode(body))
-        self._lose("its process ended")
+        self.crash("its process ended")
 
     async def _watch(self, silence_s: float) -> None:
         await asyncio.wait({self._is_ready})
@@ -104,9 +110,8 @@ class TorchEngineProcess(Owner):
                     async with asyncio.timeout(silence_s):
                         await self.ping()
                 except TimeoutError:
-                    with contextlib.suppress(ProcessLookupError):
-                        self._process.kill()
-                    self._lose(f"it did not answer for {silence_s:g} s")
+                    self._kill()
+                    self.crash(f"it did not answer for {silence_s:g} s")
                 await asyncio.sleep(silence_s / 3)
 
 

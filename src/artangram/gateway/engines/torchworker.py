@@ -77,10 +77,10 @@ class Worker:
 
     def _step(self) -> None:
         news: list[News] = [*self._batch.step()]
-        if (now := time.monotonic()) - self._told_at >= TELL_EVERY_S:
+        if is_due := (now := time.monotonic()) - self._told_at >= TELL_EVERY_S:
             news += self._batch.fresh()
             self._told_at = now
-        if news:
+        if news or is_due:  # Reading a long prompt is no news, but its owner sees that it moves.
             self._channel.tell([*news, self._stats()])
 
     def _obey(self) -> bool:

@@ -189,13 +189,13 @@ class VllmEngine:
         )
 
     async def aclose(self) -> None:
-        self.lose("it was closed")
+        self.crash("it was closed")
         for task in (self._watching, *self._draining):
             await _ended(task)
         await self._http.close()
         await self._verbs.close()
 
-    def lose(self, reason: str) -> None:
+    def crash(self, reason: str) -> None:
         """It is gone, says whoever knows; every stream under way ends."""
         if not self._gone:
             self._gone = reason
@@ -212,7 +212,7 @@ class VllmEngine:
     async def _swap(self, version: int, path: Path) -> None:
         if (problem := await self._reload(path)) is not None:
             if self._directory is None or await self._reload(self._directory) is not None:
-                self.lose(f"{path} could not be loaded, nor the weights before")
+                self.crash(f"{path} could not be loaded, nor the weights before")
             raise BadWeights(f"{self.name}: version {version} from {path}: {problem}")
         await self._verb("/update_weight_version", json={"new_version": str(version)})
         self._version = version
@@ -243,7 +243,7 @@ class VllmEngine:
             async with self._verbs.post(path, json=json, params=params, timeout=limit) as response:
                 said = await response.text()
         except _BROKEN as error:
-            self.lose(f"{path}: {error!r}")
+            self.crash(f"{path}: {error!r}")
         self._raise_if_gone()
         if response.status != 200:
             raise BadInput(path, f"answered {response.status}: {said[:500]}", "see vLLM's log")
@@ -301,7 +301,7 @@ class VllmEngine:
         if choice.weight_versions is not None:
             spans = spans_of(choice.weight_versions)
         if any(span.version != flight.version for span in spans if span.start < flight.given):
-            self.lose("somebody else changed its weights")
+            self.crash("somebody else changed its weights")
             return
         for span in spans:
             start, stop = max(span.start - flight.given, 0), span.end - flight.given
@@ -315,13 +315,13 @@ class VllmEngine:
         if await self._is_well():
             flight.items.put_nowait(Finish(FinishReason.ABORT))
         else:
-            self.lose(f"{error!r}")
+            self.crash(f"{error!r}")
 
     async def _watch(self) -> None:
         while not self._gone:
             await asyncio.sleep(BEAT_S)
             if not await self._is_well():
-                self.lose("it is not healthy")
+                self.crash("it is not healthy")
 
     async def _is_well(self) -> bool:
         limit = aiohttp.ClientTimeout(total=VERB_S)

@@ -86,7 +86,7 @@ class VllmProcess(VllmEngine):
 
     async def _wait(self) -> None:
         code = await self._process.wait()
-        self.lose(f"its process ended with {code}")
+        self.crash(f"its process ended with {code}")
 
 
 def command(settings: VllmSettings, port: int) -> list[str]:

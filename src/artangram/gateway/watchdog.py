@@ -1,0 +1,90 @@
+"""Replicas that stand still: they answer, or say nothing at all, but no token comes of their turns.
+
+- A replica moves when its engine has read or sampled anything since the last look. Paused engines
+  may stand still for as long as somebody likes: whoever paused one watches over it.
+- How long is too long follows from what the replica has to read and how fast its class is, with a
+  floor: a busy machine, or the first request of an engine that compiles, is no stall.
+- A turn that stalled one replica may be the reason itself, so the next one gets twice the time.
+- Looks happen only while there are turns, and cost the turns nothing.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from artangram.core.affinity import Speeds, Work
+from artangram.core.errors import BadInput
+from artangram.gateway.replica import Replica
+
+_LOOKS_PER_LIMIT = 4
+
+
+class StallLimits(Struct, frozen=True, kw_only=True):
+    """How long a replica with turns may go without a token."""
+
+    steps: float = 10.0
+    """Times what reading all it has to read and one token would usually take."""
+    least_s: float = 120.0
+    """And never less than this."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if not getattr(self, name) > 0:
+                raise BadInput(name, f"{getattr(self, name)} is no limit", "say more than 0")
+
+
+class _Seen(Struct):
+    """What a replica had done at the last look at which it moved, and when that was."""
+
+    done: tuple[int, int]
+    at: float
+
+
+class Watchdog:
+    """See the module. `on_stall` hears which replica stood still, and for how many seconds."""
+
+    def __init__(
+        self, limits: StallLimits, speeds: Speeds, *, on_stall: Callable[[Replica, float], None]
+    ) -> None:
+        self._limits = limits
+        self._speeds = speeds
+        self._on_stall = on_stall
+        self._seen: dict[Replica, _Seen] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def watch(self, replica: Replica) -> None:
+        """It is about to be given a turn."""
+        if not replica.turns or replica not in self._seen:
+            now = asyncio.get_running_loop().time()
+            self._seen[replica] = _Seen(_done(replica), now)
+        if self._timer is None:
+            self._look_later()
+
+    def _look_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._limits.least_s / _LOOKS_PER_LIMIT, self._look)
+
+    def _look(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self._seen = {replica: seen for replica, seen in self._seen.items() if replica.turns}
+        for replica, seen in list(self._seen.items()):
+            done = _done(replica)
+            if done != seen.done or replica.engine.stats().is_paused:
+                self._seen[replica] = _Seen(done, now)
+            elif now - seen.at >= self._limit_s(replica):
+                del self._seen[replica]
+                self._on_stall(replica, now - seen.at)
+        self._timer = None
+        if self._seen:
+            self._look_later()
+
+    def _limit_s(self, replica: Replica) -> float:
+        rates = self._speeds.of(replica.hardware)
+        usual_s = rates.service_s(Work(replica.load.prefill, 1.0))
+        return max(self._limits.least_s, self._limits.steps * usual_s) * 2.0**replica.stalls
+
+
+def _done(replica: Replica) -> tuple[int, int]:
+    stats = replica.engine.stats()
+    return stats.prompt_tokens, stats.sampled_tokens
