@@ -3,7 +3,9 @@
 - An `Env` serves one trajectory: `reset`, then `respond` per turn until `done`, then `score` once,
   then `aclose`, whatever happened before.
 - One that is `Detachable` hands its reward over instead of scoring, and is closed at once.
-- One that has a `queued_s` (seconds its calls waited in line so far) is not charged for them.
+- One that has a `queued_s` (seconds its calls waited in line so far) is not charged for them. A
+  trajectory of a house has the same: an environment that lives in one hands it on. It is asked
+  until the reward is known, after `aclose` too.
 - Its tool calls are actions of the house it was made with: they wait for cores, not the model.
 - What the attempt does wrong is an observation or a low score. `InfraFailed` means that nobody can
   say how good the attempt was; anything else it raises is a defect of the environment, and counts

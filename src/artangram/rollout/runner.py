@@ -26,7 +26,7 @@ from artangram.envs.protocol import Detachable, Env, Problem, Scorer, Task
 from artangram.gateway.engines.protocol import FinishReason, Sampling
 from artangram.gateway.gateway import ContextFull
 from artangram.models.tokenizer import Tokenizer
-from artangram.rollout.phases import PhaseLimits, Strays, within
+from artangram.rollout.phases import PhaseLimits, Strays, TooLong, within
 from artangram.rollout.session import Door, Session
 from artangram.rollout.updates import Updates
 
@@ -80,6 +80,8 @@ class Runner:
         self.retries = retries or Retries()
         self.temperature = temperature
         self.strays = Strays(self.phases.close_s)
+        self.late: dict[str, int] = {}
+        """How often each phase was ended at its limit."""
 
     def start(self, ticket: Ticket, *, on_env_free: Callable[[], None]) -> "Life":
         """Begin a trajectory. `on_env_free` is called once, when its environment has closed."""
@@ -200,7 +202,7 @@ class Life:
         failures = 0
         while True:
             try:
-                return await self._phase("reward", _asked(score), limit_s, of=score)
+                return await self._phase("reward", _asked(score), limit_s, of=env)
             except Exception as error:
                 logger.info("%s: reward: %r", self.ticket.id, error)
                 failures += 1
@@ -226,6 +228,9 @@ class Life:
             return await within(
                 work, limit_s, of=of, what=f"{self.ticket.id}: {name}", strays=self._runner.strays
             )
+        except TooLong:
+            self._runner.late[name] = self._runner.late.get(name, 0) + 1
+            raise
         finally:
             self._seconds[name] = self._seconds.get(name, 0.0) + loop.time() - began_at
 

@@ -172,6 +172,13 @@ async def test_an_engine_that_hangs_is_ended_at_its_limit():
     assert now() == pytest.approx(5.0)
 
 
+async def test_phases_that_were_ended_at_their_limit_are_counted():
+    world = World(FakeDoor(), retries=Retries(attempts=2, rewards=0))
+    await world.run(FakeTask(turn_s=lambda name: 1e9 if name == "t" else 1.0))
+    await world.run(FakeTask(reward_s=lambda name: 1e9))
+    assert world.runner.late == {"turn": 1, "reward": 3}
+
+
 async def test_waiting_in_line_counts_against_no_limit():
     found = await World(FakeDoor(queue_s=1000.0)).run(FakeTask())
     assert found.status is Status.OK
