@@ -9,10 +9,10 @@
 
 import asyncio
 
-from artangram.pipeline.training import Training
+from artangram.pipeline.verbs import Verbs
 
 
-async def asynchronous(training: Training) -> None:
+async def asynchronous(training: Verbs) -> None:
     """Make all steps of the run."""
     delivering: asyncio.Task[None] | None = None
     try:

@@ -191,6 +191,7 @@ class RooflineEngine:
         self._replan()
 
     def stats(self) -> Stats:
+        self._advance()
         running = len(self._writing)
         return Stats(
             version=self._version,
@@ -198,7 +199,7 @@ class RooflineEngine:
             waiting=len(self._flights) - running,
             is_paused=self._is_paused,
             prompt_tokens=round(self._prompt_tokens),
-            sampled_tokens=self._sampled_tokens,
+            sampled_tokens=self._sampled_tokens + self._not_given(),
         )
 
     async def aclose(self) -> None:
@@ -318,14 +319,21 @@ class RooflineEngine:
 
     def _give(self, flight: _Flight) -> None:
         """Hand out the tokens that are written."""
-        if self._writing.get(flight.request.id) is not flight or flight.begun is None:
+        if self._writing.get(flight.request.id) is not flight:
             return
-        written = flight.base + int(self._iterations - flight.begun + _ROUNDING)
-        tokens = flight.tokens[flight.given : written]
+        tokens = flight.tokens[flight.given : self._written(flight)]
         if tokens:
             flight.given += len(tokens)
             self._sampled_tokens += len(tokens)
             flight.tell(Chunk(tokens, (0.0,) * len(tokens), self._version))
+
+    def _written(self, flight: _Flight) -> int:
+        assert flight.begun is not None
+        return flight.base + int(self._iterations - flight.begun + _ROUNDING)
+
+    def _not_given(self) -> int:
+        """Tokens that are written and wait for an event to be handed out."""
+        return sum(self._written(flight) - flight.given for flight in self._writing.values())
 
     def _void(self) -> None:
         """Nothing that was read counts any more; what is written is given out before."""

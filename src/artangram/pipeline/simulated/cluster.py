@@ -8,8 +8,10 @@ from artangram.gateway import Gateway
 from artangram.gateway.engines.roofline import RooflineEngine
 from artangram.gateway.gateway import EVERYWHERE
 from artangram.gateway.hardware import ModelShape, Roofline, hardware
+from artangram.pipeline.asynchronous import asynchronous
 from artangram.pipeline.simulated.tasks import TaskShape
 from artangram.pipeline.simulated.words import countdown
+from artangram.pipeline.verbs import Loop
 from artangram.rollout import Spares
 
 
@@ -34,9 +36,12 @@ class WeightTimes(Struct, frozen=True, kw_only=True):
 class Scenario(Struct, frozen=True, kw_only=True):
     """One simulated run."""
 
+    loop: Loop = asynchronous
     model: ModelShape
     pools: tuple[PoolPlan, ...]
     tasks: tuple[TaskShape, ...]
+    in_step: bool = False
+    """Environments wait for each other at every turn."""
     shares: dict[str, int] = {}
     """Groups of each task; without it all alike."""
     groups: int
@@ -52,10 +57,15 @@ class Scenario(Struct, frozen=True, kw_only=True):
     hit_rate: float = 0.9
     """Of tokens that a replica has read before."""
     train_s: float = 0.0
+    """Of every step."""
+    train_token_s: float = 0.0
+    """Beside it, for every token of the batch."""
     weights: WeightTimes = WeightTimes()
     at_once: int = 1
     """Replicas that take a new version at the same time."""
     steps: int = 5
+    warm_up: int = 1
+    """Steps at the start that are not counted."""
     seed: int = 0
 
     @property

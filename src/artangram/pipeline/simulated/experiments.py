@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from msgspec import Struct, structs
 
 from artangram.core.affinity import affinity_of
-from artangram.core.weights import Staleness, Update, preset
+from artangram.core.weights import preset
 from artangram.gateway.gateway import EVERYWHERE
 from artangram.gateway.hardware import GIB, ModelShape, model_shape
+from artangram.pipeline.oneoff import one_off
 from artangram.pipeline.simulated.cluster import PoolPlan, Scenario, WeightTimes
-from artangram.pipeline.simulated.run import Outcome, one_off, simulate, sync
+from artangram.pipeline.simulated.run import Outcome, simulate
 from artangram.pipeline.simulated.tasks import TaskShape
+from artangram.pipeline.sync import synchronous
 
 HIT_RATE = 0.8
 """Of the prefix cache. The one unknown that decides what affinity gains."""
@@ -132,11 +134,12 @@ def trajectories(batch: int = 512, *, seed: int = 0) -> Iterator[Row]:
             pools=(PoolPlan(hardware="H800", devices=max(1, batch // 16)),),
             tasks=(task,),
             groups=batch // 8,
+            loop=synchronous,
             staleness=preset("sync"),
             steps=1,
             seed=seed,
         )
-        ours, batched = simulate(scenario, sync), simulate(scenario, sync, in_step=True)
+        ours, batched = simulate(scenario), simulate(structs.replace(scenario, in_step=True))
         yield _compared(
             "trajectory-level rollout",
             f"environments of N(10 s, {sigma:g} s)",
@@ -154,18 +157,19 @@ def redundancy(groups: int = 32, *, seed: int = 0) -> Iterator[Row]:
         pools=(PoolPlan(hardware="H800", devices=groups),),
         tasks=(math,),
         groups=groups,
+        loop=synchronous,
         staleness=preset("sync"),
         steps=3,
         seed=seed,
     )
-    baseline = simulate(plain, sync).step_s
+    baseline = simulate(plain).step_s
     for extra_groups, extra_siblings in ((groups // 4, 0), (0, 2), (0, 4), (groups // 4, 2)):
         more = structs.replace(plain, extra_groups=extra_groups, extra_siblings=extra_siblings)
         yield _compared(
             "redundant launches",
             f"{extra_groups} more groups, {extra_siblings} more siblings",
             baseline=baseline,
-            ours=simulate(more, sync).step_s,
+            ours=simulate(more).step_s,
             paper=(1.0, 1.62),
         )
 
@@ -209,14 +213,10 @@ def _others(scale: int, *, seed: int) -> Iterator[tuple[str, tuple[float, float]
     stopped = WeightTimes(load_s=model.weight_bytes / BROADCAST)
     plain = _scenario({"H800": 96}, scale, seed=seed)
     plain = structs.replace(plain, weights=stopped, at_once=ALL)
-    in_turn = structs.replace(plain, staleness=Staleness(max_staleness=0, update=Update.DRAIN))
-    yield "sync", (2.65, 4.58), simulate(in_turn, sync, in_step=True)
-    yield "sync+", (2.05, 2.05), simulate(in_turn, sync)
-    yield (
-        "one-off",
-        (1.35, 1.35),
-        simulate(structs.replace(plain, staleness=preset("one-off")), one_off),
-    )
+    in_turn = structs.replace(plain, loop=synchronous, staleness=preset("sync"))
+    yield "sync", (2.65, 4.58), simulate(structs.replace(in_turn, in_step=True))
+    yield "sync+", (2.05, 2.05), simulate(in_turn)
+    yield "one-off", (1.35, 1.35), simulate(structs.replace(in_turn, loop=one_off))
     yield "areal", (1.31, 1.31), simulate(structs.replace(plain, staleness=preset("areal")))
 
 

@@ -1,20 +1,17 @@
-"""A run on a cluster that is not there: collect, learn and bring weights on virtual time.
+"""A run on a cluster that is not there: the loops of real training on virtual time.
 
-`sync`, `one_off` and `overlapped` are the ways to put these verbs in order. Rollout, gateway and
-the roll of the weights are the very ones of a real run; only engines, environments and the trainer
-take their time from numbers.
+Loop, rollout, gateway and the roll of the weights are the very ones of a real run; only engines,
+environments and the trainer take their time from numbers.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 from msgspec import Struct
 
-from artangram.core.trajectory import Status, Trajectory
+from artangram.core.trajectory import Batch, Status
 from artangram.envs.protocol import Task
 from artangram.gateway import Gateway
-from artangram.pipeline.simulated.baselines import Batches
 from artangram.pipeline.simulated.cluster import Scenario, a_gateway
 from artangram.pipeline.simulated.tasks import InStep, Step, SyntheticTask
 from artangram.pipeline.simulated.virtualtime import run_virtually
@@ -32,7 +29,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
     steps_s: tuple[float, ...]
     """From one batch to the next, the first included."""
     waited_s: tuple[float, ...]
-    """For each batch: by the trainer, or, launched as a whole, from first to last."""
+    """By the trainer, for each batch."""
+    trained_s: tuple[float, ...]
     tokens: int
     """Given and sampled, of the trajectories that were trained on."""
     trained: int
@@ -46,28 +44,27 @@ class Outcome(Struct, frozen=True, kw_only=True):
     swaps: int
     """Times that a replica took a new version."""
     worst_staleness: int
+    """Of what was learned from, counted from the version that learned."""
+    warm_up: int
+    """Steps at the start that are not like the others."""
 
     @property
     def step_s(self) -> float:
-        """Mean of the steps after the first, which has no one before it to overlap with."""
-        later = self.steps_s[1:] or self.steps_s
+        """Mean of the steps after the first ones, which have none before them to overlap with."""
+        later = self.steps_s[self.warm_up :] or self.steps_s
         return sum(later) / len(later)
 
 
-class SimulatedRun:
-    """The verbs; see the module."""
+class SimulatedTraining:
+    """See `pipeline.verbs.Verbs`."""
 
-    def __init__(
-        self, scenario: Scenario, gateway: Gateway, rollout: Rollout, *, tasks: list[Task]
-    ) -> None:
+    def __init__(self, scenario: Scenario, gateway: Gateway, rollout: Rollout) -> None:
         self.scenario = scenario
         self._gateway = gateway
         self._rollout = rollout
-        self._batches = Batches(
-            rollout.runner, tasks, groups=scenario.groups, group_size=scenario.group_size
-        )
         self.step = 0
         self._waited: list[float] = []
+        self._busy: list[float] = []
         self._ended_at: list[float] = []
         self._trained = 0
         self._tokens = 0
@@ -78,32 +75,25 @@ class SimulatedRun:
     def goes_on(self) -> bool:
         return self.step < self.scenario.steps
 
-    async def collect(self) -> None:
-        """Wait for a batch of the rollout."""
-        batch = await self._rollout.sink.batch(self.scenario.groups)
+    async def collect(self) -> Batch:
+        return await self._rollout.sink.batch(self.scenario.groups)
+
+    async def learn(self, batch: Batch) -> None:
+        """Nothing is learned; it takes as long as if."""
+        tokens = self._count(batch)
+        took_s = self.scenario.train_s + tokens * self.scenario.train_token_s
+        await asyncio.sleep(took_s)
         self._rollout.settle(batch)
-        self._waited.append(batch.waited_s)
-        self._count(batch.trajectories)
-
-    async def launch(self) -> None:
-        """Start a batch of its own and wait until all of it has ended."""
-        began_at = asyncio.get_running_loop().time()
-        trajectories = await self._batches.next()
-        self._waited.append(asyncio.get_running_loop().time() - began_at)
-        self._count(trajectories)
-
-    async def learn(self) -> None:
-        """Make a step of what came last."""
-        await asyncio.sleep(self.scenario.train_s)
         self.step += 1
+        self._waited.append(batch.waited_s)
+        self._busy.append(took_s)
         self._ended_at.append(asyncio.get_running_loop().time())
 
-    def announce(self) -> None:
-        """The trainer has a new version: staleness counts from now on, wherever it is."""
+    async def announce(self) -> None:
         self._rollout.announce(self._rollout.updates.current + 1)
 
-    async def bring(self) -> None:
-        """Bring the newest version to the store, and from there to the replicas."""
+    async def deliver(self) -> None:
+        """To the store, and from there to the replicas."""
         updates = self._rollout.updates
         version = updates.current
         await asyncio.sleep(self.scenario.weights.push_s)
@@ -120,17 +110,23 @@ class SimulatedRun:
         self._exposed_s += rolled.exposed_s
         self._swaps += len(rolled.swaps)
 
+    async def keep(self) -> None:
+        """There is nothing to lose."""
+
     async def _pull(self, replica: str, version: int) -> Path:
         await asyncio.sleep(self.scenario.weights.pull_s)
         return Path()
 
-    def _count(self, trajectories: Iterable[Trajectory]) -> None:
+    def _count(self, batch: Batch) -> int:
+        """How many tokens the batch has."""
         current = self._rollout.updates.current
-        for one in trajectories:
-            self._trained += 1
-            self._tokens += sum(len(segment.token_ids) for segment in one.segments)
-            oldest = current if one.oldest_version is None else one.oldest_version
-            self._worst = max(self._worst, current - oldest)
+        tokens = sum(
+            len(segment.token_ids) for one in batch.trajectories for segment in one.segments
+        )
+        self._tokens += tokens
+        self._trained += len(batch.trajectories)
+        self._worst = max(self._worst, *(group.staleness(current) for group in batch.groups))
+        return tokens
 
     def outcome(self) -> Outcome:
         starts = [0.0, *self._ended_at[:-1]]
@@ -138,6 +134,7 @@ class SimulatedRun:
         return Outcome(
             steps_s=tuple(end - start for start, end in zip(starts, self._ended_at, strict=True)),
             waited_s=tuple(self._waited),
+            trained_s=tuple(self._busy),
             tokens=self._tokens,
             trained=self._trained,
             cancelled=sum(tally.count(status) for status in (Status.STALE, Status.SURPLUS)),
@@ -145,53 +142,16 @@ class SimulatedRun:
             exposed_s=self._exposed_s,
             swaps=self._swaps,
             worst_staleness=self._worst,
+            warm_up=self.scenario.warm_up,
         )
 
 
-Order = Callable[[SimulatedRun], Awaitable[None]]
-"""In which the verbs of a run follow each other."""
+def simulate(scenario: Scenario) -> Outcome:
+    """What all steps of the scenario took."""
+    return run_virtually(_simulated(scenario))
 
 
-async def sync(run: SimulatedRun) -> None:
-    """Sample, learn, bring weights, one after the other."""
-    while run.goes_on:
-        await run.collect()
-        await run.learn()
-        run.announce()
-        await run.bring()
-
-
-async def one_off(run: SimulatedRun) -> None:
-    """Learn from the batch before while a whole new one is sampled; then both wait for weights."""
-    await run.launch()
-    while run.goes_on:
-        coming = asyncio.create_task(run.launch())
-        await run.learn()
-        await coming
-        run.announce()
-        await run.bring()
-
-
-async def overlapped(run: SimulatedRun) -> None:
-    """Sampling never stops; a version is on its way while the next one is made."""
-    bringing: asyncio.Task[None] | None = None
-    while run.goes_on:
-        await run.collect()
-        await run.learn()
-        if bringing is not None:
-            await bringing
-        run.announce()
-        bringing = asyncio.create_task(run.bring())
-    if bringing is not None:
-        await bringing
-
-
-def simulate(scenario: Scenario, order: Order = overlapped, *, in_step: bool = False) -> Outcome:
-    """Run the scenario. With `in_step` environments wait for each other at every turn."""
-    return run_virtually(_simulated(scenario, order, in_step=in_step))
-
-
-async def _simulated(scenario: Scenario, order: Order, *, in_step: bool) -> Outcome:
+async def _simulated(scenario: Scenario) -> Outcome:
     gateway = a_gateway(scenario)
     plan = Plan(
         environments=scenario.envs,
@@ -202,17 +162,16 @@ async def _simulated(scenario: Scenario, order: Order, *, in_step: bool) -> Outc
         spares=scenario.spares,
         phases=PATIENT,
     )
-    tasks = _tasks(scenario, in_step=in_step)
     stages = [Stage(shares=scenario.shares)] if scenario.shares else []
-    source = Source(tasks, stages=stages, seed=scenario.seed)
+    source = Source(_tasks(scenario), stages=stages, seed=scenario.seed)
     tokenizer = CountingTokenizer()
     async with Rollout(source, gateway, plan=plan, tokenizer=tokenizer) as rollout:
-        run = SimulatedRun(scenario, gateway, rollout, tasks=tasks)
-        await order(run)
-        return run.outcome()
+        training = SimulatedTraining(scenario, gateway, rollout)
+        await scenario.loop(training)
+        return training.outcome()
 
 
-def _tasks(scenario: Scenario, *, in_step: bool) -> list[Task]:
+def _tasks(scenario: Scenario) -> list[Task]:
     step = Step()
     plain = [SyntheticTask(shape, seed=scenario.seed) for shape in scenario.tasks]
-    return [InStep(task, step) for task in plain] if in_step else list(plain)
+    return [InStep(task, step) for task in plain] if scenario.in_step else list(plain)

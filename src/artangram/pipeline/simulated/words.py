@@ -6,6 +6,7 @@ ends an answer.
 """
 
 from collections.abc import Sequence
+from itertools import chain
 
 from artangram.gateway.engines.protocol import Request
 from artangram.models.tokenizer import Message
@@ -37,7 +38,7 @@ class CountingTokenizer:
         return ""
 
     def render(self, messages: Sequence[Message], *, begins: bool = True) -> tuple[int, ...]:
-        return tuple(token for message in messages for token in self.encode(message.content))
+        return tuple(chain.from_iterable(self.encode(message.content) for message in messages))
 
     def opening(self) -> tuple[int, ...]:
         return ()

@@ -91,3 +91,15 @@ async def test_the_busy_time_is_counted_and_idle_time_is_not():
     await asyncio.sleep(100.0)
     assert await took_s(engine, a_request("b", 100, 50)) == pytest.approx(took)
     assert engine.busy_s == pytest.approx(2 * took)
+
+
+async def test_tokens_count_when_they_are_written_not_when_they_are_handed_out():
+    engine = an_engine()
+    running = asyncio.create_task(took_s(engine, a_request("a", 64, 5000)))
+    counts = []
+    for _ in range(3):
+        await asyncio.sleep(10.0)
+        counts.append(engine.stats().sampled_tokens)
+    assert 0 < counts[0] < counts[1] < counts[2] < 5000
+    await running
+    assert engine.stats().sampled_tokens == 5000

@@ -9,10 +9,12 @@ from msgspec import structs
 from artangram.core.weights import Staleness, preset
 from artangram.gateway.hardware import model_shape
 from artangram.models.tokenizer import USER, Message
+from artangram.pipeline.oneoff import one_off
 from artangram.pipeline.simulated.cluster import PoolPlan, Scenario, WeightTimes
-from artangram.pipeline.simulated.run import one_off, overlapped, simulate, sync
+from artangram.pipeline.simulated.run import simulate
 from artangram.pipeline.simulated.tasks import Step, TaskShape
 from artangram.pipeline.simulated.words import CountingTokenizer, countdown, words
+from artangram.pipeline.sync import synchronous
 
 TASK = TaskShape(
     name="t",
@@ -40,55 +42,61 @@ def test_the_same_seed_gives_the_same_run_and_another_gives_another():
     assert simulate(SMALL) != simulate(structs.replace(SMALL, seed=1))
 
 
+IN_TURN = structs.replace(SMALL, loop=synchronous, staleness=preset("sync"))
+WEIGHTS_S = 5.0 + 2 * (4.0 + 1.0)
+"""Two replicas one after the other, after the push."""
+
+
 def test_a_synchronous_step_is_sampling_training_and_weights():
-    scenario = structs.replace(SMALL, staleness=preset("sync"))
-    outcome = simulate(scenario, sync)
+    outcome = simulate(IN_TURN)
     assert outcome.worst_staleness == 0
-    # Two replicas one after the other, after the push.
-    weights_s = 5.0 + 2 * (4.0 + 1.0)
     for step_s, waited_s in zip(outcome.steps_s[1:], outcome.waited_s[1:], strict=True):
-        assert step_s == pytest.approx(waited_s + 20.0 + weights_s)
+        assert step_s == pytest.approx(waited_s + 20.0 + WEIGHTS_S)
+
+
+def test_training_takes_longer_the_more_tokens_a_batch_has():
+    scenario = structs.replace(IN_TURN, train_token_s=0.01, steps=1)
+    outcome = simulate(scenario)
+    assert outcome.trained_s == pytest.approx((20.0 + 0.01 * outcome.tokens,))
 
 
 def test_environments_in_step_are_slower_the_more_they_differ():
     gains = []
     for sigma in (1.0, 8.0):
         task = structs.replace(TASK, turn_sigma_s=sigma)
-        scenario = structs.replace(SMALL, tasks=(task,), staleness=preset("sync"), steps=1)
-        together, apart = simulate(scenario, sync, in_step=True), simulate(scenario, sync)
-        gains.append(together.steps_s[0] / apart.steps_s[0])
+        apart = structs.replace(IN_TURN, tasks=(task,), steps=1)
+        together = structs.replace(apart, in_step=True)
+        gains.append(simulate(together).steps_s[0] / simulate(apart).steps_s[0])
     assert 1.0 < gains[0] < gains[1]
 
 
 def test_training_hides_behind_sampling_and_the_bound_holds():
-    in_turn = simulate(structs.replace(SMALL, staleness=preset("sync"), steps=5), sync)
-    hidden = simulate(structs.replace(SMALL, steps=5), overlapped)
+    in_turn = simulate(structs.replace(IN_TURN, steps=5))
+    hidden = simulate(structs.replace(SMALL, steps=5))
     assert hidden.step_s < in_turn.step_s - 15.0
     assert hidden.worst_staleness <= 1
 
 
-def test_a_batch_ahead_learns_while_the_next_is_sampled():
-    scenario = structs.replace(SMALL, staleness=preset("one-off"))
-    outcome = simulate(scenario, one_off)
-    weights_s = 5.0 + 2 * (4.0 + 1.0)
-    steps = zip(outcome.steps_s[1:], outcome.waited_s[1:], strict=False)
-    assert [step_s for step_s, _ in steps] == pytest.approx(
-        [waited_s + weights_s for waited_s in outcome.waited_s[1:-1]], rel=0.01
-    )
+def test_a_batch_behind_learns_while_the_next_is_sampled():
+    """Each step is the longer of both, and then the weights; the data is one version old."""
+    outcome = simulate(structs.replace(IN_TURN, loop=one_off))
+    assert outcome.worst_staleness == 1
+    later = outcome.waited_s[1:]
+    assert all(waited_s > 20.0 for waited_s in later)
+    assert outcome.steps_s[1:] == pytest.approx([waited_s + WEIGHTS_S for waited_s in later])
 
 
 def test_spares_shorten_the_wait_for_the_slowest():
     tail = structs.replace(TASK, reply_tokens=500.0, reply_spread=1.2, turn_s=0.0)
-    scenario = structs.replace(SMALL, tasks=(tail,), staleness=preset("sync"))
-    more = structs.replace(scenario, extra_siblings=3)
-    plain, spared = simulate(scenario, sync), simulate(more, sync)
+    scenario = structs.replace(IN_TURN, tasks=(tail,))
+    plain, spared = simulate(scenario), simulate(structs.replace(scenario, extra_siblings=3))
     assert spared.step_s < 0.9 * plain.step_s
     assert spared.cancelled > 0 == plain.cancelled
 
 
 def test_a_replica_goes_on_while_a_version_is_pulled():
     outcome = simulate(SMALL)
-    assert outcome.swaps == 2 * 3
+    assert outcome.swaps == 2 * 3  # replicas, steps
     assert outcome.accumulated_s == pytest.approx(6 * 5.0)
     assert outcome.exposed_s == pytest.approx(6 * 1.0)
 
