@@ -33,5 +33,7 @@ class Counters(Struct):
     """The preferred class had no replica."""
     spills: dict[Fallback, int] = field(default_factory=dict)
     """Another class was clearly sooner."""
+    expired: int = 0
+    """Sessions of HTTP callers that nobody used any more."""
     by_replica: dict[str, int] = field(default_factory=dict)
     """Requests sent to each."""

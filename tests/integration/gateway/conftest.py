@@ -7,7 +7,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from artangram.gateway import Gateway
-from artangram.gateway.http import application, serving
+from artangram.gateway.http import ServerLimits, application, serving
 from gateway_support import TOKEN, WORDS, PuppetEngine
 
 
@@ -36,10 +36,15 @@ class Door:
 
 
 @pytest.fixture
-async def door() -> AsyncIterator[Door]:
+def limits() -> ServerLimits:
+    return ServerLimits()
+
+
+@pytest.fixture
+async def door(limits: ServerLimits) -> AsyncIterator[Door]:
     gateway, engine = Gateway(), PuppetEngine("a", version=4)
     gateway.add(engine)
-    app = application(gateway, tokenizer=WORDS, model="tiny", token=TOKEN)
+    app = application(gateway, tokenizer=WORDS, model="tiny", token=TOKEN, limits=limits)
     async with serving(app) as url:
         door = Door(url, gateway, engine)
         yield door

@@ -5,6 +5,7 @@ import asyncio
 import aiohttp
 import pytest
 
+from artangram.gateway.http import ServerLimits
 from gateway_support import TOKEN, WORDS, PuppetEngine, until
 
 AUTH = {"Authorization": f"Bearer {TOKEN}"}
@@ -75,6 +76,25 @@ async def test_a_caller_who_goes_away_ends_his_turn_and_leaves_nothing(door, htt
     await until(lambda: not door.gateway.sessions)
     assert door.gateway.replicas[0].turns == 0
     assert door.gateway.counters.failed == 1
+
+
+@pytest.mark.parametrize("limits", [ServerLimits(idle_s=0.1)])
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_session_whose_caller_went_away_mid_turn_expires(door, http, streams):
+    body = {"token_ids": [1], "sampling": SAMPLING, "stream": streams}
+    asking = asyncio.create_task(http.post("/sessions/s/v1/generate", json=body))
+    request = await door.engine.next_request()
+    door.engine.say(request, 30)
+    await asyncio.sleep(0.3)
+    assert list(door.gateway.sessions) == ["s"]  # It is in use, so it does not expire.
+    if streams:
+        (await asking).close()
+    else:
+        asking.cancel()
+    await until(lambda: not door.engine.running)
+    await until(lambda: not door.gateway.sessions)
+    assert (door.gateway.counters.expired, door.gateway.counters.failed) == (1, 1)
+    assert (await http.get("/sessions/s")).status == 404
 
 
 async def test_a_turn_that_is_aborted_tells_the_agent_not_to_come_again(door, http):

@@ -3,7 +3,7 @@
 - A request belongs to the session named by its address (`/sessions/ID/v1/...`) or its header; any
   OpenAI client is a trajectory that way. Without a name it is a session of its own.
 - Tokens are recorded in the session, whichever interface was used.
-- A caller who hangs up ends his turn on the engine.
+- A caller who hangs up ends his turn on the engine; a session he forgets is closed after a while.
 """
 
 import asyncio
@@ -30,6 +30,7 @@ from artangram.gateway.http.answer import Head, Model, Models, SessionView, gene
 from artangram.gateway.http.chat import Chat
 from artangram.gateway.http.conversation import Conversation
 from artangram.gateway.http.dialect import CallDialect, Dialect
+from artangram.gateway.http.idle import IdleSessions
 from artangram.gateway.http.plain import Completion, Lines, generated_events
 from artangram.gateway.http.refusal import (
     KNOWN,
@@ -63,6 +64,8 @@ class ServerLimits(Struct, frozen=True, kw_only=True):
     """Whether a name nobody opened opens a session. Not where a rollout opens and closes them: an
     agent that outlives its trajectory must not begin another."""
     most_sessions: int = 10_000
+    idle_s: float = 3600.0
+    """A session that a caller opened is closed when nobody has used it for so long."""
     most_body_bytes: int = 32 * 2**20
 
 
@@ -126,6 +129,7 @@ class _Service:
         self._limits = limits
         self._began = int(time.time())
         self._answers = 0
+        self._idle = IdleSessions(limits.idle_s, gateway.counters)
         # They live as long as their session, whoever closes it.
         self._conversations: WeakKeyDictionary[Session, Conversation] = WeakKeyDictionary()
         self._lines: WeakKeyDictionary[Session, Lines] = WeakKeyDictionary()
@@ -183,18 +187,19 @@ class _Service:
 
     async def open(self, request: Request) -> Response:
         asked = decoded(await self._body(request), OpenRequest)
-        self._opened(asked.id, asked.task)
+        self._idle.add(self._opened(asked.id, asked.task))
         return _json({"id": asked.id})
 
     async def show(self, request: Request) -> Response:
         session = self._known(request.path_params["session"])
-        view = SessionView(
-            id=session.id,
-            task=session.task,
-            oldest_version=session.oldest_version,
-            lines=[line.segments for line in session.lines],
-        )
-        return _json(view)
+        with self._idle.used(session):
+            view = SessionView(
+                id=session.id,
+                task=session.task,
+                oldest_version=session.oldest_version,
+                lines=[line.segments for line in session.lines],
+            )
+            return _json(view)
 
     async def close(self, request: Request) -> Response:
         """Answers with the session as it was."""
@@ -222,8 +227,10 @@ class _Service:
         task = request.headers.get(TASK_HEADER, "")
         if name:
             if name not in self._gateway.sessions and self._limits.opens_sessions:
-                self._opened(name, task)
-            yield self._known(name)
+                self._idle.add(self._opened(name, task))
+            session = self._known(name)
+            with self._idle.used(session):
+                yield session
             return
         session = self._opened(f"request-{self._answers}-{secrets.token_hex(4)}", task)
         try:
