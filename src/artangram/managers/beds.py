@@ -61,6 +61,13 @@ class Beds:
         bed = self.all.get(trajectory)
         return bed is not None and (bed.asleep is not None or bed.sandbox.is_alive)
 
+    def at_hand(self, trajectory: TrajectoryId) -> Sandbox | None:
+        """The sandbox, if it can be used at this very moment."""
+        bed = self.all.get(trajectory)
+        if bed is None or bed.asleep is not None or not bed.sandbox.is_alive:
+            return None
+        return bed.sandbox
+
     async def make(self, trajectory: TrajectoryId, place: Place) -> Sandbox:
         """A new sandbox; what is left of an earlier one goes."""
         await self.remove(trajectory)

@@ -40,17 +40,28 @@ LOOK_EVERY_S = 0.2
 
 
 class _Running:
-    """A run under way: its task, and the cores it has (or will start with)."""
+    """A run under way, and the cores it has (or will start with).
 
-    __slots__ = ("cores", "ended", "is_told", "run", "sandbox", "task")
+    Most are begun at once in a sandbox that waits for them; one that has to wait has a task.
+    """
+
+    __slots__ = ("cores", "ended", "is_told", "over", "run", "sandbox", "task")
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self.cores = run.command.cores if run.command is not None else ()
         self.sandbox: Sandbox | None = None
-        self.ended = Ended(run=run.id, outcome=Outcome.CANCELLED)
+        self.ended: Ended | None = None
         self.is_told = False
         self.task: asyncio.Task[None] | None = None
+        #: Made by who waits for its end.
+        self.over: asyncio.Future[None] | None = None
+
+    def stop(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+        elif self.sandbox is not None:
+            self.sandbox.end_command()
 
 
 class LocalAgent:
@@ -105,8 +116,9 @@ class LocalAgent:
     def start(self, run: Run) -> None:
         running = _Running(run)
         self._running[run.lease.action_id] = running
-        running.task = self._background.start(self._run(running))
-        running.task.add_done_callback(partial(self._on_task_over, running))
+        if not self._begin(running):
+            running.task = self._background.start(self._run(running))
+            running.task.add_done_callback(partial(self._on_task_over, running))
 
     def resize(self, action_id: ActionId, cores: tuple[int, ...]) -> None:
         running = self._running.get(action_id)
@@ -118,8 +130,8 @@ class LocalAgent:
 
     def stop(self, action_id: ActionId) -> None:
         running = self._running.get(action_id)
-        if running is not None and running.task is not None:
-            running.task.cancel()
+        if running is not None:
+            self._stop(running)
 
     def acknowledge(self, run: RunId) -> None:
         self._ended.pop(run, None)
@@ -142,15 +154,8 @@ class LocalAgent:
         await self._provider.forget(snapshot)
 
     async def close(self, trajectory: TrajectoryId) -> None:
-        tasks = [
-            running.task
-            for running in self._running.values()
-            if running.run.trajectory == trajectory and running.task is not None
-        ]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        here = [one for one in self._running.values() if one.run.trajectory == trajectory]
+        await self._stopped(here)
         self._turns.pop(trajectory, None)
         await uncancelled(self._beds.remove(trajectory))
 
@@ -162,9 +167,24 @@ class LocalAgent:
         self._least_free_mb = 0
         if self._look is not None:
             self._look.cancel()
+        await self._stopped(list(self._running.values()))
         await self._background.close()
         await self._beds.aclose()
         await self._provider.close()
+
+    def _stop(self, running: _Running) -> None:
+        running.ended = Ended(run=running.run.id, outcome=Outcome.CANCELLED)
+        running.stop()
+
+    async def _stopped(self, runs: list[_Running]) -> None:
+        """Return when all of them have been told to have ended."""
+        loop = asyncio.get_running_loop()
+        waits = [running.over or loop.create_future() for running in runs]
+        for running, over in zip(runs, waits, strict=True):
+            running.over = over
+            self._stop(running)
+        if waits:
+            await asyncio.wait(waits)
 
     async def relieve(self) -> int:
         """Put sandboxes at rest to sleep until memory suffices; how many went to sleep."""
@@ -198,6 +218,35 @@ class LocalAgent:
         with contextlib.suppress(SandboxError):  # It died: whoever needs it is told.
             await self.relieve()
 
+    def _begin(self, running: _Running) -> bool:
+        """Start a run in its sandbox, if that is there and nobody has to wait for anything."""
+        run = running.run
+        turn = self._turns.get(run.trajectory)
+        if run.command is None or run.streams or (turn is not None and turn.locked()):
+            return False
+        sandbox = self._beds.at_hand(run.trajectory)
+        if sandbox is None:
+            return False
+        try:
+            began = sandbox.begin(run.command, partial(self._on_result, running, self._now()))
+        except (SandboxError, OSError, ValueError):
+            return False  # `_run` will meet it again, and tell.
+        if began:
+            running.sandbox = sandbox
+        return began
+
+    def _on_result(
+        self, running: _Running, began_at: float, result: CommandResult | SandboxError
+    ) -> None:
+        if running.ended is not None:
+            pass  # It was stopped: whatever it printed is of no use to anybody.
+        elif isinstance(result, CommandResult):
+            self._note_use(running.run.trajectory, result)
+            running.ended = _ended(running.run, result, began_at=began_at)
+        else:
+            running.ended = _failed(running.run, result)
+        self._tell_end(running)
+
     async def _run(self, running: _Running) -> None:
         run = running.run
         try:
@@ -205,7 +254,7 @@ class LocalAgent:
         except asyncio.CancelledError:
             pass  # It was stopped: whatever it printed is of no use to anybody.
         except SandboxError as error:
-            running.ended = Ended(run=run.id, outcome=Outcome.INFRA_FAILED, reason=str(error))
+            running.ended = _failed(run, error)
         except ValueError as error:
             running.ended = Ended(run=run.id, outcome=Outcome.FAILED, reason=str(error))
         except Exception as error:
@@ -221,10 +270,14 @@ class LocalAgent:
 
     def _tell_end(self, running: _Running) -> None:
         running.is_told = True
-        del self._running[running.run.lease.action_id]
-        self._ended[running.run.id] = running.ended
+        run = running.run.id
+        ended = running.ended or Ended(run=run, outcome=Outcome.CANCELLED)
+        del self._running[run.action_id]
+        self._ended[run] = ended
+        if running.over is not None and not running.over.done():
+            running.over.set_result(None)
         if self._listener is not None:
-            self._listener.on_ended(self.node, running.ended)
+            self._listener.on_ended(self.node, ended)
         self._look_soon()
 
     async def _carried_out(self, running: _Running) -> Ended:
@@ -240,13 +293,7 @@ class LocalAgent:
                 command = structs.replace(command, cores=running.cores)
             result = await self._ran(sandbox, command, run)
             self._note_use(run.trajectory, result)
-        return Ended(
-            run=run.id,
-            outcome=_outcome(result),
-            reason=_reason(run.command, result),
-            began_at=began_at,
-            result=result,
-        )
+        return _ended(run, result, began_at=began_at)
 
     async def _ran(self, sandbox: Sandbox, command: Command, run: Run) -> CommandResult:
         if not run.streams:
@@ -285,6 +332,21 @@ async def _resize(sandbox: Sandbox, cores: tuple[int, ...]) -> None:
         await sandbox.resize(cores)
     except SandboxError:
         return  # It died; its run is about to say so.
+
+
+def _ended(run: Run, result: CommandResult, *, began_at: float) -> Ended:
+    assert run.command is not None
+    return Ended(
+        run=run.id,
+        outcome=_outcome(result),
+        reason=_reason(run.command, result),
+        began_at=began_at,
+        result=result,
+    )
+
+
+def _failed(run: Run, error: SandboxError) -> Ended:
+    return Ended(run=run.id, outcome=Outcome.INFRA_FAILED, reason=str(error))
 
 
 def _outcome(result: CommandResult) -> Outcome:

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from artangram.sandbox.errors import CreateFailed, SandboxGone
+from artangram.sandbox.errors import CreateFailed, SandboxError, SandboxGone
 from artangram.sandbox.namespace.cores import Meter
 from artangram.sandbox.protocol import (
     DEFAULT_LIMITS,
@@ -160,6 +160,14 @@ class FakeSandbox:
                 return await self._run(command)
             finally:
                 self.cores = ()
+
+    def begin(
+        self, command: Command, on_end: Callable[[CommandResult | SandboxError], None]
+    ) -> bool:
+        return False  # Whoever wants to wait calls `run`, which programs of a fake need.
+
+    def end_command(self) -> None:
+        return
 
     async def _run(self, command: Command) -> CommandResult:
         program = self._provider.programs.get(posixpath.basename(command.argv[0]))

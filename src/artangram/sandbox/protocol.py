@@ -11,10 +11,12 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Literal, Protocol
 
 import msgspec
+
+from artangram.sandbox.errors import SandboxError
 
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 WORK_DIR = "/work"
@@ -250,6 +252,20 @@ class Sandbox(Protocol):
     def is_alive(self) -> bool: ...
 
     async def run(self, command: Command) -> CommandResult: ...
+
+    def begin(
+        self, command: Command, on_end: Callable[[CommandResult | SandboxError], None]
+    ) -> bool:
+        """As `run`, for callers without a task: `on_end` is called later, with how it ended.
+
+        False if it cannot begin at this very moment: then nothing has happened, and `run` is for
+        who wants to wait.
+        """
+        ...
+
+    def end_command(self) -> None:
+        """End early what was begun; its `on_end` is told when nothing of it is left."""
+        ...
 
     def stream(self, command: Command) -> AsyncIterator[Output | CommandResult]:
         """Yield output as it comes and the result last. A slow reader slows the program."""

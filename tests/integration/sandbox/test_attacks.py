@@ -26,6 +26,39 @@ async def still_works(sandbox: LocalSandbox) -> bool:
     return result.stdout == b"alive\n" and result.leftovers_killed == 0
 
 
+class TestOutput:
+    """A program has its ends of two pipes, and can do with them what a program can."""
+
+    @pytest.mark.parametrize("size", [0, 1, 32 << 10, (32 << 10) + 1, 64 << 10, 300_000])
+    async def test_output_of_any_size_is_whole(self, attack: Attack, size: int) -> None:
+        result = await attack(
+            f"data = b'o' * {size}\n"
+            "while data: data = data[os.write(1, data):]\n"
+            f"os.write(2, b'e' * min({size}, 60000))"
+        )
+        assert result.stdout == b"o" * size
+        assert result.stderr == b"e" * min(size, 60000)
+
+    async def test_pipes_in_other_modes_give_all_they_hold(self, attack: Attack) -> None:
+        """Packets, a larger pipe: fewer bytes per read, more bytes than usual."""
+        result = await attack(
+            "import fcntl\n"
+            "fcntl.fcntl(1, fcntl.F_SETFL, os.O_DIRECT)\n"
+            "fcntl.fcntl(2, 1031, 1 << 20)\n"
+            "for number in range(10): os.write(1, b'%d\\n' % number)\n"
+            "os.write(2, b'e' * 1000000)",
+            output_bytes=2 << 20,
+        )
+        assert result.stdout.split() == [b"%d" % number for number in range(10)]
+        assert result.stderr == b"e" * 1_000_000
+
+    async def test_one_action_does_not_change_the_pipes_of_the_next(self, attack: Attack) -> None:
+        spoil = "import fcntl\nfor fd in range(3): fcntl.fcntl(fd, fcntl.F_SETFL, os.O_NONBLOCK)"
+        look = "import fcntl\nprint([fcntl.fcntl(fd, 3) & os.O_NONBLOCK for fd in (1, 2)])"
+        await attack(spoil)
+        assert (await attack(look)).stdout == b"[0, 0]\n"
+
+
 class TestBombs:
     async def test_fork_bomb_is_held_and_ends_on_time(
         self, sandbox: LocalSandbox, attack: Attack, late_s: float

@@ -19,7 +19,7 @@ TYPE_CHECKING = False  # the real one would import `typing` into every sandbox
 if TYPE_CHECKING:
     from typing import Any
 
-CONTROL, UPPER, SCORE = 3, 4, 5
+CONTROL, UPPER, SCORE, PEAK, OOMS = 3, 4, 5, 6, 7
 OUT_OF_THE_WAY = 16
 _NO_PATHS: list[str] = []
 _NO_FINDERS: list[Any] = []
@@ -55,7 +55,8 @@ def live(
         _no_more_imports()
         step = "service"
         if compiled is not None and not plan["directory"]:
-            compiled.serve(CONTROL, UPPER, SCORE, scores=init.scores(plan["score"]))
+            readings = _if_open(PEAK), _if_open(OOMS)
+            compiled.serve(CONTROL, UPPER, SCORE, *readings, scores=init.scores(plan["score"]))
         _serve(plan)
     except BaseException as error:  # noqa: BLE001 - last words before the process ends
         _tell(step, error, control)
@@ -118,6 +119,7 @@ def _enter_root(plan: dict[str, Any], control: int) -> None:
         try:
             _keep_only(control, plan)
             control = CONTROL
+            _open_readings(plan)
             _put(root.enter(plan), UPPER)
             _put(_open_score("/proc/1/oom_score_adj", plan["score"]), SCORE)
             linux.sethostname(plan["hostname"])
@@ -137,6 +139,23 @@ def _use_directory(plan: dict[str, Any], control: int) -> None:
     _put(os.open(plan["directory"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), UPPER)
     _put(_open_score("/proc/self/oom_score_adj", plan["score"]), SCORE)
     os.chdir("/")
+
+
+def _open_readings(plan: dict[str, Any]) -> None:
+    """Where init sees what memory the sandbox took: no file of a control group is in its root."""
+    if not plan["groups"] or not os.path.exists(plan["peak_file"]):
+        return
+    _put(os.open(plan["peak_file"], os.O_RDWR | os.O_CLOEXEC), PEAK)
+    _put(os.open(plan["ooms_file"], os.O_RDONLY | os.O_CLOEXEC), OOMS)
+
+
+def _if_open(fd: int) -> int:
+    """-1 if it is not."""
+    try:
+        os.fstat(fd)
+    except OSError:
+        return -1
+    return fd
 
 
 def _put(fd: int, number: int) -> None:

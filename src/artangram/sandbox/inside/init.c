@@ -17,6 +17,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -26,13 +27,17 @@
 #include <unistd.h>
 
 enum { RUN, END, READ, WRITE, CHANGES, STOP, CONTINUE };
-enum { READY, FAILED, EXITED, NOT_STARTED, DONE, REFUSED };
+enum { READY, FAILED, EXITED, NOT_STARTED, DONE, REFUSED, OUTPUT };
 enum { TIMED_OUT = 1, CANCELLED = 2 };
-enum { INLINE_BYTES = 64 << 10, MAX_DESCRIPTORS = 8, ROUNDS_BEFORE_ALL = 20, MAX_CORES = 1024 };
+enum { KEEP = 1, WATCHED = 2, HAS_STDIN = 4, MOVES = 8 };
+enum { MEASURES = 1 };
+enum { INLINE_BYTES = 64 << 10, MAX_DESCRIPTORS = 8, ROUNDS_BEFORE_ALL = 20 };
+/* A command that ends sooner has its output in its reply: to watch pipes costs a tenth of it. */
+static const double WATCH_AFTER_S = 0.002;
 
 struct request {
     uint64_t number;
-    uint8_t verb, keep;
+    uint8_t verb, flags;
     uint32_t num_words, num_environ, num_limits;
     int32_t mode;
     double timeout_s;
@@ -47,12 +52,12 @@ struct reply {
     uint64_t number;
     uint8_t kind;
     int32_t status, flags;
-    int64_t figures[5];
+    int64_t figures[9];
 } __attribute__((packed));
 
-/* What the zygote tells: descriptors, the two scores, how many cores there can be. */
+/* What the zygote tells: descriptors (-1 where there is none), cores there can be, scores. */
 struct setting {
-    int sock, children, upper, score_file, num_cores;
+    int sock, children, upper, score_file, peak_file, ooms_file, num_cores;
     char sheltered[8], exposed[8];
 };
 
@@ -74,8 +79,10 @@ static struct {
     uint64_t number, end_number;
     int flags, keep, num_ended;
     double began_at, ends_at, cpu_before;
-} now_running;
+    int outlets[2]; /* where its output is read, until they are handed out; else -1 */
+} now_running = {.outlets = {-1, -1}};
 static struct kept kept;
+/* One request at a time, and never while a reply is put together. */
 static char inbox[INLINE_BYTES + 16];
 
 static double monotonic(void)
@@ -93,22 +100,29 @@ static double children_cpu_s(void)
            (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
 }
 
-static void answer(const struct reply *reply, int fd)
+/* `text` follows the reply, `fds` go with it. */
+static void answer_with(const struct reply *reply, const char *text, size_t size, const int *fds,
+                        size_t num_fds)
 {
-    char room[CMSG_SPACE(sizeof(int))] = {0};
-    struct iovec part = {(void *)reply, sizeof *reply};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-    if (fd >= 0) {
+    char room[CMSG_SPACE(sizeof(int) * 2)] = {0};
+    struct iovec parts[] = {{(void *)reply, sizeof *reply}, {(void *)text, size}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = size ? 2 : 1};
+    if (num_fds) {
         message.msg_control = room;
-        message.msg_controllen = sizeof room;
+        message.msg_controllen = CMSG_SPACE(sizeof(int) * num_fds);
         struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
         rights->cmsg_level = SOL_SOCKET;
         rights->cmsg_type = SCM_RIGHTS;
-        rights->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(rights), &fd, sizeof(int));
+        rights->cmsg_len = CMSG_LEN(sizeof(int) * num_fds);
+        memcpy(CMSG_DATA(rights), fds, sizeof(int) * num_fds);
     }
     if (sendmsg(at.sock, &message, MSG_NOSIGNAL) < 0)
         _exit(0); /* the caller is gone */
+}
+
+static void answer(const struct reply *reply, int fd)
+{
+    answer_with(reply, NULL, 0, &fd, fd >= 0);
 }
 
 static void answer_kind(uint64_t number, int kind, int status)
@@ -229,10 +243,13 @@ static int kill_strangers(const struct kept *found)
 static int end_others(void)
 {
     int killed = 0;
-    while (waitpid(-1, NULL, WNOHANG | __WALL) > 0)
+    pid_t pid;
+    while ((pid = waitpid(-1, NULL, WNOHANG | __WALL)) > 0)
         ;
+    /* All who live here descend from us, and orphans are ours: without a child there is nobody.
+     * Asking the kernel to kill nobody would take it as long as the machine has processes. */
     if (!kept.count)
-        return end_everybody();
+        return pid < 0 ? 0 : end_everybody();
     for (int round = 0; round < ROUNDS_BEFORE_ALL; round++) {
         struct kept found = everybody();
         int count = kill_strangers(&found);
@@ -257,6 +274,83 @@ static void end_main(int flag)
     kill(-1, SIGKILL);
 }
 
+/* -- output and memory ---------------------------------------------------------------------- */
+
+static void close_outlets(void)
+{
+    for (int i = 0; i < 2; i++) {
+        if (now_running.outlets[i] >= 0)
+            close(now_running.outlets[i]);
+        now_running.outlets[i] = -1;
+    }
+}
+
+/* Two new pipes: where a command writes, and in `outlets` where that is read. */
+static int open_outlets(int *inlets)
+{
+    int ends[2];
+    inlets[0] = inlets[1] = -1;
+    for (int i = 0; i < 2; i++) {
+        if (pipe2(ends, O_CLOEXEC | O_NONBLOCK))
+            return errno;
+        now_running.outlets[i] = ends[0];
+        inlets[i] = ends[1];
+        if (fcntl(ends[1], F_SETFL, 0)) /* programs expect to wait when a pipe is full */
+            return errno;
+    }
+    return 0;
+}
+
+/* From now on the caller reads what the command prints. */
+static void hand_out_outlets(void)
+{
+    struct reply reply = {.number = now_running.number, .kind = OUTPUT};
+    answer_with(&reply, NULL, 0, now_running.outlets, 2);
+    close_outlets();
+}
+
+/* What is in a pipe, `size` bytes at most; how many that were. */
+static size_t drain(int fd, char *room, size_t size)
+{
+    size_t taken = 0;
+    ssize_t some;
+    while (taken < size && (some = read(fd, room + taken, size - taken)) > 0)
+        taken += (size_t)some;
+    return taken;
+}
+
+/* The last answer about a command: with its output, or with what it can be read from. */
+static void answer_exited(struct reply *reply)
+{
+    int sizes[2] = {0, 0};
+    int is_here = now_running.outlets[0] >= 0;
+    for (int i = 0; is_here && i < 2; i++)
+        ioctl(now_running.outlets[i], FIONREAD, &sizes[i]);
+    if (sizes[0] + sizes[1] > INLINE_BYTES / 2) {
+        answer_with(reply, NULL, 0, now_running.outlets, 2);
+    } else {
+        size_t num_out = sizes[0] ? drain(now_running.outlets[0], inbox, (size_t)sizes[0]) : 0;
+        size_t num_err =
+            sizes[1] ? drain(now_running.outlets[1], inbox + num_out, (size_t)sizes[1]) : 0;
+        reply->figures[7] = (int64_t)num_out;
+        reply->figures[8] = (int64_t)num_err;
+        answer_with(reply, inbox, num_out + num_err, NULL, 0);
+    }
+    close_outlets();
+}
+
+/* The number in a file after `name`; -1 if nobody knows. */
+static int64_t number_in(int fd, const char *name)
+{
+    char text[1024];
+    ssize_t size = fd < 0 ? -1 : pread(fd, text, sizeof text - 1, 0);
+    if (size <= 0)
+        return -1;
+    text[size] = 0;
+    const char *found = strstr(text, name);
+    return found ? strtoll(found + strlen(name), NULL, 10) : -1;
+}
+
 static void finish(int status, long max_rss_kb)
 {
     int killed = 0;
@@ -273,11 +367,12 @@ static void finish(int status, long max_rss_kb)
         .status = status,
         .flags = now_running.flags,
         .figures = {(int64_t)((children_cpu_s() - now_running.cpu_before) * 1e6), max_rss_kb,
-                    killed, (int64_t)kept.count, run_us},
+                    killed, (int64_t)kept.count, run_us, number_in(at.peak_file, ""),
+                    number_in(at.ooms_file, "oom_kill ")},
     };
     now_running.main = 0;
     now_running.flags = 0;
-    answer(&reply, -1);
+    answer_exited(&reply);
     if (now_running.end_number)
         answer_kind(now_running.end_number, DONE, 0);
     now_running.end_number = 0;
@@ -446,47 +541,80 @@ static int move_here(int group)
     return problem;
 }
 
-/* 0, or an error number for a request that could not even be tried. */
-static int start(const struct request *request, char *body, const int *fds, int num_fds)
+/* Words and environment of a request as a program wants them; the caller frees `argv`. */
+static int unpack_order(const struct request *request, char *body, struct order *order)
 {
-    int problem;
-    if (now_running.main)
-        return EBUSY;
-    if (num_fds > 3 && (problem = move_here(fds[3])))
-        return problem;
-    struct order order = {
-        .limits = (const struct limit *)body, .num_limits = request->num_limits, .fds = fds};
     char **words = calloc((size_t)request->num_words + request->num_environ + 2, sizeof *words);
     if (!words)
         return ENOMEM;
-    char **environ = words + request->num_words + 1;
+    order->limits = (const struct limit *)body;
+    order->num_limits = request->num_limits;
+    order->argv = words;
+    order->environ = words + request->num_words + 1;
     body += request->num_limits * sizeof(struct limit);
-    order.cwd = next_text(&body);
+    order->cwd = next_text(&body);
     for (uint32_t i = 0; i < request->num_words; i++)
-        words[i] = next_text(&body);
+        order->argv[i] = next_text(&body);
     for (uint32_t i = 0; i < request->num_environ; i++)
-        environ[i] = next_text(&body);
-    order.argv = words;
-    order.environ = environ;
-    double began_at = monotonic(); /* before: we may get our core back only when it has ended */
-    now_running.cpu_before = children_cpu_s();
+        order->environ[i] = next_text(&body);
+    return 0;
+}
+
+/* The program's pid, or minus an error number. */
+static pid_t spawn_exposed(const struct order *order)
+{
+    if (at.peak_file >= 0)
+        pwrite(at.peak_file, "0", 1, 0); /* a new peak begins with what is held now */
     /* The kernel's out-of-memory choice must fall on the command, not on PID 1. */
     pwrite(at.score_file, at.exposed, strlen(at.exposed), 0);
-    pid_t pid = spawn_steered(&order);
+    pid_t pid = spawn_steered(order);
     pwrite(at.score_file, at.sheltered, strlen(at.sheltered), 0);
-    free(words);
-    if (pid < 0) {
-        answer_kind(request->number, NOT_STARTED, -pid);
-        return 0;
-    }
+    return pid;
+}
+
+static void note_start(const struct request *request, pid_t pid, double began_at)
+{
     now_running.main = pid;
     now_running.number = request->number;
     now_running.flags = 0;
-    now_running.keep = request->keep;
+    now_running.keep = request->flags & KEEP;
     now_running.num_ended = 0;
     now_running.began_at = began_at;
     now_running.ends_at = began_at + request->timeout_s;
-    return 0;
+    if (request->flags & WATCHED)
+        hand_out_outlets();
+}
+
+/* 0, or an error number for a request that could not even be tried. */
+static int start(const struct request *request, char *body, const int *fds, int num_fds)
+{
+    int problem, num_wanted = !!(request->flags & HAS_STDIN) + !!(request->flags & MOVES);
+    int stdio[3] = {request->flags & HAS_STDIN ? fds[0] : 0, -1, -1}; /* ours is /dev/null */
+    struct order order = {.fds = stdio};
+    if (now_running.main)
+        return EBUSY;
+    if (num_fds < num_wanted)
+        return EBADF;
+    if (request->flags & MOVES && (problem = move_here(fds[num_wanted - 1])))
+        return problem;
+    if ((problem = unpack_order(request, body, &order)))
+        return problem;
+    if (!(problem = open_outlets(stdio + 1))) {
+        double began_at = monotonic(); /* before: we may get our core back only when it has ended */
+        now_running.cpu_before = children_cpu_s();
+        pid_t pid = spawn_exposed(&order);
+        if (pid > 0)
+            note_start(request, pid, began_at);
+        else
+            answer_kind(request->number, NOT_STARTED, -pid);
+    }
+    for (int i = 1; i < 3; i++)
+        if (stdio[i] >= 0)
+            close(stdio[i]);
+    if (!now_running.main)
+        close_outlets();
+    free(order.argv);
+    return problem;
 }
 
 /* -- files: see files.py ------------------------------------------------------------------ */
@@ -568,7 +696,7 @@ static int dispatch(const struct request *request, char *body, const int *fds, i
     struct reply reply = {.number = request->number, .kind = DONE};
     switch (request->verb) {
     case RUN:
-        return num_fds < 3 ? EBADF : start(request, body, fds, num_fds);
+        return start(request, body, fds, num_fds);
     case END:
         if (now_running.main) {
             now_running.end_number = request->number; /* answered when all is over */
@@ -655,14 +783,33 @@ static void serve_request(void)
     free(held);
 }
 
-static int timeout_ms(void)
+/* When something is to be done without being asked; -1 if never. */
+static double next_due_at(void)
 {
     if (!now_running.main || now_running.flags)
         return -1;
-    double left_ms = (now_running.ends_at - monotonic()) * 1000;
+    double watch_at = now_running.began_at + WATCH_AFTER_S;
+    return now_running.outlets[0] >= 0 && watch_at < now_running.ends_at ? watch_at
+                                                                         : now_running.ends_at;
+}
+
+static int timeout_ms(void)
+{
+    double due_at = next_due_at();
+    if (due_at < 0)
+        return -1;
+    double left_ms = (due_at - monotonic()) * 1000;
     if (left_ms <= 0)
         return 0;
     return left_ms > INT_MAX - 1 ? INT_MAX : (int)left_ms + 1;
+}
+
+static void on_due(void)
+{
+    if (monotonic() >= now_running.ends_at)
+        end_main(TIMED_OUT);
+    else if (now_running.outlets[0] >= 0)
+        hand_out_outlets();
 }
 
 /* Never returns: the process ends when the socket does. */
@@ -671,11 +818,12 @@ void serve(const struct setting *setting)
     at = *setting;
     struct pollfd ready[] = {{.fd = at.sock, .events = POLLIN},
                              {.fd = at.children, .events = POLLIN}};
-    answer_kind(0, READY, 0);
+    struct reply reply = {.kind = READY, .flags = at.peak_file >= 0 ? MEASURES : 0};
+    answer(&reply, -1);
     for (;;) {
         int count = poll(ready, 2, timeout_ms());
         if (count == 0)
-            end_main(TIMED_OUT);
+            on_due();
         if (count <= 0)
             continue;
         if (ready[1].revents)

@@ -23,9 +23,15 @@ TYPE_CHECKING = False  # the real one would import `typing` into every sandbox
 if TYPE_CHECKING:
     from artangram.sandbox.inside.population import Population
 
-REPLY = struct.Struct("<QBiiqqqqq")
-READY, FAILED, EXITED, NOT_STARTED, DONE, REFUSED = range(6)
+REPLY = struct.Struct("<QBii9q")
+READY, FAILED, EXITED, NOT_STARTED, DONE, REFUSED, OUTPUT = range(7)
+"""Kinds of replies. OUTPUT brings what a command's stdout and stderr are read from; without it,
+EXITED brings either those or the output itself."""
 TIMED_OUT, CANCELLED = 1, 2
+"""Flags of EXITED."""
+MEASURES = 1
+"""Flag of READY: this init reads the memory group itself, and its EXITED tells peak and kills."""
+UNKNOWN = -1
 MORE_EXPOSED = 500
 
 
@@ -36,7 +42,7 @@ def reply(
     *,
     status: int = 0,
     flags: int = 0,
-    figures: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0),
+    figures: tuple[int, ...] = (0,) * 9,
     fds: tuple[int, ...] = (),
     text: bytes = b"",
 ) -> None:
@@ -158,29 +164,45 @@ class Init:
     def _start(self, asked: request.Request, fds: list[int]) -> None:
         if self._main:
             raise OSError(errno.EBUSY, "a command is running")
-        if len(fds) > 3:
-            processes.move_here(fds[3], self._everybody.pids() if self._kept else ())
+        if asked.flags & request.MOVES:
+            processes.move_here(fds[-1], self._everybody.pids() if self._kept else ())
         # Before the start: we may get our core back only when the program has ended.
         began_at = time.monotonic()
         self._cpu_before = _children_cpu_s()
         try:
-            self._main = self._spawn(asked, fds)
+            self._main = self._spawn_with_outlets(asked, fds)
         except OSError as error:
             reply(self._sock, asked.number, NOT_STARTED, status=error.errno or errno.EIO)
             return
-        self._request, self._flags, self._keep = asked.number, 0, asked.keep
+        self._request, self._flags = asked.number, 0
+        self._keep = bool(asked.flags & request.KEEP)
         self._num_ended = 0
         self._began_at = began_at
         self._ends_at = began_at + asked.timeout_s
 
-    def _spawn(self, asked: request.Request, fds: list[int]) -> int:
+    def _spawn_with_outlets(self, asked: request.Request, fds: list[int]) -> int:
+        """Output is always the caller's to read."""
+        stdin = fds[0] if asked.flags & request.HAS_STDIN else 0  # ours is /dev/null
+        pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(2)]
+        try:
+            for outlet, _ in pipes:
+                os.set_blocking(outlet, False)
+            pid = self._spawn(asked, [stdin, *(inlet for _, inlet in pipes)])
+            reply(self._sock, asked.number, OUTPUT, fds=tuple(outlet for outlet, _ in pipes))
+            return pid
+        finally:
+            for ends in pipes:
+                os.close(ends[0])
+                os.close(ends[1])
+
+    def _spawn(self, asked: request.Request, stdio: list[int]) -> int:
         # The kernel's out-of-memory choice must fall on the command, not on PID 1.
         os.pwrite(self._score_file, self._exposed, 0)
         environ = dict(text.split(b"=", 1) for text in asked.environ)
         try:
             os.chdir(asked.path)
             with processes.LoweredLimits(asked.rlimits):
-                return self._spawn_program(list(asked.words), environ, fds[:3])
+                return self._spawn_program(list(asked.words), environ, stdio)
         finally:
             os.chdir("/")
             os.pwrite(self._score_file, self._sheltered, 0)
@@ -209,7 +231,7 @@ class Init:
         else:
             killed, self._kept = processes.end_others(self._everybody, self._kept)
         cpu_us = int((_children_cpu_s() - self._cpu_before) * 1e6)
-        figures = (cpu_us, max_rss_kb, killed, len(self._kept), run_us)
+        figures = (cpu_us, max_rss_kb, killed, len(self._kept), run_us, UNKNOWN, UNKNOWN, 0, 0)
         number, self._main = self._request, 0
         reply(self._sock, number, EXITED, status=status, flags=self._flags, figures=figures)
         self._flags = 0

@@ -197,6 +197,8 @@ class _Setting(ctypes.Structure):
         ("children", ctypes.c_int),
         ("upper", ctypes.c_int),
         ("score_file", ctypes.c_int),
+        ("peak_file", ctypes.c_int),
+        ("ooms_file", ctypes.c_int),
         ("num_cores", ctypes.c_int),
         ("sheltered", ctypes.c_char * 8),
         ("exposed", ctypes.c_char * 8),
@@ -210,10 +212,10 @@ class CompiledInit:
         self._serve = ctypes.CDLL(path).serve
         self._num_cores = num_possible_cores()
 
-    def serve(self, sock: int, upper: int, score_file: int, *, scores: tuple[bytes, bytes]) -> None:
-        """Never returns. The descriptors stay open for it."""
+    def serve(self, sock: int, *files: int, scores: tuple[bytes, bytes]) -> None:
+        """Never returns. `files` as in `struct setting`; they stay open for it."""
         children = child_signals()
-        setting = _Setting(sock, children, upper, score_file, self._num_cores, *scores)
+        setting = _Setting(sock, children, *files, self._num_cores, *scores)
         self._serve(ctypes.byref(setting))
 
 

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 RUN, END, READ, WRITE, CHANGES, STOP, CONTINUE = range(7)
 
+KEEP, WATCHED, HAS_STDIN, MOVES = 1, 2, 4, 8
+"""Flags of a RUN: leftovers stay; output is handed out from the start; the first descriptor is
+its stdin; the last is the `tasks` file of a control group to join."""
+
 _HEAD = struct.Struct("<QBBIIIid")
 _LIMIT = struct.Struct("<iq")
 
@@ -23,7 +27,7 @@ class Request:
 
     __slots__ = (
         "environ",
-        "keep",
+        "flags",
         "mode",
         "number",
         "path",
@@ -43,7 +47,7 @@ class Request:
         environ: Sequence[bytes] = (),
         rlimits: Mapping[int, int] | None = None,
         timeout_s: float = 0.0,
-        keep: bool = False,
+        flags: int = 0,
         mode: int = 0,
     ) -> None:
         self.number = number
@@ -53,26 +57,34 @@ class Request:
         self.environ = environ
         self.rlimits = rlimits or {}
         self.timeout_s = timeout_s
-        self.keep = keep
+        self.flags = flags
         self.mode = mode
 
     def encode(self) -> bytes:
-        head = _HEAD.pack(
-            self.number,
-            self.verb,
-            self.keep,
-            len(self.words),
-            len(self.environ),
-            len(self.rlimits),
-            self.mode,
-            self.timeout_s,
-        )
-        limits = b"".join(_LIMIT.pack(kind, soft) for kind, soft in self.rlimits.items())
-        return head + limits + b"\0".join((self.path, *self.words, *self.environ, b""))
+        """For every verb but RUN, which has `run_order`."""
+        head = _HEAD.pack(self.number, self.verb, 0, 0, 0, 0, self.mode, 0.0)
+        return head + self.path + b"\0"
+
+
+def run_order(
+    number: int,
+    *,
+    texts: bytes,
+    num_words: int,
+    num_environ: int,
+    rlimits: Mapping[int, int],
+    timeout_s: float,
+    flags: int,
+) -> bytes:
+    """A RUN. `texts` are path, words and environment as they travel, each ended by a NUL."""
+    head = _HEAD.pack(number, RUN, flags, num_words, num_environ, len(rlimits), 0, timeout_s)
+    if not rlimits:
+        return head + texts
+    return head + b"".join(_LIMIT.pack(kind, soft) for kind, soft in rlimits.items()) + texts
 
 
 def decode(data: bytes) -> Request:
-    number, verb, keep, num_words, num_environ, num_limits, mode, timeout_s = _HEAD.unpack_from(
+    number, verb, flags, num_words, num_environ, num_limits, mode, timeout_s = _HEAD.unpack_from(
         data
     )
     texts_at = _HEAD.size + num_limits * _LIMIT.size
@@ -85,6 +97,6 @@ def decode(data: bytes) -> Request:
         environ=texts[1 + num_words : 1 + num_words + num_environ],
         rlimits=dict(_LIMIT.iter_unpack(data[_HEAD.size : texts_at])),
         timeout_s=timeout_s,
-        keep=bool(keep),
+        flags=flags,
         mode=mode,
     )

@@ -158,6 +158,11 @@ class BoxGroups:
     def ooms_file(self) -> str:
         return self._where["memory"] + ("/memory.events" if self._is_v2 else "/memory.oom_control")
 
+    @property
+    def peak_file(self) -> str:
+        name = "memory.peak" if self._is_v2 else "memory.max_usage_in_bytes"
+        return f"{self._where['memory']}/{name}"
+
     def plan(self) -> Plan:
         memory = self._memory_settings(self._limits.memory_mb)
         pids = {"pids.max": str(self._limits.processes + 1)}  # and PID 1
@@ -202,7 +207,7 @@ class BoxGroups:
     def forget_peak(self) -> None:
         """Begin a new peak from what is held now; version 2 keeps that of the whole life."""
         if not self._is_v2:
-            write_setting(self._where["memory"] + "/memory.max_usage_in_bytes", "0")
+            write_setting(self.peak_file, "0")
 
     def _resize_memory(self, memory_mb: int) -> None:
         settings = list(self._memory_settings(memory_mb).items())
@@ -212,16 +217,21 @@ class BoxGroups:
             write_setting(f"{self._where['memory']}/{name}", value)
         self._memory_mb = memory_mb
 
-    def end(self) -> tuple[bool, int]:
-        """Whether the kernel killed for memory since the last call, and the peak in bytes."""
-        directory = self._where["memory"]
-        peak = "memory.peak" if self._is_v2 else "memory.max_usage_in_bytes"
-        num_ooms = count_ooms(self.ooms_file)
-        grew, self.num_ooms = num_ooms > self.num_ooms, num_ooms
+    def read_peak(self) -> int:
+        """In bytes; 0 where nobody knows."""
         try:
-            return grew, int(read_setting(f"{directory}/{peak}"))
+            return int(read_setting(self.peak_file))
         except OSError:
-            return grew, 0  # kernels before 5.19 keep no peak in version 2
+            return 0  # kernels before 5.19 keep no peak in version 2
+
+    def read_ooms(self) -> int:
+        """How often the kernel killed for memory."""
+        return count_ooms(self.ooms_file)
+
+    def note_ooms(self, num_ooms: int) -> bool:
+        """Whether the kernel killed for memory since the last call."""
+        grew, self.num_ooms = num_ooms > self.num_ooms, num_ooms
+        return grew
 
     def freeze(self, pid: int) -> None:
         """Stop everything below `pid`, the sandbox's first process, itself included."""

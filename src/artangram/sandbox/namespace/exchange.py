@@ -1,4 +1,4 @@
-"""The host's end of a running command: its pipes, its output caps.
+"""The host's end of what a command prints: pipes, output caps.
 
 - Output beyond the cap is counted and thrown away, but always read: a program must never block
   because it printed too much.
@@ -24,17 +24,16 @@ Channel = Literal["stdout", "stderr"]
 
 
 class Outlet:
-    """One pipe of a command: the write end goes to the program, the read end stays here."""
+    """Where one channel of a command is read; `fd`, which does not block, is closed here."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, cap: int) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, fd: int, *, cap: int) -> None:
         self._loop = loop
         self._room = cap
         self._reading = False
         self._chunks: list[bytes] = []
         self.num_truncated = 0
         self.on_chunk: Callable[[bytes], None] | None = None
-        self._fd, self.write_end = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(self._fd, False)
+        self._fd = fd
 
     @property
     def data(self) -> bytes:
@@ -81,16 +80,9 @@ class Outlet:
 
     def close(self) -> None:
         self.pause()
-        self.release()
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-
-    def release(self) -> None:
-        """Close our copy of the write end; the program has its own."""
-        if self.write_end >= 0:
-            os.close(self.write_end)
-            self.write_end = -1
 
 
 def resume(*outlets: Outlet) -> None:

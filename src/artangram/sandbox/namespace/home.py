@@ -14,6 +14,7 @@ from pathlib import Path
 from artangram.sandbox.errors import CreateFailed, SandboxGone
 from artangram.sandbox.namespace.cores import Cores
 from artangram.sandbox.namespace.ending import close_all
+from artangram.sandbox.namespace.execution import Watch
 from artangram.sandbox.namespace.rundir import RunDir
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.namespace.snapshots import Shelf
@@ -25,10 +26,10 @@ class Household:
     """See the module, and `sandbox.Home` for what a sandbox asks of it."""
 
     def __init__(self, run_dir: RunDir, cores: Cores) -> None:
-        self.null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         self.live: dict[str, LocalSandbox] = {}
         self.cores = cores
         self._loop = asyncio.get_running_loop()
+        self.watch = Watch(self._loop)
         self._run_dir = run_dir
         self._shelf = Shelf(run_dir.path / "snapshots")
         self._numbers = itertools.count(1)
@@ -77,7 +78,6 @@ class Household:
         self.cores.close()
         await self._end()
         self._run_dir.close()
-        os.close(self.null)
 
     async def _end(self) -> None:
         """Every sandbox is gone: end what made them."""

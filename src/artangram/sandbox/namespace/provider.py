@@ -148,6 +148,7 @@ class NamespaceProvider(Household):
             "network": limits.network,
             "groups": traits.groups.plan() if traits.groups else [],
             "ooms_file": traits.groups.ooms_file if traits.groups else "",
+            "peak_file": traits.groups.peak_file if traits.groups else "",
             "directory": "",
             "stage": str(self._run_dir.path / "stage"),
             "size_mb": limits.disk_mb,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import posixpath
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.inside import init
-from artangram.sandbox.inside.request import RUN, Request
+from artangram.sandbox.inside.request import run_order
 from artangram.sandbox.namespace.cores import Meter
-from artangram.sandbox.namespace.exchange import Outlet
 from artangram.sandbox.protocol import DEFAULT_PATH, WORK_DIR, Command, CommandResult
 
 SIGKILL = 9
@@ -19,41 +18,30 @@ ENOENT = 2
 BASE_ENVIRON = {"PATH": DEFAULT_PATH, "HOME": WORK_DIR, "USER": "box", "LANG": "C.UTF-8"}
 
 
-@dataclass(slots=True, kw_only=True)
+_HEAD_BYTES = init.REPLY.size
+_NO_FIGURES = (0, 0, 0, 0, 0, init.UNKNOWN, init.UNKNOWN, 0, 0)
+
+
 class Reply:
     """One answer of PID 1. Whoever gets it closes its descriptors."""
 
-    request: int
-    kind: int
-    status: int = 0
-    flags: int = 0
-    figures: tuple[int, ...] = (0, 0, 0, 0, 0)
-    text: str = ""
-    fds: tuple[int, ...] = ()
-    out_of_memory: bool = False
+    __slots__ = ("fds", "figures", "flags", "is_out_of_memory", "kind", "request", "status", "text")
 
-    @classmethod
-    def parse(cls, data: bytes, fds: list[int]) -> Reply:
-        if len(data) < init.REPLY.size:
-            return cls(request=-1, kind=init.FAILED, fds=tuple(fds))
-        request, kind, status, flags, *figures = init.REPLY.unpack_from(data)
-        text = data[init.REPLY.size :].decode(errors="replace")
-        return cls(
-            request=request,
-            kind=kind,
-            status=status,
-            flags=flags,
-            figures=tuple(figures),
-            text=text,
-            fds=tuple(fds),
-        )
+    def __init__(self, data: bytes, fds: list[int]) -> None:
+        if len(data) < _HEAD_BYTES:
+            data = init.REPLY.pack(0, init.FAILED, 0, 0, *_NO_FIGURES)
+        self.request, self.kind, self.status, self.flags, *figures = init.REPLY.unpack_from(data)
+        self.figures = figures
+        self.text = data[_HEAD_BYTES:]
+        self.fds = fds
+        self.is_out_of_memory = False
 
     @classmethod
     def killed(cls, *, flags: int = 0, out_of_memory: bool = False) -> Reply:
         """What a command's answer is when its whole sandbox had to die."""
-        return cls(
-            request=0, kind=init.EXITED, status=SIGKILL, flags=flags, out_of_memory=out_of_memory
-        )
+        reply = cls(init.REPLY.pack(0, init.EXITED, SIGKILL, flags, *_NO_FIGURES), [])
+        reply.is_out_of_memory = out_of_memory
+        return reply
 
     @property
     def kept(self) -> int:
@@ -62,57 +50,83 @@ class Reply:
     def close(self) -> None:
         for fd in self.fds:
             os.close(fd)
-        self.fds = ()
+        self.fds = []
 
 
-def absolute(path: str, *, home: str) -> bytes:
+class Printed(NamedTuple):
+    """What a command printed, as far as its cap allows."""
+
+    stdout: bytes
+    stderr: bytes
+    num_truncated: int
+
+
+def printed_in(reply: Reply, *, cap: int) -> Printed:
+    """The output that came with a reply."""
+    num_out = reply.figures[7]
+    stdout, stderr = reply.text[:num_out], reply.text[num_out:]
+    if len(stdout) <= cap and len(stderr) <= cap:
+        return Printed(stdout, stderr, 0)
+    kept = stdout[:cap], stderr[:cap]
+    return Printed(*kept, len(reply.text) - len(kept[0]) - len(kept[1]))
+
+
+class Memory(NamedTuple):
+    """What the memory group tells after a command."""
+
+    was_out: bool
+    peak_bytes: int
+
+
+def absolute(path: str, *, home: str) -> str:
     """Where a path of the protocol is, for a sandbox whose `/work` is `home`."""
+    if path == WORK_DIR:
+        return home
     if "\0" in path:
         raise ValueError("a path may not contain a NUL")
     joined = posixpath.join(WORK_DIR, path)
     if home != WORK_DIR and (joined + "/").startswith(WORK_DIR + "/"):
         joined = home + joined.removeprefix(WORK_DIR)
-    return os.fsencode(joined)
+    return joined
 
 
-def order_of(number: int, command: Command, *, home: str, rlimits: dict[int, int]) -> Request:
+def order_of(
+    number: int, command: Command, *, home: str, rlimits: dict[int, int], flags: int
+) -> bytes:
     """What init needs to know to start the command."""
     environ = BASE_ENVIRON | command.environ
     if home != WORK_DIR:
         environ = BASE_ENVIRON | {"HOME": home, "TMPDIR": home} | command.environ
-    return Request(
+    settings = [f"{name}={value}" for name, value in environ.items()]
+    cwd = absolute(command.cwd, home=home)
+    return run_order(
         number,
-        RUN,
-        path=absolute(command.cwd, home=home),
-        words=[os.fsencode(word) for word in command.argv],
-        environ=[os.fsencode(f"{name}={value}") for name, value in environ.items()],
+        texts=os.fsencode("\0".join((cwd, *command.argv, *settings, ""))),
+        num_words=len(command.argv),
+        num_environ=len(settings),
         rlimits=rlimits,
         timeout_s=command.timeout_s,
-        keep=command.keep,
+        flags=flags,
     )
 
 
 def result_of(
-    reply: Reply,
-    stdout: Outlet,
-    stderr: Outlet,
-    *,
-    memory: tuple[bool, int] | None,
-    meter: Meter,
+    reply: Reply, printed: Printed, *, memory: Memory | None, meter: Meter
 ) -> CommandResult:
     if reply.kind == init.REFUSED:
         raise SandboxError(f"the command was refused: {os.strerror(reply.status)}")
     if reply.kind == init.NOT_STARTED:
         code = NOT_FOUND if reply.status == ENOENT else NOT_STARTABLE
         return CommandResult(exit_code=code, start_error=os.strerror(reply.status))
-    cpu_us, max_rss_kb, killed, kept, run_us = reply.figures
-    signal = os.WTERMSIG(reply.status) if os.WIFSIGNALED(reply.status) else 0
-    out_of_memory, peak = memory or (False, max_rss_kb << 10)
+    cpu_us, max_rss_kb, killed, kept, run_us, *_ = reply.figures
+    status = reply.status
+    signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    was_out, peak = memory or (False, max_rss_kb << 10)
     return CommandResult(
-        exit_code=128 + signal if signal else os.WEXITSTATUS(reply.status),
+        exit_code=128 + signal if signal else os.WEXITSTATUS(status),
         signal=signal,
         timed_out=bool(reply.flags & init.TIMED_OUT),
-        out_of_memory=out_of_memory or reply.out_of_memory,
+        out_of_memory=was_out or reply.is_out_of_memory,
         cpu_s=cpu_us / 1e6,
         run_s=run_us / 1e6,
         lease_wait_s=meter.lease_wait_s,
@@ -120,7 +134,7 @@ def result_of(
         peak_memory_bytes=peak,
         leftovers_killed=killed,
         leftovers_kept=kept,
-        truncated_bytes=stdout.num_truncated + stderr.num_truncated,
-        stdout=stdout.data,
-        stderr=stderr.data,
+        truncated_bytes=printed.num_truncated,
+        stdout=printed.stdout,
+        stderr=printed.stderr,
     )

@@ -1,10 +1,7 @@
 """One sandbox of this machine as its caller holds it: requests over a socket to the init inside.
 
 - Every request gets exactly one answer; when init is gone, all waiting requests are told so.
-- Init holds the deadline. If it does not answer within `GRACE_S` of it, the whole sandbox is
-  killed from outside and the command counts as timed out.
-- A sandbox that the kernel kills for memory ended its command out of memory: that is the
-  program's doing, not the infrastructure's.
+- One command at a time: see `execution` for its way from order to result.
 """
 
 from __future__ import annotations
@@ -16,14 +13,16 @@ import os
 import socket
 import stat
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Protocol
 
 from artangram.sandbox.errors import CreateFailed, SandboxError, SandboxGone
 from artangram.sandbox.inside import channel, init, request
 from artangram.sandbox.inside.request import Request
-from artangram.sandbox.namespace.cores import Cores, Hold, Meter
-from artangram.sandbox.namespace.exchange import Feed, Outlet, read_all, resume
-from artangram.sandbox.namespace.results import Reply, absolute, order_of, result_of
+from artangram.sandbox.namespace import execution
+from artangram.sandbox.namespace.exchange import Feed, read_all
+from artangram.sandbox.namespace.execution import GRACE_S, Ending, Execution, OnEnd
+from artangram.sandbox.namespace.results import Reply, absolute
 from artangram.sandbox.namespace.traits import Traits
 from artangram.sandbox.protocol import (
     MAX_READ_BYTES,
@@ -33,22 +32,12 @@ from artangram.sandbox.protocol import (
     Snapshot,
 )
 
-GRACE_S = 1.0
 CLOSE_PATIENCE_S = 1.0
 READ_IN_LINE_BYTES = 1 << 20
-READ_AFTER_S = 0.002
-"""A command that ends sooner is read once, at its end: watching its pipes costs a tenth of it."""
 
 
-class Home(Protocol):
+class Home(execution.Home, Protocol):
     """What a sandbox needs of the provider that made it."""
-
-    null: int
-    cores: Cores
-
-    def rlimits(self, *, processes: int, memory_mb: int) -> dict[int, int]:
-        """What limits each process where no control group limits all of them."""
-        ...
 
     def kill(self, sandbox: LocalSandbox) -> None:
         """End it from outside, whatever it does."""
@@ -67,6 +56,8 @@ class LocalSandbox:
         self.pid = 0
         self.ended = asyncio.Event()
         self.num_ooms = 0
+        self.joined = -1
+        self.measures = False
         self._provider = provider
         self._loop = asyncio.get_running_loop()
         self._sock = sock
@@ -75,14 +66,13 @@ class LocalSandbox:
         self._waiting[0] = self._ready
         self._last_number = 0
         self._turn = asyncio.Lock()
-        self._hold: Hold | None = None
-        self._meter = Meter(0, asked_at=0.0, now=0.0)
-        self._joined = -1
+        self._current: Execution | None = None
+        self._freed: asyncio.Future[None] | None = None
         self._num_busy = 0
         self._is_frozen = False
         self._rests_frozen = False
+        self._refreeze: asyncio.Task[None] | None = None
         self._gone = ""
-        self._overdue = False
         self._loop.add_reader(sock.fileno(), self._on_readable)
 
     def __repr__(self) -> str:
@@ -100,7 +90,9 @@ class LocalSandbox:
     async def wait_ready(self) -> None:
         reply = await self._ready
         if reply.kind != init.READY:
-            raise CreateFailed(reply.text or "the sandbox ended while it was made")
+            told = reply.text.decode(errors="replace")
+            raise CreateFailed(told or "the sandbox ended while it was made")
+        self.measures = bool(reply.flags & init.MEASURES)
 
     async def run(self, command: Command) -> CommandResult:
         return await self._run(command)
@@ -118,86 +110,68 @@ class LocalSandbox:
                 running.cancel()
                 await asyncio.wait({running})
 
+    def begin(self, command: Command, on_end: OnEnd) -> bool:
+        is_free = self._current is None and not self._turn.locked()
+        if not is_free or self._gone or self._is_frozen or self._rests_frozen or command.keep:
+            return False
+        self._start(command, asked_at=self._loop.time(), on_end=on_end)
+        return True
+
+    def end_command(self) -> None:
+        if self._current is not None and self.is_alive:
+            self._ask_to_end()
+
     async def _run(self, command: Command, feed: Feed | None = None) -> CommandResult:
         self._check_alive()
         asked_at = self._loop.time()
         async with self._turn:
+            await self._until_free()
             self._check_alive()
-            stdout = Outlet(self._loop, cap=command.output_bytes)
-            stderr = Outlet(self._loop, cap=command.output_bytes)
             try:
                 await self._wake()
-                if feed is not None:
-                    feed.attach(stdout, stderr)
-                return await self._run_now(command, stdout, stderr, asked_at=asked_at)
+                over: asyncio.Future[CommandResult] = self._loop.create_future()
+                on_end = partial(_settle, over)
+                self._start(command, asked_at=asked_at, on_end=on_end, feed=feed)
+                return await self._answered(over)
             finally:
-                stdout.close()
-                stderr.close()
                 await self._rest()
 
-    async def _run_now(
-        self, command: Command, stdout: Outlet, stderr: Outlet, *, asked_at: float
-    ) -> CommandResult:
-        groups = self.traits.groups
-        if groups is not None:
-            groups.begin(memory_mb=command.memory_mb, processes=command.processes)
-            groups.share(self.pid, command.share)
-        self._hold = self._provider.cores.lend(groups, self.pid, cores=command.cores)
-        self._meter = Meter(len(command.cores), asked_at=asked_at, now=self._loop.time())
-        try:
-            reply = await self._exchange(command, stdout, stderr)
-        finally:
-            self._hold.release()
-            self._hold = None
-        self._meter.stop(self._loop.time())
-        stdout.drain()
-        stderr.drain()
-        self._rests_frozen = reply.kept > 0
-        memory = groups.end() if groups is not None and self.is_alive else None
-        return result_of(reply, stdout, stderr, memory=memory, meter=self._meter)
+    async def _until_free(self) -> None:
+        """Nobody but who has the turn comes here; a command that was begun may still run."""
+        if self._current is not None:
+            self._freed = self._loop.create_future()
+            await self._freed
 
-    async def _exchange(self, command: Command, stdout: Outlet, stderr: Outlet) -> Reply:
-        """Send the command, watch the clock, and turn the sandbox's own death into an answer."""
-        assert self._hold is not None
-        stdin = channel.memory_file(command.stdin) if command.stdin else self._provider.null
-        fds = [stdin, stdout.write_end, stderr.write_end]
-        if self._hold.group >= 0 and self._hold.group != self._joined:
-            self._joined = self._hold.group
-            fds.append(self._joined)
+    def _start(
+        self, command: Command, *, asked_at: float, on_end: OnEnd, feed: Feed | None = None
+    ) -> None:
+        over = partial(self._on_over, on_end)
+        self._current = Execution(self, command, number=self._number(), on_end=over, feed=feed)
+        self._num_busy += 1
         try:
-            answer = self._send(self._order(command), fds)
-        finally:
-            if command.stdin:
-                os.close(stdin)
-        # From here on the command is under way, and what we do costs nobody time.
-        stdout.release()
-        stderr.release()
-        if self.traits.groups is not None:
-            self.traits.groups.forget_peak()
-        timers = (
-            self._loop.call_later(READ_AFTER_S, resume, stdout, stderr),
-            self._loop.call_later(command.timeout_s + GRACE_S, self._on_overdue),
-        )
-        try:
-            return await self._answered(answer)
-        except SandboxGone:
-            return await self._post_mortem()
-        finally:
-            for timer in timers:
-                timer.cancel()
+            self._current.begin(self._provider, asked_at=asked_at)
+        except BaseException:
+            self._leave()
+            raise
 
-    def _order(self, command: Command) -> Request:
-        limits = self.traits.limits
-        rlimits = self._provider.rlimits(
-            processes=command.processes or limits.processes,
-            memory_mb=command.memory_mb or limits.memory_mb,
-        )
-        return order_of(self._number(), command, home=self.traits.home, rlimits=rlimits)
+    def _on_over(self, on_end: OnEnd, ending: Ending) -> None:
+        if isinstance(ending, CommandResult) and not ending.start_error:
+            self._rests_frozen = ending.leftovers_kept > 0
+        self._leave()
+        on_end(ending)
 
-    async def _answered(self, answer: asyncio.Future[Reply]) -> Reply:
-        """Wait for the answer; if we are cancelled, end the command first."""
+    def _leave(self) -> None:
+        self._current = None
+        self._num_busy -= 1
+        if self._rests_frozen and not self._num_busy and self.is_alive:
+            self._refreeze = self._loop.create_task(self._set_frozen(True))
+        if self._freed is not None and not self._freed.done():
+            self._freed.set_result(None)
+
+    async def _answered(self, over: asyncio.Future[CommandResult]) -> CommandResult:
+        """Wait for the end; if we are cancelled, end the command first."""
         try:
-            return await answer
+            return await over
         except asyncio.CancelledError:
             if self.is_alive:
                 await self._end_running()
@@ -205,27 +179,19 @@ class LocalSandbox:
 
     async def _end_running(self) -> None:
         """Return when no command runs any more, even if we are cancelled again meanwhile."""
-        over = self._send(Request(self._number(), request.END))
-        watch = self._loop.call_later(GRACE_S, self._provider.kill, self)
+        over = self._ask_to_end()
         while not over.done():
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait({over})
-        watch.cancel()
-        over.exception()  # looked at: a sandbox that died is over, too
 
-    async def _post_mortem(self) -> Reply:
-        """Why the sandbox died under its command; `ended` tells what the kernel counted."""
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self.ended.wait(), GRACE_S)
-        if self._overdue:
-            return Reply.killed(flags=init.TIMED_OUT)
-        groups = self.traits.groups
-        if groups is not None and self.num_ooms > groups.num_ooms:
-            return Reply.killed(out_of_memory=True)
-        raise SandboxGone(f"{self.name}: {self._gone}")
+    def _ask_to_end(self) -> asyncio.Future[Reply]:
+        """Done when no command runs any more; a sandbox that does not obey is killed."""
+        over = self._send(Request(self._number(), request.END))
+        watch = self._loop.call_later(GRACE_S, self.kill)
+        over.add_done_callback(partial(_ended_or_gone, watch))
+        return over
 
-    def _on_overdue(self) -> None:
-        self._overdue = True
+    def kill(self) -> None:
         self._provider.kill(self)
 
     async def read(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:
@@ -250,7 +216,7 @@ class LocalSandbox:
             os.close(source)
 
     def _find(self, path: str) -> bytes:
-        return absolute(path, home=self.traits.home)
+        return os.fsencode(absolute(path, home=self.traits.home))
 
     async def _ask(self, path: str, asked: Request, *fds: int) -> Reply:
         """A request that PID 1 answers at once; a frozen sandbox is woken for it."""
@@ -280,9 +246,8 @@ class LocalSandbox:
         self._check_alive()
         if not cores:
             raise ValueError("a running command needs at least one core")
-        if self._hold is not None:
-            self._hold.resize(cores)
-            self._meter.resize(len(cores), now=self._loop.time())
+        if self._current is not None:
+            self._current.resize(cores)
 
     async def freeze(self) -> None:
         """Stop everything inside; the clock of a running command goes on."""
@@ -312,6 +277,7 @@ class LocalSandbox:
     async def snapshot(self) -> Snapshot:
         """Copy what was changed, while nothing inside can change it."""
         async with self._turn:
+            await self._until_free()
             reply = await self._ask("/", Request(self._number(), request.CHANGES))
             rested_frozen = self._rests_frozen
             try:
@@ -345,6 +311,8 @@ class LocalSandbox:
         for future in waiting.values():
             if not future.done():
                 future.set_exception(SandboxGone(f"{self.name}: {reason}"))
+        if self._current is not None:
+            self._current.on_lost(reason)
 
     def bury(self, reason: str) -> None:
         """Nothing of it is left: whoever waits for its end can go on."""
@@ -365,13 +333,20 @@ class LocalSandbox:
         future: asyncio.Future[Reply] = self._loop.create_future()
         self._waiting[asked.number] = future
         try:
-            channel.send_message(self._sock, asked.encode(), fds)
-        except BlockingIOError as error:
+            self.send(asked.encode(), fds)
+        except SandboxError:
             self._waiting.pop(asked.number, None)
+            raise
+        return future
+
+    def send(self, data: bytes, fds: Sequence[int]) -> None:
+        """Every request comes through here; if nobody is there, all who wait are told."""
+        try:
+            channel.send_message(self._sock, data, fds)
+        except BlockingIOError as error:
             raise SandboxError(f"{self.name} does not take requests") from error
         except OSError:
             self.lose("its first process is gone")
-        return future
 
     def _on_readable(self) -> None:
         try:
@@ -381,9 +356,28 @@ class LocalSandbox:
         except (EOFError, OSError):
             self.lose("its first process is gone")
             return
-        reply = Reply.parse(data, fds)
+        reply = Reply(data, fds)
+        current = self._current
+        if current is not None and reply.request == current.number:
+            current.on_reply(reply)
+            return
         future = self._waiting.pop(reply.request, None)
         if future is None or future.done():
             reply.close()
         else:
             future.set_result(reply)
+
+
+def _settle(over: asyncio.Future[CommandResult], ending: Ending) -> None:
+    if over.done():
+        return  # who waited was cancelled
+    if isinstance(ending, CommandResult):
+        over.set_result(ending)
+    else:
+        over.set_exception(ending)
+        over.exception()  # looked at: who was cancelled does not look
+
+
+def _ended_or_gone(watch: asyncio.TimerHandle, over: asyncio.Future[Reply]) -> None:
+    watch.cancel()
+    over.exception()  # looked at: a sandbox that died is over, too

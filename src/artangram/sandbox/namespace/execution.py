@@ -1,0 +1,239 @@
+"""One command in a sandbox, from its order to its result; without a task, for most are short.
+
+- `on_end` hears of its end exactly once: a result, or why there is none.
+- Init holds the deadline. If it does not answer within `GRACE_S` of it, the whole sandbox is
+  killed from outside and the command counts as timed out.
+- A sandbox that the kernel kills for memory ended its command out of memory: that is the
+  program's doing, not the infrastructure's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable
+from typing import Protocol
+
+from artangram.sandbox.errors import SandboxError, SandboxGone
+from artangram.sandbox.inside import channel, init, request
+from artangram.sandbox.namespace.cores import Cores, Hold, Meter
+from artangram.sandbox.namespace.exchange import Feed, Outlet, resume
+from artangram.sandbox.namespace.results import (
+    Memory,
+    Printed,
+    Reply,
+    order_of,
+    printed_in,
+    result_of,
+)
+from artangram.sandbox.namespace.traits import Traits
+from artangram.sandbox.protocol import Command, CommandResult
+
+GRACE_S = 1.0
+LOOK_EVERY_S = 0.25
+"""Deadlines are init's affair; the watch is for an init that does not do it."""
+
+Ending = CommandResult | SandboxError
+OnEnd = Callable[[Ending], None]
+
+
+class Watch:
+    """Ends, from outside, executions that are long past their deadline."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._due: dict[Execution, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, execution: Execution, at: float) -> None:
+        self._due[execution] = at
+        if self._timer is None:
+            self._timer = self._loop.call_later(LOOK_EVERY_S, self._look)
+
+    def remove(self, execution: Execution) -> None:
+        self._due.pop(execution, None)
+
+    def _look(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        for execution in [one for one, at in self._due.items() if at <= now]:
+            del self._due[execution]
+            execution.kill()
+        if self._due:
+            self._timer = self._loop.call_later(LOOK_EVERY_S, self._look)
+
+
+class Home(Protocol):
+    """What an execution needs of the provider of its sandbox."""
+
+    cores: Cores
+    watch: Watch
+
+    def rlimits(self, *, processes: int, memory_mb: int) -> dict[int, int]:
+        """What limits each process where no control group limits all of them."""
+        ...
+
+
+class Box(Protocol):
+    """What an execution needs of its sandbox."""
+
+    traits: Traits
+    pid: int
+    num_ooms: int
+    ended: asyncio.Event
+    joined: int
+    """The control group of cores that init joined last."""
+    measures: bool
+    """Does init read the memory group itself?"""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def is_alive(self) -> bool: ...
+
+    def kill(self) -> None:
+        """End it from outside."""
+        ...
+
+    def send(self, data: bytes, fds: list[int]) -> None: ...
+
+
+class Execution:
+    """See the module. `begin` sends it; `on_reply` and `on_lost` are for its sandbox."""
+
+    def __init__(
+        self, box: Box, command: Command, *, number: int, on_end: OnEnd, feed: Feed | None = None
+    ) -> None:
+        self.number = number
+        self._box = box
+        self._command = command
+        self._on_end = on_end
+        self._feed = feed
+        self._loop = asyncio.get_running_loop()
+        self._outlets: tuple[Outlet, Outlet] | None = None
+        self._is_overdue = False
+        self._mourning: asyncio.Task[None] | None = None
+
+    def begin(self, home: Home, *, asked_at: float) -> None:
+        """Limit, lend cores, send. What it raises has left nothing behind."""
+        box, command = self._box, self._command
+        groups, limits = box.traits.groups, box.traits.limits
+        rlimits = home.rlimits(
+            processes=command.processes or limits.processes,
+            memory_mb=command.memory_mb or limits.memory_mb,
+        )
+        if groups is not None:
+            groups.begin(memory_mb=command.memory_mb, processes=command.processes)
+            groups.share(box.pid, command.share)
+        now = self._loop.time()
+        self._hold: Hold = home.cores.lend(groups, box.pid, cores=command.cores)
+        self._meter = Meter(len(command.cores), asked_at=asked_at, now=now)
+        self._watch = home.watch
+        try:
+            self._send(rlimits)
+        except BaseException:
+            self._hold.release()
+            raise
+        home.watch.add(self, now + command.timeout_s + GRACE_S)
+        if groups is not None and not box.measures:
+            groups.forget_peak()
+
+    def _send(self, rlimits: dict[int, int]) -> None:
+        box, command, fds = self._box, self._command, list[int]()
+        flags = request.KEEP if command.keep else 0
+        if self._feed is not None:
+            flags |= request.WATCHED
+        if command.stdin:
+            flags |= request.HAS_STDIN
+            fds.append(channel.memory_file(command.stdin))
+        if self._hold.group >= 0 and self._hold.group != box.joined:
+            flags |= request.MOVES
+            box.joined = self._hold.group
+            fds.append(box.joined)
+        home = box.traits.home
+        try:
+            order = order_of(self.number, command, home=home, rlimits=rlimits, flags=flags)
+            box.send(order, fds)
+        finally:
+            if command.stdin:
+                os.close(fds[0])
+
+    def resize(self, cores: tuple[int, ...]) -> None:
+        self._hold.resize(cores)
+        self._meter.resize(len(cores), now=self._loop.time())
+
+    def kill(self) -> None:
+        """It is overdue."""
+        self._is_overdue = True
+        self._box.kill()
+
+    def on_reply(self, reply: Reply) -> bool:
+        """Is it over?"""
+        if reply.kind == init.OUTPUT:
+            resume(*self._take_outlets(reply))
+            return False
+        self._finish(reply)
+        return True
+
+    def on_lost(self, reason: str) -> None:
+        """The sandbox died under it."""
+        self._mourning = self._loop.create_task(self._post_mortem(reason))
+
+    def _take_outlets(self, reply: Reply) -> tuple[Outlet, Outlet]:
+        cap = self._command.output_bytes
+        stdout, stderr = (Outlet(self._loop, fd, cap=cap) for fd in reply.fds)
+        if self._feed is not None:
+            self._feed.attach(stdout, stderr)
+        self._outlets = stdout, stderr
+        return self._outlets
+
+    def _finish(self, reply: Reply) -> None:
+        self._watch.remove(self)
+        self._hold.release()
+        self._meter.stop(self._loop.time())
+        printed, memory = self._printed(reply), self._memory(reply)
+        ending: Ending
+        try:
+            ending = result_of(reply, printed, memory=memory, meter=self._meter)
+        except SandboxError as error:
+            ending = error
+        self._on_end(ending)
+
+    def _printed(self, reply: Reply) -> Printed:
+        if self._outlets is None and not reply.fds:
+            return printed_in(reply, cap=self._command.output_bytes)
+        stdout, stderr = self._outlets or self._take_outlets(reply)
+        stdout.drain()
+        stderr.drain()
+        return Printed(stdout.data, stderr.data, stdout.num_truncated + stderr.num_truncated)
+
+    def _memory(self, reply: Reply) -> Memory | None:
+        groups = self._box.traits.groups
+        if groups is None or not self._box.is_alive:
+            return None
+        peak, num_ooms = reply.figures[5:7]
+        if num_ooms == init.UNKNOWN:
+            peak, num_ooms = groups.read_peak(), groups.read_ooms()
+        return Memory(groups.note_ooms(num_ooms), peak)
+
+    async def _post_mortem(self, reason: str) -> None:
+        """Why the sandbox died under its command; `ended` tells what the kernel counted."""
+        box = self._box
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(box.ended.wait(), GRACE_S)
+        groups = box.traits.groups
+        if self._is_overdue:
+            self._finish(Reply.killed(flags=init.TIMED_OUT))
+        elif groups is not None and box.num_ooms > groups.num_ooms:
+            self._finish(Reply.killed(out_of_memory=True))
+        else:
+            self._lose(SandboxGone(f"{box.name}: {reason}"))
+
+    def _lose(self, error: SandboxGone) -> None:
+        self._watch.remove(self)
+        self._hold.release()
+        for outlet in self._outlets or ():
+            outlet.close()
+        self._on_end(error)
