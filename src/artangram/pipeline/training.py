@@ -44,6 +44,8 @@ from artangram.weights import WeightStore, roll, verified_pull
 logger = logging.getLogger(__name__)
 
 STATE_NAME = "run.msgpack"
+QUIET_S = 60.0
+"""Without a batch for so long, a run says what it waits for."""
 
 Reshape = Callable[[Sequence[Group]], Sequence[Group]]
 """What is done to groups before they are learned from."""
@@ -123,8 +125,14 @@ class Training:
             self.rollout.sink.batch(settings.groups, min_groups=settings.min_groups)
         )
         waited: set[asyncio.Future[Any]] = {asking, *self._vital}
+        done: set[asyncio.Future[Any]] = set()
         try:
-            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            while not done:
+                done, _ = await asyncio.wait(
+                    waited, timeout=QUIET_S, return_when=asyncio.FIRST_COMPLETED
+                )
+                if not done:
+                    self._complain()
             for lost in self._vital:
                 if lost.done() and not lost.cancelled():
                     lost.result()
@@ -223,6 +231,12 @@ class Training:
             logger.warning("the house forgot %d actions: its journal was replaced", -since)
         else:
             logger.info("resumed at step %d; %d actions ended since", state.step, since)
+
+    def _complain(self) -> None:
+        """There was no batch for a long time: say why."""
+        rollout, failed = self.rollout, self.rollout.tally.last_failure
+        why = f"; the last failure: {failed}" if failed else ""
+        logger.warning("still no batch: %r, %r%s", rollout.dispatcher, rollout.sink, why)
 
     def _ended(self) -> dict[str, int]:
         counts: dict[str, int] = {}

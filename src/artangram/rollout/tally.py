@@ -46,6 +46,8 @@ class Tally:
         self.reissued: dict[str, int] = {}
         self.evicted = 0
         """Finished trajectories that became stale while they waited for siblings."""
+        self.last_failure = ""
+        """Why infrastructure failed the last time; a defect of an environment shows here."""
 
     def on_start(self, task: str) -> None:
         self.started[task] = self.started.get(task, 0) + 1
@@ -59,6 +61,8 @@ class Tally:
     def on_end(self, trajectory: Trajectory, took_s: float) -> None:
         by_status = self.ended.setdefault(trajectory.task, {})
         by_status.setdefault(trajectory.status, Lengths()).add(trajectory, took_s)
+        if trajectory.status is Status.INFRA_FAILED:
+            self.last_failure = trajectory.reason
 
     def count(self, status: Status) -> int:
         """Of all tasks."""

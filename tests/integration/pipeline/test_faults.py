@@ -1,0 +1,111 @@
+"""Whatever is killed while a model trains: training goes on, and every problem has one account."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+pytest.importorskip("torch", reason="training needs torch")
+
+from artangram.core.records import Outcome
+from artangram.orchestrator.connect import connect
+from artangram.sandbox import Rung, probe
+from integration.pipeline.housework import MARK, SERVICE
+from integration.pipeline.processes import below, sandbox_of
+from integration.pipeline.served import (
+    TOKEN,
+    Served,
+    actions,
+    balanced,
+    finished,
+    killed,
+    until,
+)
+
+pytestmark = pytest.mark.skipif(
+    probe().rung < Rung.NAMESPACES, reason="this machine cannot make namespaces"
+)
+
+STEPS = 14
+GROUPS, GROUP_SIZE = 4, 4
+
+
+def an_environment(up):
+    """Kill a sandbox in the middle of a turn."""
+    sandboxes = []
+
+    def found():
+        turns = [sandbox_of(pid) for pid in below(up.pid, MARK)]
+        sandboxes[:] = [pid for pid in turns if pid is not None]
+        return bool(sandboxes)
+
+    until(found, up)
+    killed(sandboxes[0])
+
+
+def the_supervisor(up):
+    """Kill the node agent, under which every sandbox lives."""
+    (agent,) = below(up.pid, "managers.agentd")
+    killed(agent)
+
+
+def the_service(url):
+    """Kill the process that answers."""
+
+    async def ask():
+        async with connect(url, token=TOKEN) as house:
+            return await house.call(SERVICE, {"said": "", "right": ""})
+
+    killed(asyncio.run(ask())["pid"])
+
+
+def the_engine(run):
+    (engine,) = below(run.pid, "torchchild")
+    killed(engine)
+
+
+async def left_open(url):
+    async with connect(url, token=TOKEN) as house:
+        status = await house.status()
+    return status.queued, status.running, status.trajectories
+
+
+def test_everything_is_killed_in_turn_and_every_problem_is_accounted_for(tmp_path):
+    with Served(tmp_path) as served:
+        up = served.up()
+        run = served.train("first", *served.service, steps=STEPS)
+        served.wait_for_steps("first", 1, run)
+        an_environment(up)
+        served.wait_for_steps("first", 3, run)
+        the_supervisor(up)
+        served.wait_for_steps("first", 5, run)
+        the_service(served.url)
+        served.wait_for_steps("first", 7, run)
+        the_engine(run)
+        served.wait_for_steps("first", 9, run)
+        run.kill()
+        run.wait()
+        run = served.train("first", *served.service, steps=STEPS, resume=True)
+        served.wait_for_steps("first", 11, run)
+        up.kill()
+        up.wait()
+        up = served.up()
+        assert finished(run) == 0
+        assert asyncio.run(left_open(served.url)) == (0, 0, 0)
+    check_accounts(served)
+
+
+def check_accounts(served):
+    records, position = served.records("first"), served.position("first")
+    assert [record.step for record in records] == list(range(1, STEPS + 1))
+    # Whole groups of attempts that were scored, and each problem at most once.
+    assert {record.report.trajectories for record in records} == {GROUPS * GROUP_SIZE}
+    assert position.trained == STEPS * GROUPS
+    assert balanced(position)
+    assert position.dropped == {}
+    submitted, reported = actions(served.state)
+    assert set(submitted.values()) == {1}
+    assert {action: len(records) for action, records in reported.items()} == submitted
+    outcomes = Counter(record.outcome for (record,) in reported.values())
+    assert outcomes[Outcome.INFRA_FAILED] >= 1
+    assert outcomes[Outcome.FAILED] == 0
