@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from artangram.cli.bench.live_agents import Life, a_life, a_plan, summary
+from artangram.cli.bench.live_agents import Life, a_life, figures_of, summary
+from artangram.cli.bench.live_plans import DUTIES, plans
 from artangram.cli.bench.overhead import Added
 from artangram.cli.bench.sandbox import Goal, goals_of
 from artangram.core.ids import ActionId, JobId
@@ -58,7 +59,7 @@ def a_result(
         kind="swe/tool",
         trajectory=None,
         outcome=Outcome.SUCCEEDED if is_ok else Outcome.FAILED,
-        reason="",
+        reason="" if is_ok else "out of luck",
         submitted_at=submitted_at,
         started_at=started_at,
         began_at=started_at,
@@ -93,14 +94,36 @@ def test_others_reserve_what_their_actions_held() -> None:
 def test_act_counts_the_wait_and_failures_are_told() -> None:
     row = summary("elastic", [([a_short_life()], 10.0)])
     assert (row.act_mean_s, row.act_p99_s, row.wait_mean_s) == pytest.approx((2.0, 3.0, 1.0))
-    assert row.failed == 1
+    assert (row.failed, row.why_failed) == (1, "failed: out of luck")
+
+
+def test_trajectory_is_active_while_something_runs() -> None:
+    assert summary("elastic", [([a_short_life()], 10.0)]).active_share == pytest.approx(2 / 8)
+
+
+def test_ratios_are_against_pods_and_missing_without_them() -> None:
+    pods, ours = (summary(name, [([a_short_life()], 10.0)]) for name in ("pods:1", "elastic"))
+    figures = figures_of(DUTIES["family"], [pods, ours])
+    assert (figures.better, figures.reserved_share) == pytest.approx((1.0, 3 / 8))
+    assert figures_of(DUTIES["family"], [ours]).better is None
 
 
 def test_same_seed_gives_every_policy_the_same_trajectories() -> None:
-    one, other = (a_plan(random.Random(7), 4) for _ in range(2))
-    assert one == other
-    assert len(one.thinks) == len(one.tools) + 1
-    assert a_plan(random.Random(8), 4) != one
+    one, again, other = (
+        plans(DUTIES["family"], count=8, turns=12.8, rng=random.Random(seed)) for seed in (7, 7, 8)
+    )
+    assert one == again
+    assert one != other
+    assert all(len(plan.thinks) == len(plan.tools) for plan in one)
+
+
+def test_small_batch_has_the_turns_and_suites_of_a_large_one() -> None:
+    rng = random.Random(1)
+    batches = [plans(DUTIES["paper"], count=8, turns=12.8, rng=rng) for _ in range(20)]
+    for batch in batches:
+        # Half of them on each side of the medians, but for one that is rounded across.
+        assert 3 <= sum(len(plan.tools) <= 12.8 for plan in batch) <= 5
+        assert 3 <= sum(plan.tests <= 20 for plan in batch) <= 5
 
 
 def test_idle_and_answer_are_added_per_action_before_the_median() -> None:

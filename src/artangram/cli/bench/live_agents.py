@@ -1,15 +1,13 @@
 """Coding agents on this machine, for real: who waits how long, and how much CPU is set aside?
 
-- A trajectory thinks (sleeps), runs small Python tools, and ends with a real pytest suite that can
-  use all cores. It has as many turns as one of the `coding` family, and its times are a tenth of
-  theirs, so that a run ends today: how much of its life it thinks, and not acts, decides what
-  cores by the action are worth.
 - Every policy gets the same trajectories on the same cores, one policy after the other, in random
-  order per round.
-- `pods:1` is carried out by the scheduler that carries out the others: a trajectory gets one core
-  for its life, from its first action to its end, and waits for it in its first action. The kernel
-  limits it to that core. Starting a pod costs here what starting a sandbox costs, and thinking
-  before the first action reserves nothing; both favour pods.
+  order per round, for each duty (`live_plans`). The goals are judged by the first duty.
+- Pods are carried out by the scheduler that carries out the others: a trajectory has its request
+  reserved from its first action to its end, and waits for it in its first action. The kernel
+  keeps it within its limit. Starting a pod costs here what starting a sandbox costs, which
+  favours pods.
+- CPU used stands beside CPU reserved: where they differ by more than sleeping explains, somebody
+  else used the machine.
 """
 
 import asyncio
@@ -19,48 +17,23 @@ import sys
 from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
-from time import process_time
 from typing import Annotated
 
 import typer
 from msgspec import Struct
 
+from artangram.cli.bench.live_plans import DUTIES, Duty, Plan, Workshop, plans
 from artangram.cli.bench.result import Origin
 from artangram.cli.output import Output
+from artangram.core.errors import BadInput
 from artangram.core.policies.catalog import policy as policy_named
-from artangram.envs.elastictest import command, one_file
 from artangram.orchestrator.client import House, between
 from artangram.orchestrator.local import local
 from artangram.orchestrator.records import ActionResult
-from artangram.sandbox.protocol import HostImage
 
 PODS, OURS = "pods:1", "elastic"
-THINK_S, TOOL_S, SUITE_S = 1.0, 0.042, 3.0
-"""Medians, in seconds of one core for tools and suites."""
-THINK_SIGMA, TOOL_SIGMA, SUITE_SIGMA = 0.6, 1.2, 0.93
-TURNS_SIGMA, MOST_TURNS = 0.56, 40
-LONGEST_S = 15.0
-TEST_S = 0.15
-"""One test of a suite."""
+POLICIES = f"{PODS},pods:0.5/4,tangram,{OURS}"
 BETTER_AT_LEAST, RESERVED_AT_MOST = 3.0, 0.4
-
-_BURN = "sum(i * i for i in range({loops}))"
-_TEST = """
-import pytest
-
-@pytest.mark.parametrize("number", range({tests}))
-def test_one(number):
-    assert {burn} >= 0
-"""
-
-
-class Plan(Struct, frozen=True, kw_only=True):
-    """What one trajectory will do: think and act in turns, then the suite."""
-
-    thinks: tuple[float, ...]
-    tools: tuple[float, ...]
-    """CPU seconds, one fewer than `thinks`."""
-    tests: int
 
 
 class Life(Struct, frozen=True, kw_only=True):
@@ -68,9 +41,13 @@ class Life(Struct, frozen=True, kw_only=True):
 
     acts_s: tuple[float, ...]
     waits_s: tuple[float, ...]
-    num_failed: int
+    failures: tuple[str, ...]
     lease_core_s: float
     """Cores held by actions, times how long."""
+    cpu_s: float
+    """Used by its programs."""
+    active_s: float
+    """With an action running."""
     life_s: float
     """From the start of its first action to its end."""
 
@@ -82,131 +59,106 @@ class PolicyRow(Struct, frozen=True, kw_only=True):
     wait_mean_s: float
     reserved_core_s: float
     """Per trajectory."""
+    cpu_s: float
+    """Used per trajectory."""
+    active_share: float
+    """Of the life of trajectories, with an action running."""
     makespan_s: float
     """Mean over the rounds."""
     failed: int
+    why_failed: str
+    """The first time."""
     lives: list[list[Life]]
     """By round."""
 
 
-class LiveFigures(Struct, frozen=True, kw_only=True):
-    cores: int
-    rounds: int
+class DutyFigures(Struct, frozen=True, kw_only=True):
+    duty: str
+    think_s: float
     rows: list[PolicyRow]
     better: float | None
     """Mean ACT of pods over that of elastic."""
     reserved_share: float | None
     """CPU reserved per trajectory by elastic over that by pods."""
+
+
+class LiveFigures(Struct, frozen=True, kw_only=True):
+    cores: int
+    trajectories: int
+    rounds: int
+    duties: list[DutyFigures]
+    better: float | None
+    """Of the first duty, as the next."""
+    reserved_share: float | None
     load_after: float
 
 
 def live_agents(
-    trajectories: Annotated[int, typer.Option(help="That start at once.", min=1)] = 12,
+    trajectories: Annotated[int, typer.Option(help="That start at once.", min=1)] = 8,
     turns: Annotated[float, typer.Option(help="Median of a trajectory.", min=1)] = 12.8,
-    rounds: Annotated[int, typer.Option(help="Of all policies, in random order.", min=1)] = 2,
-    policies: Annotated[str, typer.Option(help="Compared.")] = f"{PODS},tangram,{OURS}",
+    rounds: Annotated[int, typer.Option(help="Of all policies, in random order.", min=1)] = 1,
+    policies: Annotated[str, typer.Option(help="Compared.")] = POLICIES,
+    duties: Annotated[str, typer.Option(help="How long they think.")] = ",".join(DUTIES),
     cores: Annotated[int | None, typer.Option(help="Use only so many.")] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same trajectories.")] = 0,
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
 ) -> None:
     """Coding agents with real tools and test suites: ACT and CPU set aside, policy by policy."""
     output, names = Output(json), policies.split(",")
+    chosen = [_duty_named(name) for name in duties.split(",")]
     for name in names:
         policy_named(name)
     origin = Origin()
     count = min(cores or sys.maxsize, len(os.sched_getaffinity(0)))
-    rng = random.Random(seed)
-    found: dict[str, list[tuple[list[Life], float]]] = {name: [] for name in names}
+    found = []
     with output.progress() as progress, TemporaryDirectory(prefix="artangram-live-") as folder:
-        task = progress.add_task("live")
-        shop = Workshop(Path(folder))
-        for number in range(rounds):
-            plans = [a_plan(rng, turns) for _ in range(trajectories)]
-            for name in rng.sample(names, len(names)):
-                progress.update(task, description=f"round {number + 1}, {name}")
-                found[name].append(asyncio.run(_run(name, plans, shop, cores=count)))
-    rows = [summary(name, runs) for name, runs in found.items()]
-    figures = _figures(rows, count, rounds)
+        task, shop = progress.add_task("live"), Workshop(Path(folder))
+        for duty in chosen:
+            rng = random.Random(seed)
+            runs: dict[str, list[Run]] = {name: [] for name in names}
+            for number in range(rounds):
+                batch = plans(duty, count=trajectories, turns=turns, rng=rng)
+                for name in rng.sample(names, len(names)):
+                    progress.update(task, description=f"{duty.name} {number + 1}, {name}")
+                    runs[name].append(asyncio.run(_run(name, batch, shop, cores=count)))
+            found.append(figures_of(duty, [summary(name, runs[name]) for name in names]))
+    figures = LiveFigures(
+        cores=count,
+        trajectories=trajectories,
+        rounds=rounds,
+        duties=found,
+        better=found[0].better,
+        reserved_share=found[0].reserved_share,
+        load_after=round(os.getloadavg()[0], 2),
+    )
     _print(output, figures)
     output.json(origin.result("What does leasing cores by the action bring live?", figures))
 
 
-def a_plan(rng: random.Random, turns_median: float) -> Plan:
-    """One trajectory."""
-    turns = round(min(MOST_TURNS, max(1.0, turns_median * rng.lognormvariate(0, TURNS_SIGMA))))
-    drawn = [min(LONGEST_S, TOOL_S * rng.lognormvariate(0, TOOL_SIGMA)) for _ in range(turns - 1)]
-    suite_s = min(LONGEST_S, SUITE_S * rng.lognormvariate(0, SUITE_SIGMA))
-    return Plan(
-        thinks=tuple(THINK_S * rng.lognormvariate(0, THINK_SIGMA) for _ in range(turns)),
-        tools=tuple(drawn),
-        tests=max(1, round(suite_s / TEST_S)),
-    )
+def _duty_named(name: str) -> Duty:
+    if name not in DUTIES:
+        raise BadInput("duties", f"{name!r} is unknown", f"use some of: {', '.join(DUTIES)}")
+    return DUTIES[name]
 
 
-class Workshop:
-    """The suites and programs that sandboxes see, sized for this machine's speed."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._loops_per_s = _loops_per_s()
-        self._program = folder / "elastictest.pyz"
-        self._program.write_bytes(one_file())
-        folder.chmod(0o755)  # A sandbox's user is nobody in particular.
-        self._program.chmod(0o644)
-
-    @property
-    def image(self) -> HostImage:
-        """The host's programs, this interpreter with pytest, and the suites."""
-        homes = {str(Path(home).resolve()) for home in (sys.prefix, sys.base_prefix)}
-        return HostImage(also=(str(self._folder), *sorted(homes)))
-
-    def tool(self, work_s: float) -> list[str]:
-        """A small Python program that works and leaves a file."""
-        burn = _BURN.format(loops=round(work_s * self._loops_per_s))
-        return [sys.executable, "-I", "-S", "-c", f"open('notes', 'a').write(str({burn}))"]
-
-    def suite(self, tests: int) -> list[str]:
-        """A pytest suite that spreads over the cores it has."""
-        path = self._folder / f"test_{tests}.py"
-        if not path.exists():
-            burn = _BURN.format(loops=round(TEST_S * self._loops_per_s))
-            path.write_text(_TEST.format(tests=tests, burn=burn))
-            path.chmod(0o644)
-        options = ["-q", "-p", "no:cacheprovider", "--rootdir", str(self._folder)]
-        return command([*options, str(path)], python=sys.executable, program=str(self._program))
+Run = tuple[list[Life], float]
+"""The lives of all trajectories under one policy, and how long that took."""
 
 
-def _loops_per_s() -> float:
-    """How fast this machine counts, the best of some tries: others may be using it."""
-    loops = 200_000
-    best = min(_burn_s(loops) for _ in range(7))
-    return loops / best
-
-
-def _burn_s(loops: int) -> float:
-    began_at = process_time()
-    sum(i * i for i in range(loops))
-    return process_time() - began_at
-
-
-async def _run(
-    name: str, plans: list[Plan], shop: Workshop, *, cores: int
-) -> tuple[list[Life], float]:
-    """The lives of all trajectories under one policy, and how long that took."""
+async def _run(name: str, batch: list[Plan], shop: Workshop, *, cores: int) -> Run:
     loop = asyncio.get_running_loop()
     async with local(policy=name, cores=cores) as house:
         began_at = loop.time()
-        lives = await asyncio.gather(*(_live(house, plan, shop, cores) for plan in plans))
+        lives = await asyncio.gather(*(_live(house, plan, shop, cores) for plan in batch))
         return lives, loop.time() - began_at
 
 
 async def _live(house: House, plan: Plan, shop: Workshop, cores: int) -> Life:
     results: list[ActionResult] = []
     async with house.trajectory(task="swe", source=shop.image) as trajectory:
-        for think_s, work_s in zip(plan.thinks, plan.tools, strict=False):
-            await asyncio.sleep(think_s)
+        for work_s, think_s in zip(plan.tools, plan.thinks, strict=True):
             results.append(await trajectory.run(shop.tool(work_s), kind="swe/tool"))
-        await asyncio.sleep(plan.thinks[-1])
+            await asyncio.sleep(think_s)
         suite = await trajectory.run(shop.suite(plan.tests), kind="swe/test", cpu=between(1, cores))
     return a_life([*results, suite])
 
@@ -217,16 +169,23 @@ def a_life(results: list[ActionResult]) -> Life:
     return Life(
         acts_s=tuple(result.act_s for result in results),
         waits_s=tuple(result.wait_s for result in results),
-        num_failed=sum(not result.ok for result in results),
+        failures=tuple(_failure(result) for result in results if not result.ok),
         lease_core_s=sum(result.core_s for result in results),
+        cpu_s=sum(result.command.cpu_s for result in results if result.command is not None),
+        active_s=sum(result.overhead_s + result.run_s for result in results),
         life_s=0.0 if first is None else results[-1].record.ended_at - first,
     )
 
 
-def summary(name: str, runs: list[tuple[list[Life], float]]) -> PolicyRow:
-    """One policy over all rounds. A pod reserves its cores for life, others for an action."""
+def _failure(result: ActionResult) -> str:
+    return f"{result.outcome.value}: {result.reason or result.stderr[-200:]}"
+
+
+def summary(name: str, runs: list[Run]) -> PolicyRow:
+    """One policy over all rounds. A pod reserves its request for life, others for an action."""
     lives = [life for found, _ in runs for life in found]
     acts = sorted(act for life in lives for act in life.acts_s)
+    failures = [failure for life in lives for failure in life.failures]
     request = policy_named(name).request_milli / 1000
     reserved = [request * life.life_s if request else life.lease_core_s for life in lives]
     return PolicyRow(
@@ -235,32 +194,49 @@ def summary(name: str, runs: list[tuple[list[Life], float]]) -> PolicyRow:
         act_p99_s=acts[min(len(acts) - 1, int(0.99 * len(acts)))],
         wait_mean_s=mean(wait for life in lives for wait in life.waits_s),
         reserved_core_s=mean(reserved),
+        cpu_s=mean(life.cpu_s for life in lives),
+        active_share=sum(life.active_s for life in lives) / sum(life.life_s for life in lives),
         makespan_s=mean(took for _, took in runs),
-        failed=sum(life.num_failed for life in lives),
+        failed=len(failures),
+        why_failed=failures[0] if failures else "",
         lives=[found for found, _ in runs],
     )
 
 
-def _figures(rows: list[PolicyRow], cores: int, rounds: int) -> LiveFigures:
+def figures_of(duty: Duty, rows: list[PolicyRow]) -> DutyFigures:
+    """The ratios that the goals are about, if both sides ran."""
     by_name = {row.policy: row for row in rows}
     pods, ours = by_name.get(PODS), by_name.get(OURS)
-    both = pods is not None and ours is not None
-    return LiveFigures(
-        cores=cores,
-        rounds=rounds,
+    if pods is None or ours is None:
+        better = reserved_share = None
+    else:
+        better = pods.act_mean_s / ours.act_mean_s
+        reserved_share = ours.reserved_core_s / pods.reserved_core_s
+    return DutyFigures(
+        duty=duty.name,
+        think_s=duty.think_s,
         rows=rows,
-        better=pods.act_mean_s / ours.act_mean_s if both and pods and ours else None,
-        reserved_share=(
-            ours.reserved_core_s / pods.reserved_core_s if both and pods and ours else None
-        ),
-        load_after=round(os.getloadavg()[0], 2),
+        better=better,
+        reserved_share=reserved_share,
     )
 
 
 def _print(output: Output, figures: LiveFigures) -> None:
+    for one in figures.duties:
+        _print_duty(output, figures, one)
+    output.console.print(
+        f"Goals, for {figures.duties[0].duty}: {BETTER_AT_LEAST:g}x, at most "
+        f"{RESERVED_AT_MOST:.0%}. Load afterwards {figures.load_after}.",
+        soft_wrap=True,
+    )
+
+
+def _print_duty(output: Output, figures: LiveFigures, one: DutyFigures) -> None:
+    title = f"{one.duty}: {figures.trajectories} agents that think for {one.think_s:g} s (median) "
+    numbers = ["ACT s", "p99 s", "wait s", "core-s reserved", "CPU-s used", "active", "makespan s"]
     output.table(
-        f"Coding agents on {figures.cores} cores, {figures.rounds} rounds",
-        ["policy", "ACT s", "p99 s", "wait s", "core-s reserved", "makespan s", "failed"],
+        title + f"on {figures.cores} cores, {figures.rounds} rounds",
+        ["policy", *numbers, "failed"],
         [
             [
                 row.policy,
@@ -268,16 +244,20 @@ def _print(output: Output, figures: LiveFigures) -> None:
                 f"{row.act_p99_s:.1f}",
                 f"{row.wait_mean_s:.2f}",
                 f"{row.reserved_core_s:.2f}",
+                f"{row.cpu_s:.2f}",
+                f"{row.active_share:.0%}",
                 f"{row.makespan_s:.1f}",
                 str(row.failed),
             ]
-            for row in figures.rows
+            for row in one.rows
         ],
     )
-    if figures.better is not None and figures.reserved_share is not None:
+    for row in one.rows:
+        if row.why_failed:
+            output.console.print(f"{row.policy}: {row.why_failed}", soft_wrap=True, markup=False)
+    if one.better is not None and one.reserved_share is not None:
         output.console.print(
-            f"Mean ACT {figures.better:.2f}x better than {PODS} (goal {BETTER_AT_LEAST:g}x); CPU "
-            f"reserved per trajectory {figures.reserved_share:.0%} of {PODS} "
-            f"(goal at most {RESERVED_AT_MOST:.0%}). Load afterwards {figures.load_after}.",
+            f"Mean ACT {one.better:.2f}x better than {PODS}; CPU reserved per trajectory "
+            f"{one.reserved_share:.0%} of {PODS}.",
             soft_wrap=True,
         )
