@@ -86,6 +86,7 @@ class Body:
         self._thens: list[Callable[[], None]] = []
         #: Reported, and on their way to the journal.
         self._settling: set[ActionId] = set()
+        self._is_deciding = False
         self._is_deciding_soon = False
         self._is_broken = False
         self._wake: Timer | None = None
@@ -109,6 +110,17 @@ class Body:
         if then is not None:
             self._thens.append(then)
         self._decide_soon()
+
+    def post_end(self, event: Finished, *, then: Callable[[], None] | None) -> None:
+        """As `post`, for an end: whoever waits for it or for its lease does not wait a turn."""
+        self._inbox.append(event)
+        if then is not None:
+            self._thens.append(then)
+        if self._is_deciding:
+            self._decide_soon()
+        elif not self._is_deciding_soon:
+            self._is_deciding_soon = True
+            self._clock.now_or_soon(self._decide)
 
     def is_undelivered(self, action_id: ActionId) -> bool:
         """Will this action be delivered, sooner or later?"""
@@ -152,6 +164,7 @@ class Body:
         self._is_deciding_soon = False
         if self._is_broken:
             return
+        self._is_deciding = True
         try:
             self._decide_now()
         except Exception as error:
@@ -159,10 +172,14 @@ class Body:
             self.close()
             self._callers.fail(error)
             raise
+        finally:
+            self._is_deciding = False
 
     def _decide_now(self) -> None:
         now = self.now()
-        events, self._inbox = sorted(self._inbox, key=_turn), []
+        events, self._inbox = self._inbox, []
+        if len(events) > 1:
+            events.sort(key=_turn)
         decisions = self.scheduler.handle_all(events, now)
         changes = self.ledger.apply(events, decisions, at=now)
         # First, so that who starts does not wait for the writing.
@@ -176,13 +193,15 @@ class Body:
     def _write(self, entry: Entry, ended: list[tuple[LiveAction, ActionRecord]]) -> None:
         kept, self._kept = self._kept, []
         thens, self._thens = self._thens, []
-        results = [self._hands.result_of(live, record) for live, record in ended]
-        settled = [
-            Settled(id=f"action:{result.action_id}", at=entry.at, body=encode(result))
-            for (live, _), result in zip(ended, results, strict=True)
-            if self.keeps(live.submission)
-        ]
-        self._settling.update(result.action_id for result in results)
+        results: list[ActionResult] = []
+        settled: list[Settled] = []
+        for live, record in ended:
+            result = self._hands.result_of(live, record)
+            results.append(result)
+            self._settling.add(record.action_id)
+            if self.keeps(live.submission):
+                name = f"action:{record.action_id}"
+                settled.append(Settled(id=name, at=entry.at, body=encode(result)))
         then = partial(self._on_written, thens, results)
         seq = self.journal.append(entry, kept=kept, settled=settled, then=then)
         if self.journal.is_lasting and seq % self._compact_every == 0:
@@ -215,13 +234,11 @@ class Body:
             self._callers.deliver(result)
 
     def _carry_out(self, decision: Decision) -> None:
-        match decision:
-            case Start() | Resize() | Stop():
-                self._hands.perform(decision)
-            case WakeAt(at):
-                self.wake_at(at)
-            case Report():
-                pass  # Its result is on its way to the journal, and from there to its waiters.
+        if isinstance(decision, WakeAt):
+            self.wake_at(decision.at)
+        elif not isinstance(decision, Report):
+            self._hands.perform(decision)
+        # The result of a report is on its way to the journal, and from there to its waiters.
 
 
 def _turn(event: Event) -> int:

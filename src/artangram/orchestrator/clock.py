@@ -21,6 +21,10 @@ class Clock(Protocol):
         """Call back when all that happens at this instant was told."""
         ...
 
+    def now_or_soon(self, callback: Callable[[], None]) -> None:
+        """As `soon`; at once on a clock on which no two things end at the same instant."""
+        ...
+
 
 class WallClock:
     """Unix time when it was made, and the event loop's steady clock from there."""
@@ -37,3 +41,6 @@ class WallClock:
 
     def soon(self, callback: Callable[[], None]) -> None:
         self._loop.call_soon(callback)
+
+    def now_or_soon(self, callback: Callable[[], None]) -> None:
+        callback()

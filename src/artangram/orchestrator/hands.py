@@ -49,6 +49,7 @@ class Hands:
         self._ends: dict[ActionId, Ended] = {}
         #: Who wants to see what an action prints; as many as such actions are alive.
         self._watchers: dict[ActionId, Callable[[Output], None]] = {}
+        self._is_attached = False
         self._background = Background(self._on_error)
 
     async def attach(self, body: Body, past: Past | None) -> None:
@@ -59,6 +60,7 @@ class Hands:
             self._reconcile(node, found, past)
         if past is not None:
             self._end_calls()
+        self._is_attached = True
 
     async def close(self) -> None:
         """Hear nothing more; calls end."""
@@ -110,12 +112,13 @@ class Hands:
             began_at = min(max(began_at, live.started_at), self._body.now())
         is_stopped = ended.outcome is Outcome.CANCELLED
         reason = live.stop_reason if is_stopped else ended.reason
-        self._body.post(
-            Finished(
-                action_id, ended.outcome, began_at, reason, ended.run.attempt, ended.turned_away
-            ),
-            then=then,
+        finished = Finished(
+            action_id, ended.outcome, began_at, reason, ended.run.attempt, ended.turned_away
         )
+        if self._is_attached:
+            self._body.post_end(finished, then=then)
+        else:  # More is to be told before anything can be decided.
+            self._body.post(finished, then=then)
 
     def watch(self, action_id: ActionId, on_output: Callable[[Output], None]) -> None:
         """Call back with what an action prints, until its end; said before it starts."""

@@ -154,12 +154,12 @@ class Ledger:
             match decision:
                 case Start(lease):
                     self._on_start(lease, at)
+                case Report(record):
+                    self._on_report(record, changes)
                 case Resize(action_id, cores):
                     self.actions[action_id].hold(cores.units, at)
                 case Stop(action_id, reason):
                     self._on_stop(self.actions[action_id], reason)
-                case Report(record):
-                    self._on_report(record, changes)
         for event in events:
             if isinstance(event, TrajectoryClosed):
                 self._leave_if_idle(event.trajectory, changes)
@@ -167,21 +167,21 @@ class Ledger:
 
     def _on_event(self, event: Event, at: float) -> None:
         match event:
+            case Submitted(action):
+                self.actions[action.id] = LiveAction(self._submissions.pop(action.id), at=at)
+                if action.trajectory in self.trajectories:
+                    self.trajectories[action.trajectory].actions.add(action.id)
+            case Finished():
+                self._on_finished(event, at)
             case TrajectoryOpened(trajectory):
                 opening = self._openings.pop(trajectory)
                 self.trajectories[trajectory] = LiveTrajectory(opening)
             case TrajectoryClosed(trajectory):
                 if trajectory in self.trajectories:
                     self.trajectories[trajectory].is_closed = True
-            case Submitted(action):
-                self.actions[action.id] = LiveAction(self._submissions.pop(action.id), at=at)
-                if action.trajectory in self.trajectories:
-                    self.trajectories[action.trajectory].actions.add(action.id)
             case Cancelled(action_id, reason):
                 if action_id in self.actions:
                     self.actions[action_id].stop_reason = reason
-            case Finished():
-                self._on_finished(event, at)
             case NodeLost():
                 for live in self.actions.values():
                     cores = cores_of(live.lease) if live.lease is not None else None

@@ -46,6 +46,9 @@ class VirtualClock:
         self._arm()
         return timer
 
+    def now_or_soon(self, callback: Callable[[], None]) -> None:
+        self.soon(callback)
+
     def soon(self, callback: Callable[[], None]) -> None:
         self._soon.append(callback)
         self._arm()
