@@ -1,5 +1,6 @@
 """The demo's tasks with all they use: real sandboxes, tests, judge and API."""
 
+import asyncio
 from itertools import islice
 
 import pytest
@@ -64,13 +65,15 @@ async def test_a_real_suite_tells_the_right_edit_from_a_wrong_one():
         right = WANTED[problem.data["function"]]
         wrong = next(edit for edit in WANTED.values() if edit != right)
         name = problem.data["function"]
-        assert (await played(task, problem, [f"{name} {right}"], "right"))[0] == 1.0
-        assert (await played(task, problem, [f"{name} {wrong}"], "wrong"))[0] == 0.0
-        assert (await played(task, problem, ["mumble"], "mumble"))[0] == 0.0
+        replies = {"right": f"{name} {right}", "wrong": f"{name} {wrong}", "mumble": "mumble"}
+        ended = await asyncio.gather(
+            *(played(task, problem, [reply], key) for key, reply in replies.items())
+        )
+        assert [score for score, _ in ended] == [1.0, 0.0, 0.0]
 
 
 async def test_the_api_answers_within_its_limit():
-    async with searching() as url:
+    async with searching(latency_s=0.001) as url:
         api = ApiSpec(base_url=url, limit=100, window_s=1.0)
         async with artangram.local(apis={"search": api}) as house:
             task = demo_task("search", house)

@@ -1,6 +1,7 @@
 """One demo from start to end: house, warm-up, held-out test, training, test again, report."""
 
 import asyncio
+import os
 import shutil
 import sys
 import time
@@ -33,10 +34,11 @@ from artangram.train.warmup import WarmupSettings
 
 WARMUP = WarmupSettings(steps=500)
 SEARCH_LIMIT, SEARCH_WINDOW_S = 100, 1.0
+SEARCH_LATENCY_S = 0.4
+"""The median of an answer: what a fast web search takes (`docs/training.md`)."""
+DEVICE_MB = 1024
 LOOPS = {"asynchronous": asynchronous, "synchronous": synchronous}
-SHARES = {"calc": 5, "repair": 3, "judged": 3, "search": 5}
-"""More turns, more to learn: a batch has more of the longer ones."""
-EVAL_PROBLEMS = 25
+EVAL_PROBLEMS = 50
 """Held-out problems of each task."""
 
 
@@ -64,7 +66,7 @@ def demo_settings(steps: int, seed: int, *, mode: str) -> RunSettings:
         seed=seed,
         checkpoint_every=25,
         train=TrainSettings(
-            lr=7e-4, lr_steps=steps, epochs=4, kl=0.03, entropy=0.005, entropy_steps=steps
+            lr=1e-3, lr_steps=steps, epochs=4, kl=0.03, entropy=0.005, entropy_steps=steps
         ),
     )
 
@@ -80,12 +82,14 @@ class Session:
         seed: int,
         tasks: Sequence[str] = DEMO_TASKS,
         mode: str = "asynchronous",
+        latency_s: float = SEARCH_LATENCY_S,
         reshape: Reshape | None = None,
     ) -> None:
         if unknown := sorted(set(tasks) - set(DEMO_TASKS)):
             raise BadInput("tasks", f"{unknown} are none", f"say some of {', '.join(DEMO_TASKS)}")
         self._out = out
         self._settings = demo_settings(steps, seed, mode=mode)
+        self._latency_s = latency_s
         self._reshape = reshape
         self._tasks = tasks
         self._console = Console(highlight=False)
@@ -102,7 +106,7 @@ class Session:
     async def learn(self) -> Learned:
         """The demo without its report."""
         shutil.rmtree(self._state, ignore_errors=True)
-        async with searching() as url, self._house(url) as house:
+        async with searching(self._latency_s) as url, self._house(url) as house:
             return await self._learn(house)
 
     @property
@@ -115,8 +119,10 @@ class Session:
         api = ApiSpec(base_url=url, limit=SEARCH_LIMIT, window_s=SEARCH_WINDOW_S)
         async with local(
             state_dir=self._state,
-            devices=1,
-            device_memory_mb=1024,
+            # One core each: threads of one model that wait for each other would burn what they
+            # are not given while everything else runs beside them.
+            devices=len(os.sched_getaffinity(0)),
+            device_memory_mb=DEVICE_MB,
             services=(similarity("judge"),) if "judged" in self._tasks else (),
             apis={"search": api},
         ) as house:
@@ -136,7 +142,6 @@ class Session:
             tasks=tasks,
             model=model,
             out=place,
-            shares={name: SHARES[name] for name in self._tasks},
             reshape=self._reshape,
         ) as training:
             before = await self._tested(training, held, "before")
@@ -180,7 +185,7 @@ class Session:
 
 
 @asynccontextmanager
-async def searching() -> AsyncIterator[str]:
+async def searching(latency_s: float = SEARCH_LATENCY_S) -> AsyncIterator[str]:
     """The search API in a process of its own; its address."""
     server = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -188,6 +193,7 @@ async def searching() -> AsyncIterator[str]:
         "artangram.envs.tasks.searchserver",
         f"--limit={SEARCH_LIMIT}",
         f"--window-s={SEARCH_WINDOW_S}",
+        f"--latency-s={latency_s}",
         stdin=PIPE,
         stdout=PIPE,
     )

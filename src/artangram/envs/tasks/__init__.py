@@ -11,6 +11,7 @@ What is right is never shown, only rewarded. `demonstrate` shows how to speak, w
 random: a model that imitates it succeeds about one time in five.
 """
 
+from artangram.envs.tasks.base import DemoTask
 from artangram.envs.tasks.calc import CalcTask
 from artangram.envs.tasks.dialogue import Dialogue, Teachable, vocabulary
 from artangram.envs.tasks.house import House
@@ -21,6 +22,7 @@ from artangram.envs.tasks.search import SearchTask
 __all__ = [
     "DEMO_TASKS",
     "CalcTask",
+    "DemoTask",
     "Dialogue",
     "House",
     "JudgedTask",
@@ -31,15 +33,12 @@ __all__ = [
     "vocabulary",
 ]
 
-DEMO_TASKS = ("calc", "repair", "judged", "search")
+_TASKS: dict[str, type[DemoTask]] = {
+    task.name: task for task in (CalcTask, RepairTask, JudgedTask, SearchTask)
+}
+DEMO_TASKS = tuple(_TASKS)
 
 
 def demo_task(name: str, house: House, *, job: str = "demo", held_out: bool = False) -> Teachable:
     """One of the tasks above; `held_out` has the problems that the others never see."""
-    made: dict[str, type[CalcTask | RepairTask | JudgedTask | SearchTask]] = {
-        "calc": CalcTask,
-        "repair": RepairTask,
-        "judged": JudgedTask,
-        "search": SearchTask,
-    }
-    return made[name](house, job=job, held_out=held_out)
+    return _TASKS[name](house, job=job, held_out=held_out)

@@ -5,12 +5,13 @@ Three turns when all goes well: `calc 37` -> `read 37` -> the question -> `divis
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from random import Random
 
 from artangram.envs.protocol import Observation, Problem
-from artangram.envs.tasks.dialogue import ANSWER, ERROR, Dialogue, is_held_out, parsed
-from artangram.envs.tasks.house import House, Place, judged_by_itself
+from artangram.envs.tasks.base import MISSPOKEN, DemoTask
+from artangram.envs.tasks.dialogue import ANSWER, ERROR, Dialogue, parsed
+from artangram.envs.tasks.house import Place, judged_by_itself
 
 NAME = "calc"
 READ = "read"
@@ -39,34 +40,22 @@ SHOWN_READING = 0.7
 """The share of demonstrations that read the question before they use a tool."""
 
 
-class CalcTask:
+class CalcTask(DemoTask):
     """See `envs.protocol.Task`."""
 
     name = NAME
     max_turns = 4
     max_tokens = 14
 
-    def __init__(self, house: House, *, job: str = "demo", held_out: bool = False) -> None:
-        self._house = house
-        self._job = job
-        self._held_out = held_out
-
-    def problems(self, seed: int) -> Iterator[Problem]:
-        chance = Random(f"{NAME}-{seed}")
-        while True:
-            verb = chance.choice(list(TOOLS))
-            numbers = _numbers(verb, chance)
-            if is_held_out(*numbers) is not self._held_out:
-                continue
-            question = f"{QUESTIONS[verb]} {_joined(numbers)}"
-            yield Problem(
-                id=f"{NAME}/{verb}/{_joined(numbers)}",
-                task=NAME,
-                data={"file": str(chance.randrange(10, 100)), "question": question, "verb": verb},
-            )
+    def drawn(self, chance: Random) -> tuple[Problem, Sequence[int]]:
+        verb = chance.choice(list(TOOLS))
+        numbers = _numbers(verb, chance)
+        question = f"{QUESTIONS[verb]} {_joined(numbers)}"
+        data = {"file": str(chance.randrange(10, 100)), "question": question, "verb": verb}
+        return Problem(id=f"{NAME}/{verb}/{_joined(numbers)}", task=NAME, data=data), numbers
 
     def env(self, problem: Problem, *, trajectory: str) -> "CalcEnv":
-        place = self._house.trajectory(job=self._job, task=NAME, memory_mb=64, id=trajectory)
+        place = self.house.trajectory(job=self.job, task=NAME, memory_mb=64, id=trajectory)
         return CalcEnv(problem, place)
 
     def demonstrate(self, problem: Problem, *, chance: Random) -> Dialogue:
@@ -105,7 +94,7 @@ class CalcEnv:
             return await self._ran(["/bin/cat", f"{said.rest}.txt"], kind=f"{NAME}/read")
         if said.verb in TOOLS:
             return await self._used(said.verb, said.rest)
-        return Observation(text=ERROR, done=True, failed=True)
+        return MISSPOKEN
 
     async def score(self) -> float:
         question = self._data["question"]

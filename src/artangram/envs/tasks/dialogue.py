@@ -61,14 +61,6 @@ class Teachable(Protocol):
         ...
 
 
-def is_held_out(*numbers: int) -> bool:
-    """Every fifth problem is for evaluation only."""
-    mixed = 0
-    for number in numbers:
-        mixed = (mixed * 31 + number * 7 + 3) % 1009
-    return mixed % 5 == 0
-
-
 def vocabulary() -> Vocabulary:
     """Every word and digit of the four tasks."""
     from artangram.envs.tasks import calc, judged, repair, search

@@ -34,6 +34,8 @@ class Place(Protocol):
 
     async def write(self, path: str, data: bytes | str) -> None: ...
 
+    async def read(self, path: str) -> bytes: ...
+
     async def run(
         self,
         argv: Sequence[str],

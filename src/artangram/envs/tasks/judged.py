@@ -5,13 +5,14 @@ how alike two texts are. It was never told what is right; the threshold only say
 enough.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from random import Random
 
 from artangram.envs.protocol import Observation, Problem
-from artangram.envs.tasks.dialogue import ERROR, Dialogue, is_held_out, parsed
+from artangram.envs.tasks.base import MISSPOKEN, DemoTask
+from artangram.envs.tasks.dialogue import Dialogue, parsed
 from artangram.envs.tasks.house import House
-from artangram.envs.tasks.shared import Shared
+from artangram.envs.tasks.together import Together
 
 NAME = "judged"
 ASK = "name"
@@ -21,13 +22,15 @@ KINDS = {
     "bird": ("eagle", "sparrow", "pigeon"),
     "fruit": ("apple", "banana", "cherry"),
     "vehicle": ("truck", "car", "bus"),
+    "metal": ("iron", "copper", "zinc"),
 }
 WORDS = {ASK, "and", *KINDS} | {word for words in KINDS.values() for word in words}
 ALIKE = 0.45
-"""With MiniLM the fitting word has 0.51 or more for every pair, any other 0.40 or less."""
+"""With MiniLM the fitting word has 0.52 or more for every pair, any other 0.40 or less."""
+GATHER_S = 0.01
 
 
-class JudgedTask:
+class JudgedTask(DemoTask):
     """See `envs.protocol.Task`."""
 
     name = NAME
@@ -35,20 +38,15 @@ class JudgedTask:
     max_tokens = 6
 
     def __init__(self, house: House, *, job: str = "demo", held_out: bool = False) -> None:
-        self._house = house
-        self._job = job
-        self._held_out = held_out
-        self._asked = Shared[float](keeps=False)
+        super().__init__(house, job=job, held_out=held_out)
+        self._asked = Together(self._judged, gather_s=GATHER_S)
 
-    def problems(self, seed: int) -> Iterator[Problem]:
-        chance = Random(f"{NAME}-{seed}")
-        while True:
-            kind = chance.choice(list(KINDS))
-            one, other = chance.sample(range(3), 2)
-            if is_held_out(list(KINDS).index(kind), one, other) is not self._held_out:
-                continue
-            text = f"{KINDS[kind][one]} and {KINDS[kind][other]}"
-            yield Problem(id=f"{NAME}/{text}", task=NAME, data={"text": text})
+    def drawn(self, chance: Random) -> tuple[Problem, Sequence[int]]:
+        kind = chance.randrange(len(KINDS))
+        one, other = chance.sample(range(3), 2)
+        words = list(KINDS.values())[kind]
+        text = f"{words[one]} and {words[other]}"
+        return Problem(id=f"{NAME}/{text}", task=NAME, data={"text": text}), (kind, one, other)
 
     def env(self, problem: Problem, *, trajectory: str) -> "JudgedEnv":
         return JudgedEnv(problem, self)
@@ -58,18 +56,14 @@ class JudgedTask:
         return Dialogue(((f"{ASK} {problem.data['text']}", said),))
 
     async def likeness(self, word: str, text: str) -> float:
-        """What the judge says; siblings that say the same at the same time ask once."""
-        return await self._asked.once((word, text), lambda: self._ask(word, text))
+        """What the judge says; it is asked about several attempts at once."""
+        return await self._asked.answer({"text": word, "reference": text})
 
-    async def _ask(self, word: str, text: str) -> float:
-        answer = await self._house.call(
-            SERVICE,
-            {"text": word, "reference": text},
-            kind=f"{NAME}/judge",
-            job=self._job,
-            task=NAME,
+    async def _judged(self, pairs: Sequence[dict[str, str]]) -> list[float]:
+        answers = await self.house.call(
+            SERVICE, list(pairs), kind=f"{NAME}/judge", job=self.job, task=NAME
         )
-        return float(answer["score"])
+        return [float(answer["score"]) for answer in answers]
 
 
 class JudgedEnv:
@@ -86,7 +80,7 @@ class JudgedEnv:
     async def respond(self, reply: str) -> Observation:
         said = parsed(reply)
         if not said.verb or said.rest:
-            return Observation(text=ERROR, done=True, failed=True)
+            return MISSPOKEN
         self._word = said.verb
         return Observation(text="", done=True)
 

@@ -1,20 +1,24 @@
 """Mend a function: choose the edit, and a real test suite says whether it was the right one.
 
-One turn: `repair larger 9,4 gives 4` -> `larger max`. The score is an elastic pytest run on the
-edited file in a sandbox of its own. The same file with the same tests is run once, however many
-attempts come to it: a suite takes longer than everything else in the demo.
+One turn: `repair larger 9,4 gives 4` -> `larger max`. The score is what pytest says of the edited
+file. Attempts that end at about the same time are tested in one elastic run, each with a file and
+a suite of its own: starting pytest takes longer than all their tests.
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from random import Random
+
+import msgspec
+from msgspec import Struct
 
 from artangram.core.errors import InfraFailed
 from artangram.envs.elastictest import command, one_file
 from artangram.envs.protocol import Observation, Problem
-from artangram.envs.tasks.dialogue import ERROR, Dialogue, is_held_out, parsed
-from artangram.envs.tasks.house import House, judged_by_itself
-from artangram.envs.tasks.shared import Shared
+from artangram.envs.tasks.base import MISSPOKEN, DemoTask
+from artangram.envs.tasks.dialogue import Dialogue, parsed
+from artangram.envs.tasks.house import House, Place, judged_by_itself
+from artangram.envs.tasks.together import Together
 
 NAME = "repair"
 EDITS: dict[str, tuple[str, Callable[[int, int], int]]] = {
@@ -32,14 +36,26 @@ WANTED = {
     "smaller": "min",
 }
 WORDS = {NAME, "gives", *EDITS, *WANTED}
-NUM_SUITES = 2
-"""Different test files per function: so many suites are worth running, and no more."""
+PROGRAM, REPORT = "elastic.pyz", "report.json"
+PYTEST = ("-q", "-p", "no:cacheprovider", "--assert=plain", "--tb=no")
+"""Nobody reads why a test failed: not working that out halves what a test costs."""
 MEMORY_MB = 256
+MOST_CORES = 2
+GATHER_S = 0.1
+"""Attempts wait so long for others to be tested with: less than half of what a start takes."""
 TESTS_FAILED = 1
 """Pytest's exit code for a suite that ran and has failures."""
 
 
-class RepairTask:
+class Edited(Struct, frozen=True):
+    """What an attempt made of a function, and which suite is to judge it."""
+
+    function: str
+    edit: str
+    suite: int
+
+
+class RepairTask(DemoTask):
     """See `envs.protocol.Task`."""
 
     name = NAME
@@ -47,71 +63,81 @@ class RepairTask:
     max_tokens = 6
 
     def __init__(self, house: House, *, job: str = "demo", held_out: bool = False) -> None:
-        self._house = house
-        self._job = job
-        self._held_out = held_out
-        self._runs = Shared[float](keeps=True)
+        super().__init__(house, job=job, held_out=held_out)
+        self._runs = Together(self._tested, gather_s=GATHER_S)
 
-    def problems(self, seed: int) -> Iterator[Problem]:
-        chance = Random(f"{NAME}-{seed}")
-        while True:
-            name = chance.choice(list(WANTED))
-            wrong = chance.choice([edit for edit in EDITS if edit != WANTED[name]])
-            a, b = chance.randrange(2, 100), chance.randrange(2, 100)
-            if a == b or is_held_out(a, b) is not self._held_out:
-                continue
-            gives = str(abs(EDITS[wrong][1](a, b)))[:2]
-            yield Problem(
-                id=f"{NAME}/{name}/{wrong}/{a},{b}",
-                task=NAME,
-                data={
-                    "function": name,
-                    "text": f"{NAME} {name} {a},{b} gives {gives}",
-                    "suite": chance.randrange(NUM_SUITES) + NUM_SUITES * self._held_out,
-                },
-            )
+    def drawn(self, chance: Random) -> tuple[Problem, Sequence[int]]:
+        name = chance.choice(list(WANTED))
+        wrong = chance.choice([edit for edit in EDITS if edit != WANTED[name]])
+        a, b = chance.sample(range(2, 100), 2)
+        gives = str(abs(EDITS[wrong][1](a, b)))[:2]
+        data = {
+            "function": name,
+            "text": f"{NAME} {name} {a},{b} gives {gives}",
+            "suite": 100 * a + b,
+        }
+        return Problem(id=f"{NAME}/{name}/{wrong}/{a},{b}", task=NAME, data=data), (a, b)
 
     def env(self, problem: Problem, *, trajectory: str) -> "RepairEnv":
-        return RepairEnv(problem, self, trajectory=trajectory)
+        return RepairEnv(problem, self)
 
     def demonstrate(self, problem: Problem, *, chance: Random) -> Dialogue:
         edit = chance.choice(list(EDITS))
         return Dialogue(((problem.data["text"], f"{problem.data['function']} {edit}"),))
 
-    async def tested(self, source: str, tests: str, *, trajectory: str) -> float:
-        """1 if the tests pass on the source, 0 if not; run once for all who ask."""
-        return await self._runs.once((source, tests), lambda: self._run(source, tests, trajectory))
+    async def passes(self, edited: Edited) -> bool:
+        """Whether its suite passes; it is run for this attempt, together with those of others."""
+        return await self._runs.answer(edited)
 
-    async def _run(self, source: str, tests: str, trajectory: str) -> float:
-        place = self._house.trajectory(job=self._job, task=NAME, memory_mb=MEMORY_MB, id=trajectory)
+    async def _tested(self, each: Sequence[Edited]) -> list[bool]:
+        place = self.house.trajectory(job=self.job, task=NAME, memory_mb=MEMORY_MB)
         async with place:
-            await place.write("solution.py", source)
-            await place.write("test_solution.py", tests)
-            await place.write("elastic.pyz", one_file())
-            ran = await place.run(
-                command(
-                    ["-q", "-p", "no:cacheprovider", "test_solution.py"],
-                    python=sys.executable,
-                    program="elastic.pyz",
-                ),
-                cpu={"min": 1, "max": 2},
-                kind=f"{NAME}/test",
-                timeout_s=60,
-                environ={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-            )
-        if not judged_by_itself(ran) and ran.exit_code not in (TESTS_FAILED, None):
-            # Neither passed nor failed: the suite did not run, which says nothing of the edit.
-            raise InfraFailed(f"pytest ended with {ran.exit_code}: {ran.stdout[-200:]}")
-        return float(ran.exit_code == 0)
+            await place.write(PROGRAM, one_file())
+            for number, edited in enumerate(each):
+                await place.write(f"solution_{number}.py", solution(edited))
+                await place.write(f"test_{number}.py", suite(edited, f"solution_{number}"))
+            await _run_pytest(place)
+            found = msgspec.json.decode(await place.read(REPORT), type=_Report)
+        return [found.passed(f"test_{number}.py") for number in range(len(each))]
+
+
+class _Test(Struct):
+    id: str
+    outcome: str
+
+
+class _Report(Struct):
+    """What is read of the report of a run."""
+
+    tests: list[_Test]
+
+    def passed(self, file: str) -> bool:
+        """Whether all tests of a file passed. Raises `InfraFailed` if none was run."""
+        outcomes = {test.outcome for test in self.tests if test.id.startswith(f"{file}::")}
+        if not outcomes:
+            raise InfraFailed(f"{file} was not run, which says nothing of the edit")
+        return outcomes == {"passed"}
+
+
+async def _run_pytest(place: Place) -> None:
+    """Raises `InfraFailed` when the run says nothing of the edits."""
+    ran = await place.run(
+        command([*PYTEST, "--report", REPORT], python=sys.executable, program=PROGRAM),
+        cpu={"min": 1, "max": MOST_CORES},
+        kind=f"{NAME}/test",
+        timeout_s=60,
+        environ={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+    )
+    if not judged_by_itself(ran) and ran.exit_code != TESTS_FAILED:
+        raise InfraFailed(f"pytest ended with {ran.exit_code}: {ran.stdout[-200:]}")
 
 
 class RepairEnv:
     """See `envs.protocol.Env`."""
 
-    def __init__(self, problem: Problem, task: RepairTask, *, trajectory: str) -> None:
+    def __init__(self, problem: Problem, task: RepairTask) -> None:
         self._data = problem.data
         self._task = task
-        self._trajectory = trajectory
         self._edit: str | None = None
 
     async def reset(self) -> Observation:
@@ -120,34 +146,42 @@ class RepairEnv:
     async def respond(self, reply: str) -> Observation:
         said = parsed(reply)
         if said.verb not in EDITS or said.rest:
-            return Observation(text=ERROR, done=True, failed=True)
+            return MISSPOKEN
         self._edit = said.verb
         return Observation(text="", done=True)
 
     async def score(self) -> float:
         if self._edit is None:
             return 0.0
-        name = self._data["function"]
-        source = f"def {name}(a, b):\n    return {EDITS[self._edit][0]}\n"
-        tests = suite(name, self._data["suite"])
-        return await self._task.tested(source, tests, trajectory=self._trajectory)
+        edited = Edited(self._data["function"], self._edit, self._data["suite"])
+        return float(await self._task.passes(edited))
 
     async def aclose(self) -> None:
         pass
 
 
-def suite(name: str, number: int) -> str:
-    """A test file for a function; its examples tell all edits apart."""
-    chance = Random(f"{name}-{number}")
-    cases = []
-    for _ in range(4):
-        a, b = sorted(chance.sample(range(3, 60), 2))
-        pair = (b, a) if chance.random() < 0.5 else (a, b)
-        cases.append((*pair, EDITS[WANTED[name]][1](*pair)))
+def solution(edited: Edited) -> str:
+    return f"def {edited.function}(a, b):\n    return {EDITS[edited.edit][0]}\n"
+
+
+def cases(function: str, number: int) -> list[tuple[int, int, int]]:
+    """Two numbers and what the function should give, so that only one edit is right for all."""
+    chance = Random(f"{function}-{number}")
+    found = []
+    for low_first in (True, False):
+        low, high = sorted(chance.sample(range(3, 60), 2))
+        a, b = (low, high) if low_first else (high, low)
+        found.append((a, b, EDITS[WANTED[function]][1](a, b)))
+    return found
+
+
+def suite(edited: Edited, module: str) -> str:
+    """The test file of an attempt, whose function is in `module`."""
+    name = edited.function
     return (
         "import pytest\n"
-        f"from solution import {name}\n\n\n"
-        f'@pytest.mark.parametrize(("a", "b", "wanted"), {cases})\n'
+        f"from {module} import {name}\n\n\n"
+        f'@pytest.mark.parametrize(("a", "b", "wanted"), {cases(name, edited.suite)})\n'
         f"def test_{name}(a, b, wanted):\n"
         f"    assert {name}(a, b) == wanted\n"
     )

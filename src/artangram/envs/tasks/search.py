@@ -5,13 +5,13 @@ about every number, so that only the reward tells the right one from the others.
 `searchserver`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from random import Random
 
 from artangram.core.errors import CallFailed
 from artangram.envs.protocol import Observation, Problem
-from artangram.envs.tasks.dialogue import ANSWER, ERROR, Dialogue, is_held_out, parsed
-from artangram.envs.tasks.house import House
+from artangram.envs.tasks.base import MISSPOKEN, DemoTask
+from artangram.envs.tasks.dialogue import ANSWER, ERROR, Dialogue, parsed
 
 NAME = "search"
 API = "search"
@@ -20,36 +20,38 @@ QUESTIONS = {
     "places": "where is",
     "dates": "when was",
     "sizes": "how big is",
+    "prices": "what costs",
 }
 WORDS = set(QUESTIONS) | {word for text in QUESTIONS.values() for word in text.split()}
 SHOWN_GUESSING = 0.1
 """The share of demonstrations that answer without asking."""
 
 
-class SearchTask:
+class SearchTask(DemoTask):
     """See `envs.protocol.Task`."""
 
     name = NAME
     max_turns = 3
     max_tokens = 8
 
-    def __init__(self, house: House, *, job: str = "demo", held_out: bool = False) -> None:
-        self._house = house
-        self._job = job
-        self._held_out = held_out
-
-    def problems(self, seed: int) -> Iterator[Problem]:
-        chance = Random(f"{NAME}-{seed}")
-        while True:
-            index = chance.choice(list(QUESTIONS))
-            number = chance.randrange(10, 100)
-            if is_held_out(list(QUESTIONS).index(index), number) is not self._held_out:
-                continue
-            data = {"index": index, "number": number}
-            yield Problem(id=f"{NAME}/{index}/{number}", task=NAME, data=data)
+    def drawn(self, chance: Random) -> tuple[Problem, Sequence[int]]:
+        place, number = chance.randrange(len(QUESTIONS)), chance.randrange(10, 100)
+        index = list(QUESTIONS)[place]
+        data = {"index": index, "number": number}
+        return Problem(id=f"{NAME}/{index}/{number}", task=NAME, data=data), (place, number)
 
     def env(self, problem: Problem, *, trajectory: str) -> "SearchEnv":
-        return SearchEnv(problem, self._house, job=self._job)
+        return SearchEnv(problem, self)
+
+    async def looked_up(self, index: str, wanted: str) -> str:
+        """What the API says, or that it was an error."""
+        try:
+            found = await self.house.api(API).get(
+                f"/{index}", params={"q": wanted}, kind=f"{NAME}/api", job=self.job, task=NAME
+            )
+        except CallFailed:
+            return ERROR
+        return found.text
 
     def demonstrate(self, problem: Problem, *, chance: Random) -> Dialogue:
         number = problem.data["number"]
@@ -66,10 +68,9 @@ class SearchTask:
 class SearchEnv:
     """See `envs.protocol.Env`."""
 
-    def __init__(self, problem: Problem, house: House, *, job: str) -> None:
+    def __init__(self, problem: Problem, task: SearchTask) -> None:
         self._problem = problem
-        self._house = house
-        self._job = job
+        self._task = task
         self._answer = ""
 
     async def reset(self) -> Observation:
@@ -81,8 +82,8 @@ class SearchEnv:
             self._answer = said.rest
             return Observation(text="", done=True)
         if said.verb not in QUESTIONS:
-            return Observation(text=ERROR, done=True, failed=True)
-        return Observation(text=await self._looked_up(said.verb, said.rest))
+            return MISSPOKEN
+        return Observation(text=await self._task.looked_up(said.verb, said.rest))
 
     async def score(self) -> float:
         data = self._problem.data
@@ -90,15 +91,6 @@ class SearchEnv:
 
     async def aclose(self) -> None:
         pass
-
-    async def _looked_up(self, index: str, wanted: str) -> str:
-        try:
-            found = await self._house.api(API).get(
-                f"/{index}", params={"q": wanted}, kind=f"{NAME}/api", job=self._job, task=NAME
-            )
-        except CallFailed:
-            return ERROR
-        return found.text
 
 
 def question(problem: Problem) -> str:

@@ -1,20 +1,24 @@
 """The API of the search task: a small HTTP server that enforces its rate limit.
 
-`python -m artangram.envs.tasks.searchserver` prints the port it listens on. More than `limit` calls
-in any window of `window_s` are answered 429 with `Retry-After`, as outside APIs do. It ends with
-its standard input, so that it never outlives who started it.
+`python -m artangram.envs.tasks.searchserver` prints the port it listens on. As outside APIs do, it
+answers more than `limit` calls in any window of `window_s` with 429 and `Retry-After`, and takes
+its time for the others: some `latency_s`, now and then several times that. It ends with its
+standard input, so that it never outlives who started it.
 """
 
 import argparse
 import asyncio
 import sys
 from collections import deque
+from random import Random
 
 from aiohttp import web
 
 from artangram.envs.tasks.search import QUESTIONS, fact
 
 COUNTS = "counts"
+SPREAD = 0.6
+"""Of the latency's logarithm: one call in twenty takes 2.7 times the median or longer."""
 
 
 class Window:
@@ -34,9 +38,13 @@ class Window:
         return True
 
 
-def application(limit: int, window_s: float) -> web.Application:
-    """`GET /{index}?q=N`, and `GET /counts` for who wants to know how often it said no."""
+def application(limit: int, window_s: float, *, latency_s: float = 0.0) -> web.Application:
+    """`GET /{index}?q=N`, and `GET /counts` for who wants to know how often it said no.
+
+    `latency_s` is the median time that an answer takes.
+    """
     window = Window(limit, window_s)
+    chance = Random(0)
     counts = {"answered": 0, "refused": 0}
 
     async def look_up(request: web.Request) -> web.Response:
@@ -47,6 +55,7 @@ def application(limit: int, window_s: float) -> web.Application:
             counts["refused"] += 1
             return web.Response(status=429, headers={"Retry-After": str(window_s)})
         counts["answered"] += 1
+        await asyncio.sleep(latency_s * chance.lognormvariate(0, SPREAD))
         if index not in QUESTIONS or not (wanted.isdecimal() and len(wanted) <= 3):
             return web.Response(status=404, text="no such thing")
         return web.Response(text=str(fact(index, int(wanted))))
@@ -56,8 +65,8 @@ def application(limit: int, window_s: float) -> web.Application:
     return app
 
 
-async def serve(limit: int, window_s: float) -> None:
-    runner = web.AppRunner(application(limit, window_s), access_log=None)
+async def serve(app: web.Application) -> None:
+    runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
@@ -71,8 +80,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--limit", type=int, default=100)
     parser.add_argument("--window-s", type=float, default=1.0)
-    options = parser.parse_args()
-    asyncio.run(serve(options.limit, options.window_s))
+    parser.add_argument("--latency-s", type=float, default=0.0)
+    said = parser.parse_args()
+    asyncio.run(serve(application(said.limit, said.window_s, latency_s=said.latency_s)))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The demo's tasks without their resources: what they ask, show and refuse."""
 
 import asyncio
+import json
 from itertools import islice
 from random import Random
 from types import SimpleNamespace
@@ -12,16 +13,17 @@ from artangram.core.records import Outcome
 from artangram.envs.tasks import DEMO_TASKS, demo_task, vocabulary
 from artangram.envs.tasks.calc import worked_out
 from artangram.envs.tasks.dialogue import parsed
-from artangram.envs.tasks.repair import EDITS, WANTED, RepairTask, suite
+from artangram.envs.tasks.judged import JudgedTask
+from artangram.envs.tasks.repair import EDITS, WANTED, Edited, RepairTask, cases
 from artangram.envs.tasks.search import QUESTIONS, fact
-from artangram.envs.tasks.shared import Shared
 
 
 class FakePlace:
-    """A sandbox whose commands end as told."""
+    """A sandbox whose commands end as told; its report says that the first file fails."""
 
     def __init__(self, house):
         self._house = house
+        self.files = []
 
     async def __aenter__(self):
         return self
@@ -33,7 +35,16 @@ class FakePlace:
         pass
 
     async def write(self, path, data):
-        pass
+        self.files.append(path)
+
+    async def read(self, path):
+        tests = [name for name in self.files if name.startswith("test_")][: self._house.reported]
+        each = [
+            {"id": f"{name}::test_{n}", "outcome": "failed" if i == n == 0 else "passed"}
+            for i, name in enumerate(tests)
+            for n in range(2)
+        ]
+        return json.dumps({"tests": each}).encode()
 
     async def run(self, argv, **options):
         self._house.runs += 1
@@ -44,11 +55,15 @@ class FakePlace:
 
 
 class FakeHouse:
-    def __init__(self, outcome=Outcome.SUCCEEDED, exit_code=0):
-        self.outcome, self.exit_code, self.runs = outcome, exit_code, 0
+    def __init__(self, outcome=Outcome.FAILED, exit_code=1, *, reported=100):
+        self.outcome, self.exit_code, self.reported, self.runs = outcome, exit_code, reported, 0
 
     def trajectory(self, **options):
         return FakePlace(self)
+
+    async def call(self, service, payload, **options):
+        self.runs += 1
+        return [{"score": len(pair["text"])} for pair in payload]
 
 
 def some(name, count=200, *, held_out=False, seed=0):
@@ -113,11 +128,12 @@ def test_tools_work_out_what_they_are_named_after():
 
 
 @pytest.mark.parametrize("name", WANTED)
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", range(30))
 def test_a_suite_tells_the_right_edit_from_all_others(name, number):
-    cases = eval(suite(name, number).split('"wanted"), ')[1].split(")\ndef")[0])
     passing = [
-        edit for edit, (_, f) in EDITS.items() if all(f(a, b) == wanted for a, b, wanted in cases)
+        edit
+        for edit, (_, f) in EDITS.items()
+        if all(f(a, b) == wanted for a, b, wanted in cases(name, number))
     ]
     assert passing == [WANTED[name]]
 
@@ -128,43 +144,34 @@ def test_every_index_knows_something_else():
 
 
 @pytest.mark.looptime
-async def test_equal_suites_are_run_once_for_all_who_ask():
+async def test_suites_of_several_attempts_are_one_run_and_each_has_its_own_verdict():
     house = FakeHouse()
     task = RepairTask(house)
-    scores = await asyncio.gather(*(task.tested("s", "t", trajectory=f"{i}") for i in range(5)))
-    assert (scores, house.runs) == ([1.0] * 5, 1)
-
-
-@pytest.mark.looptime
-async def test_a_cancelled_asker_leaves_the_run_to_the_next():
-    house = FakeHouse()
-    task = RepairTask(house)
-    first = asyncio.create_task(task.tested("s", "t", trajectory="1"))
-    second = asyncio.create_task(task.tested("s", "t", trajectory="2"))
-    await asyncio.sleep(0.5)
-    first.cancel()
-    assert await second == 1.0
+    each = [Edited("total", "plus", number) for number in range(3)]
+    assert await asyncio.gather(*map(task.passes, each)) == [False, True, True]
+    assert house.runs == 1
+    await task.passes(each[1])
     assert house.runs == 2
 
 
 @pytest.mark.looptime
-async def test_a_suite_that_could_not_run_is_no_reward_of_zero():
-    for house in (FakeHouse(Outcome.INFRA_FAILED, None), FakeHouse(Outcome.FAILED, 3)):
-        with pytest.raises(InfraFailed):
-            await RepairTask(house).tested("s", "t", trajectory="1")
-    assert await RepairTask(FakeHouse(Outcome.FAILED, 1)).tested("s", "t", trajectory="1") == 0.0
+@pytest.mark.parametrize(
+    "house",
+    [
+        FakeHouse(Outcome.INFRA_FAILED, None),
+        FakeHouse(Outcome.FAILED, 3),
+        FakeHouse(Outcome.FAILED, 1, reported=0),
+    ],
+)
+async def test_a_suite_that_could_not_run_is_no_reward_of_zero(house):
+    with pytest.raises(InfraFailed):
+        await RepairTask(house).passes(Edited("total", "plus", 0))
 
 
 @pytest.mark.looptime
-async def test_only_what_is_asked_at_the_same_time_is_shared_unless_kept():
-    calls = []
-
-    async def ask():
-        calls.append(1)
-        await asyncio.sleep(1)
-        return len(calls)
-
-    passing, kept = Shared(keeps=False), Shared(keeps=True)
-    assert await asyncio.gather(*(passing.once("q", ask) for _ in range(3))) == [1, 1, 1]
-    assert await passing.once("q", ask) == 2
-    assert [await kept.once("q", ask), await kept.once("q", ask)] == [3, 3]
+async def test_the_judge_is_asked_about_several_attempts_at_once():
+    house = FakeHouse()
+    task = JudgedTask(house)
+    words = ("fish", "fish", "vehicle")
+    assert await asyncio.gather(*(task.likeness(word, "a") for word in words)) == [4, 4, 7]
+    assert house.runs == 1
