@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import quote
+from uuid import uuid4
 
 import aiohttp
 import msgspec
@@ -36,9 +37,15 @@ MOST_LINE_BYTES = 1 << 24
 """The result of a stream is one line, with all that was printed."""
 
 
+BEAT_S = 5.0
+"""Between two signs of life. Far below an owner's lease, for they also bring what is queued."""
+
+
 @asynccontextmanager
-async def connect(url: str, *, token: str | None = None) -> AsyncIterator[House]:
-    """The house at `url`."""
+async def connect(
+    url: str, *, token: str | None = None, beat_s: float = BEAT_S
+) -> AsyncIterator[House]:
+    """The house at `url`. Trajectories opened there are kept open by signs of life from here."""
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     # An action may take as long as it takes, and thousands may wait at once.
     session = aiohttp.ClientSession(
@@ -48,7 +55,13 @@ async def connect(url: str, *, token: str | None = None) -> AsyncIterator[House]
         connector=aiohttp.TCPConnector(limit=0),
     )
     async with session:
-        yield House(_Http(session, url))
+        backend = _Http(session, url)
+        beating = asyncio.create_task(backend.beat(beat_s))
+        try:
+            yield House(backend)
+        finally:
+            beating.cancel()
+            await asyncio.wait({beating})
 
 
 class _Http:
@@ -59,12 +72,14 @@ class _Http:
         self._url = url
         #: Of the trajectories that were opened here and are not closed.
         self._queueing: dict[TrajectoryId, _Heard] = {}
+        self._owner = uuid4().hex
 
     def __repr__(self) -> str:
         return f"<at {self._url}>"
 
     async def open(self, opening: Opening) -> None:
-        await self._ask("POST", "trajectories", data=msgspec.json.encode(opening))
+        ours = structs.replace(opening, owner=self._owner)
+        await self._ask("POST", "trajectories", data=msgspec.json.encode(ours))
         self._queueing[opening.trajectory] = _Heard()
 
     async def close(self, trajectory: TrajectoryId) -> None:
@@ -122,6 +137,21 @@ class _Http:
 
     async def status(self) -> Status:
         return msgspec.json.decode(await self._ask("GET", "status"), type=Status)
+
+    async def beat(self, every_s: float) -> None:
+        """Give signs of life as long as anything is open. One that is lost is made up for."""
+        while True:
+            await asyncio.sleep(every_s)
+            if self._queueing:
+                with suppress(aiohttp.ClientError, Refused, OSError):
+                    await self._beat()
+
+    async def _beat(self) -> None:
+        found = await self._ask("PUT", f"owners/{self._owner}")
+        for name, queueing in msgspec.json.decode(found, type=dict[str, Queueing]).items():
+            heard = self._queueing.get(TrajectoryId(name))
+            if heard is not None:
+                heard.told(queueing)
 
     async def _ask(
         self,

@@ -10,7 +10,7 @@ from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.client import RunRequest
 from artangram.orchestrator.errors import Problem
 from artangram.orchestrator.pieces import Piece
-from artangram.orchestrator.records import ActionResult, Opening, Status
+from artangram.orchestrator.records import ActionResult, Opening, Queueing, Status
 from artangram.sandbox.protocol import Snapshot
 
 _RECORDS = (
@@ -20,6 +20,7 @@ _RECORDS = (
     ActionResult,
     Explanation,
     Status,
+    Queueing,
     Snapshot,
     Piece,
     Problem,
@@ -49,6 +50,13 @@ def _paths() -> dict[str, Any]:
     return {
         "/v1/status": {"get": _does("One look at everything", answer=Status)},
         "/v1/trajectories": {"post": _does("Open a trajectory", body=Opening)},
+        "/v1/owners/{owner}": {
+            "put": _does(
+                "Give a sign of life: trajectories of an owner that gives none are closed. "
+                "Answers with a Queueing for each of them",
+                _in("path", "owner"),
+            )
+        },
         "/v1/trajectories/{trajectory}": {
             "delete": _does("Close a trajectory; answers when nothing of it is left", *trajectory)
         },

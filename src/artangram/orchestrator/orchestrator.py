@@ -37,6 +37,7 @@ from artangram.orchestrator.catalog import Catalog
 from artangram.orchestrator.clock import Clock
 from artangram.orchestrator.hands import Hands, NewAgent
 from artangram.orchestrator.ledger import Ledger, LiveAction
+from artangram.orchestrator.owners import FORMER, LEASE_S, Owners
 from artangram.orchestrator.records import (
     ActionResult,
     Broken,
@@ -64,6 +65,8 @@ class Bounds(Struct, frozen=True, kw_only=True):
     max_queued: int = 100_000
     """Waiting actions. Each costs some kilobytes; beyond this many a caller must slow down."""
     compact_every: int = COMPACT_EVERY
+    owner_lease_s: float = LEASE_S
+    """A trajectory is closed when nothing was heard of its owner for so long."""
 
 
 class Orchestrator:
@@ -96,6 +99,8 @@ class Orchestrator:
             callers=self,
             compact_every=self.bounds.compact_every,
         )
+        self._owners = Owners(clock, lease_s=self.bounds.owner_lease_s, on_gone=self._abandon)
+        self._num_abandoned = 0
         self._began_at = self._body.now()
         self.catalog = Catalog(setup.cluster)
         self._refusal: Exception | None = None
@@ -125,6 +130,9 @@ class Orchestrator:
             # The tick that the last life asked for went with it; a needless one costs nothing.
             self._body.wake_at(self.now())
         self._past = None
+        for name, live in self.ledger.trajectories.items():
+            if not live.is_closed:
+                self._owners.keep(name, live.opening.owner or FORMER)
 
     def now(self) -> float:
         """Unix time; deadlines are on this clock."""
@@ -137,6 +145,8 @@ class Orchestrator:
         if self.ledger.has(trajectory) or self._waiters.closing(trajectory) is not None:
             raise BadInput("trajectory", f"{trajectory!r} is already open", "use a new id")
         self.ledger.expect(opening)
+        if opening.owner:
+            self._owners.keep(trajectory, opening.owner)
         opened = self._waiters.opening()
         self._body.post(
             TrajectoryOpened(trajectory, opening.memory_mb, opening.job),
@@ -156,6 +166,7 @@ class Orchestrator:
         if gone is not None:
             return gone
         gone = self._waiters.close(trajectory)
+        self._owners.forget(trajectory)
         if self.ledger.has(trajectory):
             self._body.post(TrajectoryClosed(trajectory))
         else:
@@ -181,6 +192,8 @@ class Orchestrator:
         if self.ledger.knows(action.id):
             raise BadInput("id", f"{action.id!r} is already known", "give every action its own id")
         self.ledger.expect(submission)
+        if action.trajectory is not None:
+            self._owners.used(action.trajectory)
         receipt = self._waiters.expect(action.id, submission.key)
         kept = None
         if self._body.keeps(submission):
@@ -188,6 +201,11 @@ class Orchestrator:
         then = partial(self._waiters.accept, action.id)
         self._body.post(Submitted(action), kept=kept, then=then)
         return receipt
+
+    def heard(self, owner: str) -> dict[TrajectoryId, Queueing]:
+        """`owner` is alive; how long the actions of its trajectories have waited."""
+        theirs = self._owners.heard(owner)
+        return {name: self.queueing(name) for name in theirs if name in self.ledger.trajectories}
 
     def watch(self, action_id: ActionId, on_output: Callable[[Output], None]) -> None:
         """Call back with what an action prints. To be said right after `submit`."""
@@ -245,6 +263,7 @@ class Orchestrator:
             queued=self.ledger.num_queued,
             running=len(running),
             trajectories=len(self.ledger.trajectories),
+            abandoned=self._num_abandoned,
             ended=self.ledger.num_ended,
             uptime_s=self.now() - self._began_at,
             is_draining=self._refusal is not None,
@@ -275,6 +294,7 @@ class Orchestrator:
         """Stop deciding; who still waits is told. Agents and journal are their opener's."""
         self._refusal = self._refusal or Draining("it is closed")
         self._body.close()
+        self._owners.close()
         await self._hands.close()
         self._waiters.fail(self._refusal)
 
@@ -289,6 +309,18 @@ class Orchestrator:
         self._refusal = Broken(str(error))
         self._waiters.fail(self._refusal)
         self._idle.set()
+
+    def _abandon(self, trajectories: list[TrajectoryId]) -> None:
+        """Their owners are gone; but somebody who waits for an action is a sign, too."""
+        for name in trajectories:
+            live = self.ledger.trajectories.get(name)
+            if isinstance(self._refusal, Broken) or live is None:
+                continue
+            if any(self._waiters.is_awaited(action_id) for action_id in live.actions):
+                self._owners.keep(name, live.opening.owner or FORMER)
+            else:
+                self._num_abandoned += 1
+                self.close(name)
 
     def _empty_devices(self) -> None:
         """Services live in this process: after a restart none is resident."""

@@ -34,6 +34,8 @@ class Opening(Struct, frozen=True, kw_only=True):
     task: str = ""
     memory_mb: int = 0
     place: Place = Place()
+    owner: str = ""
+    """Who has to give signs of life, or it is closed; nobody, if it is the same process."""
 
 
 class Queueing(Struct, frozen=True, kw_only=True):
@@ -134,6 +136,8 @@ class Status(Struct, frozen=True, kw_only=True):
     queued: int
     running: int
     trajectories: int
+    abandoned: int = 0
+    """Trajectories that were closed because nothing was heard of their owners."""
     ended: int
     uptime_s: float
     is_draining: bool

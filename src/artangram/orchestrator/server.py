@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import uvicorn
+from msgspec import structs
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -52,6 +53,7 @@ def application(orchestrator: Orchestrator, *, token: str | None) -> Starlette:
         Route("/v1/openapi.json", _guarded(service.describe, None)),
         Route("/v1/status", _guarded(service.status, token)),
         Route("/v1/trajectories", _guarded(service.open, token), methods=["POST"]),
+        Route("/v1/owners/{owner:path}", _guarded(service.heard, token), methods=["PUT"]),
         Route("/v1/calls", _guarded(service.call, token), methods=["POST"]),
         Route(f"{one}/run", _guarded(service.run, token), methods=["POST"]),
         Route(f"{one}/stream", _guarded(service.stream, token), methods=["POST"]),
@@ -81,8 +83,14 @@ class _Service:
         return await self._backend.status()
 
     async def open(self, request: Request) -> object:
-        await self._backend.open(await _decoded(request, Opening))
+        opening = await _decoded(request, Opening)
+        # Who names no owner keeps his trajectory open by using it.
+        owner = opening.owner or f"the user of {opening.trajectory}"
+        await self._backend.open(structs.replace(opening, owner=owner))
         return None
+
+    async def heard(self, request: Request) -> object:
+        return self._orchestrator.heard(request.path_params["owner"])
 
     async def close(self, request: Request) -> object:
         await self._backend.close(_trajectory(request))

@@ -48,6 +48,10 @@ class Waiters:
         """The live action that `key` stands for."""
         return self._ids.get(key)
 
+    def is_awaited(self, action_id: ActionId) -> bool:
+        """Does anybody still want to know how it ends?"""
+        return any(not ended.done() for ended in self._ended.get(action_id, ()))
+
     def accept(self, action_id: ActionId) -> None:
         """An action is written down."""
         _keep(self._accepted.pop(action_id))

@@ -78,6 +78,46 @@ async def test_a_client_knows_how_long_its_actions_have_waited() -> None:
         assert other.queued_s == pytest.approx(before_s[1] + results[1].wait_s)
 
 
+async def test_trajectories_of_a_silent_client_are_closed_and_those_of_a_live_one_stay() -> None:
+    bounds = Bounds(owner_lease_s=2.0)
+    async with (
+        fake_house(bounds=bounds) as behind,
+        serving(behind.orchestrator, token=TOKEN) as url,
+        connect(url, token=TOKEN, beat_s=0.02) as alive,
+        connect(url, token=TOKEN) as silent,
+        alive.trajectory(id="kept"),
+    ):
+        await silent.trajectory(id="left").__aenter__()
+        async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as raw:
+            await raw.post(f"{url}/v1/trajectories", json={"trajectory": "unowned"})
+        assert len(behind.orchestrator.ledger.trajectories) == 3
+        async with asyncio.timeout(20):
+            while len(behind.orchestrator.ledger.trajectories) > 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        assert set(behind.orchestrator.ledger.trajectories) == {"kept"}
+        assert (await alive.status()).abandoned == 2
+
+
+async def test_a_client_hears_that_its_action_runs_before_it_ends() -> None:
+    async with (
+        fake_house(a_setup(cores=1)) as behind,
+        serving(behind.orchestrator, token=TOKEN) as url,
+        connect(url, token=TOKEN, beat_s=0.02) as house,
+        house.trajectory() as t,
+    ):
+        await t.run(["true"])
+        settled_s = t.queued_s
+        running = asyncio.create_task(t.run(["sleep", "1000"]))
+        async with asyncio.timeout(20):
+            while behind.orchestrator.ledger.num_running == 0:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+            # As long as it is not known to run, what was queued grows with every look.
+            while (known_s := t.queued_s) != t.queued_s:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        assert known_s >= settled_s
+        running.cancel()
+
+
 async def test_errors_are_raised_as_they_are_at_home() -> None:
     async with a_service(bounds=Bounds(max_queued=0)) as (_, house, _), house.trajectory() as t:
         with pytest.raises(Overloaded, match="max_queued"):

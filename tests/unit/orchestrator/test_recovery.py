@@ -104,6 +104,27 @@ async def test_what_waited_runs_in_the_next_life(path: Path) -> None:
         assert (result.outcome, result.stdout) == (Outcome.SUCCEEDED, "b\n")
 
 
+async def test_what_a_dead_process_had_opened_is_closed_unless_it_is_used(path: Path) -> None:
+    async with a_life(path) as house:
+        for name in ("left", "used"):
+            await house.trajectory(id=name, memory_mb=16).__aenter__()
+        remote = Opening(trajectory=TrajectoryId("remote"), memory_mb=16, owner="a client")
+        await house.orchestrator.open(remote)
+    async with a_life(path, bounds=Bounds(owner_lease_s=1.0)) as house:
+        ledger = house.orchestrator.ledger
+        assert set(ledger.trajectories) == {"left", "used", "remote"}
+        request = RunRequest(trajectory=TrajectoryId("used"), argv=("sleep", "2"), kind="x")
+        running = asyncio.create_task(house.backend.run(request))
+        async with asyncio.timeout(20):
+            while "remote" in ledger.trajectories:
+                assert "used" in ledger.trajectories
+                await asyncio.sleep(0.02)
+            assert (await running).ok
+            while ledger.trajectories:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        assert house.orchestrator.status().abandoned == 3
+
+
 async def test_what_ran_on_a_lost_agent_failed_by_infrastructure(path: Path) -> None:
     async with a_life(path) as house:
         lost = await submitted(house, "a", "sleep", "1000")
