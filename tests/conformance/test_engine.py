@@ -9,6 +9,8 @@ import pytest
 import pytest_asyncio
 
 from artangram.core.errors import BadInput
+from artangram.core.weights import Update, Versions
+from artangram.gateway import Gateway
 from artangram.gateway.engines.protocol import (
     BadWeights,
     Chunk,
@@ -24,6 +26,7 @@ from artangram.gateway.engines.scripted import Pace, ScriptedEngine
 from artangram.gateway.engines.torchprocess import TorchEngineProcess
 from artangram.gateway.engines.torchwire import Settings
 from artangram.gateway.hardware import ModelShape, Roofline, hardware
+from artangram.weights import roll
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -232,6 +235,34 @@ async def test_each_token_has_the_version_that_sampled_it(engine: Engine, weight
     assert 0 < under_old < LONG
 
 
+@pytest.mark.parametrize("mode", list(Update))
+async def test_a_turn_survives_new_weights_in_every_mode(
+    engine: Engine, weights: Path, mode: Update
+):
+    old = engine.stats().version
+    gateway, versions = Gateway(), Versions(old)
+    gateway.add(engine)
+    versions.announce(old + 1)
+
+    async def near(replica: str, version: int) -> Path:
+        return weights
+
+    session = gateway.open("s")
+    turn = asyncio.create_task(session.generate(PROMPT, Sampling(max_tokens=LONG)))
+    async with asyncio.timeout(PATIENCE_S):
+        while session.oldest_version is None:  # noqa: ASYNC110 - a turn tells nobody
+            await asyncio.sleep(0.001)
+        rolled = await roll(gateway, old + 1, pull=near, versions=versions, mode=mode)
+        reply = await turn
+        after = await session.generate(PROMPT, Sampling(max_tokens=4))
+    both = [old] if mode is Update.DRAIN else [old, old + 1]
+    assert ([span.version for span in reply.spans], len(reply.token_ids)) == (both, LONG)
+    assert [span.version for span in after.spans] == [old + 1]
+    assert rolled.failed == ()
+    assert gateway.counters.moves == (mode is Update.ABORT)
+    await session.close()
+
+
 async def test_weights_that_cannot_be_loaded_leave_the_old_ones(engine: Engine, weights: Path):
     old = engine.stats().version
     await engine.pause()
@@ -281,12 +312,18 @@ async def test_stats_count_what_was_done(engine: Engine):
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda maker: maker.__name__)
-async def test_a_closed_engine_is_gone(make: Maker, weights: Path):
+@pytest.mark.parametrize("how", ["closed", "declared"])
+async def test_an_engine_that_was_closed_or_declared_so_is_gone(
+    make: Maker, weights: Path, how: str
+):
     engine = await make(weights)
     under_way = Answer(engine, a_request(max_tokens=LONG))
     await under_way.begun.wait()
-    await engine.aclose()
-    with pytest.raises(EngineGone):
+    if how == "closed":
+        await engine.aclose()
+    else:
+        engine.crash("it was declared so")
+    with pytest.raises(EngineGone, match=how):
         await under_way.end()
     verbs = [engine.pause(), engine.resume(), engine.abort("r"), engine.load(1, weights)]
     for verb in [*verbs, Answer(engine, a_request("late")).end()]:

@@ -10,7 +10,8 @@ from artangram.gateway.engines.vllmprocess import VllmProcess
 from conformance import test_engine as suite
 from conformance.test_engine import *  # noqa: F403 - the suite, with our engine
 
-del test_a_closed_engine_is_gone  # noqa: F821 - it makes engines of its own; see test_pools
+# It makes engines of its own; see test_pools.
+del test_an_engine_that_was_closed_or_declared_so_is_gone  # noqa: F821
 
 # On a busy machine vLLM tells of hundreds of tokens at once.
 suite.LONG = 1500

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from artangram.core.weights import Versions
 from artangram.gateway import Gateway, StallLimits
 from artangram.gateway.engines.protocol import (
     BadWeights,
@@ -23,10 +24,11 @@ from artangram.gateway.engines.protocol import (
 from artangram.gateway.engines.torchprocess import TorchEngineProcess
 from artangram.gateway.engines.torchwire import Settings
 from artangram.models.directory import save_model, save_weights
+from artangram.weights import roll
 from gateway_support import until
 from models_support import a_model
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 OWNER = """
 import asyncio, sys
 from artangram.gateway.engines.torchprocess import TorchEngineProcess
@@ -85,7 +87,9 @@ async def test_an_engine_that_does_not_answer_is_killed(directory: Path):
 
 async def test_turns_of_a_stopped_process_go_on_elsewhere_and_it_is_replaced(directory: Path):
     settings = Settings(directory=str(directory))
-    stopped = await TorchEngineProcess.start(settings, name="stopped")
+    stopped, other = await asyncio.gather(
+        *(TorchEngineProcess.start(settings, name=name) for name in ("stopped", "other"))
+    )
     lost = asyncio.Event()
     gateway = Gateway(stalls=StallLimits(least_s=3.0), on_lost=lambda engine, error: lost.set())
     gateway.add(stopped)
@@ -95,7 +99,6 @@ async def test_turns_of_a_stopped_process_go_on_elsewhere_and_it_is_replaced(dir
     os.kill(stopped.pid, signal.SIGSTOP)
     async with asyncio.timeout(PATIENCE_S):
         await lost.wait()
-        other = await TorchEngineProcess.start(settings, name="other")
         gateway.add(other)
         reply = await turn
     assert len(reply.token_ids) == 400
@@ -114,10 +117,40 @@ async def test_broken_weights_are_refused_and_the_old_ones_go_on(directory: Path
     save_weights(some, broken / "a.safetensors")
     with pytest.raises(BadWeights, match="missing"):
         await engine.load(1, broken)
-    (broken / "a.safetensors").write_bytes(b"\0" * 100)
-    with pytest.raises(BadWeights, match="publish the weights again"):
-        await engine.load(1, broken)
+    whole = (directory / "model.safetensors").read_bytes()
+    for bad in (b"\0" * 100, whole[: len(whole) // 2], whole[:-1]):
+        (broken / "a.safetensors").write_bytes(bad)
+        with pytest.raises(BadWeights, match="publish the weights again"):
+            await engine.load(1, broken)
     assert tokens_of(await answered(engine)) == first
+    await engine.aclose()
+
+
+@pytest.mark.parametrize("fault", ["killed", "hangs"])
+async def test_an_engine_half_way_through_a_load_is_given_up(
+    directory: Path, tmp_path: Path, fault: str
+):
+    engine = await TorchEngineProcess.start(Settings(directory=str(directory)))
+    stuck = tmp_path / "stuck"
+    stuck.mkdir()
+    os.mkfifo(stuck / "a.safetensors")  # Reading it never ends.
+
+    async def pull(replica: str, version: int) -> Path:
+        return stuck
+
+    gateway, versions = Gateway(), Versions()
+    gateway.add(engine)
+    versions.announce(1)
+    limit_s = 1.0 if fault == "hangs" else PATIENCE_S
+    rolling = asyncio.create_task(roll(gateway, 1, pull=pull, versions=versions, limit_s=limit_s))
+    await until(lambda: engine.stats().is_paused)
+    if fault == "killed":
+        os.kill(engine.pid, signal.SIGKILL)
+    (swap,) = (await rolling).swaps
+    assert ("process ended" if fault == "killed" else "TimeoutError") in swap.failed
+    assert (gateway.replicas, engine.stats().version) == ((), 0)
+    with pytest.raises(EngineGone):
+        await answered(engine)
     await engine.aclose()
 
 

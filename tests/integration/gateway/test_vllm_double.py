@@ -19,7 +19,7 @@ from artangram.gateway.http import serving
 from conformance.test_engine import *  # noqa: F403 - the suite, with our engine
 from conformance.test_engine import LONG, Answer, a_request
 
-del test_a_closed_engine_is_gone  # noqa: F821 - it makes engines of its own; see below
+del test_an_engine_that_was_closed_or_declared_so_is_gone  # noqa: F821 - it makes engines of its own; see below
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

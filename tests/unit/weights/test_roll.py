@@ -112,6 +112,31 @@ async def test_a_replica_that_hangs_or_died_does_not_stop_the_others(fault: str)
     assert [replica.name for replica in gateway.replicas] == ["good"]
 
 
+@pytest.mark.parametrize("fault", ["hang", "crash"])
+@pytest.mark.parametrize("mode", list(Update))
+async def test_a_replica_that_fails_half_way_through_a_load_never_samples_again(mode, fault):
+    gateway, (bad, _) = a_fleet("bad", "good")
+
+    async def near(replica: str, version: int) -> Path:
+        return PATH
+
+    turns = [asyncio.create_task(generated(gateway, f"s{n}")) for n in range(4)]
+    await asyncio.sleep(4.5)
+    rolling = asyncio.create_task(
+        roll(gateway, 1, pull=near, versions=announced(), mode=mode, limit_s=20.0)
+    )
+    while not bad.stats().is_paused:  # noqa: ASYNC110 - an engine tells nobody
+        await asyncio.sleep(0.1)
+    sampled = bad.stats().sampled_tokens
+    getattr(bad, fault)()
+    report = await rolling
+    assert report.failed == ("bad",)
+    assert [replica.name for replica in gateway.replicas] == ["good"]
+    assert [len(tokens) for tokens in await asyncio.gather(*turns)] == [10] * 4
+    assert bad.stats().sampled_tokens == sampled
+    assert await generated(gateway, "next") == [1] * 10
+
+
 async def test_an_engine_that_lies_about_its_version_is_taken_out():
     gateway, (engine,) = a_fleet("liar")
 
@@ -147,13 +172,28 @@ async def test_a_version_is_held_while_it_is_pulled():
     assert versions.retire() == (1,)
 
 
-async def test_a_corrupt_version_is_refused_and_no_replica_blamed(tmp_path: Path):
+def changed(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+
+
+def truncated(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (changed, "not what was published"),
+        (truncated, "not what was published"),
+        (Path.unlink, "No such file"),
+    ],
+)
+async def test_a_corrupt_version_is_refused_and_no_replica_blamed(damage, problem, tmp_path: Path):
     store = WeightStore(tmp_path)
     store.publish(1, [TensorData(name="a", dtype="U8", dims=(4,), data=b"1234")])
-    bucket = store.path(1) / "bucket-00000.safetensors"
-    bucket.write_bytes(bucket.read_bytes()[:-1] + b"x")
+    damage(store.path(1) / "bucket-00000.safetensors")
     gateway, engines = a_fleet("a", "b")
-    with pytest.raises(BadVersion, match="not what was published"):
+    with pytest.raises(BadVersion, match=problem):
         await roll(gateway, 1, pull=verified_pull(store), versions=announced())
     assert [engine.stats().version for engine in engines] == [0, 0]
     assert not any(engine.stats().is_paused for engine in engines)
