@@ -305,6 +305,7 @@ class ContainerProvider(Household):
 def _limit(groups: BoxGroups, pid: int) -> None:
     make_groups(groups.plan())
     join_groups(groups.plan(), who=str(pid))
+    groups.compete_as_we_do(pid)
 
 
 def _layer(index: int) -> str:
