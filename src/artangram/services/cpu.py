@@ -2,8 +2,8 @@
 
 - A residency of degree d is d replicas, one on each device, that answer a batch together: data
   parallel. They map one copy of the weights, so each device holds its share of them.
-- A replica runs on the cores of its device, with as many threads, and may allocate no more than
-  its service declared or was measured to need.
+- A replica runs on the cores of its device, with as many threads as the device has, and may
+  allocate no more than its service declared or was measured to need.
 """
 
 import os
@@ -25,6 +25,8 @@ class CpuDevice(Struct, frozen=True, kw_only=True):
     """Cores that run one service at a time, and memory for those that are resident."""
 
     cores: tuple[int, ...]
+    threads: int
+    """How many of the cores it uses at a time: all, unless they are those of other devices, too."""
     memory_mb: int
 
 
@@ -50,7 +52,9 @@ class CpuDevices(ProcessDevices):
     def births(self, deployment: Deployment, first: int, degree: int) -> list[wire.Birth]:
         birth = a_birth(deployment)
         there = self.devices[first : first + degree]
-        return [structs.replace(birth, cores=device.cores) for device in there]
+        return [
+            structs.replace(birth, cores=device.cores, threads=device.threads) for device in there
+        ]
 
 
 def _check(devices: tuple[CpuDevice, ...]) -> None:
@@ -66,14 +70,18 @@ def _check(devices: tuple[CpuDevice, ...]) -> None:
 
 
 def cpu_devices(cores: tuple[int, ...], *, count: int, memory_mb: int) -> tuple[CpuDevice, ...]:
-    """`cores` as `count` devices; where there are fewer cores than devices they are shared."""
+    """`cores` as `count` devices.
+
+    Where there are fewer cores than devices each device has one thread, which runs on any core:
+    two busy devices on one core would leave another idle.
+    """
     if count < 1 or not cores:
         raise BadInput("devices", f"{count} of {len(cores)} cores", "give at least one of each")
-    size = max(1, len(cores) // count)
-    starts = [index * size % len(cores) for index in range(count)]
-    return tuple(
-        CpuDevice(cores=cores[start : start + size], memory_mb=memory_mb) for start in starts
-    )
+    if len(cores) < count:
+        return (CpuDevice(cores=cores, threads=1, memory_mb=memory_mb),) * count
+    size = len(cores) // count
+    shares = [cores[index * size : (index + 1) * size] for index in range(count)]
+    return tuple(CpuDevice(cores=share, threads=size, memory_mb=memory_mb) for share in shares)
 
 
 async def cpu_host(

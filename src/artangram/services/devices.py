@@ -53,6 +53,8 @@ class Measured(Struct, frozen=True, kw_only=True):
     load_s: float
     used_mb: int
     """Memory it allocated, its weights included."""
+    batch_cost: float | None = None
+    """What another payload adds to a batch, as a share of one alone; known with an example."""
 
 
 class Replica(Protocol):

@@ -70,6 +70,7 @@ class FakeDevices:
         self.predict_s = 0.01
         self.end_s = 0.001
         self.used_mb = 1
+        self.batch_cost: float | None = None
         self.failures = 0
         """So many restores fail from now on."""
         self.log: list[str] = []
@@ -81,7 +82,7 @@ class FakeDevices:
         if name not in self.models:
             raise BadInput("loader", f"{name} cannot be imported", "correct the name")
         await asyncio.sleep(self.restore_s)
-        return Measured(load_s=self.restore_s, used_mb=self.used_mb)
+        return Measured(load_s=self.restore_s, used_mb=self.used_mb, batch_cost=self.batch_cost)
 
     async def restore(self, deployment: Deployment, *, first: int, degree: int) -> list[Replica]:
         await asyncio.sleep(self.restore_s)

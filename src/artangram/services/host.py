@@ -33,6 +33,9 @@ RUNTIME_MARGIN = 1.5
 """Measured working memory times this is what a copy may use: payloads differ in size."""
 LEAST_RUNTIME_MB = 128
 
+UNKNOWN_BATCH_COST = 0.1
+"""Believed of a service without an example: what a GPU with room to spare has."""
+
 GPU = Resource("gpu")
 
 
@@ -214,8 +217,15 @@ class ServiceHost:
             degrees=service.degrees,
             runtime_mb=runtime_mb,
             batch=service.batch,
-            batch_cost=service.batch_cost,
+            batch_cost=_batch_cost(service, measured),
         )
+
+
+def _batch_cost(service: Service, measured: Measured) -> float:
+    for cost in (service.batch_cost, measured.batch_cost):
+        if cost is not None:
+            return cost
+    return UNKNOWN_BATCH_COST
 
 
 async def _restored_by(slot: Slot) -> Residency:

@@ -65,7 +65,7 @@ class ProcessDevices(ABC):
         await uncancelled(replica.end())
         if loaded.is_forkable:
             self.nursery.cradle.preload(deployment.service.loader.partition(":")[0])
-        return Measured(load_s=loaded.load_s, used_mb=loaded.used_mb)
+        return Measured(load_s=loaded.load_s, used_mb=loaded.used_mb, batch_cost=loaded.batch_cost)
 
     async def restore(self, deployment: Deployment, *, first: int, degree: int) -> list[Replica]:
         births = self.births(deployment, first, degree)

@@ -60,14 +60,13 @@ def _begin(birth: wire.Birth, channel: wire.Channel) -> Predict | None:
         options = msgspec.json.decode(birth.options)
         predict = loaded(loader, birth.files, options=options, device=birth.device)
         load_s = time.perf_counter() - began
-        if birth.example is not None:
-            _try(predict, birth)
+        cost = None if birth.example is None else _tried(predict, birth)
     except BadInput as error:
         channel.send(wire.Refused(error.field, error.problem, error.fix))
         return None
     grown = linux.status_mb("VmData") - data_mb, linux.status_mb("VmHWM") - resident_mb
     used_mb = max(grown) if birth.device == "cpu" else _on_device_mb()
-    channel.send(wire.Loaded(load_s, max(1, round(used_mb)), is_forkable))
+    channel.send(wire.Loaded(load_s, max(1, round(used_mb)), is_forkable, cost))
     gc.collect()
     gc.freeze()
     return predict
@@ -76,16 +75,16 @@ def _begin(birth: wire.Birth, channel: wire.Channel) -> Predict | None:
 def _settle(birth: wire.Birth) -> None:
     """Before anything is imported that looks around."""
     os.environ.update(birth.environ)
-    os.environ["OMP_NUM_THREADS"] = str(max(1, len(birth.cores)))
+    os.environ["OMP_NUM_THREADS"] = str(birth.threads)
     if birth.cores:
         os.sched_setaffinity(0, birth.cores)
 
 
 def _limit(birth: wire.Birth) -> None:
-    """As many threads as cores, and as much memory as it may have."""
+    """As many threads and as much memory as it may have."""
     torch = sys.modules.get("torch")
     if torch is not None:
-        torch.set_num_threads(max(1, len(birth.cores)))
+        torch.set_num_threads(birth.threads)
     if birth.device == "cpu":
         linux.limit_data(birth.limit_mb)
     else:
@@ -109,13 +108,27 @@ def _on_device_mb() -> float:
     return max(each, default=0) / 2**20
 
 
-def _try(predict: Predict, birth: wire.Birth) -> None:
-    """Answer the example as often as a batch holds."""
+def _tried(predict: Predict, birth: wire.Birth) -> float | None:
+    """Answer the example as often as a batch holds; what every further one of them adds."""
     assert birth.example is not None
-    for answer in answers(predict, [birth.example] * birth.batch):
+    batch = [birth.example] * birth.batch
+    _answer_s(predict, batch[:1])  # The first answer of a model takes longer than those after it.
+    alone_s, together_s = _answer_s(predict, batch[:1]), _answer_s(predict, batch)
+    return batch_cost(alone_s, together_s, size=birth.batch) if birth.batch > 1 else None
+
+
+def batch_cost(alone_s: float, together_s: float, *, size: int) -> float:
+    """What every further payload adds to the time of the first: nothing to as much again."""
+    return min(1.0, max(0.0, together_s / alone_s - 1.0) / (size - 1))
+
+
+def _answer_s(predict: Predict, items: list[bytes]) -> float:
+    began = time.perf_counter()
+    for answer in answers(predict, items):
         if isinstance(answer, Failed):
             fix = "correct the model or the example"
             raise BadInput("example", f"was not answered: {answer.problem}", fix)
+    return time.perf_counter() - began
 
 
 def main() -> None:

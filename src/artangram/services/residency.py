@@ -1,9 +1,10 @@
 """A service on its devices: gathers the calls of many into batches, and notices when it is lost.
 
-- One batch at a time. Calls that arrive meanwhile wait and make up the next one, `batch` at most;
-  the scheduler lets no more calls run at once than that, so the line cannot grow.
-- A payload that is a JSON list is many payloads, answered by a list. The payloads of a batch are
-  divided among the replicas: that is what a higher degree is for.
+- One batch at a time, of `batch` payloads at most for each replica. Calls that arrive meanwhile
+  wait and make up the next one; the scheduler lets no more than `batch` calls run at once, so the
+  line cannot grow.
+- A call that is a JSON list is many payloads, answered by a list when all of them are. The payloads
+  of a batch are divided among the replicas: that is what a higher degree is for.
 - Who gives up a call takes nothing from the others of its batch. When all have given up and no
   answer comes within `PATIENCE_S`, or when one batch takes longer than the service may, it hangs.
 - A residency that crashes, hangs or runs out of memory is ended, all of it, and lost: every call on
@@ -29,24 +30,32 @@ DRAIN_S = 2.0
 
 
 class _Asked:
-    """A call: its payloads, and who waits for its answer."""
+    """A call: its payloads, what they were answered, and who waits for it."""
 
-    __slots__ = ("answer", "is_list", "items")
+    __slots__ = ("_answers", "answer", "is_list", "items")
 
     def __init__(self, body: bytes) -> None:
         self.is_list = body.lstrip().startswith(b"[")
         self.items = _parts(body) if self.is_list else [body]
         self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._answers: list[Answer] = []
+
+    def next_items(self, most: int) -> list[bytes]:
+        """The payloads that have no answer yet, so many at most."""
+        done = len(self._answers)
+        return self.items[done : done + most]
 
     def settle(self, answers: list[Answer]) -> None:
-        if self.answer.done():
+        """The next payloads were answered."""
+        self._answers += answers
+        if self.answer.done() or len(self._answers) < len(self.items):
             return
-        failed = [answer for answer in answers if isinstance(answer, Failed)]
+        failed = [answer for answer in self._answers if isinstance(answer, Failed)]
         if failed:
             kind = InfraFailed if any(each.is_infra for each in failed) else CallFailed
             self.answer.set_exception(kind(failed[0].problem))
             return
-        bodies = [answer.body for answer in answers if isinstance(answer, Answered)]
+        bodies = [answer.body for answer in self._answers if isinstance(answer, Answered)]
         self.answer.set_result(b"[" + b",".join(bodies) + b"]" if self.is_list else bodies[0])
 
     def fail(self, error: Exception) -> None:
@@ -101,21 +110,29 @@ class Residency:
         await asyncio.wait({self._ending})
 
     async def _serve(self) -> None:
-        while self._waiting and not self._gone:
-            self._under_way = []
-            while self._waiting and len(self._under_way) < self.service.batch:
-                call = self._waiting.popleft()
-                if not call.answer.done():
-                    self._under_way.append(call)
-            if self._under_way:
-                await self._round(self._under_way)
+        while not self._gone and (batch := self._next_batch()):
+            self._under_way = [call for call, _ in batch]
+            await self._round(batch)
         if not self._gone:
             self._under_way = []  # Else they are failed by whoever ends the replicas.
         self._serving = None
 
-    async def _round(self, calls: list[_Asked]) -> None:
-        items = [item for call in calls for item in call.items]
-        work = asyncio.ensure_future(self._predict(items))
+    def _next_batch(self) -> list[tuple[_Asked, list[bytes]]]:
+        """Calls in their order and what is asked of each; the last may have more to ask."""
+        batch, room = [], self.service.batch * len(self.replicas)
+        while self._waiting and room:
+            call = self._waiting.popleft()
+            if call.answer.done():
+                continue  # Given up.
+            items = call.next_items(room)
+            batch.append((call, items))
+            room -= len(items)
+        return batch
+
+    async def _round(self, batch: list[tuple[_Asked, list[bytes]]]) -> None:
+        calls = [call for call, _ in batch]
+        asked = [item for _, items in batch for item in items]
+        work = asyncio.ensure_future(self._predict(asked))
         hang = await _hang(work, calls, longest_s=self.service.longest_predict_s)
         if hang:
             self._lose(hang)
@@ -124,8 +141,10 @@ class Residency:
         except Exception as error:  # noqa: BLE001 - whatever it was, nobody may wait for ever
             self._lose(str(error) if isinstance(error, ReplicaLost) else repr(error))
             return
-        for call in calls:
-            call.settle([next(answers) for _ in call.items])
+        for call, items in batch:
+            call.settle([next(answers) for _ in items])
+        if not calls[-1].answer.done():
+            self._waiting.appendleft(calls[-1])
 
     async def _predict(self, items: list[bytes]) -> list[Answer]:
         """Divide `items` evenly among the replicas."""

@@ -33,8 +33,10 @@ class Service(Struct, frozen=True, kw_only=True):
     """Files, kept once in the node's memory and handed to the loader at every restore."""
     degrees: tuple[int, ...] = (1,)
     batch: int = 8
-    """How many calls one resident copy answers together."""
-    batch_cost: float = 0.1
+    """How many payloads a copy answers together, and how many calls it may have at once."""
+    batch_cost: float | None = None
+    """What another call adds to the time of a batch, as a share of one alone; measured with the
+    example if unsaid."""
     runtime_mb: int | None = None
     """Memory of a copy beside its weights; measured when it is deployed if unsaid."""
     example: Any | UnsetType = UNSET

@@ -34,6 +34,7 @@ class Birth(Struct, frozen=True, kw_only=True):
     files: tuple[str, ...]
     cores: tuple[int, ...] = ()
     """Where it may run; anywhere if empty."""
+    threads: int = 1
     limit_mb: int
     environ: dict[str, str] = {}
     device: str = "cpu"
@@ -88,6 +89,8 @@ class Loaded(Struct, frozen=True, tag="loaded"):
     used_mb: int
     is_forkable: bool
     """Importing the loader's module started no thread, so a zygote may import it."""
+    batch_cost: float | None = None
+    """What another payload adds to a batch, as a share of one alone; known with an example."""
 
 
 class Refused(Struct, frozen=True, tag="refused"):

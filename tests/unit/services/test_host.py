@@ -4,13 +4,15 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from msgspec import structs
 
 from artangram.core.errors import BadInput, InfraFailed
 from artangram.core.ids import NodeId, Resource, ServiceId
 from artangram.core.lease import Devices
 from artangram.services import Service, ServiceHost
 from artangram.services.fake import FakeDevices, echo
-from artangram.services.host import FIRST_PAUSE_S
+from artangram.services.host import FIRST_PAUSE_S, UNKNOWN_BATCH_COST
+from artangram.services.replica import batch_cost
 
 pytestmark = pytest.mark.looptime
 
@@ -254,3 +256,26 @@ async def test_whoever_waits_for_a_restore_that_is_called_off_is_told(world: Wor
     await world.call(at("b", restored=True, evicted="a"))
     with pytest.raises(InfraFailed, match="evicted while it came"):
         await waiting
+
+
+@pytest.mark.parametrize(
+    ("stated", "measured", "believed"),
+    [(0.5, 0.9, 0.5), (0.0, 0.9, 0.0), (None, 0.9, 0.9), (None, 0.0, 0.0)],
+)
+async def test_what_a_batch_costs_is_measured_unless_stated(
+    world: World, stated: float | None, measured: float, believed: float
+):
+    world.kind.batch_cost = measured
+    service = structs.replace(a_service("x"), batch_cost=stated)
+    assert (await world.host.deploy(service)).batch_cost == believed
+
+
+async def test_without_an_example_a_batch_is_believed_to_cost_little(world: World):
+    assert (await world.host.deploy(a_service("x"))).batch_cost == UNKNOWN_BATCH_COST
+
+
+@pytest.mark.parametrize(
+    ("together_s", "cost"), [(2.0, 0.0), (1.0, 0.0), (9.0, 0.5), (16.0, 1.0), (40.0, 1.0)]
+)
+def test_a_batch_costs_from_nothing_to_as_much_again(together_s: float, cost: float):
+    assert batch_cost(2.0, together_s, size=8) == pytest.approx(cost)

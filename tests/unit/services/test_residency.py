@@ -70,6 +70,36 @@ async def test_a_list_is_divided_among_the_replicas_and_answered_in_order():
     assert [replica.batches for replica in bench.replicas] == [[2], [1]]
 
 
+async def test_a_long_list_is_asked_batch_by_batch_and_answered_whole():
+    bench = Bench(batch=2)
+    assert await bench.residency.ask(b"[1, 2, 3, 4, 5]") == b"[1,2,3,4,5]"
+    assert bench.replicas[0].batches == [2, 2, 1]
+
+
+async def test_a_list_leaves_room_in_its_last_batch():
+    bench = Bench(batch=2)
+    assert await bench.ask(b"[1, 2, 3]", b"4", b"5") == [b"[1,2,3]", b"4", b"5"]
+    assert bench.replicas[0].batches == [2, 2, 1]
+    assert now() == 3.0
+
+
+async def test_a_list_given_up_halfway_is_asked_no_more():
+    bench = Bench(batch=1)
+    calls = [asyncio.create_task(bench.residency.ask(body)) for body in (b"[1, 2, 3]", b"4")]
+    await asyncio.sleep(0.5)
+    calls[0].cancel()
+    assert await calls[1] == b"4"
+    assert bench.replicas[0].batches == [1, 1]
+    assert bench.heard == []
+
+
+async def test_a_list_fails_by_a_payload_of_an_early_batch_after_all_are_answered():
+    bench = Bench(batch=1)
+    with pytest.raises(CallFailed, match="no"):
+        await bench.residency.ask(b'[{"raise": "no"}, 2]')
+    assert await bench.residency.ask(b"3") == b"3"
+
+
 async def test_a_single_payload_leaves_replicas_idle():
     bench = Bench(degree=2)
     assert await bench.residency.ask(b" 5") == b"5"

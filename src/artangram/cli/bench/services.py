@@ -7,8 +7,8 @@
 - `static` has a device for every service and never loads during the run. Ours has `--devices`.
   `load-per-call` has as many and starts every call from nothing: a new interpreter that imports
   torch and reads the weights from storage, which the page cache makes fast.
-- Devices are made of this machine's cores and share them; so a policy with more devices has more
-  memory, not more compute.
+- Devices have one thread each and share this machine's cores; so a policy with more devices has
+  more memory, not more compute.
 """
 
 import asyncio
@@ -223,7 +223,8 @@ async def _opened(
 
 async def _call_s(judge: Service) -> float:
     """How long a call takes when nothing else happens: the best of some."""
-    async with _opened(OURS, 1, [judge]) as (house, _):
+    num_devices = len(os.sched_getaffinity(0))  # A core each, as in the runs.
+    async with _opened(OURS, num_devices, [judge]) as (house, _):
         arrival = Arrival(0.0, judge.id, _body(random.Random(0)))
         records = [await _record(house, arrival) for _ in range(8)]
     return min(record.run_s for record in records)

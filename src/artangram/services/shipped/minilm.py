@@ -1,4 +1,8 @@
-"""The loader of the similarity judge. A zygote imports this module, and torch with it."""
+"""The loader of the similarity judge. A zygote imports this module, and torch with it.
+
+Reading a vocabulary takes longer than all else in a restore, and fine-tunes share the packaged one:
+so that is read on import, once for all restores.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +16,9 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import BertProcessing
 
+from artangram.core.errors import BadInput
 from artangram.services.shipped.bert import Bert, mean_over_tokens
+from artangram.services.shipped.similarity import FILES, packaged
 
 MOST_TOKENS = 256
 """What the model was trained on; the rest of a text is not read."""
@@ -27,7 +33,8 @@ def load(files: list[Path]) -> "Similarity":
         num_layers=config["num_hidden_layers"],
         num_heads=config["num_attention_heads"],
     )
-    return Similarity(model, _tokenizer(vocabulary))
+    known = _KNOWN.get(vocabulary.read_bytes())
+    return Similarity(model, _tokenizer(vocabulary) if known is None else known)
 
 
 class Similarity:
@@ -61,3 +68,15 @@ def _tokenizer(vocabulary: Path) -> Any:
     found.enable_truncation(MOST_TOKENS)
     found.enable_padding(pad_id=found.token_to_id("[PAD]"), pad_token="[PAD]")
     return found
+
+
+def _packaged() -> dict[bytes, Any]:
+    """The tokenizer of the packaged vocabulary, if it is installed."""
+    try:
+        vocabulary = packaged() / FILES[1]
+    except BadInput:
+        return {}
+    return {vocabulary.read_bytes(): _tokenizer(vocabulary)}
+
+
+_KNOWN = _packaged()
