@@ -2,7 +2,9 @@
 
 - Each seed is run twice: with its rewards, and with the rewards of each batch dealt out again at
   random. The second must not learn, or something other than the rewards teaches.
-- One seed is run synchronously as well: the same problems and samples, to compare wall time.
+- One seed is run synchronously as well: the same problems, as many samples, to compare wall time.
+  Once with tools that make one wait as outside ones do, and once with tools that only compute: then
+  there is nothing to overlap with but what the cores have no time for.
 """
 
 import asyncio
@@ -15,6 +17,7 @@ import typer
 from msgspec import Struct, structs
 
 from artangram.cli.bench.result import Origin, seeds_of
+from artangram.cli.demo import STEPS
 from artangram.cli.output import Output
 from artangram.core.trajectory import Group
 
@@ -25,25 +28,45 @@ GOAL = 0.85
 """Success on held-out problems that counts as learned."""
 
 
+class Asked(Struct, frozen=True, kw_only=True):
+    """Which run."""
+
+    seed: int
+    mode: str = "asynchronous"
+    latency_s: float
+    """The median of the search API."""
+    is_shuffled: bool = False
+
+
 class LearnRun(Struct, frozen=True, kw_only=True):
     """One run of the demo."""
 
-    seed: int
-    mode: str
-    is_shuffled: bool
+    asked: Asked
     before: float
     after: float
     by_task: dict[str, float]
     training_s: float
+    trained: int
+    """Attempts that batches were made of."""
     curve: tuple[float, ...]
     """Mean reward of the attempts of each step."""
     max_staleness: int
     fresh_error: float
 
 
+class Comparison(Struct, frozen=True, kw_only=True):
+    """The same run, asynchronous and synchronous."""
+
+    latency_s: float
+    speedup: float
+    """How many times longer the synchronous one took."""
+    after: tuple[float, float]
+    """Success of the asynchronous and of the synchronous one."""
+
+
 def learn(
     seeds: Annotated[str, typer.Option(help="With commas between.")] = "0,1,2,3,4",
-    steps: Annotated[int, typer.Option(help="Of each run.")] = 140,
+    steps: Annotated[int, typer.Option(help="Of each run.")] = STEPS,
     shuffled: Annotated[bool, typer.Option(help="Each seed once more, rewards dealt out.")] = True,
     compare: Annotated[bool, typer.Option(help="The first once more, synchronously.")] = True,
     out: Annotated[Path, typer.Option(help="Folder for the runs.")] = Path("out/learn"),
@@ -51,43 +74,80 @@ def learn(
 ) -> None:
     """Run the demo with several seeds, with true rewards and with shuffled ones."""
     origin, output, chosen = Origin(), Output(json), seeds_of(seeds)
-    asked = [(seed, "asynchronous", False) for seed in chosen]
-    asked += [(chosen[0], "synchronous", False)] if compare else []
-    asked += [(seed, "asynchronous", True) for seed in chosen] if shuffled else []
-    runs = []
-    for seed, mode, is_shuffled in asked:
-        runs.append(asyncio.run(_run(out, steps, seed, mode=mode, is_shuffled=is_shuffled)))
+    runs: list[LearnRun] = []
+    for asked in plan(chosen, compare=compare, shuffled=shuffled):
+        runs.append(asyncio.run(_run(out, steps, asked)))
         _show(runs, output)
-    learned = sum(run.after >= GOAL for run in runs if not run.is_shuffled)
-    output.console.print(f"{learned} runs with true rewards reached {GOAL}.")
+    default = [run for run in runs if run.asked in plan(chosen, compare=False, shuffled=False)]
+    learned = sum(run.after >= GOAL for run in default)
+    output.console.print(f"{learned} of {len(default)} seeds with true rewards reached {GOAL}.")
+    compared = comparisons(runs)
+    for one in compared:
+        output.console.print(
+            f"Search that takes {one.latency_s:g} s: asynchronous is {one.speedup:.2f}x as fast, "
+            f"success {one.after[0]:.2f} against {one.after[1]:.2f}."
+        )
     question = "Does the demo learn with every seed, and only from true rewards?"
-    output.json(origin.result(question, {"steps": steps, "goal": GOAL, "runs": runs}))
+    found = {"steps": steps, "goal": GOAL, "comparisons": compared, "runs": runs}
+    output.json(origin.result(question, found))
 
 
-async def _run(out: Path, steps: int, seed: int, *, mode: str, is_shuffled: bool) -> LearnRun:
+def plan(seeds: Sequence[int], *, compare: bool, shuffled: bool) -> list[Asked]:
+    """Every run once. Those that are compared come one after the other."""
+    from artangram.cli.demo.session import SEARCH_LATENCY_S
+
+    default = [Asked(seed=seed, latency_s=SEARCH_LATENCY_S) for seed in seeds]
+    first = default[0]
+    pairs = [
+        structs.replace(first, mode=mode, latency_s=latency_s)
+        for latency_s in (SEARCH_LATENCY_S, 0.0)
+        for mode in ("asynchronous", "synchronous")
+    ]
+    dealt = [structs.replace(asked, is_shuffled=True) for asked in default]
+    return [*(pairs if compare else [first]), *default[1:], *(dealt if shuffled else [])]
+
+
+def comparisons(runs: Sequence[LearnRun]) -> list[Comparison]:
+    """Of all runs that were made both ways."""
+    by_asked = {run.asked: run for run in runs}
+    found = []
+    for run in runs:
+        other = by_asked.get(structs.replace(run.asked, mode="synchronous"))
+        if other is not None and other is not run:
+            found.append(
+                Comparison(
+                    latency_s=run.asked.latency_s,
+                    speedup=other.training_s / run.training_s,
+                    after=(run.after, other.after),
+                )
+            )
+    return found
+
+
+async def _run(out: Path, steps: int, asked: Asked) -> LearnRun:
     from artangram.cli.demo.session import Session
 
-    chance = Random(seed)
+    chance = Random(asked.seed)
     session = Session(
         out,
         steps=steps,
-        seed=seed,
-        mode=mode,
-        reshape=(lambda groups: dealt_out(groups, chance)) if is_shuffled else None,
+        seed=asked.seed,
+        mode=asked.mode,
+        latency_s=asked.latency_s,
+        reshape=(lambda groups: dealt_out(groups, chance)) if asked.is_shuffled else None,
     )
-    return _summary(await session.learn(), seed=seed, mode=mode, is_shuffled=is_shuffled)
+    return _summary(await session.learn(), asked)
 
 
-def _summary(found: "Learned", *, seed: int, mode: str, is_shuffled: bool) -> LearnRun:
+def _summary(found: "Learned", asked: Asked) -> LearnRun:
     reports = [step.report for step in found.steps]
     return LearnRun(
-        seed=seed,
-        mode=mode,
-        is_shuffled=is_shuffled,
+        asked=asked,
         before=found.before.success,
         after=found.after.success,
         by_task=found.after.by_task,
         training_s=found.training_s,
+        trained=sum(report.trajectories for report in reports),
         curve=tuple(round(report.reward, 4) for report in reports),
         max_staleness=max(report.max_staleness for report in reports),
         fresh_error=max(report.fresh_error for report in reports),
@@ -113,14 +173,15 @@ def dealt_out(groups: Sequence[Group], chance: Random) -> list[Group]:
 def _show(runs: Sequence[LearnRun], output: Output) -> None:
     rows = [
         [
-            f"{run.seed}",
-            run.mode,
-            "shuffled" if run.is_shuffled else "true",
+            f"{run.asked.seed}",
+            run.asked.mode,
+            f"{run.asked.latency_s:g}",
+            "shuffled" if run.asked.is_shuffled else "true",
             f"{run.before:.2f}",
             f"{run.after:.2f}",
             f"{run.training_s:.0f}",
         ]
         for run in runs
     ]
-    columns = ["seed", "mode", "rewards", "before", "after", "seconds"]
+    columns = ["seed", "mode", "search s", "rewards", "before", "after", "seconds"]
     output.table("Success on held-out problems", columns, rows)

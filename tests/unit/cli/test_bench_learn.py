@@ -1,0 +1,57 @@
+"""What `bench learn` runs, and what it makes of it."""
+
+from collections import Counter
+
+import pytest
+from msgspec import structs
+
+from artangram.cli.bench.learn import Asked, LearnRun, comparisons, plan
+
+
+def a_run(asked, training_s, after=0.9):
+    return LearnRun(
+        asked=asked,
+        before=0.2,
+        after=after,
+        by_task={},
+        training_s=training_s,
+        trained=128,
+        curve=(),
+        max_staleness=1,
+        fresh_error=0.0,
+    )
+
+
+def test_every_run_is_made_once_and_pairs_follow_each_other():
+    asked = plan([3, 4], compare=True, shuffled=True)
+    assert set(Counter(asked).values()) == {1}
+    pairs = [(one.mode, one.latency_s > 0) for one in asked[:4]]
+    modes = ("asynchronous", "synchronous")
+    assert pairs == [(mode, waits) for waits in (True, False) for mode in modes]
+    assert sorted(one.seed for one in asked if one.is_shuffled) == [3, 4]
+
+
+def test_without_extras_each_seed_is_run_once_as_the_demo_is():
+    asked = plan([3, 4], compare=False, shuffled=False)
+    assert [one.seed for one in asked] == [3, 4]
+    assert {(one.mode, one.is_shuffled) for one in asked} == {("asynchronous", False)}
+    assert all(one.latency_s > 0 for one in asked)
+
+
+def test_only_the_same_run_made_both_ways_is_compared():
+    waiting = Asked(seed=0, latency_s=0.5)
+    other_seed = Asked(seed=1, latency_s=0.5)
+    computing = Asked(seed=0, latency_s=0.0)
+    runs = [
+        a_run(waiting, 10.0),
+        a_run(structs.replace(waiting, mode="synchronous"), 20.0, after=0.8),
+        a_run(other_seed, 5.0),
+        a_run(computing, 8.0),
+        a_run(structs.replace(computing, mode="synchronous"), 8.0),
+    ]
+    found = comparisons(runs)
+    assert [(one.latency_s, one.speedup) for one in found] == [
+        (0.5, pytest.approx(2.0)),
+        (0.0, pytest.approx(1.0)),
+    ]
+    assert found[0].after == (0.9, 0.8)
