@@ -24,12 +24,15 @@ import msgspec
 from artangram.sandbox.namespace.kernel import processes_below
 from artangram.sandbox.namespace.provider import NamespaceProvider
 from artangram.sandbox.namespace.sandbox import LocalSandbox
-from artangram.sandbox.protocol import Command, HostImage
+from artangram.sandbox.protocol import Command, HostImage, Snapshot
 from artangram.sandbox.warm import Warm
 
 PROGRAM = "/usr/bin/true"
 PAUSE_S = 0.003
 CREATING_AT_ONCE = 4
+MOST_SLEEPERS = 500
+"""Enough to tell what each holds from what the machine does meanwhile."""
+SLEEPER_BYTES = 10_000
 GROW_PHASE_S = 0.4
 GROW_GIVES_UP_S = 0.5
 COUNTERS = """
@@ -171,10 +174,9 @@ async def _crowd(
     rounds: int,
     rng: random.Random,
 ) -> None:
-    """Commands in random sandboxes while ever more of them are alive."""
+    """Commands in random sandboxes while ever more of them are alive; then some fall asleep."""
     boxes: list[LocalSandbox] = []
     used: set[LocalSandbox] = set()
-    cores = sorted(os.sched_getaffinity(0))
     free_before = _available_mb()
     for count in sorted(live):
         while len(boxes) < count:
@@ -182,15 +184,59 @@ async def _crowd(
             began_at = time.perf_counter()
             boxes += await asyncio.gather(*(provider.create(HostImage()) for _ in range(some)))
             book.add(f"create up to {count}", (time.perf_counter() - began_at) * 1000 / some)
-        book.add(f"memory per sandbox at {count}", _mb_each(boxes, free_before), unit="MiB")
-        for box, core in zip(rng.choices(boxes, k=rounds), itertools.cycle(cores), strict=False):
-            command = functools.partial(box.run, Command(argv=(PROGRAM,), cores=(core,)))
-            # The first command of a sandbox also copies the memory it shared with the zygote.
-            if box not in used:
-                await book.time(f"first exec at {count}", command)
-                used.add(box)
-            await book.time(f"exec with a core at {count}", command)
-            await book.time(f"bare subprocess.run at {count}", _bare)
+        book.add(f"memory per sandbox at {count}", _mb_each(count, free_before), unit="MiB")
+        chosen = rng.choices(boxes, k=rounds)
+        await _exec_in(chosen, book, count=count, used=used)
+        await _lend_to(chosen, provider, book, count=count)
+    sleepers = boxes[:MOST_SLEEPERS]
+    snapshots = [await _put_to_sleep(box, book) for box in sleepers]
+    await _close_all(boxes[len(sleepers) :], book)
+    each = _mb_each(len(snapshots), free_before)
+    book.add("memory per sleeping sandbox", each, unit="MiB")
+    for snapshot in snapshots:
+        await provider.forget(snapshot)
+
+
+async def _exec_in(
+    boxes: list[LocalSandbox], book: _Book, *, count: int, used: set[LocalSandbox]
+) -> None:
+    for box, core in zip(boxes, itertools.cycle(sorted(os.sched_getaffinity(0))), strict=False):
+        command = functools.partial(box.run, Command(argv=(PROGRAM,), cores=(core,)))
+        # The first command of a sandbox also copies the memory it shared with the zygote.
+        if box not in used:
+            await book.time(f"first exec at {count}", command)
+            used.add(box)
+        await book.time(f"exec with a core at {count}", command)
+        await book.time(f"bare subprocess.run at {count}", _bare)
+
+
+async def _lend_to(
+    boxes: list[LocalSandbox], provider: NamespaceProvider, book: _Book, *, count: int
+) -> None:
+    """A lease on one core that changes to all of them."""
+    cores = tuple(sorted(os.sched_getaffinity(0)))
+
+    async def lease(box: LocalSandbox) -> None:
+        hold = provider.cores.lend(box.traits.groups, box.pid, cores=cores[:1])
+        hold.resize(cores)
+        hold.resize(cores[:1])
+        hold.release()
+
+    for box in boxes:
+        await book.time(f"lease at {count}", functools.partial(lease, box))
+
+
+async def _put_to_sleep(box: LocalSandbox, book: _Book) -> Snapshot:
+    """As a node agent does when memory is short."""
+    await box.write("notes", bytes(SLEEPER_BYTES))
+    began_at = time.perf_counter()
+    snapshot = await box.snapshot()
+    await box.close()
+    book.add("put to sleep", (time.perf_counter() - began_at) * 1000)
+    return snapshot
+
+
+async def _close_all(boxes: list[LocalSandbox], book: _Book) -> None:
     while boxes:
         ending, boxes = boxes[:CREATING_AT_ONCE], boxes[CREATING_AT_ONCE:]
         began_at = time.perf_counter()
@@ -209,8 +255,8 @@ def _available_mb() -> float:
     raise OSError("no MemAvailable")
 
 
-def _mb_each(boxes: list[LocalSandbox], free_before: float) -> float:
-    return (free_before - _available_mb()) / len(boxes)
+def _mb_each(count: int, free_before: float) -> float:
+    return (free_before - _available_mb()) / count
 
 
 async def _grow(provider: NamespaceProvider, book: _Book, *, grows: int) -> None:

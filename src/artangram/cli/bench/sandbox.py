@@ -65,7 +65,7 @@ class SandboxFigures(Struct, frozen=True, kw_only=True):
 def sandbox(
     rounds: Annotated[int, typer.Option(help="Of everything, in random order.")] = 40,
     crowd: Annotated[float, typer.Option(help="Seconds of a slice with 8 clients.")] = 1.5,
-    live: Annotated[str, typer.Option(help="Numbers of live sandboxes.")] = "10,100",
+    live: Annotated[str, typer.Option(help="Numbers of live sandboxes.")] = "10,3000",
     peers: Annotated[bool, typer.Option(help="Also measure engines and SWE-ReX.")] = True,
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
 ) -> None:
@@ -87,7 +87,7 @@ def _counts(text: str) -> tuple[int, ...]:
     except ValueError:
         counts = (0,)
     if min(counts) < 1:
-        raise BadInput("live", f"{text!r} are not numbers of sandboxes", "write them as 10,100")
+        raise BadInput("live", f"{text!r} are not numbers of sandboxes", "write them as 10,3000")
     return counts
 
 
@@ -230,6 +230,11 @@ def goals_of(series: list[Series], alone: tuple[Series, ...]) -> list[Goal]:
             what=f"exec with {most} sandboxes / with 10, each / bare",
             at_most=1.5,
             value=_growth(p50, most),
+        ),
+        Goal(
+            what=f"lease with {most} sandboxes / with 10",
+            at_most=1.5,
+            value=over(f"lease at {most}", "lease at 10"),
         ),
         Goal(
             what=f"MiB per sandbox with {most}",
