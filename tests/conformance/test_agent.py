@@ -13,7 +13,7 @@ from msgspec import structs
 from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
 from artangram.core.lease import Cores, Lease
 from artangram.core.records import Outcome
-from artangram.managers.agent import AgentGone, Ended, NodeAgent, Place, Run, RunId
+from artangram.managers.agent import AgentGone, Ended, NodeAgent, Place, Population, Run, RunId
 from artangram.managers.local import LocalAgent
 from artangram.managers.remote import RemoteAgent, connect, spawn
 from artangram.sandbox import Command, FakeProvider, Output, SandboxError, SandboxGone
@@ -221,8 +221,11 @@ async def test_ends_are_told_again_until_acknowledged(agent: NodeAgent, heard: H
     assert heard.ended.empty()
 
 
-async def test_an_agent_answers(agent: NodeAgent) -> None:
-    await agent.ping()
+async def test_an_agent_answers_how_many_sandboxes_it_has(agent: NodeAgent, heard: Heard) -> None:
+    assert await agent.ping() == Population()
+    agent.start(a_run("a", "true"))
+    await heard.next()
+    assert await agent.ping() == Population(sandboxes=1)
 
 
 async def test_two_runs_of_one_trajectory_take_turns(agent: NodeAgent, heard: Heard) -> None:

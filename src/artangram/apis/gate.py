@@ -92,6 +92,11 @@ class Gate:
             raise
         return passage
 
+    def num_recent(self) -> int:
+        """Requests that count in the window now, those on their way included."""
+        begins = self.now() - self.window_s
+        return sum(one.sent_at is None or one.sent_at > begins for one in self._latest)
+
     def has_room(self) -> bool:
         """Could a request leave now?"""
         opens_at = self._opens_at()

@@ -9,7 +9,7 @@ from artangram.cli.house import Token, Url, house, service_url
 from artangram.cli.output import Output
 from artangram.core.errors import BadInput
 from artangram.core.explain import Explanation
-from artangram.orchestrator.records import Status
+from artangram.orchestrator.records import ApiStatus, Status
 
 
 def status(
@@ -22,16 +22,63 @@ def status(
     now = asyncio.run(_status(service_url(url), token))
     output.table(
         f"{now.policy}, up for {now.uptime_s:.0f} s" + (", draining" if now.is_draining else ""),
-        ["queued", "running", "ended", "trajectories"],
-        [[str(n) for n in (now.queued, now.running, now.ended, now.trajectories)]],
+        ["queued", "running", "ended", "trajectories", "abandoned"],
+        [_texts(now.queued, now.running, now.ended, now.trajectories, now.abandoned)],
     )
-    rows = [[node.node, str(node.running), str(node.cores_used)] for node in now.nodes]
-    output.table("nodes", ["node", "running", "cores used"], rows)
+    _print_nodes(output, now)
+    _print_callees(output, now)
+    if now.waiting:
+        rows = [[w.action, w.kind, w.trajectory or "-", f"{w.queued_s:.1f}"] for w in now.waiting]
+        output.table("waiting longest", ["action", "kind", "trajectory", "queued s"], rows)
     output.json(now)
 
 
+def _print_nodes(output: Output, now: Status) -> None:
+    rows = []
+    for node in now.nodes:
+        here = node.population
+        told = ("?", "?") if here is None else (here.sandboxes, here.asleep)
+        rows.append(_texts(node.node, node.running, node.cores_used, *told))
+    output.table("nodes", ["node", "running", "cores used", "sandboxes", "asleep"], rows)
+
+
+def _print_callees(output: Output, now: Status) -> None:
+    """Services, functions and APIs, as far as this house has any."""
+    if now.services:
+        services = [
+            _texts(s.service, ", ".join(s.resident) or "-", s.busy, s.queued) for s in now.services
+        ]
+        title = f"services, {now.restores} restores"
+        output.table(title, ["service", "resident", "busy", "queued"], services)
+    if now.functions is not None:
+        f = now.functions
+        warm = f"{f.workers} of {f.ceiling}"
+        row = _texts(f.registered, warm, f.busy, f.queued, f.cold_starts, f.hedges)
+        names = ["functions", "warm workers", "busy", "queued", "cold starts", "hedges"]
+        output.table("functions", names, [row])
+    if now.apis:
+        apis = [
+            _texts(a.api, a.in_flight, a.queued, _window(a), _breaker(a.shut_s)) for a in now.apis
+        ]
+        output.table("APIs", ["api", "in flight", "queued", "window used", "breaker"], apis)
+
+
+def _window(api: ApiStatus) -> str:
+    if api.limit is None:
+        return "no limit"
+    return f"{api.window_used} of {api.limit} in {api.window_s:g} s"
+
+
+def _breaker(shut_s: float) -> str:
+    return f"shut for {shut_s:.1f} s" if shut_s else "lets calls through"
+
+
+def _texts(*values: object) -> list[str]:
+    return [str(value) for value in values]
+
+
 def explain(
-    action: Annotated[str, typer.Argument(help="The id of a waiting action.")],
+    action: Annotated[str, typer.Argument(help="Of a waiting action; `status` lists some.")],
     url: Url = None,
     token: Token = None,
     json: Annotated[str | None, typer.Option(help="Write it here; - is stdout.")] = None,

@@ -91,6 +91,14 @@ class Inventory(Struct, frozen=True, kw_only=True, tag="inventory"):
     """Ends that nobody has acknowledged."""
 
 
+class Population(Struct, frozen=True, kw_only=True, tag="population"):
+    """How many sandboxes a node has."""
+
+    sandboxes: int = 0
+    asleep: int = 0
+    """Those of them that keep their files but no process."""
+
+
 class Listener(Protocol):
     """Who hears what happens on a node."""
 
@@ -113,8 +121,8 @@ class NodeAgent(Protocol):
         """From now on `listener` hears; what ended before is in the inventory."""
         ...
 
-    async def ping(self) -> None:
-        """Return if it is there and answers; `AgentGone` if not."""
+    async def ping(self) -> Population:
+        """Answer if it is there; `AgentGone` if not."""
         ...
 
     def start(self, run: Run) -> None: ...

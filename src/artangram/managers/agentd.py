@@ -154,7 +154,7 @@ class AgentServer:
                 untimed = (structs.replace(ended, began_at=None) for ended in found.ended)
                 return wire.Answer(number, structs.replace(found, ended=tuple(untimed)))
             case wire.Ping(number):
-                pass
+                return wire.Answer(number, await agent.ping())
         return wire.Answer(number)
 
     async def _say_goodbye(self) -> None:

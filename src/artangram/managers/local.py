@@ -18,7 +18,7 @@ from msgspec import structs
 from artangram.aio import Background, uncancelled
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
 from artangram.core.records import Outcome
-from artangram.managers.agent import Ended, Inventory, Listener, Run, RunId
+from artangram.managers.agent import Ended, Inventory, Listener, Population, Run, RunId
 from artangram.managers.beds import Beds
 from artangram.managers.machine import free_memory_mb
 from artangram.sandbox.errors import SandboxError, SandboxGone
@@ -102,8 +102,8 @@ class LocalAgent:
         self._listener = listener
         return self.inventory()
 
-    async def ping(self) -> None:
-        return
+    async def ping(self) -> Population:
+        return Population(sandboxes=len(self._beds.all), asleep=self._beds.num_asleep)
 
     def inventory(self) -> Inventory:
         return Inventory(

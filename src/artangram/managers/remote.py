@@ -23,7 +23,7 @@ from msgspec import structs
 
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
 from artangram.managers import wire
-from artangram.managers.agent import AgentGone, Ended, Inventory, Listener, Run, RunId
+from artangram.managers.agent import AgentGone, Ended, Inventory, Listener, Population, Run, RunId
 from artangram.sandbox.protocol import MAX_READ_BYTES, Snapshot
 
 START_PATIENCE_S = 30.0
@@ -144,8 +144,8 @@ class RemoteAgent:
         found = cast(Inventory, await self._ask(wire.Attach(self._number())))
         return structs.replace(found, ended=tuple(self._retimed(ended) for ended in found.ended))
 
-    async def ping(self) -> None:
-        await self._ask(wire.Ping(self._number()))
+    async def ping(self) -> Population:
+        return cast(Population, await self._ask(wire.Ping(self._number())))
 
     def start(self, run: Run) -> None:
         self._tell(wire.StartRun(run))

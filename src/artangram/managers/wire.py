@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from artangram.core.ids import ActionId, TrajectoryId
-from artangram.managers.agent import AgentGone, Ended, Inventory, Run, RunId
+from artangram.managers.agent import AgentGone, Ended, Inventory, Population, Run, RunId
 from artangram.sandbox.errors import SandboxError, SandboxGone
 from artangram.sandbox.protocol import MAX_READ_BYTES, Output, Snapshot
 
@@ -87,7 +87,7 @@ Request = Tell | Ask | Leave
 
 class Answer(Struct, frozen=True, tag="answer"):
     number: int
-    value: Inventory | Snapshot | bytes | None = None
+    value: Inventory | Population | Snapshot | bytes | None = None
 
 
 class Refusal(Struct, frozen=True, tag="refusal"):

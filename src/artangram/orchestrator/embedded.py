@@ -11,13 +11,15 @@ from itertools import count
 from typing import Any
 from uuid import uuid4
 
+from msgspec import structs
+
 from artangram.core.action import Action
 from artangram.core.errors import BadInput
 from artangram.core.explain import Explanation
-from artangram.core.ids import ActionId, JobId, Resource, TrajectoryId
+from artangram.core.ids import ActionId, JobId, NodeId, Resource, TrajectoryId
 from artangram.core.needs import Needs
 from artangram.functions import Function
-from artangram.managers.agent import NodeAgent
+from artangram.managers.agent import AgentGone, NodeAgent, Population
 from artangram.orchestrator.calling import CallRequest, called
 from artangram.orchestrator.client import RunRequest, submission_of
 from artangram.orchestrator.orchestrator import Orchestrator
@@ -28,6 +30,9 @@ from artangram.sandbox.protocol import Output, Snapshot
 from artangram.services.service import Service
 
 OPEN_KIND = "sandbox/open"
+AGENT_PATIENCE_S = 1.0
+"""A look at everything does not wait longer for a busy node."""
+
 _ONE_CORE = Needs(amounts=((Resource("cpu"), (1,)),))
 
 
@@ -35,6 +40,17 @@ def _new_ids() -> Callable[[], str]:
     """Ids that no other life has given: a name of this one, and a number."""
     life, numbers = uuid4().hex, count(1)
     return lambda: f"{life}-{next(numbers)}"
+
+
+async def _population(agent: NodeAgent | None) -> Population | None:
+    """`None` if it does not say."""
+    if agent is None:
+        return None
+    try:
+        async with asyncio.timeout(AGENT_PATIENCE_S):
+            return await agent.ping()
+    except (TimeoutError, AgentGone):
+        return None
 
 
 class Embedded:
@@ -132,7 +148,14 @@ class Embedded:
         return self.orchestrator.explain(action_id)
 
     async def status(self) -> Status:
-        return self.orchestrator.status()
+        """What the orchestrator knows, and what its agents say of their sandboxes."""
+        known, agents = self.orchestrator.status(), dict(self.orchestrator.nodes)
+        asked = (_population(agents.get(NodeId(one.node))) for one in known.nodes)
+        nodes = [
+            structs.replace(one, population=found)
+            for one, found in zip(known.nodes, await asyncio.gather(*asked), strict=True)
+        ]
+        return structs.replace(known, nodes=tuple(nodes))
 
     async def _ended(self, receipt: Receipt, key: str | None) -> ActionResult:
         try:

@@ -30,20 +30,19 @@ from artangram.core.ids import ActionId, JobId, NodeId, Resource, TrajectoryId
 from artangram.core.lease import Devices
 from artangram.managers.agent import AgentGone, NodeAgent
 from artangram.managers.calls import Carrier
-from artangram.managers.cpu import CpuManager, cores_of
+from artangram.managers.cpu import CpuManager
 from artangram.observe.journal import Journal, Kept, Past
 from artangram.orchestrator.body import COMPACT_EVERY, Body, Life
 from artangram.orchestrator.catalog import Catalog
 from artangram.orchestrator.clock import Clock
 from artangram.orchestrator.hands import Hands, NewAgent
-from artangram.orchestrator.ledger import Ledger, LiveAction
+from artangram.orchestrator.ledger import Ledger
 from artangram.orchestrator.owners import FORMER, LEASE_S, Owners
 from artangram.orchestrator.records import (
     ActionResult,
     Broken,
     Deployed,
     Draining,
-    NodeStatus,
     Opening,
     Overloaded,
     Queueing,
@@ -54,6 +53,7 @@ from artangram.orchestrator.records import (
     encode,
 )
 from artangram.orchestrator.recovery import Setup, deployed_in, restored
+from artangram.orchestrator.status import Books
 from artangram.orchestrator.waiters import Promise, Waiters
 from artangram.sandbox.protocol import Output
 from artangram.services.service import Service
@@ -87,9 +87,10 @@ class Orchestrator:
         self.setup = setup
         self.bounds = bounds or Bounds()
         self._past = past
+        self._carriers = carriers or {}
         self._waiters = Waiters()
         self._hands = Hands(
-            manager, on_gone=self._waiters.gone, carriers=carriers, new_agent=new_agent
+            manager, on_gone=self._waiters.gone, carriers=self._carriers, new_agent=new_agent
         )
         self._body = Body(
             _life(setup, past),
@@ -256,18 +257,24 @@ class Orchestrator:
         return self.ledger.queueing(trajectory, self.now())
 
     def status(self) -> Status:
-        """One look at everything."""
-        running = [live for live in self.ledger.actions.values() if live.lease is not None]
+        """One look at everything that is known here; agents are not asked."""
+        now, books = self.now(), Books(self.ledger.actions.values())
+        services, restores = books.services(self._carriers)
         return Status(
             policy=self.setup.policy,
             queued=self.ledger.num_queued,
-            running=len(running),
+            running=books.num_running,
             trajectories=len(self.ledger.trajectories),
             abandoned=self._num_abandoned,
             ended=self.ledger.num_ended,
-            uptime_s=self.now() - self._began_at,
+            uptime_s=now - self._began_at,
             is_draining=self._refusal is not None,
-            nodes=tuple(_node_status(node, running) for node in self.nodes),
+            nodes=tuple(books.node(node) for node in self.nodes),
+            waiting=books.waiting(now),
+            services=services,
+            restores=restores,
+            functions=books.functions(self._carriers),
+            apis=books.apis(self._carriers, now),
         )
 
     def home(self, trajectory: TrajectoryId) -> NodeAgent | None:
@@ -354,14 +361,3 @@ def _life(setup: Setup, past: Past | None) -> Life:
         return Life(scheduler=setup.scheduler(), ledger=Ledger())
     scheduler, ledger = restored(past, setup)
     return Life(scheduler=scheduler, ledger=ledger, last_at=past.last_at)
-
-
-def _node_status(node: NodeId, running: list[LiveAction]) -> NodeStatus:
-    here = [
-        live
-        for live in running
-        if live.lease is not None
-        and (cores := cores_of(live.lease)) is not None
-        and cores.node == node
-    ]
-    return NodeStatus(node=node, running=len(here), cores_used=sum(live.units for live in here))

@@ -7,9 +7,9 @@ from msgspec import Struct
 
 from artangram.core.action import Action
 from artangram.core.cluster import ServiceSpec
-from artangram.core.ids import ActionId, JobId, TrajectoryId
+from artangram.core.ids import ActionId, JobId, Resource, ServiceId, TrajectoryId
 from artangram.core.records import ActionRecord, Outcome
-from artangram.managers.agent import Place
+from artangram.managers.agent import Place, Population
 from artangram.managers.call import Call, CallResult
 from artangram.sandbox.protocol import Command, CommandResult
 from artangram.services.service import Service
@@ -127,6 +127,49 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
     node: str
     running: int
     cores_used: int
+    population: Population | None = None
+    """Its sandboxes; `None` if its agent was not asked or did not answer."""
+
+
+class WaitingStatus(Struct, frozen=True, kw_only=True):
+    """An action that `explain` can be asked about."""
+
+    action: ActionId
+    kind: str
+    trajectory: TrajectoryId | None
+    queued_s: float
+
+
+class ServiceStatus(Struct, frozen=True, kw_only=True):
+    service: ServiceId
+    resident: tuple[str, ...]
+    """Where, as node:device or node:first-last; also while it is on its way there."""
+    busy: int
+    """Calls under way."""
+    queued: int
+
+
+class FunctionsStatus(Struct, frozen=True, kw_only=True):
+    registered: int
+    workers: int
+    """Warm, busy ones included."""
+    ceiling: int
+    busy: int
+    queued: int
+    cold_starts: int
+    hedges: int
+
+
+class ApiStatus(Struct, frozen=True, kw_only=True):
+    api: Resource
+    in_flight: int
+    queued: int
+    window_used: int
+    """Requests that count in the window now."""
+    limit: int | None
+    window_s: float
+    shut_s: float
+    """Seconds until the next call is let through; 0 while all is well."""
 
 
 class Status(Struct, frozen=True, kw_only=True):
@@ -142,6 +185,13 @@ class Status(Struct, frozen=True, kw_only=True):
     uptime_s: float
     is_draining: bool
     nodes: tuple[NodeStatus, ...]
+    waiting: tuple[WaitingStatus, ...] = ()
+    """The oldest of those queued."""
+    services: tuple[ServiceStatus, ...] = ()
+    restores: int = 0
+    """Of services onto devices, since the beginning."""
+    functions: FunctionsStatus | None = None
+    apis: tuple[ApiStatus, ...] = ()
 
 
 class Refused(Exception):

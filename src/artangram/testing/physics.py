@@ -13,7 +13,7 @@ from artangram.core.errors import CallFailed
 from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
 from artangram.core.lease import Cores, Lease
 from artangram.core.records import Outcome
-from artangram.managers.agent import Ended, Inventory, Listener, Run, RunId
+from artangram.managers.agent import Ended, Inventory, Listener, Population, Run, RunId
 from artangram.managers.call import Call, CallResult
 from artangram.managers.calls import Progress
 from artangram.observe.trace import TraceAction
@@ -92,8 +92,8 @@ class PhysicsAgent:
         self._listener = listener
         return Inventory(incarnation=self._incarnation)
 
-    async def ping(self) -> None:
-        return
+    async def ping(self) -> Population:
+        return Population()
 
     def start(self, run: Run) -> None:
         self._world.start(run.lease, self)

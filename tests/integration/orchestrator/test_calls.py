@@ -28,8 +28,12 @@ async def a_search_engine() -> AsyncIterator[str]:
     async def find(request: web.Request) -> web.Response:
         return web.json_response({"found": request.query["q"]})
 
+    async def refuse(request: web.Request) -> web.Response:
+        return web.Response(status=429, headers={"Retry-After": "100"})
+
     app = web.Application()
     app.router.add_get("/find", find)
+    app.router.add_get("/refuse", refuse)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -122,3 +126,51 @@ async def test_strangers_call_what_was_offered_and_send_plain_data() -> None:
             await house.function(callees.add)(Path("a"), Path("b"))  # type: ignore[arg-type]
         with pytest.raises(BadInput, match="services:"):
             await house.deploy("double", callees.scale, options={"factor": 2})
+
+
+async def test_status_tells_of_functions_services_and_apis_and_waiting_calls_explain() -> None:
+    async with a_search_engine() as url:
+        spec = artangram.ApiSpec(base_url=url, limit=1, window_s=1000.0)
+        async with a_house(devices=2, device_memory_mb=600, apis={"search": spec}) as house:
+            await house.deploy("double", callees.scale, options={"factor": 2})
+            before = await house.status()
+            assert [(one.service, one.resident) for one in before.services] == [("double", ())]
+            await house.call("double", 1)
+            await house.function(callees.add)(2, other=3)
+            await house.api("search").get("/find", params={"q": 1})
+            late = asyncio.create_task(house.api("search").get("/find", params={"q": 2}))
+            await asyncio.sleep(0.05)
+
+            now = await house.status()
+            (service,) = now.services
+            assert len(service.resident) == 1
+            assert service.resident[0].startswith("gpu-0:")
+            assert (service.busy, now.restores - before.restores) == (0, 1)
+            assert now.functions is not None
+            assert (now.functions.workers, now.functions.cold_starts, now.functions.busy) == (
+                1,
+                1,
+                0,
+            )
+            (api,) = now.apis
+            assert (api.in_flight, api.queued, api.window_used, api.limit) == (0, 1, 1, 1)
+            assert api.shut_s == 0.0
+
+            (waiting,) = now.waiting
+            assert (waiting.kind, waiting.trajectory) == ("api/search", None)
+            why = await house.explain(waiting.action)
+            assert why.state == "waiting"
+            assert [hindrance.resource for hindrance in why.hindrances] == ["search"]
+            late.cancel()
+
+
+async def test_status_tells_when_an_api_is_left_alone() -> None:
+    async with a_search_engine() as url:
+        spec = artangram.ApiSpec(base_url=url, concurrency=2)
+        async with a_house(apis={"search": spec}) as house:
+            refused = asyncio.create_task(house.api("search").get("/refuse"))
+            async with asyncio.timeout(20):
+                while not (now := await house.status()).apis[0].shut_s:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            assert 50 < now.apis[0].shut_s <= 100
+            refused.cancel()

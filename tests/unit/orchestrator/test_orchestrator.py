@@ -11,6 +11,7 @@ from artangram.core.decisions import Report
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId
 from artangram.core.records import Outcome
+from artangram.managers.agent import Population
 from artangram.observe.journal import Entry, JournalFull
 from artangram.observe.journalmemory import MemoryJournal
 from artangram.orchestrator.client import RunRequest, Trajectory, between, submission_of
@@ -458,3 +459,26 @@ async def test_a_trajectory_knows_how_long_its_actions_have_waited() -> None:
         assert one.queued_s == pytest.approx(2.0, abs=0.01)
         await one.close()
         assert one.queued_s == pytest.approx(2.0, abs=0.01)
+
+
+async def test_status_names_who_waits_longest_and_how_many_sandboxes_there_are() -> None:
+    async with (
+        fake_house(a_setup(cores=1)) as house,
+        house.trajectory(id="a") as a,
+        house.trajectory(id="b") as b,
+        house.trajectory(id="c") as c,
+    ):
+        first = begun(a, "sleep", "10")
+        await asyncio.sleep(1)
+        second = begun(b, "true", kind="late")
+        await asyncio.sleep(1)
+        third = begun(c, "true")
+        await asyncio.sleep(1)
+        status = await house.status()
+        waiting = [(one.trajectory, round(one.queued_s)) for one in status.waiting]
+        assert waiting == [("b", 2), ("c", 1)]
+        assert (await house.explain(status.waiting[0].action)).state == "waiting"
+        await asyncio.gather(first, second, third)
+        status = await house.status()
+        assert status.waiting == ()
+        assert status.nodes[0].population == Population(sandboxes=3)

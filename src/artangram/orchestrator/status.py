@@ -1,0 +1,146 @@
+"""One look at an orchestrator: what waits and runs, and who carries it out.
+
+The books say what was decided; agents and carriers say what is there. Whoever cannot be asked now
+is left out, never guessed.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from artangram.core.ids import NodeId, Resource
+from artangram.core.lease import Devices
+from artangram.managers.call import ApiCall, FunctionCall, ServiceCall
+from artangram.managers.calls import Carrier
+from artangram.managers.cpu import cores_of
+from artangram.managers.functions import FunctionsManager
+from artangram.orchestrator.ledger import LiveAction
+from artangram.orchestrator.records import (
+    ApiStatus,
+    FunctionsStatus,
+    NodeStatus,
+    ServiceStatus,
+    WaitingStatus,
+)
+
+if TYPE_CHECKING:  # Only houses with devices or APIs have the packages for them.
+    from artangram.apis.client import ApiClient
+    from artangram.services.host import ServiceHost
+
+MOST_WAITING = 20
+"""Waiting actions that a status names, the oldest first."""
+
+
+@runtime_checkable
+class _OnHosts(Protocol):
+    """A carrier that tells where its services are."""
+
+    hosts: "dict[NodeId, ServiceHost]"
+
+
+@runtime_checkable
+class _WithClients(Protocol):
+    """A carrier that tells how it calls its APIs."""
+
+    clients: "dict[Resource, ApiClient]"
+
+
+class Books:
+    """Live actions, counted."""
+
+    def __init__(self, actions: Iterable[LiveAction]) -> None:
+        live = list(actions)
+        self._running = [one for one in live if one.lease is not None]
+        self._waiting = [one for one in live if one.lease is None]
+        self._busy = Counter(map(_callee, self._running))
+        self._queued = Counter(map(_callee, self._waiting))
+
+    @property
+    def num_running(self) -> int:
+        return len(self._running)
+
+    def waiting(self, now: float) -> tuple[WaitingStatus, ...]:
+        """The oldest that wait, calls and commands alike."""
+        oldest = sorted(self._waiting, key=lambda live: live.submitted_at)[:MOST_WAITING]
+        return tuple(
+            WaitingStatus(
+                action=live.action.id,
+                kind=live.action.kind,
+                trajectory=live.action.trajectory,
+                queued_s=live.queued_s(now),
+            )
+            for live in oldest
+        )
+
+    def node(self, node: NodeId) -> NodeStatus:
+        cores = [(live, cores_of(live.lease)) for live in self._running if live.lease is not None]
+        here = [live for live, held in cores if held is not None and held.node == node]
+        used = sum(live.units for live in here)
+        return NodeStatus(node=node, running=len(here), cores_used=used)
+
+    def services(self, carriers: Mapping[type, Carrier]) -> tuple[tuple[ServiceStatus, ...], int]:
+        """The services of this house, and how often any was restored."""
+        manager = carriers.get(ServiceCall)
+        if not isinstance(manager, _OnHosts):
+            return (), 0
+        hosts = manager.hosts.values()
+        residents = [devices for host in hosts for devices in host.residents()]
+        names = sorted({name for host in hosts for name in host.deployed})
+        found = tuple(
+            ServiceStatus(
+                service=name,
+                resident=tuple(_place(one) for one in residents if one.service == name),
+                busy=self._busy[name],
+                queued=self._queued[name],
+            )
+            for name in names
+        )
+        return found, sum(host.num_restores for host in hosts)
+
+    def functions(self, carriers: Mapping[type, Carrier]) -> FunctionsStatus | None:
+        manager = carriers.get(FunctionCall)
+        if not isinstance(manager, FunctionsManager):
+            return None
+        workers = manager.local.workers
+        return FunctionsStatus(
+            registered=len(manager.functions),
+            workers=workers.num_alive,
+            ceiling=workers.ceiling,
+            busy=workers.num_busy,
+            queued=self._queued[FunctionCall],
+            cold_starts=workers.num_cold_starts,
+            hedges=manager.local.num_hedges,
+        )
+
+    def apis(self, carriers: Mapping[type, Carrier], now: float) -> tuple[ApiStatus, ...]:
+        manager = carriers.get(ApiCall)
+        if not isinstance(manager, _WithClients):
+            return ()
+        return tuple(
+            ApiStatus(
+                api=name,
+                in_flight=self._busy[name],
+                queued=self._queued[name],
+                window_used=client.gate.num_recent(),
+                limit=client.gate.limit,
+                window_s=client.gate.window_s,
+                shut_s=max(0.0, (client.breaker.shut_until or 0.0) - now),
+            )
+            for name, client in sorted(manager.clients.items())
+        )
+
+
+def _callee(live: LiveAction) -> object:
+    """What an action calls: a service or an API by name, any function, or nothing."""
+    match live.submission.call:
+        case ServiceCall(service=name) | ApiCall(api=name):
+            return name
+        case FunctionCall():
+            return FunctionCall
+    return None
+
+
+def _place(devices: Devices) -> str:
+    last = devices.first + devices.degree - 1
+    which = f"{devices.first}" if devices.degree == 1 else f"{devices.first}-{last}"
+    return f"{devices.node}:{which}"
