@@ -11,6 +11,7 @@ import typer
 
 from artangram.cli.house import Token, Url, plainly_refused
 from artangram.cli.output import Output
+from artangram.cli.train_view import acts_of, busy_of, line_of
 from artangram.config.train import TrainSpec, read_train
 from artangram.core.errors import BadInput
 
@@ -131,19 +132,11 @@ async def _run(
                 nonlocal last
                 last = record
                 output.console.print(line_of(record, spec.run.steps))
+                if acts := acts_of(record.usage):
+                    below = f"  ACT {acts}; at work: {busy_of(record.usage)}"
+                    output.console.print(below, style="dim")
 
             training.on_step = show
             loop = asynchronous if spec.run.mode == "asynchronous" else synchronous
             await loop(training)
     return last
-
-
-def line_of(record: "StepRecord", steps: int) -> str:
-    """A step in one line."""
-    report = record.report
-    tasks = " ".join(f"{task} {value:.2f}" for task, value in report.rewards.items())
-    return (
-        f"step {record.step}/{steps}  reward {report.reward:.3f} ({tasks})  "
-        f"stale {100 * report.stale_share:.0f} %  waited {record.collect_s:.2f} s  "
-        f"trained {record.train_s:.2f} s"
-    )

@@ -1,15 +1,16 @@
-"""What a run says of itself: one JSON line per step, and TensorBoard's files if it is installed.
+"""What a run says of itself: one JSON line per step, and the same numbers to other sinks.
 
 A resumed run forgets the lines of steps that it makes again, so that every step has one line.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from artangram.pipeline.meter import Usage
+from artangram.pipeline.sinks import sinks
 from artangram.train.tally import Report
 
 FILE_NAME = "metrics.jsonl"
@@ -37,26 +38,33 @@ class StepRecord(Struct, frozen=True, kw_only=True):
 
 
 class Metrics:
-    """The file of a run."""
+    """The file of a run, and its sinks."""
 
-    def __init__(self, directory: Path, *, after_step: int = 0) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        after_step: int = 0,
+        run: str = "run",
+        trackers: Sequence[str] = (),
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.path = directory / FILE_NAME
         kept = [r for r in read(self.path) if r.step <= after_step] if after_step else []
         self.began_s = kept[-1].at_s if kept else 0.0
         self.path.write_bytes(b"".join(msgspec.json.encode(r) + b"\n" for r in kept))
-        self._board = _board(directory)
+        self._sinks = sinks(directory, run=run, trackers=trackers)
 
     def add(self, record: StepRecord) -> None:
         with self.path.open("ab") as file:
             file.write(msgspec.json.encode(record) + b"\n")
-        if self._board is not None:
-            for name, value in _scalars(record).items():
-                self._board.add_scalar(name, value, record.step)
+        values = scalars(record)
+        for sink in self._sinks:
+            sink.add(values, step=record.step)
 
     def close(self) -> None:
-        if self._board is not None:
-            self._board.close()
+        for sink in self._sinks:
+            sink.close()
 
 
 def read(path: Path) -> list[StepRecord]:
@@ -67,17 +75,13 @@ def read(path: Path) -> list[StepRecord]:
     return [msgspec.json.decode(line, type=StepRecord) for line in lines[:-1] if line]
 
 
-def _scalars(record: StepRecord) -> dict[str, float]:
-    report = record.report
+def scalars(record: StepRecord) -> dict[str, float]:
+    """What is worth a curve, by name."""
+    report, usage = record.report, record.usage
     found = {f"reward/{task}": value for task, value in report.rewards.items()}
     found |= {"reward": report.reward, "train/loss": report.loss, "train/entropy": report.entropy}
-    found |= {"train/stale_share": report.stale_share, "run/collect_s": record.collect_s}
+    found |= {"train/stale_share": report.stale_share, "train/grad_norm": report.grad_norm}
+    found |= {"run/collect_s": record.collect_s, "run/train_s": record.train_s}
+    found |= {f"act_s/{kind}": acts.act_s for kind, acts in usage.kinds.items()}
+    found |= {f"busy/{name}": amount for name, amount in usage.busy.items()}
     return found
-
-
-def _board(directory: Path) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return None
-    return SummaryWriter(str(directory / "tensorboard"))

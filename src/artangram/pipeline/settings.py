@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from artangram.core.errors import BadInput
 from artangram.core.weights import PRESETS, Staleness, preset
+from artangram.pipeline.sinks import TRACKERS
 from artangram.rollout import PhaseLimits, Plan, Retries, Spares
 from artangram.train.settings import TrainSettings
 
@@ -45,6 +46,8 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     """Work that an environment may put into one turn; waiting for resources does not count."""
     checkpoint_every: int = 10
     """Steps; 0 keeps none."""
+    report_to: tuple[str, ...] = ()
+    """Trackers that hear every step beside the run's own file: wandb, trackio."""
     train: TrainSettings = TrainSettings()
 
     def __post_init__(self) -> None:
@@ -52,6 +55,9 @@ class RunSettings(Struct, frozen=True, kw_only=True):
             raise BadInput("mode", f"{self.mode!r} is none", f"say one of {', '.join(MODES)}")
         if self.preset not in PRESETS:
             raise BadInput("preset", f"{self.preset!r} is none", f"say one of {sorted(PRESETS)}")
+        if unknown := set(self.report_to) - set(TRACKERS):
+            problem = f"{sorted(unknown)} are none"
+            raise BadInput("report_to", problem, f"say some of {', '.join(TRACKERS)}")
         for field in ("steps", "groups", "group_size", "environments", "engines", "slots"):
             if getattr(self, field) < 1:
                 raise BadInput(field, f"{getattr(self, field)} is too few", "say 1 or more")

@@ -95,7 +95,9 @@ class Training:
         self.gateway = gateway
         self.tokenizer = tokenizer
         self.step = first_step
-        self.metrics = Metrics(out, after_step=first_step)
+        self.metrics = Metrics(
+            out, after_step=first_step, run=settings.name, trackers=settings.report_to
+        )
         self.on_step: Callable[[StepRecord], None] = lambda record: None
         self.fleet = Fleet(
             engines_of(settings, max_context=trainer.model.max_context, log=out / "engines.log"),

@@ -17,7 +17,6 @@ from artangram.observe.recording import recorded
 from artangram.pipeline.metrics import read
 from artangram.pipeline.training import STATE_NAME, RunState
 from artangram.train.checkpoint import latest
-from integration.pipeline import small
 from integration.pipeline.housework import SERVICE
 
 TESTS = Path(__file__).parents[2]
@@ -50,11 +49,11 @@ train: {{epochs: 1, min_samples: 1}}
 class Served:
     """Files of a house and its runs in one directory, and the processes that use them."""
 
-    def __init__(self, place):
+    def __init__(self, place, model=Path("nowhere")):
         self.place = place
         self.state = place / "state"
         self.url = f"http://127.0.0.1:{free_port()}"
-        self.model = small.model(place / "models")
+        self.model = model
         (place / "house.yaml").write_text(HOUSE)
         self._started = []
 

@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("torch", reason="training needs torch")
 
+from artangram.pipeline.metrics import read
+
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
@@ -54,3 +56,16 @@ def test_an_environment_of_ones_own_is_planned_trained_and_resumed(home):
 
 def test_the_plan_of_the_tools_example_is_read(home):
     assert "calc" in artangram(home, "train", "tools.yaml", "--print-plan")
+
+
+def test_a_model_of_transformers_is_trained_with_our_engine(home):
+    pytest.importorskip("transformers", reason="its extra is not installed")
+    text = (home / "huggingface.yaml").read_text()
+    (home / "huggingface.yaml").write_text(text.replace("steps: 30", "steps: 2"))
+    run(home, "huggingface_model.py")
+    assert "step 2/2" in artangram(home, "train", "huggingface.yaml")
+    records = read(home / "out" / "huggingface" / "metrics.jsonl")
+    assert [record.report.trajectories for record in records] == [6 * 8] * 2
+    # What was sampled is what the trainer scores, and the second step sampled with new weights.
+    assert max(record.report.fresh_error for record in records) < 1e-4
+    assert records[-1].report.version == 2

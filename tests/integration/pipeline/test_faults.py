@@ -70,8 +70,8 @@ async def left_open(url):
     return status.queued, status.running, status.trajectories
 
 
-def test_everything_is_killed_in_turn_and_every_problem_is_accounted_for(tmp_path):
-    with Served(tmp_path) as served:
+def test_everything_is_killed_in_turn_and_every_problem_is_accounted_for(tmp_path, model):
+    with Served(tmp_path, model) as served:
         up = served.up()
         run = served.train("first", *served.service, steps=STEPS)
         served.wait_for_steps("first", 1, run)

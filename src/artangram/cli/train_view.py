@@ -1,0 +1,42 @@
+"""A run while it goes, in lines: rewards, staleness, how long actions took, what is at work."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from artangram.pipeline.meter import Usage
+    from artangram.pipeline.metrics import StepRecord
+
+MOST_KINDS = 4
+"""Kinds of actions that one line has room for: those that took most of the time."""
+
+
+def line_of(record: "StepRecord", steps: int) -> str:
+    """A step in one line."""
+    report = record.report
+    tasks = " ".join(f"{task} {value:.2f}" for task, value in report.rewards.items())
+    return (
+        f"step {record.step}/{steps}  reward {report.reward:.3f} ({tasks})  "
+        f"stale {100 * report.stale_share:.0f} % (at most {report.max_staleness})  "
+        f"waited {record.collect_s:.2f} s  trained {record.train_s:.2f} s"
+    )
+
+
+def acts_of(usage: "Usage") -> str:
+    """Mean ACT of the kinds that took most of the time; empty if nothing ran."""
+    by_total = sorted(usage.kinds.items(), key=lambda one: -one[1].count * one[1].act_s)
+    return ", ".join(
+        f"{kind} {acts.act_s:.2f} s (waited {acts.wait_s:.2f})"
+        for kind, acts in by_total[:MOST_KINDS]
+    )
+
+
+def busy_of(usage: "Usage") -> str:
+    """What was at work on average; of how much, where that is known."""
+    return ", ".join(_busy(usage, name) for name in {**usage.capacity, **usage.busy})
+
+
+def _busy(usage: "Usage", name: str) -> str:
+    share, amount = usage.share(name), usage.busy.get(name, 0.0)
+    if share is None:
+        return f"{name} {amount:.1f}"
+    return f"{name} {100 * share:.0f} % of {usage.capacity[name]:g}"
