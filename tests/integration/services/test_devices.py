@@ -11,6 +11,7 @@ from artangram.core.lease import Devices
 from artangram.services import Service, ServiceHost, cpu_devices, cpu_host
 from artangram.services.cpu import CpuDevices
 from artangram.services.linux import used_mb
+from artangram.services.measuring import device_use
 from artangram.services.nursery import ProcessReplica
 
 NODE = NodeId("gpu-0")
@@ -72,6 +73,25 @@ async def test_weights_are_in_memory_once_and_copies_stay_within_their_devices(w
 def directory_of(host: ServiceHost) -> Path:
     assert isinstance(host.kind, CpuDevices)
     return host.kind.directory
+
+
+async def test_a_copy_that_maps_more_than_its_device_has_is_found():
+    host = await cpu_host(NODE, cpu_devices(CORES[:1], count=2, memory_mb=MEMORY_MB), preload=())
+    try:
+        for name in ("fair", "foul"):
+            await host.deploy(Service(id=ServiceId(name), loader=f"{TOYS}:obedient"))
+        assert await device_use(host) == []
+        for first, name in enumerate(("fair", "foul")):
+            await ask(host, at(name, first), 1)
+        assert [use.is_over for use in await device_use(host)] == [False, False]
+        # Shared memory is not counted against a process's limit of data.
+        await ask(host, at("foul", 1, restored=False), {"do": "map", "mb": MEMORY_MB})
+        fair, foul = await device_use(host)
+        assert (fair.services, fair.is_over) == (("fair",), False)
+        assert (foul.device, foul.services, foul.is_over) == (1, ("foul",), True)
+        assert str(foul).startswith("device 1 (foul): ")
+    finally:
+        await host.aclose()
 
 
 async def test_a_copy_runs_on_the_cores_of_its_device():

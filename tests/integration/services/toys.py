@@ -1,5 +1,6 @@
 """Services for tests: one does what its payload says, one has weights."""
 
+import mmap
 import os
 import time
 from pathlib import Path
@@ -16,6 +17,7 @@ class Obedient:
     def __init__(self, scale: int) -> None:
         self._scale = scale
         self._hoard: list[bytearray] = []
+        self._maps: list[mmap.mmap] = []
 
     def predict(self, payloads: list[Any]) -> list[Any]:
         return [self._answer(payload, len(payloads)) for payload in payloads]
@@ -35,6 +37,9 @@ class Obedient:
                 time.sleep(payload["s"])
             case "hoard":
                 self._hoard.append(bytearray(payload["mb"] << 20))
+            case "map":
+                self._maps.append(mapped := mmap.mmap(-1, payload["mb"] << 20))
+                mapped[:: mmap.PAGESIZE] = bytes(len(mapped) // mmap.PAGESIZE)
             case "cores":
                 return sorted(os.sched_getaffinity(0))
             case "pid":
@@ -44,8 +49,6 @@ class Obedient:
 
 def heavy(files: list[Path]) -> Any:
     """Maps a file of numbers; a payload is a place in it."""
-    import mmap
-
     with files[0].open("rb") as file:
         data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
 

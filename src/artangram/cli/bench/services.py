@@ -12,7 +12,6 @@
 """
 
 import asyncio
-import contextlib
 import os
 import random
 import shutil
@@ -31,9 +30,7 @@ from artangram.cli.bench.result import Origin
 from artangram.cli.output import Output
 from artangram.core.cluster import ClusterSpec
 from artangram.core.ids import NodeId, ServiceId
-from artangram.core.lease import Devices
 from artangram.core.records import ActionRecord, Outcome
-from artangram.home import SHARED_MEMORY
 from artangram.managers.call import ServiceCall
 from artangram.managers.cpu import CpuManager
 from artangram.managers.gpu import GpuManager
@@ -44,10 +41,8 @@ from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.recovery import Setup
 from artangram.services.cpu import CpuDevices, cpu_devices
-from artangram.services.devices import Replica
 from artangram.services.host import GPU, ServiceHost
-from artangram.services.linux import used_mb
-from artangram.services.nursery import ProcessReplica
+from artangram.services.measuring import device_use
 from artangram.services.service import Service, weights_mb
 from artangram.services.shipped.similarity import FILES, packaged, similarity
 
@@ -270,22 +265,9 @@ async def _most_device_mb(host: ServiceHost) -> float:
     try:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            most = max(most, await asyncio.to_thread(_fullest_mb, host.replicas()))
+            most = max(most, *(use.used_mb for use in await device_use(host)), 0.0)
     except asyncio.CancelledError:
         return most
-
-
-def _fullest_mb(found: list[tuple[Devices, list[Replica]]]) -> float:
-    """What the processes of the fullest device use, the weights they have mapped included."""
-    by_device: dict[int, float] = {}
-    for devices, replicas in found:
-        for index, replica in enumerate(replicas):
-            assert isinstance(replica, ProcessReplica)
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # It has just gone.
-                device = devices.first + index
-                mb = used_mb(replica.pid, weights=str(SHARED_MEMORY))
-                by_device[device] = by_device.get(device, 0.0) + mb
-    return max(by_device.values(), default=0.0)
 
 
 def _row(records: list[ActionRecord], **fields: object) -> Row:
