@@ -5,12 +5,13 @@ from typing import Annotated
 
 import msgspec
 import typer
+from msgspec import structs
 
 from artangram.cli.output import Output, make_folder, writing
 from artangram.config.cluster import write_cluster
 from artangram.core.errors import BadInput
 from artangram.observe.journal import JournalError
-from artangram.observe.journaltrace import trace_of
+from artangram.observe.journaltrace import deployed_in, trace_of
 from artangram.observe.recording import owner_of, recorded
 from artangram.observe.trace import write_trace
 from artangram.orchestrator.recovery import Setup
@@ -70,11 +71,13 @@ def record(
     try:
         made = trace_of(recorded(state_dir), name=name)
         setup = msgspec.json.decode(owner_of(state_dir), type=Setup)
+        later = deployed_in(recorded(state_dir))
     except (JournalError, msgspec.MsgspecError) as error:
         raise BadInput(str(state_dir), str(error), "restore it from a copy") from None
     if cluster is not None:
         make_folder(cluster)
-        write_cluster(cluster, setup.cluster)
+        services = setup.cluster.services | later
+        write_cluster(cluster, structs.replace(setup.cluster, services=services))
     make_folder(out)
     with writing(out):
         write_trace(out, made)

@@ -3,17 +3,21 @@
 - The work of an action is what it did on the units it had: seconds, weighted by its speed-up.
 - What a trajectory did between two actions is thinking; actions that follow each other at once
   belong to one turn.
+- A call without a trajectory is a trajectory of its own that arrives when the call was made.
 - Actions that never started or failed by infrastructure are left out; one that was cut by its
   time limit has twice the work it did: all that is known is that it was more.
+- One that failed did all it would do, and fails then: so it is on its least units. On more, the
+  simulator has it done before, and takes that for success.
 """
 
 from collections.abc import Iterable
 
 from artangram.core.action import Action
+from artangram.core.cluster import ServiceSpec
 from artangram.core.decisions import Decision, Report, Resize, Start
 from artangram.core.errors import BadInput
-from artangram.core.events import Event, Submitted, TrajectoryOpened
-from artangram.core.ids import ActionId, TrajectoryId
+from artangram.core.events import Event, ServiceDeployed, Submitted, TrajectoryOpened
+from artangram.core.ids import ActionId, ServiceId, TrajectoryId
 from artangram.core.records import ActionRecord, Outcome
 from artangram.core.speedup import DEFAULT
 from artangram.observe.journal import Entry
@@ -21,6 +25,9 @@ from artangram.observe.trace import Trace, TraceAction, TraceTrajectory, TraceTu
 
 AT_ONCE_S = 0.005
 """A model thinks longer than this; a program that asks for its next action does not."""
+
+LEFT_UNDONE = 1e-3
+"""Of its work, when an action fails: the simulator calls it done if nothing is left."""
 
 
 class _Work:
@@ -40,6 +47,11 @@ class _Work:
         for (at, units), end in zip(self.since, ends, strict=True):
             work += max(0.0, end - max(at, record.began_at)) * self._speed(units)
         return work
+
+    def least_speed(self) -> float:
+        """Where it is slowest."""
+        needs = self.action.needs
+        return 1.0 if needs.elastic is None else self._speed(needs.of(needs.elastic)[0])
 
     def _speed(self, units: int) -> float:
         needs = self.action.needs
@@ -92,6 +104,9 @@ class _Recorder:
                 self._lives[trajectory] = _Life(event, at)
             case Submitted(action):
                 self._working[action.id] = _Work(action)
+                if action.trajectory is None:
+                    alone = _alone(action.id)
+                    self._lives[alone] = _Life(TrajectoryOpened(alone, 0, action.job), at)
 
     def on_decision(self, decision: Decision, at: float) -> None:
         match decision:
@@ -104,18 +119,10 @@ class _Recorder:
                 self._on_report(record, self._working.pop(record.action_id))
 
     def _on_report(self, record: ActionRecord, work: _Work) -> None:
-        life = self._lives.get(record.trajectory) if record.trajectory is not None else None
+        life = self._lives.get(record.trajectory or _alone(record.action_id))
         if life is None or record.began_at is None or record.outcome is Outcome.INFRA_FAILED:
             return
-        is_cut = record.outcome is Outcome.TIMED_OUT
-        action = TraceAction(
-            kind=record.kind,
-            needs=work.action.needs,
-            work_s=work.done(record) * (2.0 if is_cut else 1.0),
-            timeout_s=record.run_s if is_cut else work.action.timeout_s,
-            repeatable=work.action.repeatable,
-        )
-        life.add(record, action)
+        life.add(record, _as_it_ended(record, work))
 
     def trajectories(self) -> tuple[TraceTrajectory, ...]:
         lives = [life for life in self._lives.values() if life.turns]
@@ -131,3 +138,31 @@ class _Recorder:
             )
             for life in lives
         )
+
+
+def _alone(action_id: ActionId) -> TrajectoryId:
+    """The trajectory of a call that has none."""
+    return TrajectoryId(f"call-{action_id}")
+
+
+def _as_it_ended(record: ActionRecord, work: _Work) -> TraceAction:
+    done_s, timeout_s, fail_at_s = work.done(record), work.action.timeout_s, None
+    work_s = done_s
+    if record.outcome is Outcome.TIMED_OUT:
+        work_s, timeout_s = 2.0 * done_s, record.run_s
+    elif record.outcome is Outcome.FAILED:
+        work_s, fail_at_s = done_s * (1.0 + LEFT_UNDONE), done_s / work.least_speed()
+    return TraceAction(
+        kind=record.kind,
+        needs=work.action.needs,
+        work_s=work_s,
+        fail_at_s=fail_at_s,
+        timeout_s=timeout_s,
+        repeatable=work.action.repeatable,
+    )
+
+
+def deployed_in(entries: Iterable[Entry]) -> dict[ServiceId, ServiceSpec]:
+    """The services that were added while the run went on."""
+    events = (event for entry in entries for event in entry.events)
+    return {event.service: event.spec for event in events if isinstance(event, ServiceDeployed)}

@@ -4,12 +4,21 @@ import asyncio
 
 import pytest
 
+from artangram.core.cluster import ClusterSpec, QuotaSpec, ServiceSpec
 from artangram.core.errors import BadInput
+from artangram.core.events import ServiceDeployed
+from artangram.core.ids import Resource, ServiceId
+from artangram.core.lease import Lease
 from artangram.core.policies.catalog import policy
+from artangram.managers.call import ApiCall, Call, CallResult
+from artangram.managers.calls import Progress
+from artangram.observe.journal import Entry
 from artangram.observe.journalmemory import MemoryJournal
-from artangram.observe.journaltrace import trace_of
+from artangram.observe.journaltrace import deployed_in, trace_of
 from artangram.observe.trace import Trace
 from artangram.orchestrator.client import between
+from artangram.orchestrator.recovery import Setup
+from artangram.sandbox.fake import Console
 from artangram.sim.beliefs import Exact
 from artangram.sim.driver import Simulation
 from artangram.testing.fakes import FakeHouse, a_setup, fake_house
@@ -62,6 +71,67 @@ async def test_the_simulator_does_the_same_again() -> None:
     assert simulation.tally.num_actions() == 8
     # A sleep does not get faster with its cores, a simulated action does: so nearly.
     assert simulation.now == pytest.approx(took, rel=0.25)
+
+
+async def test_what_failed_fails_again_as_late() -> None:
+    async def crash(console: Console, argv: tuple[str, ...]) -> int:
+        await asyncio.sleep(float(argv[1]))
+        return 1
+
+    setup = a_setup(cores=1)
+    async with fake_house(setup, programs={"crash": crash}) as house, house.trajectory() as t:
+        await t.run(["crash", "3"], kind="rigid")
+        await t.run(["crash", "5"], cpu=between(1, 4), kind="elastic")
+        await t.run(["sleep", "1"], kind="fine")
+    trace = recorded(house)
+    (life,) = trace.trajectories
+    ((*failed, fine),) = (turn.actions for turn in life.turns)
+    assert [action.fail_at_s for action in failed] == pytest.approx([3, 5], abs=0.01)
+    assert fine.fail_at_s is None
+    simulation = Simulation(trace, setup.cluster, policy(setup.policy), Exact())
+    simulation.run()
+    assert simulation.tally.failed == 2
+    assert simulation.now == pytest.approx(9, abs=0.05)
+
+
+class _Slow:
+    """Answers every call after two seconds."""
+
+    async def carry_out(self, lease: Lease, call: Call, *, progress: Progress) -> CallResult:
+        progress.began()
+        await asyncio.sleep(2)
+        return CallResult(body=b"", status=200)
+
+    async def aclose(self) -> None:
+        return
+
+
+async def test_calls_without_a_trajectory_arrive_when_they_were_made() -> None:
+    pools = {Resource("search"): QuotaSpec(concurrency=1), **a_setup().cluster.pools}
+    setup = Setup(cluster=ClusterSpec(pools=pools))
+    async with fake_house(setup, carriers={ApiCall: _Slow()}) as house:
+
+        async def call_at(at: float) -> None:
+            await asyncio.sleep(at)
+            await house.api("search").get("/x", job="finder", task="qa")
+
+        await asyncio.gather(*(call_at(at) for at in (1, 2, 8)))
+    trace = recorded(house)
+    assert [one.arrive_s for one in trace.trajectories] == pytest.approx([0, 1, 7], abs=0.01)
+    assert {(one.job, one.task, one.memory_mb) for one in trace.trajectories} == {
+        ("finder", "qa", 0)
+    }
+    works = [turn.actions[0].work_s for one in trace.trajectories for turn in one.turns]
+    assert works == pytest.approx([2, 2, 2], abs=0.01)
+    simulation = Simulation(trace, setup.cluster, policy(setup.policy), Exact())
+    simulation.run()
+    assert (simulation.tally.num_actions(), simulation.now) == (3, pytest.approx(9, abs=0.05))
+
+
+async def test_services_that_were_deployed_meanwhile_are_known() -> None:
+    spec = ServiceSpec(pool=Resource("gpu"), weights_mb=10)
+    event = ServiceDeployed(ServiceId("judge"), spec)
+    assert deployed_in([Entry(at=1.0, events=(event,), decisions=())]) == {"judge": spec}
 
 
 async def test_a_run_without_actions_is_no_trace() -> None:
