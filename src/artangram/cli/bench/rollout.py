@@ -1,6 +1,6 @@
 """How much faster is a rollout that moves trajectory by trajectory, on hardware that fits?"""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,18 +11,16 @@ from artangram.cli.output import Output
 from artangram.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from artangram.pipeline.simulated.experiments import Row, WeightRow
+    from artangram.pipeline.simulated.experiments import Row, Settings, WeightRow
 
-GAINS = ("trajectories", "redundancy", "affinity", "asynchrony")
+GAINS = ("trajectories", "redundancy", "calibration", "affinity", "asynchrony", "ablation")
 NAMES = (*GAINS, "weights")
 
 
 class RolloutFigures(Struct, frozen=True, kw_only=True):
     """Of one run of `artangram bench rollout`."""
 
-    scale: int
-    batch: int
-    seed: int
+    settings: object
     gains: Sequence[object]
     weights: Sequence[object]
 
@@ -31,24 +29,31 @@ def rollout(
     only: Annotated[str, typer.Option(help="Some of the experiments, by name.")] = "all",
     batch: Annotated[int, typer.Option(help="Trajectories of a batch with slow envs.")] = 512,
     scale: Annotated[int, typer.Option(help="Divides the paper's clusters and batches.")] = 8,
-    seed: Annotated[int, typer.Option(help="Of every environment.")] = 0,
+    seeds: Annotated[int, typer.Option(help="Runs of everything, each with its own.")] = 3,
+    models: Annotated[str, typer.Option(help="On which affinity is tried.")] = "qwen3-8b,qwen3-14b",
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
 ) -> None:
     """ROLLART's experiments on simulated clusters: the very rollout code, on virtual time."""
-    output, origin = Output(json), Origin()
+    # Only here: other verbs do not need the whole pipeline.
+    from artangram.pipeline.simulated import experiments
+
+    names, output, origin = _chosen(only), Output(json), Origin()
+    settings = experiments.Settings(
+        scale=scale, batch=batch, seeds=tuple(range(seeds)), models=tuple(models.split(","))
+    )
     gains: list[Row] = []
     weights: list[WeightRow] = []
     with output.progress() as progress:
         task = progress.add_task("rollout")
-        for name in _chosen(only):
+        for name in names:
             progress.update(task, description=name)
             if name == "weights":
-                weights += _weights(scale, seed)
+                weights += experiments.weights(settings)
             else:
-                gains += _gains(name, batch=batch, scale=scale, seed=seed)
+                gains += _gains(name, settings)
     _print_gains(output, gains)
     _print_weights(output, weights)
-    figures = RolloutFigures(scale=scale, batch=batch, seed=seed, gains=gains, weights=weights)
+    figures = RolloutFigures(settings=settings, gains=gains, weights=weights)
     output.json(origin.result("What does each idea of the rollout gain?", figures))
 
 
@@ -60,41 +65,34 @@ def _chosen(only: str) -> list[str]:
     return names
 
 
-def _gains(name: str, *, batch: int, scale: int, seed: int) -> "list[Row]":
-    # Only here: other verbs do not need the whole pipeline.
+def _gains(name: str, settings: "Settings") -> "Iterator[Row]":
     from artangram.pipeline.simulated import experiments
 
-    match name:
-        case "trajectories":
-            rows = experiments.trajectories(batch, seed=seed)
-        case "redundancy":
-            rows = experiments.redundancy(seed=seed)
-        case "affinity":
-            rows = experiments.affinity(scale, seed=seed)
-        case _:
-            rows = experiments.asynchrony(scale, seed=seed)
-    return list(rows)
-
-
-def _weights(scale: int, seed: int) -> "list[WeightRow]":
-    from artangram.pipeline.simulated import experiments
-
-    return list(experiments.weights(scale, seed=seed))
+    by_name = {
+        "trajectories": experiments.trajectories,
+        "redundancy": experiments.redundancy,
+        "calibration": experiments.calibration,
+        "affinity": experiments.affinity,
+        "asynchrony": experiments.asynchrony,
+        "ablation": experiments.ablation,
+    }
+    return by_name[name](settings)
 
 
 def _print_gains(output: Output, rows: "list[Row]") -> None:
     for name in dict.fromkeys(row.experiment for row in rows):
         output.table(
             f"{name}: gain over the baseline, and the paper's",
-            ["case", "baseline s", "ours s", "gain", "paper"],
+            ["case", "baseline s", "ours s", "gain", "from-to", "paper"],
             [_cells(row) for row in rows if row.experiment == name],
         )
 
 
 def _cells(row: "Row") -> list[str]:
-    paper = "-".join(f"{gain:.2f}" for gain in sorted(set(row.paper)))
     seconds = [f"{row.baseline_s:.0f}", f"{row.ours_s:.0f}"]
-    return [row.case, *seconds, f"{row.gain:.2f}x", f"{paper}x"]
+    spread = "-".join(f"{gain:.2f}" for gain in row.spread)
+    paper = "-".join(f"{gain:.2f}" for gain in sorted(set(row.paper or ())))
+    return [row.case, *seconds, f"{row.gain:.2f}x", spread, paper]
 
 
 def _print_weights(output: Output, rows: "list[WeightRow]") -> None:

@@ -20,15 +20,19 @@ class PoolPlan(Struct, frozen=True, kw_only=True):
 
     hardware: str
     devices: int
+    is_far: bool = False
+    """In another cluster than the trainer: versions get there through the store."""
 
 
 class WeightTimes(Struct, frozen=True, kw_only=True):
-    """How long a version is on its way."""
+    """How long a version is on its way, beside everything else but for its load."""
 
+    near_s: float = 0.0
+    """From the trainer to a replica's host in its own cluster."""
     push_s: float = 0.0
-    """From the trainer to the store, beside everything else."""
+    """From the trainer to the store of another cluster."""
     pull_s: float = 0.0
-    """From the store to a replica's host, while the replica goes on."""
+    """From that store to a replica's host."""
     load_s: float = 0.0
     """From its host into a replica, which stands still."""
 

@@ -38,7 +38,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     cancelled: int
     """Trajectories that became stale or were more than needed."""
     accumulated_s: float
-    """Replica-seconds that new versions were on their way from the store."""
+    """Replica-seconds that new versions were on their way to replicas, from a store or directly."""
     exposed_s: float
     """Replica-seconds that replicas stood still for them."""
     swaps: int
@@ -62,13 +62,16 @@ class SimulatedTraining:
         self.scenario = scenario
         self._gateway = gateway
         self._rollout = rollout
+        far = {pool.hardware for pool in scenario.pools if pool.is_far}
+        self._far = {replica.name for replica in gateway.replicas if replica.hardware in far}
+        self._pushed: asyncio.Task[None] | None = None
         self.step = 0
         self._waited: list[float] = []
         self._busy: list[float] = []
         self._ended_at: list[float] = []
         self._trained = 0
         self._tokens = 0
-        self._accumulated_s = self._exposed_s = 0.0
+        self._pulled_s = self._exposed_s = 0.0
         self._swaps = self._worst = 0
 
     @property
@@ -93,10 +96,9 @@ class SimulatedTraining:
         self._rollout.announce(self._rollout.updates.current + 1)
 
     async def deliver(self) -> None:
-        """To the store, and from there to the replicas."""
         updates = self._rollout.updates
         version = updates.current
-        await asyncio.sleep(self.scenario.weights.push_s)
+        self._pushed = asyncio.create_task(asyncio.sleep(self.scenario.weights.push_s))
         rolled = await roll(
             self._gateway,
             version,
@@ -106,7 +108,6 @@ class SimulatedTraining:
             at_once=self.scenario.at_once,
         )
         self._rollout.go_live(version)
-        self._accumulated_s += rolled.accumulated_s
         self._exposed_s += rolled.exposed_s
         self._swaps += len(rolled.swaps)
 
@@ -114,7 +115,13 @@ class SimulatedTraining:
         """There is nothing to lose."""
 
     async def _pull(self, replica: str, version: int) -> Path:
-        await asyncio.sleep(self.scenario.weights.pull_s)
+        took_s = self.scenario.weights.near_s
+        if replica in self._far:
+            assert self._pushed is not None, "deliver pushes first"
+            await self._pushed
+            took_s = self.scenario.weights.pull_s
+        await asyncio.sleep(took_s)
+        self._pulled_s += took_s
         return Path()
 
     def _count(self, batch: Batch) -> int:
@@ -138,7 +145,7 @@ class SimulatedTraining:
             tokens=self._tokens,
             trained=self._trained,
             cancelled=sum(tally.count(status) for status in (Status.STALE, Status.SURPLUS)),
-            accumulated_s=self._accumulated_s,
+            accumulated_s=self._pulled_s + self._exposed_s,
             exposed_s=self._exposed_s,
             swaps=self._swaps,
             worst_staleness=self._worst,

@@ -33,7 +33,7 @@ SMALL = Scenario(
     group_size=4,
     steps=3,
     train_s=20.0,
-    weights=WeightTimes(push_s=5.0, pull_s=4.0, load_s=1.0),
+    weights=WeightTimes(near_s=4.0, load_s=1.0),
 )
 
 
@@ -43,8 +43,8 @@ def test_the_same_seed_gives_the_same_run_and_another_gives_another():
 
 
 IN_TURN = structs.replace(SMALL, loop=synchronous, staleness=preset("sync"))
-WEIGHTS_S = 5.0 + 2 * (4.0 + 1.0)
-"""Two replicas one after the other, after the push."""
+WEIGHTS_S = 2 * (4.0 + 1.0)
+"""Two replicas one after the other."""
 
 
 def test_a_synchronous_step_is_sampling_training_and_weights():
@@ -99,6 +99,18 @@ def test_a_replica_goes_on_while_a_version_is_pulled():
     assert outcome.swaps == 2 * 3  # replicas, steps
     assert outcome.accumulated_s == pytest.approx(6 * 5.0)
     assert outcome.exposed_s == pytest.approx(6 * 1.0)
+
+
+def test_replicas_far_away_get_weights_through_the_store_and_near_ones_directly():
+    far = PoolPlan(hardware="H20", devices=1, is_far=True)
+    times = WeightTimes(near_s=2.0, push_s=30.0, pull_s=4.0, load_s=1.0)
+    pools = (*SMALL.pools, far)
+    outcome = simulate(structs.replace(SMALL, pools=pools, weights=times, at_once=3))
+    assert outcome.swaps == 3 * 3
+    assert outcome.accumulated_s == pytest.approx(3 * (2 * (2.0 + 1.0) + 4.0 + 1.0))
+    pushed = structs.replace(times, push_s=200.0)
+    slow = simulate(structs.replace(SMALL, pools=pools, weights=pushed, at_once=3))
+    assert slow.step_s == pytest.approx(200.0 + 4.0 + 1.0 + 20.0)
 
 
 def test_failing_resets_cost_time_and_no_trajectory():
