@@ -11,6 +11,7 @@ from artangram.cli.bench.day import day
 from artangram.cli.bench.engine import engine_verb
 from artangram.cli.bench.functions import functions
 from artangram.cli.bench.gateway import gateway_verb
+from artangram.cli.bench.isolation import isolation
 from artangram.cli.bench.lab import lab
 from artangram.cli.bench.learn import learn
 from artangram.cli.bench.live_agents import live_agents
@@ -35,6 +36,7 @@ for verb in (
     functions,
     quota,
     rollout,
+    isolation,
     learn,
 ):
     bench.command()(verb)

@@ -30,7 +30,6 @@ VOCAB_SIZE = 64
 SIZES = {"small": (64, 2, 2), "medium": (96, 3, 3), "large": (128, 4, 4)}
 """Width, layers and heads."""
 
-
 CONCURRENCIES = (1, 16, 64)
 A_MOMENT_S = 0.02
 """All requests run by then, and none has ended."""
@@ -84,9 +83,8 @@ async def _cells(folder: Path, rounds: int) -> list[Cell]:
         ):
             run = _Run(engine, model, folder / size)
             await run.answers(1)  # The first step of all takes longer.
-            cells += [
-                await run.cell(size, concurrency, rounds=rounds) for concurrency in (1, 16, 64)
-            ]
+            for concurrency in CONCURRENCIES:
+                cells.append(await run.cell(size, concurrency, rounds=rounds))
             await engine.aclose()
     return cells
 
