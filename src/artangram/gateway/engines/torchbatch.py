@@ -26,6 +26,10 @@ APPEND_TOKENS = 2048
 APPEND_WIDTH = 256
 """And of one request at most so many: the longest that the others wait."""
 
+JOIN_TOKENS = 96
+"""Few prompts and few others are one pass up to so many tokens, with their padding: starting a
+second pass costs more than the padding."""
+
 
 class _Row:
     """A request that has a slot, or waits for one."""
@@ -150,6 +154,8 @@ class Batch:
         appending = [row for row, owed in owing if owed > 1]
         decoding = [row for row, owed in owing if owed == 1]
         news: list[Sampled | Ended] = []
+        if appending and max(owed for _, owed in owing) * len(owing) <= JOIN_TOKENS:
+            return self._append([row for row, _ in owing])
         if appending:
             news += self._append(appending)
         if decoding:
@@ -198,7 +204,7 @@ class Batch:
                 break
             chosen.append(row)
             pieces.append(piece)
-        self._prompt_tokens += sum(map(len, pieces))
+        self._prompt_tokens += sum(len(piece) for piece in pieces if len(piece) > 1)
         logits = self._slots.extend(_slots(chosen), pieces)
         whole = [self._slots.lengths[row.slot] == len(row.known) for row in chosen]
         ready = [row for row, is_whole in zip(chosen, whole, strict=True) if is_whole]

@@ -235,6 +235,24 @@ def test_a_long_prompt_comes_in_pieces_while_others_sample(monkeypatch: pytest.M
         assert heard.logprobs[stream] == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.parametrize("join_tokens", [0, torchbatch.JOIN_TOKENS])
+def test_prompts_and_others_sample_the_same_in_one_pass_or_two(
+    monkeypatch: pytest.MonkeyPatch, join_tokens: int
+):
+    monkeypatch.setattr(torchbatch, "JOIN_TOKENS", join_tokens)
+    model = a_model()
+    heard = Heard(a_batch(model))
+    prompts = some_sequences(9, 5, 12)
+    for stream, prompt in enumerate(prompts):
+        heard.batch.add(stream, a_request(prompt))
+        heard.steps(2)
+    heard.all_steps()
+    for stream, prompt in enumerate(prompts):
+        expected = rescored(model, prompt, heard.tokens[stream])
+        assert heard.logprobs[stream] == pytest.approx(expected, abs=1e-5)
+    assert heard.batch.stats(is_paused=False).prompt_tokens == sum(map(len, prompts))
+
+
 def test_the_same_seed_samples_the_same_in_any_company():
     alone, crowded = Heard(a_batch(a_model())), Heard(a_batch(a_model()))
     for stream in range(9):
