@@ -13,20 +13,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from artangram.core.errors import BadInput
-from artangram.gateway.engines.protocol import (
-    BadWeights,
-    Chunk,
-    EngineGone,
-    Finish,
-    FinishReason,
-    Request,
-    Stats,
-    refuse_unfit,
-)
+from artangram.gateway.engines.flights import FlightBooks
+from artangram.gateway.engines.protocol import BadWeights, Chunk, Finish, FinishReason, Request
 
 Script = Callable[[Request], Sequence[int]]
-
 
 _ROUNDING_S = 1e-9
 
@@ -45,15 +35,15 @@ AT_ONCE = Pace()
 class _Flight:
     """A request under way. `news` is set whenever it has to look up."""
 
-    __slots__ = ("is_aborted", "is_prefilled", "news")
+    __slots__ = ("has_begun", "is_aborted", "news")
 
     def __init__(self) -> None:
         self.news = asyncio.Event()
         self.is_aborted = False
-        self.is_prefilled = False
+        self.has_begun = False
 
 
-class ScriptedEngine:
+class ScriptedEngine(FlightBooks[_Flight]):
     """See `protocol.Engine`."""
 
     def __init__(
@@ -65,29 +55,16 @@ class ScriptedEngine:
         max_context: int = 4096,
         version: int = 0,
     ) -> None:
-        self.name = name
-        self.max_context = max_context
+        super().__init__(name=name, max_context=max_context, version=version)
         self.pace = pace
         self._script = script
-        self._version = version
-        self._flights: dict[str, _Flight] = {}
-        self._is_paused = False
-        self._gone = ""
         self._answering = asyncio.Event()
         self._answering.set()
         self._refused: set[int] = set()
-        self._prompt_tokens = 0
-        self._sampled_tokens = 0
-
-    def __repr__(self) -> str:
-        return f"<ScriptedEngine {self.name}: version {self._version}, {len(self._flights)} live>"
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk | Finish, None]:
-        self._raise_if_gone()
-        refuse_unfit(request, max_context=self.max_context)
-        if request.id in self._flights:
-            raise BadInput("id", f"{request.id} is under way", "give every request its own")
-        flight = self._flights[request.id] = _Flight()
+        flight = _Flight()
+        self._board(request, flight)
         try:
             tokens, reason = self._planned(request)
             is_alive = await self._prefilled(request, flight)
@@ -123,17 +100,6 @@ class ScriptedEngine:
         if version in self._refused or not _is_directory(path):
             raise BadWeights(f"{self.name}: version {version} cannot be loaded from {path}")
         self._version = version
-
-    def stats(self) -> Stats:
-        running = sum(flight.is_prefilled for flight in self._flights.values())
-        return Stats(
-            version=self._version,
-            running=running,
-            waiting=len(self._flights) - running,
-            is_paused=self._is_paused,
-            prompt_tokens=self._prompt_tokens,
-            sampled_tokens=self._sampled_tokens,
-        )
 
     async def aclose(self) -> None:
         self.crash("it was closed")
@@ -178,7 +144,7 @@ class ScriptedEngine:
         if not await self._spent(self.pace.prompt_token_s * len(request.prompt), flight):
             return False
         self._prompt_tokens += len(request.prompt)
-        flight.is_prefilled = True
+        flight.has_begun = True
         return True
 
     async def _spent(self, seconds: float, flight: _Flight) -> bool:
@@ -200,10 +166,6 @@ class ScriptedEngine:
         """Take part in the conversation; hang when told so."""
         await self._answering.wait()
         self._raise_if_gone()
-
-    def _raise_if_gone(self) -> None:
-        if self._gone:
-            raise EngineGone(f"{self.name}: {self._gone}")
 
     def _tell_all(self) -> None:
         for flight in self._flights.values():

@@ -24,6 +24,7 @@ import msgspec
 from artangram.aio import uncancelled
 from artangram.core.errors import BadInput
 from artangram.core.trajectory import VersionSpan
+from artangram.gateway.engines.flights import FlightBooks
 from artangram.gateway.engines.protocol import (
     BadWeights,
     Chunk,
@@ -31,8 +32,6 @@ from artangram.gateway.engines.protocol import (
     Finish,
     FinishReason,
     Request,
-    Stats,
-    refuse_unfit,
 )
 from artangram.gateway.engines.vllmwire import (
     Events,
@@ -72,32 +71,22 @@ class _Flight:
         self.reading: asyncio.Task[None] | None = None
 
 
-class VllmEngine:
+class VllmEngine(FlightBooks[_Flight]):
     """See `protocol.Engine`. Made by `connect`."""
 
     def __init__(self, url: str, *, name: str, version: int, max_context: int) -> None:
-        self.name = name
-        self.max_context = max_context
+        super().__init__(name=name, max_context=max_context, version=version)
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_S)
         # No limit of time: a request may be paused for as long as somebody likes.
         self._http = aiohttp.ClientSession(
             url, connector=connector, timeout=aiohttp.ClientTimeout()
         )
         self._verbs = _session_for_verbs(url)
-        self._version = version
         self._directory: Path | None = None
         self._shapes: Shapes | None = None
         self._reload_method = "reload_weights"
-        self._flights: dict[str, _Flight] = {}
         self._draining: set[asyncio.Task[None]] = set()
-        self._is_paused = False
-        self._gone = ""
-        self._prompt_tokens = 0
-        self._sampled_tokens = 0
         self._watching = asyncio.create_task(self._watch())
-
-    def __repr__(self) -> str:
-        return f"<VllmEngine {self.name}: version {self._version}, {len(self._flights)} live>"
 
     @classmethod
     async def connect(
@@ -126,11 +115,8 @@ class VllmEngine:
         return engine
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk | Finish, None]:
-        self._raise_if_gone()
-        refuse_unfit(request, max_context=self.max_context)
-        if request.id in self._flights:
-            raise BadInput("id", f"{request.id} is under way", "give every request its own")
-        flight = self._flights[request.id] = _Flight(self._version)
+        flight = _Flight(self._version)
+        self._board(request, flight)
         flight.reading = asyncio.create_task(self._read(request, flight))
         try:
             while True:
@@ -176,17 +162,6 @@ class VllmEngine:
         finally:
             if not was_paused and not self._gone:
                 await self.resume()
-
-    def stats(self) -> Stats:
-        running = sum(flight.has_begun for flight in self._flights.values())
-        return Stats(
-            version=self._version,
-            running=running,
-            waiting=len(self._flights) - running,
-            is_paused=self._is_paused,
-            prompt_tokens=self._prompt_tokens,
-            sampled_tokens=self._sampled_tokens,
-        )
 
     async def aclose(self) -> None:
         self.crash("it was closed")
@@ -329,10 +304,6 @@ class VllmEngine:
             async with self._verbs.get("/health", timeout=limit) as response:
                 return response.status == 200
         return False
-
-    def _raise_if_gone(self) -> None:
-        if self._gone:
-            raise EngineGone(f"{self.name}: {self._gone}")
 
 
 def _session_for_verbs(url: str) -> aiohttp.ClientSession:

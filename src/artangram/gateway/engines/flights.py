@@ -1,0 +1,59 @@
+"""What engines that keep their requests in this process share: the books, and how they are told.
+
+A flight is a request under way. It has begun when its prompt has been read.
+"""
+
+from typing import Generic, Protocol, TypeVar
+
+from artangram.core.errors import BadInput
+from artangram.gateway.engines.protocol import EngineGone, Request, Stats, refuse_unfit
+
+
+class Flight(Protocol):
+    @property
+    def has_begun(self) -> bool: ...
+
+
+F = TypeVar("F", bound=Flight)
+
+
+class FlightBooks(Generic[F]):
+    """The part of `protocol.Engine` that needs no engine."""
+
+    def __init__(self, *, name: str, max_context: int, version: int) -> None:
+        self.name = name
+        self.max_context = max_context
+        self._version = version
+        self._flights: dict[str, F] = {}
+        self._is_paused = False
+        self._gone = ""
+        """Why it is gone; empty if it is not."""
+        self._prompt_tokens = 0
+        self._sampled_tokens = 0
+
+    def __repr__(self) -> str:
+        state = self._gone or f"version {self._version}, {len(self._flights)} live"
+        return f"<{type(self).__name__} {self.name}: {state}>"
+
+    def stats(self) -> Stats:
+        running = sum(flight.has_begun for flight in self._flights.values())
+        return Stats(
+            version=self._version,
+            running=running,
+            waiting=len(self._flights) - running,
+            is_paused=self._is_paused,
+            prompt_tokens=self._prompt_tokens,
+            sampled_tokens=self._sampled_tokens,
+        )
+
+    def _board(self, request: Request, flight: F) -> None:
+        """The request is under way from now on. Raises if it cannot be."""
+        self._raise_if_gone()
+        refuse_unfit(request, max_context=self.max_context)
+        if request.id in self._flights:
+            raise BadInput("id", f"{request.id} is under way", "give every request its own")
+        self._flights[request.id] = flight
+
+    def _raise_if_gone(self) -> None:
+        if self._gone:
+            raise EngineGone(f"{self.name}: {self._gone}")
