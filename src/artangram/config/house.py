@@ -29,7 +29,7 @@ Spec = TypeVar("Spec", bound=Struct)
 
 _FIX = "see docs/services.md and docs/apis.md"
 _OWN = ("cores", "memory_mb", "policy")
-_OFFERED = ("workers", "functions", "devices", "device_memory_mb")
+_OFFERED = ("workers", "platform_calls", "functions", "devices", "device_memory_mb")
 
 
 class HouseSpec(Struct, frozen=True, kw_only=True):

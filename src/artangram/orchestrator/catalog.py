@@ -16,6 +16,8 @@ class Catalog:
     def __init__(self, cluster: ClusterSpec) -> None:
         self._pools = cluster.pools
         self.services: dict[ServiceId, ServiceSpec] = dict(cluster.services)
+        #: Where functions run, by name; those nobody told of run in the first pool for them.
+        self.slots: dict[str, Resource] = {}
 
     def __repr__(self) -> str:
         return f"<Catalog: {len(self.services)} services>"
@@ -25,8 +27,9 @@ class Catalog:
         match request.call:
             case ServiceCall(service=service):
                 return self._of_service(service, request.needs)
-            case FunctionCall():
-                return parse_needs({self._only(FunctionsSpec, "functions"): 1, **request.needs})
+            case FunctionCall(function=name):
+                slots = self.slots.get(name) or self._first(FunctionsSpec, "functions")
+                return parse_needs({slots: 1, **request.needs})
             case ApiCall(api=api):
                 self._check_api(api)
                 return parse_needs({api: 1, **request.needs})
@@ -43,7 +46,7 @@ class Catalog:
             service=service,
         )
 
-    def _only(self, kind: type, what: str) -> Resource:
+    def _first(self, kind: type, what: str) -> Resource:
         found = [name for name, pool in self._pools.items() if isinstance(pool, kind)]
         if not found:
             raise BadInput("call", f"this house has no {what}", f"open it with {what}")

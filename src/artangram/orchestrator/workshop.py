@@ -1,9 +1,9 @@
 """Who carries out the calls of a house on this machine: function workers, devices, APIs.
 
-- Function workers start from zero, so every house has them. Devices and APIs are there when asked
-  for.
-- Devices are made of this machine's cores and memory; the cores are those that commands use, too,
-  and the kernel shares them between both.
+- Function workers start from zero, so every house has them. Functions behind a URL have slots of
+  their own: they use none of our processes. Devices and APIs are there when asked for.
+- Devices are made of this machine's cores and memory unless its GPUs are asked for; the cores are
+  those that commands use, too, and the kernel shares them between both.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -27,10 +27,15 @@ if TYPE_CHECKING:
 
 GPU = Resource("gpu")
 FUNCTIONS = Resource("functions")
+PLATFORM = Resource("platform")
 NODE = NodeId("gpu-0")
 
 COLD_S = 0.02
 """What a worker takes to be forked: believed until somebody measures."""
+
+
+class Cuda(Struct, frozen=True, tag_field="kind", tag="cuda", forbid_unknown_fields=True):
+    """The devices are all GPUs of this machine, with the memory that they have."""
 
 
 class Offers(Struct, frozen=True, kw_only=True):
@@ -38,13 +43,17 @@ class Offers(Struct, frozen=True, kw_only=True):
 
     workers: int | None = None
     """Function workers at most; as many as cores if unsaid."""
+    platform_calls: int = 64
+    """Calls under way at most of functions behind a URL."""
     functions: tuple[str, ...] = ()
     """`module:name` of those that anybody with the token may call."""
     takes_objects: bool = True
     """Whether callers may send functions more than plain data. Not for strangers: an object can
     bring any code along."""
-    devices: int = 0
+    devices: int | Cuda = 0
+    """So many, made of cores; or the GPUs, `{kind: cuda}` in a file."""
     device_memory_mb: int = 2048
+    """Of each that is made of cores."""
     services: tuple[Service, ...] = ()
     apis: dict[str, ApiSpec] = {}
 
@@ -83,7 +92,8 @@ class Workshop:
     def pools(self) -> dict[Resource, PoolSpec]:
         """The pools the scheduler shares out for these calls."""
         pools: dict[Resource, PoolSpec] = {
-            FUNCTIONS: FunctionsSpec(ceiling=self._workers, cold_s=COLD_S)
+            FUNCTIONS: FunctionsSpec(ceiling=self._workers, cold_s=COLD_S),
+            PLATFORM: FunctionsSpec(ceiling=self.offers.platform_calls, cold_s=0.0),
         }
         if self._host is not None:
             kind = self._host.kind
@@ -113,12 +123,15 @@ class Workshop:
     def attach(self, orchestrator: "Orchestrator") -> None:
         """From now on `orchestrator` hears what the world does."""
         self._orchestrator = orchestrator
+        for function in self._functions.functions.values():
+            self._tell_where(function)
         if self._host is not None:
             self._host.on_service_lost = orchestrator.service_lost
 
     def register(self, function: Function[..., Any]) -> None:
         """From now on `function` can be called by its name."""
         self._functions.register(function)
+        self._tell_where(function)
 
     async def deploy(self, service: Service) -> ServiceSpec:
         """Try a service out; what the scheduler has to know about it."""
@@ -131,6 +144,11 @@ class Workshop:
         """End all workers, services and connections."""
         for carrier in self.carriers.values():
             await carrier.aclose()
+
+    def _tell_where(self, function: Function[..., Any]) -> None:
+        if self._orchestrator is not None:
+            where = FUNCTIONS if function.spec.url is None else PLATFORM
+            self._orchestrator.catalog.slots[function.name] = where
 
     def _now(self) -> float:
         assert self._orchestrator is not None
@@ -147,7 +165,9 @@ async def _host(offers: Offers, machine: Machine) -> "ServiceHost | None":
             raise BadInput("services", "need devices to run on", "give `devices: 1` or more")
         return None
     # Not above: processes that hold models are for houses with devices.
-    from artangram.services import cpu_devices, cpu_host
+    from artangram.services import cpu_devices, cpu_host, cuda_host
 
+    if isinstance(offers.devices, Cuda):
+        return await cuda_host(NODE, resource=GPU)
     devices = cpu_devices(machine.cores, count=offers.devices, memory_mb=offers.device_memory_mb)
     return await cpu_host(NODE, devices, resource=GPU)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from artangram.services.cpu import CpuDevice, CpuDevices, cpu_devices, cpu_host
+    from artangram.services.cuda import cuda_host
     from artangram.services.devices import Kind, Replica, ReplicaLost
     from artangram.services.host import Deployed, ServiceHost
     from artangram.services.service import Service, loader_name
@@ -23,11 +24,13 @@ __all__ = [
     "ServiceHost",
     "cpu_devices",
     "cpu_host",
+    "cuda_host",
     "loader_name",
 ]
 
 _HOMES = {
     "cpu": ("CpuDevice", "CpuDevices", "cpu_devices", "cpu_host"),
+    "cuda": ("cuda_host",),
     "devices": ("Kind", "Replica", "ReplicaLost"),
     "host": ("Deployed", "ServiceHost"),
     "service": ("Service", "loader_name"),

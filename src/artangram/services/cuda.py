@@ -12,17 +12,22 @@ it with the device named `cpu`, which covers all but what torch does on CUDA.
 
 import asyncio
 import subprocess
+import sys
 
 from msgspec import structs
 
 from artangram.core.errors import BadInput
+from artangram.core.ids import NodeId, Resource
 from artangram.services import wire
 from artangram.services.devices import Deployment
+from artangram.services.host import GPU, ServiceHost
 from artangram.services.nursery import Nursery
 from artangram.services.processes import TORCH, ProcessDevices, a_birth, a_nursery
 
 UNITS = "ARTANGRAM_UNITS"
 
+_CORES_INSTEAD = "write `devices: 1` or more to make devices of cores"
+_TORCH = (sys.executable, "-c", "import torch; print(torch.cuda.device_count())")
 _ASK = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
 
 
@@ -37,8 +42,9 @@ class CudaDevices(ProcessDevices):
 
     @classmethod
     async def opened(cls, *, preload: tuple[str, ...] = TORCH) -> "CudaDevices":
-        """All GPUs of this node. `BadInput` if it has none."""
+        """All GPUs of this node. `BadInput` if it has none, or torch cannot use them."""
         sizes = await asyncio.to_thread(gpu_memory_mb)
+        await asyncio.to_thread(_check_torch, len(sizes))
         return cls(await a_nursery(preload), num_devices=len(sizes), memory_mb=min(sizes))
 
     def births(self, deployment: Deployment, first: int, degree: int) -> list[wire.Birth]:
@@ -56,6 +62,21 @@ def gpu_memory_mb() -> list[int]:
     except (OSError, ValueError, subprocess.CalledProcessError):
         sizes = []
     if not sizes:
-        fix = "use devices made of cores, or install the driver of the GPUs"
-        raise BadInput("devices", "this node has no GPU that nvidia-smi knows", fix)
+        fix = f"install the driver of the GPUs, or {_CORES_INSTEAD}"
+        raise BadInput("devices", "this machine has no GPU that nvidia-smi knows", fix)
     return sizes
+
+
+def _check_torch(num_devices: int) -> None:
+    """In a process of its own: this one must never touch CUDA, for its zygote forks."""
+    said = subprocess.run(_TORCH, capture_output=True, text=True, check=False)
+    found = int(said.stdout) if said.returncode == 0 else 0
+    if found < num_devices:
+        fix = f"install a torch built for their CUDA, or {_CORES_INSTEAD}"
+        raise BadInput("devices", f"torch finds {found} of {num_devices} GPUs", fix)
+
+
+async def cuda_host(node: NodeId, *, resource: Resource = GPU) -> ServiceHost:
+    """A host of model services on the GPUs of this machine."""
+    kind = await CudaDevices.opened()
+    return ServiceHost(node, kind, resource=resource, directory=kind.directory)

@@ -13,10 +13,12 @@ import pytest
 import uvicorn
 from aiohttp import web
 
+import artangram
 from artangram.core.errors import CallFailed, InfraFailed
 from artangram.functions import Function, function
 from artangram.functions.platform import ATTEMPTS, HttpFunctions
 from artangram.functions.serve import asgi, lambda_handler
+from artangram.sandbox.fake import FakeProvider
 from integration.functions import subjects
 
 Respond = Callable[[web.Request], Awaitable[web.Response]]
@@ -177,3 +179,42 @@ def test_the_same_function_runs_in_a_lambda() -> None:
     coded = base64.b64encode(b'{"a": 1, "b": 5}').decode()
     assert handle({"body": coded, "isBase64Encoded": True}, None)["body"] == "6"
     assert handle({"body": "{}"}, None)["statusCode"] == 422
+
+
+class Meeting:
+    """A platform that answers when so many calls have come together."""
+
+    def __init__(self, size: int) -> None:
+        self.most = 0
+        self._here = 0
+        self._together = asyncio.Barrier(size)
+
+    async def respond(self, request: web.Request) -> web.Response:
+        self._here += 1
+        self.most = max(self.most, self._here)
+        await self._together.wait()
+        self._here -= 1
+        return web.json_response(await request.json())
+
+
+async def met(platform: Meeting, *, calls: int, **offers: int) -> list[Any]:
+    """What so many calls at once are answered in a house with one worker of its own."""
+    async with (
+        served(platform.respond) as url,
+        artangram.local(provider=FakeProvider(), workers=1, **offers) as house,
+    ):
+        remote = house.function(function(url=url, name="remote")(subjects.add.code))
+        assert await house.function(subjects.add)(1, b=2) == 3
+        async with asyncio.timeout(60):
+            return await asyncio.gather(*(remote(n) for n in range(calls)))
+
+
+async def test_calls_of_a_platform_use_none_of_our_workers() -> None:
+    platform = Meeting(4)
+    assert await met(platform, calls=4) == [{"a": n} for n in range(4)]
+
+
+async def test_no_more_calls_are_under_way_on_platforms_than_the_house_allows() -> None:
+    platform = Meeting(2)
+    assert len(await met(platform, calls=6, platform_calls=2)) == 6
+    assert platform.most == 2

@@ -7,6 +7,7 @@ import pytest
 from artangram.apis.spec import ApiSpec
 from artangram.config.house import read_house
 from artangram.observe.badfile import BadFile
+from artangram.orchestrator.workshop import Cuda
 from artangram.services.service import Service
 
 
@@ -43,6 +44,12 @@ apis:
     }
 
 
+def test_a_house_on_gpus(tmp_path: Path) -> None:
+    house = read_house(written(tmp_path, "devices: {kind: cuda}\nplatform_calls: 8"))
+    assert house.offers.devices == Cuda()
+    assert house.offers.platform_calls == 8
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -51,6 +58,8 @@ apis:
         ("cores: 1\nservices:\n  judge: {loder: 'a:b'}", r"house\.yaml:3: services\.judge\.loder"),
         ("apis:\n  search: {limit: 3}", r"house\.yaml:2: apis\.search: .*base_url"),
         ("apis:\n  search: {base_url: x, limit: many}", r"apis\.search\.limit: expected"),
+        ("devices: {kind: tpu}", r"house\.yaml:1: devices: invalid value 'tpu'"),
+        ("devices: {kind: cuda, count: 2}", r"house\.yaml:1: devices.*count"),
         ("services: [judge]", r"services: is not a mapping"),
     ],
 )
