@@ -65,6 +65,7 @@ class SimulatedTraining:
         far = {pool.hardware for pool in scenario.pools if pool.is_far}
         self._far = {replica.name for replica in gateway.replicas if replica.hardware in far}
         self._pushed: asyncio.Task[None] | None = None
+        self._rolling: asyncio.Task[None] | None = None
         self.step = 0
         self._waited: list[float] = []
         self._busy: list[float] = []
@@ -93,11 +94,23 @@ class SimulatedTraining:
         self._ended_at.append(asyncio.get_running_loop().time())
 
     async def announce(self) -> None:
+        """When the version before is everywhere: nobody falls two behind."""
+        await self.delivered()
         self._rollout.announce(self._rollout.updates.current + 1)
 
     async def deliver(self) -> None:
+        """Replicas far away get it beside the next step, as it comes."""
+        self._rolling = asyncio.create_task(self._roll(self._rollout.updates.current))
+        if not self._far:
+            await self._rolling
+
+    async def delivered(self) -> None:
+        """Return when every replica has the version that was delivered last."""
+        if self._rolling is not None:
+            await self._rolling
+
+    async def _roll(self, version: int) -> None:
         updates = self._rollout.updates
-        version = updates.current
         self._pushed = asyncio.create_task(asyncio.sleep(self.scenario.weights.push_s))
         rolled = await roll(
             self._gateway,
@@ -175,6 +188,7 @@ async def _simulated(scenario: Scenario) -> Outcome:
     async with Rollout(source, gateway, plan=plan, tokenizer=tokenizer) as rollout:
         training = SimulatedTraining(scenario, gateway, rollout)
         await scenario.loop(training)
+        await training.delivered()
         return training.outcome()
 
 

@@ -109,8 +109,9 @@ def test_replicas_far_away_get_weights_through_the_store_and_near_ones_directly(
     assert outcome.swaps == 3 * 3
     assert outcome.accumulated_s == pytest.approx(3 * (2 * (2.0 + 1.0) + 4.0 + 1.0))
     pushed = structs.replace(times, push_s=200.0)
-    slow = simulate(structs.replace(SMALL, pools=pools, weights=pushed, at_once=3))
-    assert slow.step_s == pytest.approx(200.0 + 4.0 + 1.0 + 20.0)
+    slow = simulate(structs.replace(SMALL, pools=pools, weights=pushed, at_once=3, steps=4))
+    # One version at a time, and training hides behind its way.
+    assert 205.0 <= min(slow.steps_s[2:]) < 205.0 + 20.0
 
 
 def test_failing_resets_cost_time_and_no_trajectory():
