@@ -97,11 +97,13 @@ class _Http:
 
     async def stream(self, request: RunRequest) -> AsyncGenerator[Output | ActionResult, None]:
         body, path = msgspec.json.encode(request), f"{_of(request.trajectory)}/stream"
-        async with self._session.post(path, data=body, read_bufsize=MOST_LINE_BYTES) as answer:
-            if answer.status != HTTPStatus.OK:
-                raise self._refusal(answer.status, await answer.read())
-            async for piece in read(answer.content):
-                yield piece
+        streaming = self._session.post(path, data=body, read_bufsize=MOST_LINE_BYTES)
+        with self._waiting_for(request.trajectory):
+            async with streaming as answer:
+                if answer.status != HTTPStatus.OK:
+                    raise self._refusal(answer.status, await answer.read())
+                async for piece in read(answer.content):
+                    yield piece
 
     async def call(self, request: CallRequest) -> ActionResult:
         body = msgspec.json.encode(request)
