@@ -26,7 +26,7 @@ from artangram.envs.protocol import Task
 from artangram.gateway import Gateway
 from artangram.home import Home
 from artangram.models.config import FILE_NAME as CONFIG_NAME
-from artangram.models.directory import WEIGHTS_NAME, load_causal, save_weights
+from artangram.models.directory import load_causal
 from artangram.models.loading import load_tokenizer
 from artangram.models.tokenizer import Tokenizer
 from artangram.pipeline.engines import engines_of
@@ -215,7 +215,7 @@ class Training:
     def _write(self, directory: Path) -> None:
         (directory / CONFIG_NAME).write_bytes(self._config)
         # The weights come last: a directory without them is not a model.
-        save_weights(self.trainer.model.tensors(), directory / WEIGHTS_NAME)
+        self.trainer.save_weights(directory)
 
     @property
     def _vital(self) -> "list[asyncio.Future[None]]":

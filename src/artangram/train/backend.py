@@ -2,15 +2,17 @@
 
 - Each takes its part of the samples; every loss is divided by the whole batch's share, so that the
   *sum* of their gradients is the gradient one process alone would have had.
-- All processes make the same steps in the same order; `ranks` that differ in that would hang.
+- All processes make the same steps in the same order; `ranks` that differ in that would hang. So
+  does everything here that they do together: every verb but `part`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch.nn import Parameter
+from torch.nn import Module, Parameter
 
 T = TypeVar("T")
 
@@ -19,6 +21,18 @@ class Backend(Protocol):
     @property
     def is_first(self) -> bool:
         """Whether this process is the one that writes files."""
+        ...
+
+    def prepare(self, model: object) -> None:
+        """Before the optimiser is made: lay the weights out."""
+        ...
+
+    def whole(self, model: object) -> AbstractContextManager[None]:
+        """While it lasts, every process has all weights."""
+        ...
+
+    def rounds(self, own: int) -> int:
+        """How many micro-batches every process has to make when this one has so many."""
         ...
 
     def part(self, samples: Sequence[T]) -> list[T]:
@@ -39,6 +53,15 @@ class Alone:
 
     is_first = True
 
+    def prepare(self, model: object) -> None:
+        pass
+
+    def whole(self, model: object) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def rounds(self, own: int) -> int:
+        return own
+
     def part(self, samples: Sequence[T]) -> list[T]:
         return list(samples)
 
@@ -49,8 +72,8 @@ class Alone:
         return list(values)
 
 
-class DataParallel:
-    """A copy of the model in each process of `torch.distributed`'s default group."""
+class _Together:
+    """The processes of `torch.distributed`'s default group, each with its part of the samples."""
 
     def __init__(self) -> None:
         self._rank = dist.get_rank()
@@ -63,6 +86,24 @@ class DataParallel:
     def part(self, samples: Sequence[T]) -> list[T]:
         return list(samples[self._rank :: self._size])
 
+    def add(self, values: Sequence[float]) -> list[float]:
+        total = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(total)
+        return [float(value) for value in total]
+
+
+class DataParallel(_Together):
+    """A copy of the model in each process."""
+
+    def prepare(self, model: object) -> None:
+        pass
+
+    def whole(self, model: object) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def rounds(self, own: int) -> int:
+        return own
+
     def add_gradients(self, parameters: Iterable[Parameter]) -> None:
         # One message for all: a small model has many small tensors.
         own = [p for p in parameters if p.requires_grad]
@@ -71,10 +112,54 @@ class DataParallel:
         for p, summed in zip(own, torch.split(flat, [p.numel() for p in own]), strict=True):
             p.grad = summed.view_as(p).clone()
 
-    def add(self, values: Sequence[float]) -> list[float]:
-        total = torch.tensor(values, dtype=torch.float64)
-        dist.all_reduce(total)
-        return [float(value) for value in total]
+
+class Sharded(_Together):
+    """Weights, gradients and the optimiser's state of one model, in parts on the processes (FSDP2).
+
+    All weights of the model are together only while it computes. Each process takes as many rounds
+    as the busiest: gathering weights and spreading gradients are done by all at once.
+    """
+
+    def prepare(self, model: object) -> None:
+        # Whoever trains alone does without them; they take a second to import.
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+
+        assert isinstance(model, Module)
+        device = next(model.parameters()).device.type
+        mesh = init_device_mesh(device, (self._size,))
+        # What `hidden` gathered is what `logits` needs next.
+        fully_shard(model, mesh=mesh, reshard_after_forward=False)
+        for verb in ("hidden", "logits"):
+            register_fsdp_forward_method(model, verb)
+
+    @contextmanager
+    def whole(self, model: object) -> Iterator[None]:
+        from torch.distributed.fsdp import FSDPModule
+
+        assert isinstance(model, FSDPModule)
+        model.unshard()
+        try:
+            yield
+        finally:
+            model.reshard()
+
+    def rounds(self, own: int) -> int:
+        most = torch.tensor(own)
+        dist.all_reduce(most, dist.ReduceOp.MAX)
+        return int(most)
+
+    def add_gradients(self, parameters: Iterable[Parameter]) -> None:
+        # They are means over the processes by now.
+        for p in parameters:
+            if p.grad is not None:
+                p.grad.mul_(self._size)
+
+
+def whole_number(value: torch.Tensor) -> float:
+    """A number that may lie in parts on several processes."""
+    whole = getattr(value, "full_tensor", lambda: value)
+    return float(whole())
 
 
 def _gradient(parameter: Parameter) -> torch.Tensor:

@@ -24,7 +24,7 @@ from artangram.models.causal import CausalModel, score
 from artangram.models.directory import WEIGHTS_NAME, load_weights, save_weights
 from artangram.train import losses
 from artangram.train.advantages import batch_relative, group_relative, has_signal
-from artangram.train.backend import Alone, Backend
+from artangram.train.backend import Alone, Backend, whole_number
 from artangram.train.losses import Share, Tokens
 from artangram.train.samples import Rows, Sample, micro_batches, rows_of, sample_of, share_of
 from artangram.train.settings import TrainSettings
@@ -57,6 +57,7 @@ class Trainer:
         self.steps = 0
         self._backend = backend or Alone()
         self._reference = copy.deepcopy(model) if settings.kl else None
+        self._backend.prepare(model)
         self.optimiser = torch.optim.AdamW(
             model.parameters(),
             lr=settings.lr,
@@ -76,12 +77,7 @@ class Trainer:
         if len(samples) < max(1, self.settings.min_samples):
             return tally.report(version=self.version, samples=len(samples), is_skipped=True)
         share = share_of(samples, budget=max(len(s.token_ids) for s in samples))
-        batches = [
-            _Batch(part, rows_of(part, version=self.version))
-            for part in micro_batches(
-                self._backend.part(samples), max_tokens=self.settings.max_tokens
-            )
-        ]
+        batches = self._batches(samples)
         for group in self.optimiser.param_groups:
             group["lr"] = self.settings.lr * (0.1 + 0.9 * self._left(self.settings.lr_steps))
         for _ in range(self.settings.epochs):
@@ -92,10 +88,16 @@ class Trainer:
 
     def save(self, directory: Path) -> None:
         """Everything the next step depends on, as files of `directory`."""
-        save_weights(self.model.tensors(), directory / WEIGHTS_NAME)
+        self.save_weights(directory)
         torch.save(self.optimiser.state_dict(), directory / OPTIMISER_NAME)
         position = Position(version=self.version, steps=self.steps)
         (directory / POSITION_NAME).write_bytes(msgspec.json.encode(position))
+
+    def save_weights(self, directory: Path) -> None:
+        """The weights alone. All processes call this, and the first of them writes."""
+        with self._backend.whole(self.model):
+            if self._backend.is_first:
+                save_weights(self.model.tensors(), directory / WEIGHTS_NAME)
 
     def restore(self, directory: Path) -> None:
         """Go on where `save` was. Raises `BadInput` and changes nothing if it cannot."""
@@ -109,12 +111,23 @@ class Trainer:
         self.optimiser.load_state_dict(optimiser)
         self.version, self.steps = position.version, position.steps
 
+    def _batches(self, samples: Sequence[Sample]) -> list["_Batch"]:
+        """This process's part; who has less than others makes up for it with idle rounds."""
+        own = micro_batches(self._backend.part(samples), max_tokens=self.settings.max_tokens)
+        batches = [_Batch(part, rows_of(part, version=self.version)) for part in own]
+        filler = rows_of(samples[:1], version=self.version)
+        missing = self._backend.rounds(len(batches)) - len(batches)
+        return batches + [_Batch(samples[:1], filler, is_idle=True) for _ in range(missing)]
+
     def _epoch(
         self, batches: Sequence["_Batch"], share: Share, tally: Tally, *, teachers: Teachers
     ) -> None:
         self.optimiser.zero_grad(set_to_none=True)
         for batch in batches:
             tokens = self._tokens(batch)
+            if batch.is_idle:
+                (0.0 * tokens.logprobs.sum()).backward()  # type: ignore[no-untyped-call]
+                continue
             loss = self._loss(tokens, share, batch=batch, teachers=teachers)
             loss.backward()  # type: ignore[no-untyped-call]
             tally.add(tokens, loss, is_first=batch.old is None)
@@ -123,7 +136,7 @@ class Trainer:
         parameters = list(self.model.parameters())
         self._backend.add_gradients(parameters)
         norm = torch.nn.utils.clip_grad_norm_(parameters, self.settings.grad_norm)
-        tally.grad_norm = float(norm)
+        tally.grad_norm = whole_number(norm)
         self.optimiser.step()
 
     def _tokens(self, batch: "_Batch") -> Tokens:
@@ -172,6 +185,8 @@ class _Batch:
     samples: Sequence[Sample]
     rows: Rows
     old: Tensor | None = None
+    is_idle: bool = False
+    """It teaches nothing: other processes have one more."""
 
 
 def samples_of(groups: Sequence[Group], settings: TrainSettings) -> list[Sample]:
