@@ -25,7 +25,10 @@ from artangram.sandbox.protocol import Limits, Share
 
 Plan = list[tuple[str, dict[str, str], str]]
 MB = 1 << 20
+CONTROLLERS = ("memory", "pids", "cpuset", "cpu")
 FREEZE_PATIENCE_S = 1.0
+HOUSE = "artangram-house"
+"""Version 2: where a process goes that sat in the group it gives controllers to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,8 @@ def find_hierarchies(proc: Path = Path("/proc/self")) -> Hierarchies:
         _, controllers, path = line.split(":", 2)
         if not controllers:
             v2 = mounts["cgroup2"] / path.lstrip("/") if "cgroup2" in mounts else None
+            if v2 is not None and v2.name == HOUSE:
+                v2 = v2.parent  # we went there ourselves
             continue
         for name in controllers.split(","):
             if name in mounts:
@@ -77,7 +82,7 @@ class Groups:
         self.is_v2 = {"memory", "pids"} <= hierarchies.v2_controllers
         self._parents: dict[str, Path] = {}
         if self.is_v2 and hierarchies.v2:
-            for role in ("memory", "pids", "freezer", "cpuset", "cpu"):
+            for role in ("freezer", *(hierarchies.v2_controllers & set(CONTROLLERS))):
                 self._parents[role] = hierarchies.v2 / self._owner
         else:
             for role in ("memory", "pids", "cpuset", "freezer"):
@@ -96,33 +101,36 @@ class Groups:
         return list(dict.fromkeys(self._parents.values()))
 
     @property
-    def cpuset(self) -> Path:
-        return self._parents["cpuset"]
+    def cpuset(self) -> Path | None:
+        """`None` where cores cannot be held this way: a user's slice often has no such one."""
+        return self._parents.get("cpuset")
 
     def open(self) -> None:
         """Make the provider's own groups; `OSError` when this machine does not let us."""
-        missing = {"memory", "pids", "freezer", "cpuset"} - set(self._parents)
+        missing = {"memory", "pids", "freezer"} - set(self._parents)
         if missing:
             raise OSError(0, "controllers not mounted: " + ", ".join(sorted(missing)))
         for directory in self.directories:
             directory.mkdir()
         if self.is_v2:
-            self._delegate()
-        else:
+            self._delegate(self._parents["memory"])
+        elif self.cpuset is not None:
             for name in ("cpuset.mems", "cpuset.cpus"):
                 write_setting(str(self.cpuset / name), (self.cpuset.parent / name).read_text())
 
-    def _delegate(self) -> None:
+    def _delegate(self, home: Path) -> None:
         """Hand controllers down. The kernel refuses while processes sit in a group that does."""
-        home = self.cpuset
-        wanted = " ".join(f"+{name}" for name in ("memory", "pids", "cpuset", "cpu"))
+        wanted = " ".join(f"+{name}" for name in CONTROLLERS if name in self._parents)
+        above = str(home.parent / "cgroup.subtree_control")
         try:
-            write_setting(str(home.parent / "cgroup.subtree_control"), wanted)
+            write_setting(above, wanted)
         except OSError:
-            house = home.parent / "artangram-house"
+            house = home.parent / HOUSE
             house.mkdir(exist_ok=True)
-            write_setting(str(house / "cgroup.procs"), "0")
-            write_setting(str(home.parent / "cgroup.subtree_control"), wanted)
+            for pid in (home.parent / "cgroup.procs").read_text().split():
+                with contextlib.suppress(ProcessLookupError):
+                    write_setting(str(house / "cgroup.procs"), pid)
+            write_setting(above, wanted)
         write_setting(str(home / "cgroup.subtree_control"), wanted)
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 - Version 1: a few slots, each a cpuset, are lent to running commands; a sandbox at rest holds
   none. Writing a cpuset costs time in proportion to their number, so there is not one per sandbox.
 - Version 2 has one hierarchy: the sandbox's own group is narrowed while it runs.
-- Without control groups: affinity, which the filter forbids the sandbox to change.
+- Without a group for them: affinity, which the filter forbids the sandbox to change.
 - A core that is added is not used before the kernel's balancer comes by, tens of milliseconds
   later: `spread` puts running threads on the new cores at once.
 """
@@ -25,7 +25,7 @@ MAX_SPREAD = 64
 
 
 def cores_for(groups: Groups | None) -> Cores:
-    if groups is None:
+    if groups is None or groups.cpuset is None:
         return AffinityCores()
     return GroupCores() if groups.is_v2 else Slots(groups.cpuset)
 

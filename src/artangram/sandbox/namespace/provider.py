@@ -59,7 +59,8 @@ class NamespaceProvider(Household):
         self._bases: dict[Image, asyncio.Future[images.Base]] = {}
         self._starting = asyncio.Semaphore(MAX_STARTING)
         # Where cores are held by affinity alone, nobody inside may change it.
-        traits = ZygoteTraits(own_affinity=groups is not None, library=library)
+        has_cpuset = groups is not None and groups.cpuset is not None
+        traits = ZygoteTraits(own_affinity=has_cpuset, library=library)
         self._nursery = Nursery(self, run_dir, traits)
 
     @classmethod

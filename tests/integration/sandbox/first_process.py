@@ -1,0 +1,100 @@
+"""First process of a machine with control groups of version 2: tries what only those can show.
+
+Run by `test_version_2.py` in a user-mode Linux, over the read-only files of the real machine.
+Prints one line of JSON behind `FOUND` and powers off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+POWER_OFF = 0x4321FEDC
+FINIT_MODULE = 313
+MOUNTS = {"proc": "/proc", "sysfs": "/sys", "tmpfs": "/mnt", "cgroup2": "/sys/fs/cgroup"}
+CGROUPS = Path("/sys/fs/cgroup")
+PYTHON = ("/usr/bin/python3", "-I", "-S", "-c")
+ALLOCATE = "data = b'x' * (1 << 27)"
+FORK = """
+import os
+count = 0
+try:
+    while os.fork():
+        count += 1
+    os.read(os.pipe()[0], 1)
+except OSError:
+    print(count)
+"""
+
+
+def mount_all(overlay: str) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    for kind, where in MOUNTS.items():
+        name = kind.encode()
+        assert libc.mount(name, where.encode(), name, 0, None) == 0, ctypes.get_errno()
+    if "overlay" not in Path("/proc/filesystems").read_text():
+        with open(overlay, "rb") as module:
+            done = libc.syscall(FINIT_MODULE, module.fileno(), b"", 0)
+            assert done == 0, ctypes.get_errno()
+
+
+def sit_in_a_group() -> None:
+    """As under systemd: a group of our own, with controllers to hand on, and us inside."""
+    home = CGROUPS / "app"
+    home.mkdir()
+    (CGROUPS / "cgroup.subtree_control").write_text("+memory +pids +cpu")
+    (home / "cgroup.procs").write_text("0")
+
+
+def groups_left() -> list[str]:
+    return sorted(path.name for path in (CGROUPS / "app").iterdir() if path.is_dir())
+
+
+async def look() -> dict[str, Any]:
+    # Only now: it looks at /sys as it is imported.
+    from artangram.sandbox import Command, HostImage, Limits, NamespaceProvider, probe
+
+    provider = await NamespaceProvider.open(state_dir=Path("/mnt/state"))
+    limits = Limits(memory_mb=64, disk_mb=16, processes=20)
+    box = await provider.create(HostImage(), limits=limits)
+    second = await provider.create(HostImage(), limits=limits)
+    bomb = await box.run(Command(argv=(*PYTHON, ALLOCATE)))
+    small = await box.run(Command(argv=("/usr/bin/true",)))
+    forks = await box.run(Command(argv=(*PYTHON, FORK), timeout_s=20))
+    await box.run(Command(argv=("setsid", "-f", "sleep", "100"), keep=True))
+    events = next((CGROUPS / "app").glob(f"artangram-*/{box.name}/cgroup.events")).read_text()
+    lent = await second.run(Command(argv=("/usr/bin/nproc",), cores=(0,)))
+    await provider.close()
+    return {
+        "rung": provider.capabilities.rung.name,
+        "detail": next(f.detail for f in probe().features if f.name == "cgroups"),
+        "out_of_memory": [bomb.out_of_memory, small.out_of_memory],
+        "peak_mb": bomb.peak_memory_bytes >> 20,
+        "forks": int(forks.stdout or -1),
+        "frozen": "frozen 1" in events,
+        "cores": lent.stdout.decode().strip(),
+        "left": groups_left(),
+    }
+
+
+def main() -> None:
+    found: dict[str, Any]
+    os.environ |= {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "TMPDIR": "/mnt"}
+    try:
+        mount_all(sys.argv[1])
+        sit_in_a_group()
+        found = asyncio.run(look())
+    except BaseException:  # noqa: BLE001 - whatever it is, the caller is to see it
+        found = {"problem": traceback.format_exc()}
+    print("FOUND", json.dumps(found), flush=True)
+    ctypes.CDLL(None).reboot(POWER_OFF)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Control groups of version 2, on a kernel that has their controllers: a user-mode Linux.
+
+A machine's controllers belong to one version at a time, and those of most containers and of the
+machines of continuous integration to the first. `apt-get install user-mode-linux` brings a kernel
+that runs as a process and mounts the second; without it this says so and skips.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FIRST_PROCESS = Path(__file__).with_name("first_process.py")
+SOURCE = Path(__file__).parents[3] / "src"
+MODULES = Path("/usr/lib/uml/modules")
+BOOT_TIMEOUT_S = 120
+
+
+def kernel() -> str:
+    found = shutil.which("linux.uml")
+    if found is None:
+        pytest.skip("no user-mode Linux (apt-get install user-mode-linux)")
+    return found
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    overlay = next(MODULES.glob("*/kernel/fs/overlayfs/overlay.ko"), "")
+    files = "root=none rootfstype=hostfs rootflags=/ ro mem=1G con=null con0=null,fd:1 quiet"
+    done = subprocess.run(
+        [
+            kernel(),
+            *files.split(),
+            f"PYTHONPATH={SOURCE}",
+            "PYTHONDONTWRITEBYTECODE=1",
+            f"init={sys.executable}",
+            "--",
+            str(FIRST_PROCESS),
+            str(overlay),
+        ],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=BOOT_TIMEOUT_S,
+        check=False,
+    )
+    told = [line for line in done.stdout.decode().splitlines() if line.startswith("FOUND ")]
+    assert told, done.stdout.decode()[-2000:]
+    result: dict[str, Any] = json.loads(told[0].removeprefix("FOUND "))
+    assert "problem" not in result, result["problem"]
+    return result
+
+
+def test_controllers_are_handed_down_from_a_group_that_has_processes(found: dict[str, Any]) -> None:
+    assert (found["rung"], found["detail"]) == ("CGROUPS", "version 2, freezer of version 2")
+
+
+def test_memory_and_processes_of_a_sandbox_are_limited(found: dict[str, Any]) -> None:
+    assert found["out_of_memory"] == [True, False]
+    assert 48 <= found["peak_mb"] <= 64
+    assert 10 <= found["forks"] <= 20
+
+
+def test_kept_processes_are_frozen(found: dict[str, Any]) -> None:
+    assert found["frozen"]
+
+
+def test_without_a_cpuset_cores_are_held_by_affinity(found: dict[str, Any]) -> None:
+    assert found["cores"] == "1"
+
+
+def test_nothing_is_left_but_the_group_we_moved_to(found: dict[str, Any]) -> None:
+    assert found["left"] == ["artangram-house"]
