@@ -47,6 +47,8 @@ SIGMAS = (1.0, 4.0, 10.0)
 PAPER_LATENCY = {1.0: (1.23, 1.23), 10.0: (2.27, 2.27)}
 """Between them it grows from one to the other."""
 
+BOUNDS = (BOUND, 1)
+
 # Of ROLLART's ladder of throughputs over models of 8B to 32B: each step from and to.
 ONE_OFF_OVER_SYNC_PLUS = (1.31, 1.47)
 AREAL_OVER_ONE_OFF = (1.03, 1.06)
@@ -174,13 +176,14 @@ def affinity(settings: Settings) -> Iterator[Row]:
     for model in settings.models:
         mixed = _endless({"H800": 64, "H20": 24}, settings, model=model)
         scenarios = {
+            "by load alone": mixed,
             "declared": structs.replace(mixed, affinity=affinity_of(AFFINITY)),
             "learned": structs.replace(mixed, affinity=affinity_of("auto")),
             "H20": _endless({"H20": 208}, settings, model=model),
             "H800": _endless({"H800": 72}, settings, model=model),
         }
         runs = _simulated(scenarios, settings.seeds)
-        for how in ("declared", "learned"):
+        for how in ("by load alone", "declared", "learned"):
             for kind, paper in {"H20": (1.30, 1.68), "H800": (1.12, 1.37)}.items():
                 case = f"{model}, {how}, against {kind} alone"
                 yield _row(
@@ -190,17 +193,20 @@ def affinity(settings: Settings) -> Iterator[Row]:
 
 def asynchrony(settings: Settings) -> Iterator[Row]:
     """Bounded staleness on a mixed pool against the other systems on as many H800."""
-    for bound in (BOUND, 1):
-        ours = ROLLART.bounded(bound)
-        others = [SYNC, SYNC_PLUS, ONE_OFF, AREAL.bounded(bound)]
-        scenarios = {one.name: _run_by(one, settings) for one in (ours, *others)}
-        runs = _simulated(scenarios, settings.seeds)
+    unbounded = (SYNC, SYNC_PLUS, ONE_OFF)
+    scenarios = {one.name: _run_by(one, settings) for one in unbounded}
+    for bound in BOUNDS:
+        for one in (AREAL, ROLLART):
+            scenarios[f"{one.name} {bound}"] = _run_by(one.bounded(bound), settings)
+    runs = _simulated(scenarios, settings.seeds)
+    for bound in BOUNDS:
+        others = [*(one.name for one in unbounded), f"{AREAL.name} {bound}"]
         for other, paper in zip(others, _ladder(), strict=True):
             yield _row(
                 "asynchronous training",
-                f"bound {bound}, against {other.name}",
-                baseline=runs[other.name],
-                ours=runs[ours.name],
+                f"bound {bound}, against {other}",
+                baseline=runs[other],
+                ours=runs[f"{ROLLART.name} {bound}"],
                 paper=paper,
             )
 
