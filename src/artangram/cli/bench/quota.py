@@ -35,7 +35,6 @@ from artangram.orchestrator.workshop import Offers
 from artangram.sandbox.fake import FakeProvider
 from artangram.sandbox.inside.linux import raise_priority
 
-CLIENTS = 8
 IN_FLIGHT = 200
 """Calls each client has waiting or under way: together more than one window takes."""
 RIVAL_WINDOWS = 3
@@ -86,38 +85,38 @@ class QuotaFigures(Struct, frozen=True, kw_only=True):
 
 
 def quota(
-    calls: Annotated[int, typer.Option(help="When we are alone.", min=CLIENTS)] = 10_000,
+    calls: Annotated[int, typer.Option(help="When we are alone.", min=1)] = 10_000,
+    clients: Annotated[int, typer.Option(help="Processes that call.", min=1)] = 8,
     limit: Annotated[int, typer.Option(help="Calls in a window.", min=1)] = 500,
     window: Annotated[float, typer.Option(help="Seconds.", min=0.1)] = 5.0,
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
 ) -> None:
-    """An API that enforces its limit, called by 8 processes; then with a rival."""
+    """An API that enforces its limit, called by many processes; then with a rival."""
     output, origin = Output(json), Origin()
     raise_priority()
     with output.progress() as progress:
         progress.add_task("quota")
-        figures = asyncio.run(_figures(calls, limit, window))
+        figures = asyncio.run(_figures(-(-calls // clients), clients, limit=limit, window_s=window))
     _print(output, figures)
     output.json(origin.result("Does a house keep within an API's limit?", figures))
 
 
-async def _figures(calls: int, limit: int, window_s: float) -> QuotaFigures:
+async def _figures(each: int, clients: int, *, limit: int, window_s: float) -> QuotaFigures:
     return QuotaFigures(
-        clients=CLIENTS,
-        alone=await _alone(calls, limit, window_s),
-        shared=await _shared(),
+        clients=clients,
+        alone=await _alone(each, clients, limit=limit, window_s=window_s),
+        shared=await _shared(clients),
         load_after=round(os.getloadavg()[0], 2),
     )
 
 
-async def _alone(calls: int, limit: int, window_s: float) -> Alone:
+async def _alone(each: int, clients: int, *, limit: int, window_s: float) -> Alone:
     async with _scene(limit, window_s) as scene:
-        each = calls // CLIENTS
-        answered = await _played(await scene.ready([each] * CLIENTS))
+        answered = await _played(await scene.ready([each] * clients))
         ours = (await scene.served())["house"]
     took_s, best_s = ours.last_at - ours.first_at, ((ours.taken - 1) // limit) * window_s
     return Alone(
-        calls=each * CLIENTS,
+        calls=each * clients,
         limit=limit,
         window_s=window_s,
         answered=answered,
@@ -128,11 +127,11 @@ async def _alone(calls: int, limit: int, window_s: float) -> Alone:
     )
 
 
-async def _shared() -> Shared:
+async def _shared(num_clients: int) -> Shared:
     async with _scene(RIVAL_LIMIT, RIVAL_WINDOW_S) as scene:
-        each = RIVAL_LIMIT * RIVAL_WINDOWS // CLIENTS
+        each = RIVAL_LIMIT * RIVAL_WINDOWS // num_clients
         rival_s = RIVAL_WINDOWS * RIVAL_WINDOW_S
-        clients = await scene.ready([each] * CLIENTS)
+        clients = await scene.ready([each] * num_clients)
         began_at = perf_counter()
         rival = asyncio.create_task(_rival(scene.url, rival_s))
         answered = await _played(clients)
@@ -140,7 +139,7 @@ async def _shared() -> Shared:
         await rival
         served = await scene.served()
     return Shared(
-        calls=each * CLIENTS,
+        calls=each * num_clients,
         answered=answered,
         refused=served["house"].refused,
         rival_taken=served["rival"].taken,
