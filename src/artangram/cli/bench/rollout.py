@@ -13,8 +13,9 @@ from artangram.core.errors import BadInput
 if TYPE_CHECKING:
     from artangram.pipeline.simulated.experiments import Row, Settings, WeightRow
 
-GAINS = ("trajectories", "redundancy", "calibration", "affinity", "asynchrony", "ablation")
-NAMES = (*GAINS, "weights")
+GAINS = ("trajectories", "redundancy", "affinity", "asynchrony")
+CHECKS = ("calibration", "ablation")
+NAMES = (*GAINS, *CHECKS, "weights")
 
 
 class RolloutFigures(Struct, frozen=True, kw_only=True):
@@ -22,6 +23,8 @@ class RolloutFigures(Struct, frozen=True, kw_only=True):
 
     settings: object
     gains: Sequence[object]
+    checks: Sequence[object]
+    """Whether tasks are shaped as the paper's, and what each feature gains alone."""
     weights: Sequence[object]
 
 
@@ -41,7 +44,7 @@ def rollout(
     settings = experiments.Settings(
         scale=scale, batch=batch, seeds=tuple(range(seeds)), models=tuple(models.split(","))
     )
-    gains: list[Row] = []
+    rows: dict[str, list[Row]] = {}
     weights: list[WeightRow] = []
     with output.progress() as progress:
         task = progress.add_task("rollout")
@@ -50,10 +53,12 @@ def rollout(
             if name == "weights":
                 weights += experiments.weights(settings)
             else:
-                gains += _gains(name, settings)
-    _print_gains(output, gains)
+                rows[name] = list(_rows(name, settings))
+    gains = [row for name in GAINS for row in rows.get(name, ())]
+    checks = [row for name in CHECKS for row in rows.get(name, ())]
+    _print_rows(output, [*gains, *checks])
     _print_weights(output, weights)
-    figures = RolloutFigures(settings=settings, gains=gains, weights=weights)
+    figures = RolloutFigures(settings=settings, gains=gains, checks=checks, weights=weights)
     output.json(origin.result("What does each idea of the rollout gain?", figures))
 
 
@@ -65,7 +70,7 @@ def _chosen(only: str) -> list[str]:
     return names
 
 
-def _gains(name: str, settings: "Settings") -> "Iterator[Row]":
+def _rows(name: str, settings: "Settings") -> "Iterator[Row]":
     from artangram.pipeline.simulated import experiments
 
     by_name = {
@@ -79,7 +84,7 @@ def _gains(name: str, settings: "Settings") -> "Iterator[Row]":
     return by_name[name](settings)
 
 
-def _print_gains(output: Output, rows: "list[Row]") -> None:
+def _print_rows(output: Output, rows: "list[Row]") -> None:
     for name in dict.fromkeys(row.experiment for row in rows):
         output.table(
             f"{name}: gain over the baseline, and the paper's",
