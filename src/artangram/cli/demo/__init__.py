@@ -9,7 +9,7 @@ import typer
 from artangram.cli.demo.plan import compare_policies
 from artangram.envs.tasks import DEMO_TASKS
 
-STEPS = 130
+STEPS = 150
 
 
 def demo(

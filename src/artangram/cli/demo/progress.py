@@ -1,4 +1,4 @@
-"""The demo while it runs: success per task, staleness and pace, in one table."""
+"""The demo while it runs: success per task, ACT, what is at work, staleness and pace."""
 
 from collections import deque
 from typing import Self
@@ -8,6 +8,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from artangram.cli.train_view import acts_of, busy_of
 from artangram.pipeline.metrics import StepRecord
 
 BAR = 30
@@ -40,6 +41,7 @@ class Progress:
             tasks = ", ".join(f"{t} {v:.2f}" for t, v in self._rewards().items())
             line = f"step {record.step}/{self._steps}, {record.at_s:.0f} s: {tasks}"
             self._console.print(line)
+            self._console.print(f"  {_at_work(record)}", style="dim", soft_wrap=True)
 
     def _rewards(self) -> dict[str, float]:
         tasks = self._recent[-1].report.rewards
@@ -62,7 +64,12 @@ class Progress:
             f"stale tokens {100 * report.stale_share:.0f} % (at most {report.max_staleness} "
             f"versions)  waited {record.collect_s:.1f} s, trained {record.train_s:.1f} s"
         )
-        return Group(table, Text(below, style="dim"))
+        return Group(table, Text(f"{below}\n{_at_work(record)}", style="dim"))
+
+
+def _at_work(record: StepRecord) -> str:
+    """What the house did for the last step."""
+    return f"ACT {acts_of(record.usage) or '-'}; at work: {busy_of(record.usage) or '-'}"
 
 
 def bar(value: float) -> str:

@@ -20,9 +20,10 @@ from artangram.cli.demo.resources import resources_of
 from artangram.core.errors import BadInput
 from artangram.envs.tasks import DEMO_TASKS, Teachable, demo_task, vocabulary
 from artangram.orchestrator.client import House
-from artangram.orchestrator.local import local
+from artangram.orchestrator.workshop import Offers
 from artangram.pipeline.asynchronous import asynchronous
 from artangram.pipeline.evaluation import Evaluation, evaluate
+from artangram.pipeline.housing import Housed, own_house
 from artangram.pipeline.metrics import StepRecord, read
 from artangram.pipeline.settings import RunSettings
 from artangram.pipeline.sync import synchronous
@@ -56,6 +57,8 @@ class Learned(Struct, frozen=True, kw_only=True):
 def demo_settings(steps: int, seed: int, *, mode: str) -> RunSettings:
     """Four passes over each batch: attempts cost more here than learning from them.
 
+    The entropy bonus keeps every choice open at first: with half of it one kind of question may
+    never find its tool, because the others' became the habit.
     The KL term ties the model to how it speaks; without it a task whose batch teaches nothing for
     a while may lose its form to what the others learn.
     """
@@ -66,7 +69,7 @@ def demo_settings(steps: int, seed: int, *, mode: str) -> RunSettings:
         seed=seed,
         checkpoint_every=25,
         train=TrainSettings(
-            lr=1e-3, lr_steps=steps, epochs=4, kl=0.03, entropy=0.015, entropy_steps=steps
+            lr=1e-3, lr_steps=steps, epochs=4, kl=0.03, entropy=0.03, entropy_steps=steps
         ),
     )
 
@@ -106,30 +109,30 @@ class Session:
     async def learn(self) -> Learned:
         """The demo without its report."""
         shutil.rmtree(self._state, ignore_errors=True)
-        async with searching(self._latency_s) as url, self._house(url) as house:
-            return await self._learn(house)
+        async with searching(self._latency_s) as url, self._house(url) as housed:
+            return await self._learn(housed)
 
     @property
     def _state(self) -> Path:
         return self._out / "house"
 
     @asynccontextmanager
-    async def _house(self, url: str) -> AsyncIterator[House]:
+    async def _house(self, url: str) -> AsyncIterator[Housed]:
         self._console.print("Opening the house: sandboxes, a judge that knows meanings, an API.")
         api = ApiSpec(base_url=url, limit=SEARCH_LIMIT, window_s=SEARCH_WINDOW_S)
-        async with local(
-            state_dir=self._state,
+        offers = Offers(
             # One core each: threads of one model that wait for each other would burn what they
             # are not given while everything else runs beside them.
             devices=len(os.sched_getaffinity(0)),
             device_memory_mb=DEVICE_MB,
             services=(similarity("judge"),) if "judged" in self._tasks else (),
             apis={"search": api},
-        ) as house:
-            yield house
+        )
+        async with own_house(self._state, job=self._settings.name, offers=offers) as housed:
+            yield housed
 
-    async def _learn(self, house: House) -> Learned:
-        settings = self._settings
+    async def _learn(self, housed: Housed) -> Learned:
+        settings, house = self._settings, housed.house
         warm_at = time.monotonic()
         model = await asyncio.to_thread(self._warm, house)
         warmup_s = time.monotonic() - warm_at
@@ -142,6 +145,7 @@ class Session:
             tasks=tasks,
             model=model,
             out=place,
+            housed=housed,
             reshape=self._reshape,
         ) as training:
             before = await self._tested(training, held, "before")
