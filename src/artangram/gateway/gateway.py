@@ -185,7 +185,9 @@ class Gateway:
                         if isinstance(item, Chunk):
                             turn.take(item)
                             replica.took(ticket, item, now=loop.time())
+                            ticket.is_held_up = True
                             yield item
+                            ticket.is_held_up = False
                         else:
                             self._on_finish(turn, ticket, choice, finish=item)
                             return

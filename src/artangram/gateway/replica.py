@@ -24,6 +24,7 @@ class Ticket:
         "first_at",
         "first_tokens",
         "is_alone",
+        "is_held_up",
         "last_at",
         "prefill",
         "sampled",
@@ -37,6 +38,8 @@ class Ticket:
         self.decode = work.decode
         self.is_alone = is_alone
         """Nobody else had anything to be read when it came."""
+        self.is_held_up = False
+        """By its reader, who has not taken its last tokens yet."""
         self.started_at = now
         self.first_at: float | None = None
         self.last_at = now
@@ -76,6 +79,11 @@ class Replica:
     def load(self) -> Work:
         """What is left to do of its turns."""
         return Work(self._prefill, self._decode)
+
+    @property
+    def owes(self) -> bool:
+        """Somebody waits for its next token."""
+        return any(not ticket.is_held_up for ticket in self._tickets.values())
 
     @property
     def stalls(self) -> int:

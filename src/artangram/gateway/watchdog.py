@@ -1,7 +1,8 @@
 """Replicas that stand still: they answer, or say nothing at all, but no token comes of their turns.
 
 - A replica moves when its engine has read or sampled anything since the last look. Paused engines
-  may stand still for as long as somebody likes: whoever paused one watches over it.
+  may stand still for as long as somebody likes: whoever paused one watches over it. So may those
+  whose tokens nobody takes: it is their readers who stand still.
 - How long is too long follows from what the replica has to read and how fast its class is, with a
   floor: a busy machine, or the first request of an engine that compiles, is no stall.
 - A turn that stalled one replica may be the reason itself, so the next one gets twice the time.
@@ -70,7 +71,8 @@ class Watchdog:
         self._seen = {replica: seen for replica, seen in self._seen.items() if replica.turns}
         for replica, seen in list(self._seen.items()):
             done = _done(replica)
-            if done != seen.done or replica.engine.stats().is_paused:
+            may_rest = replica.engine.stats().is_paused or not replica.owes
+            if done != seen.done or may_rest:
                 self._seen[replica] = _Seen(done, now)
             elif now - seen.at >= self._limit_s(replica):
                 del self._seen[replica]

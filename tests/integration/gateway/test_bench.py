@@ -1,8 +1,13 @@
-"""`bench gateway` measures what it says: real servers, every answer checked."""
+"""`bench gateway` and `bench engine` measure what they say: real servers, every answer checked."""
+
+from pathlib import Path
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
+from artangram.cli import app
+from artangram.cli.bench import engine as engine_bench
 from artangram.cli.bench import gateway as bench
 from artangram.cli.bench.gateway import Cell
 
@@ -32,3 +37,16 @@ async def test_a_small_crowd_and_a_short_run(monkeypatch: pytest.MonkeyPatch):
     assert all(cell.failed == 0 and cell.per_s[0] > 0 for cell in figures.cells)
     assert (figures.crowd.failed, figures.crowd.forked) == (0, 0)
     assert msgspec.json.encode(figures)
+
+
+def test_the_engine_is_measured_and_scored_alike(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(engine_bench, "SIZES", {"small": engine_bench.SIZES["small"]})
+    monkeypatch.setattr(engine_bench, "CONCURRENCIES", (2,))
+    out = tmp_path / "engine.json"
+    done = CliRunner().invoke(app, ["bench", "engine", "--rounds", "1", "--json", str(out)])
+    assert done.exit_code == 0, done.output
+    result = msgspec.json.decode(out.read_bytes())
+    assert {cell["where"] for cell in result["figures"]} == {"process", "thread"}
+    for cell in result["figures"]:
+        assert cell["worst_ratio"] == pytest.approx(1.0, abs=1e-3)
+        assert min(*cell["tokens_per_s"], *cell["update_ms"]) > 0

@@ -82,6 +82,18 @@ async def test_a_paused_replica_may_stand_still():
     assert gateway.counters.stalled == 0
 
 
+async def test_a_reader_who_stands_still_is_no_fault_of_the_replica():
+    gateway, _ = a_house("patient")
+    taken = []
+    stream = gateway.open("s").stream((1, 2), Sampling(max_tokens=len(ANSWER)))
+    async with asyncio.timeout(100 * LIMITS.least_s):
+        async for item in stream:
+            taken.append(item)
+            await asyncio.sleep(3 * LIMITS.least_s if len(taken) == 2 else 0)
+    assert taken[-1].token_ids == ANSWER
+    assert gateway.counters.stalled == 0
+
+
 async def test_a_long_prompt_is_given_the_time_that_its_class_takes():
     rates = {"default": Rates(prefill_per_s=0.1, decode_per_s=1.0)}
     gateway, (engine,) = a_house("reader", rates=rates)
