@@ -1,4 +1,4 @@
-"""Two real servers as two pools: tasks, weights that change in flight, a server that is killed."""
+"""Two real servers as two pools: tasks, weights that change in flight, one killed, one stopped."""
 
 import asyncio
 import os
@@ -10,7 +10,8 @@ from time import perf_counter
 
 import pytest
 
-from artangram.gateway import Gateway, Reply, Sampling, affinity_of
+from artangram.gateway import Gateway, Reply, Sampling, StallLimits, affinity_of
+from artangram.gateway.engines.scripted import ScriptedEngine
 from artangram.gateway.engines.vllmprocess import VllmProcess
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -122,7 +123,7 @@ async def test_weights_change_in_flight_and_every_token_knows_its_own(
 async def test_a_killed_server_loses_no_trajectory(
     servers: list[VllmProcess], models: list[Path], figures: dict[str, object]
 ):
-    """The last one: afterwards there is one server."""
+    """The last but one: afterwards there is one server."""
     gateway = a_gateway(servers)
     running = turns(gateway)
     await begun(gateway, servers, tokens=SESSIONS * 5)
@@ -135,3 +136,32 @@ async def test_a_killed_server_loses_no_trajectory(
     assert sum(counters.fallbacks.values()) == SESSIONS // 2
     assert worst_difference(replies, {102: models[2]}) < AGREES_WITHIN
     figures["moved_after_kill"] = counters.moves
+
+
+def children_of(pid: int) -> list[int]:
+    stats = [path.read_text() for path in Path("/proc").glob("[0-9]*/stat")]
+    # "pid (name) state parent ..."; a name may hold anything.
+    parents = {int(stat.split()[0]): int(stat.rpartition(")")[2].split()[1]) for stat in stats}
+    return [child for child, parent in parents.items() if parent == pid]
+
+
+async def test_a_server_that_is_healthy_and_samples_nothing_is_given_up(
+    servers: list[VllmProcess], figures: dict[str, object]
+):
+    """The last one: afterwards there is none."""
+    gateway = Gateway(stalls=StallLimits(least_s=20.0))
+    gateway.add(servers[1])
+    (turn,) = turns(gateway, 1)
+    await begun(gateway, servers[1:], tokens=5)
+    # The processes that sample are stopped; the one that answers HTTP is not.
+    for child in children_of(servers[1].pid):
+        os.kill(child, signal.SIGSTOP)
+    async with asyncio.timeout(120):
+        while gateway.replicas:  # noqa: ASYNC110 - a watchdog tells its owner only
+            await asyncio.sleep(0.1)
+    gateway.add(ScriptedEngine(lambda request: [1] * MANY.max_tokens))
+    reply = await turn
+    assert len(reply.token_ids) == MANY.max_tokens
+    assert len({span.version for span in reply.spans}) == 2  # The scripted one says 0.
+    assert (gateway.counters.stalled, gateway.counters.lost) == (1, 1)
+    figures["given_up_though_healthy"] = gateway.counters.stalled
