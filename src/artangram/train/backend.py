@@ -48,10 +48,8 @@ class Backend(Protocol):
         ...
 
 
-class Alone:
-    """One process."""
-
-    is_first = True
+class _Undivided:
+    """Every process that trains has the whole model, and computes at its own pace."""
 
     def prepare(self, model: object) -> None:
         pass
@@ -61,6 +59,12 @@ class Alone:
 
     def rounds(self, own: int) -> int:
         return own
+
+
+class Alone(_Undivided):
+    """One process."""
+
+    is_first = True
 
     def part(self, samples: Sequence[T]) -> list[T]:
         return list(samples)
@@ -92,17 +96,8 @@ class _Together:
         return [float(value) for value in total]
 
 
-class DataParallel(_Together):
+class DataParallel(_Undivided, _Together):
     """A copy of the model in each process."""
-
-    def prepare(self, model: object) -> None:
-        pass
-
-    def whole(self, model: object) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def rounds(self, own: int) -> int:
-        return own
 
     def add_gradients(self, parameters: Iterable[Parameter]) -> None:
         # One message for all: a small model has many small tensors.

@@ -10,6 +10,7 @@ from artangram.envs.protocol import Observation, Problem
 from integration.pipeline.small import RIGHT, WordsTask
 
 SERVICE = "teller"
+READ = "words/read"
 MARK = "0.0731"
 """How long a turn's command sleeps, and how it is known among all processes."""
 
@@ -49,7 +50,7 @@ class HouseworkEnv:
 
     async def respond(self, reply):
         ran = await self._place.run(
-            ["/bin/sh", "-c", f"sleep {MARK}; cat word"], kind="words/read", timeout_s=60
+            ["/bin/sh", "-c", f"sleep {MARK}; cat word"], kind=READ, timeout_s=60
         )
         if not ran.ok:
             raise InfraFailed(f"{ran.outcome}: {ran.reason}")

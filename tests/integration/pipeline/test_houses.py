@@ -11,6 +11,8 @@ from artangram.pipeline.training import STATE_NAME, RunState
 from artangram.train.checkpoint import latest
 from integration.pipeline.served import Served, actions, balanced, finished
 
+pytestmark = pytest.mark.timeout(900)  # Of a machine that does much else.
+
 GROUPS, GROUP_SIZE = 4, 4
 
 
