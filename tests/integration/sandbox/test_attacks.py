@@ -39,6 +39,19 @@ class TestOutput:
         assert result.stdout == b"o" * size
         assert result.stderr == b"e" * min(size, 60000)
 
+    @pytest.mark.parametrize("size", [0, 1, 32 << 10, (32 << 10) + 1, 64 << 10, 300_000])
+    async def test_so_is_that_of_a_program_that_ends_at_once(
+        self, sandbox: LocalSandbox, size: int
+    ) -> None:
+        """Too soon for anybody to watch its pipes."""
+        for _ in range(5):
+            result = await sandbox.run(
+                Command(argv=("/usr/bin/head", "-c", str(size), "/dev/zero"))
+            )
+            assert (result.exit_code, result.stdout, result.stderr) == (0, bytes(size), b"")
+            error = await sandbox.run(Command(argv=("/bin/sh", "-c", "echo o; echo e >&2")))
+            assert (error.stdout, error.stderr) == (b"o\n", b"e\n")
+
     async def test_pipes_in_other_modes_give_all_they_hold(self, attack: Attack) -> None:
         """Packets, a larger pipe: fewer bytes per read, more bytes than usual."""
         result = await attack(

@@ -16,6 +16,7 @@ SIGKILL = 9
 NOT_FOUND, NOT_STARTABLE = 127, 126
 ENOENT = 2
 BASE_ENVIRON = {"PATH": DEFAULT_PATH, "HOME": WORK_DIR, "USER": "box", "LANG": "C.UTF-8"}
+_BASE_SETTINGS = [f"{name}={value}" for name, value in BASE_ENVIRON.items()]
 
 
 _HEAD_BYTES = init.REPLY.size
@@ -94,10 +95,7 @@ def order_of(
     number: int, command: Command, *, home: str, rlimits: dict[int, int], flags: int
 ) -> bytes:
     """What init needs to know to start the command."""
-    environ = BASE_ENVIRON | command.environ
-    if home != WORK_DIR:
-        environ = BASE_ENVIRON | {"HOME": home, "TMPDIR": home} | command.environ
-    settings = [f"{name}={value}" for name, value in environ.items()]
+    settings = _settings(command.environ, home=home)
     cwd = absolute(command.cwd, home=home)
     return run_order(
         number,
@@ -108,6 +106,14 @@ def order_of(
         timeout_s=command.timeout_s,
         flags=flags,
     )
+
+
+def _settings(environ: dict[str, str], *, home: str) -> list[str]:
+    if home != WORK_DIR:
+        environ = {"HOME": home, "TMPDIR": home} | environ
+    if BASE_ENVIRON.keys().isdisjoint(environ):
+        return [*_BASE_SETTINGS, *[f"{name}={value}" for name, value in environ.items()]]
+    return [f"{name}={value}" for name, value in (BASE_ENVIRON | environ).items()]
 
 
 def result_of(
