@@ -1,7 +1,9 @@
 """Everything at once, and everything goes wrong: each action ends once, nothing is over-committed.
 
-Commands, functions, services and an API share one real house while workers and services are
-killed, the API fails and sends callers away, and callers give up.
+Commands in real sandboxes, functions, services and an API share one real house while workers,
+services and sandboxes are killed, programs take more memory than they may, the API fails and sends
+callers away, and callers give up. Memory is measured while that goes on: of the copies on devices
+page by page, of sandboxes by their control groups.
 """
 
 import asyncio
@@ -13,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import pytest
 from aiohttp import web
 
 import artangram
@@ -26,12 +29,21 @@ from artangram.orchestrator.local import running
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.records import ActionResult
 from artangram.orchestrator.workshop import Offers
-from artangram.sandbox.fake import FakeProvider
+from artangram.sandbox import Rung, probe
+from artangram.sandbox.namespace.cgroups import HOUSE, find_hierarchies
+from artangram.services.measuring import device_use
 from artangram.services.service import Service
 
 DEVICE_MB, RUNTIME_MB, WEIGHTS_MB = 450, 380, 30
 """A device holds two of the three services."""
-NUM_EACH = 40
+NUM_EACH = 30
+ENDS_PER_DEATH = 4
+NODE_MB, TRAJECTORY_MB = 320, 64
+"""Five of the trajectories fit the node at once."""
+
+needs_groups = pytest.mark.skipif(
+    probe().rung < Rung.CGROUPS, reason="this machine cannot limit memory of sandboxes"
+)
 
 
 class Shaky:
@@ -66,7 +78,7 @@ def offers(url: str, weights: Path) -> Offers:
     services = tuple(
         Service(
             id=f"times-{n}",
-            loader="callees:scale",
+            loader="callees:weighty",
             options={"factor": n},
             weights=(str(weights),),
             runtime_mb=RUNTIME_MB,
@@ -93,8 +105,9 @@ async def one_of_each(house: House, number: int, rng: random.Random) -> None:
 
 
 async def a_trajectory(house: House, number: int, rng: random.Random, ends: Counter[str]) -> None:
-    async with house.trajectory(memory_mb=16) as t:
-        await t.run(["sleep", "0.01"])
+    async with house.trajectory(memory_mb=TRAJECTORY_MB) as t:
+        result = await t.run(hoarding(rng.choice((8, 32, 32, 4 * TRAJECTORY_MB))))
+        ends[f"hoarding {result.outcome.value}"] += 1
         try:
             async with asyncio.timeout(rng.choice((0.05, 60.0, 60.0))):
                 await one_of_each(house, number, rng)
@@ -105,22 +118,31 @@ async def a_trajectory(house: House, number: int, rng: random.Random, ends: Coun
             ends[type(error).__name__] += 1
 
 
+def hoarding(mb: int) -> list[str]:
+    """A program that holds so much memory for a moment."""
+    code = f"import time; hoard = bytearray({mb} << 20); time.sleep(0.05)"
+    return ["/usr/bin/python3", "-I", "-S", "-c", code]
+
+
 def children_of(parent: int) -> list[int]:
     """All processes below `parent`."""
-    found = []
-    for task in Path(f"/proc/{parent}/task").glob("*/children"):
-        with suppress(OSError):
+    found: list[int] = []
+    with suppress(OSError):  # It may end while we look.
+        for task in Path(f"/proc/{parent}/task").glob("*/children"):
             found += [int(pid) for pid in task.read_text().split()]
     return found + [below for pid in found for below in children_of(pid)]
 
 
-async def killing(rng: random.Random, leave: set[int]) -> None:
-    """Kill a process of the house now and then; `leave` are those that bear the others."""
+async def killing(rng: random.Random, leave: set[int], delivered: Counter[str]) -> None:
+    """Kill a process of the house for every few ends; `leave` are those that bear the others."""
+    killed = 0
     while True:
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.02)
         leaves = [pid for pid in children_of(os.getpid()) if not children_of(pid)]
         victims = [pid for pid in leaves if pid not in leave]
-        if victims:
+        # By ends and not by time: a busy machine is to see as many deaths as an idle one.
+        if victims and len(delivered) >= (killed + 1) * ENDS_PER_DEATH:
+            killed += 1
             with suppress(ProcessLookupError):
                 os.kill(rng.choice(victims), signal.SIGKILL)
 
@@ -138,6 +160,55 @@ async def watching(manager: GpuManager) -> None:
         assert all(mb + RUNTIME_MB <= DEVICE_MB for mb in weights.values()), weights
 
 
+async def measuring_devices(manager: GpuManager, seen: Counter[str]) -> None:
+    """The kernel's books of the same."""
+    (host,) = manager.hosts.values()
+    while True:
+        for use in await device_use(host):
+            assert not use.is_over, str(use)
+            seen["devices"] += use.used_mb > WEIGHTS_MB
+        await asyncio.sleep(0.2)
+
+
+async def measuring_sandboxes(seen: Counter[str]) -> None:
+    """No sandbox has more than its trajectory asked for, all together not more than the node."""
+    while True:
+        used = await asyncio.to_thread(sandboxes_mb)
+        assert all(mb <= TRAJECTORY_MB for mb in used), used
+        assert sum(used) <= NODE_MB, used
+        seen["sandboxes"] += any(mb > 8 for mb in used)
+        await asyncio.sleep(0.02)
+
+
+def sandboxes_mb() -> list[float]:
+    """What each group of processes below this one uses, if its memory is counted apart."""
+    ours, here = memory_group("self").removesuffix(f"/{HOUSE}"), find_hierarchies()
+    root = here.v1.get("memory", here.v2)
+    assert root is not None
+    groups = {memory_group(str(pid)) for pid in children_of(os.getpid())}
+    name = "memory.usage_in_bytes" if "memory" in here.v1 else "memory.current"
+    used = []
+    for group in groups:
+        below = os.path.relpath(group, ours)
+        # Above us is who has ended; he counts nowhere in particular.
+        if below not in (".", HOUSE) and not below.startswith(".."):
+            with suppress(OSError):  # It has just been removed.
+                used.append(int((root / below / name).read_text()) / (1 << 20))
+    return used
+
+
+def memory_group(pid: str) -> str:
+    """Where the memory of a process is counted; at the root if it has just gone."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if "memory" in controllers.split(","):
+                return path
+            unified = path
+        return unified
+    return "/"
+
+
 def counted_ends(orchestrator: Orchestrator) -> Counter[str]:
     """How often each action is delivered from now on."""
     delivered, deliver = Counter[str](), orchestrator.deliver
@@ -150,13 +221,14 @@ def counted_ends(orchestrator: Orchestrator) -> Counter[str]:
     return delivered
 
 
+@needs_groups
 async def test_everything_ends_once_whatever_happens(tmp_path: Path) -> None:
-    rng, ends = random.Random(1), Counter[str]()
+    rng, ends, seen = random.Random(1), Counter[str](), Counter[str]()
     weights = tmp_path / "weights"
     weights.write_bytes(bytes(WEIGHTS_MB << 20))
     async with (
         serving(Shaky(rng).find) as url,
-        running(cores=2, provider=FakeProvider(), offers=offers(url, weights)) as (
+        running(cores=2, memory_mb=NODE_MB, offers=offers(url, weights)) as (
             orchestrator,
             workshop,
         ),
@@ -164,14 +236,18 @@ async def test_everything_ends_once_whatever_happens(tmp_path: Path) -> None:
         delivered = counted_ends(orchestrator)
         house = House(Embedded(orchestrator, workshop=workshop))
         await house.function(callees.add)(1, 1)
+        async with house.trajectory(memory_mb=TRAJECTORY_MB) as t:
+            await t.run(["true"])
         bearers = {pid for pid in children_of(os.getpid()) if children_of(pid)}
         manager = workshop.carriers[ServiceCall]
         assert isinstance(manager, GpuManager)
         troubles = [
-            asyncio.create_task(killing(rng, bearers)),
+            asyncio.create_task(killing(rng, bearers, delivered)),
             asyncio.create_task(watching(manager)),
+            asyncio.create_task(measuring_devices(manager, seen)),
+            asyncio.create_task(measuring_sandboxes(seen)),
         ]
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(240):
             await asyncio.gather(*(a_trajectory(house, n, rng, ends) for n in range(NUM_EACH)))
         for trouble in troubles:
             assert not trouble.done(), trouble.exception()
@@ -180,7 +256,10 @@ async def test_everything_ends_once_whatever_happens(tmp_path: Path) -> None:
         assert (status.queued, status.running, status.trajectories) == (0, 0, 0)
         # The house still works, on workers and services that are all new.
         assert await house.function(callees.add)(1, 2) == 3
-    assert sum(ends.values()) == NUM_EACH
+    assert sum(ends.values()) == 2 * NUM_EACH
+    assert ends["hoarding failed"] > 0, ends
+    assert seen["devices"] > 0, seen
+    assert seen["sandboxes"] > 0, seen
     assert set(delivered.values()) == {1}
     assert len(delivered) == orchestrator.ledger.num_ended
     assert ends["answered"] > NUM_EACH / 4, ends
