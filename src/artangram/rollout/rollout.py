@@ -12,6 +12,7 @@
 Runs on the time of the event loop and knows no other clock.
 """
 
+import logging
 from types import TracebackType
 from typing import Self
 
@@ -30,6 +31,8 @@ from artangram.rollout.sink import Ready, Sink
 from artangram.rollout.source import Source, SourceState
 from artangram.rollout.tally import Tally
 from artangram.rollout.updates import Updates
+
+logger = logging.getLogger(__name__)
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -135,8 +138,13 @@ class Rollout:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Stop every trajectory; return when all have ended."""
+        """Stop every trajectory; return when all have ended. The log says what was cut off."""
+        biases = self.tally.biases()  # Before the end cuts off the rest, which says nothing.
         await self.dispatcher.close()
+        for task, bias in biases.items():
+            if bias.cancelled and bias.tokens is not None:
+                text = "%s: %d trajectories kept, %d cancelled with %.2f times as many tokens each"
+                logger.info(text, task, bias.kept, bias.cancelled, bias.tokens)
 
     def announce(self, version: int) -> None:
         """The trainer made `version`: what is too old for it is stopped at once."""

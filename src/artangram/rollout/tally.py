@@ -68,6 +68,10 @@ class Tally:
         """Of all tasks."""
         return sum(by[status].count for by in self.ended.values() if status in by)
 
+    def biases(self) -> dict[str, Bias]:
+        """Of every task that ended anything."""
+        return {task: self.bias(task) for task in self.ended}
+
     def bias(self, task: str) -> Bias:
         by_status = self.ended.get(task, {})
         kept = _together(by_status, TRAINABLE)

@@ -1,6 +1,7 @@
 """The whole rollout on virtual time: batches come, ends are clean, nothing is lost."""
 
 import asyncio
+import logging
 import random
 from collections.abc import Iterator
 from itertools import islice
@@ -102,6 +103,17 @@ async def test_surplus_siblings_are_really_cancelled():
     assert bias.cancelled >= 4
     assert bias.seconds is not None
     assert is_clean(door, task)
+
+
+async def test_the_log_says_whether_the_long_ones_were_cut_off(caplog):
+    task = FakeTask(turn_s=lambda name: 50.0 if name.endswith(".5") else 1.0)
+    door = FakeDoor()
+    with caplog.at_level(logging.INFO, "artangram.rollout.rollout"):
+        async with a_rollout(task, door=door, extra_siblings=1, environments=5) as rollout:
+            await train(rollout, door, batches=2, num_groups=1)
+            bias = rollout.tally.biases()["math"]
+            assert (bias.kept, bias.cancelled) == (8, 2)
+    assert f"8 trajectories kept, 2 cancelled with {bias.tokens:.2f} times" in caplog.text
 
 
 async def test_surplus_groups_go_back_to_the_source_when_training_is_synchronous():
