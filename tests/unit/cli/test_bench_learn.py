@@ -10,7 +10,7 @@ from artangram.cli.bench.learn import Asked, LearnRun, comparisons, plan
 
 def a_run(asked, training_s, after=0.9):
     return LearnRun(
-        asked=asked,
+        **structs.asdict(asked),
         before=0.2,
         after=after,
         by_task={},

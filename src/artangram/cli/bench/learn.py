@@ -38,10 +38,9 @@ class Asked(Struct, frozen=True, kw_only=True):
     is_shuffled: bool = False
 
 
-class LearnRun(Struct, frozen=True, kw_only=True):
-    """One run of the demo."""
+class LearnRun(Asked, frozen=True, kw_only=True):
+    """One run of the demo, and what was asked of it."""
 
-    asked: Asked
     before: float
     after: float
     by_task: dict[str, float]
@@ -52,6 +51,10 @@ class LearnRun(Struct, frozen=True, kw_only=True):
     """Mean reward of the attempts of each step."""
     max_staleness: int
     fresh_error: float
+
+    @property
+    def asked(self) -> Asked:
+        return Asked(**{name: getattr(self, name) for name in Asked.__struct_fields__})
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
@@ -88,7 +91,13 @@ def learn(
             f"success {one.after[0]:.2f} against {one.after[1]:.2f}."
         )
     question = "Does the demo learn with every seed, and only from true rewards?"
-    found = {"steps": steps, "goal": GOAL, "comparisons": compared, "runs": runs}
+    found = {
+        "steps": steps,
+        "goal": GOAL,
+        "comparisons": compared,
+        "runs": [run for run in runs if run.latency_s],
+        "computing": [run for run in runs if not run.latency_s],
+    }
     output.json(origin.result(question, found))
 
 
@@ -116,7 +125,7 @@ def comparisons(runs: Sequence[LearnRun]) -> list[Comparison]:
         if other is not None and other is not run:
             found.append(
                 Comparison(
-                    latency_s=run.asked.latency_s,
+                    latency_s=run.latency_s,
                     speedup=other.training_s / run.training_s,
                     after=(run.after, other.after),
                 )
@@ -142,7 +151,7 @@ async def _run(out: Path, steps: int, asked: Asked) -> LearnRun:
 def _summary(found: "Learned", asked: Asked) -> LearnRun:
     reports = [step.report for step in found.steps]
     return LearnRun(
-        asked=asked,
+        **structs.asdict(asked),
         before=found.before.success,
         after=found.after.success,
         by_task=found.after.by_task,
@@ -173,10 +182,10 @@ def dealt_out(groups: Sequence[Group], chance: Random) -> list[Group]:
 def _show(runs: Sequence[LearnRun], output: Output) -> None:
     rows = [
         [
-            f"{run.asked.seed}",
-            run.asked.mode,
-            f"{run.asked.latency_s:g}",
-            "shuffled" if run.asked.is_shuffled else "true",
+            f"{run.seed}",
+            run.mode,
+            f"{run.latency_s:g}",
+            "shuffled" if run.is_shuffled else "true",
             f"{run.before:.2f}",
             f"{run.after:.2f}",
             f"{run.training_s:.0f}",
