@@ -6,7 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from artangram.pipeline.metrics import read
+
+pytestmark = pytest.mark.timeout(1200)  # A server may take minutes to start on a busy machine.
 
 PYTHON = os.environ.get("ARTANGRAM_VLLM_PYTHON", "")
 MAIN = "from artangram.cli import main; main()"
