@@ -68,6 +68,8 @@ class Isolation(Struct, frozen=True, kw_only=True):
     """With faults over without, of neighbours."""
     ratio: float
     """Their median."""
+    noise: float
+    """By how much blocks without faults differ, as a share of their median."""
 
 
 class _Task:
@@ -173,7 +175,12 @@ async def compared(house: House, environments: int, *, blocks: int, seconds: flo
         blocks=found,
         ratios=ratios,
         ratio=median(ratios),
+        noise=_noise([block.per_s for block in found if not block.faults]),
     )
+
+
+def _noise(same: list[float]) -> float:
+    return (max(same) - min(same)) / median(same)
 
 
 def _script(request: Request) -> list[int]:
@@ -232,4 +239,7 @@ def _print(output: Output, found: Isolation) -> None:
         ],
     )
     low, high = min(found.ratios), max(found.ratios)
-    output.console.print(f"with faults / without: {found.ratio:.3f} ({low:.3f} to {high:.3f})")
+    output.console.print(
+        f"with faults / without: {found.ratio:.3f} ({low:.3f} to {high:.3f}); "
+        f"blocks without faults differ by {found.noise:.1%}"
+    )
