@@ -5,18 +5,27 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from artangram.sandbox import Command, HostImage, NamespaceProvider, NotCapable, SandboxGone
+from artangram.sandbox import (
+    Command,
+    HostImage,
+    NamespaceProvider,
+    NotCapable,
+    SandboxError,
+    SandboxGone,
+)
 from artangram.sandbox.inside.population import children
 from artangram.sandbox.namespace.kernel import processes_below
 from artangram.sandbox.namespace.sandbox import LocalSandbox
@@ -227,3 +236,35 @@ async def open_provider(state_dir: Path) -> NamespaceProvider:
         return await NamespaceProvider.open(state_dir=state_dir)
     except NotCapable as problem:
         pytest.skip(str(problem))
+
+
+@contextmanager
+def no_room_for_descriptors() -> Iterator[None]:
+    """This process may open nothing more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = max(int(name) for name in os.listdir("/proc/self/fd")) + 2
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    taken: list[int] = []
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.dup(0))
+        yield
+    finally:
+        for fd in taken:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("script", ["sleep 0.1; echo hi", "head -c 60000 /dev/zero"])
+async def test_output_nobody_can_receive_is_not_the_programs_fault(
+    provider: NamespaceProvider, script: str
+) -> None:
+    """It would else look as if a broken pipe had ended the program."""
+    sandbox = await provider.create(HostImage())
+    command = Command(argv=("/bin/sh", "-c", script))
+    assert (await sandbox.run(command)).ok
+    with no_room_for_descriptors(), pytest.raises(SandboxError, match="too many open files"):
+        await sandbox.run(command)
+    assert (await sandbox.run(command)).ok
+    await sandbox.close()

@@ -28,7 +28,7 @@
 
 enum { RUN, END, READ, WRITE, CHANGES, STOP, CONTINUE };
 enum { READY, FAILED, EXITED, NOT_STARTED, DONE, REFUSED, OUTPUT };
-enum { TIMED_OUT = 1, CANCELLED = 2 };
+enum { TIMED_OUT = 1, CANCELLED = 2, WITH_OUTLETS = 4 };
 enum { KEEP = 1, WATCHED = 2, HAS_STDIN = 4, MOVES = 8 };
 enum { MEASURES = 1 };
 enum { INLINE_BYTES = 64 << 10, MAX_DESCRIPTORS = 8, ROUNDS_BEFORE_ALL = 20 };
@@ -327,6 +327,7 @@ static void answer_exited(struct reply *reply)
     for (int i = 0; is_here && i < 2; i++)
         ioctl(now_running.outlets[i], FIONREAD, &sizes[i]);
     if (sizes[0] + sizes[1] > INLINE_BYTES / 2) {
+        reply->flags |= WITH_OUTLETS;
         answer_with(reply, NULL, 0, now_running.outlets, 2);
     } else {
         size_t num_out = sizes[0] ? drain(now_running.outlets[0], inbox, (size_t)sizes[0]) : 0;

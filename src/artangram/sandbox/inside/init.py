@@ -27,8 +27,8 @@ REPLY = struct.Struct("<QBii9q")
 READY, FAILED, EXITED, NOT_STARTED, DONE, REFUSED, OUTPUT = range(7)
 """Kinds of replies. OUTPUT brings what a command's stdout and stderr are read from; without it,
 EXITED brings either those or the output itself."""
-TIMED_OUT, CANCELLED = 1, 2
-"""Flags of EXITED."""
+TIMED_OUT, CANCELLED, WITH_OUTLETS = 1, 2, 4
+"""Flags of EXITED; with the last one it brings what the output is read from."""
 MEASURES = 1
 """Flag of READY: this init reads the memory group itself, and its EXITED tells peak and kills."""
 UNKNOWN = -1

@@ -98,8 +98,9 @@ class Feed:
         self._outlets: tuple[Outlet, ...] = ()
         self._queue: asyncio.Queue[Output | None] = asyncio.Queue()  # bounded by pausing
 
-    def attach(self, stdout: Outlet, stderr: Outlet) -> None:
-        self._outlets = (stdout, stderr)
+    def attach(self, *outlets: Outlet) -> None:
+        """Stdout and stderr."""
+        self._outlets = stdout, stderr = outlets
         stdout.on_chunk = lambda data: self._put("stdout", data)
         stderr.on_chunk = lambda data: self._put("stderr", data)
 

@@ -31,6 +31,7 @@ from artangram.sandbox.namespace.traits import Traits
 from artangram.sandbox.protocol import Command, CommandResult
 
 GRACE_S = 1.0
+NUM_OUTLETS = 2
 LOOK_EVERY_S = 0.25
 """Deadlines are init's affair; the watch is for an init that does not do it."""
 
@@ -112,7 +113,8 @@ class Execution:
         self._on_end = on_end
         self._feed = feed
         self._loop = asyncio.get_running_loop()
-        self._outlets: tuple[Outlet, Outlet] | None = None
+        self._outlets: tuple[Outlet, ...] = ()
+        self._problem: SandboxError | None = None
         self._is_overdue = False
         self._mourning: asyncio.Task[None] | None = None
 
@@ -169,25 +171,28 @@ class Execution:
         self._is_overdue = True
         self._box.kill()
 
-    def on_reply(self, reply: Reply) -> bool:
-        """Is it over?"""
+    def on_reply(self, reply: Reply) -> None:
         if reply.kind == init.OUTPUT:
-            resume(*self._take_outlets(reply))
-            return False
-        self._finish(reply)
-        return True
+            self._take_outlets(reply)
+            resume(*self._outlets)
+        else:
+            self._finish(reply)
 
     def on_lost(self, reason: str) -> None:
         """The sandbox died under it."""
         self._mourning = self._loop.create_task(self._post_mortem(reason))
 
-    def _take_outlets(self, reply: Reply) -> tuple[Outlet, Outlet]:
+    def _take_outlets(self, reply: Reply) -> None:
+        if len(reply.fds) != NUM_OUTLETS:
+            # The kernel leaves out descriptors that we have no room for. From then on the program
+            # writes to nobody, so what becomes of it is not its own doing.
+            reply.close()
+            self._problem = SandboxError("too many open files here to read what a command prints")
+            return
         cap = self._command.output_bytes
-        stdout, stderr = (Outlet(self._loop, fd, cap=cap) for fd in reply.fds)
+        self._outlets = tuple(Outlet(self._loop, fd, cap=cap) for fd in reply.fds)
         if self._feed is not None:
-            self._feed.attach(stdout, stderr)
-        self._outlets = stdout, stderr
-        return self._outlets
+            self._feed.attach(*self._outlets)
 
     def _finish(self, reply: Reply) -> None:
         self._watch.remove(self)
@@ -199,12 +204,14 @@ class Execution:
             ending = result_of(reply, printed, memory=memory, meter=self._meter)
         except SandboxError as error:
             ending = error
-        self._on_end(ending)
+        self._on_end(self._problem or ending)
 
     def _printed(self, reply: Reply) -> Printed:
-        if self._outlets is None and not reply.fds:
+        if reply.flags & init.WITH_OUTLETS:
+            self._take_outlets(reply)
+        if not self._outlets:
             return printed_in(reply, cap=self._command.output_bytes)
-        stdout, stderr = self._outlets or self._take_outlets(reply)
+        stdout, stderr = self._outlets
         stdout.drain()
         stderr.drain()
         return Printed(stdout.data, stderr.data, stdout.num_truncated + stderr.num_truncated)
@@ -234,6 +241,6 @@ class Execution:
     def _lose(self, error: SandboxGone) -> None:
         self._watch.remove(self)
         self._hold.release()
-        for outlet in self._outlets or ():
+        for outlet in self._outlets:
             outlet.close()
         self._on_end(error)
