@@ -6,7 +6,7 @@
   `weights_mb`, what it takes awake; `path`, what a payload is posted to. Its loader is `vllm:http`.
 - A server that cannot be reached is lost; one that answers 400 has refused the payload.
 
-The requests were run against a server that speaks the protocol, not against vLLM on a GPU.
+A real vLLM on cores obeys all of it but frees nothing; on a GPU it was never run.
 """
 
 import asyncio
