@@ -28,6 +28,25 @@ def test_a_service_that_somebody_waits_for_is_not_evicted_for_another():
     check_books(pool)
 
 
+def test_nobody_is_evicted_for_calls_that_may_come():
+    services = {name: a_service(16_000, degrees=(1, 2)) for name in "ab"}
+    pool, desk = a_pool(services, devices=2, memory_mb=20_000), FakeDesk()
+    lane = ResidencyLane(pool, desk)
+    narrow = [a_ticket(0, "a", degrees=(1,)), a_ticket(1, "b", degrees=(1,))]
+    for ticket in narrow:
+        lane.push(ticket, 0.0)
+    lane.dispatch(0.0)
+    for ticket in narrow:
+        lane.give_back(ticket, 2.0)
+    for seq in range(2, 40):
+        again = a_ticket(seq, "a", now=float(seq), degrees=(1, 2))
+        lane.push(again, float(seq))
+        lane.dispatch(float(seq))
+        assert isinstance(again.allocation, Devices)
+        assert not again.allocation.restored, f"{again} restored another copy"
+        lane.give_back(again, seq + 0.9)
+
+
 def an_overdue_wide_one() -> tuple[ResidencyLane, FakeDesk, list[Ticket]]:
     """`a0` runs on one device of four; `b1`, which needs all of them, is overdue at 3 s."""
     pool, desk = a_pool({"a": a_service(degrees=(1,)), "b": a_service()}, devices=4), FakeDesk()

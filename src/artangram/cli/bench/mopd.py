@@ -18,7 +18,7 @@ from artangram.sim.report import SimReport, report
 
 STATIC_GPUS = 40
 DUTIES = (0.005, 0.01, 0.015, 0.02, 0.03, 0.05)
-SIZES = (4, 8, 9, 10, 11, 12, 14, 16, 24, 32, 40)
+SIZES = (4, 8, 9, 10, 11, 12, 13, 14, 15, 16, 24, 32, 40)
 """Sizes from 16 on are made of nodes of 8 devices; smaller ones are one node."""
 
 

@@ -3,8 +3,9 @@
 - Tickets wait per service and job in order of a virtual deadline, key = arrival + alpha * least
   area. Only heads are weighed, so a decision costs services and jobs, not tickets.
 - A degree is priced: t(k) * (1 + k * price), where the price is what a device-second delays those
-  behind. A restore is an investment, spread over those who will use the copy; joining a batch costs
-  no devices.
+  behind. A restore is spread over those who wait for the copy, not over those who may come: they
+  would come to a copy that others, counting on theirs, have evicted. Joining a batch costs no
+  devices.
 - A restore waits when a copy will be free before the restore would pay off.
 - Between the services of a job the smallest score wins: the key, plus what the restore costs.
 - Between jobs the one goes first that got least for its share, plus what its restore costs. Age
@@ -23,7 +24,8 @@ from typing import NamedTuple
 from artangram.core.cluster import ServiceSpec
 from artangram.core.ids import JobId, NodeId, ServiceId
 from artangram.core.policies.base import Desk, Ticket
-from artangram.core.policies.gpulane import GpuLane, Line, seconds, service_of
+from artangram.core.policies.demand import Demand, Fading
+from artangram.core.policies.gpulane import GpuLane, seconds, service_of
 from artangram.core.policies.queue import Served
 from artangram.core.pools.gpu import BARE, Chunk, Fence, GpuPool
 from artangram.core.pools.gpunode import Residency
@@ -33,24 +35,6 @@ SPLIT_S = 1.0
 
 MOST_BASE_PRICE = 16.0
 """Near saturation the load itself would make the price infinite."""
-
-
-class Fading:
-    """A rate that forgets: what came per second, mostly of the last `memory_s`."""
-
-    __slots__ = ("_at", "_memory_s", "_rate")
-
-    def __init__(self, memory_s: float) -> None:
-        self._memory_s = memory_s
-        self._rate = 0.0
-        self._at = 0.0
-
-    def add(self, amount: float, now: float) -> None:
-        self._rate = self.per_s(now) + amount / self._memory_s
-        self._at = now
-
-    def per_s(self, now: float) -> float:
-        return self._rate * exp((self._at - now) / self._memory_s)
 
 
 class Move(NamedTuple):
@@ -66,40 +50,6 @@ class Move(NamedTuple):
         return self.ticket.key + self.delay
 
 
-class Demand:
-    """The waiting tickets of one service, and how often it was asked for lately."""
-
-    __slots__ = ("_lines", "_size", "rate", "service")
-
-    def __init__(self, service: ServiceId, memory_s: float) -> None:
-        self.service = service
-        self.rate = Fading(memory_s)
-        #: A line for each job that waits.
-        self._lines: dict[JobId, Line] = {}
-        self._size = 0
-
-    def __len__(self) -> int:
-        return self._size
-
-    def heads(self) -> Iterator[Ticket]:
-        return (line.head for line in self._lines.values())
-
-    def line(self, ticket: Ticket) -> Line:
-        """The line where `ticket` waits."""
-        return self._lines[ticket.job]
-
-    def add(self, ticket: Ticket) -> None:
-        self._lines.setdefault(ticket.job, Line()).add(ticket)
-        self._size += 1
-
-    def remove(self, ticket: Ticket) -> None:
-        line = self._lines[ticket.job]
-        line.remove(ticket)
-        self._size -= 1
-        if not line:
-            del self._lines[ticket.job]
-
-
 class ResidencyLane(GpuLane):
     """Per-service queues over one pool of resident services."""
 
@@ -113,7 +63,6 @@ class ResidencyLane(GpuLane):
         slack_cap_s: float = 600.0,
         hold: float = 0.5,
         patience: float = 3.0,
-        uses: float = 3.0,
         load_price: float = 4.0,
         memory_s: float = 60.0,
     ) -> None:
@@ -122,15 +71,14 @@ class ResidencyLane(GpuLane):
         Without `served` all jobs have the same share.
 
         `hold` is the part of a restore worth waiting for a copy; `patience` the delay a restore's
-        own score carries per second of it; `uses` how many memories long a copy is thought to live;
-        `load_price` how steeply the price rises with load; `memory_s` what the rates remember.
+        own score carries per second of it; `load_price` how steeply the price rises with load;
+        `memory_s` what the rates remember.
         """
         super().__init__(pool, desk)
         self._alpha = alpha
         self._slack_cap_s = slack_cap_s
         self._hold = hold
         self._patience = patience
-        self._uses = uses
         self._load_price = load_price
         self._memory_s = memory_s
         names = (*pool.services(), BARE)
@@ -238,13 +186,12 @@ class ResidencyLane(GpuLane):
         fence = None if is_fenced else self._fence
         copies = [r for r in self.pool.residents(queue.service) if r.degree in self.degrees(ticket)]
         cost, copy = self._best_copy(ticket, copies, fence)
-        users = self._users(queue, len(copies))
+        users = max(1.0, len(queue) / (len(copies) + 1))
         chunk = self._best_chunk(ticket, users, below=cost, fence=fence)
         if chunk is None:
             return None if copy is None else Move(0.0, ticket, copy)
         if copy is None and copies and not is_fenced and self._is_held(ticket, copies, chunk):
             return None
-        users = max(1.0, len(queue) / (len(copies) + 1))
         delay = self._alpha * chunk.degree / users + self._patience
         return Move(delay * chunk.restore_s, ticket, chunk)
 
@@ -272,11 +219,6 @@ class ResidencyLane(GpuLane):
 
     def _fits_better(self, copy: Residency, other: Residency) -> bool:
         return self.pool.block_size(copy) < self.pool.block_size(other)
-
-    def _users(self, queue: Demand, num_copies: int) -> float:
-        """How many will use another copy while it lives."""
-        lately = self._uses * self._memory_s * queue.rate.per_s(self._now)
-        return max(1.0, max(len(queue), lately) / (num_copies + 1))
 
     def _best_chunk(
         self, ticket: Ticket, users: float, *, below: float, fence: Fence | None
@@ -321,6 +263,14 @@ class ResidencyLane(GpuLane):
             return False
         self._wake(free_at + limit_s)
         return True
+
+    def _drains(self, degree: int) -> Iterator[tuple[Fence, float]]:
+        """Every place for a chunk, and how long until nobody is believed to use it."""
+        for node in self.pool.nodes():
+            busy = [(r, self._believed(self.ends[r])) for r in node.residents if r in self.ends]
+            for first in node.buddy.layout(degree):
+                ends = (drain_s for r, drain_s in busy if r.overlaps(first, degree))
+                yield Fence(node.id, first, degree), max(ends, default=0.0)
 
     def _believed(self, at: float) -> float:
         """How long until `at`. What is late already is believed to take as long again."""
@@ -380,15 +330,11 @@ class ResidencyLane(GpuLane):
         degree, service = self.degrees(ticket)[0], service_of(ticket)
         here = {(r.node, r.first) for r in self.pool.residents(service) if r.degree == degree}
         best: tuple[float, Fence | None] = (inf, None)
-        for node in self.pool.nodes():
-            restore_s = self.pool.restore_s(service, degree, node.id)
-            busy = [(r, at) for r, at in self.ends.items() if r.node == node.id]
-            for first in node.buddy.layout(degree):
-                ends = (at for r, at in busy if r.overlaps(first, degree))
-                ready_s = max((self._believed(at) for at in ends), default=0.0)
-                ready_s += 0.0 if (node.id, first) in here else restore_s
-                if ready_s < best[0]:
-                    best = (ready_s, Fence(node.id, first, degree))
+        for place, drain_s in self._drains(degree):
+            is_here = (place.node, place.first) in here
+            restore_s = 0.0 if is_here else self.pool.restore_s(service, degree, place.node)
+            if drain_s + restore_s < best[0]:
+                best = (drain_s + restore_s, place)
         return best[1]
 
 
