@@ -131,10 +131,10 @@ async def _run(
             def show(record: "StepRecord") -> None:
                 nonlocal last
                 last = record
-                output.console.print(line_of(record, spec.run.steps))
+                output.console.print(line_of(record, spec.run.steps), soft_wrap=True)
                 if acts := acts_of(record.usage):
                     below = f"  ACT {acts}; at work: {busy_of(record.usage)}"
-                    output.console.print(below, style="dim")
+                    output.console.print(below, style="dim", soft_wrap=True)
 
             training.on_step = show
             loop = asynchronous if spec.run.mode == "asynchronous" else synchronous

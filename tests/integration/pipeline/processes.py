@@ -9,9 +9,9 @@ PROC = Path("/proc")
 def children_of(parent):
     """All processes below `parent`."""
     found = []
-    for task in (PROC / str(parent) / "task").glob("*/children"):
-        with suppress(OSError):
-            found += [int(pid) for pid in task.read_text().split()]
+    with suppress(OSError):  # Processes end while we look.
+        for task in (PROC / str(parent) / "task").iterdir():
+            found += [int(pid) for pid in (task / "children").read_text().split()]
     return found + [below for pid in found for below in children_of(pid)]
 
 
