@@ -73,9 +73,10 @@ class Row(Struct, frozen=True, kw_only=True):
     experiment: str
     case: str
     baseline_s: float
+    """A step."""
     ours_s: float
     gain: float
-    """Mean over the seeds."""
+    """Mean over the seeds, in the time of a step or, between systems, in tokens per second."""
     spread: tuple[float, float]
     """The least and the most of them."""
     paper: tuple[float, float] | None
@@ -208,6 +209,7 @@ def asynchrony(settings: Settings) -> Iterator[Row]:
                 baseline=runs[other],
                 ours=runs[f"{ROLLART.name} {bound}"],
                 paper=paper,
+                in_tokens=True,
             )
 
 
@@ -230,7 +232,8 @@ def ablation(settings: Settings) -> Iterator[Row]:
     experiment = "each feature alone"
     for one in alone:
         case = f"areal with {one.name}, against areal"
-        yield _row(experiment, case, baseline=runs["areal"], ours=runs[one.name], paper=None)
+        found = {"baseline": runs["areal"], "ours": runs[one.name]}
+        yield _row(experiment, case, paper=None, in_tokens=True, **found)
     yield _row(
         experiment,
         "weights beside the work, against stopping for them between clusters",
@@ -301,8 +304,12 @@ def _row(
     baseline: Sequence[Outcome],
     ours: Sequence[Outcome],
     paper: tuple[float, float] | None,
+    in_tokens: bool = False,
 ) -> Row:
-    gains = [theirs.step_s / mine.step_s for theirs, mine in zip(baseline, ours, strict=True)]
+    pairs = list(zip(baseline, ours, strict=True))
+    gains = [theirs.step_s / mine.step_s for theirs, mine in pairs]
+    if in_tokens:
+        gains = [mine.tokens_per_s / theirs.tokens_per_s for theirs, mine in pairs]
     gain = fmean(gains)
     return Row(
         experiment=experiment,

@@ -31,8 +31,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
     waited_s: tuple[float, ...]
     """By the trainer, for each batch."""
     trained_s: tuple[float, ...]
-    tokens: int
-    """Given and sampled, of the trajectories that were trained on."""
+    tokens: tuple[int, ...]
+    """Of each batch, given and sampled."""
     trained: int
     """Trajectories."""
     cancelled: int
@@ -54,6 +54,12 @@ class Outcome(Struct, frozen=True, kw_only=True):
         later = self.steps_s[self.warm_up :] or self.steps_s
         return sum(later) / len(later)
 
+    @property
+    def tokens_per_s(self) -> float:
+        """Of the same steps. Who drops long trajectories has short steps, but no more of this."""
+        later = self.tokens[self.warm_up :] or self.tokens
+        return sum(later) / len(later) / self.step_s
+
 
 class SimulatedTraining:
     """See `pipeline.verbs.Verbs`."""
@@ -71,7 +77,7 @@ class SimulatedTraining:
         self._busy: list[float] = []
         self._ended_at: list[float] = []
         self._trained = 0
-        self._tokens = 0
+        self._tokens: list[int] = []
         self._pulled_s = self._exposed_s = 0.0
         self._swaps = self._worst = 0
 
@@ -143,7 +149,7 @@ class SimulatedTraining:
         tokens = sum(
             len(segment.token_ids) for one in batch.trajectories for segment in one.segments
         )
-        self._tokens += tokens
+        self._tokens.append(tokens)
         self._trained += len(batch.trajectories)
         self._worst = max(self._worst, *(group.staleness(current) for group in batch.groups))
         return tokens
@@ -155,7 +161,7 @@ class SimulatedTraining:
             steps_s=tuple(end - start for start, end in zip(starts, self._ended_at, strict=True)),
             waited_s=tuple(self._waited),
             trained_s=tuple(self._busy),
-            tokens=self._tokens,
+            tokens=tuple(self._tokens),
             trained=self._trained,
             cancelled=sum(tally.count(status) for status in (Status.STALE, Status.SURPLUS)),
             accumulated_s=self._pulled_s + self._exposed_s,
