@@ -4,7 +4,7 @@
   first is a fallback, and the choice says so: nothing falls back in silence.
 - `Auto` learns what a task's requests are made of and how fast each class reads and writes, and
   gives the task the class that would serve it soonest. A task changes its class only for a clear
-  gain; a request leaves its task's class only when it would be done clearly sooner elsewhere.
+  gain; a request leaves its task's class when it would be done sooner elsewhere.
 - Within a class the replica wins that is predicted to be done first. One that has read the session
   before need not read it again, so sessions stay where they are while that is worth the wait.
 """
@@ -77,7 +77,7 @@ class Choice(Struct, frozen=True, kw_only=True, gc=False):
     instead_of: str = ""
     """The class that the task prefers, when that one could not take it."""
     spilled_from: str = ""
-    """The class that the task prefers, when another would be done clearly sooner."""
+    """The class that the task prefers, when another would be done sooner."""
 
 
 class Observed(Struct, frozen=True, kw_only=True, gc=False):
@@ -178,7 +178,9 @@ class Auto(Struct, frozen=True, kw_only=True):
     """Nobody said: learn it."""
 
     margin: float = 0.2
-    """A gain below this share is noise: nobody moves for it."""
+    """A gain below this share is noise: no task changes its class for it."""
+    leave: float = 0.02
+    """A request leaves its task's class for less: each is predicted with the load of the moment."""
     probes: int = 3
     """Requests that a class must have served before it is judged."""
 
@@ -258,7 +260,7 @@ class Router:
             return soonest.choice()
         if home not in known:
             return soonest.choice(instead_of=home)
-        if soonest.done_in_s < known[home].done_in_s * (1.0 - auto.margin):
+        if soonest.done_in_s < known[home].done_in_s * (1.0 - auto.leave):
             return soonest.choice(spilled_from=home if soonest.hardware != home else "")
         return known[home].choice()
 

@@ -135,6 +135,16 @@ def test_auto_spills_when_the_home_of_the_task_is_clearly_later():
     assert (choice.replica, choice.spilled_from) == ("c", "bandwidth")
 
 
+def test_a_request_leaves_its_class_for_less_than_a_task_does():
+    router = Router(Auto(margin=0.2, leave=0.02), rates=RATES)
+    learned(router, "t", prefill=100, decode=1000)  # 20 s on compute, 10.1 s on bandwidth
+    request = a_request("t", most=1000)
+    for waiting, where in ((9_950, "b"), (11_000, "c")):  # 20.05 s and 21.1 s on bandwidth
+        crowd = a_replica("b", "bandwidth", outstanding=Work(waiting, 0))
+        assert router.choose(request, [a_replica("c", "compute"), crowd]).replica == where
+    assert router.home("t") == "bandwidth"
+
+
 def test_auto_falls_back_when_the_home_of_the_task_is_gone_and_returns():
     router = Router(Auto(), rates=RATES)
     learned(router, "t", prefill=100, decode=1000)
