@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from msgspec import structs
 
-from artangram.cli.bench.learn import Asked, LearnRun, comparisons, plan
+from artangram.cli.bench.learn import Asked, Kept, LearnRun, comparisons, keep, kept, plan
 
 
 def a_run(asked, training_s, after=0.9):
@@ -55,3 +55,25 @@ def test_only_the_same_run_made_both_ways_is_compared():
         (0.0, pytest.approx(1.0)),
     ]
     assert found[0].after == (0.9, 0.8)
+
+
+def test_a_kept_run_is_taken_again_only_for_what_it_is_true_of(tmp_path):
+    asked = Asked(seed=0, latency_s=0.5)
+    run = a_run(asked, 10.0)
+    keep(tmp_path, Kept(commit="abc", steps=9, run=run))
+    assert kept(tmp_path, 9, asked, "abc") == run
+    assert kept(tmp_path, 8, asked, "abc") is None
+    assert kept(tmp_path, 9, asked, "abd") is None
+    assert kept(tmp_path, 9, structs.replace(asked, is_shuffled=True), "abc") is None
+
+
+def test_a_run_of_a_changed_tree_is_never_taken_again(tmp_path):
+    asked = Asked(seed=0, latency_s=0.5)
+    keep(tmp_path, Kept(commit="abc+", steps=9, run=a_run(asked, 10.0)))
+    assert kept(tmp_path, 9, asked, "abc+") is None
+
+
+def test_a_file_that_is_cut_off_counts_as_none(tmp_path):
+    asked = Asked(seed=0, latency_s=0.5)
+    (tmp_path / f"{asked.name}.json").write_bytes(b'{"commit": "abc", "ru')
+    assert kept(tmp_path, 9, asked, "abc") is None

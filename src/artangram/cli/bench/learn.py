@@ -5,6 +5,8 @@
 - One seed is run synchronously as well: the same problems, as many samples, to compare wall time.
   Once with tools that make one wait as outside ones do, and once with tools that only compute: then
   there is nothing to overlap with but what the cores have no time for.
+- A run takes minutes, so each is kept in `out` as it ends. Who asks again at the same commit, after
+  an interruption or for more seeds, gets it from there.
 """
 
 import asyncio
@@ -14,7 +16,9 @@ from random import Random
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from msgspec import Struct, structs
+from msgspec import MsgspecError, Struct, structs
+from msgspec.json import decode as json_decode
+from msgspec.json import encode as json_encode
 
 from artangram.cli.bench.result import Origin, seeds_of
 from artangram.cli.demo import STEPS
@@ -37,6 +41,11 @@ class Asked(Struct, frozen=True, kw_only=True):
     """The median of the search API."""
     is_shuffled: bool = False
 
+    @property
+    def name(self) -> str:
+        rewards = "shuffled" if self.is_shuffled else "true"
+        return f"seed{self.seed}-{self.mode}-{self.latency_s:g}s-{rewards}"
+
 
 class LearnRun(Asked, frozen=True, kw_only=True):
     """One run of the demo, and what was asked of it."""
@@ -57,6 +66,14 @@ class LearnRun(Asked, frozen=True, kw_only=True):
         return Asked(**{name: getattr(self, name) for name in Asked.__struct_fields__})
 
 
+class Kept(Struct, frozen=True, kw_only=True):
+    """A run in its file, and what it is true of."""
+
+    commit: str
+    steps: int
+    run: LearnRun
+
+
 class Comparison(Struct, frozen=True, kw_only=True):
     """The same run, asynchronous and synchronous."""
 
@@ -72,14 +89,16 @@ def learn(
     steps: Annotated[int, typer.Option(help="Of each run.")] = STEPS,
     shuffled: Annotated[bool, typer.Option(help="Each seed once more, rewards dealt out.")] = True,
     compare: Annotated[bool, typer.Option(help="The first once more, synchronously.")] = True,
-    out: Annotated[Path, typer.Option(help="Folder for the runs.")] = Path("out/learn"),
+    out: Annotated[Path, typer.Option(help="Folder for the runs; each is kept.")] = Path(
+        "out/learn"
+    ),
     json: Annotated[str | None, typer.Option(help="Write the result to a file, or -.")] = None,
 ) -> None:
     """Run the demo with several seeds, with true rewards and with shuffled ones."""
     origin, output, chosen = Origin(), Output(json), seeds_of(seeds)
     runs: list[LearnRun] = []
     for asked in plan(chosen, compare=compare, shuffled=shuffled):
-        runs.append(asyncio.run(_run(out, steps, asked)))
+        runs.append(kept(out, steps, asked, origin.commit) or _made(out, steps, asked, origin))
         _show(runs, output)
     default = [run for run in runs if run.asked in plan(chosen, compare=False, shuffled=False)]
     learned = sum(run.after >= GOAL for run in default)
@@ -131,6 +150,27 @@ def comparisons(runs: Sequence[LearnRun]) -> list[Comparison]:
                 )
             )
     return found
+
+
+def kept(out: Path, steps: int, asked: Asked, commit: str) -> LearnRun | None:
+    """What was found of this run at this commit, if it was made."""
+    try:
+        found = json_decode((out / f"{asked.name}.json").read_bytes(), type=Kept)
+    except (OSError, MsgspecError):
+        return None
+    is_this = (found.commit, found.steps, found.run.asked) == (commit, steps, asked)
+    # A changed tree has no name that would tell it from the next change.
+    return found.run if is_this and not commit.endswith("+") else None
+
+
+def _made(out: Path, steps: int, asked: Asked, origin: Origin) -> LearnRun:
+    run = asyncio.run(_run(out / asked.name, steps, asked))
+    keep(out, Kept(commit=origin.commit, steps=steps, run=run))
+    return run
+
+
+def keep(out: Path, found: Kept) -> None:
+    (out / f"{found.run.name}.json").write_bytes(json_encode(found))
 
 
 async def _run(out: Path, steps: int, asked: Asked) -> LearnRun:

@@ -32,7 +32,7 @@ class Origin:
     """Where and when a measurement began, and of which commit; made before anything is measured."""
 
     def __init__(self) -> None:
-        self._commit = _commit()
+        self.commit = _commit()
         self._date = f"{datetime.now(UTC):%Y-%m-%d}"
         self._machine = _machine()
 
@@ -40,7 +40,7 @@ class Origin:
         return Result(
             question=question,
             figures=figures,
-            commit=self._commit,
+            commit=self.commit,
             date=self._date,
             machine=self._machine,
         )

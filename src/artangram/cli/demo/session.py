@@ -57,8 +57,8 @@ class Learned(Struct, frozen=True, kw_only=True):
 def demo_settings(steps: int, seed: int, *, mode: str) -> RunSettings:
     """Four passes over each batch: attempts cost more here than learning from them.
 
-    The entropy bonus keeps every choice open at first: with half of it one kind of question may
-    never find its tool, because the others' became the habit.
+    The entropy bonus keeps every choice open at first: without it one kind of question may never
+    find its tool, because the others' became the habit.
     The KL term ties the model to how it speaks; without it a task whose batch teaches nothing for
     a while may lose its form to what the others learn.
     """
