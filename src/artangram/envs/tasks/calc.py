@@ -80,6 +80,10 @@ class CalcEnv:
         self._place = place
         self._answer = ""
 
+    @property
+    def queued_s(self) -> float:
+        return self._place.queued_s
+
     async def reset(self) -> Observation:
         await self._place.__aenter__()
         await self._place.write(f"{self._data['file']}.txt", self._data["question"])

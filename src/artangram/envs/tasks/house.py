@@ -26,6 +26,9 @@ class Ran(Protocol):
 class Place(Protocol):
     """A sandbox that keeps its files from command to command."""
 
+    @property
+    def queued_s(self) -> float: ...
+
     async def __aenter__(self) -> Self: ...
 
     async def __aexit__(self, *_: object) -> None: ...

@@ -21,6 +21,8 @@ from artangram.envs.tasks.search import QUESTIONS, fact
 class FakePlace:
     """A sandbox whose commands end as told; its report says that the first file fails."""
 
+    queued_s = 1.5
+
     def __init__(self, house):
         self._house = house
         self.files = []
@@ -175,3 +177,8 @@ async def test_the_judge_is_asked_about_several_attempts_at_once():
     words = ("fish", "fish", "vehicle")
     assert await asyncio.gather(*(task.likeness(word, "a") for word in words)) == [4, 4, 7]
     assert house.runs == 1
+
+
+def test_an_attempt_in_a_sandbox_tells_how_long_it_waited_for_cores():
+    (problem,) = some("calc", 1)
+    assert demo_task("calc", FakeHouse()).env(problem, trajectory="t").queued_s == 1.5
