@@ -39,4 +39,4 @@ def _busy(usage: "Usage", name: str) -> str:
     share, amount = usage.share(name), usage.busy.get(name, 0.0)
     if share is None:
         return f"{name} {amount:.1f}"
-    return f"{name} {100 * share:.0f} % of {usage.capacity[name]:g}"
+    return f"{name} {100 * share:.0f} % of {usage.capacity[name]:.0f}"

@@ -114,10 +114,14 @@ class Trainer:
     def _batches(self, samples: Sequence[Sample]) -> list["_Batch"]:
         """This process's part; who has less than others makes up for it with idle rounds."""
         own = micro_batches(self._backend.part(samples), max_tokens=self.settings.max_tokens)
-        batches = [_Batch(part, rows_of(part, version=self.version)) for part in own]
-        filler = rows_of(samples[:1], version=self.version)
-        missing = self._backend.rounds(len(batches)) - len(batches)
-        return batches + [_Batch(samples[:1], filler, is_idle=True) for _ in range(missing)]
+        missing = self._backend.rounds(len(own)) - len(own)
+        return [self._batch(part) for part in own] + [
+            self._batch(samples[:1], is_idle=True) for _ in range(missing)
+        ]
+
+    def _batch(self, samples: Sequence[Sample], *, is_idle: bool = False) -> "_Batch":
+        rows = rows_of(samples, version=self.version)
+        return _Batch(samples, rows, reference=self._referred(rows), is_idle=is_idle)
 
     def _epoch(
         self, batches: Sequence["_Batch"], share: Share, tally: Tally, *, teachers: Teachers
@@ -150,7 +154,7 @@ class Trainer:
             sequence=rows.sequence,
             stale=rows.stale,
             entropy=scores.entropy,
-            reference=self._referred(rows),
+            reference=batch.reference,
         )
 
     @torch.no_grad()
@@ -184,6 +188,8 @@ class _Batch:
 
     samples: Sequence[Sample]
     rows: Rows
+    reference: Tensor | None
+    """By the model that the run began with: the same in every epoch."""
     old: Tensor | None = None
     is_idle: bool = False
     """It teaches nothing: other processes have one more."""
