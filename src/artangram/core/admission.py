@@ -10,6 +10,8 @@
   it, else at the earliest the next one, and at the latest the one of `alpha` versions on: more
   than those batches need is never opened. Less is, when trajectories are short beside a step:
   then one batch ahead is enough, and data is fresh though the bound is wide.
+- While new weights are on their way, what starts is that much older already and serves that many
+  batches fewer; work for the last of them is opened when it can be sampled fresh enough.
 - Each task is opened by its share of the batches ahead, so that fast tasks do not crowd out slow;
   and if others' groups fill the buffer all the same, one in the way is let go.
 """
@@ -244,9 +246,10 @@ class Demand(Struct, frozen=True, kw_only=True):
     """For the batches after it, too, and to spare."""
 
 
-def demand(limits: Limits, trainer: Trainer, mix: Mix, pace: Pace) -> Demand:
-    most = limits.max_staleness + (0 if trainer.is_busy else 1)
-    if most == 0:  # What started now would be stale when the next batch is asked for.
+def demand(limits: Limits, trainer: Trainer, mix: Mix, pace: Pace, *, lag: int = 0) -> Demand:
+    """`lag` is how many versions the live weights are behind."""
+    most = limits.max_staleness - lag + (0 if trainer.is_busy else 1)
+    if most <= 0:  # What started now would be stale when the next batch is asked for.
         return Demand(next_batch={}, ahead={})
     ahead = {}
     for task in mix.shares:

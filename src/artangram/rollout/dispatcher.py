@@ -126,7 +126,8 @@ class Dispatcher(SinkListener):
             return
         self._is_pumping = True
         try:
-            wanted = demand(self._limits, self._sink.trainer, self._mix, self._pace)
+            lag = self._updates.current - self._updates.live
+            wanted = demand(self._limits, self._sink.trainer, self._mix, self._pace, lag=lag)
             while self._start_next(wanted):
                 pass
         except Exception as error:  # noqa: BLE001 (nobody awaits us: the trainer must hear of it)

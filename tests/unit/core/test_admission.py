@@ -83,6 +83,14 @@ def test_slow_environments_fill_the_bound_and_no_more():
     assert demand(limits(alpha=2), trainer(busy=True), mix, pace).ahead == {"math": 8}
 
 
+def test_work_for_the_last_batch_waits_for_the_weights_on_their_way():
+    pace = a_pace(trajectory_s=100.0, busy_s=1.0)
+    mix = Mix({"math": 1})
+    assert demand(limits(alpha=1), trainer(), mix, pace).ahead == {"math": 8}
+    assert demand(limits(alpha=1), trainer(), mix, pace, lag=1).ahead == {"math": 4}
+    assert demand(limits(alpha=1), trainer(busy=True), mix, pace, lag=1).ahead == {}
+
+
 def test_a_step_that_takes_no_time_asks_for_all_the_bound_allows():
     pace = a_pace(trajectory_s=1.0, busy_s=0.0)
     assert demand(limits(alpha=3), trainer(), Mix({"math": 1}), pace).ahead == {"math": 16}
