@@ -107,8 +107,7 @@ async def _housed(
 async def _run(
     spec: TrainSpec, place: Path, output: Output, *, resume: bool, service: _Service
 ) -> "StepRecord | None":
-    from artangram.pipeline.asynchronous import asynchronous
-    from artangram.pipeline.sync import synchronous
+    from artangram.pipeline.loops import LOOPS
     from artangram.pipeline.taskfactory import task_named
     from artangram.pipeline.training import opened
 
@@ -137,6 +136,5 @@ async def _run(
                     output.console.print(below, style="dim", soft_wrap=True)
 
             training.on_step = show
-            loop = asynchronous if spec.run.mode == "asynchronous" else synchronous
-            await loop(training)
+            await LOOPS[spec.run.mode](training)
     return last

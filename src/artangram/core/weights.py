@@ -61,7 +61,8 @@ def is_stale(oldest: int | None, *, current: int, max_staleness: int) -> bool:
 
 PRESETS = {
     "sync": Staleness(max_staleness=0, update=Update.DRAIN),
-    "one-off": Staleness(max_staleness=1, sheds_early=False, update=Update.DRAIN),
+    # What is taken waits for one step of the trainer; until then it is as fresh as it can be.
+    "one-off": Staleness(max_staleness=0, update=Update.DRAIN),
     "areal": Staleness(max_staleness=1, sheds_early=False),
     "rollart": Staleness(max_staleness=1),
 }

@@ -2,7 +2,7 @@
 
 - Every trajectory of a batch is sampled by one version: the batch is complete before the next
   version is announced, and nothing of the batch after it has begun.
-- So the rollout's own bound is 0 (`core.weights.preset("sync")`), and what is learned from is
+- So the rollout's own bound is 0 (`core.weights.preset("one-off")`), and what is learned from is
   exactly one version old.
 """
 

@@ -4,11 +4,10 @@ from msgspec import Struct
 
 from artangram.core.errors import BadInput
 from artangram.core.weights import PRESETS, Staleness, preset
+from artangram.pipeline.loops import LOOPS
 from artangram.pipeline.sinks import TRACKERS
 from artangram.rollout import PhaseLimits, Plan, Retries, Spares
 from artangram.train.settings import TrainSettings
-
-MODES = ("asynchronous", "synchronous")
 
 
 class RunSettings(Struct, frozen=True, kw_only=True):
@@ -27,7 +26,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     environments: int = 128
     """Attempts that may be under way at once."""
     staleness: int = 1
-    """Alpha: tokens this many versions old may still train. Of synchronous runs it is 0."""
+    """Alpha: tokens this many versions old may still train. For asynchronous runs."""
     preset: str = "rollart"
     """What becomes of requests and attempts at an update."""
     engines: int = 1
@@ -51,8 +50,8 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     train: TrainSettings = TrainSettings()
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise BadInput("mode", f"{self.mode!r} is none", f"say one of {', '.join(MODES)}")
+        if self.mode not in LOOPS:
+            raise BadInput("mode", f"{self.mode!r} is none", f"say one of {', '.join(LOOPS)}")
         if self.preset not in PRESETS:
             raise BadInput("preset", f"{self.preset!r} is none", f"say one of {sorted(PRESETS)}")
         if unknown := set(self.report_to) - set(TRACKERS):
@@ -68,6 +67,8 @@ class RunSettings(Struct, frozen=True, kw_only=True):
         """How old training data may be, and what is done about it."""
         if self.mode == "synchronous":
             return preset("sync")
+        if self.mode == "one-off":
+            return preset("one-off")
         asked = preset(self.preset)
         return Staleness(
             max_staleness=self.staleness,

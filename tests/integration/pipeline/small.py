@@ -95,7 +95,7 @@ def model(directory, seed=0):
 
 async def run(out, seed, steps, *, resume=False, task=None, on_step=None, **fields):
     """A whole run; the training as it was at its end."""
-    from artangram.pipeline.asynchronous import asynchronous
+    from artangram.pipeline.loops import LOOPS
     from artangram.pipeline.training import opened
 
     place = await asyncio.to_thread(model, out.parent / "models")
@@ -108,7 +108,7 @@ async def run(out, seed, steps, *, resume=False, task=None, on_step=None, **fiel
     ) as training:
         if on_step is not None:
             training.on_step = partial(on_step, training)
-        await asynchronous(training)
+        await LOOPS[training.settings.mode](training)
         return training
 
 

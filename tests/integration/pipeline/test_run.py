@@ -44,6 +44,16 @@ async def test_a_run_learns_what_is_rewarded_and_accounts_for_every_problem(tmp_
     assert max(record.report.fresh_error for record in records) < 1e-4
 
 
+async def test_one_off_learns_from_whole_batches_of_the_version_before(tmp_path):
+    training = await small.run(tmp_path / "out", 0, 5, mode="one-off", checkpoint_every=0)
+    records = read(tmp_path / "out" / "metrics.jsonl")
+    assert [record.report.max_staleness for record in records] == [0, 1, 1, 1, 1]
+    # None of it is fresher than the rest.
+    assert [record.report.stale_share for record in records] == [0, 1, 1, 1, 1]
+    assert balanced(accounts(training))
+    assert accounts(training).trained == 5 * 6
+
+
 async def test_infrastructure_failures_never_become_rewards(tmp_path):
     task = small.WordsTask(failing=0.2)
     training = await small.run(tmp_path / "out", 0, 3, task=task, checkpoint_every=0)

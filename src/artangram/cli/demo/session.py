@@ -21,12 +21,11 @@ from artangram.core.errors import BadInput
 from artangram.envs.tasks import DEMO_TASKS, Teachable, demo_task, vocabulary
 from artangram.orchestrator.client import House
 from artangram.orchestrator.workshop import Offers
-from artangram.pipeline.asynchronous import asynchronous
 from artangram.pipeline.evaluation import Evaluation, evaluate
 from artangram.pipeline.housing import Housed, own_house
+from artangram.pipeline.loops import LOOPS
 from artangram.pipeline.metrics import StepRecord, read
 from artangram.pipeline.settings import RunSettings
-from artangram.pipeline.sync import synchronous
 from artangram.pipeline.training import Reshape, Training, opened
 from artangram.pipeline.warmup import warm_model
 from artangram.services.shipped.similarity import similarity
@@ -38,7 +37,6 @@ SEARCH_LIMIT, SEARCH_WINDOW_S = 100, 1.0
 SEARCH_LATENCY_S = 0.5
 """The median of an answer: what a web search takes (`docs/training.md`)."""
 DEVICE_MB = 1024
-LOOPS = {"asynchronous": asynchronous, "synchronous": synchronous}
 EVAL_PROBLEMS = 50
 """Held-out problems of each task."""
 

@@ -69,7 +69,7 @@ AREAL = System(
     affinity=EVERYWHERE,
     extra_siblings=0,
 )
-ONE_OFF = structs.replace(AREAL, name="one-off", loop=one_off, staleness=preset("sync"))
+ONE_OFF = structs.replace(AREAL, name="one-off", loop=one_off, staleness=preset("one-off"))
 SYNC_PLUS = structs.replace(ONE_OFF, name="sync+", loop=synchronous)
 SYNC = structs.replace(SYNC_PLUS, name="sync", in_step=True)
 
