@@ -27,6 +27,7 @@ Plan = list[tuple[str, dict[str, str], str]]
 MB = 1 << 20
 CONTROLLERS = ("memory", "pids", "cpuset", "cpu")
 FREEZE_PATIENCE_S = 1.0
+FREEZE_TRY_S = 0.02
 HOUSE = "artangram-house"
 """Version 2: where a process goes that sat in the group it gives controllers to."""
 
@@ -253,13 +254,22 @@ class BoxGroups:
     def freeze(self, pid: int) -> None:
         """Stop everything below `pid`, the sandbox's first process, itself included."""
         if not self._freezes_v2:
-            write_setting(self._where["freezer"] + "/freezer.state", "FROZEN")
-            self._await_state("freezer.state", b"FROZEN")
+            self._freeze_v1()
             return
         write_setting(self._where["freezer"] + "/cgroup.freeze", "1")
         if not self._is_v2:
             self._gather(pid)
-        self._await_state("cgroup.events", b"frozen 1")
+        if not self._reaches("cgroup.events", b"frozen 1", within_s=FREEZE_PATIENCE_S):
+            raise SandboxError("the sandbox did not freeze")
+
+    def _freeze_v1(self) -> None:
+        """Version 1 may stop half-way beside a process that is just being made: begin anew then."""
+        for _ in range(int(FREEZE_PATIENCE_S / FREEZE_TRY_S)):
+            write_setting(self._where["freezer"] + "/freezer.state", "FROZEN")
+            if self._reaches("freezer.state", b"FROZEN", within_s=FREEZE_TRY_S):
+                return
+            self.thaw()
+        raise SandboxError("the sandbox did not freeze")
 
     def _gather(self, pid: int) -> None:
         """Bring every process into the freezing group; who enters stops, so this ends."""
@@ -277,10 +287,11 @@ class BoxGroups:
         else:
             write_setting(self._where["freezer"] + "/cgroup.freeze", "0")
 
-    def _await_state(self, name: str, wanted: bytes) -> None:
+    def _reaches(self, name: str, wanted: bytes, *, within_s: float) -> bool:
         """Frozen takes effect within microseconds; a process in a system call may need longer."""
-        gives_up_at = time.monotonic() + FREEZE_PATIENCE_S
+        gives_up_at = time.monotonic() + within_s
         while wanted not in read_setting(f"{self._where['freezer']}/{name}"):
             if time.monotonic() > gives_up_at:
-                raise SandboxError("the sandbox did not freeze")
+                return False
             time.sleep(0.0001)
+        return True
