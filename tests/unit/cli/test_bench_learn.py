@@ -23,7 +23,7 @@ def a_run(asked, training_s, after=0.9):
 
 
 def test_every_run_is_made_once_and_pairs_follow_each_other():
-    asked = plan([3, 4], compare=True, shuffled=True)
+    asked = plan([3, 4], compare=True, shuffled=[3, 4])
     assert set(Counter(asked).values()) == {1}
     pairs = [(one.mode, one.latency_s > 0) for one in asked[:4]]
     modes = ("asynchronous", "synchronous")
@@ -32,7 +32,7 @@ def test_every_run_is_made_once_and_pairs_follow_each_other():
 
 
 def test_without_extras_each_seed_is_run_once_as_the_demo_is():
-    asked = plan([3, 4], compare=False, shuffled=False)
+    asked = plan([3, 4], compare=False, shuffled=[])
     assert [one.seed for one in asked] == [3, 4]
     assert {(one.mode, one.is_shuffled) for one in asked} == {("asynchronous", False)}
     assert all(one.latency_s > 0 for one in asked)

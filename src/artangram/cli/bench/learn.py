@@ -1,7 +1,7 @@
 """`artangram bench learn`: does the demo learn, with every seed, and only from true rewards?
 
-- Each seed is run twice: with its rewards, and with the rewards of each batch dealt out again at
-  random. The second must not learn, or something other than the rewards teaches.
+- Each seed is run with its rewards, and with the rewards of each batch dealt out again at random.
+  The second must not learn, or something other than the rewards teaches.
 - One seed is run synchronously as well: the same problems, as many samples, to compare wall time.
   Once with tools that make one wait as outside ones do, and once with tools that only compute: then
   there is nothing to overlap with but what the cores have no time for.
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 GOAL = 0.85
 """Success on held-out problems that counts as learned."""
+SEEDS = "0,1,2,3,4"
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -85,9 +86,9 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
 
 def learn(
-    seeds: Annotated[str, typer.Option(help="With commas between.")] = "0,1,2,3,4",
+    seeds: Annotated[str, typer.Option(help="With commas between.")] = SEEDS,
     steps: Annotated[int, typer.Option(help="Of each run.")] = STEPS,
-    shuffled: Annotated[bool, typer.Option(help="Each seed once more, rewards dealt out.")] = True,
+    shuffled: Annotated[str, typer.Option(help="Seeds to run with rewards dealt out.")] = SEEDS,
     compare: Annotated[bool, typer.Option(help="The first once more, synchronously.")] = True,
     out: Annotated[Path, typer.Option(help="Folder for the runs; each is kept.")] = Path(
         "out/learn"
@@ -96,11 +97,12 @@ def learn(
 ) -> None:
     """Run the demo with several seeds, with true rewards and with shuffled ones."""
     origin, output, chosen = Origin(), Output(json), seeds_of(seeds)
+    dealt = seeds_of(shuffled) if shuffled else ()
     runs: list[LearnRun] = []
-    for asked in plan(chosen, compare=compare, shuffled=shuffled):
+    for asked in plan(chosen, compare=compare, shuffled=dealt):
         runs.append(kept(out, steps, asked, origin.commit) or _made(out, steps, asked, origin))
         _show(runs, output)
-    default = [run for run in runs if run.asked in plan(chosen, compare=False, shuffled=False)]
+    default = [run for run in runs if run.asked in plan(chosen, compare=False, shuffled=())]
     learned = sum(run.after >= GOAL for run in default)
     output.console.print(f"{learned} of {len(default)} seeds with true rewards reached {GOAL}.")
     compared = comparisons(runs)
@@ -120,7 +122,7 @@ def learn(
     output.json(origin.result(question, found))
 
 
-def plan(seeds: Sequence[int], *, compare: bool, shuffled: bool) -> list[Asked]:
+def plan(seeds: Sequence[int], *, compare: bool, shuffled: Sequence[int]) -> list[Asked]:
     """Every run once. Those that are compared come one after the other."""
     from artangram.cli.demo.session import SEARCH_LATENCY_S
 
@@ -131,8 +133,8 @@ def plan(seeds: Sequence[int], *, compare: bool, shuffled: bool) -> list[Asked]:
         for latency_s in (SEARCH_LATENCY_S, 0.0)
         for mode in ("asynchronous", "synchronous")
     ]
-    dealt = [structs.replace(asked, is_shuffled=True) for asked in default]
-    return [*(pairs if compare else [first]), *default[1:], *(dealt if shuffled else [])]
+    dealt = [structs.replace(first, seed=seed, is_shuffled=True) for seed in shuffled]
+    return [*(pairs if compare else [first]), *default[1:], *dealt]
 
 
 def comparisons(runs: Sequence[LearnRun]) -> list[Comparison]:
