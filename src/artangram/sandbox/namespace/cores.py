@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from pathlib import Path
 from typing import Protocol
 
@@ -108,6 +109,7 @@ class Slot:
         directory.mkdir()
         write_setting(self.directory + "/cpuset.mems", home.mems)
         self.cores: tuple[int, ...] = ()
+        self.holder = 0
         self.set(tuple(home.every))
         self.group = os.open(self.directory + "/tasks", os.O_WRONLY | os.O_CLOEXEC)
 
@@ -120,8 +122,8 @@ class Slot:
         grows = not set(cores) <= set(self.cores)
         self.set(cores)
         if grows:
-            with open(self.directory + "/tasks") as tasks:
-                threads = [int(line) for line in tasks]
+            # Not all who are in the slot: those at rest stay in the one they used last.
+            threads = threads_below(self.holder, most=MAX_SPREAD + 1)
             spread(threads, cores, every=self._home.every)
 
     def release(self) -> None:
@@ -156,6 +158,7 @@ class Slots:
         if not cores:
             return AnyCore(self._park)
         slot = self._free_one(cores)
+        slot.holder = pid
         slot.set(cores)
         return slot
 
@@ -248,10 +251,10 @@ class _Affinity:
         _set_affinity(self._pid, self._every)
 
 
-def threads_below(pid: int) -> list[int]:
-    """Every thread of `pid` and of all its descendants."""
+def threads_below(pid: int, *, most: int = sys.maxsize) -> list[int]:
+    """The threads of `pid` and of its descendants; of `most` processes at the most."""
     found: list[int] = []
-    for process in processes_below(pid):
+    for process in processes_below(pid, most=most):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             found += [int(tid) for tid in os.listdir(f"/proc/{process}/task")]
     return found

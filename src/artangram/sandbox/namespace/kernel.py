@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 
 
-def processes_below(pid: int) -> list[int]:
-    """`pid` and all its descendants."""
+def processes_below(pid: int, *, most: int = sys.maxsize) -> list[int]:
+    """`pid` and its descendants, as many as asked for."""
     found: list[int] = []
     waiting = [pid]
-    while waiting:
+    while waiting and len(found) < most:
         parent = waiting.pop()
         try:
             for tid in os.listdir(f"/proc/{parent}/task"):
