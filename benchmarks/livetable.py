@@ -134,11 +134,12 @@ def vllm(figures: Any) -> Iterator[Row]:
 
 
 def rollout(figures: Any) -> Iterator[Row]:
-    for gain in figures["gains"]:
+    for gain in (*figures["gains"], *figures["checks"]):
+        low, high = gain["spread"]
         yield Row(
             f"Simulated rollout, {gain['experiment']}: {gain['case']}",
-            f"{gain['gain']:.2f}x",
-            f"{_paper(gain)} (the paper)",
+            f"{gain['gain']:.2f}x ({low:.2f}-{high:.2f} by seed)",
+            f"{_paper(gain)} (the paper)" if gain["paper"] else "",
         )
     for weights in figures["weights"]:
         yield Row(
@@ -153,7 +154,7 @@ def rollout(figures: Any) -> Iterator[Row]:
 def _span(experiment: str, gains: list[Any]) -> Row:
     """From the least to the greatest gain of an experiment, beside the paper's."""
     ours = [gain["gain"] for gain in gains]
-    theirs = [figure for gain in gains for figure in gain["paper"]]
+    theirs = [figure for gain in gains for figure in gain["paper"] or ()]
     return Row(
         f"Simulated rollout: gain of {experiment} "
         "([how the settings were chosen](docs/simulated-rollout.md))",
