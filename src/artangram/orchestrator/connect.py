@@ -38,7 +38,7 @@ MOST_LINE_BYTES = 1 << 24
 
 
 BEAT_S = 5.0
-"""Between two signs of life. Far below an owner's lease, for they also bring what is queued."""
+"""Between two signs of life. Far below `SILENCE_S`, for they also bring what is queued."""
 
 
 @asynccontextmanager

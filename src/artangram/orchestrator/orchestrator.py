@@ -37,7 +37,7 @@ from artangram.orchestrator.catalog import Catalog
 from artangram.orchestrator.clock import Clock
 from artangram.orchestrator.hands import Hands, NewAgent
 from artangram.orchestrator.ledger import Ledger
-from artangram.orchestrator.owners import FORMER, LEASE_S, Owners
+from artangram.orchestrator.owners import FORMER, SILENCE_S, Owners
 from artangram.orchestrator.records import (
     ActionResult,
     Broken,
@@ -65,7 +65,7 @@ class Bounds(Struct, frozen=True, kw_only=True):
     max_queued: int = 100_000
     """Waiting actions. Each costs some kilobytes; beyond this many a caller must slow down."""
     compact_every: int = COMPACT_EVERY
-    owner_lease_s: float = LEASE_S
+    owner_silence_s: float = SILENCE_S
     """A trajectory is closed when nothing was heard of its owner for so long."""
 
 
@@ -100,7 +100,7 @@ class Orchestrator:
             callers=self,
             compact_every=self.bounds.compact_every,
         )
-        self._owners = Owners(clock, lease_s=self.bounds.owner_lease_s, on_gone=self._abandon)
+        self._owners = Owners(clock, silence_s=self.bounds.owner_silence_s, on_gone=self._abandon)
         self._num_abandoned = 0
         self._began_at = self._body.now()
         self.catalog = Catalog(setup.cluster)

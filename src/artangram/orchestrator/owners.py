@@ -1,8 +1,8 @@
 """Who keeps trajectories open, and when they were last heard of.
 
-- An owner that gives no sign for `lease_s` is gone, and what it kept open is to be closed. A sign
+- An owner that gives no sign for `silence_s` is gone, and what it kept open is to be closed. A sign
   is anything it says: a heartbeat, or an action in one of its trajectories.
-- The process that runs an orchestrator needs no lease while it lives. After its death the
+- The process that runs an orchestrator needs to give none while it lives. After its death the
   trajectories it had opened belong to `FORMER`, which can give signs by their use only.
 """
 
@@ -13,17 +13,17 @@ from artangram.orchestrator.clock import Clock, Timer
 
 FORMER = "a process that is gone"
 
-LEASE_S = 120.0
+SILENCE_S = 120.0
 """Longer than an orchestrator needs to come back, and an owner to find it again."""
 
 
 class Owners:
-    """Leases of owners, one for each, however many trajectories it has."""
+    """When each owner was heard of, however many trajectories it has."""
 
     def __init__(
-        self, clock: Clock, *, lease_s: float, on_gone: Callable[[list[TrajectoryId]], None]
+        self, clock: Clock, *, silence_s: float, on_gone: Callable[[list[TrajectoryId]], None]
     ) -> None:
-        self.lease_s = lease_s
+        self.silence_s = silence_s
         self._clock = clock
         self._on_gone = on_gone
         #: One entry for each trajectory that is open.
@@ -41,7 +41,7 @@ class Owners:
         self._hear(owner)
 
     def forget(self, trajectory: TrajectoryId) -> None:
-        """It was closed; an owner of nothing goes when its lease ends."""
+        """It was closed; an owner of nothing goes when it has been silent for long enough."""
         self._owner.pop(trajectory, None)
 
     def heard(self, owner: str) -> list[TrajectoryId]:
@@ -71,10 +71,10 @@ class Owners:
         first_at = next(iter(self._heard_at.values()), None)
         self._timer = None
         if first_at is not None:
-            self._timer = self._clock.call_at(first_at + self.lease_s, self._look)
+            self._timer = self._clock.call_at(first_at + self.silence_s, self._look)
 
     def _look(self) -> None:
-        lost_at = self._clock.now() - self.lease_s
+        lost_at = self._clock.now() - self.silence_s
         gone = {owner for owner, at in self._heard_at.items() if at <= lost_at}
         for owner in gone:
             del self._heard_at[owner]

@@ -79,7 +79,7 @@ async def test_a_client_knows_how_long_its_actions_have_waited() -> None:
 
 
 async def test_trajectories_of_a_silent_client_are_closed_and_those_of_a_live_one_stay() -> None:
-    bounds = Bounds(owner_lease_s=2.0)
+    bounds = Bounds(owner_silence_s=2.0)
     async with (
         fake_house(bounds=bounds) as behind,
         serving(behind.orchestrator, token=TOKEN) as url,

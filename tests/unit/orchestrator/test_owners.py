@@ -12,7 +12,7 @@ from artangram.testing.fakes import FakeHouse, a_setup, fake_house
 
 pytestmark = pytest.mark.looptime
 
-BOUNDS = Bounds(owner_lease_s=60.0)
+BOUNDS = Bounds(owner_silence_s=60.0)
 
 
 async def opened(house: FakeHouse, name: str, *, owner: str) -> TrajectoryId:
@@ -77,7 +77,7 @@ async def test_waiting_for_an_action_is_a_sign_but_a_key_is_not() -> None:
         assert names(house) == set()
 
 
-async def test_this_process_needs_no_lease() -> None:
+async def test_this_process_needs_to_give_no_sign() -> None:
     async with fake_house(bounds=BOUNDS) as house, house.trajectory(id="ours"):
         await asyncio.sleep(10_000)
         assert names(house) == {"ours"}

@@ -110,7 +110,7 @@ async def test_what_a_dead_process_had_opened_is_closed_unless_it_is_used(path: 
             await house.trajectory(id=name, memory_mb=16).__aenter__()
         remote = Opening(trajectory=TrajectoryId("remote"), memory_mb=16, owner="a client")
         await house.orchestrator.open(remote)
-    async with a_life(path, bounds=Bounds(owner_lease_s=1.0)) as house:
+    async with a_life(path, bounds=Bounds(owner_silence_s=1.0)) as house:
         ledger = house.orchestrator.ledger
         assert set(ledger.trajectories) == {"left", "used", "remote"}
         request = RunRequest(trajectory=TrajectoryId("used"), argv=("sleep", "2"), kind="x")
