@@ -4,42 +4,11 @@ from artangram.cli.demo.report import write_report
 from artangram.cli.demo.resources import KindAct, Resources, Static
 from artangram.cli.demo.session import Learned
 from artangram.pipeline.evaluation import Evaluation
-from artangram.pipeline.metrics import StepRecord
-from artangram.train.tally import Report
+from step_builder import a_step
 
 
 def an_evaluation(success):
     return Evaluation(success=success, by_task={"calc": success}, problems=4, failed=0)
-
-
-def a_step(step, reward):
-    report = Report(
-        version=step,
-        is_skipped=False,
-        groups=1,
-        trajectories=8,
-        samples=8,
-        reward=reward,
-        rewards={"calc": reward},
-        tokens=10,
-        loss=0.0,
-        entropy=0.1,
-        grad_norm=1.0,
-        stale_share=0.5,
-        max_staleness=1,
-        stale_ratio=1.0,
-        fresh_error=0.0,
-    )
-    return StepRecord(
-        step=step,
-        at_s=float(step),
-        collect_s=0.25,
-        train_s=0.5,
-        publish_s=0.1,
-        exposed_s=0.01,
-        report=report,
-        ended={"ok": 8 * step},
-    )
 
 
 def a_run():
