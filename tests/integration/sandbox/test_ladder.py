@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from artangram.sandbox import Command, HostImage, Limits, NamespaceProvider, NotCapable, Rung, probe
+from artangram.sandbox.errors import SandboxError
+from artangram.sandbox.namespace import cgroups
 from artangram.sandbox.namespace import provider as providers
 from artangram.sandbox.namespace.cgroups import Groups, Hierarchies, find_hierarchies
 from artangram.sandbox.namespace.cores import GroupCores, as_list
@@ -110,3 +112,35 @@ async def test_first_freezer_serves_where_there_is_no_second(
     groups = [Path(line) for line in groups_file(provider)]
     await provider.close()
     assert not [group for group in groups if group.exists()]
+
+
+def a_freezer(
+    monkeypatch: pytest.MonkeyPatch, *, fails: int
+) -> tuple[cgroups.BoxGroups, list[str]]:
+    """One that stops half-way so often, as the kernel's may; and what is written to it."""
+    written: list[str] = []
+
+    def read(_: str) -> bytes:
+        return b"FROZEN" if written.count("FROZEN") > fails else b"FREEZING"
+
+    monkeypatch.setattr(cgroups, "write_setting", lambda _, state: written.append(state))
+    monkeypatch.setattr(cgroups, "read_setting", read)
+    groups = Groups(Hierarchies(v1={"freezer": Path("/nowhere")}), "me")
+    return groups.of("box-1", Limits()), written
+
+
+async def test_a_first_freezer_that_stops_half_way_is_begun_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    box, written = a_freezer(monkeypatch, fails=2)
+    box.freeze(1)
+    assert written == ["FROZEN", "THAWED", "FROZEN", "THAWED", "FROZEN"]
+
+
+async def test_a_first_freezer_that_never_ends_leaves_nobody_half_frozen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    box, written = a_freezer(monkeypatch, fails=1000)
+    with pytest.raises(SandboxError, match="did not freeze"):
+        box.freeze(1)
+    assert written[-1] == "THAWED"
