@@ -1,213 +1,192 @@
-"""The rows of the results table that were measured live, and those of the rollout plane."""
+"""The rows of the results tables that were measured live: sandboxes, calls, the gateway."""
 
 from collections.abc import Callable, Iterator
 from statistics import median, quantiles
 from typing import Any
 
-from row import Row
+from row import Goal, Row, Shown, at_least, at_most, headline
+
+SANDBOX = {
+    "ours / bare subprocess.run": "An action in a warm sandbox takes {}x a bare `subprocess.run`",
+    "podman exec / ours": "`podman exec` takes {}x as long as an action in a warm sandbox",
+    "docker SDK exec / ours": "Docker's SDK takes {}x as long as an action in a warm sandbox",
+    "SWE-ReX run_in_session / ours": "SWE-ReX's `run_in_session` takes {}x as long as an action in "
+    "a warm sandbox",
+    "podman run -d / ours, create": "`podman run -d` takes {}x as long as making a sandbox",
+    "ours / podman exec per second, 8 clients": "Eight clients run {}x as many actions a second as "
+    "with `podman exec`",
+    "ours / SWE-ReX execute per second, 8 clients": "Eight clients run {}x as many actions a "
+    "second as with SWE-ReX's `execute`",
+    "exec with 3000 sandboxes / with 10, each / bare": "An action beside 3,000 live sandboxes "
+    "takes {}x what it takes beside 10",
+    "lease with 3000 sandboxes / with 10": "A lease beside 3,000 live sandboxes takes {}x what it "
+    "takes beside 10",
+    "MiB per sandbox with 3000": "Each of 3,000 live sandboxes takes {} MiB",
+    "throughput of two cores over one": "A command that gets a second core while it runs is {}x as "
+    "fast",
+    "ms until a new core is used, p95": "A running command uses a new core after {} ms (p95)",
+}
+"""How the table says what the bench compares."""
+
+SANDBOX_HEADLINES = ("ours / bare subprocess.run", "podman exec / ours")
 
 
 def sandbox(figures: Any) -> Iterator[Row]:
-    headlines = ("bare subprocess", "podman exec / ours", "create", "new core")
     for goal in figures["goals"]:
-        if goal["value"] is not None:
-            at_most = f"at most {goal['at_most']}" if goal["at_most"] is not None else ""
-            at_least = f"at least {goal['at_least']}" if goal["at_least"] is not None else ""
-            yield Row(
-                f"Sandbox: {goal['what']}",
-                f"{goal['value']:.3g}",
-                at_most or at_least,
-                is_headline=any(word in goal["what"] for word in headlines),
-            )
+        value, what = goal["value"], goal["what"]
+        if value is None:
+            continue
+        template = SANDBOX.get(what, f"Sandboxes, {what}: {{}}")
+        unit = "x" if "{}x" in template else ""
+        limit, judged = goal["at_most"], at_most
+        if limit is None:
+            limit, judged = goal["at_least"], at_least
+        yield Row(
+            template.replace(f"{{}}{unit}", f"**{value:.3g}{unit}**"),
+            judged(value, limit, unit),
+            headline(what in SANDBOX_HEADLINES),
+        )
 
 
 def overhead(figures: Any) -> Iterator[Row]:
     for added in figures["added"]:
         both = zip(added["idle_ms"], added["answer_ms"], strict=True)
+        ms = median(idle + answer for idle, answer in both)
+        where = "a file" if added["journal"] == "file" else "memory"
         yield Row(
-            f"What the orchestrator adds to a 10 ms action at {figures['queued']} queued, journal "
-            f"in {'a file' if added['journal'] == 'file' else 'memory'}",
-            f"{median(idle + answer for idle, answer in both):.2f} ms",
-            "2 ms",
-            is_headline=added["journal"] == "file",
+            f"The orchestrator adds **{ms:.2f} ms** to an action of 10 ms while "
+            f"{figures['queued']} wait, journal in {where}",
+            at_most(ms, 2, " ms"),
         )
-    if figures["times_ray"] is not None:
+    if (times_ray := figures["times_ray"]) is not None:
         yield Row(
-            "No-op actions per second of the embedded client over calls of Ray actors",
-            f"{figures['times_ray']:.2f}x",
-            "3x",
-            is_headline=True,
+            f"The embedded client runs **{times_ray:.2f}x** as many no-op actions a second as Ray "
+            "calls actors",
+            at_least(times_ray, 3),
         )
 
 
 def live(figures: Any) -> Iterator[Row]:
     for duty in figures["duties"]:
-        yield Row(
+        agents = (
             f"Coding agents with real tools and test suites on {figures['cores']} cores, thinking "
-            f"{duty['think_s']:g} s ({duty['duty']}): mean ACT against `pods`; CPU reserved per "
-            "trajectory",
-            f"{duty['better']:.2f}x better; {duty['reserved_share']:.0%} of it",
-            "3x; 40 %",
-            is_headline=True,
+            f"for {duty['think_s']:g} s"
+        )
+        yield Row(
+            f"{agents}: actions take **{duty['better']:.2f}x** as long with a pod of one core for "
+            "each trajectory",
+            at_least(duty["better"], 3),
+            Shown.BOTH,
+        )
+        share = 100 * duty["reserved_share"]
+        yield Row(
+            f"{agents}: a trajectory reserves **{share:.0f} %** of the CPU that its pod would",
+            at_most(share, 40, " %"),
         )
 
 
 def services(figures: Any) -> Iterator[Row]:
-    share = figures["device_share"]
+    ratio, overhead = figures["act_to_static"], 100 * figures["overhead_share"]
+    judges = f"{figures['services']} judges of {figures['weights_mb']} MB"
     yield Row(
-        f"{figures['services']} judges of {figures['weights_mb']} MB on {share:.0%} of the devices "
-        "of `static`: mean ACT; restore and dispatch as a share of execution",
-        f"{figures['act_to_static']:.2f}x that of `static`; {figures['overhead_share']:.1%}",
-        "1x; 10 %",
-        is_headline=True,
+        f"Calls of {judges} take **{ratio:.2f}x** as long on {figures['device_share']:.0%} of the "
+        "devices as with a device for each",
+        at_most(ratio, 1),
+        Shown.BOTH,
+    )
+    yield Row(
+        f"Restoring and dispatching take **{overhead:.1f} %** of what answering these calls takes",
+        at_most(overhead, 10, " %"),
     )
     if figures["better_than_cold"] is not None:
+        cold, faster = figures["better_than_cold"], figures["restore_faster"]
         yield Row(
-            "Mean ACT of the same against `load-per-call`; a restore against a cold load",
-            f"{figures['better_than_cold']:.0f}x better; {figures['restore_faster']:.0f}x faster",
-            "20x; 10x",
-            is_headline=True,
+            f"Calls of {judges} take **{cold:.0f}x** as long when each loads its model",
+            at_least(cold, 20),
+        )
+        yield Row(
+            f"Loading a judge takes **{faster:.0f}x** as long as restoring it",
+            at_least(faster, 10),
         )
 
 
 def functions(figures: Any) -> Iterator[Row]:
     burst, hedging, killing = figures["burst"], figures["hedging"], figures["killing"]
     yield Row(
-        f"A burst of {burst['calls']:,} function calls from zero workers to {figures['ceiling']}, "
-        "and back to zero",
-        f"{burst['calls'] / burst['took_s']:.0f} calls/s; {burst['to_zero_s']:.1f} s",
+        f"A burst of {burst['calls']:,} function calls from zero workers to {figures['ceiling']} "
+        f"runs at **{burst['calls'] / burst['took_s']:.0f} calls/s** and is back to zero "
+        f"**{burst['to_zero_s']:.1f} s** later"
+    )
+    better = _p99(hedging["plain_ms"]) / _p99(hedging["hedged_ms"])
+    yield Row(
+        f"With 2 % of the workers slow, the p99 of functions is **{better:.1f}x** as long without "
+        "hedging",
+        at_least(better, 2),
     )
     yield Row(
-        "Functions: p99 with hedging when 2 % of workers are slow; calls lost when workers are "
-        "killed",
-        f"{_p99(hedging['plain_ms']) / _p99(hedging['hedged_ms']):.1f}x better; "
-        f"{killing['lost']} of {killing['calls']} with {killing['killed']} killed",
-        "2x; 0",
-        is_headline=True,
+        f"With {killing['killed']} workers killed, **{killing['lost']}** of {killing['calls']} "
+        "function calls are lost",
+        at_most(killing["lost"], 0, ""),
     )
 
 
 def quota(figures: Any) -> Iterator[Row]:
     alone, shared = figures["alone"], figures["shared"]
     yield Row(
-        f"{alone['calls']:,} calls of {figures['clients']} processes to an API that enforces its "
-        "limit: refused; share of the allowed rate",
-        f"{alone['refused']}; {alone['share']:.1%}",
-        "0; 95 %",
-        is_headline=True,
+        f"{figures['clients']} processes call an API that enforces its limit: "
+        f"**{alone['refused']}** of {alone['calls']:,} calls are refused",
+        at_most(alone["refused"], 0, ""),
     )
     yield Row(
-        f"The same with a rival that takes {shared['rival_taken']} calls: answered",
-        f"{shared['answered']} of {shared['calls']}",
-        "all",
+        f"The same calls use **{100 * alone['share']:.1f} %** of the rate that is allowed",
+        at_least(100 * alone["share"], 95, " %"),
+    )
+    yield Row(
+        f"When somebody else takes {shared['rival_taken']} calls of the quota, "
+        f"**{shared['answered']}** of our {shared['calls']} are answered",
+        Goal("all", shared["answered"] == shared["calls"]),
     )
 
 
 def gateway(figures: Any) -> Iterator[Row]:
     for ratio in figures["ratios"]:
+        callers = f"{ratio['concurrency']} caller{'s' if ratio['concurrency'] > 1 else ''}"
         yield Row(
-            f"The gateway beside LiteLLM's proxy, {ratio['concurrency']} callers: requests per "
-            "second; added latency p50",
-            f"{ratio['throughput']:.1f}x; {ratio['share_of_added_p50']:.2f} of its",
-            "5x; a third",
-            is_headline=ratio["concurrency"] == 64,
+            f"The gateway answers {callers} **{ratio['throughput']:.1f}x** as many requests a "
+            "second as LiteLLM's proxy",
+            at_least(ratio["throughput"], 5),
+            headline(ratio["concurrency"] == 64),
+        )
+        added = ratio["share_of_added_p50"]
+        yield Row(
+            f"Before {callers} the gateway adds **{added:.2f}x** what LiteLLM's proxy adds",
+            Goal("at most a third", added <= 1 / 3),
         )
     crowd = figures["crowd"]
     yield Row(
-        f"{crowd['sessions']:,} sessions of {crowd['turns']} turns, all at once: failed",
-        f"{crowd['failed']}",
-        "1,000 sessions, 0",
+        f"Of {crowd['sessions']:,} sessions of {crowd['turns']} turns, all at once, "
+        f"**{crowd['failed']}** fail",
+        Goal("0 of 1,000", crowd["sessions"] >= 1000 and crowd["failed"] == 0),
     )
 
 
 def vllm(figures: Any) -> Iterator[Row]:
-    tests = figures["tests"].values()
+    results = figures["tests"].values()
+    passed, flying = sum(t == "passed" for t in results), figures["requests_in_flight"]
+    went_on = figures["answers_across_versions"]
     yield Row(
-        "Two real vLLM servers as two pools: tests passed; requests in flight that went on under "
-        "new weights; worst difference of a logprob from our own model",
-        f"{sum(t == 'passed' for t in tests)} of {len(tests)}; "
-        f"{figures['answers_across_versions']} of {figures['requests_in_flight']}; "
-        f"{figures['worst_logprob_difference']:.1g}",
-        "all; all",
-        is_headline=True,
+        f"Two real vLLM servers as two pools pass **{passed}** of {len(results)} tests",
+        Goal("all", passed == len(results)),
     )
-
-
-def rollout(figures: Any) -> Iterator[Row]:
-    for gain in (*figures["gains"], *figures["checks"]):
-        low, high = gain["spread"]
-        yield Row(
-            f"Simulated rollout, {gain['experiment']}: {gain['case']}",
-            f"{gain['gain']:.2f}x ({low:.2f}-{high:.2f} by seed)",
-            f"{_paper(gain)} (the paper)" if gain["paper"] else "",
-        )
-    for weights in figures["weights"]:
-        yield Row(
-            f"Simulated rollout, pull of new weights of {weights['model']}: share exposed",
-            f"{weights['exposed_s'] / weights['accumulated_s']:.0%}",
-            "22-33 % (the paper)",
-        )
-    for experiment in dict.fromkeys(gain["experiment"] for gain in figures["gains"]):
-        yield _span(experiment, [g for g in figures["gains"] if g["experiment"] == experiment])
-
-
-def _span(experiment: str, gains: list[Any]) -> Row:
-    """From the least to the greatest gain of an experiment, beside the paper's."""
-    ours = [gain["gain"] for gain in gains]
-    theirs = [figure for gain in gains for figure in gain["paper"] or ()]
-    return Row(
-        f"Simulated rollout: gain of {experiment} "
-        "([how the settings were chosen](docs/simulated-rollout.md))",
-        f"{min(ours):.2f}x to {max(ours):.2f}x",
-        f"{min(theirs):.2f}x to {max(theirs):.2f}x (the paper)",
-        is_headline=True,
-    )
-
-
-def learn(figures: Any) -> Iterator[Row]:
-    runs = figures["runs"]
-    true = [run for run in runs if not run["is_shuffled"] and run["mode"] == "asynchronous"]
-    dealt = [run for run in runs if run["is_shuffled"]]
     yield Row(
-        f"Held-out success of the demo after {figures['steps']} steps, by seed",
-        ", ".join(f"{run['before']:.2f} to {run['after']:.2f}" for run in true),
-        "0.25 to 0.85, 4 of 5 seeds",
-        is_headline=True,
-    )
-    if dealt:
-        yield Row(
-            "The same with rewards dealt out at random",
-            ", ".join(f"{run['before']:.2f} to {run['after']:.2f}" for run in dealt),
-            "no learning",
-            is_headline=True,
-        )
-    for pair in figures["comparisons"]:
-        waits = pair["latency_s"] > 0
-        tools = f"search takes {pair['latency_s']:g} s" if waits else "tools only compute"
-        yield Row(
-            f"Wall time of the synchronous run over the asynchronous one, same samples, {tools}",
-            f"{pair['speedup']:.2f}x (success {pair['after'][1]:.2f} and {pair['after'][0]:.2f})",
-            "1.5x" if waits else "",
-            is_headline=True,
-        )
-
-
-def isolation(figures: Any) -> Iterator[Row]:
-    yield Row(
-        "Healthy trajectories per second beside a slow, a hanging and a crashing environment, over "
-        "without; how far blocks without faults differ",
-        f"{figures['ratio']:.2f}; {figures['noise']:.2f}",
-        "1 within noise",
-        is_headline=True,
+        f"**{went_on}** of {flying} requests in flight there go on under new weights; logprobs "
+        f"differ by at most {figures['worst_logprob_difference']:.1g} from our own model",
+        Goal("all", went_on == flying),
     )
 
 
 def _p99(values: list[float]) -> float:
     return quantiles(values, n=100)[98]
-
-
-def _paper(gain: Any) -> str:
-    return "-".join(f"{figure:.2f}" for figure in sorted(set(gain["paper"])))
 
 
 ROWS: dict[str, Callable[[Any], Iterator[Row]]] = {
@@ -219,9 +198,6 @@ ROWS: dict[str, Callable[[Any], Iterator[Row]]] = {
     "quota": quota,
     "gateway": gateway,
     "vllm": vllm,
-    "rollout": rollout,
-    "isolation": isolation,
-    "learn": learn,
 }
 
 COMMANDS = {"vllm": "make test-vllm"}

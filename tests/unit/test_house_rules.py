@@ -6,7 +6,9 @@ A rule is a function from a file to complaints. CONTRIBUTING.md says why the rul
 import ast
 import re
 import tokenize
+import tomllib
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,18 @@ MACHINE_PATHS = re.compile(r"/(?:home|Users|root|mnt)/\w+|/work/(?:main|shared)\
 UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX)\b(?!\(#\d+\))")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+QUOTED = re.compile(r"`([^`\n]+)`")
+FILE_NAME = re.compile(r"[\w./-]+\.(?:c|md|py|sh|svg|toml)\b")
+CODE_NAME = re.compile(r"\b(?:[A-Z]\w*[a-z]\w*[A-Z]\w*|[A-Z]+_[A-Z_]+|[a-z]+(?:_[a-z]+)+)\b")
+FOREIGN = {
+    "CAP_SYS_RESOURCE",
+    "conftest.py",
+    "keep_alive",
+    "min_instances",
+    "no_new_privs",
+    "pytest_cache",
+}
+"""What pages name of others: the kernel's, pytest's, ServerlessLLM's."""
 
 Rule = Callable[[Path], Iterator[str]]
 
@@ -29,15 +43,20 @@ def fits_in_a_head(path: Path) -> Iterator[str]:
 
 
 def functions_fit_on_a_screen(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(_parsed(path.read_text())):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or 0) - node.lineno + 1
             if length > MOST_FUNCTION_LINES:
                 yield f"line {node.lineno}: {node.name} has {length} lines"
 
 
+@cache
+def _parsed(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
 def opens_with_its_contract(path: Path) -> Iterator[str]:
-    if not ast.get_docstring(ast.parse(path.read_text())):
+    if not ast.get_docstring(_parsed(path.read_text())):
         yield "no docstring"
 
 
@@ -53,6 +72,8 @@ def is_named_for_what_is_inside(path: Path) -> Iterator[str]:
 
 
 def unfinished_work_names_its_issue(path: Path) -> Iterator[str]:
+    if not UNFINISHED.search(path.read_text()):
+        return  # Most have none, and reading tokens takes long.
     with tokenize.open(path) as file:
         for token in tokenize.generate_tokens(file.readline):
             if token.type == tokenize.COMMENT and UNFINISHED.search(token.string):
@@ -81,6 +102,32 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
 
 
+def names_what_exists(path: Path) -> Iterator[str]:
+    """Of what a page quotes: files, and names that only code has."""
+    for quoted in QUOTED.findall(FENCED.sub("", path.read_text())):
+        for name in set(FILE_NAME.findall(quoted)) - FOREIGN:
+            if not any(known.endswith(f"/{name}") for known in _tree()):
+                yield name
+        yield from set(CODE_NAME.findall(quoted)) - FOREIGN - _words()
+
+
+@cache
+def _tree() -> list[str]:
+    folders = ("src", "tests", "docs", "benchmarks", "examples")
+    inside = [path for folder in folders for path in (ROOT / folder).rglob("*")]
+    return [str(path) for path in [*ROOT.iterdir(), *inside]]
+
+
+@cache
+def _words() -> set[str]:
+    """Every word of the sources, and the names of files. Not of this one: it has offenders."""
+    sources = [path for path in map(Path, _tree()) if path.suffix in (".py", ".c", ".toml")]
+    texts = (path.read_text() for path in sources if path != Path(__file__).resolve())
+    return {path.stem for path in sources} | {
+        word for text in texts for word in re.findall(r"\w+", text)
+    }
+
+
 def files(*folders: str, suffix: str) -> list[Path]:
     found = (path for folder in folders for path in (ROOT / folder).rglob(f"*{suffix}"))
     return sorted(path for path in found if "__pycache__" not in path.parts)
@@ -88,7 +135,7 @@ def files(*folders: str, suffix: str) -> list[Path]:
 
 SOURCE = files("src", suffix=".py")
 PYTHON = SOURCE + files("tests", suffix=".py")
-PAGES = sorted(ROOT.glob("*.md")) + files("docs", "benchmarks", suffix=".md")
+PAGES = sorted(ROOT.glob("*.md")) + files("docs", "benchmarks", "examples", suffix=".md")
 
 
 @pytest.mark.parametrize(
@@ -102,6 +149,7 @@ PAGES = sorted(ROOT.glob("*.md")) + files("docs", "benchmarks", suffix=".md")
         (unfinished_work_names_its_issue, PYTHON),
         (knows_no_machine, SOURCE + PAGES),
         (links_lead_somewhere, PAGES),
+        (names_what_exists, PAGES),
     ],
 )
 def test_nobody_breaks_the_rule(rule: Rule, paths: list[Path]):
@@ -127,6 +175,9 @@ def test_nobody_breaks_the_rule(rule: Rule, paths: list[Path]):
         (knows_no_machine, "a.py", "path = '/home/somebody/file'\n"),
         (links_lead_somewhere, "a.md", "See [it](missing.md).\n"),
         (links_lead_somewhere, "a.md", "# Here\n\nSee [it](#there).\n"),
+        (names_what_exists, "a.md", "It is in `core/absent.py`.\n"),
+        (names_what_exists, "a.md", "`AbsentLane` decides.\n"),
+        (names_what_exists, "a.md", "At most `absent_limit_s` pass.\n"),
     ],
 )
 def test_the_rule_catches_an_offender(rule: Rule, name: str, text: str, tmp_path: Path):
@@ -143,6 +194,7 @@ def test_the_rule_catches_an_offender(rule: Rule, name: str, text: str, tmp_path
         (is_named_for_what_is_inside, "managers.py", ""),
         (unfinished_work_names_its_issue, "a.py", "x = 'TODO'  # TODO(#12): more\n"),
         (links_lead_somewhere, "a.md", "# Fair shares: how?\n\n[it](a.md#fair-shares-how)\n"),
+        (names_what_exists, "a.md", "`core/scheduler.py` has `Scheduler`; `work_s` is known.\n"),
         (links_lead_somewhere, "a.md", "[it](https://example.org) and\n```\n[no](link)\n```\n"),
     ],
 )
@@ -150,3 +202,16 @@ def test_the_rule_lets_good_work_pass(rule: Rule, name: str, text: str, tmp_path
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
     assert not list(rule(path))
+
+
+def test_every_dependency_has_a_reason():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"]]
+    for extra in project["optional-dependencies"].values():
+        wanted += extra
+    names = {re.split(r"[^\w-]", text.lower(), maxsplit=1)[0] for text in wanted} - {
+        project["name"]
+    }
+    (page,) = (ROOT / "docs" / "adr").glob("*-dependencies.md")
+    given = set(re.findall(r"[\w-]+", page.read_text().lower()))
+    assert names - given == set()

@@ -1,0 +1,107 @@
+"""The rows of the results tables that are about rollout and training, simulated and real."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from row import Goal, Row, Shown, at_least, at_most
+
+BEGINS_BELOW, ENDS_ABOVE = 0.25, 0.85
+"""What a model that learned was before and is after, as shares of success."""
+
+
+def rollout(figures: Any) -> Iterator[Row]:
+    for gain in (*figures["gains"], *figures["checks"]):
+        low, high = gain["spread"]
+        yield Row(
+            f"Simulated rollout, {gain['experiment']}: {gain['case']}: **{gain['gain']:.2f}x** "
+            f"({low:.2f} to {high:.2f} by seed)",
+            Goal(f"{_paper([gain])} (the paper)", _reaches(gain)) if gain["paper"] else None,
+        )
+    for weights in figures["weights"]:
+        exposed = 100 * weights["exposed_s"] / weights["accumulated_s"]
+        yield Row(
+            f"Simulated rollout: work stops for **{exposed:.0f} %** of the time in which new "
+            f"weights of {weights['model']} travel",
+            at_most(exposed, round(100 * weights["paper_share"]), " % (the paper)"),
+        )
+    yield _span(figures, "asynchronous training", "against sync", "synchronous training")
+    yield _span(figures, "hardware affinity", "learned", "hardware of one kind at the same cost")
+
+
+def _span(figures: Any, experiment: str, case: str, peer: str) -> Row:
+    """The gains of the cases of an experiment whose names end or are marked so."""
+    gains = [
+        gain
+        for gain in figures["gains"]
+        if gain["experiment"] == experiment and case in gain["case"].split(", ")
+    ]
+    ours = [gain["gain"] for gain in gains]
+    return Row(
+        f"Simulated rollout: {experiment} is **{min(ours):.2f}x to {max(ours):.2f}x** as fast as "
+        f"{peer} ([how settings were chosen](docs/simulated-rollout.md))",
+        Goal(f"{_paper(gains)} (the paper)", all(map(_reaches, gains))),
+        Shown.README,
+    )
+
+
+def _reaches(gain: Any) -> bool:
+    return bool(gain["gain"] >= min(gain["paper"]))
+
+
+def _paper(gains: list[Any]) -> str:
+    figures = [figure for gain in gains for figure in gain["paper"]]
+    return " to ".join(f"{figure:.2f}x" for figure in sorted({min(figures), max(figures)}))
+
+
+def isolation(figures: Any) -> Iterator[Row]:
+    ratio, noise = figures["ratio"], figures["noise"]
+    yield Row(
+        f"Beside a slow, a hanging and a crashing environment healthy ones make **{ratio:.2f}x** "
+        "the trajectories a second that they make without",
+        Goal(f"1x within noise ({noise:.2f})", abs(ratio - 1) <= noise),
+    )
+
+
+def learn(figures: Any) -> Iterator[Row]:
+    runs = figures["runs"]
+    true = [run for run in runs if not run["is_shuffled"] and run["mode"] == "asynchronous"]
+    learned = [run for run in true if _has_learned(run)]
+    yield Row(
+        f"The demo's success on held-out problems after {figures['steps']} steps, by seed: "
+        f"**{_from_to(true)}**",
+        Goal(
+            f"{BEGINS_BELOW:g} at most to {ENDS_ABOVE:g} at least for 4 of 5",
+            len(learned) >= 0.8 * len(true),
+        ),
+        Shown.BOTH,
+    )
+    if dealt := [run for run in runs if run["is_shuffled"]]:
+        yield Row(
+            f"The same with rewards dealt out at random: **{_from_to(dealt)}**",
+            Goal("no learning", all(run["after"] <= BEGINS_BELOW for run in dealt)),
+        )
+    for pair in figures["comparisons"]:
+        waits = pair["latency_s"] > 0
+        tools = f"searching takes {pair['latency_s']:g} s" if waits else "tools only compute"
+        yield Row(
+            f"The demo takes **{pair['speedup']:.2f}x** as long when it trains synchronously, with "
+            f"as many samples, where {tools} (success {pair['after'][1]:.2f}, else "
+            f"{pair['after'][0]:.2f})",
+            at_least(pair["speedup"], 1.5) if waits else None,
+            Shown.BOTH if waits else Shown.PAGE,
+        )
+
+
+def _has_learned(run: Any) -> bool:
+    return bool(run["before"] <= BEGINS_BELOW and run["after"] >= ENDS_ABOVE)
+
+
+def _from_to(runs: list[Any]) -> str:
+    return ", ".join(f"{run['before']:.2f} to {run['after']:.2f}" for run in runs)
+
+
+ROWS: dict[str, Callable[[Any], Iterator[Row]]] = {
+    "rollout": rollout,
+    "isolation": isolation,
+    "learn": learn,
+}
