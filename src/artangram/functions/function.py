@@ -146,6 +146,15 @@ def resolved(target: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
+def check_found(function: Function[..., Any]) -> None:
+    """`BadInput` unless this very function is what a worker finds by its target."""
+    target = function.spec.target
+    found = resolved(target)
+    if (found.code if isinstance(found, Function) else found) != function.code:
+        fix = "give each its own name in the module, or import it again if it was changed"
+        raise BadInput(target, "names another function than this one", fix)
+
+
 def _check(code: Callable[..., Any], spec: FunctionSpec) -> None:
     """`BadInput` for what no other process could call."""
     if inspect.iscoroutinefunction(code) or inspect.isgeneratorfunction(code):

@@ -1,16 +1,16 @@
 """Makes leases of function slots real: a worker of ours, or a platform behind a URL.
 
-- Only registered functions can be called: a name is all a call brings.
+- Only registered functions can be called: a name is all a call brings, and it names one function.
 - A slot is one worker process. What the scheduler books and what runs agree: see `functions.local`.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-from artangram.core.errors import CallFailed
+from artangram.core.errors import BadInput, CallFailed
 from artangram.core.lease import Lease
 from artangram.functions.encoding import is_pickled
-from artangram.functions.function import Function, function_of, resolved
+from artangram.functions.function import Function, check_found, function_of
 from artangram.functions.local import LocalFunctions
 from artangram.functions.runner import Runner
 from artangram.managers.call import Call, CallResult, FunctionCall
@@ -31,10 +31,18 @@ class FunctionsManager:
         return f"<FunctionsManager: {len(self.functions)} functions, {self.local!r}>"
 
     def register(self, code: Callable[..., Any]) -> Function[..., Any]:
-        """From now on `code` can be called by its name. Raises `BadInput` if it cannot be sent."""
+        """From now on `code` can be called by its name; the same again changes nothing.
+
+        Raises `BadInput` if it cannot be sent, or if its name is another function's.
+        """
         found = function_of(code)
+        known = self.functions.get(found.name)
+        if known is not None and known.spec != found.spec:
+            problem = f"is {known.spec.target} here already, or has other options there"
+            fix = "give one of them another name: `@artangram.function(name=...)`"
+            raise BadInput(found.name, problem, fix)
         if found.spec.url is None:
-            resolved(found.spec.target)
+            check_found(found)
             self.local.expect(found.spec)
         self.functions[found.name] = found
         return found

@@ -117,7 +117,9 @@ class Embedded:
     async def deploy(self, service: Service) -> None:
         if self._workshop is None:
             raise BadInput("deploy", "this house has no devices", "open it with `devices=1`")
-        self.orchestrator.deploy(service, await self._workshop.deploy(service))
+        spec = await self._workshop.deploy(service)
+        if service.id not in self.orchestrator.catalog.services:  # Else it is the same again.
+            self.orchestrator.deploy(service, spec)
 
     def submit(self, request: RunRequest) -> Receipt:
         """Take an action on without waiting for its end."""

@@ -6,6 +6,7 @@
   those that commands use, too, and the kernel shares them between both.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -29,6 +30,8 @@ GPU = Resource("gpu")
 FUNCTIONS = Resource("functions")
 PLATFORM = Resource("platform")
 NODE = NodeId("gpu-0")
+TAKEN = frozenset({"cpu", GPU, FUNCTIONS, PLATFORM})
+"""Names of resources that no API can have beside."""
 
 COLD_S = 0.02
 """What a worker takes to be forked: believed until somebody measures."""
@@ -116,6 +119,7 @@ class Workshop:
             # Not above: only who calls APIs needs an HTTP client.
             from artangram.managers.quota import QuotaManager
 
+            _check_names(self.offers.apis)
             apis = {Resource(name): spec for name, spec in self.offers.apis.items()}
             carriers[ApiCall] = QuotaManager(apis, now=self._now, on_throttled=self._on_throttled)
         return carriers
@@ -157,6 +161,11 @@ class Workshop:
     def _on_throttled(self, api: Resource, until: float) -> None:
         assert self._orchestrator is not None
         self._orchestrator.throttled(api, until=until)
+
+
+def _check_names(apis: Mapping[str, ApiSpec]) -> None:
+    for name in TAKEN.intersection(apis):
+        raise BadInput(f"apis.{name}", "is another resource of this house", "use another name")
 
 
 async def _host(offers: Offers, machine: Machine) -> "ServiceHost | None":

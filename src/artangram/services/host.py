@@ -72,6 +72,7 @@ class ServiceHost:
         self._copies = None if directory is None else HostCopies(directory)
         self._slots = Slots(kind.num_devices, memory_mb=kind.memory_mb)
         self._losses: dict[ServiceId, int] = {}
+        self._deploying = asyncio.Lock()
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -79,13 +80,21 @@ class ServiceHost:
         return f"<ServiceHost {self.node}: {len(self.deployed)} services, {resident} resident>"
 
     async def deploy(self, service: Service) -> ServiceSpec:
-        """Try `service` out and keep its weights; what the scheduler has to know about it."""
+        """Try `service` out and keep its weights; what the scheduler has to know about it.
+
+        The same again changes nothing; another one of the same name is a `BadInput`.
+        """
         service = checked(service, num_devices=self.kind.num_devices, memory_mb=self.kind.memory_mb)
-        known = self.deployed.get(service.id)
-        if known is not None:
-            if known.deployment.service != service:
-                raise BadInput("id", f"{service.id!r} is already deployed", "use another id")
-            return known.spec
+        async with self._deploying:  # Two at once of one name must not both find it free.
+            known = self.deployed.get(service.id)
+            if known is None:
+                known = self.deployed[service.id] = await self._deployed(service)
+        if known.deployment.service != service:
+            problem = f"{service.id!r} is already deployed as something else"
+            raise BadInput("id", problem, "use another id")
+        return known.spec
+
+    async def _deployed(self, service: Service) -> Deployed:
         files = service.weights
         if self._copies is not None:
             files = await self._copies.keep(files)
@@ -96,10 +105,9 @@ class ServiceHost:
         deployment = Deployment(service=service, files=files, limit_mb=limit_mb)
         restore_s = await self._timed_restore(deployment)
         spec = structs.replace(spec, restore_s=restore_s)
-        self.deployed[service.id] = Deployed(
+        return Deployed(
             deployment=deployment, spec=spec, load_s=measured.load_s, restore_s=restore_s
         )
-        return spec
 
     def gpu_spec(self) -> GpuSpec:
         """This node as the scheduler sees it, with restores as fast as they were measured."""

@@ -2,9 +2,12 @@
 
 import asyncio
 
+import pytest
+
 import artangram
 from artangram.apis import ApiSpec
 from artangram.apis.enforcing import Enforcing, serving
+from artangram.core.errors import BadInput
 from artangram.sandbox.fake import FakeProvider
 
 LIMIT, WINDOW_S = 20, 0.2
@@ -67,3 +70,11 @@ async def test_an_api_that_fails_for_a_while_loses_no_call_that_may_be_repeated(
         search = house.api("search")
         answers = await asyncio.gather(*(search.get("find") for _ in range(10)))
     assert [answer.status for answer in answers] == [200] * 10
+
+
+@pytest.mark.parametrize("name", ["cpu", "gpu", "functions", "platform"])
+async def test_an_api_cannot_replace_another_resource(name: str) -> None:
+    api = ApiSpec(base_url="http://127.0.0.1:9")
+    with pytest.raises(BadInput, match=f"apis.{name}: is another resource"):
+        async with artangram.local(provider=FakeProvider(), apis={name: api}):
+            pass

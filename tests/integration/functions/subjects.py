@@ -101,3 +101,14 @@ def wait_for(path: str) -> int:
 @function(memory_mb=8)
 def hungry(mb: int) -> int:
     return len(bytearray(mb << 20))
+
+
+def squared(number: int) -> int:
+    return number * number
+
+
+shadowed = squared
+
+
+def squared(number: int) -> int:  # type: ignore[no-redef]
+    return number**3

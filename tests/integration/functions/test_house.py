@@ -42,6 +42,23 @@ async def test_a_function_that_cannot_be_sent_is_refused_at_once() -> None:
             house.function(lambda: 1)
 
 
+async def test_a_name_is_one_function() -> None:
+    async with artangram.local(provider=FakeProvider()) as house:
+        house.function(subjects.add)
+        house.function(subjects.add)
+        with pytest.raises(BadInput, match=r"subjects:add here already.*another name"):
+            house.function(artangram.function(name=subjects.add.name)(subjects.fail.code))
+        with pytest.raises(BadInput, match="or has other options"):
+            house.function(artangram.function(idempotent=True)(subjects.add.code))
+        assert await house.function(subjects.add)(1) == 2
+
+
+async def test_what_workers_would_find_is_what_was_meant() -> None:
+    async with artangram.local(provider=FakeProvider()) as house:
+        with pytest.raises(BadInput, match="names another function than this one"):
+            house.function(subjects.shadowed)
+
+
 class Unnoticed:
     """Progress that nobody follows."""
 

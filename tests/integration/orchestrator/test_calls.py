@@ -68,6 +68,7 @@ async def test_a_service_is_deployed_called_and_restored_after_its_death() -> No
         with pytest.raises(InfraFailed):
             await house.call("double", "die")
         assert await house.call("double", 4) == 8
+        await house.deploy("double", callees.scale, options={"factor": 2})  # The same again.
         with pytest.raises(BadInput, match="already deployed"):
             await house.deploy("double", callees.scale, options={"factor": 3})
 

@@ -99,6 +99,17 @@ async def test_deploying_something_else_under_a_known_name_is_refused(world: Wor
         await world.host.deploy(a_service("a", scale=2))
 
 
+async def test_two_of_one_name_at_once_are_one_service_or_refused():
+    world = World()
+    same = (world.host.deploy(a_service("z")) for _ in range(2))
+    assert len(set(await asyncio.gather(*same))) == 1
+    assert world.kind.log == ["restore z@0", "end z@0"]
+    different = (world.host.deploy(a_service("y", scale=scale)) for scale in (1, 2))
+    first, second = await asyncio.gather(*different, return_exceptions=True)
+    assert first == world.host.deployed[ServiceId("y")].spec
+    assert isinstance(second, BadInput)
+
+
 async def test_a_service_that_fits_no_device_once_measured_is_refused(world: World):
     world.kind.used_mb = 300
     with pytest.raises(BadInput, match="larger devices"):
