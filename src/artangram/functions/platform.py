@@ -4,12 +4,14 @@
 - Functions are pure, so what failed on the way is tried again, with back-off and jitter and not
   before the platform wants it (`Retry-After`); after `ATTEMPTS` it is `InfraFailed`. The caller's
   own limits end it earlier by cancelling.
-- A 4xx is the function's own failure, and so is an answer that a platform marks as one.
+- A 4xx is the function's own failure, and so is an answer that a platform marks as one. Not so
+  where nobody let us in or no function was there: that is `InfraFailed` at once, and so is a
+  redirect, which would turn a POST into a GET, and a 202, which promises an answer elsewhere.
 """
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import aiohttp
 import msgspec
@@ -25,8 +27,13 @@ CONNECT_S = 10.0
 SHOWN_CHARS = 2000
 LATER = frozenset({408, 425, 429})
 """The 4xx that say nothing of the function."""
+NOT_REACHED = frozenset({301, 302, 303, 307, 308, 401, 402, 403, 404, 405, 407})
+"""The function was never asked, and asking again changes nothing."""
+QUEUED = 202
 ERROR_MARK = "x-amz-function-error"
 """Lambda's header for a function that raised."""
+CALL_IDS = ("x-call-id", "x-amzn-requestid", "x-request-id")
+"""By which OpenFaaS, Lambda and Knative's ingress know a call in their logs."""
 
 
 class _Trouble(Exception):
@@ -71,7 +78,9 @@ class HttpFunctions:
         assert spec.url is not None
         headers = {"content-type": "application/json", "accept": "application/json"}
         try:
-            async with self._open_session().post(spec.url, data=body, headers=headers) as response:
+            async with self._open_session().post(
+                spec.url, data=body, headers=headers, allow_redirects=False
+            ) as response:
                 answer = await response.read()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise _Trouble(f"no answer: {error or type(error).__name__}") from None
@@ -96,17 +105,33 @@ def _checked(spec: FunctionSpec, response: aiohttp.ClientResponse, answer: bytes
     """The answer, or what it says went wrong."""
     status, headers = response.status, response.headers
     text = answer[:SHOWN_CHARS].decode(errors="replace")
+    said = f"answered {status}{_call_id(headers)}: {text}"
+    if status in NOT_REACHED or status == QUEUED:
+        raise InfraFailed(f"{spec.name}: {spec.url} {said}{_advice(response)}")
     is_its_own = 400 <= status < 500 and status not in LATER
     if is_its_own or ERROR_MARK in headers:
-        raise CallFailed(f"{spec.name} answered {status}: {text}")
+        raise CallFailed(f"{spec.name} {said}")
     if not 200 <= status < 300:
         wait_s = _seconds(headers.get("retry-after", ""))
-        raise _Trouble(f"{spec.url} answered {status}: {text}", retry_after_s=wait_s)
+        raise _Trouble(f"{spec.url} {said}", retry_after_s=wait_s)
     try:
         msgspec.json.decode(answer)
     except msgspec.DecodeError as error:
         raise CallFailed(f"{spec.name} answered no JSON: {error}: {text[:200]}") from None
     return answer
+
+
+def _call_id(headers: Mapping[str, str]) -> str:
+    """What to look for in the platform's logs."""
+    return next((f" to {name} {headers[name]}" for name in CALL_IDS if name in headers), "")
+
+
+def _advice(response: aiohttp.ClientResponse) -> str:
+    if response.status == QUEUED:
+        return " (it queued the call; use the address that answers, /function/NAME of OpenFaaS)"
+    if 300 <= response.status < 400:
+        return f" (use the address it names: {response.headers.get('location')})"
+    return " (see that its address is right and that it lets this machine in)"
 
 
 def _seconds(text: str) -> float:

@@ -5,6 +5,7 @@ A function that raises answers 422 with its traceback, so that the caller knows 
 
 - `asgi(function)` for Knative, OpenFaaS and any container: `uvicorn rewards:app`.
 - `lambda_handler(function)` for a Lambda function URL.
+- `request_handler(function)` for functions-framework, which serves on Knative and Cloud Run.
 """
 
 import asyncio
@@ -58,6 +59,18 @@ def lambda_handler(function: Function[..., Any]) -> Callable[[Any, object], dict
             "headers": {"content-type": JSON_TYPE},
             "body": body.decode(),
         }
+
+    return handle
+
+
+def request_handler(
+    function: Function[..., Any],
+) -> Callable[[Any], tuple[bytes, int, dict[str, str]]]:
+    """`function` as a target of functions-framework, which calls it with a request of Flask."""
+
+    def handle(request: Any) -> tuple[bytes, int, dict[str, str]]:
+        status, body = answered(function, request.get_data())
+        return body, status, {"content-type": JSON_TYPE}
 
     return handle
 

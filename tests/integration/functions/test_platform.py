@@ -120,7 +120,7 @@ async def test_a_platform_that_wants_too_much_patience_has_failed() -> None:
     ("status", "body", "headers", "says"),
     [
         (422, b"ValueError: no", {}, "answered 422: ValueError: no"),
-        (404, b"", {}, "answered 404"),
+        (413, b"", {}, "answered 413"),
         (200, b'{"errorMessage": "no"}', {"X-Amz-Function-Error": "Unhandled"}, "errorMessage"),
         (200, b"<html>", {}, "answered no JSON"),
     ],
@@ -131,6 +131,25 @@ async def test_the_functions_own_failure_is_not_tried_again(
     platform = Scripted((status, body, headers))
     async with served(platform.respond) as url:
         with pytest.raises(CallFailed, match=says):
+            await called(url, 1)
+    assert len(platform.bodies) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "says"),
+    [
+        (403, {}, "lets this machine in"),
+        (404, {"X-Call-Id": "abc"}, "answered 404 to x-call-id abc"),
+        (301, {"Location": "https://there/"}, "the address it names: https://there/"),
+        (202, {"X-Call-Id": "abc"}, "it queued the call"),
+    ],
+)
+async def test_a_function_that_was_not_asked_has_not_failed(
+    status: int, headers: dict[str, str], says: str
+) -> None:
+    platform = Scripted((status, b"", headers))
+    async with served(platform.respond) as url:
+        with pytest.raises(InfraFailed, match=says):
             await called(url, 1)
     assert len(platform.bodies) == 1
 
