@@ -1,55 +1,29 @@
-"""The command line: one file per verb."""
+"""The command line: `verbs` has the list, one file has each verb."""
 
 import sys
-from typing import Annotated
 
-import typer
-
-from artangram import __version__
-from artangram.cli.ask import explain, status
-from artangram.cli.bench import bench
-from artangram.cli.demo import demo
-from artangram.cli.doctor import doctor
-from artangram.cli.run import run
-from artangram.cli.simulate import simulate
-from artangram.cli.trace import trace
-from artangram.cli.train import train
-from artangram.cli.up import up
+from artangram.cli.extras import how_to_get
 from artangram.core.errors import BadInput
-
-app = typer.Typer(
-    name="artangram",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-for verb in (demo, train, up, run, status, explain, simulate, doctor):
-    app.command()(verb)
-app.add_typer(trace, name="trace")
-app.add_typer(bench, name="bench")
-
-
-def _tell_version(is_asked: bool) -> None:
-    if is_asked:
-        print(f"artangram {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def options(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version."),
-    ] = False,
-) -> None:
-    """Action-level orchestration and disaggregated rollout for agentic RL."""
 
 
 def main() -> None:
     """Run a verb. Bad input is one line and exit code 2, never a traceback."""
+    words = [word for word in sys.argv[1:] if not word.startswith("-")]
     try:
-        app()
+        from artangram.cli.verbs import app
+
+        app(next(iter(words), None))()
     except BadInput as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        _refuse(str(error))
+    except ModuleNotFoundError as error:
+        how = how_to_get(error.name)
+        if how is None:
+            raise
+        _refuse(f"{error.name}: is not installed; {how}")
     except BrokenPipeError:
         sys.exit(1)
+
+
+def _refuse(why: str) -> None:
+    print(f"error: {why}", file=sys.stderr)
+    sys.exit(2)

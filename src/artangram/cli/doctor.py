@@ -1,21 +1,26 @@
 """`artangram doctor`: what this machine can do, and how to get what it cannot."""
 
 import os
-from importlib.util import find_spec
 from typing import Annotated
 
 import typer
 from msgspec import Struct
+from rich.markup import escape
 
+from artangram.cli.extras import install, missing_of
 from artangram.cli.output import Output
 from artangram.sandbox import extras, probe
 from artangram.sandbox.protocol import Feature
 
-_EXTRAS = {
-    "simulation and plots": ("sim", ("numpy", "matplotlib")),
-    "service": ("service", ("starlette", "uvicorn", "aiohttp")),
-    "bench peers": ("peers", ("ray", "distributed")),
+_PARTS = {
+    "simulation and plots": "sim",
+    "service": "service",
+    "training": "train",
+    "similarity judge": "judge",
+    "models of Hugging Face": "huggingface",
+    "bench peers": "peers",
 }
+"""What each extra is for."""
 
 
 class Diagnosis(Struct, frozen=True, kw_only=True):
@@ -31,7 +36,7 @@ def doctor(
     """Say what this machine can do for sandboxes and what is not installed."""
     output = Output(json)
     found = probe()
-    features = (*found.features, *extras(), *(_extra(name) for name in _EXTRAS))
+    features = (*found.features, *extras(), *(_part(name) for name in _PARTS))
     diagnosis = Diagnosis(
         cores=len(os.sched_getaffinity(0)), rung=found.rung.name.lower(), features=features
     )
@@ -40,18 +45,18 @@ def doctor(
     )
     for feature in features:
         mark = "[green]yes[/]" if feature.available else "[red]no [/]"
-        output.console.print(f" {mark} {feature.name}: {feature.detail}", soft_wrap=True)
+        detail = f": {escape(feature.detail)}" if feature.detail else ""
+        output.console.print(f" {mark} {feature.name}{detail}", soft_wrap=True)
         if not feature.available:
-            output.console.print(f"     to get it: {feature.how}", soft_wrap=True)
+            output.console.print(f"     to get it: {escape(feature.how)}", soft_wrap=True)
     output.json(diagnosis)
 
 
-def _extra(name: str) -> Feature:
-    extra, modules = _EXTRAS[name]
-    missing = [module for module in modules if find_spec(module) is None]
+def _part(name: str) -> Feature:
+    missing = missing_of(_PARTS[name])
     return Feature(
         name=name,
         available=not missing,
         detail=f"{', '.join(missing)} not installed" if missing else "installed",
-        how=f"pip install 'artangram\\[{extra}]'" if missing else "",
+        how=install(_PARTS[name]) if missing else "",
     )

@@ -1,15 +1,14 @@
 """Which house a verb speaks to: the service at `--url`, or one of its own while it runs."""
 
+import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Annotated
 
 import typer
-from aiohttp import ClientError
 
 from artangram.core.errors import BadInput
 from artangram.orchestrator.client import House
-from artangram.orchestrator.connect import connect
 from artangram.orchestrator.local import local
 from artangram.orchestrator.records import Refused
 from artangram.sandbox import NotCapable
@@ -26,8 +25,14 @@ Token = Annotated[
 async def house(url: str | None, token: str | None) -> AsyncIterator[House]:
     """The house at `url`, or an own one. Whatever it refuses is said in one line."""
     with plainly_refused(url):
-        async with connect(url, token=token) if url is not None else local() as one:
+        async with local() if url is None else _service(url, token) as one:
             yield one
+
+
+def _service(url: str, token: str | None) -> AbstractAsyncContextManager[House]:
+    from artangram.orchestrator.connect import connect  # Needs an extra.
+
+    return connect(url, token=token)
 
 
 @contextmanager
@@ -37,10 +42,16 @@ def plainly_refused(url: str | None) -> Iterator[None]:
         yield
     except Refused as error:
         raise BadInput("service", str(error), "give what it asks for and try again") from None
-    except ClientError as error:
+    except _of_connections() as error:
         raise BadInput("url", f"{url}: {error}", "start it with `artangram up`") from None
     except NotCapable as error:
         raise BadInput("sandbox", str(error), "see `artangram doctor`") from None
+
+
+def _of_connections() -> tuple[type[Exception], ...]:
+    """What connections raise; where the package for them was not needed, there were none."""
+    aiohttp = sys.modules.get("aiohttp")
+    return () if aiohttp is None else (aiohttp.ClientError,)
 
 
 def service_url(url: str | None) -> str:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from artangram.cli import app
+from artangram.cli.verbs import app
 from artangram.cli.bench import engine as engine_bench
 from artangram.cli.bench import gateway as bench
 from artangram.cli.bench.gateway import Cell
@@ -43,7 +43,9 @@ def test_the_engine_is_measured_and_scored_alike(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(engine_bench, "SIZES", {"small": engine_bench.SIZES["small"]})
     monkeypatch.setattr(engine_bench, "CONCURRENCIES", (2,))
     out = tmp_path / "engine.json"
-    done = CliRunner().invoke(app, ["bench", "engine", "--rounds", "1", "--json", str(out)])
+    done = CliRunner().invoke(
+        app("bench"), ["bench", "engine", "--rounds", "1", "--json", str(out)]
+    )
     assert done.exit_code == 0, done.output
     result = msgspec.json.decode(out.read_bytes())
     assert {cell["where"] for cell in result["figures"]} == {"process", "thread"}

@@ -1,0 +1,58 @@
+"""The command line where only a part is installed: it says what to install, in one line."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+BLOCKED = "import sys; sys.modules.update(dict.fromkeys({missing!r})); "
+MAIN = "from artangram.cli import main; main()"
+
+
+def without(missing: list[str], *argv: str) -> subprocess.CompletedProcess[str]:
+    """A verb in a process that cannot import some modules."""
+    code = BLOCKED.format(missing=missing) + MAIN
+    return subprocess.run(
+        [sys.executable, "-c", code, *argv], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "extra", "verb"),
+    [
+        ("typer", "cli", ["doctor"]),
+        ("aiohttp", "service", ["status", "--url", "http://127.0.0.1:1"]),
+        ("numpy", "sim", ["simulate", "--cluster", "x", "--trace", "y"]),
+        ("torch", "train", ["demo", "--out", "/dev/null/never"]),
+    ],
+)
+def test_what_is_missing_is_named_with_its_extra(module: str, extra: str, verb: list[str]) -> None:
+    said = without([module], *verb)
+    assert (said.returncode, said.stdout) == (2, "")
+    wanted = f"error: {module}: is not installed; pip install 'artangram[{extra}]'\n"
+    assert said.stderr == wanted
+
+
+def test_doctor_answers_where_only_the_command_line_is_installed() -> None:
+    said = without(
+        ["numpy", "matplotlib", "aiohttp", "starlette", "torch"], "doctor", "--json", "-"
+    )
+    assert said.returncode == 0, said.stderr
+    features = {found["name"]: found for found in json.loads(said.stdout)["features"]}
+    assert features["training"]["available"] is False
+    assert features["training"]["how"] == "pip install 'artangram[train]'"
+    assert "pip install 'artangram[sim]'" in said.stderr
+
+
+def test_the_list_of_verbs_is_whole_wherever_it_is_asked_for() -> None:
+    said = without(["numpy"], "--help")
+    assert said.returncode == 0, said.stderr
+    assert "Not installed: pip install 'artangram[sim]'" in said.stdout
+    assert all(f" {verb} " in said.stdout for verb in ("up", "run", "doctor", "simulate", "bench"))
+
+
+def test_a_fault_of_ours_is_not_called_a_missing_extra() -> None:
+    said = without(["artangram.cli.output"], "doctor")
+    assert said.returncode == 1
+    assert "Traceback" in said.stderr
