@@ -75,6 +75,9 @@ class FakeDesk:
     def resize(self, ticket: Ticket, cores: Cores) -> None:
         raise AssertionError("devices are never resized")
 
+    def limit(self, ticket: Ticket, at: float) -> None:
+        assert at > ticket.submitted_at
+
     def names(self) -> list[str]:
         return [str(ticket.action.id) for ticket in self.started]
 

@@ -139,6 +139,10 @@ class Scheduler:
         ticket.units = cores.units
         self._out.append(Resize(ticket.action.id, cores))
 
+    def limit(self, ticket: Ticket, at: float) -> None:
+        """For lanes: see `Desk`."""
+        self._deadlines.add(at, ticket)
+
     def give_up(self, ticket: Ticket, reason: str, now: float) -> None:
         """For lanes: see `Desk`."""
         ticket.lane = None
@@ -172,7 +176,7 @@ class Scheduler:
             return
         self._tickets[action.id] = ticket
         if action.deadline_at is not None:
-            self._deadlines.add(action.deadline_at, ticket)
+            self.limit(ticket, action.deadline_at)
         self._queue(ticket, now)
 
     def _join_trajectory(self, ticket: Ticket) -> None:

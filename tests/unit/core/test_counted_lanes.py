@@ -8,11 +8,12 @@ from artangram.core.ids import ActionId, NodeId, Resource
 from artangram.core.policies.counted import CountedLane
 from artangram.core.policies.queue import Served
 from artangram.core.policies.static import StaticLane
-from artangram.core.policies.unmanaged import BACKOFF_S, RETRIES, UnmanagedLane
+from artangram.core.policies.unmanaged import BACKOFF_S, RETRIES, TIMEOUT_S, UnmanagedLane
 from artangram.core.pools.buddy import Buddy
 from artangram.core.pools.cpu import CpuNode
 from artangram.core.pools.functions import FunctionPool
 from artangram.core.pools.quota import QuotaPool
+from artangram.core.records import Outcome
 from builders import (
     CPU,
     a_cpu,
@@ -24,12 +25,13 @@ from builders import (
     records,
     reported,
     started,
+    stopped,
     wakes,
 )
 from gpu_support import FakeDesk, a_pool
 
 SEARCH = Resource("search")
-A = ActionId("a")
+A, B = ActionId("a"), ActionId("b")
 
 
 def a_call(name: str, units: int = 1, **fields: object) -> Submitted:
@@ -83,6 +85,18 @@ class TestUnmanaged:
         scheduler.handle(Finished(A), 0.2)
         assert leases(scheduler.handle(a_call("c"), 0.3))[0].prepare_s == 0.5
         assert reported(scheduler.handle(ClockTicked(), 1.0)) == {}
+
+    def test_a_client_hangs_up_on_a_call_that_is_not_answered(self):
+        scheduler = a_scheduler("unmanaged", search=QuotaSpec(concurrency=1))
+        scheduler.handle(a_call("a"), 0.0)
+        scheduler.handle(a_call("b"), 1.0)
+        scheduler.handle(Finished(A), 1.5)
+        assert started(scheduler.handle(ClockTicked(), 2.0)) == ["b"]
+        assert stopped(scheduler.handle(ClockTicked(), TIMEOUT_S)) == {}
+        assert stopped(scheduler.handle(ClockTicked(), 1.0 + TIMEOUT_S)) == {"b": "expired"}
+        ended = scheduler.handle(Finished(B, Outcome.CANCELLED), 1.0 + TIMEOUT_S)
+        assert reported(ended) == {"b": "expired"}
+        assert started(scheduler.handle(a_call("c"), 700.0)) == ["c"]
 
     def test_it_knows_how_many_wait(self):
         lane = UnmanagedLane(QuotaPool(SEARCH, QuotaSpec()), FakeDesk())

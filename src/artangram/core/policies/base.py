@@ -153,6 +153,9 @@ class Desk(Protocol):
     def resize(self, ticket: Ticket, cores: Cores, now: float) -> None:
         """A running `ticket` has these cores now."""
 
+    def limit(self, ticket: Ticket, at: float) -> None:
+        """Whoever submitted `ticket` waits for it no longer than until `at`."""
+
     def give_up(self, ticket: Ticket, reason: str, now: float) -> None:
         """`ticket`, no longer waiting in its lane, failed without ever starting."""
 

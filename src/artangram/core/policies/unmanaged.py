@@ -1,8 +1,9 @@
 """A baseline: every trajectory calls the API itself and retries when it is refused.
 
 A refused call (429) does not count against the window. It is tried again after a back-off that
-doubles, `RETRIES` times at most; then the call has failed. Nobody keeps an order: who tries while
-the window has room gets through. These are the documented habits of API clients.
+doubles, `RETRIES` times at most; then the call has failed. So has one that is not answered within
+`TIMEOUT_S`, tries and all. Nobody keeps an order: who tries while the window has room gets through.
+These are the documented habits of API clients.
 """
 
 from heapq import heappop, heappush
@@ -14,6 +15,8 @@ from artangram.core.pools.quota import QuotaPool
 RETRIES = 3
 BACKOFF_S = 1.0
 """Before the first retry."""
+TIMEOUT_S = 600.0
+"""From the first try to the answer. Clients that count anew for each try would wait longer."""
 
 
 class UnmanagedLane:
@@ -30,6 +33,7 @@ class UnmanagedLane:
     def push(self, ticket: Ticket, now: float) -> None:
         ticket.key = ticket.submitted_at
         self._waiting += 1
+        self._desk.limit(ticket, ticket.submitted_at + TIMEOUT_S)
         heappush(self._tries, (now, ticket.seq, 0, ticket))
 
     def withdraw(self, ticket: Ticket) -> None:
