@@ -34,6 +34,8 @@ enum { MEASURES = 1 };
 enum { INLINE_BYTES = 64 << 10, MAX_DESCRIPTORS = 8, ROUNDS_BEFORE_ALL = 20 };
 /* A command that ends sooner has its output in its reply: to watch pipes costs a tenth of it. */
 static const double WATCH_AFTER_S = 0.002;
+/* By the interpreter we come from; programs expect the defaults, and PID 1 is immune to those. */
+static const int LEFT_IGNORED[] = {SIGPIPE, SIGXFSZ, SIGINT};
 
 struct request {
     uint64_t number;
@@ -81,7 +83,12 @@ static struct {
     double began_at, ends_at, cpu_before;
     int outlets[2]; /* where its output is read, until they are handed out; else -1 */
 } now_running = {.outlets = {-1, -1}};
+/* Pipes made ahead, after an answer: the next command does not wait for them. */
+static struct pipes {
+    int outlets[2], inlets[2];
+} ahead = {{-1, -1}, {-1, -1}};
 static struct kept kept;
+static int has_run; /* who ran one command will run another */
 /* One request at a time, and never while a reply is put together. */
 static char inbox[INLINE_BYTES + 16];
 
@@ -285,19 +292,30 @@ static void close_outlets(void)
     }
 }
 
-/* Two new pipes: where a command writes, and in `outlets` where that is read. */
-static int open_outlets(int *inlets)
+/* Make the pipes that are missing. 0 or an error number. */
+static int open_ahead(void)
 {
     int ends[2];
-    inlets[0] = inlets[1] = -1;
     for (int i = 0; i < 2; i++) {
-        if (pipe2(ends, O_CLOEXEC | O_NONBLOCK))
+        if (ahead.outlets[i] >= 0)
+            continue;
+        if (pipe2(ends, O_CLOEXEC) || fcntl(ends[0], F_SETFL, O_NONBLOCK))
             return errno;
-        now_running.outlets[i] = ends[0];
-        inlets[i] = ends[1];
-        if (fcntl(ends[1], F_SETFL, 0)) /* programs expect to wait when a pipe is full */
-            return errno;
+        ahead.outlets[i] = ends[0];
+        ahead.inlets[i] = ends[1];
     }
+    return 0;
+}
+
+/* Two pipes: where a command writes, and in `outlets` where that is read. */
+static int take_pipes(int *inlets)
+{
+    int problem = open_ahead();
+    if (problem)
+        return problem;
+    memcpy(now_running.outlets, ahead.outlets, sizeof ahead.outlets);
+    memcpy(inlets, ahead.inlets, sizeof ahead.inlets);
+    ahead = (struct pipes){{-1, -1}, {-1, -1}};
     return 0;
 }
 
@@ -377,6 +395,15 @@ static void finish(int status, long max_rss_kb)
     if (now_running.end_number)
         answer_kind(now_running.end_number, DONE, 0);
     now_running.end_number = 0;
+}
+
+/* Answer if the command has ended. */
+static void reap_main(void)
+{
+    struct rusage used;
+    int status;
+    if (wait4(now_running.main, &status, WNOHANG | __WALL, &used) > 0)
+        finish(status, used.ru_maxrss);
 }
 
 static void reap(void)
@@ -466,6 +493,7 @@ static int become(const struct order *order)
         return errno;
     if ((problem = find_program(order->argv[0], order->environ, path, sizeof path)))
         return problem;
+    /* Where the kernel groups by session, a bomb then shares no group with us, so we end it on time. */
     if (setsid() < 0)
         return errno;
     for (int number = 0; number < 3; number++)
@@ -473,9 +501,6 @@ static int become(const struct order *order)
             return errno;
     if ((problem = lower_limits(order)))
         return problem;
-    signal(SIGPIPE, SIG_DFL);
-    signal(SIGXFSZ, SIG_DFL);
-    signal(SIGINT, SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     execve(path, order->argv, order->environ);
@@ -497,26 +522,6 @@ static __attribute__((noinline)) pid_t spawn(const struct order *order)
     if (problem) {
         waitpid(pid, NULL, __WALL);
         return -problem;
-    }
-    return pid;
-}
-
-/* Start it on our core, which we leave at once: see spawn_steered in processes.py. */
-static pid_t spawn_steered(const struct order *order)
-{
-    cpu_set_t every, here;
-    int core = sched_getcpu();
-    CPU_ZERO(&every);
-    CPU_ZERO(&here);
-    for (int i = 0; i < at.num_cores && i < CPU_SETSIZE; i++)
-        CPU_SET(i, &every);
-    CPU_SET(core < 0 ? 0 : core, &here);
-    int is_pinned = core >= 0 && !sched_setaffinity(0, sizeof here, &here);
-    pid_t pid = spawn(order);
-    if (is_pinned) {
-        if (pid > 0)
-            sched_setaffinity(pid, sizeof every, &every);
-        sched_setaffinity(0, sizeof every, &every);
     }
     return pid;
 }
@@ -561,16 +566,27 @@ static int unpack_order(const struct request *request, char *body, struct order 
     return 0;
 }
 
-/* The program's pid, or minus an error number. */
-static pid_t spawn_exposed(const struct order *order)
+/* While we start a program we stay on our core, so that it starts there, and we leave at once: see
+ * spawn_steered in processes.py. Is that so? */
+static int stay_here(void)
 {
-    if (at.peak_file >= 0)
-        pwrite(at.peak_file, "0", 1, 0); /* a new peak begins with what is held now */
-    /* The kernel's out-of-memory choice must fall on the command, not on PID 1. */
-    pwrite(at.score_file, at.exposed, strlen(at.exposed), 0);
-    pid_t pid = spawn_steered(order);
-    pwrite(at.score_file, at.sheltered, strlen(at.sheltered), 0);
-    return pid;
+    cpu_set_t here;
+    int core = sched_getcpu();
+    CPU_ZERO(&here);
+    CPU_SET(core < 0 ? 0 : core, &here);
+    return core >= 0 && !sched_setaffinity(0, sizeof here, &here);
+}
+
+/* Program (if it still runs) and init may use every core of their group again. */
+static void roam(pid_t program)
+{
+    cpu_set_t every;
+    CPU_ZERO(&every);
+    for (int i = 0; i < at.num_cores && i < CPU_SETSIZE; i++)
+        CPU_SET(i, &every);
+    if (program > 0)
+        sched_setaffinity(program, sizeof every, &every);
+    sched_setaffinity(0, sizeof every, &every);
 }
 
 static void note_start(const struct request *request, pid_t pid, double began_at)
@@ -584,6 +600,28 @@ static void note_start(const struct request *request, pid_t pid, double began_at
     now_running.ends_at = began_at + request->timeout_s;
     if (request->flags & WATCHED)
         hand_out_outlets();
+}
+
+/* Start it and answer, if it cannot be started or if it has ended before we had our core back. */
+static void run(const struct request *request, const struct order *order)
+{
+    double began_at = monotonic(); /* before: we may get our core back only when it has ended */
+    now_running.cpu_before = children_cpu_s();
+    if (at.peak_file >= 0)
+        pwrite(at.peak_file, "0", 1, 0); /* a new peak begins with what is held now */
+    /* The kernel's out-of-memory choice must fall on the command, not on PID 1. */
+    pwrite(at.score_file, at.exposed, strlen(at.exposed), 0);
+    int is_pinned = stay_here();
+    pid_t pid = spawn(order);
+    if (pid > 0) {
+        note_start(request, pid, began_at);
+        reap_main();
+    } else {
+        answer_kind(request->number, NOT_STARTED, -pid);
+    }
+    if (is_pinned)
+        roam(now_running.main);
+    pwrite(at.score_file, at.sheltered, strlen(at.sheltered), 0);
 }
 
 /* 0, or an error number for a request that could not even be tried. */
@@ -600,15 +638,9 @@ static int start(const struct request *request, char *body, const int *fds, int 
         return problem;
     if ((problem = unpack_order(request, body, &order)))
         return problem;
-    if (!(problem = open_outlets(stdio + 1))) {
-        double began_at = monotonic(); /* before: we may get our core back only when it has ended */
-        now_running.cpu_before = children_cpu_s();
-        pid_t pid = spawn_exposed(&order);
-        if (pid > 0)
-            note_start(request, pid, began_at);
-        else
-            answer_kind(request->number, NOT_STARTED, -pid);
-    }
+    if (!(problem = take_pipes(stdio + 1)))
+        run(request, &order);
+    has_run = 1;
     for (int i = 1; i < 3; i++)
         if (stdio[i] >= 0)
             close(stdio[i]);
@@ -820,8 +852,12 @@ void serve(const struct setting *setting)
     struct pollfd ready[] = {{.fd = at.sock, .events = POLLIN},
                              {.fd = at.children, .events = POLLIN}};
     struct reply reply = {.kind = READY, .flags = at.peak_file >= 0 ? MEASURES : 0};
+    for (size_t i = 0; i < sizeof LEFT_IGNORED / sizeof *LEFT_IGNORED; i++)
+        signal(LEFT_IGNORED[i], SIG_DFL);
     answer(&reply, -1);
     for (;;) {
+        if (has_run && !now_running.main)
+            open_ahead(); /* if it cannot, the next command tries again, and tells */
         int count = poll(ready, 2, timeout_ms());
         if (count == 0)
             on_due();
