@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from artangram.pipeline.meter import Usage
 from artangram.pipeline.sinks import sinks
+from artangram.rollout.tally import Bias
 from artangram.train.tally import Report
 
 FILE_NAME = "metrics.jsonl"
@@ -32,7 +33,11 @@ class StepRecord(Struct, frozen=True, kw_only=True):
     report: Report
     ended: dict[str, int]
     """Trajectories since the run began, by how they ended."""
+    cut_off: dict[str, Bias] = {}
+    """Of each task since the run began: how many were cancelled, and were those longer?"""
     lost_engines: int = 0
+    stalled_engines: int = 0
+    """Of these, the ones that stood still until they were given up."""
     usage: Usage = Usage()
     """What the house did for the run during the step."""
 
@@ -82,6 +87,14 @@ def scalars(record: StepRecord) -> dict[str, float]:
     found |= {"reward": report.reward, "train/loss": report.loss, "train/entropy": report.entropy}
     found |= {"train/stale_share": report.stale_share, "train/grad_norm": report.grad_norm}
     found |= {"run/collect_s": record.collect_s, "run/train_s": record.train_s}
+    found |= {f"cancelled/{task}": float(bias.cancelled) for task, bias in record.cut_off.items()}
+    found |= {
+        f"cancelled_length/{task}": bias.tokens
+        for task, bias in record.cut_off.items()
+        if bias.tokens is not None
+    }
+    found |= {"run/lost_engines": float(record.lost_engines)}
+    found |= {"run/stalled_engines": float(record.stalled_engines)}
     found |= {f"act_s/{kind}": acts.act_s for kind, acts in usage.kinds.items()}
     found |= {f"busy/{name}": amount for name, amount in usage.busy.items()}
     return found
