@@ -14,6 +14,7 @@ from artangram.cli.output import Output
 from artangram.cli.train_view import acts_of, busy_of, line_of
 from artangram.config.train import TrainSpec, read_train
 from artangram.core.errors import BadInput
+from artangram.train.settings import TrainSettings
 
 if TYPE_CHECKING:
     from artangram.pipeline.housing import Housed
@@ -57,7 +58,6 @@ def train(
 def show_plan(spec: TrainSpec, output: Output) -> None:
     """What a run comes to, in numbers."""
     run, house = spec.run, spec.house
-    shares = sum(task.share for task in spec.tasks.values())
     rows = [
         ("mode", run.mode, f"staleness at most {run.bound.max_staleness}"),
         ("a step", f"{run.groups} x {run.group_size}", f"{run.groups * run.group_size} attempts"),
@@ -65,6 +65,7 @@ def show_plan(spec: TrainSpec, output: Output) -> None:
         ("engines", str(run.engines), f"{run.slots} requests each"),
         ("the run", f"{run.steps} steps", f"{run.steps * run.groups} problems"),
         ("checkpoints", f"every {run.checkpoint_every}" if run.checkpoint_every else "none", ""),
+        ("trainer", f"{run.train.processes} x {run.train.device}", _together(run.train)),
         ("loss", run.train.loss, f"lr {run.train.lr:g}, {run.train.epochs} epochs"),
         ("house", f"{house.cores or 'all'} cores", f"policy {house.policy}"),
         *(("service", service.id, "") for service in house.offers.services),
@@ -74,11 +75,20 @@ def show_plan(spec: TrainSpec, output: Output) -> None:
         ),
     ]
     output.table(f"{spec.run.name}: {spec.model}", ["what", "how much", "so"], rows)
-    tasks = [
-        [name, str(task.share), f"{run.groups * task.share / shares:.1f}"]
-        for name, task in spec.tasks.items()
-    ]
-    output.table("tasks", ["task", "share", "groups a step"], tasks)
+    for stage in spec.stages:
+        title = f"tasks from version {stage.from_version} on" if stage.from_version else "tasks"
+        total = sum(stage.shares.values())
+        tasks = [
+            [name, str(share), f"{run.groups * share / total:.1f}"]
+            for name, share in stage.shares.items()
+        ]
+        output.table(title, ["task", "share", "groups a step"], tasks)
+
+
+def _together(train: TrainSettings) -> str:
+    if train.processes == 1:
+        return "in the run's own process"
+    return {"ddp": "a copy of the model each", "fsdp": "a part of the model each"}[train.backend]
 
 
 @asynccontextmanager
@@ -107,34 +117,39 @@ async def _housed(
 async def _run(
     spec: TrainSpec, place: Path, output: Output, *, resume: bool, service: _Service
 ) -> "StepRecord | None":
+    from artangram.pipeline.lives import lived
     from artangram.pipeline.loops import LOOPS
     from artangram.pipeline.taskfactory import task_named
     from artangram.pipeline.training import opened
 
     last = None
+
+    def show(record: "StepRecord") -> None:
+        nonlocal last
+        last = record
+        output.console.print(line_of(record, spec.run.steps), soft_wrap=True)
+        if acts := acts_of(record.usage):
+            below = f"  ACT {acts}; at work: {busy_of(record.usage)}"
+            output.console.print(below, style="dim", soft_wrap=True)
+
     async with _housed(spec, place, service, resume=resume) as housed:
         tasks = [
             task_named(name, task.task, housed.house, job=spec.run.name, options=task.options)
             for name, task in spec.tasks.items()
         ]
-        async with opened(
-            spec.run,
-            tasks=tasks,
-            model=spec.model,
-            out=place,
-            housed=housed,
-            shares={name: task.share for name, task in spec.tasks.items()},
-            resume=resume,
-        ) as training:
 
-            def show(record: "StepRecord") -> None:
-                nonlocal last
-                last = record
-                output.console.print(line_of(record, spec.run.steps), soft_wrap=True)
-                if acts := acts_of(record.usage):
-                    below = f"  ACT {acts}; at work: {busy_of(record.usage)}"
-                    output.console.print(below, style="dim", soft_wrap=True)
+        async def life(resume: bool) -> None:
+            async with opened(
+                spec.run,
+                tasks=tasks,
+                model=spec.model,
+                out=place,
+                housed=housed,
+                stages=spec.stages,
+                resume=resume,
+            ) as training:
+                training.on_step = show
+                await LOOPS[spec.run.mode](training)
 
-            training.on_step = show
-            await LOOPS[spec.run.mode](training)
+        await lived(life, out=place, resume=resume)
     return last

@@ -7,6 +7,7 @@ house: house.yaml               # what the tasks may use; this machine's cores i
 tasks:
   calc: {share: 1}              # a task that comes along, by its name
   mine: {task: "my_module:MyTask", share: 2, options: {level: 3}}
+  hard: {task: "my_module:MyTask", share: [[0, 0], [40, 3]]}    # none at first, 3 from version 40
 steps: 100
 groups: 16
 group_size: 8
@@ -26,20 +27,27 @@ from artangram.config.yamlfile import Item, read_yaml
 from artangram.envs.tasks import DEMO_TASKS
 from artangram.observe.badfile import AnyPath
 from artangram.pipeline.settings import RunSettings
+from artangram.rollout.source import Stage
 from artangram.train.settings import TrainSettings
 
 _FIX = "see docs/training.md"
-_OWN = ("model", "house", "tasks")
+OWN_KEYS = ("model", "house", "tasks")
 
 
 class TaskSpec(Struct, frozen=True, kw_only=True):
     """One task of a run."""
 
-    share: int = 1
-    """Of the groups of a batch, against the shares of the others."""
+    share: int | tuple[tuple[int, int], ...] = 1
+    """Of the groups of a batch, against the shares of the others; or, for a curriculum, pairs of
+    a version and the share from there on."""
     task: str = ""
     """`module:name` of what makes it, called with the house; the shipped one if unsaid."""
     options: dict[str, Any] = {}
+
+    @property
+    def shares(self) -> tuple[tuple[int, int], ...]:
+        """From which version on it has which share, from the first version on."""
+        return ((0, self.share),) if isinstance(self.share, int) else self.share
 
 
 class TrainSpec(Struct, frozen=True, kw_only=True):
@@ -50,11 +58,26 @@ class TrainSpec(Struct, frozen=True, kw_only=True):
     tasks: dict[str, TaskSpec]
     house: HouseSpec
 
+    @property
+    def stages(self) -> list[Stage]:
+        """The shares of all tasks, wherever one of them changes."""
+        starts = sorted({start for task in self.tasks.values() for start, _ in task.shares})
+        return [
+            Stage(
+                from_version=start,
+                shares={
+                    name: next(share for since, share in reversed(task.shares) if since <= start)
+                    for name, task in self.tasks.items()
+                },
+            )
+            for start in starts
+        ]
+
 
 def read_train(path: AnyPath) -> TrainSpec:
     """The run that a YAML file describes. Raises `BadFile`."""
     document = read_yaml(path)
-    top = document.known([*_OWN, *RunSettings.__struct_fields__])
+    top = document.known([*OWN_KEYS, *RunSettings.__struct_fields__])
     for needed in ("model", "tasks"):
         if needed not in top:
             raise document.bad("is missing", _FIX, key=needed)
@@ -63,14 +86,19 @@ def read_train(path: AnyPath) -> TrainSpec:
     tasks = {name: _task(name, item) for name, item in top["tasks"].mapping().items()}
     if not tasks:
         raise top["tasks"].bad("has none", "name at least one")
-    rest = {key: item.plain() for key, item in top.items() if key not in _OWN}
+    rest = {key: item.plain() for key, item in top.items() if key not in OWN_KEYS}
     home = Path(path).parent
-    return TrainSpec(
+    spec = TrainSpec(
         run=document.converted(RunSettings, rest, fix=_FIX),
         model=home / top["model"].text(),
         tasks=tasks,
         house=read_house(home / top["house"].text()) if "house" in top else HouseSpec(),
     )
+    for stage in spec.stages:
+        if not any(stage.shares.values()):
+            problem = f"has no task with a share at version {stage.from_version}"
+            raise top["tasks"].bad(problem, "give one of them 1 or more")
+    return spec
 
 
 def _task(name: str, item: Item) -> TaskSpec:
@@ -78,6 +106,10 @@ def _task(name: str, item: Item) -> TaskSpec:
     spec = item.converted(TaskSpec, item.plain(), fix=_FIX)
     if not spec.task and name not in DEMO_TASKS:
         raise item.bad("is no shipped task", 'add task: "module:name"', key="task")
-    if spec.share < 1:
-        raise item.bad(f"{spec.share} is no share", "say 1 or more", key="share")
+    starts = [start for start, _ in spec.shares]
+    if starts[:1] != [0] or starts != sorted(set(starts)):
+        fix = "say from which version on, from 0 upwards, as [[0, 3], [40, 1]]"
+        raise item.bad(f"{list(spec.shares)} begins late or goes back", fix, key="share")
+    if any(share < 0 for _, share in spec.shares):
+        raise item.bad(f"{spec.share} is no share", "say 0 or more", key="share")
     return spec

@@ -13,7 +13,7 @@ from artangram.pipeline.settings import RunSettings
 
 def engines_of(run: RunSettings, *, max_context: int, log: Path) -> Start:
     """What starts an engine of this run; a sequence has at most `max_context` tokens."""
-    return _vllm(run, max_context, log) if run.vllm_python else _torch(run)
+    return _vllm(run, max_context, log) if run.vllm else _torch(run)
 
 
 def _torch(run: RunSettings) -> Start:
@@ -30,13 +30,15 @@ def _torch(run: RunSettings) -> Start:
 
 
 def _vllm(run: RunSettings, max_context: int, log: Path) -> Start:
+    python, *options = run.vllm
+
     async def start(name: str, version: int, directory: Path) -> Engine:
         settings = VllmSettings(
-            python=run.vllm_python,
+            python=python,
             directory=str(directory),
             max_context=max_context,
             version=version,
-            options=("--max-num-seqs", str(run.slots), *run.vllm_options),
+            options=("--max-num-seqs", str(run.slots), *options),
             log=str(log),
         )
         return await VllmProcess.start(settings, name=name)

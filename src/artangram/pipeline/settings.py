@@ -1,9 +1,9 @@
 """What a training run is told, as one record. Every default has its reason beside it."""
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from artangram.core.errors import BadInput
-from artangram.core.weights import PRESETS, Staleness, preset
+from artangram.core.weights import Staleness, preset
 from artangram.pipeline.loops import LOOPS
 from artangram.pipeline.sinks import TRACKERS
 from artangram.rollout import PhaseLimits, Plan, Retries, Spares
@@ -27,15 +27,12 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     """Attempts that may be under way at once."""
     staleness: int = 1
     """Alpha: tokens this many versions old may still train. For asynchronous runs."""
-    preset: str = "rollart"
-    """What becomes of requests and attempts at an update."""
     engines: int = 1
     slots: int = 64
     """Requests that one engine samples side by side."""
-    vllm_python: str = ""
-    """Of an environment with vLLM, whose servers are the engines then; else our own are."""
-    vllm_options: tuple[str, ...] = ()
-    """More for the command line of those servers."""
+    vllm: tuple[str, ...] = ()
+    """The Python of an environment with vLLM, whose servers are the engines then, and options for
+    their command lines; without it the engines are our own."""
     extra_groups: int = 0
     extra_siblings: int = 0
     hedge_quantile: float | None = None
@@ -52,14 +49,15 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.mode not in LOOPS:
             raise BadInput("mode", f"{self.mode!r} is none", f"say one of {', '.join(LOOPS)}")
-        if self.preset not in PRESETS:
-            raise BadInput("preset", f"{self.preset!r} is none", f"say one of {sorted(PRESETS)}")
         if unknown := set(self.report_to) - set(TRACKERS):
             problem = f"{sorted(unknown)} are none"
             raise BadInput("report_to", problem, f"say some of {', '.join(TRACKERS)}")
         for field in ("steps", "groups", "group_size", "environments", "engines", "slots"):
             if getattr(self, field) < 1:
                 raise BadInput(field, f"{getattr(self, field)} is too few", "say 1 or more")
+        if not 1 <= (self.min_groups or self.groups) <= self.groups:
+            problem = f"{self.min_groups} of {self.groups} groups"
+            raise BadInput("min_groups", problem, f"say 1 to {self.groups}")
         self.plan.limits.check_batch(self.groups)
 
     @property
@@ -69,13 +67,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
             return preset("sync")
         if self.mode == "one-off":
             return preset("one-off")
-        asked = preset(self.preset)
-        return Staleness(
-            max_staleness=self.staleness,
-            order=asked.order,
-            sheds_early=asked.sheds_early,
-            update=asked.update,
-        )
+        return structs.replace(preset("rollart"), max_staleness=self.staleness)
 
     @property
     def plan(self) -> Plan:

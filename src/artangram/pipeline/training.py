@@ -5,13 +5,14 @@
   time for one.
 - A checkpoint is one moment: weights, optimiser, where every task is, and the groups that are
   complete. What comes after it is done again after a crash, so nothing is lost or trained on twice.
-- Training itself runs in a thread; sampling and environments go on meanwhile.
+- Training itself runs in a thread, or in processes of its own; sampling and environments go on
+  meanwhile.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -26,19 +27,19 @@ from artangram.envs.protocol import Task
 from artangram.gateway import Gateway
 from artangram.home import Home
 from artangram.models.config import FILE_NAME as CONFIG_NAME
-from artangram.models.directory import load_causal
 from artangram.models.loading import load_tokenizer
 from artangram.models.tokenizer import Tokenizer
 from artangram.pipeline.engines import engines_of
 from artangram.pipeline.fleet import Fleet
 from artangram.pipeline.housing import Housed
+from artangram.pipeline.learners import learner_of
 from artangram.pipeline.meter import Usage
 from artangram.pipeline.metrics import Metrics, StepRecord
 from artangram.pipeline.settings import RunSettings
 from artangram.rollout import Rollout, RolloutState, Source, Stage
 from artangram.train import checkpoint
+from artangram.train.learner import Learner
 from artangram.train.tally import Report
-from artangram.train.trainer import Trainer
 from artangram.weights import WeightStore, roll, verified_pull
 
 logger = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ class Training:
         settings: RunSettings,
         *,
         out: Path,
-        trainer: Trainer,
+        trainer: Learner,
         rollout: Rollout,
         gateway: Gateway,
         store: WeightStore,
@@ -100,7 +101,7 @@ class Training:
         )
         self.on_step: Callable[[StepRecord], None] = lambda record: None
         self.fleet = Fleet(
-            engines_of(settings, max_context=trainer.model.max_context, log=out / "engines.log"),
+            engines_of(settings, max_context=trainer.max_context, log=out / "engines.log"),
             versions=rollout.updates.versions,
             path=store.path,
             gateway=gateway,
@@ -256,16 +257,18 @@ async def opened(
     model: Path,
     out: Path,
     housed: Housed | None = None,
-    shares: Mapping[str, int] | None = None,
+    stages: Sequence[Stage] = (),
     resume: bool = False,
     reshape: Reshape | None = None,
 ) -> AsyncIterator[Training]:
     """A run ready for its first step: weights published, engines in service."""
-    trainer = await asyncio.to_thread(_trainer, settings, model)
-    state = await asyncio.to_thread(_resumed, trainer, settings, out) if resume else None
-    stages = [Stage(shares=dict(shares))] if shares else []
     source = Source(tasks, stages=stages, seed=settings.seed)
+    state = _saved(settings, out) if resume else None
     async with AsyncExitStack() as stack:
+        trainer = await asyncio.to_thread(learner_of, settings, model=model, out=out)
+        stack.callback(trainer.close)
+        if state is not None:
+            await asyncio.to_thread(trainer.restore, checkpoint.latest(out / "checkpoints"))
         tokenizer = load_tokenizer(model)
         gateway = Gateway(on_lost=lambda engine, error: training.fleet.on_lost(engine, error))
         life = uuid4().hex[:6]
@@ -307,17 +310,8 @@ async def opened(
         yield training
 
 
-def _trainer(settings: RunSettings, model: Path) -> Trainer:
-    import torch
-
-    # The other cores belong to engines and environments.
-    torch.set_num_threads(1)
-    torch.manual_seed(settings.seed)
-    return Trainer(load_causal(model), settings.train)
-
-
-def _resumed(trainer: Trainer, settings: RunSettings, out: Path) -> RunState:
-    """The newest checkpoint, its weights in the trainer. Raises `BadInput`."""
+def _saved(settings: RunSettings, out: Path) -> RunState:
+    """What the newest checkpoint holds beside the trainer's own files. Raises `BadInput`."""
     newest = checkpoint.latest(out / "checkpoints")
     try:
         state = msgspec.msgpack.decode((newest / STATE_NAME).read_bytes(), type=RunState)
@@ -327,5 +321,4 @@ def _resumed(trainer: Trainer, settings: RunSettings, out: Path) -> RunState:
     if state.settings.seed != settings.seed or state.settings.name != settings.name:
         problem = f"belongs to {state.settings.name!r} with seed {state.settings.seed}"
         raise BadInput(str(newest), problem, "resume with the same name and seed")
-    trainer.restore(newest)
     return state

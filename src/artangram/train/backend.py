@@ -6,13 +6,17 @@
   does everything here that they do together: every verb but `part`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.nn import Module, Parameter
+
+from artangram.models.causal import CausalModel
+from artangram.train.state import set_weights
 
 T = TypeVar("T")
 
@@ -29,6 +33,10 @@ class Backend(Protocol):
 
     def whole(self, model: object) -> AbstractContextManager[None]:
         """While it lasts, every process has all weights."""
+        ...
+
+    def assign(self, model: CausalModel, tensors: Mapping[str, Tensor]) -> None:
+        """Take over all weights, or raise `BadInput` and take none."""
         ...
 
     def rounds(self, own: int) -> int:
@@ -56,6 +64,9 @@ class _Undivided:
 
     def whole(self, model: object) -> AbstractContextManager[None]:
         return nullcontext()
+
+    def assign(self, model: CausalModel, tensors: Mapping[str, Tensor]) -> None:
+        model.assign(tensors)
 
     def rounds(self, own: int) -> int:
         return own
@@ -139,6 +150,14 @@ class Sharded(_Together):
         finally:
             model.reshard()
 
+    def assign(self, model: CausalModel, tensors: Mapping[str, Tensor]) -> None:
+        assert isinstance(model, Module)
+        with self.whole(model):
+            # It knows its own names; what is written to gathered weights is forgotten with them.
+            model.assign(tensors)
+            weights = {name: p.detach().clone() for name, p in model.named_parameters()}
+        set_weights(model, weights)
+
     def rounds(self, own: int) -> int:
         most = torch.tensor(own)
         dist.all_reduce(most, dist.ReduceOp.MAX)
@@ -151,12 +170,12 @@ class Sharded(_Together):
                 p.grad.mul_(self._size)
 
 
-def whole_number(value: torch.Tensor) -> float:
+def whole_number(value: Tensor) -> float:
     """A number that may lie in parts on several processes."""
     whole = getattr(value, "full_tensor", lambda: value)
     return float(whole())
 
 
-def _gradient(parameter: Parameter) -> torch.Tensor:
+def _gradient(parameter: Parameter) -> Tensor:
     """A process without samples has no gradient: zero."""
     return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad

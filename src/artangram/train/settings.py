@@ -7,6 +7,7 @@ from msgspec import Struct
 from artangram.core.errors import BadInput
 
 LOSS_NAMES = ("grpo", "ppo", "reinforce++", "distillation")
+BACKEND_NAMES = ("ddp", "fsdp")
 
 
 class Mean(StrEnum):
@@ -26,8 +27,6 @@ class TrainSettings(Struct, frozen=True, kw_only=True):
     loss: str = "grpo"
     """`grpo`, `ppo`, `reinforce++` or `distillation`."""
     lr: float = 5e-4
-    lr_steps: int = 0
-    """The rate falls to a tenth over so many steps; 0 keeps it."""
     clip_low: float = 0.2
     clip_high: float = 0.28
     cap: float = 2.0
@@ -35,8 +34,8 @@ class TrainSettings(Struct, frozen=True, kw_only=True):
     kl: float = 0.0
     entropy: float = 0.003
     """More keeps choices open, and blurs what was copied exactly."""
-    entropy_steps: int = 0
-    """The bonus falls to nothing over so many steps; 0 keeps it."""
+    fade_steps: int = 0
+    """Over so many steps `lr` falls to a tenth and `entropy` to nothing; 0 keeps both."""
     mean: Mean = Mean.SEQUENCES
     epochs: int = 1
     """Passes over each batch; the clip bounds how far they go together."""
@@ -44,11 +43,22 @@ class TrainSettings(Struct, frozen=True, kw_only=True):
     """In one micro-batch."""
     min_samples: int = 24
     """Fewer useful samples than this are too noisy for a step."""
-    grad_norm: float = 1.0
-    weight_decay: float = 0.0
+    processes: int = 1
+    """That train together, each on its part of the batch."""
+    backend: str = "ddp"
+    """Of several processes: `ddp`, a copy of the model each, or `fsdp`, a part of it each."""
+    device: str = "cpu"
+    """Or `cuda`: a GPU for each process."""
 
     def __post_init__(self) -> None:
         if self.loss not in LOSS_NAMES:
             raise BadInput("loss", f"{self.loss!r} is none", f"say one of {', '.join(LOSS_NAMES)}")
-        if self.epochs < 1 or self.max_tokens < 1 or not self.lr > 0:
-            raise BadInput("train", "epochs, max_tokens or lr is not positive", "say 1 or more")
+        if self.backend not in BACKEND_NAMES:
+            problem = f"{self.backend!r} is none"
+            raise BadInput("backend", problem, f"say {' or '.join(BACKEND_NAMES)}")
+        if self.device not in ("cpu", "cuda"):
+            raise BadInput("device", f"{self.device!r} is none", "say cpu or cuda")
+        for field in ("epochs", "max_tokens", "processes", "lr"):
+            if not getattr(self, field) > 0:
+                problem = f"{getattr(self, field)} is not positive"
+                raise BadInput(field, problem, "say more than 0")

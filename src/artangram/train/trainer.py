@@ -9,6 +9,7 @@
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
@@ -17,6 +18,7 @@ import msgspec
 import torch
 from msgspec import Struct
 from torch import Tensor
+from torch.nn import Module
 
 from artangram.core.errors import BadInput
 from artangram.core.trajectory import Group
@@ -28,6 +30,12 @@ from artangram.train.backend import Alone, Backend, whole_number
 from artangram.train.losses import Share, Tokens
 from artangram.train.samples import Rows, Sample, micro_batches, rows_of, sample_of, share_of
 from artangram.train.settings import TrainSettings
+from artangram.train.state import (
+    check_optimiser_state,
+    optimiser_state,
+    plainly_full,
+    set_optimiser_state,
+)
 from artangram.train.tally import Report, Tally
 
 Teachers = Mapping[str, tuple[tuple[float, ...], ...]]
@@ -36,6 +44,8 @@ Teachers = Mapping[str, tuple[tuple[float, ...], ...]]
 
 OPTIMISER_NAME = "optimiser.pt"
 POSITION_NAME = "trainer.json"
+MOST_NORM = 1.0
+"""A longer gradient is cut to this length."""
 
 
 class Position(Struct, frozen=True, kw_only=True):
@@ -62,15 +72,26 @@ class Trainer:
             model.parameters(),
             lr=settings.lr,
             betas=(0.9, 0.95),
-            weight_decay=settings.weight_decay,
+            weight_decay=0.0,
             fused=True,
         )
+
+    @property
+    def max_context(self) -> int:
+        return self.model.max_context
+
+    def close(self) -> None:
+        """It started nothing that has to end."""
 
     def __repr__(self) -> str:
         return f"<Trainer at version {self.version}: {self.settings.loss}>"
 
     def step(self, groups: Sequence[Group], *, teachers: Teachers | None = None) -> Report:
         """Learn from these groups; the report says what happened."""
+        with self._beside_weights():
+            return self._step(groups, teachers=teachers or {})
+
+    def _step(self, groups: Sequence[Group], *, teachers: Teachers) -> Report:
         samples = samples_of(groups, self.settings)
         tally = Tally(groups)
         self.steps += 1
@@ -79,36 +100,42 @@ class Trainer:
         share = share_of(samples, budget=max(len(s.token_ids) for s in samples))
         batches = self._batches(samples)
         for group in self.optimiser.param_groups:
-            group["lr"] = self.settings.lr * (0.1 + 0.9 * self._left(self.settings.lr_steps))
+            group["lr"] = self.settings.lr * (0.1 + 0.9 * self._left)
         for _ in range(self.settings.epochs):
-            self._epoch(batches, share, tally, teachers=teachers or {})
+            self._epoch(batches, share, tally, teachers=teachers)
         self.version += 1
         totals = self._backend.add(tally.sums())
         return tally.report(version=self.version, samples=len(samples), totals=totals)
 
     def save(self, directory: Path) -> None:
-        """Everything the next step depends on, as files of `directory`."""
+        """Everything the next step depends on, as files of `directory`, for any backend."""
+        # First what all do together: if the first cannot write, nobody waits for it.
+        optimiser = optimiser_state(self._module, self.optimiser)
         self.save_weights(directory)
-        torch.save(self.optimiser.state_dict(), directory / OPTIMISER_NAME)
-        position = Position(version=self.version, steps=self.steps)
-        (directory / POSITION_NAME).write_bytes(msgspec.json.encode(position))
+        if self._backend.is_first:
+            with plainly_full():
+                torch.save(optimiser, directory / OPTIMISER_NAME)
+            position = Position(version=self.version, steps=self.steps)
+            (directory / POSITION_NAME).write_bytes(msgspec.json.encode(position))
 
     def save_weights(self, directory: Path) -> None:
         """The weights alone. All processes call this, and the first of them writes."""
         with self._backend.whole(self.model):
             if self._backend.is_first:
-                save_weights(self.model.tensors(), directory / WEIGHTS_NAME)
+                with plainly_full():
+                    save_weights(self.model.tensors(), directory / WEIGHTS_NAME)
 
     def restore(self, directory: Path) -> None:
-        """Go on where `save` was. Raises `BadInput` and changes nothing if it cannot."""
+        """Go on where any trainer's `save` was. Raises `BadInput` and changes nothing if not."""
         try:
             position = msgspec.json.decode((directory / POSITION_NAME).read_bytes(), type=Position)
             optimiser = torch.load(directory / OPTIMISER_NAME, weights_only=True)
         except (OSError, msgspec.MsgspecError, RuntimeError, UnpicklingError) as error:
             fix = "resume from an older checkpoint, or start without --resume"
             raise BadInput(str(directory), f"cannot be read: {error}", fix) from error
-        self.model.assign(load_weights(directory))
-        self.optimiser.load_state_dict(optimiser)
+        check_optimiser_state(self._module, optimiser)
+        self._backend.assign(self.model, load_weights(directory))
+        set_optimiser_state(self._module, self.optimiser, optimiser)
         self.version, self.steps = position.version, position.steps
 
     def _batches(self, samples: Sequence[Sample]) -> list["_Batch"]:
@@ -139,7 +166,7 @@ class Trainer:
             batch.old = tokens.old
         parameters = list(self.model.parameters())
         self._backend.add_gradients(parameters)
-        norm = torch.nn.utils.clip_grad_norm_(parameters, self.settings.grad_norm)
+        norm = torch.nn.utils.clip_grad_norm_(parameters, MOST_NORM)
         tally.grad_norm = whole_number(norm)
         self.optimiser.step()
 
@@ -171,15 +198,24 @@ class Trainer:
             )
         else:
             loss = LOSSES[self.settings.loss](tokens, share, self.settings)
-        weight = self._entropy_weight()
+        weight = self.settings.entropy * self._left
         return loss + losses.entropy_bonus(tokens, share, weight=weight) if weight else loss
 
-    def _entropy_weight(self) -> float:
-        return self.settings.entropy * self._left(self.settings.entropy_steps)
+    def _beside_weights(self) -> AbstractContextManager[object]:
+        """While it lasts, new tensors are made where the weights are."""
+        device = next(self.model.parameters()).device
+        return nullcontext() if device.type == "cpu" else device
 
-    def _left(self, steps: int) -> float:
-        """What is left of something that ends after so many steps; all of it if it never does."""
+    @property
+    def _left(self) -> float:
+        """What is left of what fades; all of it if it never does."""
+        steps = self.settings.fade_steps
         return max(0.0, 1 - (self.steps - 1) / steps) if steps else 1.0
+
+    @property
+    def _module(self) -> Module:
+        assert isinstance(self.model, Module), "every model is one"
+        return self.model
 
 
 @dataclass(slots=True)

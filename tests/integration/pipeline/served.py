@@ -84,9 +84,11 @@ class Served:
         """A run, against the service if `options` say so."""
         file = self.place / f"{name}.yaml"
         file.write_text(RUN.format(name=name, model=self.model, steps=steps))
-        more = (*options, "--resume") if resume else options
-        log = self.place / f"{name}.log"
-        return self._start("train", file, "--out", self.place / "out", *more, log=log)
+        return self.train_file(file, *options, *(("--resume",) if resume else ()))
+
+    def train_file(self, file, *options):
+        log = self.place / f"{file.stem}.log"
+        return self._start("train", file, "--out", self.place / "out", *options, log=log)
 
     @property
     def service(self):

@@ -36,7 +36,14 @@ def test_a_file_says_what_runs(tmp_path):
         (("steps: 7", "environments: 8"), "groups"),
         (("steps: 7", "mode: sometimes"), "mode"),
         (("calc: {share: 1}", "calk: {share: 1}"), "is no shipped task"),
-        (("share: 2", "share: 0"), "0 is no share"),
+        (("share: 2", "share: -1"), "-1 is no share"),
+        (("share: 2", "share: [[5, 1]]"), r"tasks.mine.share: \[\(5, 1\)\] begins late"),
+        (("share: 2", "share: [[0, 1], [9, 2], [3, 1]]"), "goes back"),
+        (("share: 2", "share: often"), "share"),
+        (("steps: 7", "min_groups: 17"), "17 of 16 groups"),
+        (("epochs: 4", "processes: 0"), "processes: 0 is not positive"),
+        (("epochs: 4", "backend: horovod"), "say ddp or fsdp"),
+        (("epochs: 4", "device: tpu"), "say cpu or cuda"),
         (("model: warm", ""), "model: is missing"),
     ],
 )
@@ -45,8 +52,29 @@ def test_what_is_wrong_is_said_with_its_place(tmp_path, change, complaint):
         read(tmp_path, GOOD.replace(*change))
 
 
-def test_fewer_than_forty_keys_are_there_to_know():
+def test_a_curriculum_is_pairs_of_a_version_and_a_share(tmp_path):
+    easy, hard = "calc: {share: [[0, 3], [40, 1]]}", "share: [[0, 0], [20, 1], [40, 3]]"
+    text = GOOD.replace("calc: {share: 1}", easy).replace("share: 2", hard)
+    found = [(stage.from_version, stage.shares) for stage in read(tmp_path, text).stages]
+    assert found == [
+        (0, {"calc": 3, "mine": 0}),
+        (20, {"calc": 3, "mine": 1}),
+        (40, {"calc": 1, "mine": 3}),
+    ]
+
+
+def test_at_no_version_may_all_shares_be_zero(tmp_path):
+    text = GOOD.replace("share: 1", "share: [[0, 1], [5, 0]]").replace("share: 2", "share: 0")
+    with pytest.raises(BadInput, match="no task with a share at version 5"):
+        read(tmp_path, text)
+
+
+def test_fewer_than_forty_keys_take_a_value():
+    from artangram.config.train import OWN_KEYS, TaskSpec
     from artangram.pipeline.settings import RunSettings
     from artangram.train.settings import TrainSettings
 
-    assert len(RunSettings.__struct_fields__) + len(TrainSettings.__struct_fields__) < 40
+    records = (RunSettings, TaskSpec, TrainSettings)
+    keys = [*OWN_KEYS, *(name for record in records for name in record.__struct_fields__)]
+    values = [key for key in keys if key not in ("tasks", "train")]
+    assert len(values) < 40

@@ -93,7 +93,7 @@ def test_epochs_clip_against_the_weights_of_the_steps_start():
 
 
 def test_the_rate_falls_to_a_tenth_over_its_steps():
-    trainer = Trainer(a_model(), structs.replace(SETTINGS, lr=1e-3, lr_steps=2))
+    trainer = Trainer(a_model(), structs.replace(SETTINGS, lr=1e-3, fade_steps=2))
     rates = []
     for step in range(3):
         trainer.step([a_group(a_model(), reward=even, version=0, seed=100 * step)])

@@ -66,9 +66,7 @@ def demo_settings(steps: int, seed: int, *, mode: str) -> RunSettings:
         steps=steps,
         seed=seed,
         checkpoint_every=25,
-        train=TrainSettings(
-            lr=1e-3, lr_steps=steps, epochs=4, kl=0.03, entropy=0.03, entropy_steps=steps
-        ),
+        train=TrainSettings(lr=1e-3, epochs=4, kl=0.03, entropy=0.03, fade_steps=steps),
     )
 
 

@@ -1,0 +1,46 @@
+"""Whoever learns for a run: a trainer in this process, or one that is several processes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from artangram.core.trajectory import Group
+from artangram.train.tally import Report
+
+
+class LearnerGone(Exception):
+    """A process of the trainer ended. What was learned since the last checkpoint is lost."""
+
+
+class Learner(Protocol):
+    """One verb at a time; each of them computes for long, so call it in a thread."""
+
+    @property
+    def version(self) -> int:
+        """Of the weights as they are now."""
+        ...
+
+    @property
+    def max_context(self) -> int:
+        """The most tokens of a sequence that its model takes."""
+        ...
+
+    def step(self, groups: Sequence[Group]) -> Report:
+        """Learn from these groups."""
+        ...
+
+    def save(self, directory: Path) -> None:
+        """Everything the next step depends on, as files of `directory`."""
+        ...
+
+    def save_weights(self, directory: Path) -> None:
+        """The weights alone."""
+        ...
+
+    def restore(self, directory: Path) -> None:
+        """Go on where `save` was. Raises `BadInput` and changes nothing if it cannot."""
+        ...
+
+    def close(self) -> None:
+        """End what it started."""
+        ...

@@ -1,0 +1,73 @@
+"""A run from a file whose trainer is two processes, one of which is killed; and its curriculum."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+pytest.importorskip("torch", reason="training needs torch")
+
+from artangram.pipeline.metrics import read
+from artangram.pipeline.training import STATE_NAME, RunState
+from artangram.train.checkpoint import latest
+from integration.pipeline.processes import below
+from integration.pipeline.served import Served, balanced, killed
+
+pytestmark = pytest.mark.timeout(900)  # Of a machine that does much else.
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+STEPS, GROUPS, GROUP_SIZE = 6, 6, 8
+SWEET_FROM = 2
+"""The version from which on there is a second task, with twice the share of the first."""
+
+
+def the_example(place):
+    """The curriculum of `examples`, shortened, trained by two processes that keep every step."""
+    for name in ("guessing.py", "curriculum.py", "warm_guessing.py"):
+        (place / name).write_text((EXAMPLES / name).read_text())
+    subprocess.run([sys.executable, "warm_guessing.py"], cwd=place, check=True, timeout=300)
+    changes = {
+        "[10, 2]": f"[{SWEET_FROM}, 2]",
+        "steps: 30": f"steps: {STEPS}\ncheckpoint_every: 1",
+        "min_groups: 4": "min_groups: 6",
+        "min_samples: 8": "min_samples: 1, processes: 2",
+    }
+    text = (EXAMPLES / "curriculum.yaml").read_text()
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    (place / "curriculum.yaml").write_text(text)
+    return place / "curriculum.yaml"
+
+
+def test_a_killed_process_of_the_trainer_costs_no_problem_and_no_step(tmp_path):
+    with Served(tmp_path) as served:
+        run = served.train_file(the_example(tmp_path))
+        served.wait_for_steps("curriculum", 2, run)
+        before = below(run.pid, "artangram.train.rank")
+        killed(before[-1])
+        assert run.wait(timeout=600) == 0
+    said = (tmp_path / "curriculum.log").read_text()
+    assert "of the trainer ended" in said
+    assert len(before) == 2
+    out = tmp_path / "out" / "curriculum"
+    records = read(out / "metrics.jsonl")
+    assert [record.step for record in records] == list(range(1, STEPS + 1))
+    assert {record.report.trajectories for record in records} == {GROUPS * GROUP_SIZE}
+    check_curriculum(out, records)
+
+
+def check_curriculum(out, records):
+    saved = (latest(out / "checkpoints") / STATE_NAME).read_bytes()
+    tasks = msgspec.msgpack.decode(saved, type=RunState).rollout.source.tasks
+    assert all(balanced(position) for position in tasks.values())
+    assert sum(position.trained for position in tasks.values()) == STEPS * GROUPS
+    # The version that a batch is for is the one before the step, and decides its tasks.
+    versions = [0, *(record.report.version for record in records)]
+    for version, record in zip(versions, records, strict=False):
+        assert ("sweet" in record.report.rewards) == (version >= SWEET_FROM)
+    with_both = sum(version >= SWEET_FROM for version in versions[:-1])
+    assert with_both > 0
+    assert tasks["sweet"].trained == with_both * GROUPS * 2 // 3
