@@ -1,6 +1,7 @@
 """Makes leases of devices real: frees what goes, restores what comes, then asks the service.
 
-The call begins when its service is resident; queueing behind a batch under way is part of the run.
+The call begins when the batch does that it is in: neither a restore nor the batch before it is part
+of its run, of what is learned from it, or of its time limit.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,8 +29,7 @@ class GpuManager:
         for loan in loans:
             await self._host(loan).free(loan)
         async with self._host(devices).using(devices) as residency:
-            progress.began()
-            return CallResult(body=await residency.ask(call.body))
+            return CallResult(body=await residency.ask(call.body, on_begun=progress.began))
 
     def on_service_lost(self, tell: Callable[[Devices], None]) -> None:
         """From now on `tell` hears of every service that died on its devices."""

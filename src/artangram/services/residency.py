@@ -5,6 +5,7 @@
   line cannot grow.
 - A call that is a JSON list is many payloads, answered by a list when all of them are. The payloads
   of a batch are divided among the replicas: that is what a higher degree is for.
+- A call begins when the first batch with its payloads does; what it stood in the line is not run.
 - Who gives up a call takes nothing from the others of its batch. When all have given up and no
   answer comes within `PATIENCE_S`, or when one batch takes longer than the service may, it hangs.
 - A residency that crashes, hangs or runs out of memory is ended, all of it, and lost: every call on
@@ -32,17 +33,20 @@ DRAIN_S = 2.0
 class _Asked:
     """A call: its payloads, what they were answered, and who waits for it."""
 
-    __slots__ = ("_answers", "answer", "is_list", "items")
+    __slots__ = ("_answers", "_on_begun", "answer", "is_list", "items")
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: bytes, on_begun: Callable[[], None]) -> None:
         self.is_list = body.lstrip().startswith(b"[")
         self.items = _parts(body) if self.is_list else [body]
         self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._answers: list[Answer] = []
+        self._on_begun = on_begun
 
     def next_items(self, most: int) -> list[bytes]:
-        """The payloads that have no answer yet, so many at most."""
+        """The payloads that have no answer yet, so many at most; they are asked now."""
         done = len(self._answers)
+        if not done:
+            self._on_begun()
         return self.items[done : done + most]
 
     def settle(self, answers: list[Answer]) -> None:
@@ -89,11 +93,11 @@ class Residency:
         """Calls that somebody waits for."""
         return sum(not call.answer.done() for call in (*self._under_way, *self._waiting))
 
-    async def ask(self, body: bytes) -> bytes:
+    async def ask(self, body: bytes, *, on_begun: Callable[[], None] = lambda: None) -> bytes:
         """The answer to one call; both are JSON. `CallFailed` if the model raised."""
         if self._gone:
             raise ReplicaLost(f"{self.service.id} is gone: {self._gone}")
-        call = _Asked(body)
+        call = _Asked(body, on_begun)
         if not call.items:
             return b"[]"
         self._waiting.append(call)

@@ -1,11 +1,12 @@
-"""The workload of `bench services`: the same for every policy, and as heavy as it says."""
+"""`bench services`: the same calls for every policy, as heavy as it says, and how sure it is."""
 
 import os
 from random import Random
 
 import pytest
 
-from artangram.cli.bench.services import CALLS, LOAD, a_plan
+from artangram.cli.bench.services import spread_of
+from artangram.cli.bench.services_plan import CALLS, LOAD, a_plan
 from artangram.core.ids import ServiceId
 from artangram.services import Service
 
@@ -31,3 +32,14 @@ def test_calls_come_in_order_and_make_up_the_load():
     assert CALLS[0] * bursts <= len(plan) <= CALLS[1] * bursts
     cores = len(os.sched_getaffinity(0))
     assert len(plan) * CALL_S / (cores * plan[-1].at_s) == pytest.approx(LOAD, rel=0.2)
+
+
+def test_a_ratio_is_as_sure_as_its_rounds_agree():
+    """By hand: logs 0 and log 4, mean log 2, deviation of the mean log 2; t is 12.71."""
+    spread = spread_of([1.0, 4.0])
+    assert spread.ratio == pytest.approx(2.0)
+    assert spread.low == pytest.approx(2.0 ** (1 - 12.71))
+    assert spread.high == pytest.approx(2.0 ** (1 + 12.71))
+    assert spread_of([3.0]).low is None
+    agreed = spread_of([2.0] * 4)
+    assert (agreed.low, agreed.high) == (pytest.approx(2.0), pytest.approx(2.0))

@@ -79,6 +79,18 @@ async def test_a_restore_does_not_eat_the_time_of_a_call(world: World):
     assert (await world.ended.get()).outcome is Outcome.SUCCEEDED
 
 
+async def test_a_call_begins_when_its_batch_does(world: World):
+    """Neither is the batch before it part of its run, nor does it eat its time."""
+    start = asyncio.get_running_loop().time()
+    world.start("x")
+    await asyncio.sleep(3.5)
+    world.start("y", devices(restored=False), timeout_s=1.2)
+    first, second = await world.ended.get(), await world.ended.get()
+    assert first.began_at == pytest.approx(start + 3.0, abs=0.1)
+    assert second.began_at == pytest.approx(start + 4.0, abs=0.1)
+    assert second.outcome is Outcome.SUCCEEDED
+
+
 async def test_a_call_that_takes_too_long_times_out(world: World):
     world.start("x", timeout_s=0.5)
     assert (await world.ended.get()).outcome is Outcome.TIMED_OUT

@@ -3,10 +3,12 @@
 - Every service is all-MiniLM-L6-v2 with weights of its own: the packaged ones and a little noise,
   as a family of fine-tunes would be. A device holds one of them.
 - Calls come in bursts, one service each, as when a batch of trajectories reaches its judge; the
-  same calls at the same times for every policy, one policy after the other.
+  same calls at the same times for every policy.
 - `static` has a device for every service and never loads during the run. Ours has `--devices`.
-  `load-per-call` has as many and starts every call from nothing: a new interpreter that imports
-  torch and reads the weights from storage, which the page cache makes fast.
+  Both houses are open all the time and take turns, round by round, each first as often as the
+  other: what else the machine does meets both. The ratio has a confidence interval over rounds.
+- `load-per-call` has as many devices as ours and starts every call from nothing: a new interpreter
+  that imports torch and reads the weights from storage, which the page cache makes fast.
 - Devices have one thread each and share this machine's cores; so a policy with more devices has
   more memory, not more compute.
 """
@@ -14,81 +16,39 @@
 import asyncio
 import os
 import random
-import shutil
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from math import exp, log, sqrt
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean, stdev
 from tempfile import TemporaryDirectory
 from typing import Annotated
 
-import msgspec
 import typer
 from msgspec import Struct
 
 from artangram.cli.bench.result import Origin
+from artangram.cli.bench.services_plan import Arrival, a_judge, a_plan
+from artangram.cli.bench.services_side import COLD, MEMORY_MB, OURS, STATIC, Row, call_s, opened
 from artangram.cli.output import Output
-from artangram.core.cluster import ClusterSpec
-from artangram.core.ids import NodeId, ServiceId
-from artangram.core.records import ActionRecord, Outcome
-from artangram.managers.call import ServiceCall
-from artangram.managers.cpu import CpuManager
-from artangram.managers.gpu import GpuManager
-from artangram.observe.journalmemory import MemoryJournal
-from artangram.orchestrator.calling import CallOptions, request_of
-from artangram.orchestrator.clock import WallClock
-from artangram.orchestrator.embedded import Embedded
-from artangram.orchestrator.orchestrator import Orchestrator
-from artangram.orchestrator.recovery import Setup
-from artangram.services.cpu import CpuDevices, cpu_devices
-from artangram.services.host import GPU, ServiceHost
-from artangram.services.measuring import device_use
+from artangram.core.records import ActionRecord
 from artangram.services.service import Service, weights_mb
-from artangram.services.shipped.similarity import FILES, packaged, similarity
-
-OURS, STATIC, COLD = "elastic", "static:1", "load-per-call"
-NODE = NodeId("gpu-0")
-MEMORY_MB = 250
-"""Of a device: one service and what running it takes, not two."""
-PAIRS = 8
-"""Texts and references in one call."""
-CALLS = (8, 24)
-"""In a burst, from and to."""
-LOAD = 0.4
-"""Of the cores, by calls; the rest is room for bursts to overlap."""
-LOOK_EVERY_S = 5.0
-"""Counting the pages of ten processes takes a good part of a second."""
-_WORDS = "the a judge reads long answers and short proofs about rain trains code maps in old towns"
+from artangram.services.shipped.similarity import packaged
 
 ACT_AT_MOST, SHARE_AT_MOST = 1.0, 0.3
 BETTER_AT_LEAST, FASTER_AT_LEAST, OVERHEAD_AT_MOST = 20.0, 10.0, 0.1
 
-
-class Arrival(Struct, frozen=True):
-    """A call of the workload."""
-
-    at_s: float
-    service: ServiceId
-    body: bytes
+_T95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
+"""Two-sided 95 % quantiles of Student's t, from one degree of freedom on."""
 
 
-class Row(Struct, frozen=True, kw_only=True):
-    """One policy."""
+class Spread(Struct, frozen=True, kw_only=True):
+    """A ratio that was measured in pairs."""
 
-    policy: str
-    devices: int
-    calls: int
-    act_mean_s: float
-    act_p99_s: float
-    wait_mean_s: float
-    overhead_mean_s: float
-    run_mean_s: float
-    restores: int
-    restore_s: float
-    """Median over the services, when each was deployed."""
-    most_device_mb: float
-    """The most that the processes of one device were seen to use together."""
-    failed: int
+    ratio: float
+    """Geometric mean of the rounds."""
+    low: float | None
+    """The 95 % confidence interval over rounds; unknown with one."""
+    high: float | None
+    rounds: list[float]
 
 
 class ServiceFigures(Struct, frozen=True, kw_only=True):
@@ -100,7 +60,9 @@ class ServiceFigures(Struct, frozen=True, kw_only=True):
     """One call alone, its service resident."""
     rows: list[Row]
     act_to_static: float
-    """Mean ACT of ours over that of static."""
+    """Mean ACT of ours over that of static, over all calls."""
+    act_spread: Spread
+    """The same, round by round."""
     device_share: float
     better_than_cold: float | None
     restore_faster: float | None
@@ -112,9 +74,10 @@ class ServiceFigures(Struct, frozen=True, kw_only=True):
 def services(
     count: Annotated[int, typer.Option(help="Of services.", min=2)] = 10,
     devices: Annotated[int, typer.Option(help="For ours; each holds one service.", min=1)] = 3,
-    bursts: Annotated[int, typer.Option(help="Of calls, one service each.", min=1)] = 60,
+    rounds: Annotated[int, typer.Option(help="Of static and ours in turn.", min=1)] = 8,
+    bursts: Annotated[int, typer.Option(help="Of calls in a round.", min=1)] = 15,
     cold_bursts: Annotated[
-        int, typer.Option(help="Of them for load-per-call; fewer favour it. 0 leaves it out.")
+        int, typer.Option(help="Of the first round for load-per-call; 0 leaves it out.", min=0)
     ] = 6,
     seed: Annotated[int, typer.Option(help="Same seed, same calls.")] = 0,
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
@@ -124,179 +87,77 @@ def services(
     packaged()  # Said now if it is missing, not after minutes.
     with output.progress() as progress, TemporaryDirectory(prefix="artangram-judges-") as folder:
         task = progress.add_task("making judges")
-        judges = [_judge(Path(folder), number) for number in range(count)]
-        call_s = asyncio.run(_call_s(judges[0]))
-        plan = a_plan(random.Random(seed), judges, bursts, call_s=call_s)
-        first = a_plan(random.Random(seed), judges, cold_bursts, call_s=call_s)
-        runs = [(STATIC, count, plan), (OURS, devices, plan), (COLD, devices, first)]
-        rows = []
-        for policy, num_devices, calls in runs:
-            if calls:
-                progress.update(task, description=policy)
-                called = {call.service for call in calls} if policy == COLD else None
-                there = [judge for judge in judges if called is None or judge.id in called]
-                rows.append(asyncio.run(_run(policy, num_devices, there, calls)))
-        figures = _figures(rows, judges, call_s)
+        judges = [a_judge(Path(folder), number) for number in range(count)]
+        alone_s = asyncio.run(call_s(judges[0]))
+        plans = [
+            a_plan(random.Random(f"{seed} {number}"), judges, bursts, call_s=alone_s)
+            for number in range(rounds)
+        ]
+        progress.update(task, description=f"{STATIC} and {OURS}")
+        rows, spread = asyncio.run(_compared(judges, plans, devices=devices))
+        if cold_bursts:
+            progress.update(task, description=COLD)
+            first = a_plan(random.Random(f"{seed} 0"), judges, cold_bursts, call_s=alone_s)
+            rows.append(asyncio.run(_cold(judges, first, devices=devices)))
+        figures = _figures(rows, spread, judges, alone_s)
     _print(output, figures)
     output.json(origin.result("What does evicting services on execution cost and save?", figures))
 
 
-def _judge(folder: Path, number: int) -> Service:
-    """The packaged model with weights that nobody else has."""
-    import torch
-    from safetensors.torch import load_file, save_file
-
-    home, source = folder / f"judge-{number}", packaged()
-    home.mkdir()
-    generator = torch.Generator().manual_seed(number)
-    tensors = load_file(source / FILES[0])
-    for name, tensor in tensors.items():
-        if tensor.is_floating_point():
-            noise = torch.randn(tensor.shape, generator=generator)
-            tensors[name] = tensor + 1e-4 * noise * tensor.std(correction=0)
-    save_file(tensors, home / FILES[0])
-    for file in FILES[1:]:
-        shutil.copyfile(source / file, home / file)
-    return msgspec.structs.replace(similarity(f"judge-{number}", directory=home), degrees=(1,))
-
-
-def a_plan(
-    rng: random.Random, judges: list[Service], bursts: int, *, call_s: float
-) -> list[Arrival]:
-    """Bursts one after the other, overlapping as chance has it, that make up `LOAD`."""
-    plan, at_s, cores = [], 0.0, len(os.sched_getaffinity(0))
-    for _ in range(bursts):
-        judge, calls = rng.choice(judges).id, rng.randint(*CALLS)
-        work_s = calls * call_s
-        when = at_s
-        for _ in range(calls):
-            plan.append(Arrival(when, judge, _body(rng)))
-            # A burst comes about as fast as one core can answer it.
-            when += rng.expovariate(1 / call_s)
-        at_s += rng.expovariate(LOAD * cores / work_s)
-    return sorted(plan, key=lambda arrival: arrival.at_s)
+async def _compared(
+    judges: list[Service], plans: list[list[Arrival]], *, devices: int
+) -> tuple[list[Row], Spread]:
+    """Static and ours in turn, each first in every other round."""
+    async with (
+        opened(STATIC, len(judges), judges) as static,
+        opened(OURS, devices, judges) as ours,
+    ):
+        for side in (static, ours):
+            await side.warm(judges)
+        for number, plan in enumerate(plans):
+            for side in (static, ours) if number % 2 == 0 else (ours, static):
+                await side.run(plan)
+        pairs = zip(ours.rounds, static.rounds, strict=True)
+        ratios = [_mean_act(one) / _mean_act(other) for one, other in pairs]
+        return [static.row(), ours.row()], spread_of(ratios)
 
 
-def _body(rng: random.Random) -> bytes:
-    words = _WORDS.split()
-    pairs = [
-        {name: " ".join(rng.choices(words, k=12)) for name in ("text", "reference")}
-        for _ in range(PAIRS)
-    ]
-    return msgspec.json.encode(pairs)
+async def _cold(judges: list[Service], plan: list[Arrival], *, devices: int) -> Row:
+    """`load-per-call`; only what the plan calls is deployed, since that takes long here."""
+    called = {call.service for call in plan}
+    async with opened(COLD, devices, [judge for judge in judges if judge.id in called]) as side:
+        await side.run(plan)
+        return side.row()
 
 
-@asynccontextmanager
-async def _opened(
-    policy: str, num_devices: int, judges: list[Service]
-) -> AsyncIterator[tuple[Embedded, ServiceHost]]:
-    """An orchestrator with nothing but devices and the judges."""
-    cores = tuple(sorted(os.sched_getaffinity(0)))
-    layout = cpu_devices(cores, count=num_devices, memory_mb=MEMORY_MB)
-    kind = await CpuDevices.opened(layout, is_cold=policy == COLD)
-    directory = None if policy == COLD else kind.directory
-    host = ServiceHost(NODE, kind, resource=GPU, directory=directory)
-    try:
-        specs = {judge.id: await host.deploy(judge) for judge in judges}
-        cluster = ClusterSpec(pools={GPU: host.gpu_spec()}, services=specs)
-        orchestrator = Orchestrator(
-            Setup(cluster=cluster, policy=policy),
-            manager=CpuManager({}),
-            journal=MemoryJournal(),
-            clock=WallClock(),
-            carriers={ServiceCall: GpuManager({NODE: host})},
-        )
-        host.on_service_lost = orchestrator.service_lost
-        await orchestrator.begin()
-        try:
-            yield Embedded(orchestrator), host
-        finally:
-            await orchestrator.aclose()
-    finally:
-        await host.aclose()
+def _mean_act(records: list[ActionRecord]) -> float:
+    return mean(record.act_s for record in records)
 
 
-async def _call_s(judge: Service) -> float:
-    """How long a call takes when nothing else happens: the best of some."""
-    num_devices = len(os.sched_getaffinity(0))  # A core each, as in the runs.
-    async with _opened(OURS, num_devices, [judge]) as (house, _):
-        arrival = Arrival(0.0, judge.id, _body(random.Random(0)))
-        records = [await _record(house, arrival) for _ in range(8)]
-    return min(record.run_s for record in records)
+def spread_of(ratios: list[float]) -> Spread:
+    """The geometric mean of `ratios` and how sure it is."""
+    logs = [log(ratio) for ratio in ratios]
+    middle, low, high = mean(logs), None, None
+    if len(logs) > 1:
+        quantile = _T95[min(len(logs) - 1, len(_T95)) - 1]
+        half = quantile * stdev(logs) / sqrt(len(logs))
+        low, high = exp(middle - half), exp(middle + half)
+    return Spread(ratio=exp(middle), low=low, high=high, rounds=ratios)
 
 
-async def _run(policy: str, num_devices: int, judges: list[Service], plan: list[Arrival]) -> Row:
-    async with _opened(policy, num_devices, judges) as (house, host):
-        if policy != COLD:
-            # Static deployments are loaded by now, and so is all that ours can hold.
-            for judge in judges:
-                await _record(house, Arrival(0.0, judge.id, plan[0].body))
-        before = host.num_restores
-        watch = asyncio.create_task(_most_device_mb(host))
-        began = asyncio.get_running_loop().time()
-        records = await asyncio.gather(*(_later(house, arrival, began) for arrival in plan))
-        watch.cancel()
-        most_mb = await watch
-        restored = [deployed.restore_s for deployed in host.deployed.values()]
-        return _row(
-            records,
-            policy=policy,
-            devices=num_devices,
-            restores=host.num_restores - before,
-            restore_s=median(restored),
-            most_device_mb=most_mb,
-        )
-
-
-async def _later(house: Embedded, arrival: Arrival, began: float) -> ActionRecord:
-    await asyncio.sleep(began + arrival.at_s - asyncio.get_running_loop().time())
-    return await _record(house, arrival)
-
-
-async def _record(house: Embedded, arrival: Arrival) -> ActionRecord:
-    call = ServiceCall(service=arrival.service, body=arrival.body)
-    request = request_of(call, CallOptions(), kind=f"service/{arrival.service}")
-    return (await house.call(request)).record
-
-
-async def _most_device_mb(host: ServiceHost) -> float:
-    """Look at the processes until cancelled; the most that those of one device used."""
-    most = 0.0
-    try:
-        while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            most = max(most, *(use.used_mb for use in await device_use(host)), 0.0)
-    except asyncio.CancelledError:
-        return most
-
-
-def _row(records: list[ActionRecord], **fields: object) -> Row:
-    acts = sorted(record.act_s for record in records)
-    return msgspec.convert(
-        {
-            "calls": len(records),
-            "act_mean_s": mean(acts),
-            "act_p99_s": acts[min(len(acts) - 1, int(0.99 * len(acts)))],
-            "wait_mean_s": mean(record.wait_s for record in records),
-            "overhead_mean_s": mean(record.overhead_s for record in records),
-            "run_mean_s": mean(record.run_s for record in records),
-            "failed": sum(record.outcome is not Outcome.SUCCEEDED for record in records),
-            **fields,
-        },
-        Row,
-    )
-
-
-def _figures(rows: list[Row], judges: list[Service], call_s: float) -> ServiceFigures:
+def _figures(
+    rows: list[Row], spread: Spread, judges: list[Service], alone_s: float
+) -> ServiceFigures:
     static, ours, *cold = rows
     return ServiceFigures(
         services=len(judges),
         weights_mb=weights_mb(judges[0].weights),
         device_mb=MEMORY_MB,
         cores=len(os.sched_getaffinity(0)),
-        call_s=call_s,
+        call_s=alone_s,
         rows=rows,
         act_to_static=ours.act_mean_s / static.act_mean_s,
+        act_spread=spread,
         device_share=ours.devices / static.devices,
         better_than_cold=cold[0].act_mean_s / ours.act_mean_s if cold else None,
         restore_faster=cold[0].restore_s / ours.restore_s if cold else None,
@@ -305,28 +166,20 @@ def _figures(rows: list[Row], judges: list[Service], call_s: float) -> ServiceFi
 
 
 def _print(output: Output, figures: ServiceFigures) -> None:
+    columns = "policy on ACT p99 wait line over run came MB bad"
     output.table(
         f"{figures.services} services of {figures.weights_mb} MB, devices of {figures.device_mb} "
-        f"MB on {figures.cores} cores",
-        [
-            "policy",
-            "devices",
-            "ACT s",
-            "p99",
-            "wait",
-            "overhead",
-            "run",
-            "restores",
-            "MB",
-            "failed",
-        ],
+        f"MB on {figures.cores} cores; seconds, and how many restores came",
+        columns.split(),
         [_cells(row) for row in figures.rows],
     )
-    say = output.console.print
+    say, spread = output.console.print, figures.act_spread
+    sure = "" if spread.low is None else f", 95 % between {spread.low:.2f} and {spread.high:.2f}"
     say(
-        f"Mean ACT {figures.act_to_static:.2f}x that of {STATIC} (goal at most {ACT_AT_MOST:g}) "
-        f"with {figures.device_share:.0%} of its devices (goal {SHARE_AT_MOST:.0%}); overhead "
-        f"{figures.overhead_share:.1%} of execution (goal {OVERHEAD_AT_MOST:.0%})."
+        f"Mean ACT {figures.act_to_static:.2f}x that of {STATIC}{sure} (goal at most "
+        f"{ACT_AT_MOST:g}) with {figures.device_share:.0%} of its devices (goal "
+        f"{SHARE_AT_MOST:.0%}); overhead {figures.overhead_share:.1%} of execution (goal "
+        f"{OVERHEAD_AT_MOST:.0%})."
     )
     if figures.better_than_cold is not None and figures.restore_faster is not None:
         say(
@@ -340,11 +193,12 @@ def _cells(row: Row) -> list[str]:
     return [
         row.policy,
         str(row.devices),
-        f"{row.act_mean_s:.2f}",
-        f"{row.act_p99_s:.1f}",
-        f"{row.wait_mean_s:.2f}",
+        f"{row.act_mean_s:.3f}",
+        f"{row.act_p99_s:.2f}",
+        f"{row.wait_mean_s:.3f}",
+        f"{row.line_mean_s:.3f}",
         f"{row.overhead_mean_s:.3f}",
-        f"{row.run_mean_s:.2f}",
+        f"{row.run_mean_s:.3f}",
         str(row.restores),
         f"{row.most_device_mb:.0f}",
         str(row.failed),
