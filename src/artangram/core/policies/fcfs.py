@@ -6,18 +6,16 @@ admissible amount of at most N. The first that does not fit blocks all behind it
 
 from collections import deque
 
-from artangram.core.lease import Allocation, Cores
 from artangram.core.policies.base import Desk, Hindrance, Ticket
+from artangram.core.policies.cpulane import CpuLane
 from artangram.core.pools.cpu import CpuNode
 
 
-class FcfsLane:
+class FcfsLane(CpuLane):
     """One line in front of a CPU node."""
 
     def __init__(self, node: CpuNode, desk: Desk, *, size: int = 1) -> None:
-        self.wake_at: float | None = None
-        self._node = node
-        self._desk = desk
+        super().__init__(node, desk)
         self._size = size
         self._line: deque[Ticket] = deque()
 
@@ -38,28 +36,12 @@ class FcfsLane:
                 return
             ticket = self._line.popleft()
             if self._desk.seize_sides(ticket, now):
-                cores = Cores(self._node.resource, self._node.id, self._node.take(units))
-                prepare_s = ticket.prepare_s
-                self._desk.start(ticket, cores, workers=units, prepare_s=prepare_s, now=now)
+                self._start_on(ticket, units, now, workers=units)
 
     def _units(self, ticket: Ticket) -> int:
         amounts = ticket.form.amounts
         fitting = [amount for amount in amounts if amount <= self._size]
         return fitting[-1] if fitting and ticket.form.is_elastic else amounts[0]
-
-    def give_back(self, ticket: Ticket, now: float) -> None:
-        assert isinstance(ticket.allocation, Cores)
-        self._node.give_back(ticket.allocation.cores)
-
-    def lends(self, units: int, now: float) -> bool:
-        return units <= self._node.free
-
-    def lend(self, ticket: Ticket, units: int, now: float) -> Allocation:
-        return Cores(self._node.resource, self._node.id, self._node.take(units))
-
-    def take_back(self, allocation: Allocation, now: float) -> None:
-        assert isinstance(allocation, Cores)
-        self._node.give_back(allocation.cores)
 
     def hindrance(self, ticket: Ticket, now: float) -> Hindrance:
         ahead, units = self._line.index(ticket), self._units(ticket)

@@ -1,8 +1,7 @@
 """Cores of running actions are divided anew as others come and go: ours, for CPU nodes.
 
-- Rigid actions and elastic ones wait in two queues merged by one key, a virtual deadline:
-  submission plus a slack in proportion to the least area the action can use. Short work passes
-  long work, but only for so long: nobody passes an overdue action, so waiting is bounded.
+- Rigid and elastic actions go by one virtual deadline (`RankedLane`). Nobody passes an overdue
+  action, so waiting is bounded.
 - A running elastic action gives cores to others down to its least amount and never below.
 - Who gets how much follows a price: the more actions are behind, the dearer a core, the narrower
   everybody runs. Left-over cores go to who is nearest to its end.
@@ -13,17 +12,14 @@ from operator import attrgetter
 from artangram.core.estimates import residual_s
 from artangram.core.lease import Allocation, Cores
 from artangram.core.policies.base import Desk, Hindrance, Ticket
-from artangram.core.policies.queue import Queue, Served
+from artangram.core.policies.cpulane import RankedLane
+from artangram.core.policies.queue import Served
 from artangram.core.policies.width import fixed_widths, malleable_widths
 from artangram.core.pools.cpu import CpuNode
 from artangram.core.speedup import DEFAULT
 
 ALPHA = 10.0
 """Seconds of slack per core-second of work. Any value from 5 up gives the same mean ACT."""
-
-SLACK_CAP_S = 3600.0
-"""Nothing is passed for longer than this by work that came later. Ten minutes would already cost
-3 % of mean ACT: long tests that keep their place delay many short commands."""
 
 PRESSURE = 3.0
 """Weight of each action behind in the price: a poor size also delays those still to come."""
@@ -37,16 +33,11 @@ FREE_SQUEEZE = 0.01
 _work_left = attrgetter("work_left_s")
 
 
-class MalleableLane:
+class MalleableLane(RankedLane):
     """The queue of one CPU node whose elastic actions resize while they run."""
 
     def __init__(self, node: CpuNode, desk: Desk, served: Served) -> None:
-        self.wake_at: float | None = None
-        self._node = node
-        self._desk = desk
-        self._served = served
-        self._rigid = Queue(self, served)
-        self._elastic = Queue(self, served)
+        super().__init__(node, desk, served)
         #: Running elastic tickets, nearest to its end first as of the last division.
         self._running: list[Ticket] = []
         #: Those of them that have no cores yet: `_divide` starts them.
@@ -63,27 +54,19 @@ class MalleableLane:
     def push(self, ticket: Ticket, now: float) -> None:
         form = ticket.form
         if not form.is_elastic:
-            ticket.key = ticket.submitted_at + min(
-                ALPHA * ticket.work_s * form.amounts[0], SLACK_CAP_S
-            )
-            self._rigid.push(ticket)
+            self._enqueue(ticket, area=ticket.work_s * form.amounts[0], alpha=ALPHA)
             return
         area = fixed_widths(form.amounts, ticket.curve or DEFAULT).area
-        ticket.key = ticket.submitted_at + min(ALPHA * ticket.work_s * area, SLACK_CAP_S)
-        self._elastic.push(ticket)
+        self._enqueue(ticket, area=ticket.work_s * area, alpha=ALPHA)
         if ticket.work_s < self._refused_work_s:
             self._ask_elastic = True
 
     def withdraw(self, ticket: Ticket) -> None:
-        (self._elastic if ticket.form.is_elastic else self._rigid).forget()
+        super().withdraw(ticket)
         self._ask_elastic = True
 
-    def num_waiting(self) -> int:
-        return len(self._rigid) + len(self._elastic)
-
     def give_back(self, ticket: Ticket, now: float) -> None:
-        assert isinstance(ticket.allocation, Cores)
-        self._node.give_back(ticket.allocation.cores)
+        super().give_back(ticket, now)
         if ticket.form.is_elastic:
             self._running.remove(ticket)
             self._least_units -= ticket.form.amounts[0]
@@ -103,11 +86,10 @@ class MalleableLane:
     def lend(self, ticket: Ticket, units: int, now: float) -> Allocation:
         self._squeeze(units, now)
         self._rigid_units += units
-        return Cores(self._node.resource, self._node.id, self._node.take(units))
+        return super().lend(ticket, units, now)
 
     def take_back(self, allocation: Allocation, now: float) -> None:
-        assert isinstance(allocation, Cores)
-        self._node.give_back(allocation.cores)
+        super().take_back(allocation, now)
         self._give_back_rigid(allocation.units)
 
     def dispatch(self, now: float) -> None:
@@ -172,8 +154,7 @@ class MalleableLane:
         self._served.charge(ticket, ticket.work_s * units)
         self._squeeze(units, now)
         self._rigid_units += units
-        cores = Cores(self._node.resource, self._node.id, self._node.take(units))
-        self._desk.start(ticket, cores, workers=units, prepare_s=ticket.prepare_s, now=now)
+        self._start_on(ticket, units, now, workers=units)
 
     def _join(self, ticket: Ticket, now: float) -> None:
         if not self._desk.seize_sides(ticket, now):
@@ -244,7 +225,7 @@ class MalleableLane:
         if self._room() == 0 and self._node.free == sum(t.form.amounts[0] for t in fresh):
             # Everybody has the least amount and there is nothing to divide.
             for ticket in fresh:
-                self._start_elastic(ticket, ticket.form.amounts[0], now)
+                self._start_on(ticket, ticket.form.amounts[0], now, workers=ticket.workers)
             return
         for ticket in running:
             self._advance(ticket, now)
@@ -255,7 +236,7 @@ class MalleableLane:
                 self._resize(ticket, size, now)
         for ticket, size in zip(running, sizes, strict=True):
             if ticket.units == 0:
-                self._start_elastic(ticket, size, now)
+                self._start_on(ticket, size, now, workers=ticket.workers)
             elif size > ticket.units:
                 self._resize(ticket, size, now)
 
@@ -281,12 +262,6 @@ class MalleableLane:
             free -= extra
         return sizes
 
-    def _start_elastic(self, ticket: Ticket, size: int, now: float) -> None:
-        ticket.units = size
-        cores = Cores(self._node.resource, self._node.id, self._node.take(size))
-        prepare_s = ticket.prepare_s
-        self._desk.start(ticket, cores, workers=ticket.workers, prepare_s=prepare_s, now=now)
-
     def _resize(self, ticket: Ticket, size: int, now: float) -> None:
         self._advance(ticket, now)
         assert isinstance(ticket.allocation, Cores)
@@ -311,12 +286,7 @@ class MalleableLane:
         ticket.updated_at = now
 
     def hindrance(self, ticket: Ticket, now: float) -> Hindrance:
-        ahead = sum(
-            self._served.goes_first(other, ticket)
-            for queue in (self._rigid, self._elastic)
-            for other in queue.tickets()
-            if other is not ticket
-        )
+        ahead = self._ahead(ticket)
         room, needed = self._room(), ticket.form.amounts[0]
         return Hindrance(
             resource=self._node.resource,

@@ -1,6 +1,6 @@
 """Units are chosen once, at start: ours, for nodes where squeezing a running action costs too much.
 
-- Order as in `malleable`: rigid and elastic actions merged by a virtual deadline.
+- Order as in `malleable`: rigid and elastic actions go by one virtual deadline.
 - Size by price: the more wait or will come, the narrower an action starts.
 - An elastic action does not start narrow on the few cores that happen to be free when waiting for
   running actions to end gets it done sooner; it then reserves its future cores.
@@ -11,11 +11,10 @@ from bisect import bisect_left, insort
 
 from msgspec import Struct
 
-from artangram.core.lease import Allocation, Cores
 from artangram.core.policies.base import Desk, Hindrance, Ticket
-from artangram.core.policies.malleable import SLACK_CAP_S
+from artangram.core.policies.cpulane import RankedLane
 from artangram.core.policies.profile import Profile
-from artangram.core.policies.queue import Queue, Served
+from artangram.core.policies.queue import Served
 from artangram.core.policies.width import Widths, fixed_widths
 from artangram.core.pools.cpu import CpuNode
 from artangram.core.speedup import DEFAULT
@@ -46,16 +45,11 @@ class _Plan(Struct):
     units: int
 
 
-class MoldableLane:
+class MoldableLane(RankedLane):
     """The queue of one CPU node whose actions keep the cores they start with."""
 
     def __init__(self, node: CpuNode, desk: Desk, served: Served) -> None:
-        self.wake_at: float | None = None
-        self._node = node
-        self._desk = desk
-        self._served = served
-        self._rigid = Queue(self, served)
-        self._elastic = Queue(self, served)
+        super().__init__(node, desk, served)
         #: Expected ends of running actions, ascending.
         self._releases: list[tuple[float, int, int]] = []
         self._release_of: dict[Ticket, tuple[float, int, int]] = {}
@@ -69,38 +63,16 @@ class MoldableLane:
         self._held_key = math.inf
 
     def push(self, ticket: Ticket, now: float) -> None:
-        amounts = ticket.form.amounts
-        area = ticket.work_s * amounts[0]
-        queue = self._rigid
-        if ticket.form.is_elastic:
-            area = ticket.work_s * _widths(ticket).area
-            queue = self._elastic
-        ticket.key = ticket.submitted_at + min(ALPHA * area, SLACK_CAP_S)
-        queue.push(ticket)
+        least = _widths(ticket).area if ticket.form.is_elastic else ticket.form.amounts[0]
+        area = ticket.work_s * least
+        self._enqueue(ticket, area=area, alpha=ALPHA)
         self._work = self._work * math.exp((self._work_at - now) / LOAD_S) + area
         self._work_at = now
 
-    def withdraw(self, ticket: Ticket) -> None:
-        (self._elastic if ticket.form.is_elastic else self._rigid).forget()
-
-    def num_waiting(self) -> int:
-        return len(self._rigid) + len(self._elastic)
-
     def give_back(self, ticket: Ticket, now: float) -> None:
-        assert isinstance(ticket.allocation, Cores)
-        self._node.give_back(ticket.allocation.cores)
+        super().give_back(ticket, now)
         release = self._release_of.pop(ticket)
         del self._releases[bisect_left(self._releases, release)]
-
-    def lends(self, units: int, now: float) -> bool:
-        return units <= self._node.free
-
-    def lend(self, ticket: Ticket, units: int, now: float) -> Allocation:
-        return Cores(self._node.resource, self._node.id, self._node.take(units))
-
-    def take_back(self, allocation: Allocation, now: float) -> None:
-        assert isinstance(allocation, Cores)
-        self._node.give_back(allocation.cores)
 
     def dispatch(self, now: float) -> None:
         self._average(now)
@@ -209,17 +181,11 @@ class MoldableLane:
         release = (now + ticket.prepare_s + seconds, ticket.seq, units)
         insort(self._releases, release)
         self._release_of[ticket] = release
-        cores = Cores(self._node.resource, self._node.id, self._node.take(units))
-        self._desk.start(ticket, cores, workers=units, prepare_s=ticket.prepare_s, now=now)
+        self._start_on(ticket, units, now, workers=units)
         return True
 
     def hindrance(self, ticket: Ticket, now: float) -> Hindrance:
-        ahead = sum(
-            self._served.goes_first(other, ticket)
-            for queue in (self._rigid, self._elastic)
-            for other in queue.tickets()
-            if other is not ticket
-        )
+        ahead = self._ahead(ticket)
         free, least = self._node.free, ticket.form.amounts[0]
         return Hindrance(
             resource=self._node.resource,
