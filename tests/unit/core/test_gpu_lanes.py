@@ -326,14 +326,14 @@ class TestTangramLane:
         assert not fits((0, 0, 2, 0), 8)
         division = Division((0, 0, 2, 0))
         division.add((4, 8), [10.0, 1.0])
-        assert division.degrees(1) == [4]
+        assert division.sizes(1) == [4]
 
     def test_the_division_is_the_best_there_is(self):
         division = Division((0, 0, 0, 1))
         division.add((1, 2, 4, 8), [8.0, 4.0, 2.0, 1.0])
         division.add((1, 2, 4, 8), [40.0, 20.0, 10.0, 5.0])
-        assert division.degrees(1) == [8]
-        assert division.degrees(2) == [4, 4]
+        assert division.sizes(1) == [8]
+        assert division.sizes(2) == [4, 4]
 
 
 class TestLoadPerCallLane:

@@ -1,31 +1,21 @@
-"""ARL-Tangram's published algorithm for one elastic pool: greedy eviction, DP, heap estimate.
+"""ARL-Tangram's published algorithm for one elastic pool: a DP and greedy eviction.
 
 1. Candidates: the longest first-come prefix of the queue whose least amounts fit the free units.
 2. A DP divides the free units among the candidates so that the sum of their durations is least.
-3. The objective adds an estimate for those left in the queue: each starts when the earliest of the
-   running and newly started ends. The first of them may try `DEPTH` of its sizes.
-4. The youngest candidate is dropped as long as that lowers the objective.
+   Mended against the published listing: it takes the best reachable total instead of demanding
+   that every unit is used.
+3. `Eviction` says which of them start.
 
-Mended against the published listing: an empty rest costs nothing, at least one candidate stays,
-the DP takes the best reachable total instead of demanding that every unit is used, and idle units
-count as an end at once. Units are fixed at start; the order is strictly first come, first served.
+Units are fixed at start; the order is strictly first come, first served.
 """
 
-from heapq import heapify, heapreplace
-from itertools import islice
-
-from artangram.core.lease import Cores
+from artangram.core.needs import Amounts
 from artangram.core.policies.base import Desk, Ticket
+from artangram.core.policies.eviction import Eviction
 from artangram.core.policies.fcfs import FcfsLane
 from artangram.core.policies.width import fixed_widths
 from artangram.core.pools.cpu import CpuNode
 from artangram.core.speedup import DEFAULT
-
-DEPTH = 2
-"""Sizes the first action left in the queue may try; the paper finds 2 or 3 enough."""
-
-LOOKAHEAD = 1024
-"""Actions left in the queue that the estimate looks at: bounds the cost of a decision."""
 
 
 class TangramLane(FcfsLane):
@@ -37,23 +27,20 @@ class TangramLane(FcfsLane):
         self._ends: dict[Ticket, float] = {}
 
     def dispatch(self, now: float) -> None:
-        # Whoever lacks another resource leaves cores for those behind: divide again.
-        while (candidates := self._prefix()) and not self._start_some(candidates, now):
-            pass
+        while candidates := self._prefix():
+            sizes = self._select(candidates, now)
+            if all([self._begin(t, n, now) for t, n in zip(candidates, sizes, strict=False)]):
+                return
+            # Whoever lacks another resource leaves cores for those behind: divide again.
 
-    def _start_some(self, candidates: list[Ticket], now: float) -> bool:
-        """Start those whom the division chose. Did all of them start?"""
-        have_all_started = True
-        for ticket, units in zip(candidates, self._select(candidates, now), strict=False):
-            self._line.popleft()
-            if self._desk.seize_sides(ticket, now):
-                self._ends[ticket] = now + ticket.prepare_s + _duration(ticket, units)
-                cores = Cores(self._node.resource, self._node.id, self._node.take(units))
-                prepare_s = ticket.prepare_s
-                self._desk.start(ticket, cores, workers=units, prepare_s=prepare_s, now=now)
-            else:
-                have_all_started = False
-        return have_all_started
+    def _begin(self, ticket: Ticket, units: int, now: float) -> bool:
+        """Take `ticket` out of the line and start it, unless it lacks another resource."""
+        self._line.popleft()
+        if not self._desk.seize_sides(ticket, now):
+            return False
+        self._ends[ticket] = now + ticket.prepare_s + _duration(ticket, units)
+        self._start_on(ticket, units, now, workers=units)
+        return True
 
     def _prefix(self) -> list[Ticket]:
         """The longest prefix of the line whose least amounts fit together."""
@@ -70,24 +57,9 @@ class TangramLane(FcfsLane):
         """Sizes of the candidates to start, a prefix of them."""
         if not any(ticket.form.is_elastic for ticket in candidates):
             return [ticket.form.amounts[0] for ticket in candidates]
-        division = Division(candidates, self._node.free)
-        sizes = division.sizes(len(candidates))
-        best = self._objective(candidates, sizes, now)
-        fewest = 0 if self._ends else 1
-        for count in range(len(candidates) - 1, fewest - 1, -1):
-            fewer = division.sizes(count)
-            objective = self._objective(candidates[:count], fewer, now)
-            if objective >= best:
-                break
-            best, sizes = objective, fewer
-        return sizes
-
-    def _objective(self, chosen: list[Ticket], sizes: list[int], now: float) -> float:
-        durations = [_duration(t, units) for t, units in zip(chosen, sizes, strict=True)]
-        ends = [max(end - now, 0.0) for end in self._ends.values()] + durations
-        idle = self._node.free - sum(sizes)
-        rest = list(islice(self._line, len(chosen), len(chosen) + LOOKAHEAD))
-        return sum(durations) + _estimate(rest, ends + [0.0] * min(idle, len(rest)))
+        ends = [max(end - now, 0.0) for end in self._ends.values()]
+        eviction = Eviction(self._line, ends, amounts=_amounts, seconds=_duration)
+        return eviction.chosen(len(candidates), Division(candidates, self._node.free))
 
     def give_back(self, ticket: Ticket, now: float) -> None:
         super().give_back(ticket, now)
@@ -133,8 +105,7 @@ class Division:
 
     def sizes(self, count: int) -> list[int]:
         """The sizes of the first `count` candidates."""
-        totals = self._best[count]
-        units = min(range(self._extra[count] + 1), key=totals.__getitem__)
+        units = self._used(count)
         sizes = []
         for index in range(count - 1, -1, -1):
             least = self._candidates[index].form.amounts[0]
@@ -143,31 +114,18 @@ class Division:
             sizes.append(amount)
         return sizes[::-1]
 
+    def idle(self, count: int) -> int:
+        """How many units the first `count` candidates leave."""
+        return self._extra[count] - self._used(count)
 
-def _estimate(rest: list[Ticket], ends: list[float]) -> float:
-    """Sum of completion times of `rest`, each at its least amount on the next end."""
-    if not rest:
-        return 0.0
-    heapify(ends)
-    first, *others = rest
-    durations = [_least_duration(ticket) for ticket in others]
-    return min(
-        _chain([_duration(first, amount), *durations], ends.copy())
-        for amount in first.form.amounts[:DEPTH]
-    )
+    def _used(self, count: int) -> int:
+        """The units beyond least amounts that give the first `count` the least total."""
+        totals = self._best[count]
+        return min(range(self._extra[count] + 1), key=totals.__getitem__)
 
 
-def _chain(durations: list[float], ends: list[float]) -> float:
-    total = 0.0
-    for duration in durations:
-        end = ends[0] + duration
-        total += end
-        heapreplace(ends, end)
-    return total
-
-
-def _least_duration(ticket: Ticket) -> float:
-    return _duration(ticket, ticket.form.amounts[0])
+def _amounts(ticket: Ticket) -> Amounts:
+    return ticket.form.amounts
 
 
 def _duration(ticket: Ticket, units: int) -> float:
