@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from artangram.core.errors import BadInput
+from artangram.observe.journal import JournalError
 from artangram.orchestrator.client import House
 from artangram.orchestrator.local import local
 from artangram.orchestrator.records import Refused
@@ -44,6 +45,8 @@ def plainly_refused(url: str | None) -> Iterator[None]:
         raise BadInput("service", str(error), "give what it asks for and try again") from None
     except _of_connections() as error:
         raise BadInput("url", f"{url}: {error}", "start it with `artangram up`") from None
+    except JournalError as error:
+        raise BadInput("state", str(error), "or take another directory") from None
     except NotCapable as error:
         raise BadInput("sandbox", str(error), "see `artangram doctor`") from None
 

@@ -13,8 +13,12 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from artangram.core.errors import BadInput
+
+_WIDEST = 1000
+"""Characters; no table of ours has lines as long."""
 
 
 class Output:
@@ -26,12 +30,24 @@ class Output:
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """The first column is a name; the others are numbers."""
-        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for index, column in enumerate(columns):
             table.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
         for row in rows:
             table.add_row(*row)
-        self.console.print(table)
+        self.console.print(Text(title, style="italic"), soft_wrap=True)
+        with self._wide_enough_for(table):
+            self.console.print(table)
+
+    @contextmanager
+    def _wide_enough_for(self, table: Table) -> Iterator[None]:
+        """Lines that a narrow terminal wraps are better than figures that were cut off."""
+        before, options = self.console.width, self.console.options.update(max_width=_WIDEST)
+        self.console.width = max(before, self.console.measure(table, options=options).maximum)
+        try:
+            yield
+        finally:
+            self.console.width = before
 
     def json(self, value: object) -> None:
         """Write `value` where `--json` says, if it says anything."""

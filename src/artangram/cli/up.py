@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from artangram.cli.house import plainly_refused
 from artangram.cli.output import Output
 from artangram.config.house import HouseSpec, read_house
 from artangram.core.policies.catalog import policy as policy_named
@@ -17,7 +18,7 @@ STATE_DIR = Path.home() / ".artangram"
 
 def up(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 7410,
+    port: Annotated[int, typer.Option(help="0 takes a free one.", min=0, max=65535)] = 7410,
     state_dir: Annotated[
         Path, typer.Option(help="The journal and the agent's files: what a restart goes on from.")
     ] = STATE_DIR,
@@ -51,17 +52,18 @@ def up(
             console.print(f"export ARTANGRAM_TOKEN={secret}", soft_wrap=True)
         console.file.flush()  # Whoever started us in the background reads this from a file.
 
-    asyncio.run(
-        serve(
-            state_dir,
-            on_ready=on_ready,
-            host=host,
-            port=port,
-            token=secret,
-            policy=chosen,
-            cores=cores or house.cores,
-            memory_mb=house.memory_mb,
-            offers=house.offers,
-        )
+    serving = serve(
+        state_dir,
+        on_ready=on_ready,
+        host=host,
+        port=port,
+        token=secret,
+        policy=chosen,
+        cores=cores or house.cores,
+        memory_mb=house.memory_mb,
+        offers=house.offers,
+        images=[Path(folder) for folder in house.images],
     )
+    with plainly_refused(None):
+        asyncio.run(serving)
     console.print("Drained.")

@@ -28,7 +28,7 @@ from artangram.services.service import Service
 Spec = TypeVar("Spec", bound=Struct)
 
 _FIX = "see docs/services.md and docs/apis.md"
-_OWN = ("cores", "memory_mb", "policy")
+_OWN = ("cores", "memory_mb", "policy", "images")
 _OFFERED = ("workers", "platform_calls", "functions", "devices", "device_memory_mb")
 
 
@@ -38,6 +38,8 @@ class HouseSpec(Struct, frozen=True, kw_only=True):
     cores: int | None = None
     memory_mb: int | None = None
     policy: str = "elastic"
+    images: tuple[str, ...] = ()
+    """Folders of this machine whose images callers over HTTP may name."""
     offers: Offers = Offers()
 
 

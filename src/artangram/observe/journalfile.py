@@ -3,6 +3,7 @@
 - Many appends, one transaction: whatever waits when the thread is ready is committed together.
 - One process owns the file at a time; a second one is told so.
 - Opening checks the file and its log: damage is an error with a name, never a shorter past.
+- Only its owner may read it.
 - What compaction removes goes to an archive, if one is named: for those who look back, not needed
   to go on.
 """
@@ -77,9 +78,12 @@ async def open_journal(
 def _open(
     path: Path, wishes: Wishes, loop: asyncio.AbstractEventLoop
 ) -> tuple["FileJournal", Past]:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = _lock(path)
     try:
+        for file in (path, wishes.archive):
+            if file is not None:
+                os.close(_private(file))
         lost = num_lost_frames(path.with_name(path.name + "-wal"))
         if lost:
             raise JournalDamaged(f"{path}: its log is damaged, {lost} frames cannot be read")
@@ -99,8 +103,16 @@ def _open(
         raise
 
 
+def _private(path: Path) -> int:
+    """A file that only its owner reads: commands and results may hold secrets.
+
+    SQLite gives its log the rights of the file.
+    """
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
 def _lock(path: Path) -> int:
-    lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+    lock = _private(path.with_name(path.name + ".lock"))
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -10,9 +10,11 @@ import asyncio
 import contextlib
 import secrets
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -33,6 +35,7 @@ from artangram.orchestrator.openapi import description
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.pieces import written
 from artangram.orchestrator.records import QUEUEING, Opening
+from artangram.orchestrator.strangers import permit_opening, permit_run
 from artangram.sandbox.protocol import MAX_READ_BYTES
 
 DRAIN_S = 30.0
@@ -44,9 +47,16 @@ MOST_BODY_BYTES = MAX_READ_BYTES
 T = TypeVar("T")
 
 
-def application(orchestrator: Orchestrator, *, token: str | None) -> Starlette:
-    """The service, to be served by any ASGI server. Without a token everybody may use it."""
-    service = _Service(orchestrator)
+def application(
+    orchestrator: Orchestrator, *, token: str | None, images: Sequence[Path] = ()
+) -> Starlette:
+    """The service, to be served by any ASGI server. Without a token everybody may use it.
+
+    `images` are the folders whose images callers may name.
+    """
+    if token == "":
+        raise BadInput("token", "is empty, so everybody would have it", "give one, or none")
+    service = _Service(orchestrator, images)
     # Ids may have slashes, so the longer addresses are tried first.
     one, action = "/v1/trajectories/{trajectory:path}", "/v1/actions/{action:path}"
     routes = [
@@ -72,9 +82,10 @@ def application(orchestrator: Orchestrator, *, token: str | None) -> Starlette:
 class _Service:
     """A method per verb."""
 
-    def __init__(self, orchestrator: Orchestrator) -> None:
+    def __init__(self, orchestrator: Orchestrator, images: Sequence[Path]) -> None:
         self._orchestrator = orchestrator
         self._backend = Embedded(orchestrator)
+        self._images = images
 
     async def describe(self, request: Request) -> object:
         return description()
@@ -84,6 +95,7 @@ class _Service:
 
     async def open(self, request: Request) -> object:
         opening = await _decoded(request, Opening)
+        await asyncio.to_thread(permit_opening, opening, images=self._images)
         # Who names no owner keeps his trajectory open by using it.
         owner = opening.owner or f"the user of {opening.trajectory}"
         await self._backend.open(structs.replace(opening, owner=owner))
@@ -119,13 +131,12 @@ class _Service:
         return self._with_queueing(trajectory, await self._backend.snapshot(trajectory))
 
     async def read(self, request: Request) -> object:
-        most = int(request.query_params.get("max_bytes", MAX_READ_BYTES))
-        path, trajectory = request.query_params["path"], _trajectory(request)
-        found = await self._backend.read(trajectory, path, max_bytes=most)
+        path, trajectory = _path(request), _trajectory(request)
+        found = await self._backend.read(trajectory, path, max_bytes=_max_bytes(request))
         return self._with_queueing(trajectory, found)
 
     async def write(self, request: Request) -> object:
-        path, trajectory = request.query_params["path"], _trajectory(request)
+        path, trajectory = _path(request), _trajectory(request)
         await self._backend.write(trajectory, path, data=await _body(request))
         return self._with_queueing(trajectory, None)
 
@@ -188,6 +199,7 @@ async def _run_request(request: Request) -> RunRequest:
     wanted = await _decoded(request, RunRequest)
     if wanted.trajectory != _trajectory(request):
         raise BadInput("trajectory", "is not that of the address", "name the same one twice")
+    permit_run(wanted)
     return wanted
 
 
@@ -226,6 +238,20 @@ def _action(request: Request) -> ActionId:
     return ActionId(request.path_params["action"])
 
 
+def _path(request: Request) -> str:
+    try:
+        return request.query_params["path"]
+    except KeyError:
+        raise BadInput("path", "is missing", "name a file of the sandbox: ?path=...") from None
+
+
+def _max_bytes(request: Request) -> int:
+    text = request.query_params.get("max_bytes", str(MAX_READ_BYTES))
+    if not text.isdecimal() or not 0 < int(text) <= MAX_READ_BYTES:
+        raise BadInput("max_bytes", f"{text[:20]!r} is no size", f"give 1 to {MAX_READ_BYTES}")
+    return int(text)
+
+
 class _Server(uvicorn.Server):
     """Leaves signals to us: a drain comes first."""
 
@@ -236,33 +262,40 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def serving(
-    orchestrator: Orchestrator, *, host: str = "127.0.0.1", port: int = 0, token: str | None
+    orchestrator: Orchestrator,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    token: str | None,
+    images: Sequence[Path] = (),
 ) -> AsyncIterator[str]:
-    """Serve while the block lasts; gives the address."""
+    """Serve while the block lasts; gives the address. Raises `BadInput` if that cannot be had."""
     config = uvicorn.Config(
-        application(orchestrator, token=token),
-        host=host,
-        port=port,
+        application(orchestrator, token=token, images=images),
         log_level="warning",
         access_log=False,
         lifespan="off",
         timeout_graceful_shutdown=1,
     )
-    server = _Server(config)
-    serving = asyncio.create_task(server.serve())
-    started = asyncio.create_task(_started(server, serving))
-    await asyncio.wait({serving, started}, return_when=asyncio.FIRST_COMPLETED)
+    with _listening(host, port) as ear:
+        server = _Server(config)
+        serving = asyncio.create_task(server.serve(sockets=[ear]))
+        try:
+            yield f"http://{f'[{host}]' if ':' in host else host}:{ear.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            await asyncio.wait({serving})
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket to which callers can connect from now on."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        bound = server.servers[0].sockets[0].getsockname()
-        yield f"http://{host}:{bound[1]}"
-    finally:
-        server.should_exit = True
-        await asyncio.wait({serving})
-
-
-async def _started(server: uvicorn.Server, serving: "asyncio.Task[None]") -> None:
-    while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn tells nobody
-        await asyncio.sleep(0.01)
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except (OSError, OverflowError) as error:
+        problem = str(error).partition("] ")[2].partition(" (while ")[0] or str(error)
+        fix = "name another one; port 0 takes a free one"
+        raise BadInput("address", f"{host} port {port}: {problem}", fix) from None
 
 
 async def until_told_to_stop(orchestrator: Orchestrator, *, drain_s: float = DRAIN_S) -> None:

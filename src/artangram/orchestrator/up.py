@@ -6,7 +6,7 @@ The token is made once per state directory and kept there, readable by its owner
 import asyncio
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from msgspec import structs
@@ -29,6 +29,7 @@ async def up(
     memory_mb: int | None = None,
     bounds: Bounds | None = None,
     offers: Offers | None = None,
+    images: Sequence[Path] = (),
     drain_s: float = DRAIN_S,
     agent_options: tuple[str, ...] = (),
 ) -> None:
@@ -45,7 +46,7 @@ async def up(
             offers=structs.replace(offers or Offers(), takes_objects=False),
             agent_options=agent_options,
         ) as (orchestrator, _),
-        serving(orchestrator, host=host, port=port, token=token) as url,
+        serving(orchestrator, host=host, port=port, token=token, images=images) as url,
     ):
         on_ready(url)
         await until_told_to_stop(orchestrator, drain_s=drain_s)
@@ -54,7 +55,7 @@ async def up(
 def kept_token(state_dir: Path) -> str:
     """The token of a state directory, made if it has none."""
     path = state_dir / "token"
-    state_dir.mkdir(parents=True, exist_ok=True)
+    state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:

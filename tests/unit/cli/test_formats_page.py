@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 from msgspec import Struct, structs
 
+from artangram.config.house import HouseSpec
 from artangram.core.cluster import CpuSpec, FunctionsSpec, GpuSpec, QuotaSpec, ServiceSpec
 from artangram.core.policies.catalog import policy
 from artangram.observe.traceline import TraceAction, TraceTrajectory, TraceTurn
+from artangram.orchestrator.workshop import Offers
 from artangram.sim.report import SimReport
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "formats.md").read_text(encoding="utf-8")
@@ -58,6 +60,12 @@ def test_every_field_of_turns_actions_and_reports_is_documented():
     flat = {"elastic", "speedup", "service"}  # parts of `needs` in the record
     assert set(table("action")) == set(TraceAction.__struct_fields__) | flat
     assert set(SimReport.__struct_fields__) <= set(table("field"))
+
+
+def test_every_key_of_a_house_is_documented():
+    parts = {"offers", "takes_objects"}  # A part of its own, and what no file says.
+    known = set(HouseSpec.__struct_fields__) | set(Offers.__struct_fields__)
+    assert set(table("key")) == known - parts
 
 
 def test_every_policy_of_the_page_exists():

@@ -84,6 +84,13 @@ def test_without_json_the_table_is_on_standard_output(run, cluster, trace):
     assert "No policy has a mean ACT below 2.33 s" in said.out
 
 
+def test_a_narrow_terminal_cuts_no_figure(run, cluster, trace, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "30")
+    narrow = run("simulate", "--cluster", cluster, "--trace", trace).out
+    assert {"policy", "mean", "failed", "decide", "elastic", "2.33"} <= set(narrow.split())
+    assert "\u2026" not in narrow
+
+
 def test_json_goes_to_a_file_in_a_folder_that_is_made(run, cluster, trace, tmp_path):
     target = tmp_path / "new" / "folder" / "report.json"
     said = run("simulate", "--cluster", cluster, "--trace", trace, "--json", target)

@@ -24,6 +24,7 @@ def test_a_house_with_everything(tmp_path: Path) -> None:
             """
 cores: 2
 policy: tangram
+images: [/srv/images]
 devices: 1
 device_memory_mb: 512
 functions: ["rewards:score"]
@@ -35,6 +36,7 @@ apis:
         )
     )
     assert (house.cores, house.policy, house.offers.devices) == (2, "tangram", 1)
+    assert house.images == ("/srv/images",)
     assert house.offers.functions == ("rewards:score",)
     assert house.offers.services == (
         Service(id="judge", loader="judges:load", batch=4, degrees=(1, 2), options={"size": 3}),

@@ -268,6 +268,16 @@ async def test_two_owners_are_one_too_many(path: Path) -> None:
     await journal.close()
 
 
+async def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
+    place = tmp_path / "state"
+    journal, _ = await open_journal(place / "j.sqlite", archive=place / "a.sqlite")
+    modes = {file.name: file.stat().st_mode & 0o777 for file in place.iterdir()}
+    await journal.close()
+    assert {"j.sqlite", "j.sqlite-wal", "j.sqlite.lock", "a.sqlite", "a.sqlite-wal"} <= set(modes)
+    assert set(modes.values()) == {0o600}
+    assert place.stat().st_mode & 0o777 == 0o700
+
+
 async def test_the_owner_of_the_first_entry_is_remembered(path: Path) -> None:
     for owner in (b"fcfs", b"elastic", b"pods"):
         journal, past = await open_journal(path, owner=owner)

@@ -1,0 +1,147 @@
+"""What callers over HTTP cannot do: nothing without the token, nothing to the host with it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+from starlette.routing import Route
+
+from artangram.core.errors import BadInput
+from artangram.orchestrator import server
+from artangram.orchestrator.client import House
+from artangram.orchestrator.connect import connect
+from artangram.orchestrator.server import application, serving
+from artangram.orchestrator.strangers import MOST_OUTPUT_BYTES
+from artangram.orchestrator.up import kept_token
+from artangram.sandbox.protocol import DirectoryImage, HostImage, Snapshot, Source, TarImage
+from artangram.testing.fakes import fake_house
+
+TOKEN = "a token of this test"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+
+
+@asynccontextmanager
+async def a_service(*images: Path) -> AsyncIterator[tuple[House, str]]:
+    async with (
+        fake_house() as behind,
+        serving(behind.orchestrator, token=TOKEN, images=images) as url,
+        connect(url, token=TOKEN) as house,
+    ):
+        yield house, url
+
+
+async def answer(url: str, path: str, *, method: str = "GET", **options) -> tuple[int, str]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(method, url + path, **options) as found,
+    ):
+        return found.status, await found.text()
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, {"Authorization": "Bearer "}, {"Authorization": f"Bearer {TOKEN[:-1]}"}]
+)
+async def test_every_address_wants_the_token_but_the_description(headers) -> None:
+    async with fake_house() as behind, serving(behind.orchestrator, token=TOKEN) as url:
+        routes = application(behind.orchestrator, token=TOKEN).routes
+        asked = {}
+        for route in routes:
+            assert isinstance(route, Route)
+            for method in (route.methods or set()) - {"HEAD"}:
+                path = route.path.replace("{", "").replace(":path}", "")
+                status, _ = await answer(url, path, method=method, headers=headers)
+                asked[method, route.path] = status
+        assert asked.pop(("GET", "/v1/openapi.json")) == 200
+        assert len(asked) > 10
+        assert set(asked.values()) == {401}
+
+
+async def test_an_empty_token_is_refused_and_not_everybodys() -> None:
+    async with fake_house() as behind:
+        with pytest.raises(BadInput, match="everybody would have it"):
+            application(behind.orchestrator, token="")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        DirectoryImage(path="/"),
+        DirectoryImage(path="/etc"),
+        TarImage(path="/etc/passwd"),
+        HostImage(also=("/usr", "/root")),
+    ],
+)
+async def test_no_file_of_the_host_can_be_had_as_an_image(source: Source, tmp_path: Path) -> None:
+    async with a_service(tmp_path) as (house, _):
+        with pytest.raises(BadInput, match="is not offered to callers over HTTP"):
+            await house.trajectory(source=source).__aenter__()
+        assert (await house.status()).trajectories == 0
+
+
+async def test_images_below_an_offered_folder_can_and_no_link_leads_out(tmp_path: Path) -> None:
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "out").symlink_to("/")
+    async with a_service(tmp_path) as (house, _):
+        async with house.trajectory(source=DirectoryImage(path=str(tmp_path / "inside"))):
+            assert (await house.status()).trajectories == 1
+        for path in (tmp_path / "out", tmp_path / "inside" / ".." / "..", Path("inside")):
+            with pytest.raises(BadInput, match="not offered"):
+                await house.trajectory(source=DirectoryImage(path=str(path))).__aenter__()
+
+
+async def test_a_snapshot_is_known_or_it_is_none() -> None:
+    async with a_service() as (house, _):
+        t = house.trajectory(source=Snapshot(name="../../etc"))
+        await t.__aenter__()
+        result = await t.run(["true"])
+        assert not result.ok
+        assert result.exit_code is None
+
+
+async def test_a_request_cannot_make_the_orchestrator_hold_any_amount(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "MOST_BODY_BYTES", 1000)
+    async with a_service() as (house, _), house.trajectory() as t:
+        with pytest.raises(BadInput, match=r"output_bytes: \d+ is above"):
+            await t.run(["true"], output_bytes=MOST_OUTPUT_BYTES + 1)
+        await t.write("x", b"1" * 1000)
+        with pytest.raises(BadInput, match="body: has more than 1000 bytes"):
+            await t.write("x", b"1" * 1001)
+        assert await t.read("x") == b"1" * 1000
+
+
+@pytest.mark.parametrize(
+    ("query", "complaint"),
+    [
+        ("", "path: is missing"),
+        ("?path=x&max_bytes=-1", "max_bytes: '-1' is no size"),
+        ("?path=x&max_bytes=many", "max_bytes: 'many' is no size"),
+        ("?path=x&max_bytes=99999999999", "max_bytes: '99999999999' is no size"),
+    ],
+)
+async def test_a_wrong_question_is_told_so(query: str, complaint: str) -> None:
+    async with a_service() as (house, url), house.trajectory(id="t"):
+        path = f"/v1/trajectories/t/files{query}"
+        status, body = await answer(url, path, headers=BEARER)
+        assert (status, complaint in body) == (400, True), body
+
+
+async def test_an_address_in_use_is_said_and_nothing_hangs() -> None:
+    async with fake_house() as behind, serving(behind.orchestrator, token=TOKEN) as url:
+        port = int(url.rpartition(":")[2])
+        with pytest.raises(BadInput, match=f"127.0.0.1 port {port}: Address already in use"):
+            async with serving(behind.orchestrator, token=TOKEN, port=port):
+                pass
+        assert (await answer(url, "/v1/status", headers=BEARER))[0] == 200
+
+
+def test_the_token_is_made_once_and_for_its_owner_only(tmp_path: Path) -> None:
+    state = tmp_path / "new" / "state"
+    assert kept_token(state) == kept_token(state)
+    assert (state.stat().st_mode & 0o777, (state / "token").stat().st_mode & 0o777) == (
+        0o700,
+        0o600,
+    )
