@@ -1,6 +1,7 @@
 """The only door to the model: sessions, engines, and which engine serves whom."""
 
 from artangram.core.affinity import Auto, Declared, Rates, affinity_of
+from artangram.core.split import Splits, splits_of
 from artangram.gateway.counters import Counters, Fallback
 from artangram.gateway.engines.protocol import (
     BadWeights,
@@ -33,6 +34,8 @@ __all__ = [
     "Sampling",
     "Session",
     "SessionClosed",
+    "Splits",
     "StallLimits",
     "affinity_of",
+    "splits_of",
 ]

@@ -33,6 +33,12 @@ class Counters(Struct):
     """The preferred class had no replica."""
     spills: dict[Fallback, int] = field(default_factory=dict)
     """Another class was clearly sooner."""
+    splits: int = 0
+    """Turns that one replica read and another went on with."""
+    split_bytes: int = 0
+    """Handed from one replica to another by these."""
+    unsplit: int = 0
+    """Turns that should have been split, but one half was not there, died, or was cleared."""
     expired: int = 0
     """Sessions of HTTP callers that nobody used any more."""
     by_replica: dict[str, int] = field(default_factory=dict)

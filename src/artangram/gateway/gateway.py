@@ -2,6 +2,7 @@
 
 - A turn whose replica dies, or is taken away, goes on elsewhere from the tokens it has; its session
   notices nothing but time.
+- A turn may be read by one replica and answered by another (`halves`), if somebody said so.
 - Without a replica a turn waits for one; its caller's deadline is the only limit.
 - A replica that stands still (`watchdog`) is given up, as if it had died.
 - Replicas come and go at any time. Whoever made an engine closes it; the gateway never does.
@@ -10,11 +11,12 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, aclosing, contextmanager
 
-from artangram.core.affinity import ANY, DEFAULT, Auto, Choice, Declared, Rates, Router, Wanted
+from artangram.core.affinity import ANY, DEFAULT, Auto, Choice, Declared, Rates, Router
 from artangram.core.errors import BadInput
+from artangram.core.split import NEVER, Splits, Splitter
 from artangram.gateway.counters import Counters, Fallback
 from artangram.gateway.engines.protocol import (
     Chunk,
@@ -23,6 +25,7 @@ from artangram.gateway.engines.protocol import (
     Finish,
     FinishReason,
 )
+from artangram.gateway.halves import Ahead, FirstHalves
 from artangram.gateway.replica import Replica, Ticket, observed
 from artangram.gateway.session import Session
 from artangram.gateway.turn import Turn
@@ -48,6 +51,7 @@ class Gateway:
         self,
         *,
         affinity: Declared | Auto = EVERYWHERE,
+        split: Splits = NEVER,
         rates: Mapping[str, Rates] | None = None,
         on_lost: Callable[[Engine, EngineGone], None] | None = None,
         stalls: StallLimits | None = None,
@@ -55,6 +59,8 @@ class Gateway:
         self.router = Router(affinity, rates=rates)
         self.counters = Counters()
         self._on_lost = on_lost
+        splitter = Splitter(split, speeds=self.router.speeds, habits=self.router.habits)
+        self._halves = FirstHalves(splitter, self.counters, serve=self._serving)
         self._replicas: dict[str, Replica] = {}
         self._sessions: dict[str, Session] = {}
         self._changed = asyncio.Event()
@@ -153,47 +159,61 @@ class Gateway:
         turn.asked_at = asyncio.get_running_loop().time()
         self.counters.turns += 1
         self.counters.prompt_tokens += len(turn.prompt)
-        attempt = idle = 0
-        try:
+        idle = 0
+        async with AsyncExitStack() as held:
+            held.callback(self._count_end, turn)
             while turn.finish is None:
-                found = await self._placed(turn)
+                ahead = await self._halves.read(turn, self._open_to(turn), held=held)
+                found = await self._placed(turn, ahead)
                 if found is None:
                     turn.finish = FinishReason.ABORT
                     break
                 before = len(turn.sampled)
-                async with aclosing(self._attempt(turn, *found, attempt=attempt)) as chunks:
+                async with aclosing(self._attempt(turn, *found, ahead=ahead)) as chunks:
                     async for chunk in chunks:
                         yield chunk
-                attempt += 1
+                turn.attempts += 1
                 idle = 0 if len(turn.sampled) > before else idle + 1
                 if idle >= MOST_IDLE_ATTEMPTS:
                     raise EngineGone(f"{turn.id}: {idle} replicas ended it without a token")
-        finally:
-            self._count_end(turn, attempt)
 
     async def _attempt(
-        self, turn: Turn, replica: Replica, choice: Choice, *, attempt: int
+        self, turn: Turn, replica: Replica, choice: Choice, *, ahead: Ahead | None
     ) -> AsyncGenerator[Chunk, None]:
         """The turn on one replica, to its end or the replica's."""
-        loop = asyncio.get_running_loop()
-        request = turn.request(attempt, max_context=replica.engine.max_context)
-        self._watchdog.watch(replica)
-        try:
-            with replica.serving(turn, choice, request_id=request.id, now=loop.time()) as ticket:
-                async with aclosing(replica.engine.stream(request)) as items:
-                    async for item in items:
-                        if isinstance(item, Chunk):
-                            turn.take(item)
-                            replica.took(ticket, item, now=loop.time())
-                            ticket.is_held_up = True
-                            yield item
-                            ticket.is_held_up = False
-                        else:
-                            self._on_finish(turn, ticket, choice, finish=item)
-                            return
+        now = asyncio.get_running_loop().time
+        request = turn.request(max_context=replica.engine.max_context)
+        cache = self._halves.taken(turn, ahead, replica)
+        with self._serving(turn, replica, choice, request_id=request.id) as ticket:
+            async with aclosing(replica.stream(request, cache=cache)) as items:
+                async for item in items:
+                    if ahead is not None:
+                        await ahead.drop()
+                    if isinstance(item, Chunk):
+                        turn.take(item)
+                        replica.took(ticket, item, now=now())
+                        ticket.is_held_up = True
+                        yield item
+                        ticket.is_held_up = False
+                    else:
+                        self._on_finish(turn, ticket, choice, finish=item)
+                        return
             raise EngineGone(f"{replica.name}: the stream of {request.id} ended without a finish")
+        turn.end_if_complete()
+
+    @contextmanager
+    def _serving(
+        self, turn: Turn, replica: Replica, choice: Choice, *, request_id: str
+    ) -> Iterator[Ticket]:
+        """The turn is on the replica while the block lasts; a replica that dies ends the block."""
+        self._watchdog.watch(replica)
+        by_replica = self.counters.by_replica
+        by_replica[replica.name] = by_replica.get(replica.name, 0) + 1
+        now = asyncio.get_running_loop().time()
+        try:
+            with replica.serving(turn, choice, request_id=request_id, now=now) as ticket:
+                yield ticket
         except EngineGone as error:
-            turn.end_if_complete()
             self._lose(replica, error)
         finally:
             self._wake()
@@ -207,11 +227,11 @@ class Gateway:
         else:  # Somebody cleared the replica; the turn goes on.
             turn.end_if_complete()
 
-    async def _placed(self, turn: Turn) -> tuple[Replica, Choice] | None:
+    async def _placed(self, turn: Turn, ahead: Ahead | None) -> tuple[Replica, Choice] | None:
         """Where the turn goes next, as soon as there is such a place; `None` if it is aborted."""
         loop = asyncio.get_running_loop()
         while not turn.is_aborted:
-            if (found := self._place(turn)) is not None:
+            if (found := self._place(turn, ahead)) is not None:
                 turn.goes_on(loop.time())
                 return found
             if turn.waiting_since is None:
@@ -221,21 +241,26 @@ class Gateway:
         turn.goes_on(loop.time())
         return None
 
-    def _place(self, turn: Turn) -> tuple[Replica, Choice] | None:
+    def _place(self, turn: Turn, ahead: Ahead | None) -> tuple[Replica, Choice] | None:
+        open_ones = self._open_to(turn)
+        if ahead is not None:
+            choice = self._halves.writer(turn, ahead, open_ones)
+        else:
+            candidates = [replica.candidate(turn) for replica in open_ones]
+            choice = self.router.choose(turn.wanted, candidates)
+        if choice is None:
+            return None
+        self._tell(turn.task, choice)
+        return self._replicas[choice.replica], choice
+
+    def _open_to(self, turn: Turn) -> list[Replica]:
+        """The replicas that could take it now. Raises `ContextFull` when none ever could."""
         roomy = [r for r in self._replicas.values() if r.engine.max_context > turn.num_tokens]
         if self._replicas and not roomy:
             most = max(r.engine.max_context for r in self._replicas.values())
             problem = f"has {turn.num_tokens} tokens; the context is {most} with the answer"
             raise ContextFull("prompt", problem, "shorten it")
-        wanted = Wanted(task=turn.task, prompt_tokens=turn.num_tokens, most_tokens=turn.tokens_left)
-        open_ones = [replica.candidate(turn) for replica in roomy if not replica.is_held]
-        choice = self.router.choose(wanted, open_ones)
-        if choice is None:
-            return None
-        self._tell(turn.task, choice)
-        by_replica = self.counters.by_replica
-        by_replica[choice.replica] = by_replica.get(choice.replica, 0) + 1
-        return self._replicas[choice.replica], choice
+        return [replica for replica in roomy if not replica.is_held]
 
     def _tell(self, task: str, choice: Choice) -> None:
         if choice.instead_of:
@@ -279,9 +304,9 @@ class Gateway:
         except EngineGone as error:
             self._lose(replica, error)
 
-    def _count_end(self, turn: Turn, attempts: int) -> None:
+    def _count_end(self, turn: Turn) -> None:
         self.counters.sampled_tokens += len(turn.sampled)
-        self.counters.moves += max(0, attempts - 1)
+        self.counters.moves += max(0, turn.attempts - 1)
         if turn.finish is None:
             self.counters.failed += 1
         elif turn.finish is FinishReason.ABORT:

@@ -5,11 +5,12 @@ outstanding work of a replica without turns is exactly zero.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 
 from artangram.core.affinity import Candidate, Choice, Observed, Work
-from artangram.gateway.engines.protocol import Chunk, Engine
+from artangram.core.split import Half
+from artangram.gateway.engines.protocol import Cache, Chunk, Engine, Finish, Handover, Request
 from artangram.gateway.turn import Turn
 
 MOST_HELD = 4096
@@ -52,6 +53,8 @@ class Replica:
 
     def __init__(self, engine: Engine, *, hardware: str) -> None:
         self.engine = engine
+        self.handover = engine if isinstance(engine, Handover) else None
+        """The engine, if others understand what it has read."""
         self.name = engine.name
         self.hardware = hardware
         self.is_held = False
@@ -98,13 +101,29 @@ class Replica:
     def requests_of(self, turn: Turn) -> list[str]:
         return [one for one, ticket in self._tickets.items() if ticket.turn is turn]
 
-    def candidate(self, turn: Turn) -> Candidate:
+    @property
+    def cache_kind(self) -> str:
+        return self.handover.cache_kind if self.handover is not None else ""
+
+    def candidate(self, turn: Turn, *, taking: int = 0) -> Candidate:
+        """As routing sees it, if it takes over so many tokens that were read elsewhere."""
         return Candidate(
             name=self.name,
             hardware=self.hardware,
             outstanding=self.load,
-            holds=min(self.holds(turn.session), turn.num_tokens),
+            holds=min(max(self.holds(turn.session), taking), turn.num_tokens),
         )
+
+    def half(self, turn: Turn) -> Half:
+        return Half(self.candidate(turn), self.cache_kind)
+
+    def stream(
+        self, request: Request, *, cache: Cache | None = None
+    ) -> AsyncGenerator[Chunk | Finish, None]:
+        """The answer, from what another replica has read if it can be taken over."""
+        if cache is None or self.handover is None:
+            return self.engine.stream(request)
+        return self.handover.stream(request, cache=cache)
 
     def holds(self, session: str) -> int:
         """Tokens of the session it has read under the weights it has now."""
@@ -133,6 +152,11 @@ class Replica:
             if not self._tickets:
                 self._prefill = self._decode = 0.0  # What rounding left.
 
+    def read(self, turn: Turn, cache: Cache) -> None:
+        """It has read this for another replica, and keeps it."""
+        self.version = cache.version
+        self._keep(turn, cache.tokens)
+
     def took(self, ticket: Ticket, chunk: Chunk, *, now: float) -> None:
         """It gave some tokens, so the prompt has been read."""
         self.version = chunk.version
@@ -151,10 +175,13 @@ class Replica:
 
     def _remember(self, turn: Turn) -> None:
         if turn.sampled:
-            self._read[turn.session] = (self.version, turn.num_tokens)
-            self._read.move_to_end(turn.session)
-            if len(self._read) > MOST_HELD:
-                self._read.popitem(last=False)
+            self._keep(turn, turn.num_tokens)
+
+    def _keep(self, turn: Turn, tokens: int) -> None:
+        self._read[turn.session] = (self.version, tokens)
+        self._read.move_to_end(turn.session)
+        if len(self._read) > MOST_HELD:
+            self._read.popitem(last=False)
 
 
 def observed(turn: Turn, ticket: Ticket, choice: Choice) -> Observed:
@@ -169,7 +196,8 @@ def observed(turn: Turn, ticket: Ticket, choice: Choice) -> Observed:
     return Observed(
         task=turn.task,
         hardware=choice.hardware,
-        work=Work(choice.work.prefill, ticket.sampled),
-        prefill_s=prefill_s,
+        work=Work(choice.work.prefill + turn.read_elsewhere, ticket.sampled),
+        # What others have read belongs to the task, and says nothing of this hardware.
+        prefill_s=None if turn.read_elsewhere else prefill_s,
         decode_s=decode_s,
     )

@@ -6,6 +6,7 @@ where the first stopped, and each token keeps the version that sampled it.
 
 from msgspec import Struct, structs
 
+from artangram.core.affinity import Wanted
 from artangram.core.trajectory import Segment, VersionSpan
 from artangram.gateway.engines.protocol import Chunk, FinishReason, Request, Sampling
 
@@ -35,10 +36,12 @@ class Turn:
         "_logprobs",
         "_spans",
         "asked_at",
+        "attempts",
         "finish",
         "id",
         "is_aborted",
         "prompt",
+        "read_elsewhere",
         "replica",
         "sampled",
         "sampling",
@@ -63,6 +66,10 @@ class Turn:
         self.finish: FinishReason | None = None
         self.is_aborted = False
         self.replica = ""
+        self.attempts = 0
+        """Replicas that took it and are done with it."""
+        self.read_elsewhere = 0.0
+        """Tokens that were read for the replica that has it now."""
         self.stalls = 0
         """Replicas that stood still under it."""
         self.asked_at = 0.0
@@ -77,6 +84,11 @@ class Turn:
     @property
     def tokens_left(self) -> int:
         return self.sampling.max_tokens - len(self.sampled)
+
+    @property
+    def wanted(self) -> Wanted:
+        """As routing sees it."""
+        return Wanted(task=self.task, prompt_tokens=self.num_tokens, most_tokens=self.tokens_left)
 
     @property
     def oldest_version(self) -> int | None:
@@ -95,7 +107,7 @@ class Turn:
         """How long it was without a replica so far."""
         return self.waited_s + (0.0 if self.waiting_since is None else now - self.waiting_since)
 
-    def request(self, attempt: int, *, max_context: int) -> Request:
+    def request(self, *, max_context: int) -> Request:
         """What is left to do, for one replica."""
         room = max_context - self.num_tokens
         sampling = structs.replace(
@@ -105,7 +117,7 @@ class Turn:
             seed=None if self.sampling.seed is None else self.sampling.seed + len(self.sampled),
         )
         return Request(
-            id=f"{self.id}.{attempt}",
+            id=f"{self.id}.{self.attempts}",
             prompt=self.prompt + tuple(self.sampled),
             sampling=sampling,
             session=self.session,

@@ -7,7 +7,7 @@
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -31,6 +31,22 @@ class Slots(Protocol):
 
     def cut(self, slot: int, length: int) -> None:
         """Forget what comes after the first `length` tokens of a slot."""
+        ...
+
+
+@runtime_checkable
+class MovableSlots(Slots, Protocol):
+    """Slots whose keys and values mean the same in other slots of their kind."""
+
+    @property
+    def kind(self) -> str: ...
+
+    def copied(self, slot: int) -> Tensor:
+        """All that the slot holds; tokens are the last dimension but one."""
+        ...
+
+    def put(self, slot: int, copied: Tensor) -> None:
+        """Hold this. Raises `BadInput` if it does not fit."""
         ...
 
 

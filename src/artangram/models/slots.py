@@ -34,7 +34,7 @@ class _Rows(NamedTuple):
 
 
 class LlamaSlots:
-    """See `causal.Slots`."""
+    """See `causal.MovableSlots`."""
 
     def __init__(self, model: "Llama", num_slots: int, *, max_context: int) -> None:
         config = model.config
@@ -53,8 +53,27 @@ class LlamaSlots:
         used = sum(length > 0 for length in self.lengths)
         return f"<LlamaSlots: {used} of {len(self.lengths)} used>"
 
+    @property
+    def kind(self) -> str:
+        layers, _, heads, _, dim = self._keys.shape
+        return f"llama {layers}x{heads}x{dim}"
+
     def cut(self, slot: int, length: int) -> None:
         self.lengths[slot] = min(length, self.lengths[slot])
+
+    def copied(self, slot: int) -> Tensor:
+        length = self.lengths[slot]
+        return torch.stack([one[:, slot, :, :length] for one in (self._keys, self._values)])
+
+    def put(self, slot: int, copied: Tensor) -> None:
+        length = copied.shape[-2]
+        places = self._keys[:, slot, :, :length]
+        if length > self._outside or copied.shape != (2, *places.shape):
+            fix = "take it from slots of this kind"
+            raise BadInput("copied", f"has the size {tuple(copied.shape)}", fix)
+        places[:] = copied[0]
+        self._values[:, slot, :, :length] = copied[1]
+        self.lengths[slot] = length
 
     @torch.inference_mode()
     def extend(self, slots: Sequence[int], tokens: Sequence[Sequence[int]]) -> Tensor:

@@ -13,13 +13,22 @@ import looptime
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from artangram.gateway import EngineGone, FinishReason, Gateway, Reply, Sampling, Session
+from artangram.gateway import (
+    EngineGone,
+    FinishReason,
+    Gateway,
+    Reply,
+    Sampling,
+    Session,
+    Splits,
+    splits_of,
+)
 from artangram.gateway.engines.protocol import Request
 from artangram.gateway.engines.scripted import Pace, ScriptedEngine
 
 VOCABULARY = 50
 WEIGHTS = Path(__file__).parent
-PACE = Pace(token_s=1.0, prompt_token_s=0.1)
+PACE = Pace(token_s=1.0, prompt_token_s=0.1, move_token_s=0.05)
 
 
 def after(token: int, count: int) -> list[int]:
@@ -40,13 +49,21 @@ turns = st.lists(
     max_size=3,
 )
 conversations = st.lists(turns, min_size=1, max_size=5)
+splits = st.sampled_from(
+    [
+        splits_of({}),
+        splits_of("auto"),
+        splits_of({"default": {"prefill": "compute", "decode": "bandwidth"}}),
+        splits_of({"default": {"prefill": "bandwidth", "decode": "bandwidth"}}),
+    ]
+)
 
 
 class World:
     """A gateway, what happens to it, and what its sessions got."""
 
-    def __init__(self) -> None:
-        self.gateway = Gateway()
+    def __init__(self, split: Splits) -> None:
+        self.gateway = Gateway(split=split)
         self.made = 0
         self.version = 0
         self.join()
@@ -114,8 +131,12 @@ def check_history(session: Session, planned: list[tuple[list[int], int]], replie
     assert [t for segment in session.segments() for t in segment.token_ids] == expected
 
 
-async def play(talks: list[list[tuple[list[int], int]]], planned: list[tuple[float, str, int]]):
-    world = World()
+async def play(
+    talks: list[list[tuple[list[int], int]]],
+    planned: list[tuple[float, str, int]],
+    split: Splits,
+):
+    world = World(split)
     gateway = world.gateway
     sessions = [gateway.open(f"s{n}") for n in range(len(talks))]
     async with asyncio.timeout(100_000), asyncio.TaskGroup() as group:
@@ -132,11 +153,11 @@ async def play(talks: list[list[tuple[list[int], int]]], planned: list[tuple[flo
         assert replica.engine.stats().running + replica.engine.stats().waiting == 0
 
 
-@given(conversations, faults)
-@settings(max_examples=60, deadline=None)
-def test_answers_read_the_same_whatever_happens_to_the_replicas(talks, planned):
+@given(conversations, faults, splits)
+@settings(max_examples=80, deadline=None)
+def test_answers_read_the_same_whatever_happens_to_the_replicas(talks, planned, split):
     loop = looptime.new_event_loop()
     try:
-        loop.run_until_complete(play(talks, planned))
+        loop.run_until_complete(play(talks, planned, split))
     finally:
         loop.close()

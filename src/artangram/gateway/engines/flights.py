@@ -30,6 +30,7 @@ class FlightBooks(Generic[F]):
         """Why it is gone; empty if it is not."""
         self._prompt_tokens = 0
         self._sampled_tokens = 0
+        self._taken_tokens = 0
 
     def __repr__(self) -> str:
         state = self._gone or f"version {self._version}, {len(self._flights)} live"
@@ -44,6 +45,7 @@ class FlightBooks(Generic[F]):
             is_paused=self._is_paused,
             prompt_tokens=self._prompt_tokens,
             sampled_tokens=self._sampled_tokens,
+            taken_tokens=self._taken_tokens,
         )
 
     def _board(self, request: Request, flight: F) -> None:

@@ -10,12 +10,20 @@
   stream under way. `crash` makes it so, for whoever knows that it hangs.
 - A request that can never run raises `BadInput` from its stream; see `refuse_unfit`. An answer that
   fills the context ends with `LENGTH`.
+
+Some engines also keep the contract of `Handover`: one reads a prompt, and another of its kind goes
+on from there.
+
+- A cache is good for its own prompt under its own version. Whoever is given one that does not fit,
+  or that is gone, reads the prompt himself: the answer is the same, only later.
+- Handing over samples nothing, so every token has the version of the engine that gave it.
 """
 
 from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -100,6 +108,21 @@ class Stats(Struct, frozen=True, kw_only=True):
     prompt_tokens: int
     """Ever prefilled; cached prefixes not counted again."""
     sampled_tokens: int
+    taken_tokens: int = 0
+    """Of prompts that others have read and handed over."""
+
+
+class Cache(Struct, frozen=True, kw_only=True, gc=False):
+    """What an engine has read of a prompt, for others of its kind."""
+
+    version: int
+    tokens: int
+    """From the first on; the last one of the prompt is left to whoever goes on."""
+    num_bytes: int
+    move_s: float
+    """That it took to bring them where others find them."""
+    handle: str
+    """Where that is; only engines of its kind understand it."""
 
 
 class Engine(Protocol):
@@ -136,3 +159,23 @@ class Engine(Protocol):
         ...
 
     async def aclose(self) -> None: ...
+
+
+@runtime_checkable
+class Handover(Protocol):
+    """The verbs of an engine whose caches others understand; see the module."""
+
+    @property
+    def cache_kind(self) -> str:
+        """Engines exchange caches with those of the same kind; empty if it does not."""
+        ...
+
+    def handing(self, request: Request) -> AbstractAsyncContextManager[Cache | None]:
+        """Read the prompt. The cache is there while the block lasts; `None` if it was aborted."""
+        ...
+
+    def stream(
+        self, request: Request, *, cache: Cache | None = None
+    ) -> AsyncGenerator[Chunk | Finish, None]:
+        """As an engine does, from `cache` on if that fits."""
+        ...

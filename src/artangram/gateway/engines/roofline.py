@@ -6,29 +6,37 @@
 - Requests start in order as long as their contexts fit into memory.
 - Prefixes of a session that was here before are read again only as far as the cache misses.
 - New weights void all that was read: what runs is read again before it goes on.
+- What was read for another replica leaves by the replica's link, one after the other; who takes it
+  has it all.
 - What is said comes from a script. All waiting is on the loop's time.
 """
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from heapq import heappop, heappush
 from itertools import count
 from pathlib import Path
 
-from artangram.core.errors import BadInput
+from msgspec import structs
+
+from artangram.gateway.engines.flights import FlightBooks
 from artangram.gateway.engines.protocol import (
     BadWeights,
+    Cache,
     Chunk,
-    EngineGone,
     Finish,
     FinishReason,
     Request,
     Stats,
-    refuse_unfit,
 )
-from artangram.gateway.engines.scripted import Script
+from artangram.gateway.engines.rooflineflight import Flight
+from artangram.gateway.engines.scripted import Script, is_directory, planned
 from artangram.gateway.hardware import Roofline, new_tokens
+
+LINK = 50e9
+"""Bytes per second from one replica to another: a network card of 400 Gb/s."""
 
 MOST_ITERATIONS = 512.0
 """In one jump: contexts grow meanwhile, and with them the time of an iteration."""
@@ -40,49 +48,8 @@ _ROUNDING = 1e-4
 """Of an iteration: timers may fire a hair early, and an iteration is never nothing."""
 
 
-class _Flight:
-    """A request under way: waiting, then read, then written."""
-
-    __slots__ = (
-        "base",
-        "begun",
-        "given",
-        "items",
-        "news",
-        "reason",
-        "request",
-        "to_read",
-        "tokens",
-    )
-
-    def __init__(self, request: Request, tokens: tuple[int, ...], reason: FinishReason) -> None:
-        self.request = request
-        self.tokens = tokens
-        self.reason = reason
-        self.to_read = 0.0
-        self.given = 0
-        #: The engine's count of iterations when writing began, and what was given before.
-        self.begun: float | None = None
-        self.base = 0
-        self.items: deque[Chunk | Finish] = deque()
-        self.news = asyncio.Event()
-
-    @property
-    def context(self) -> int:
-        return len(self.request.prompt) + self.given
-
-    @property
-    def most(self) -> int:
-        """Tokens of memory it may come to need."""
-        return len(self.request.prompt) + len(self.tokens)
-
-    def tell(self, item: Chunk | Finish) -> None:
-        self.items.append(item)
-        self.news.set()
-
-
-class RooflineEngine:
-    """See `protocol.Engine`."""
+class RooflineEngine(FlightBooks[Flight]):
+    """See `protocol.Engine` and `protocol.Handover`."""
 
     def __init__(
         self,
@@ -95,11 +62,12 @@ class RooflineEngine:
         hit_rate: float = 1.0,
         load_s: float = 0.0,
         chunk_tokens: int | None = None,
+        link: float = LINK,
         version: int = 0,
     ) -> None:
         """`chunk_tokens` are given at once; without it all that nothing interrupts."""
-        self.name = name
-        self.max_context = max_context
+        super().__init__(name=name, max_context=max_context, version=version)
+        self.cache_kind = roofline.model.name
         self.roofline = roofline
         self._script = script
         self._max_running = max_running
@@ -107,15 +75,13 @@ class RooflineEngine:
         self._load_s = load_s
         self._most_iterations = MOST_ITERATIONS if chunk_tokens is None else float(chunk_tokens)
         self._is_chatty = chunk_tokens is not None
-        self._version = version
-        self._gone = ""
-        self._is_paused = False
-        self._flights: dict[str, _Flight] = {}
-        self._waiting: deque[_Flight] = deque()
-        self._reading: deque[_Flight] = deque()
-        self._writing: dict[str, _Flight] = {}
+        self._link = link
+        self._link_is_free_at = 0.0
+        self._waiting: deque[Flight] = deque()
+        self._reading: deque[Flight] = deque()
+        self._writing: dict[str, Flight] = {}
         #: When each writing flight has all its tokens, in iterations; some have left.
-        self._ends: list[tuple[float, int, _Flight]] = []
+        self._ends: list[tuple[float, int, Flight]] = []
         self._order = count()
         self._held: OrderedDict[str, int] = OrderedDict()
         self._reserved = 0
@@ -125,21 +91,43 @@ class RooflineEngine:
         self._chunk = 0.0
         self._updated_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._prompt_tokens = 0.0
-        self._sampled_tokens = 0
+        self._read_tokens = 0.0
         self.busy_s = 0.0
         """While there was anything to do."""
 
-    def __repr__(self) -> str:
-        running = f"{len(self._writing)} writing, {len(self._reading)} reading"
-        return f"<RooflineEngine {self.name}: version {self._version}, {running}>"
+    async def stream(
+        self, request: Request, *, cache: Cache | None = None
+    ) -> AsyncGenerator[Chunk | Finish, None]:
+        async with aclosing(self._flown(Flight(request, cache=cache))) as items:
+            async for item in items:
+                assert not isinstance(item, Cache)
+                yield item
 
-    async def stream(self, request: Request) -> AsyncGenerator[Chunk | Finish, None]:
+    @asynccontextmanager
+    async def handing(self, request: Request) -> AsyncIterator[Cache | None]:
+        async with aclosing(self._flown(Flight(request, is_handed_over=True))) as items:
+            item = await anext(items)
+        if isinstance(item, Cache):
+            item = await self._moved(item)
+        yield item if isinstance(item, Cache) else None
+
+    async def _moved(self, cache: Cache) -> Cache:
+        """Wait until all of it has gone through the link."""
+        now = asyncio.get_running_loop().time()
+        begins_at = max(now, self._link_is_free_at)
+        self._link_is_free_at = begins_at + cache.num_bytes / self._link
+        move_s = self._link_is_free_at - now
+        await asyncio.sleep(move_s)
         self._raise_if_gone()
-        refuse_unfit(request, max_context=self.max_context)
-        if request.id in self._flights:
-            raise BadInput("id", f"{request.id} is under way", "give every request its own")
-        flight = self._flights[request.id] = _Flight(request, *self._planned(request))
+        return structs.replace(cache, move_s=move_s)
+
+    async def _flown(self, flight: Flight) -> AsyncGenerator[Chunk | Finish | Cache, None]:
+        """What comes of a flight, to its end."""
+        request = flight.request
+        self._board(request, flight)
+        if not flight.is_handed_over:
+            said = planned(self._script, request, max_context=self.max_context)
+            flight.tokens, flight.reason = said
         self._advance()
         self._waiting.append(flight)
         self._replan()
@@ -148,7 +136,7 @@ class RooflineEngine:
                 while flight.items:
                     item = flight.items.popleft()
                     yield item
-                    if isinstance(item, Finish):
+                    if not isinstance(item, Chunk):
                         return
                 self._raise_if_gone()
                 flight.news.clear()
@@ -183,7 +171,7 @@ class RooflineEngine:
         self._raise_if_gone()
         await asyncio.sleep(self._load_s)
         self._raise_if_gone()
-        if not _is_directory(path):
+        if not is_directory(path):
             raise BadWeights(f"{self.name}: version {version} cannot be loaded from {path}")
         self._advance()
         self._void()
@@ -192,15 +180,9 @@ class RooflineEngine:
 
     def stats(self) -> Stats:
         self._advance()
-        running = len(self._writing)
-        return Stats(
-            version=self._version,
-            running=running,
-            waiting=len(self._flights) - running,
-            is_paused=self._is_paused,
-            prompt_tokens=round(self._prompt_tokens),
-            sampled_tokens=self._sampled_tokens + self._not_given(),
-        )
+        sampled = self._sampled_tokens + self._not_given()
+        read = round(self._read_tokens)
+        return structs.replace(super().stats(), prompt_tokens=read, sampled_tokens=sampled)
 
     async def aclose(self) -> None:
         self.crash("it was closed")
@@ -212,17 +194,6 @@ class RooflineEngine:
         for flight in self._flights.values():
             flight.items.clear()
             flight.news.set()
-
-    def _planned(self, request: Request) -> tuple[tuple[int, ...], FinishReason]:
-        """What the script says, as far as the request lets it."""
-        sampling = request.sampling
-        room = min(sampling.max_tokens, self.max_context - len(request.prompt))
-        script = tuple(self._script(request))
-        tokens = script[:room]
-        places = [tokens.index(stop) for stop in sampling.stop_ids if stop in tokens]
-        if places:
-            return tokens[: min(places) + 1], FinishReason.STOP
-        return tokens, FinishReason.LENGTH if len(script) >= room else FinishReason.STOP
 
     def _advance(self) -> None:
         """Let happen what happened since the last look."""
@@ -237,7 +208,7 @@ class RooflineEngine:
         if self._reading:
             read = min(iterations * self._chunk, self._reading[0].to_read)
             self._reading[0].to_read -= read
-            self._prompt_tokens += read
+            self._read_tokens += read
 
     def _replan(self) -> None:
         """Settle what is complete, start what fits, and look again at the next event."""
@@ -260,7 +231,11 @@ class RooflineEngine:
 
     def _settle(self) -> None:
         while self._reading and self._reading[0].to_read <= _ROUNDING:
-            self._write(self._reading.popleft())
+            flight = self._reading.popleft()
+            if flight.is_handed_over:
+                self._hand_over(flight)
+            else:
+                self._write(flight)
         while self._ends and self._ends[0][0] <= self._iterations + _ROUNDING:
             end, _, flight = heappop(self._ends)
             if self._is_current(flight, end):
@@ -269,16 +244,16 @@ class RooflineEngine:
                 self._remember(flight)
                 flight.tell(Finish(flight.reason))
 
-    def _is_current(self, flight: _Flight, end: float) -> bool:
+    def _is_current(self, flight: Flight, end: float) -> bool:
         """Does this end belong to what the flight does now?"""
         is_writing = self._writing.get(flight.request.id) is flight
         return is_writing and self._end_of(flight) == end
 
-    def _end_of(self, flight: _Flight) -> float:
+    def _end_of(self, flight: Flight) -> float:
         assert flight.begun is not None
         return flight.begun + len(flight.tokens) - flight.base
 
-    def _write(self, flight: _Flight) -> None:
+    def _write(self, flight: Flight) -> None:
         """The last token of its context was read: that yields its next token."""
         flight.begun = self._iterations - 1.0
         flight.base = flight.given
@@ -286,6 +261,21 @@ class RooflineEngine:
         self._context += flight.context
         heappush(self._ends, (self._end_of(flight), next(self._order), flight))
         self._give(flight)
+
+    def _hand_over(self, flight: Flight) -> None:
+        tokens = len(flight.request.prompt) - 1
+        self._reserved -= flight.most
+        self._remember(flight)
+        num_bytes = round(tokens * self.roofline.model.kv_bytes)
+        flight.tell(
+            Cache(
+                version=self._version,
+                tokens=tokens,
+                num_bytes=num_bytes,
+                move_s=0.0,
+                handle=flight.request.session,
+            )
+        )
 
     def _admit(self) -> None:
         while self._waiting:
@@ -296,10 +286,17 @@ class RooflineEngine:
                 return
             self._waiting.popleft()
             self._reserved += flight.most
-            cached = self._held.get(flight.request.session, 0) if flight.request.session else 0
-            length = len(flight.request.prompt)
-            flight.to_read = float(new_tokens(length, cached=cached, hit_rate=self._hit_rate))
+            flight.to_read = float(self._unread(flight))
             self._reading.append(flight)
+
+    def _unread(self, flight: Flight) -> int:
+        """Tokens of its prompt that nobody has read under these weights, or that were forgotten."""
+        request, cache = flight.request, flight.cache
+        if cache is not None and (cache.version, cache.handle) == (self._version, request.session):
+            self._taken_tokens += cache.tokens
+            return len(request.prompt) - cache.tokens
+        cached = self._held.get(request.session, 0) if request.session else 0
+        return new_tokens(len(request.prompt), cached=cached, hit_rate=self._hit_rate)
 
     def _next_event(self) -> float:
         """Iterations until something ends; what one of them takes is noted."""
@@ -317,7 +314,7 @@ class RooflineEngine:
         self._iteration_s = self.roofline.iteration_s(batch, context=context, prefill=self._chunk)
         return iterations
 
-    def _give(self, flight: _Flight) -> None:
+    def _give(self, flight: Flight) -> None:
         """Hand out the tokens that are written."""
         if self._writing.get(flight.request.id) is not flight:
             return
@@ -327,7 +324,7 @@ class RooflineEngine:
             self._sampled_tokens += len(tokens)
             flight.tell(Chunk(tokens, (0.0,) * len(tokens), self._version))
 
-    def _written(self, flight: _Flight) -> int:
+    def _written(self, flight: Flight) -> int:
         assert flight.begun is not None
         return flight.base + int(self._iterations - flight.begun + _ROUNDING)
 
@@ -348,7 +345,7 @@ class RooflineEngine:
         self._context = 0.0
         self._reading = deque(again)
 
-    def _leave(self, flight: _Flight) -> None:
+    def _leave(self, flight: Flight) -> None:
         """It takes no part any more, wherever it was."""
         if self._writing.pop(flight.request.id, None) is not None:
             assert flight.begun is not None
@@ -364,14 +361,14 @@ class RooflineEngine:
             return
         self._reserved -= flight.most
 
-    def _remember(self, flight: _Flight) -> None:
+    def _remember(self, flight: Flight) -> None:
         if flight.request.session:
             self._held[flight.request.session] = flight.context
             self._held.move_to_end(flight.request.session)
             if len(self._held) > MOST_HELD:
                 self._held.popitem(last=False)
 
-    def _forget(self, flight: _Flight) -> None:
+    def _forget(self, flight: Flight) -> None:
         """Nobody listens any more."""
         del self._flights[flight.request.id]
         if not self._gone:
@@ -383,11 +380,3 @@ class RooflineEngine:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-    def _raise_if_gone(self) -> None:
-        if self._gone:
-            raise EngineGone(f"{self.name}: {self._gone}")
-
-
-def _is_directory(path: Path) -> bool:
-    return path.is_dir()

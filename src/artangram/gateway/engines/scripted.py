@@ -8,13 +8,23 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Sequence
+from array import array
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
+from zlib import crc32
 
 from msgspec import Struct
 
 from artangram.gateway.engines.flights import FlightBooks
-from artangram.gateway.engines.protocol import BadWeights, Chunk, Finish, FinishReason, Request
+from artangram.gateway.engines.protocol import (
+    BadWeights,
+    Cache,
+    Chunk,
+    Finish,
+    FinishReason,
+    Request,
+)
 
 Script = Callable[[Request], Sequence[int]]
 
@@ -26,6 +36,8 @@ class Pace(Struct, frozen=True, kw_only=True):
 
     token_s: float = 0.0
     prompt_token_s: float = 0.0
+    move_token_s: float = 0.0
+    """To hand one over to another engine."""
     load_s: float = 0.0
 
 
@@ -44,7 +56,9 @@ class _Flight:
 
 
 class ScriptedEngine(FlightBooks[_Flight]):
-    """See `protocol.Engine`."""
+    """See `protocol.Engine` and `protocol.Handover`."""
+
+    cache_kind = "scripted"
 
     def __init__(
         self,
@@ -62,12 +76,15 @@ class ScriptedEngine(FlightBooks[_Flight]):
         self._answering.set()
         self._refused: set[int] = set()
 
-    async def stream(self, request: Request) -> AsyncGenerator[Chunk | Finish, None]:
+    async def stream(
+        self, request: Request, *, cache: Cache | None = None
+    ) -> AsyncGenerator[Chunk | Finish, None]:
         flight = _Flight()
         self._board(request, flight)
         try:
-            tokens, reason = self._planned(request)
-            is_alive = await self._prefilled(request, flight)
+            tokens, reason = planned(self._script, request, max_context=self.max_context)
+            unread = len(request.prompt) - self._taken(request, cache)
+            is_alive = await self._prefilled(unread, flight)
             for some in self._cut(tokens):
                 is_alive = is_alive and await self._spent(self.pace.token_s, flight)
                 if not is_alive:
@@ -77,6 +94,26 @@ class ScriptedEngine(FlightBooks[_Flight]):
             yield Finish(reason if is_alive else FinishReason.ABORT)
         finally:
             del self._flights[request.id]
+
+    @asynccontextmanager
+    async def handing(self, request: Request) -> AsyncIterator[Cache | None]:
+        flight = _Flight()
+        self._board(request, flight)
+        tokens = len(request.prompt) - 1
+        move_s = tokens * self.pace.move_token_s
+        try:
+            is_read = await self._prefilled(tokens, flight)
+            cache = Cache(
+                version=self._version,
+                tokens=tokens,
+                num_bytes=tokens,
+                move_s=move_s,
+                handle=_name_of(request.prompt[:tokens]),
+            )
+            is_read = is_read and await self._spent(move_s, flight)
+        finally:
+            del self._flights[request.id]
+        yield cache if is_read else None
 
     async def abort(self, request_id: str) -> None:
         await self._answer()
@@ -97,7 +134,7 @@ class ScriptedEngine(FlightBooks[_Flight]):
         await self._answer()
         await asyncio.sleep(self.pace.load_s)
         await self._answer()
-        if version in self._refused or not _is_directory(path):
+        if version in self._refused or not is_directory(path):
             raise BadWeights(f"{self.name}: version {version} cannot be loaded from {path}")
         self._version = version
 
@@ -123,27 +160,25 @@ class ScriptedEngine(FlightBooks[_Flight]):
         """The weights of this version will be bad."""
         self._refused.add(version)
 
-    def _planned(self, request: Request) -> tuple[tuple[int, ...], FinishReason]:
-        """What the script says, as far as the request lets it."""
-        sampling = request.sampling
-        room = min(sampling.max_tokens, self.max_context - len(request.prompt))
-        script = tuple(self._script(request))
-        tokens = script[:room]
-        for place, token in enumerate(tokens):
-            if token in sampling.stop_ids:
-                return tokens[: place + 1], FinishReason.STOP
-        return tokens, FinishReason.LENGTH if len(script) >= room else FinishReason.STOP
+    def _taken(self, request: Request, cache: Cache | None) -> int:
+        """Tokens of the prompt that need not be read."""
+        if cache is None or cache.version != self._version:
+            return 0
+        if cache.handle != _name_of(request.prompt[: cache.tokens]):
+            return 0
+        self._taken_tokens += cache.tokens
+        return cache.tokens
 
     def _cut(self, tokens: tuple[int, ...]) -> list[tuple[int, ...]]:
         if self.pace.token_s:
             return [(token,) for token in tokens]
         return [tokens] if tokens else []
 
-    async def _prefilled(self, request: Request, flight: _Flight) -> bool:
-        """Read the prompt; false if the request was aborted meanwhile."""
-        if not await self._spent(self.pace.prompt_token_s * len(request.prompt), flight):
+    async def _prefilled(self, tokens: int, flight: _Flight) -> bool:
+        """Read so many; false if the request was aborted meanwhile."""
+        if not await self._spent(self.pace.prompt_token_s * tokens, flight):
             return False
-        self._prompt_tokens += len(request.prompt)
+        self._prompt_tokens += tokens
         flight.has_begun = True
         return True
 
@@ -172,5 +207,23 @@ class ScriptedEngine(FlightBooks[_Flight]):
             flight.news.set()
 
 
-def _is_directory(path: Path) -> bool:
+def planned(
+    script: Script, request: Request, *, max_context: int
+) -> tuple[tuple[int, ...], FinishReason]:
+    """What the script says, as far as the request lets it."""
+    sampling = request.sampling
+    room = min(sampling.max_tokens, max_context - len(request.prompt))
+    said = tuple(script(request))
+    tokens = said[:room]
+    places = [tokens.index(stop) for stop in sampling.stop_ids if stop in tokens]
+    if places:
+        return tokens[: min(places) + 1], FinishReason.STOP
+    return tokens, FinishReason.LENGTH if len(said) >= room else FinishReason.STOP
+
+
+def is_directory(path: Path) -> bool:
     return path.is_dir()
+
+
+def _name_of(tokens: Sequence[int]) -> str:
+    return f"{crc32(array('q', tokens)):08x}"

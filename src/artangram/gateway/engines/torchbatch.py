@@ -7,18 +7,22 @@
   unused first; its next turn appends only what is new.
 - After a change of weights everything kept is stale: sessions are forgotten, requests under way
   are appended anew and go on.
+- A prompt that is read for another engine samples nothing; its last token is left to the other one.
 - Everything here belongs to one thread.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from artangram.gateway.engines.protocol import Chunk, FinishReason, Request, Stats
+from artangram.core.errors import BadInput
+from artangram.gateway.engines import torchcache
+from artangram.gateway.engines.protocol import Cache, Chunk, FinishReason, Request, Stats
 from artangram.gateway.engines.torchsampler import Sampler
-from artangram.gateway.engines.torchwire import Ended, Sampled
-from artangram.models.causal import CausalModel
+from artangram.gateway.engines.torchwire import Ended, Handed, Sampled
+from artangram.models.causal import CausalModel, MovableSlots
 
 APPEND_TOKENS = 2048
 """At most so many tokens of prompts, with their padding, are appended in one step."""
@@ -35,10 +39,12 @@ class _Row:
     """A request that has a slot, or waits for one."""
 
     __slots__ = (
+        "cache",
         "fresh",
         "known",
         "logprobs",
         "num_sampled",
+        "path",
         "request",
         "room",
         "slot",
@@ -46,12 +52,24 @@ class _Row:
         "stream",
     )
 
-    def __init__(self, stream: int, request: Request, *, max_context: int) -> None:
+    def __init__(
+        self,
+        stream: int,
+        request: Request,
+        *,
+        max_context: int,
+        cache: Cache | None = None,
+        path: Path | None = None,
+    ) -> None:
         sampling = request.sampling
         self.stream = stream
         self.request = request
+        self.cache = cache
+        """What another engine has read of it."""
+        self.path = path
+        """Where to leave what was read, for another engine that goes on."""
         self.slot = 0
-        self.known = list(request.prompt)
+        self.known = list(request.prompt if path is None else request.prompt[:-1])
         self.room = min(sampling.max_tokens, max_context - len(request.prompt))
         self.stop_ids = frozenset(sampling.stop_ids)
         self.num_sampled = 0
@@ -119,9 +137,14 @@ class Batch:
         self._running: dict[int, _Row] = {}
         self._prompt_tokens = 0
         self._sampled_tokens = 0
+        self._taken_tokens = 0
 
     def __repr__(self) -> str:
         return f"<Batch: {len(self._running)} running, {len(self._waiting)} waiting>"
+
+    @property
+    def cache_kind(self) -> str:
+        return self._slots.kind if isinstance(self._slots, MovableSlots) else ""
 
     @property
     def is_idle(self) -> bool:
@@ -135,10 +158,17 @@ class Batch:
             is_paused=is_paused,
             prompt_tokens=self._prompt_tokens,
             sampled_tokens=self._sampled_tokens,
+            taken_tokens=self._taken_tokens,
         )
 
-    def add(self, stream: int, request: Request) -> None:
-        self._waiting[stream] = _Row(stream, request, max_context=self.max_context)
+    def add(self, stream: int, request: Request, *, cache: Cache | None = None) -> None:
+        row = _Row(stream, request, max_context=self.max_context, cache=cache)
+        self._waiting[stream] = row
+
+    def read(self, stream: int, request: Request, *, path: Path) -> None:
+        """Read it for another engine."""
+        row = _Row(stream, request, max_context=self.max_context, path=path)
+        self._waiting[stream] = row
 
     def abort(self, stream: int) -> list[Sampled | Ended]:
         """End a request now; nothing if it has ended."""
@@ -147,15 +177,15 @@ class Batch:
         row = self._running.get(stream)
         return [] if row is None else self._ended(row, FinishReason.ABORT)
 
-    def step(self) -> list[Sampled | Ended]:
+    def step(self) -> list[Sampled | Ended | Handed]:
         """Sample a token for everybody who is ready for one. The news of requests that ended."""
         self._admit()
+        news = self._handed_over()
         owing = [(row, len(row.known) - self._slots.lengths[row.slot]) for row in self._rows()]
-        appending = [row for row, owed in owing if owed > 1]
-        decoding = [row for row, owed in owing if owed == 1]
-        news: list[Sampled | Ended] = []
+        appending = [row for row, owed in owing if owed > 1 or row.path]
+        decoding = [row for row, owed in owing if owed == 1 and not row.path]
         if appending and max(owed for _, owed in owing) * len(owing) <= JOIN_TOKENS:
-            return self._append([row for row, _ in owing])
+            return [*news, *self._append([row for row, _ in owing])]
         if appending:
             news += self._append(appending)
         if decoding:
@@ -188,8 +218,41 @@ class Batch:
                 return
             row.slot, held = found
             self._slots.cut(row.slot, held)
+            self._take_over(row)
             self._sampler.prepare(row.slot, row.request.sampling, room=row.room)
             self._running[stream] = self._waiting.pop(stream)
+
+    def _take_over(self, row: _Row) -> None:
+        """Hold what another engine has read of it, if that is more and fits."""
+        held = self._slots.lengths[row.slot]
+        cache, prompt = row.cache, row.request.prompt
+        if cache is None or not held < cache.tokens < len(prompt):
+            return
+        copied = torchcache.loaded(cache, prompt=prompt, version=self._version)
+        if copied is None or not isinstance(self._slots, MovableSlots):
+            return
+        try:
+            self._slots.put(row.slot, copied)
+        except BadInput:
+            return  # It is another model's: read it ourselves.
+        self._taken_tokens += cache.tokens - held
+
+    def _handed_over(self) -> list[Sampled | Ended | Handed]:
+        """Leave what was read for others where they find it."""
+        lengths = self._slots.lengths
+        read = [row for row in self._rows() if row.path and lengths[row.slot] == len(row.known)]
+        news: list[Sampled | Ended | Handed] = []
+        for row in read:
+            cache = self._left(row)
+            (end,) = self._ended(row, FinishReason.ABORT)
+            news.append(end if cache is None else Handed(row.stream, cache))
+        return news
+
+    def _left(self, row: _Row) -> Cache | None:
+        if row.path is None or not isinstance(self._slots, MovableSlots):
+            return None
+        copied = self._slots.copied(row.slot)
+        return torchcache.saved(copied, row.path, tokens=row.known, version=self._version)
 
     def _append(self, rows: Sequence[_Row]) -> list[Sampled | Ended]:
         """Append pieces of prompts; sample for those that are complete."""
@@ -206,9 +269,10 @@ class Batch:
             pieces.append(piece)
         self._prompt_tokens += sum(len(piece) for piece in pieces if len(piece) > 1)
         logits = self._slots.extend(_slots(chosen), pieces)
-        whole = [self._slots.lengths[row.slot] == len(row.known) for row in chosen]
-        ready = [row for row, is_whole in zip(chosen, whole, strict=True) if is_whole]
-        return self._sample(ready, logits[torch.tensor(whole)]) if ready else []
+        lengths = self._slots.lengths
+        is_ready = [lengths[row.slot] == len(row.known) and not row.path for row in chosen]
+        ready = [row for row, samples in zip(chosen, is_ready, strict=True) if samples]
+        return self._sample(ready, logits[torch.tensor(is_ready)]) if ready else []
 
     def _sample(self, rows: Sequence[_Row], logits: Tensor) -> list[Sampled | Ended]:
         counts = [row.num_sampled for row in rows]

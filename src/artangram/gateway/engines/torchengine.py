@@ -62,6 +62,7 @@ class TorchEngine(Owner):
         self.crash("it was closed")
         self._channel.send(Leave())
         await asyncio.to_thread(self._thread.join)
+        self._leave_home()
 
     def _send(self, order: Order) -> None:
         self._channel.send(order)

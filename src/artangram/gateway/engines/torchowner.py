@@ -5,12 +5,14 @@ Where the worker runs is another matter; `TorchEngine` and `TorchEngineProcess` 
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 from artangram.core.errors import BadInput
 from artangram.gateway.engines.protocol import (
     BadWeights,
+    Cache,
     Chunk,
     EngineGone,
     Finish,
@@ -25,20 +27,21 @@ from artangram.gateway.engines.torchwire import (
     Done,
     Ended,
     Failed,
+    Handed,
     Load,
     News,
     Order,
     Pause,
     Ping,
+    Read,
     Ready,
     Refused,
     Resume,
     Sampled,
 )
+from artangram.home import Home
 
-NOTHING_DONE = Stats(
-    version=0, running=0, waiting=0, is_paused=False, prompt_tokens=0, sampled_tokens=0
-)
+_Item = Chunk | Finish | Cache | EngineGone
 
 
 class _Inbox:
@@ -48,13 +51,13 @@ class _Inbox:
 
     def __init__(self) -> None:
         self._arrived = asyncio.Event()
-        self._items: list[Chunk | Finish | EngineGone] = []
+        self._items: list[_Item] = []
 
-    def put(self, item: Chunk | Finish | EngineGone) -> None:
+    def put(self, item: _Item) -> None:
         self._items.append(item)
         self._arrived.set()
 
-    async def take(self) -> list[Chunk | Finish | EngineGone]:
+    async def take(self) -> list[_Item]:
         await self._arrived.wait()
         self._arrived.clear()
         items, self._items = self._items, []
@@ -62,12 +65,17 @@ class _Inbox:
 
 
 class Owner:
-    """See `protocol.Engine`, without its beginning and its end."""
+    """See `protocol.Engine` and `protocol.Handover`, without its beginning and its end.
+
+    What was read for others lies in shared memory, in a directory that ends with the engine.
+    """
 
     def __init__(self, name: str, version: int) -> None:
         self.name = name
         self.max_context = 0
+        self.cache_kind = ""
         self._vocab_size = 0
+        self._home: Home | None = None
         self._gone = ""
         self._numbers = itertools.count(1)
         self._inboxes: dict[int, _Inbox] = {}
@@ -91,26 +99,65 @@ class Owner:
         """Hand an order to the worker; in vain if it is gone."""
         raise NotImplementedError
 
-    async def stream(self, request: Request) -> AsyncGenerator[Chunk | Finish, None]:
+    async def stream(
+        self, request: Request, *, cache: Cache | None = None
+    ) -> AsyncGenerator[Chunk | Finish, None]:
+        def order(number: int) -> Order:
+            return Add(number, request, cache)
+
+        async with aclosing(self._heard(request, order)) as items:
+            async for item in items:
+                assert not isinstance(item, Cache)
+                yield item
+
+    @asynccontextmanager
+    async def handing(self, request: Request) -> AsyncIterator[Cache | None]:
+        path = self._caches() / str(next(self._numbers))
+
+        def order(number: int) -> Order:
+            return Read(number, request, str(path))
+
+        try:
+            async with aclosing(self._heard(request, order)) as items:
+                item = await anext(items)
+            yield item if isinstance(item, Cache) else None
+        finally:
+            path.unlink(missing_ok=True)
+
+    async def _heard(
+        self, request: Request, order: Callable[[int], Order]
+    ) -> AsyncGenerator[Chunk | Finish | Cache, None]:
+        """What comes of an order about this request, to its end."""
         self._raise_if_gone()
         refuse_unfit(request, max_context=self.max_context, vocab_size=self._vocab_size)
         if request.id in self._streams:
             raise BadInput("id", f"{request.id} is under way", "give every request its own")
         number = self._streams[request.id] = next(self._numbers)
         inbox = self._inboxes[number] = _Inbox()
-        self._send(Add(number, request))
+        self._send(order(number))
         try:
             while True:
                 for item in await inbox.take():
                     if isinstance(item, EngineGone):
                         raise item
                     yield item
-                    if isinstance(item, Finish):
+                    if not isinstance(item, Chunk):
                         return
         finally:
             del self._streams[request.id]
             if self._inboxes.pop(number, None) is not None:
                 self._send(Abort(number))
+
+    def _caches(self) -> Path:
+        """Where what was read for others is left."""
+        if self._home is None:
+            self._home = Home.opened()
+        return self._home.directory
+
+    def _leave_home(self) -> None:
+        if self._home is not None:
+            self._home.close()
+            self._home = None
 
     async def abort(self, request_id: str) -> None:
         self._raise_if_gone()
@@ -167,19 +214,28 @@ class Owner:
             case Ended(stream, reason):
                 self._put(stream, Finish(reason))
                 self._inboxes.pop(stream, None)
+            case Handed(stream, cache):
+                self._on_handed(stream, cache)
             case Counted(stats):
                 self._stats = stats
             case Done(number):
                 self._settle(number, None)
             case Refused(number, problem):
                 self._settle(number, BadWeights(f"{self.name}: {problem}"))
-            case Ready(max_context, vocab_size):
+            case Ready(max_context, vocab_size, cache_kind):
                 self.max_context, self._vocab_size = max_context, vocab_size
+                self.cache_kind = cache_kind
                 self._is_ready.set_result(None)
             case Failed(reason):
                 self.crash(reason)
 
-    def _put(self, stream: int, item: Chunk | Finish | EngineGone) -> None:
+    def _on_handed(self, stream: int, cache: Cache) -> None:
+        if stream in self._inboxes:
+            self._inboxes.pop(stream).put(cache)
+        else:  # Whoever asked for it has gone meanwhile.
+            Path(cache.handle).unlink(missing_ok=True)
+
+    def _put(self, stream: int, item: Chunk | Finish) -> None:
         """Nobody listens any more to a stream that was closed."""
         if (inbox := self._inboxes.get(stream)) is not None:
             inbox.put(item)

@@ -84,6 +84,7 @@ class TorchEngineProcess(Owner):
         except TimeoutError:
             self._kill()
             await self._process.wait()
+        self._leave_home()
 
     def _kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -1,7 +1,7 @@
 """What an embedded engine's worker and its owner say to each other, in a thread or over a socket.
 
-- Orders arrive in order. `Add` and `Abort` are not answered; the others are, by `Done` or `Refused`
-  with their number.
+- Orders arrive in order. `Add`, `Read` and `Abort` are not answered, but what was begun has an end
+  in the news; the others are answered, by `Done` or `Refused` with their number.
 - A request goes by its stream's number: names may come again, numbers do not.
 - A frame is its length (four bytes, big-endian) and a msgpack list of records.
 """
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from artangram.gateway.engines.protocol import Chunk, FinishReason, Request, Stats
+from artangram.gateway.engines.protocol import Cache, Chunk, FinishReason, Request, Stats
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -32,6 +32,16 @@ class Settings(Struct, frozen=True, kw_only=True):
 class Add(Struct, frozen=True, tag="add"):
     stream: int
     request: Request
+    cache: Cache | None = None
+    """What another engine has read of it."""
+
+
+class Read(Struct, frozen=True, tag="read"):
+    """Read the prompt, sample nothing, and leave what was read at `path`."""
+
+    stream: int
+    request: Request
+    path: str
 
 
 class Abort(Struct, frozen=True, tag="abort"):
@@ -60,7 +70,7 @@ class Leave(Struct, frozen=True, tag="leave"):
     """The last order: the worker ends."""
 
 
-Order = Add | Abort | Pause | Resume | Load | Ping | Leave
+Order = Add | Read | Abort | Pause | Resume | Load | Ping | Leave
 
 
 class Ready(Struct, frozen=True, tag="ready"):
@@ -68,6 +78,7 @@ class Ready(Struct, frozen=True, tag="ready"):
 
     max_context: int
     vocab_size: int
+    cache_kind: str = ""
 
 
 class Failed(Struct, frozen=True, tag="failed"):
@@ -86,6 +97,13 @@ class Ended(Struct, frozen=True, tag="ended"):
     reason: FinishReason
 
 
+class Handed(Struct, frozen=True, tag="handed"):
+    """What was to be read is there."""
+
+    stream: int
+    cache: Cache
+
+
 class Done(Struct, frozen=True, tag="done"):
     number: int
 
@@ -99,7 +117,7 @@ class Counted(Struct, frozen=True, tag="counted"):
     stats: Stats
 
 
-News = Ready | Failed | Sampled | Ended | Done | Refused | Counted
+News = Ready | Failed | Sampled | Ended | Handed | Done | Refused | Counted
 
 _HEAD_BYTES = 4
 _encode = msgspec.msgpack.Encoder().encode

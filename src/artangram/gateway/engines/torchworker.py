@@ -22,6 +22,7 @@ from artangram.gateway.engines.torchwire import (
     Order,
     Pause,
     Ping,
+    Read,
     Ready,
     Refused,
     Resume,
@@ -66,7 +67,9 @@ class Worker:
 
     def run(self) -> None:
         """Work until told to leave."""
-        self._channel.tell([Ready(self._batch.max_context, self._batch.vocab_size), self._stats()])
+        batch = self._batch
+        ready = Ready(batch.max_context, batch.vocab_size, batch.cache_kind)
+        self._channel.tell([ready, self._stats()])
         while self._obey():
             if not self._has_to_wait:
                 self._step()
@@ -97,8 +100,10 @@ class Worker:
 
     def _carried_out(self, order: Order) -> Sequence[News]:
         match order:
-            case Add(stream, request):
-                self._batch.add(stream, request)
+            case Add(stream, request, cache):
+                self._batch.add(stream, request, cache=cache)
+            case Read(stream, request, path):
+                self._batch.read(stream, request, path=Path(path))
             case Abort(stream):
                 return self._batch.abort(stream)
             case Pause(number):

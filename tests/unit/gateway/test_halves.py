@@ -1,0 +1,224 @@
+"""Turns in two halves: one replica reads, another writes, and either may fail."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from artangram.gateway import (
+    Fallback,
+    FinishReason,
+    Gateway,
+    Rates,
+    Sampling,
+    StallLimits,
+    splits_of,
+)
+from artangram.gateway.engines.protocol import Request
+from artangram.gateway.engines.scripted import Pace, ScriptedEngine
+from gateway_support import PuppetEngine
+
+pytestmark = pytest.mark.looptime
+
+PACE = Pace(token_s=1.0, prompt_token_s=1.0)
+PROMPT = tuple(range(10))
+MANY = Sampling(max_tokens=5)
+ANSWER = (100, 101, 102, 103, 104)
+SPLIT = {"default": {"prefill": "compute", "decode": "bandwidth"}}
+HERE = Path(__file__).parent
+
+
+def script(request: Request) -> tuple[int, ...]:
+    """Goes on from what was sampled before."""
+    return ANSWER[sum(token >= 100 for token in request.prompt) :]
+
+
+class House:
+    """A gateway with a reader and a writer."""
+
+    def __init__(self, split: str | dict = SPLIT, **options) -> None:
+        self.gateway = Gateway(split=splits_of(split), **options)
+        self.reader = self.join("reader", "compute")
+        self.writer = self.join("writer", "bandwidth")
+
+    def join(self, name: str, hardware: str, pace: Pace = PACE) -> ScriptedEngine:
+        engine = ScriptedEngine(script, name=name, pace=pace)
+        self.gateway.add(engine, hardware=hardware)
+        return engine
+
+    def turn(self, prompt: tuple[int, ...] = PROMPT, name: str = "s") -> asyncio.Task:
+        session = self.gateway.open(name)
+        return asyncio.create_task(session.generate(prompt, MANY))
+
+    @property
+    def split(self) -> tuple[int, int]:
+        counters = self.gateway.counters
+        return counters.splits, counters.unsplit
+
+    def is_idle(self) -> bool:
+        replicas = self.gateway.replicas
+        left = [(one.turns, one.load.prefill, one.load.decode) for one in replicas]
+        under_way = [one.engine.stats().running + one.engine.stats().waiting for one in replicas]
+        return not any(any(some) for some in left) and not any(under_way)
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def test_one_reads_and_the_other_writes():
+    house = House()
+    reply = await house.turn()
+    assert (reply.token_ids, reply.replica) == (ANSWER, "writer")
+    assert now() == pytest.approx(9 + 1 + 5)
+    assert house.reader.stats().prompt_tokens == len(PROMPT) - 1
+    assert house.writer.stats().taken_tokens == len(PROMPT) - 1
+    assert (house.split, house.gateway.counters.split_bytes) == ((1, 0), len(PROMPT) - 1)
+    assert (house.gateway.counters.moves, house.gateway.counters.fallbacks) == (0, {})
+    assert house.is_idle()
+
+
+async def test_while_one_prompt_is_read_another_turn_is_written():
+    house = House()
+    first, second = house.turn(name="a"), house.turn(name="b")
+    await asyncio.sleep(8)
+    assert [one.turns for one in house.gateway.replicas] == [2, 0]
+    assert (await first).token_ids == (await second).token_ids == ANSWER
+    assert house.split == (2, 0)
+
+
+async def test_a_reader_that_dies_costs_only_time():
+    house = House()
+    turn = house.turn()
+    await asyncio.sleep(4.5)
+    house.reader.crash()
+    reply = await turn
+    assert (reply.token_ids, reply.replica) == (ANSWER, "writer")
+    assert house.writer.stats().prompt_tokens == len(PROMPT)
+    assert (house.split, house.gateway.counters.lost) == ((0, 1), 1)
+    assert house.is_idle()
+
+
+async def test_a_writer_that_dies_has_its_turn_read_and_written_anew():
+    house = House()
+    turn = house.turn()
+    await asyncio.sleep(10 + 2.5)
+    house.writer.crash()
+    other = house.join("other", "bandwidth")
+    reply = await turn
+    assert (reply.token_ids, reply.replica) == (ANSWER, "other")
+    assert other.stats().taken_tokens == len(PROMPT) + 2 - 1
+    assert (house.split, house.gateway.counters.moves) == ((2, 0), 1)
+    assert house.is_idle()
+
+
+async def test_without_a_writer_the_reader_goes_on_and_it_is_counted():
+    house = House()
+    turn = house.turn()
+    await asyncio.sleep(4.5)
+    house.gateway.hold("writer")
+    reply = await turn
+    assert (reply.token_ids, reply.replica) == (ANSWER, "reader")
+    assert house.split == (0, 1)
+    assert house.gateway.counters.fallbacks == {Fallback("", "bandwidth", "compute"): 1}
+
+
+async def test_without_both_classes_a_turn_is_served_as_a_whole():
+    house = House()
+    await house.gateway.remove("reader")
+    reply = await house.turn()
+    assert (reply.token_ids, reply.replica, house.split) == (ANSWER, "writer", (0, 1))
+
+
+async def test_engines_that_hand_nothing_over_serve_turns_as_a_whole():
+    gateway = Gateway(split=splits_of(SPLIT))
+    gateway.add(ScriptedEngine(script, name="reader"), hardware="compute")
+    puppet = PuppetEngine("puppet")
+    gateway.add(puppet, hardware="bandwidth")
+    session = gateway.open("s")
+    turn = asyncio.create_task(session.generate((1,) * 10, MANY))
+    reply = await turn
+    assert (reply.token_ids, gateway.counters.unsplit) == (ANSWER, 1)
+
+
+async def test_new_weights_between_the_halves_read_again_and_stamp_right():
+    house = House()
+    turn = house.turn()
+    await asyncio.sleep(4.5)
+    await house.writer.load(7, HERE)
+    reply = await turn
+    assert (reply.token_ids, [span.version for span in reply.spans]) == (ANSWER, [7])
+    assert (house.writer.stats().taken_tokens, house.split) == (0, (0, 1))
+
+
+async def test_whoever_has_the_version_of_the_cache_is_preferred():
+    house = House()
+    await house.writer.load(1, HERE)
+    same = house.join("same", "bandwidth", pace=Pace(token_s=1.1, prompt_token_s=1.0))
+    reply = await house.turn()
+    assert (reply.replica, same.stats().taken_tokens) == ("same", len(PROMPT) - 1)
+
+
+@pytest.mark.parametrize("half", ["reading", "writing"])
+async def test_an_aborted_turn_ends_in_either_half(half: str):
+    house = House()
+    turn = house.turn()
+    await asyncio.sleep(4.5 if half == "reading" else 11.5)
+    await house.gateway.abort("s")
+    reply = await turn
+    assert reply.finish is FinishReason.ABORT
+    assert len(reply.token_ids) == (0 if half == "reading" else 1)
+    assert house.is_idle()
+
+
+@pytest.mark.parametrize("at", [4.5, 11.5])
+async def test_a_turn_that_is_given_up_ends_in_either_half(at: float):
+    house = House()
+    turn = house.turn()
+    await asyncio.sleep(at)
+    turn.cancel()
+    await asyncio.wait({turn})
+    assert house.is_idle()
+    assert house.gateway.counters.failed == 1
+
+
+async def test_a_reader_that_is_cleared_has_its_turn_read_elsewhere():
+    house = House()
+    turn = house.turn()
+    await asyncio.sleep(4.5)
+    house.gateway.hold("reader")
+    await house.gateway.evict("reader")
+    await house.gateway.drained("reader")
+    assert (await turn).token_ids == ANSWER
+    assert house.split == (0, 1)
+
+
+async def test_a_reader_that_stands_still_is_given_up():
+    house = House(stalls=StallLimits(least_s=20.0))
+    house.reader.hang()
+    reply = await house.turn()
+    assert (reply.token_ids, house.gateway.counters.stalled) == (ANSWER, 1)
+    assert [one.name for one in house.gateway.replicas] == ["writer"]
+
+
+async def test_auto_splits_only_what_gains_and_learns_what_a_move_takes():
+    rates = {
+        "compute": Rates(prefill_per_s=1.0, decode_per_s=0.1),
+        "bandwidth": Rates(prefill_per_s=0.1, decode_per_s=1.0),
+    }
+    house = House("auto", rates=rates)
+    assert (await house.turn(name="a")).replica == "writer"
+    assert house.split == (1, 0)
+    house.reader.pace = Pace(token_s=1.0, prompt_token_s=1.0, move_token_s=10.0)
+    await house.turn(name="b")  # It does not know better yet.
+    assert house.split == (2, 0)
+    await house.turn(name="c")
+    assert house.split == (2, 0)
+
+
+async def test_what_is_read_elsewhere_belongs_to_the_task_and_to_the_readers_class():
+    house = House()
+    await house.turn()
+    router = house.gateway.router
+    assert router.habits.typical("").prefill == len(PROMPT) + 1
+    assert router.speeds.of("compute").prefill_per_s == pytest.approx(10 / 9)
