@@ -1,18 +1,44 @@
 #!/bin/sh
-# Install a container engine for the tests: podman with runc, and nothing else.
-# Ends with 0 when an engine is there, with 1 and a reason when none can be installed.
+# install_engine.sh [engine] [kernel]: install what some tests need beyond Python; without a name, all.
+# engine: podman with runc. kernel: a user-mode Linux, which has control groups of version 2.
+# Ends with 0 when it is there, else with 1 and a reason for each that is missing.
 set -u
-command -v podman >/dev/null 2>&1 && exit 0
-[ -S /var/run/docker.sock ] && exit 0
-[ -n "${DOCKER_HOST:-}" ] && exit 0
-if [ "$(id -u)" != 0 ]; then
-  echo "no container engine, and only root can install one" >&2
-  exit 1
-fi
-if ! command -v apt-get >/dev/null 2>&1; then
-  echo "no container engine, and no apt-get to install one" >&2
-  exit 1
-fi
 export DEBIAN_FRONTEND=noninteractive
-install="apt-get install -y -qq --no-install-recommends podman runc"
-$install >/dev/null 2>&1 || { apt-get update -qq >/dev/null 2>&1; $install >/dev/null; }
+
+has_engine() {
+  command -v podman >/dev/null 2>&1 || [ -S /var/run/docker.sock ] || [ -n "${DOCKER_HOST:-}" ]
+}
+
+has_kernel() {
+  command -v linux.uml >/dev/null 2>&1
+}
+
+# obtain WHAT IS_THERE PACKAGE...
+obtain() {
+  what=$1 is_there=$2
+  shift 2
+  $is_there && return 0
+  if [ "$(id -u)" != 0 ]; then
+    echo "no $what, and only root can install one" >&2
+    return 1
+  fi
+  if ! command -v apt-get >/dev/null 2>&1; then
+    echo "no $what, and no apt-get to install one" >&2
+    return 1
+  fi
+  install="apt-get install -y -qq --no-install-recommends $*"
+  $install >/dev/null 2>&1 || { apt-get update -qq >/dev/null 2>&1; $install >/dev/null; }
+  $is_there && return 0
+  echo "no $what: $install did not bring one" >&2
+  return 1
+}
+
+missing=0
+for wanted in ${*:-engine kernel}; do
+  case $wanted in
+    engine) obtain "container engine" has_engine podman runc || missing=1 ;;
+    kernel) obtain "user-mode Linux" has_kernel user-mode-linux || missing=1 ;;
+    *) echo "nobody knows $wanted: use engine or kernel" >&2; missing=1 ;;
+  esac
+done
+exit $missing

@@ -87,7 +87,8 @@ async def python_provider() -> SandboxProvider:
 
 
 def install_engine() -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["sh", INSTALL_ENGINE], capture_output=True, text=True, check=False)
+    command = ["sh", INSTALL_ENGINE, "engine"]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 async def container_provider() -> SandboxProvider:

@@ -53,7 +53,8 @@ ENGINE_S = 10.0  # until the engine has removed a container on its own
 
 @pytest.fixture(scope="module", autouse=True)
 def podman() -> None:
-    installed = subprocess.run(["sh", INSTALL_ENGINE], capture_output=True, text=True, check=False)
+    command = ["sh", INSTALL_ENGINE, "engine"]
+    installed = subprocess.run(command, capture_output=True, text=True, check=False)
     if installed.returncode:
         pytest.skip(f"no engine for the container provider: {installed.stderr[-500:]}")
 

@@ -1,8 +1,9 @@
 """Control groups of version 2, on a kernel that has their controllers: a user-mode Linux.
 
 A machine's controllers belong to one version at a time, and those of most containers and of the
-machines of continuous integration to the first. `apt-get install user-mode-linux` brings a kernel
-that runs as a process and mounts the second; without it this says so and skips.
+machines of continuous integration to the first. A user-mode Linux is a kernel that runs as a
+process and mounts the second. It is installed if need be; where it cannot be, this says so and
+skips.
 """
 
 from __future__ import annotations
@@ -17,15 +18,18 @@ from typing import Any
 import pytest
 
 FIRST_PROCESS = Path(__file__).with_name("first_process.py")
+INSTALL_ENGINE = Path(__file__).parents[2] / "install_engine.sh"
 SOURCE = Path(__file__).parents[3] / "src"
 MODULES = Path("/usr/lib/uml/modules")
 BOOT_TIMEOUT_S = 120
 
 
 def kernel() -> str:
+    command = ["sh", INSTALL_ENGINE, "kernel"]
+    installed = subprocess.run(command, capture_output=True, text=True, check=False)
     found = shutil.which("linux.uml")
     if found is None:
-        pytest.skip("no user-mode Linux (apt-get install user-mode-linux)")
+        pytest.skip(f"no kernel with control groups of version 2: {installed.stderr[-500:]}")
     return found
 
 
