@@ -11,6 +11,7 @@ from artangram.cli.extras import install, missing_of
 from artangram.cli.output import Output
 from artangram.sandbox import extras, probe
 from artangram.sandbox.protocol import Feature
+from artangram.services.outlook import devices_outlook
 
 _PARTS = {
     "simulation and plots": "sim",
@@ -33,10 +34,11 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
 def doctor(
     json: Annotated[str | None, typer.Option(help="Write it here; - is stdout.")] = None,
 ) -> None:
-    """Say what this machine can do for sandboxes and what is not installed."""
+    """Say what this machine can do for sandboxes and services, and what is not installed."""
     output = Output(json)
     found = probe()
-    features = (*found.features, *extras(), *(_part(name) for name in _PARTS))
+    parts = (_part(name) for name in _PARTS)
+    features = (*found.features, *extras(), devices_outlook(), *parts)
     diagnosis = Diagnosis(
         cores=len(os.sched_getaffinity(0)), rung=found.rung.name.lower(), features=features
     )

@@ -41,6 +41,14 @@ class Cuda(Struct, frozen=True, tag_field="kind", tag="cuda", forbid_unknown_fie
     """The devices are all GPUs of this machine, with the memory that they have."""
 
 
+class Vllm(Struct, frozen=True, kw_only=True, tag_field="kind", tag="vllm"):
+    """Devices of HTTP engines such as vLLM: this machine's GPUs, if it has some."""
+
+    count: int
+    memory_mb: int
+    """Of each, for what is resident there."""
+
+
 class Offers(Struct, frozen=True, kw_only=True):
     """What a house offers beside its cores."""
 
@@ -53,8 +61,9 @@ class Offers(Struct, frozen=True, kw_only=True):
     takes_objects: bool = True
     """Whether callers may send functions more than plain data. Not for strangers: an object can
     bring any code along."""
-    devices: int | Cuda = 0
-    """So many, made of cores; or the GPUs, `{kind: cuda}` in a file."""
+    devices: int | Cuda | Vllm = 0
+    """So many, made of cores; in a file `{kind: cuda}` for the GPUs, or `{kind: vllm, count: 8,
+    memory_mb: 80000}` for engines on them."""
     device_memory_mb: int = 2048
     """Of each that is made of cores."""
     services: tuple[Service, ...] = ()
@@ -174,9 +183,12 @@ async def _host(offers: Offers, machine: Machine) -> "ServiceHost | None":
             raise BadInput("services", "need devices to run on", "give `devices: 1` or more")
         return None
     # Not above: processes that hold models are for houses with devices.
-    from artangram.services import cpu_devices, cpu_host, cuda_host
+    from artangram.services import cpu_devices, cpu_host, cuda_host, vllm_host
 
     if isinstance(offers.devices, Cuda):
         return await cuda_host(NODE, resource=GPU)
+    if isinstance(offers.devices, Vllm):
+        count, memory_mb = offers.devices.count, offers.devices.memory_mb
+        return await vllm_host(NODE, count=count, memory_mb=memory_mb, resource=GPU)
     devices = cpu_devices(machine.cores, count=offers.devices, memory_mb=offers.device_memory_mb)
     return await cpu_host(NODE, devices, resource=GPU)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from artangram.services.devices import Kind, Replica, ReplicaLost
     from artangram.services.host import Deployed, ServiceHost
     from artangram.services.service import Service, loader_name
+    from artangram.services.vllm import vllm_host
 
 __all__ = [
     "CpuDevice",
@@ -26,6 +27,7 @@ __all__ = [
     "cpu_host",
     "cuda_host",
     "loader_name",
+    "vllm_host",
 ]
 
 _HOMES = {
@@ -34,6 +36,7 @@ _HOMES = {
     "devices": ("Kind", "Replica", "ReplicaLost"),
     "host": ("Deployed", "ServiceHost"),
     "service": ("Service", "loader_name"),
+    "vllm": ("vllm_host",),
 }
 
 

@@ -218,4 +218,6 @@ def _environ() -> dict[str, str]:
         # A library with threads of its own from the start could not be forked.
         "OPENBLAS_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
+        # A module that asks torch for GPUs when it is imported must not start CUDA in the zygote.
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     }

@@ -1,10 +1,15 @@
 """Devices that are GPUs: the same replicas as on cores, with the model moved to its devices.
 
 - A residency of degree d is one replica that sees d GPUs and no others; how it spreads over them
-  (tensor parallel) is its loader's business, which learns d from ARTANGRAM_UNITS.
-- The zygote never touches CUDA: a fork of a process that has would be broken.
-- A replica may take from its GPUs what its service was measured or said to need, by torch's own
-  limit; beyond it torch says that it is out of memory, and the replica is ended.
+  (tensor parallel) is its loader's business, which learns d from ARTANGRAM_UNITS. It is one
+  process, so nothing of it needs a port or a group of NCCL.
+- The zygote never touches CUDA: a fork of a process that has would be broken. Modules that ask
+  torch at import whether there is a GPU are answered by NVML, which leaves a process whole.
+- A replica may take from each of its GPUs its share of the weights and what running was measured or
+  said to need, by torch's own limit; beyond it torch says that it is out of memory, and the replica
+  is ended. What CUDA itself takes in every process is counted as resident.
+- A restore is a fork, a CUDA context, and a copy from shared memory that is not pinned: to pin it
+  would take every new process about as long as the copy.
 
 Never run: no GPU was at hand when it was written against torch 2.13. The conformance suite runs
 it with the device named `cpu`, which covers all but what torch does on CUDA.
@@ -13,67 +18,78 @@ it with the device named `cpu`, which covers all but what torch does on CUDA.
 import asyncio
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from msgspec import structs
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import NodeId, Resource
 from artangram.services import wire
-from artangram.services.devices import Deployment
+from artangram.services.devices import Deployment, Measured
+from artangram.services.gpus import Gpu, seeing, usable_gpus
 from artangram.services.host import GPU, ServiceHost
 from artangram.services.nursery import Nursery
 from artangram.services.processes import TORCH, ProcessDevices, a_birth, a_nursery
+from artangram.services.service import weights_mb
 
 UNITS = "ARTANGRAM_UNITS"
+CONTEXT_MB = 600
+"""What the context of a process takes on a GPU beside what torch counts: believed, not measured."""
 
 _CORES_INSTEAD = "write `devices: 1` or more to make devices of cores"
 _TORCH = (sys.executable, "-c", "import torch; print(torch.cuda.device_count())")
-_ASK = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
 
 
 class CudaDevices(ProcessDevices):
     """See `devices.Kind`. Open it with `opened`."""
 
     def __init__(
-        self, nursery: Nursery, *, num_devices: int, memory_mb: int, device: str = "cuda"
+        self, nursery: Nursery, gpus: Sequence[Gpu], *, memory_mb: int, device: str = "cuda"
     ) -> None:
-        super().__init__(nursery, num_devices=num_devices, memory_mb=memory_mb)
+        super().__init__(nursery, num_devices=len(gpus), memory_mb=memory_mb)
+        self._gpus = gpus
         self._device = device
+        self._context_mb = CONTEXT_MB if device == "cuda" else 0
 
     @classmethod
     async def opened(cls, *, preload: tuple[str, ...] = TORCH) -> "CudaDevices":
-        """All GPUs of this node. `BadInput` if it has none, or torch cannot use them."""
-        sizes = await asyncio.to_thread(gpu_memory_mb)
-        await asyncio.to_thread(_check_torch, len(sizes))
-        return cls(await a_nursery(preload), num_devices=len(sizes), memory_mb=min(sizes))
+        """All GPUs we may use. `BadInput` if there is none, or torch cannot use them."""
+        gpus = await asyncio.to_thread(_checked_gpus)
+        return cls(await a_nursery(preload), gpus, memory_mb=min(gpu.memory_mb for gpu in gpus))
 
     def births(self, deployment: Deployment, first: int, degree: int) -> list[wire.Birth]:
-        visible = ",".join(str(index) for index in range(first, first + degree))
-        environ = {"CUDA_VISIBLE_DEVICES": visible, UNITS: str(degree)}
-        birth = a_birth(deployment)
+        environ = seeing(self._gpus[first : first + degree]) | {UNITS: str(degree)}
+        whole = deployment.weights_mb
+        limit_mb = deployment.limit_mb - whole + -(-whole // degree) - self._context_mb
+        birth = structs.replace(a_birth(deployment), limit_mb=max(1, limit_mb))
         return [structs.replace(birth, environ=environ, device=self._device)]
 
+    async def try_out(self, deployment: Deployment, *, first: int) -> Measured:
+        """One process told what it used on a GPU; what the copy uses is that of all its GPUs."""
+        measured = await super().try_out(deployment, first=first)
+        degree = min(deployment.service.degrees)
+        stored_mb = weights_mb(deployment.service.weights)
+        elsewhere_mb = (stored_mb or measured.used_mb * degree) * (degree - 1) // degree
+        used_mb = measured.used_mb + elsewhere_mb
+        return structs.replace(measured, used_mb=used_mb, resident_mb=self._context_mb)
 
-def gpu_memory_mb() -> list[int]:
-    """Of each GPU of this node."""
-    try:
-        said = subprocess.run(_ASK, capture_output=True, text=True, check=True).stdout
-        sizes = [int(line) for line in said.splitlines()]
-    except (OSError, ValueError, subprocess.CalledProcessError):
-        sizes = []
-    if not sizes:
-        fix = f"install the driver of the GPUs, or {_CORES_INSTEAD}"
+
+def _checked_gpus() -> list[Gpu]:
+    gpus = usable_gpus()
+    if not gpus:
+        fix = f"install the driver of the GPUs, see CUDA_VISIBLE_DEVICES, or {_CORES_INSTEAD}"
         raise BadInput("devices", "this machine has no GPU that nvidia-smi knows", fix)
-    return sizes
-
-
-def _check_torch(num_devices: int) -> None:
-    """In a process of its own: this one must never touch CUDA, for its zygote forks."""
-    said = subprocess.run(_TORCH, capture_output=True, text=True, check=False)
-    found = int(said.stdout) if said.returncode == 0 else 0
-    if found < num_devices:
+    found = torch_finds()
+    if found < len(gpus):
         fix = f"install a torch built for their CUDA, or {_CORES_INSTEAD}"
-        raise BadInput("devices", f"torch finds {found} of {num_devices} GPUs", fix)
+        raise BadInput("devices", f"torch finds {found} of {len(gpus)} GPUs", fix)
+    return gpus
+
+
+def torch_finds() -> int:
+    """How many GPUs; in a process of its own, for this one must never touch CUDA."""
+    said = subprocess.run(_TORCH, capture_output=True, text=True, check=False)
+    return int(said.stdout) if said.returncode == 0 else 0
 
 
 async def cuda_host(node: NodeId, *, resource: Resource = GPU) -> ServiceHost:

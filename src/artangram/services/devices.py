@@ -45,6 +45,8 @@ class Deployment(Struct, frozen=True, kw_only=True):
     """Its weights, where a restore reads them."""
     limit_mb: int
     """What one replica may allocate, weights included; beyond it, it is out of memory."""
+    weights_mb: int = 0
+    """How much of that is divided among the devices of a higher degree."""
 
 
 class Measured(Struct, frozen=True, kw_only=True):
@@ -55,6 +57,10 @@ class Measured(Struct, frozen=True, kw_only=True):
     """Memory it allocated, its weights included."""
     batch_cost: float | None = None
     """What another payload adds to a batch, as a share of one alone; known with an example."""
+    restore_s: float | None = None
+    """What a restore takes, if the trial was as good as one."""
+    resident_mb: int = 0
+    """What a copy holds on each of its devices beside weights and work, as long as it is there."""
 
 
 class Replica(Protocol):
@@ -80,8 +86,11 @@ class Kind(Protocol):
         """Of one device."""
         ...
 
-    async def try_out(self, deployment: Deployment) -> Measured:
-        """Load the service once. `BadInput` says what is wrong with it and how to mend it."""
+    async def try_out(self, deployment: Deployment, *, first: int) -> Measured:
+        """Load the service once, at its least degree, on the devices from `first` on.
+
+        `BadInput` says what is wrong with it and how to mend it.
+        """
         ...
 
     async def restore(

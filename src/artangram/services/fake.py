@@ -75,12 +75,15 @@ class FakeDevices:
         """So many restores fail from now on."""
         self.log: list[str] = []
         self.living: list[str] = []
+        self.tried: list[tuple[int, int]] = []
+        """Where services were tried out, and with how much memory."""
         self.replicas: list[FakeReplica] = []
 
-    async def try_out(self, deployment: Deployment) -> Measured:
+    async def try_out(self, deployment: Deployment, *, first: int) -> Measured:
         name = deployment.service.loader
         if name not in self.models:
             raise BadInput("loader", f"{name} cannot be imported", "correct the name")
+        self.tried.append((first, deployment.limit_mb))
         await asyncio.sleep(self.restore_s)
         return Measured(load_s=self.restore_s, used_mb=self.used_mb, batch_cost=self.batch_cost)
 

@@ -1,6 +1,7 @@
 """The model services of one node: deployed once, resident on demand, evicted by freeing only.
 
-- `deploy` loads a service once, for real: a service that cannot work is refused there.
+- `deploy` loads a service once, for real: a service that cannot work is refused there. It is tried
+  where most memory is not in use; what is idle there goes, and the scheduler hears of it.
 - `using` makes an allocation true. What it evicts is gone before what it restores begins; calls
   that come while a service is restored wait for it; whoever gives up meanwhile stops nobody.
 - The scheduler's books lead. Where they know less than there is (a copy nobody told us to evict),
@@ -98,16 +99,34 @@ class ServiceHost:
         files = service.weights
         if self._copies is not None:
             files = await self._copies.keep(files)
-        trial = Deployment(service=service, files=files, limit_mb=self.kind.memory_mb)
-        measured = await self.kind.try_out(trial)
+        degree = min(service.degrees)
+        first, free_mb = self._slots.least_used(degree)
+        await self._clear(first, degree)
+        trial = Deployment(service=service, files=files, limit_mb=free_mb)
+        measured = await self.kind.try_out(trial, first=first)
         spec = self._spec(service, measured)
-        limit_mb = spec.weights_mb + spec.runtime_mb
-        deployment = Deployment(service=service, files=files, limit_mb=limit_mb)
-        restore_s = await self._timed_restore(deployment)
-        spec = structs.replace(spec, restore_s=restore_s)
-        return Deployed(
-            deployment=deployment, spec=spec, load_s=measured.load_s, restore_s=restore_s
+        deployment = Deployment(
+            service=service,
+            files=files,
+            limit_mb=spec.weights_mb + spec.runtime_mb,
+            weights_mb=spec.weights_mb,
         )
+        restore_s = measured.restore_s
+        if restore_s is None:
+            restore_s = await self._timed_restore(deployment, first=first, degree=degree)
+        return Deployed(
+            deployment=deployment,
+            spec=structs.replace(spec, restore_s=restore_s),
+            load_s=measured.load_s,
+            restore_s=restore_s,
+        )
+
+    async def _clear(self, first: int, degree: int) -> None:
+        """Evict what nobody uses: a trial is given all that is left."""
+        idle = self._slots.idle_at(first, degree)
+        await self._slots.end(idle)
+        for slot in idle:
+            self.on_service_lost(slot.devices)
 
     def gpu_spec(self) -> GpuSpec:
         """This node as the scheduler sees it, with restores as fast as they were measured."""
@@ -200,11 +219,10 @@ class ServiceHost:
         if not self._is_closed:
             self.on_service_lost(slot.devices)
 
-    async def _timed_restore(self, deployment: Deployment) -> float:
+    async def _timed_restore(self, deployment: Deployment, *, first: int, degree: int) -> float:
         clock = asyncio.get_running_loop().time
-        degree = min(deployment.service.degrees)
         began = clock()
-        replicas = await self.kind.restore(deployment, first=0, degree=degree)
+        replicas = await self.kind.restore(deployment, first=first, degree=degree)
         restore_s = clock() - began
         await asyncio.gather(*(replica.end() for replica in replicas))
         return restore_s
@@ -218,6 +236,7 @@ class ServiceHost:
         if service.runtime_mb is not None:
             runtime_mb = service.runtime_mb
         possible = [degree for degree in service.degrees if degree <= self.kind.num_devices]
+        weights += measured.resident_mb * max(possible)
         check_room(weights, max(possible), memory_mb=memory_mb, runtime_mb=runtime_mb)
         return ServiceSpec(
             pool=self.resource,

@@ -51,9 +51,9 @@ class ProcessDevices(ABC):
     def births(self, deployment: Deployment, first: int, degree: int) -> list[wire.Birth]:
         """The processes of a residency."""
 
-    async def try_out(self, deployment: Deployment) -> Measured:
+    async def try_out(self, deployment: Deployment, *, first: int) -> Measured:
         """The first of the processes that the least degree has."""
-        birth = self.births(deployment, 0, min(deployment.service.degrees))[0]
+        birth = self.births(deployment, first, min(deployment.service.degrees))[0]
         example = deployment.service.example
         if example is not UNSET:
             birth = structs.replace(birth, example=msgspec.json.encode(example))

@@ -91,6 +91,24 @@ class Slots:
             and slot.overlaps(devices.first, devices.degree)
         ]
 
+    def least_used(self, degree: int) -> tuple[int, int]:
+        """Where `degree` devices in a row have most memory that nobody uses, and how much."""
+        used = [slot for slot in self if not slot.is_idle]
+
+        def free_mb(first: int) -> int:
+            return self._memory_mb - max(
+                sum(slot.shard_mb + slot.runtime_mb for slot in used if slot.overlaps(device, 1))
+                for device in range(first, first + degree)
+            )
+
+        firsts = range(0, self._num_devices - degree + 1, degree)
+        first = max(firsts, key=lambda first: (free_mb(first), -len(self.idle_at(first, degree))))
+        return first, free_mb(first)
+
+    def idle_at(self, first: int, degree: int) -> list[Slot]:
+        """What is resident on these devices, and nobody uses."""
+        return [slot for slot in self if slot.is_idle and slot.overlaps(first, degree)]
+
     def make_room(self, place: Place, slot: Slot) -> list[Slot]:
         """Put `slot` at `place`; the slots that have to end before it may begin.
 

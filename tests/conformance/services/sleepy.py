@@ -1,6 +1,10 @@
 """A server that sleeps and wakes as vLLM's does, and answers what it was asked."""
 
+from collections.abc import Awaitable, Callable, Mapping
+
 from aiohttp import web
+
+Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
 class Sleepy:
@@ -11,14 +15,17 @@ class Sleepy:
         self.url = ""
         self._runner: web.AppRunner | None = None
 
-    async def open(self) -> None:
+    async def open(self, *, port: int = 0, more: Mapping[str, Handler] | None = None) -> None:
+        """Listen at `port`, or a free one; `more` is what else can be got."""
         app = web.Application()
+        for path, handler in (more or {}).items():
+            app.router.add_get(path, handler)
         app.router.add_post("/wake_up", self._wake)
         app.router.add_post("/sleep", self._sleep)
         app.router.add_post("/v1/chat/completions", self._complete)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, "127.0.0.1", port)
         await site.start()
         host, port = self._runner.addresses[0][:2]
         self.url = f"http://{host}:{port}"

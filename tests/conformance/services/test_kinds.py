@@ -14,6 +14,7 @@ from artangram.services import CpuDevices, ReplicaLost, Service, cpu_devices
 from artangram.services.cuda import CudaDevices
 from artangram.services.devices import Answered, Deployment, Failed, Kind, Replica
 from artangram.services.fake import FakeDevices, FakeReplica
+from artangram.services.gpus import Gpu
 from artangram.services.nursery import ProcessReplica
 from artangram.services.processes import ProcessDevices, a_nursery
 from integration.services import toys
@@ -55,9 +56,10 @@ async def lab(request: pytest.FixtureRequest) -> AsyncIterator[Lab]:
         return
     if "cuda" in request.param:
         nursery = await a_nursery(())
-        gpus = CudaDevices(nursery, num_devices=2, memory_mb=200, device="cpu")
-        yield ProcessLab(gpus)
-        await gpus.aclose()
+        gpus = [Gpu(index, f"GPU-{index}", 200, "none") for index in range(2)]
+        cuda = CudaDevices(nursery, gpus, memory_mb=200, device="cpu")
+        yield ProcessLab(cuda)
+        await cuda.aclose()
         return
     devices = cpu_devices((CORE,), count=2, memory_mb=200)
     kind = await CpuDevices.opened(devices, preload=(), is_cold=request.param == "cold")
@@ -74,7 +76,7 @@ async def restored(lab: Lab, degree: int = 1) -> list[Replica]:
 
 
 async def test_a_service_that_was_tried_out_answers_in_order(lab: Lab):
-    measured = await lab.kind.try_out(a_deployment())
+    measured = await lab.kind.try_out(a_deployment(), first=0)
     assert measured.used_mb >= 1
     replicas = await restored(lab)
     answers = await replicas[0].predict([b"1", b"2", b"3"])
@@ -104,7 +106,7 @@ async def test_every_device_of_a_higher_degree_answers(lab: Lab):
 
 async def test_a_loader_that_is_not_there_is_refused(lab: Lab):
     with pytest.raises(BadInput, match="cannot be imported"):
-        await lab.kind.try_out(a_deployment("no.such.module:load"))
+        await lab.kind.try_out(a_deployment("no.such.module:load"), first=0)
 
 
 async def test_an_ended_replica_answers_nobody_and_was_not_lost(lab: Lab):

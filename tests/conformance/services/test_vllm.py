@@ -1,15 +1,24 @@
-"""Servers that sleep instead of ending keep the same promises, over real HTTP."""
+"""HTTP engines keep the same promises, whether they sleep or are ended; over real HTTP."""
 
+import asyncio
+import contextlib
+import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec import structs
 
-from artangram.core.errors import BadInput, InfraFailed
+from artangram.core.errors import BadInput
 from artangram.core.ids import ServiceId
 from artangram.services import ReplicaLost, Service
 from artangram.services.devices import Answered, Deployment, Failed
+from artangram.services.gpus import Gpu
 from artangram.services.vllm import LOADER, VllmDevices
 from conformance.services.sleepy import Sleepy
+
+SERVING = Path(__file__).parent / "serving.py"
 
 
 @pytest.fixture
@@ -31,12 +40,12 @@ async def devices() -> AsyncIterator[VllmDevices]:
 
 def a_deployment(servers: list[Sleepy], **changes: object) -> Deployment:
     options = {"urls": [server.url for server in servers], "weights_mb": 500} | changes
-    service = Service(id=ServiceId("llm"), loader=LOADER, options=options)
+    service = Service(id=ServiceId("llm"), loader=LOADER, options=options, degrees=(2,))
     return Deployment(service=service, files=(), limit_mb=1000)
 
 
 async def test_a_tried_out_service_sleeps_everywhere(devices: VllmDevices, servers: list[Sleepy]):
-    measured = await devices.try_out(a_deployment(servers))
+    measured = await devices.try_out(a_deployment(servers), first=0)
     assert measured.used_mb == 500
     assert [server.is_asleep for server in servers] == [True, True]
 
@@ -44,7 +53,7 @@ async def test_a_tried_out_service_sleeps_everywhere(devices: VllmDevices, serve
 async def test_the_server_of_the_devices_wakes_answers_and_sleeps(
     devices: VllmDevices, servers: list[Sleepy]
 ):
-    await devices.try_out(a_deployment(servers))
+    await devices.try_out(a_deployment(servers), first=0)
     [replica] = await devices.restore(a_deployment(servers), first=2, degree=2)
     assert [server.is_asleep for server in servers] == [True, False]
     assert await replica.predict([b"1", b"2"]) == [Answered(b"1"), Answered(b"2")]
@@ -57,43 +66,134 @@ async def test_the_server_of_the_devices_wakes_answers_and_sleeps(
 
 
 async def test_a_refused_payload_fails_alone(devices: VllmDevices, servers: list[Sleepy]):
-    [replica] = await devices.restore(a_deployment(servers), first=0, degree=1)
+    [replica] = await devices.restore(a_deployment(servers), first=0, degree=2)
     assert await replica.predict([b"{", b"2"]) == [Failed("400: as you wished"), Answered(b"2")]
 
 
 async def test_a_server_that_fails_is_infrastructure(devices: VllmDevices, servers: list[Sleepy]):
-    [replica] = await devices.restore(a_deployment(servers), first=0, degree=1)
+    [replica] = await devices.restore(a_deployment(servers), first=0, degree=2)
     servers[0].is_asleep = True
     assert await replica.predict([b"1"]) == [Failed("500: asleep", is_infra=True)]
 
 
 async def test_a_server_that_is_gone_is_lost(devices: VllmDevices, servers: list[Sleepy]):
-    [replica] = await devices.restore(a_deployment(servers), first=0, degree=1)
+    [replica] = await devices.restore(a_deployment(servers), first=0, degree=2)
     await servers[0].close()
     with pytest.raises(ReplicaLost, match="cannot be reached"):
         await replica.predict([b"1"])
     assert "cannot be reached" in replica.lost.result()
 
 
-async def test_a_place_without_a_server_is_infrastructure(
-    devices: VllmDevices, servers: list[Sleepy]
-):
-    with pytest.raises(InfraFailed, match="no server for device 3"):
-        await devices.restore(a_deployment(servers), first=3, degree=1)
-
-
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"urls": []}, "options.urls"),
+        ({"urls": []}, "options"),
+        ({"argv": ["vllm"]}, "options"),
         ({"urls": ["http://127.0.0.1:9"]}, "options.urls"),
+        ({"urls": ["http://127.0.0.1:9"] * 2}, "options.urls"),
         ({"weights_mb": "many"}, "options"),
         ({"color": 1}, "options"),
     ],
 )
 async def test_what_cannot_work_is_refused(
-    devices: VllmDevices, changes: dict[str, object], field: str
+    devices: VllmDevices, servers: list[Sleepy], changes: dict[str, object], field: str
 ):
     with pytest.raises(BadInput) as caught:
-        await devices.try_out(a_deployment([], **changes))
+        await devices.try_out(a_deployment(servers, **changes), first=0)
     assert caught.value.field == field
+
+
+async def test_a_server_has_one_degree(devices: VllmDevices, servers: list[Sleepy]):
+    deployment = a_deployment(servers)
+    several = structs.replace(deployment.service, degrees=(1, 2))
+    with pytest.raises(BadInput, match="built for"):
+        await devices.try_out(structs.replace(deployment, service=several), first=0)
+
+
+def started_by(*words: str, **changes: object) -> Deployment:
+    """A service whose server is started anew for every restore."""
+    argv = [sys.executable, str(SERVING), "{port}", *words]
+    options = {"argv": argv, "weights_mb": 500} | changes
+    service = Service(id=ServiceId("llm"), loader=LOADER, options=options, example=1)
+    return Deployment(service=service, files=(), limit_mb=1000)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+
+
+async def test_an_eviction_ends_a_started_server_and_all_it_started(
+    devices: VllmDevices, tmp_path: Path
+):
+    child = tmp_path / "child"
+    [replica] = await devices.restore(started_by("--child", str(child)), first=0, degree=1)
+    assert await replica.predict([b"1", b"2"]) == [Answered(b"1"), Answered(b"2")]
+    assert is_alive(int(child.read_text()))
+    await replica.end()
+    await replica.end()
+    assert replica.lost.cancelled()
+    assert not is_alive(int(child.read_text()))
+    with pytest.raises(ReplicaLost):
+        await replica.predict([b"1"])
+
+
+async def test_a_trial_starts_a_server_once_and_leaves_none(devices: VllmDevices, tmp_path: Path):
+    child = tmp_path / "child"
+    measured = await devices.try_out(started_by("--child", str(child)), first=0)
+    assert measured.restore_s is not None
+    assert 0 < measured.restore_s == measured.load_s
+    assert not is_alive(int(child.read_text()))
+
+
+async def test_a_started_server_that_dies_is_lost_with_its_last_words(
+    devices: VllmDevices, tmp_path: Path
+):
+    child = tmp_path / "child"
+    [replica] = await devices.restore(started_by("--child", str(child)), first=0, degree=1)
+    with contextlib.suppress(ReplicaLost):
+        await replica.predict([b'"die"'])
+    async with asyncio.timeout(10):
+        reason = await replica.lost
+    assert "ended with 7: as you wished" in reason
+    assert not is_alive(int(child.read_text()))
+    with pytest.raises(ReplicaLost, match="as you wished"):
+        await replica.predict([b"1"])
+    await replica.end()
+
+
+@pytest.mark.parametrize(
+    ("deployment", "field", "says"),
+    [
+        (started_by("--fail"), "options.argv", "no such model"),
+        (started_by("--silent", starts_within_s=2.0), "options.argv", "not ready within 2 s"),
+        (started_by(argv=["/no/such/program"]), "options.argv", "no/such/program"),
+        (started_by(path="/nowhere"), "example", "404"),
+    ],
+)
+async def test_a_command_that_cannot_work_is_refused_with_what_it_said(
+    devices: VllmDevices, deployment: Deployment, field: str, says: str
+):
+    with pytest.raises(BadInput, match=says) as caught:
+        await devices.try_out(deployment, first=0)
+    assert caught.value.field == field
+
+
+async def test_a_started_server_is_told_its_devices_and_sees_no_others():
+    gpus = [Gpu(index, f"GPU-{index}", 1000, "none") for index in (4, 5, 6, 7)]
+    devices = VllmDevices(num_devices=4, memory_mb=1000, gpus=gpus)
+    deployment = started_by("{units}", "{devices}", '{"not": "ours"}', environ={"AT": "{devices}"})
+    try:
+        [replica] = await devices.restore(deployment, first=2, degree=2)
+        [answer] = await replica.predict([b'"tell"'])
+        await replica.end()
+    finally:
+        await devices.aclose()
+    assert isinstance(answer, Answered)
+    assert msgspec.json.decode(answer.body) == {
+        "words": ["2", "2,3", '{"not": "ours"}'],
+        "seen": "6,7",
+        "at": "2,3",
+    }

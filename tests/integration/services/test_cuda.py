@@ -34,7 +34,7 @@ async def test_gpus_that_torch_cannot_use_are_told_from_none(
     if torch.cuda.is_available():
         pytest.skip("torch can use the GPUs of this machine")
     smi = tmp_path / "nvidia-smi"
-    smi.write_text("#!/bin/sh\necho 81559\necho 81559\n")
+    smi.write_text("#!/bin/sh\nfor n in 0 1; do echo $n, GPU-$n, 81559, NVIDIA H100; done\n")
     smi.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     said = await refused()

@@ -116,6 +116,41 @@ async def test_a_service_that_fits_no_device_once_measured_is_refused(world: Wor
         await world.host.deploy(a_service("z"))
 
 
+async def test_a_service_is_tried_out_where_nobody_is(world: World):
+    world.kind.predict_s = 5.0
+    busy = [world.start(at("a", first, restored=True)) for first in (0, 1, 3)]
+    await asyncio.sleep(1)
+    world.kind.restore_s = 0
+    await world.host.deploy(a_service("z"))
+    assert world.kind.tried[-1] == (2, world.kind.memory_mb)
+    assert await asyncio.gather(*busy) == [b"1"] * 3
+    assert world.lost == []
+
+
+async def test_what_is_idle_makes_room_for_a_trial_and_the_scheduler_hears_of_it(world: World):
+    for first in range(4):
+        await world.call(at("a", first, restored=True))
+        await world.call(at("b", first, restored=True))
+    world.kind.predict_s = 5.0
+    busy = [world.start(at("b", first)) for first in (0, 1, 3)]
+    await asyncio.sleep(1)
+    await world.host.deploy(a_service("z"))
+    assert world.kind.tried[-1] == (2, world.kind.memory_mb)
+    assert [(lost.service, lost.first) for lost in world.lost] == [("a", 2), ("b", 2)]
+    assert "a@2" not in world.kind.living
+    assert "a@0" in world.kind.living
+    await asyncio.gather(*busy)
+
+
+async def test_a_trial_beside_what_is_in_use_gets_the_rest(world: World):
+    world.kind.predict_s = 5.0
+    busy = [world.start(at("a", first, restored=True)) for first in range(4)]
+    await asyncio.sleep(1)
+    await world.host.deploy(a_service("z"))
+    assert world.kind.tried[-1] == (0, world.kind.memory_mb - 40 - 20)
+    await asyncio.gather(*busy)
+
+
 async def test_what_goes_is_gone_before_what_comes_begins(world: World):
     await world.call(at("a", restored=True))
     await world.call(at("b", restored=True, evicted="a"))
