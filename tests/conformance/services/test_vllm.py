@@ -17,6 +17,7 @@ from artangram.services.devices import Answered, Deployment, Failed
 from artangram.services.gpus import Gpu
 from artangram.services.vllm import LOADER, VllmDevices
 from conformance.services.sleepy import Sleepy
+from process_support import is_alive
 
 SERVING = Path(__file__).parent / "serving.py"
 
@@ -116,13 +117,6 @@ def started_by(*words: str, **changes: object) -> Deployment:
     options = {"argv": argv, "weights_mb": 500} | changes
     service = Service(id=ServiceId("llm"), loader=LOADER, options=options, example=1)
     return Deployment(service=service, files=(), limit_mb=1000)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
 
 
 async def test_an_eviction_ends_a_started_server_and_all_it_started(

@@ -8,6 +8,7 @@ from artangram.orchestrator.client import House
 from artangram.orchestrator.workshop import Vllm
 from artangram.sandbox.fake import FakeProvider
 from artangram.services.vllm import LOADER
+from process_support import is_alive
 
 SERVING = Path(__file__).parents[2] / "conformance" / "services" / "serving.py"
 
@@ -17,13 +18,9 @@ async def deploy(house: House, name: str, child: Path) -> None:
     await house.deploy(name, LOADER, options={"argv": argv, "weights_mb": 600}, example=0)
 
 
-def is_alive(child: Path) -> bool:
+def lives(child: Path) -> bool:
     """Does the process live that a server started last?"""
-    try:
-        stat = Path(f"/proc/{child.read_text()}/stat").read_text()
-    except FileNotFoundError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
+    return is_alive(int(child.read_text()))
 
 
 async def test_engines_take_turns_on_a_device_that_holds_one(tmp_path: Path) -> None:
@@ -32,12 +29,12 @@ async def test_engines_take_turns_on_a_device_that_holds_one(tmp_path: Path) -> 
     async with artangram.local(provider=FakeProvider(), devices=devices) as house:
         await deploy(house, "one", first)
         await deploy(house, "other", second)
-        assert not is_alive(first)
-        assert not is_alive(second)
+        assert not lives(first)
+        assert not lives(second)
         assert await house.call("one", 1) == 1
-        assert (is_alive(first), is_alive(second)) == (True, False)
+        assert (lives(first), lives(second)) == (True, False)
         assert await house.call("other", [2, 3]) == [2, 3]
-        assert (is_alive(first), is_alive(second)) == (False, True)
+        assert (lives(first), lives(second)) == (False, True)
         assert await house.call("one", 4) == 4
-    assert not is_alive(first)
-    assert not is_alive(second)
+    assert not lives(first)
+    assert not lives(second)

@@ -15,6 +15,7 @@ from artangram.core.ids import NodeId, Resource, ServiceId
 from artangram.core.lease import Devices
 from artangram.services import ReplicaLost, Service, ServiceHost, cpu_devices, cpu_host
 from artangram.services.host import FIRST_PAUSE_S
+from process_support import is_alive
 
 NODE = NodeId("gpu-0")
 CORES = tuple(sorted(os.sched_getaffinity(0)))
@@ -62,13 +63,6 @@ def directory_of(host: ServiceHost) -> Path:
 async def ask(host: ServiceHost, devices: Devices, body: bytes) -> bytes:
     async with asyncio.timeout(20), host.using(devices) as residency:
         return await residency.ask(body)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
 
 
 def parent_of(pid: int) -> int:
