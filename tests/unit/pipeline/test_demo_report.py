@@ -1,5 +1,7 @@
 """The demo's report says what the run found, and nothing else."""
 
+import re
+
 from artangram.cli.demo.report import write_report
 from artangram.cli.demo.resources import KindAct, Resources, Static
 from artangram.cli.demo.session import Learned
@@ -47,5 +49,13 @@ def test_what_pods_never_reach_is_not_claimed(tmp_path):
 def test_the_page_shows_the_curve_and_escapes_names(tmp_path):
     write_report(tmp_path, a_run(), some_resources(pods(2, 0.1)))
     page = (tmp_path / "report.html").read_text()
-    assert "<polyline" in page
+    assert page.count("<polyline") == 1
     assert "calc/&lt;b&gt;" in page
+
+
+def test_what_time_went_into_adds_up(tmp_path):
+    text = write_report(tmp_path, a_run(), some_resources(pods(2, 0.1)))
+    found = re.search(r"what +seconds +share\n(.*?)\n\n", text, re.DOTALL)
+    *parts, (_, whole) = re.findall(r"^(.*?\S)  +(\d+)", found[1], re.MULTILINE)
+    assert len(parts) == 5
+    assert sum(int(seconds) for _, seconds in parts) == int(whole) == 9

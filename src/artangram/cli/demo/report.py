@@ -1,79 +1,25 @@
 """The demo's report: the same facts as text for the terminal and as one HTML page."""
 
-from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from artangram.cli.demo.page import Curve, Section, Tile, page
 from artangram.cli.demo.resources import Resources
 from artangram.cli.output import write_file
-from artangram.pipeline.metrics import StepRecord
 
 if TYPE_CHECKING:
     from artangram.cli.demo.session import Learned
 
-WIDTH, HEIGHT, LEFT, BOTTOM = 720, 260, 40, 24
-COLOURS = ("#3465a4", "#cc7a00", "#2e8b57", "#a03070", "#666666")
-SMOOTH = 5
-"""Steps that a point of a curve is the mean of."""
-
-Rows = Sequence[Sequence[str]]
-
 
 def write_report(out: Path, learned: "Learned", resources: Resources) -> str:
     """Write `report.html` and `report.txt`; the text is returned."""
-    sections = [
-        ("What was learned", _success(learned)),
-        ("Where time went", _time(learned)),
-        ("Action completion time", _act(resources)),
-        ("What static provisioning would have needed", _static(resources)),
-    ]
-    text = "\n".join(_as_text(title, rows) for title, rows in sections)
-    text += f"\n{_sentence(learned, resources)}\nThis report: {out / 'report.html'}\n"
+    sections = [_success(learned), _time(learned), _act(resources), _static(resources)]
+    sentence = _sentence(learned, resources)
+    text = "\n".join([sentence, "", *map(_as_text, sections), f"This report: {out}/report.html\n"])
     write_file(out / "report.txt", text.encode())
-    page = _page(sections, _curves(learned.steps), _sentence(learned, resources))
-    write_file(out / "report.html", page.encode())
+    html = page(sentence, _tiles(learned, resources), _curves(learned), sections)
+    write_file(out / "report.html", html.encode())
     return text
-
-
-def _success(learned: "Learned") -> Rows:
-    before, after = learned.before, learned.after
-    rows = [["held-out problems", "before", "after"]]
-    rows += [
-        [task, f"{before.by_task[task]:.2f}", f"{after.by_task[task]:.2f}"]
-        for task in sorted(before.by_task)
-    ]
-    return [*rows, ["all", f"{before.success:.2f}", f"{after.success:.2f}"]]
-
-
-def _time(learned: "Learned") -> Rows:
-    steps = learned.steps
-    ended = steps[-1].ended if steps else {}
-    return [
-        ["what", "seconds, or how many"],
-        ["all of it", f"{learned.total_s:.0f}"],
-        ["warm-up", f"{learned.warmup_s:.0f}"],
-        ["training", f"{learned.training_s:.0f}"],
-        ["- the trainer waited for attempts", f"{sum(s.collect_s for s in steps):.0f}"],
-        ["- the trainer computed", f"{sum(s.train_s for s in steps):.0f}"],
-        ["- engines stood still for new weights", f"{sum(s.exposed_s for s in steps):.1f}"],
-        *([f"attempts: {status}", str(count)] for status, count in sorted(ended.items())),
-    ]
-
-
-def _act(resources: Resources) -> Rows:
-    rows = [["kind", "actions", "mean ms", "p99 ms", "waited ms", "ran ms"]]
-    return rows + [
-        [k.kind, str(k.count), *(f"{1000 * s:.1f}" for s in (k.mean_s, k.p99_s, k.wait_s, k.run_s))]
-        for k in resources.kinds
-    ]
-
-
-def _static(resources: Resources) -> Rows:
-    rows = [["sandbox actions of this run, simulated", "cores", "mean ACT ms"]]
-    each = [("shared, action by action", resources.ours)]
-    each += [("a core per sandbox", static) for static in resources.static]
-    return rows + [[name, str(one.cores), f"{1000 * one.act_mean_s:.1f}"] for name, one in each]
 
 
 def _sentence(learned: "Learned", resources: Resources) -> str:
@@ -92,73 +38,118 @@ def _sentence(learned: "Learned", resources: Resources) -> str:
     )
 
 
-def _as_text(title: str, rows: Rows) -> str:
-    widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(len(rows[0]))]
+def _tiles(learned: "Learned", resources: Resources) -> list[Tile]:
+    before, after = learned.before.success, learned.after.success
+    return [
+        Tile(f"{before:.2f} > {after:.2f}", "success on problems it never saw"),
+        Tile(f"{learned.total_s:.0f} s", f"of which {learned.training_s:.0f} s training"),
+        Tile(f"{sum(k.count for k in resources.kinds):,}", "actions: tools, tests, calls"),
+        Tile(f"{resources.cores} cores", "for all of it"),
+    ]
+
+
+def _curves(learned: "Learned") -> list[Curve]:
+    """Success of attempts per task over the steps, and of held-out problems at both ends."""
+    tasks = sorted({task for step in learned.steps for task in step.report.rewards})
+    return [
+        Curve(
+            name=task,
+            points=tuple(
+                (step.step, step.report.rewards[task])
+                for step in learned.steps
+                if task in step.report.rewards
+            ),
+            before=learned.before.by_task.get(task),
+            after=learned.after.by_task.get(task),
+        )
+        for task in tasks
+    ]
+
+
+def _success(learned: "Learned") -> Section:
+    before, after = learned.before, learned.after
+    found = [(task, before.by_task[task], after.by_task[task]) for task in sorted(before.by_task)]
+    found.append(("all", before.success, after.success))
+    ended = learned.steps[-1].ended if learned.steps else {}
+    attempts = ", ".join(f"{count} {status}" for status, count in sorted(ended.items()))
+    return Section(
+        title="What was learned",
+        note=f"Success on held-out problems, {before.problems} attempts each time. "
+        f"Attempts during training: {attempts}.",
+        rows=[["task", "before", "after"]] + [[t, f"{b:.2f}", f"{a:.2f}"] for t, b, a in found],
+        bars=[[min(b, a), max(0.0, a - b)] for _, b, a in found],
+        parts=["before", "gained"],
+    )
+
+
+def _time(learned: "Learned") -> Section:
+    steps, training_s = learned.steps, learned.training_s
+    waited_s, computed_s = sum(s.collect_s for s in steps), sum(s.train_s for s in steps)
+    found = [
+        ("warm-up by imitation", learned.warmup_s),
+        ("training: the trainer waited for attempts", waited_s),
+        ("training: the trainer computed", computed_s),
+        ("training: all else", max(0.0, training_s - waited_s - computed_s)),
+        ("opening, and the tests before and after", _rest_s(learned)),
+    ]
+    total_s = max(learned.total_s, 1e-9)
+    rows = [[what, f"{s:.0f}", f"{100 * s / total_s:.0f} %"] for what, s in found]
+    return Section(
+        title="Where time went",
+        note="Attempts go on while the trainer computes. To take new weights the engine stood "
+        f"still for {sum(s.exposed_s for s in steps):.1f} s.",
+        rows=[["what", "seconds", "share"], *rows, ["all of it", f"{total_s:.0f}", ""]],
+        bars=[*([s / total_s] for _, s in found), []],
+        parts=["of all time"],
+    )
+
+
+def _rest_s(learned: "Learned") -> float:
+    return max(0.0, learned.total_s - learned.warmup_s - learned.training_s)
+
+
+def _act(resources: Resources) -> Section:
+    longest_s = max((k.mean_s for k in resources.kinds), default=0.0) or 1.0
+    times = [(k.mean_s, k.p99_s, k.wait_s, k.run_s) for k in resources.kinds]
+    return Section(
+        title="Action completion time",
+        note="From asking to having the answer, of each kind of action, in milliseconds.",
+        rows=[["kind", "actions", "mean", "p99", "waited", "ran"]]
+        + [
+            [kind.kind, str(kind.count), *(f"{1000 * s:.0f}" for s in each)]
+            for kind, each in zip(resources.kinds, times, strict=True)
+        ],
+        bars=[
+            [part / longest_s for part in (wait_s, max(0.0, mean_s - wait_s - run_s), run_s)]
+            for mean_s, _, wait_s, run_s in times
+        ],
+        parts=["waited", "was made ready", "ran"],
+    )
+
+
+def _static(resources: Resources) -> Section:
+    each = [("shared, action by action", resources.ours)]
+    each += [("a core per sandbox", static) for static in resources.static]
+    longest_s = max(one.act_mean_s for _, one in each) or 1.0
+    return Section(
+        title="What static provisioning would have needed",
+        note="The sandbox actions of this run again, in the simulator, all on the same terms: "
+        "cores shared by actions, or reserved for each sandbox as long as it lives.",
+        rows=[["policy", "cores", "mean ACT, ms"]]
+        + [[name, str(one.cores), f"{1000 * one.act_mean_s:.0f}"] for name, one in each],
+        bars=[[one.act_mean_s / longest_s] for _, one in each],
+        parts=["mean ACT"],
+    )
+
+
+def _as_text(section: Section) -> str:
+    rows = section.rows
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [
         "  ".join(
             cell.ljust(width) if i == 0 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=False))
-        )
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
         for row in rows
     ]
-    return "\n".join([title, "-" * len(title), *lines, ""])
-
-
-def _page(sections: Sequence[tuple[str, Rows]], picture: str, sentence: str) -> str:
-    body = [f"<h1>Artangram: the demo</h1><p>{escape(sentence)}</p>", picture]
-    for title, rows in sections:
-        head = "".join(f"<th>{escape(cell)}</th>" for cell in rows[0])
-        lines = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
-            for row in rows[1:]
-        )
-        body.append(f"<h2>{escape(title)}</h2><table><tr>{head}</tr>{lines}</table>")
-    style = (
-        "body{font:15px/1.5 sans-serif;max-width:760px;margin:2em auto;padding:0 1em;color:#222}"
-        "table{border-collapse:collapse}td,th{padding:.2em .8em;border-bottom:1px solid #ddd;"
-        "text-align:right}td:first-child,th:first-child{text-align:left}"
-    )
-    return (
-        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Artangram: the demo</title>'
-        f"<style>{style}</style>{''.join(body)}</html>\n"
-    )
-
-
-def _curves(steps: Sequence[StepRecord]) -> str:
-    """Success of attempts per task over the steps."""
-    tasks = sorted({task for step in steps for task in step.report.rewards})
-    parts = [_axes(len(steps))]
-    for task, colour in zip(tasks, COLOURS, strict=False):
-        values = [s.report.rewards[task] for s in steps if task in s.report.rewards]
-        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in _points(_smooth(values)))
-        line = f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{points}"/>'
-        label = LEFT + 8 + 90 * tasks.index(task)
-        parts.append(f'{line}<text x="{label}" y="14" fill="{colour}">{escape(task)}</text>')
-    return (
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="100%" role="img" font-size="13" '
-        f'aria-label="success per task over steps">{"".join(parts)}</svg>'
-    )
-
-
-def _axes(steps: int) -> str:
-    marks = "".join(
-        f'<line x1="{LEFT}" x2="{WIDTH}" y1="{_y(v):.1f}" y2="{_y(v):.1f}" stroke="#ddd"/>'
-        f'<text x="{LEFT - 6}" y="{_y(v) + 4:.1f}" text-anchor="end">{v:g}</text>'
-        for v in (0.0, 0.25, 0.5, 0.75, 1.0)
-    )
-    return f'{marks}<text x="{WIDTH}" y="{HEIGHT - 4}" text-anchor="end">step {steps}</text>'
-
-
-def _points(values: Sequence[float]) -> list[tuple[float, float]]:
-    span = max(1, len(values) - 1)
-    return [(LEFT + (WIDTH - LEFT) * i / span, _y(v)) for i, v in enumerate(values)]
-
-
-def _y(value: float) -> float:
-    top = 24
-    return top + (HEIGHT - BOTTOM - top) * (1 - value)
-
-
-def _smooth(values: Sequence[float]) -> list[float]:
-    recent = [values[max(0, i - SMOOTH + 1) : i + 1] for i in range(len(values))]
-    return [sum(few) / len(few) for few in recent]
+    return "\n".join([section.title, "-" * len(section.title), section.note, "", *lines, ""])
