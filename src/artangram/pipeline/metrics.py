@@ -40,6 +40,8 @@ class StepRecord(Struct, frozen=True, kw_only=True):
     """Of these, the ones that stood still until they were given up."""
     usage: Usage = Usage()
     """What the house did for the run during the step."""
+    problems: tuple[str, ...] = ()
+    """That it learned from, as `task/problem`: over all steps each one once."""
 
 
 class Metrics:
@@ -57,7 +59,9 @@ class Metrics:
         self.path = directory / FILE_NAME
         kept = [r for r in read(self.path) if r.step <= after_step] if after_step else []
         self.began_s = kept[-1].at_s if kept else 0.0
-        self.path.write_bytes(b"".join(msgspec.json.encode(r) + b"\n" for r in kept))
+        unfinished = self.path.with_suffix(".unfinished")
+        unfinished.write_bytes(b"".join(msgspec.json.encode(r) + b"\n" for r in kept))
+        unfinished.rename(self.path)
         self._sinks = sinks(directory, run=run, trackers=trackers)
 
     def add(self, record: StepRecord) -> None:

@@ -67,6 +67,7 @@ class _Made(Struct, frozen=True):
 
     step: int
     report: Report
+    problems: tuple[str, ...]
     collect_s: float
     train_s: float
 
@@ -151,7 +152,8 @@ class Training:
         self.rollout.settle(batch)
         self.step += 1
         train_s = time.monotonic() - began_at
-        self._made = _Made(self.step, report, batch.waited_s, train_s)
+        problems = tuple(f"{group.task}/{group.problem}" for group in batch.groups)
+        self._made = _Made(self.step, report, problems, batch.waited_s, train_s)
         return report
 
     async def announce(self) -> None:
@@ -187,16 +189,19 @@ class Training:
             exposed_s=exposed_s,
             report=made.report,
             ended=self._ended(),
+            cut_off=self.rollout.tally.biases(),
             lost_engines=self.fleet.lost,
+            stalled_engines=self.gateway.counters.stalled,
+            problems=made.problems,
             usage=Usage() if self._housed is None else self._housed.meter.take(),
         )
         self.metrics.add(record)
         self.on_step(record)
 
-    async def keep(self, *, now: bool = False) -> None:
-        """Write a checkpoint if it is time for one, or `now`."""
+    async def keep(self) -> None:
+        """Write a checkpoint if it is time for one."""
         every = self.settings.checkpoint_every
-        if every and (now or self.step % every == 0 or not self.goes_on):
+        if every and (self.step % every == 0 or not self.goes_on):
             house_ended = await self._house_ended()
             state = RunState(
                 settings=self.settings,

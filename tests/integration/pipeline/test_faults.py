@@ -108,6 +108,7 @@ def check_accounts(served):
     assert position.trained == STEPS * GROUPS
     assert balanced(position)
     assert position.dropped == {}
+    check_problems([problem for record in records for problem in record.problems], position)
     assert max(record.lost_engines for record in records) == 1
     submitted, reported = actions(served.state)
     assert set(submitted.values()) == {1}
@@ -117,3 +118,11 @@ def check_accounts(served):
     outcomes = Counter(record.outcome for (record,) in reported.values())
     assert outcomes[Outcome.INFRA_FAILED] >= 1
     assert outcomes[Outcome.FAILED] == 0
+
+
+def check_problems(trained, position):
+    """By name: none twice, none lost. Those that were not trained on are still to come."""
+    drawn = [f"words/{number + 1}" for number in range(position.drawn)]
+    to_come = {drawn[index] for index in position.outstanding}
+    assert len(trained) == len(set(trained))
+    assert set(trained) == set(drawn) - to_come
