@@ -31,6 +31,8 @@ async def house(url: str | None, token: str | None) -> AsyncIterator[House]:
 
 
 def _service(url: str, token: str | None) -> AbstractAsyncContextManager[House]:
+    if not url.startswith(("http://", "https://")):
+        raise BadInput("url", f"{url!r} is none", "give what `artangram up` printed")
     from artangram.orchestrator.connect import connect  # Needs an extra.
 
     return connect(url, token=token)

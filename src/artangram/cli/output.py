@@ -25,6 +25,8 @@ class Output:
     """Where one verb prints."""
 
     def __init__(self, json: str | None) -> None:
+        if json not in (None, "-"):
+            make_folder(Path(str(json)))  # A place that cannot be written is said at once.
         self._json = json
         self.console = Console(stderr=json == "-", highlight=False)
 

@@ -18,7 +18,7 @@ def run(
     command: Annotated[list[str], typer.Argument(help="The command; {units} becomes its cores.")],
     cpu: Annotated[str, typer.Option(help="Cores, or a range as in 1-8.")] = "1",
     timeout: Annotated[float | None, typer.Option(help="Limit on its run, in seconds.")] = None,
-    memory_mb: Annotated[int, typer.Option(help="Of the sandbox.")] = 512,
+    memory_mb: Annotated[int, typer.Option(help="Of the sandbox.", min=1)] = 512,
     file: Annotated[
         list[Path] | None, typer.Option(help="Copy this file into the sandbox. Repeat it.")
     ] = None,
@@ -27,8 +27,8 @@ def run(
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
 ) -> None:
     """Run a command in a sandbox and end with its exit code. Put -- before the command."""
-    result = asyncio.run(_run(command, cpu, timeout, memory_mb, file or [], url, token))
     output = Output(json)
+    result = asyncio.run(_run(command, cpu, timeout, memory_mb, file or [], url, token))
     if json is None:
         sys.stdout.write(result.stdout)
         sys.stderr.write(result.stderr)

@@ -144,6 +144,23 @@ def test_output_that_cannot_be_written_is_named(run, option, cluster, trace):
     assert line.endswith("name a file you may write")
 
 
+@pytest.mark.parametrize(
+    ("verb", "begins"),
+    [
+        (["run", "--cpu", "x", "true"], "cpu: 'x' is not a number of cores"),
+        (["run", "--file", "/dev/null/x", "true"], "/dev/null/x: Not a directory"),
+        (["run", "--url", "nonsense", "true"], "url: 'nonsense' is none; give what"),
+        (["status", "--url", "http://127.0.0.1:1"], "url: http://127.0.0.1:1: Cannot connect"),
+        (["explain", "a"], "url: no service is named; give --url"),
+        (["run", "--json", "/dev/null/x", "true"], "/dev/null/x: File exists"),
+        (["bench", "day", "--json", "/dev/null/x"], "/dev/null/x: File exists"),
+    ],
+)
+def test_a_verb_refuses_before_it_begins(run, verb, begins, monkeypatch):
+    monkeypatch.delenv("ARTANGRAM_URL", raising=False)
+    assert complaint(run(*verb)).startswith(begins)
+
+
 @pytest.mark.parametrize("target", ["{trace}/x.jsonl", "{folder}", ".", ""])
 def test_generated_trace_that_cannot_be_written_is_named(run, target, trace):
     path = target.format(trace=trace, folder=trace.parent)
