@@ -45,7 +45,7 @@ async def door(limits: ServerLimits) -> AsyncIterator[Door]:
     gateway, engine = Gateway(), PuppetEngine("a", version=4)
     gateway.add(engine)
     app = application(gateway, tokenizer=WORDS, model="tiny", token=TOKEN, limits=limits)
-    async with serving(app) as url:
+    async with serving(app, stall_s=0.5) as url:
         door = Door(url, gateway, engine)
         yield door
         for client in door.clients:

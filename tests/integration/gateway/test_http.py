@@ -1,6 +1,8 @@
 """The gateway over plain HTTP: tokens in and out, sessions, callers who go away, bad requests."""
 
 import asyncio
+import json
+import socket
 
 import aiohttp
 import pytest
@@ -95,6 +97,22 @@ async def test_a_session_whose_caller_went_away_mid_turn_expires(door, http, str
     await until(lambda: not door.gateway.sessions)
     assert (door.gateway.counters.expired, door.gateway.counters.failed) == (1, 1)
     assert (await http.get("/sessions/s")).status == 404
+
+
+@pytest.mark.parametrize("limits", [ServerLimits(idle_s=0.2)])
+async def test_a_caller_who_never_reads_his_stream_keeps_nothing(door):
+    body = json.dumps({"token_ids": [1], "sampling": {"max_tokens": 10**6}, "stream": True})
+    head = f"POST /sessions/s/v1/generate HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}"
+    host, port = door.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as caller:
+        caller.sendall(f"{head}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+        request = await door.engine.next_request()
+        async with asyncio.timeout(30):
+            while door.engine.running:
+                door.engine.say(request, *[30] * 1000)
+                await asyncio.sleep(0.001)
+        await until(lambda: not door.gateway.sessions)
+    assert (door.gateway.counters.failed, door.gateway.replicas[0].turns) == (1, 0)
 
 
 async def test_a_turn_that_is_aborted_tells_the_agent_not_to_come_again(door, http):

@@ -3,12 +3,14 @@
 - A request belongs to the session named by its address (`/sessions/ID/v1/...`) or its header; any
   OpenAI client is a trajectory that way. Without a name it is a session of its own.
 - Tokens are recorded in the session, whichever interface was used.
-- A caller who hangs up ends his turn on the engine; a session he forgets is closed after a while.
+- A caller who hangs up, or takes nothing of what is sent to him, ends his turn on the engine; a
+  session he forgets is closed after a while.
 """
 
 import asyncio
 import contextlib
 import secrets
+import socket
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import aclosing, asynccontextmanager
@@ -55,6 +57,8 @@ from artangram.models.tokenizer import Tokenizer
 
 SESSION_HEADER = "x-artangram-session"
 TASK_HEADER = "x-artangram-task"
+STALL_S = 60.0
+"""A caller who takes nothing of what is sent to him for so long has hung up."""
 
 
 class ServerLimits(Struct, frozen=True, kw_only=True):
@@ -336,24 +340,31 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serving(app: Starlette, *, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
+async def serving(
+    app: Starlette, *, host: str = "127.0.0.1", port: int = 0, stall_s: float = STALL_S
+) -> AsyncIterator[str]:
     """Serve while the block lasts; gives the address."""
     config = uvicorn.Config(
-        app,
-        host=host,
-        port=port,
-        log_level="warning",
-        access_log=False,
-        lifespan="off",
-        timeout_graceful_shutdown=1,
+        app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=1
     )
     server = _Server(config)
-    running = asyncio.create_task(server.serve())
-    try:
-        while not server.started and not running.done():  # noqa: ASYNC110 - uvicorn tells nobody
-            await asyncio.sleep(0.01)
-        bound = server.servers[0].sockets[0].getsockname()
-        yield f"http://{host}:{bound[1]}"
-    finally:
-        server.should_exit = True
-        await asyncio.wait({running})
+    with _listening(host, port, stall_s=stall_s) as listener:
+        running = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            while not server.started and not running.done():  # noqa: ASYNC110 - uvicorn tells nobody
+                await asyncio.sleep(0.01)
+            yield f"http://{host}:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            await asyncio.wait({running})
+
+
+def _listening(host: str, port: int, *, stall_s: float) -> socket.socket:
+    """A socket for callers. The kernel hangs up on those who take nothing for `stall_s`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Only of sockets that say TCP does asyncio turn off the wait for more to send.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(stall_s * 1000))
+    listener.bind((host, port))
+    return listener
