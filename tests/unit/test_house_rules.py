@@ -204,6 +204,14 @@ def test_the_rule_lets_good_work_pass(rule: Rule, name: str, text: str, tmp_path
     assert not list(rule(path))
 
 
+def test_the_architecture_names_every_room_and_every_part_of_the_core():
+    package = ROOT / "src" / "artangram"
+    parts = [*package.iterdir(), *(package / "core").iterdir()]
+    there = {part.stem for part in parts if part.is_dir() or part.suffix == ".py"}
+    named = re.findall(r"`(\w+)/?`", (ROOT / "ARCHITECTURE.md").read_text())
+    assert there - {"__init__", "__pycache__"} - set(named) == set()
+
+
 def test_every_dependency_has_a_reason():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"]]
