@@ -1,12 +1,14 @@
-"""Which replica answers a request: the hardware that fits its task, there the one done first.
+"""Which replica answers a request: the hardware that fits its task, there the one it costs least.
 
 - A declared task goes to the first of its classes that has a replica for it. Any class but the
   first is a fallback, and the choice says so: nothing falls back in silence.
 - `Auto` learns what a task's requests are made of and how fast each class reads and writes, and
   gives the task the class that would serve it soonest. A task changes its class only for a clear
-  gain; a request leaves its task's class when it would be done sooner elsewhere.
-- Within a class the replica wins that is predicted to be done first. One that has read the session
-  before need not read it again, so sessions stay where they are while that is worth the wait.
+  gain; a request leaves its task's class when it would cost less elsewhere.
+- Within a class the replica wins where the request costs least: the seconds until it is done, and
+  those that everybody who writes there loses while it is read. One that has read the session before
+  need not read it again, so sessions stay where they are while that is worth the wait; and what
+  has much to be read keeps away from replicas that read slowly for many.
 """
 
 from collections.abc import Mapping, Sequence
@@ -77,7 +79,7 @@ class Choice(Struct, frozen=True, kw_only=True, gc=False):
     instead_of: str = ""
     """The class that the task prefers, when that one could not take it."""
     spilled_from: str = ""
-    """The class that the task prefers, when another would be done sooner."""
+    """The class that the task prefers, when the request cost less on another."""
 
 
 class Observed(Struct, frozen=True, kw_only=True, gc=False):
@@ -158,6 +160,17 @@ class Habits:
     def decode(self, task: str) -> float:
         return self._decode[task].value if task in self._decode else UNKNOWN_DECODE
 
+    def answer(self) -> float:
+        """Tokens of the answer that a token is part of, on average.
+
+        Replicas spend their time on long answers, however many short ones they give.
+        """
+        books = self._decode.values()
+        written = sum(one.count * one.value for one in books)
+        if not written:
+            return UNKNOWN_DECODE
+        return sum(one.count * one.value**2 for one in books) / written
+
     def typical(self, task: str) -> Work | None:
         """`None` until one has ended."""
         if task not in self._decode:
@@ -180,7 +193,7 @@ class Auto(Struct, frozen=True, kw_only=True):
     margin: float = 0.2
     """A gain below this share is noise: no task changes its class for it."""
     leave: float = 0.02
-    """A request leaves its task's class for less: each is predicted with the load of the moment."""
+    """A request leaves its task's class for less: each is weighed with the load of the moment."""
     probes: int = 3
     """Requests that a class must have served before it is judged."""
 
@@ -247,21 +260,21 @@ class Router:
             equals = others if name == ANY else [name]
             if found := [best[hardware] for hardware in equals if hardware in best]:
                 preferred = listed[0] if rank else ""
-                return min(found, key=_done_in_s).choice(instead_of=preferred)
+                return min(found, key=_cost_s).choice(instead_of=preferred)
         return None
 
     def _learned_choice(self, auto: Auto, wanted: Wanted, best: "dict[str, _Prediction]") -> Choice:
         known = {name: one for name, one in best.items() if self._is_known(auto, name)}
         if (probe := self._probe(auto, best)) is not None or not known:
-            return best[probe].choice() if probe else min(best.values(), key=_done_in_s).choice()
-        soonest = min(known.values(), key=_done_in_s)
+            return best[probe].choice() if probe else min(best.values(), key=_cost_s).choice()
+        cheapest = min(known.values(), key=_cost_s)
         home = self._settled(auto, wanted.task, known)
         if home is None:
-            return soonest.choice()
+            return cheapest.choice()
         if home not in known:
-            return soonest.choice(instead_of=home)
-        if soonest.done_in_s < known[home].done_in_s * (1.0 - auto.leave):
-            return soonest.choice(spilled_from=home if soonest.hardware != home else "")
+            return cheapest.choice(instead_of=home)
+        if cheapest.cost_s < known[home].cost_s * (1.0 - auto.leave):
+            return cheapest.choice(spilled_from=home if cheapest.hardware != home else "")
         return known[home].choice()
 
     def _is_known(self, auto: Auto, hardware: str) -> bool:
@@ -292,13 +305,17 @@ class Router:
         self, wanted: Wanted, candidates: Sequence[Candidate]
     ) -> "dict[str, _Prediction]":
         decode = min(self.habits.decode(wanted.task), wanted.most_tokens)
+        answer = self.habits.answer()
         best: dict[str, _Prediction] = {}
         for one in candidates:
             rates = self.speeds.of(one.hardware)
             work = Work(max(0, wanted.prompt_tokens - one.holds), decode)
             done_in_s = rates.backlog_s(one.outstanding) + rates.service_s(work)
-            if one.hardware not in best or done_in_s < best[one.hardware].done_in_s:
-                best[one.hardware] = _Prediction(one.name, one.hardware, work, done_in_s)
+            # While a prompt is read nobody's answer goes on.
+            others_s = one.outstanding.decode / answer * work.prefill / rates.prefill_per_s
+            cost_s = done_in_s + others_s
+            if one.hardware not in best or cost_s < best[one.hardware].cost_s:
+                best[one.hardware] = _Prediction(one.name, one.hardware, work, cost_s)
         return best
 
 
@@ -306,7 +323,7 @@ class _Prediction(Struct, frozen=True, gc=False):
     name: str
     hardware: str
     work: Work
-    done_in_s: float
+    cost_s: float
 
     def choice(self, *, instead_of: str = "", spilled_from: str = "") -> Choice:
         return Choice(
@@ -318,5 +335,5 @@ class _Prediction(Struct, frozen=True, gc=False):
         )
 
 
-def _done_in_s(prediction: _Prediction) -> float:
-    return prediction.done_in_s
+def _cost_s(prediction: _Prediction) -> float:
+    return prediction.cost_s

@@ -88,6 +88,25 @@ def test_a_session_stays_where_it_was_read_while_that_is_worth_the_wait():
     assert router.choose(request, [far, empty]).replica == "y"
 
 
+def test_what_must_be_read_keeps_away_from_who_writes_for_many():
+    router = Router(Declared(tasks={}), rates=RATES)
+    learned(router, "math", prefill=100, decode=1000)
+    learned(router, "swe", prefill=8000, decode=10)
+    # Ten long answers wait while it is read; the other has more to do before it.
+    writing = a_replica("x", "compute", outstanding=Work(0, 10_000))
+    reading = a_replica("y", "compute", outstanding=Work(40_000, 0))
+    assert router.choose(a_request(prompt=8000), [writing, reading]).replica == "y"
+    assert router.choose(a_request(prompt=8), [writing, reading]).replica == "x"
+
+
+def test_tokens_are_part_of_long_answers():
+    router = Router(Declared(tasks={}), rates=RATES)
+    for _ in range(9):
+        learned(router, "swe", prefill=0, decode=100)
+    learned(router, "math", prefill=0, decode=900)
+    assert router.habits.answer() == pytest.approx((9 * 100**2 + 900**2) / 1800)
+
+
 def test_an_answer_is_expected_to_be_as_long_as_those_before_or_as_allowed():
     router = Router(Declared(tasks={}), rates=RATES)
     learned(router, "swe", prefill=100, decode=40)
