@@ -21,6 +21,7 @@ MACHINE_PATHS = re.compile(r"/(?:home|Users|root|mnt)/\w+|/work/(?:main|shared)\
 UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX)\b(?!\(#\d+\))")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+PROGRAM = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 QUOTED = re.compile(r"`([^`\n]+)`")
 FILE_NAME = re.compile(r"[\w./-]+\.(?:c|md|py|sh|svg|toml)\b")
 CODE_NAME = re.compile(r"\b(?:[A-Z]\w*[a-z]\w*[A-Z]\w*|[A-Z]+_[A-Z_]+|[a-z]+(?:_[a-z]+)+)\b")
@@ -111,6 +112,22 @@ def names_what_exists(path: Path) -> Iterator[str]:
         yield from set(CODE_NAME.findall(quoted)) - FOREIGN - _words()
 
 
+def programs_import_what_exists(path: Path) -> Iterator[str]:
+    """Of the programs of a page: they can be read, and what they take from us is there."""
+    for program in PROGRAM.findall(path.read_text()):
+        for node in ast.walk(ast.parse(program)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("artangram"):
+                for alias in node.names:
+                    if not _is_there(str(node.module), alias.name):
+                        yield f"{node.module}.{alias.name}"
+
+
+def _is_there(module: str, name: str) -> bool:
+    place = ROOT / "src" / module.replace(".", "/")
+    file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    return file.exists() and re.search(rf"\b{name}\b", file.read_text()) is not None
+
+
 @cache
 def _tree() -> list[str]:
     folders = ("src", "tests", "docs", "benchmarks", "examples")
@@ -150,6 +167,7 @@ PAGES = sorted(ROOT.glob("*.md")) + files("docs", "benchmarks", "examples", suff
         (knows_no_machine, SOURCE + PAGES),
         (links_lead_somewhere, PAGES),
         (names_what_exists, PAGES),
+        (programs_import_what_exists, PAGES),
     ],
 )
 def test_nobody_breaks_the_rule(rule: Rule, paths: list[Path]):
@@ -178,6 +196,8 @@ def test_nobody_breaks_the_rule(rule: Rule, paths: list[Path]):
         (names_what_exists, "a.md", "It is in `core/absent.py`.\n"),
         (names_what_exists, "a.md", "`AbsentLane` decides.\n"),
         (names_what_exists, "a.md", "At most `absent_limit_s` pass.\n"),
+        (programs_import_what_exists, "a.md", "```python\nfrom artangram.absent import x\n```\n"),
+        (programs_import_what_exists, "a.md", "```python\nfrom artangram.aio import absent\n```\n"),
     ],
 )
 def test_the_rule_catches_an_offender(rule: Rule, name: str, text: str, tmp_path: Path):
@@ -194,6 +214,7 @@ def test_the_rule_catches_an_offender(rule: Rule, name: str, text: str, tmp_path
         (is_named_for_what_is_inside, "managers.py", ""),
         (unfinished_work_names_its_issue, "a.py", "x = 'TODO'  # TODO(#12): more\n"),
         (links_lead_somewhere, "a.md", "# Fair shares: how?\n\n[it](a.md#fair-shares-how)\n"),
+        (programs_import_what_exists, "a.md", "```python\nfrom artangram import local\n```\n"),
         (names_what_exists, "a.md", "`core/scheduler.py` has `Scheduler`; `work_s` is known.\n"),
         (links_lead_somewhere, "a.md", "[it](https://example.org) and\n```\n[no](link)\n```\n"),
     ],

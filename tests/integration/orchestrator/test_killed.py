@@ -89,6 +89,12 @@ async def test_a_killed_orchestrator_forgets_nothing(tmp_path: Path, provider: s
     assert set(accepted) <= set(reports)
 
 
+async def until_running(orchestrator: Orchestrator) -> None:
+    async with asyncio.timeout(20):
+        while orchestrator.status().running == 0:  # noqa: ASYNC110 - an agent tells nobody else
+            await asyncio.sleep(0.01)
+
+
 class _Nobody:
     def on_ended(self, *_: object) -> None: ...
 
@@ -101,7 +107,7 @@ async def test_orchestrator_and_agent_killed_ends_as_infrastructure(tmp_path: Pa
         async with house.trajectory(id="t") as t:
             await t.run(["true"])
             task = asyncio.create_task(t.run(["sleep", "1000"]))
-            await asyncio.sleep(0.05)
+            await until_running(orchestrator)
             (pid,) = [a.pid for a in orchestrator.nodes.values() if isinstance(a, RemoteAgent)]
             os.kill(pid, signal.SIGKILL)
             result = await task
@@ -150,7 +156,7 @@ async def test_a_repeatable_action_survives_its_agent(tmp_path: Path) -> None:
         House(Embedded(orchestrator)).trajectory() as t,
     ):
         task = asyncio.create_task(t.run(["sleep", "0.5"], repeatable=True))
-        await asyncio.sleep(0.2)
+        await until_running(orchestrator)
         (agent,) = orchestrator.nodes.values()
         assert isinstance(agent, RemoteAgent)
         os.kill(agent.pid, signal.SIGKILL)

@@ -220,8 +220,10 @@ async def test_a_service_comes_back_after_a_kill_and_goes_on_request(tmp_path: P
         await t.__aenter__()
         await t.write("x", b"kept")
         asking = asyncio.create_task(t.run(["sleep", "0.5"], key="k"))
-        await asyncio.sleep(0.2)
+        while (await house.status()).running == 0:  # noqa: ASYNC110 - it is far away
+            await asyncio.sleep(0.01)
         await asyncio.to_thread(first.end, signal.SIGKILL)
+        killed_at = time.time()
         with pytest.raises(aiohttp.ClientError):
             await asking
     second = await asyncio.to_thread(Service, tmp_path)
@@ -230,6 +232,7 @@ async def test_a_service_comes_back_after_a_kill_and_goes_on_request(tmp_path: P
         t = house.trajectory(id="t")
         result = await t.run(["sleep", "0.5"], key="k")
         assert (result.outcome, result.record.attempts) == (Outcome.SUCCEEDED, 1)
+        assert result.record.submitted_at < killed_at, "it was run anew"
         assert await t.read("x") == b"kept"
     assert await asyncio.to_thread(second.end, signal.SIGTERM) == 0
     with pytest.raises(AgentGone):
