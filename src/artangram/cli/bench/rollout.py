@@ -1,6 +1,8 @@
 """How much faster is a rollout that moves trajectory by trajectory, on hardware that fits?"""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +15,7 @@ from artangram.core.errors import BadInput
 if TYPE_CHECKING:
     from artangram.pipeline.simulated.experiments import Row, Settings, WeightRow
 
-GAINS = ("trajectories", "redundancy", "affinity", "asynchrony")
+GAINS = ("trajectories", "redundancy", "affinity", "split", "asynchrony")
 CHECKS = ("calibration", "ablation")
 NAMES = (*GAINS, *CHECKS, "weights")
 
@@ -32,7 +34,7 @@ def rollout(
     only: Annotated[str, typer.Option(help="Some of the experiments, by name.")] = "all",
     batch: Annotated[int, typer.Option(help="Trajectories of a batch with slow envs.")] = 512,
     scale: Annotated[int, typer.Option(help="Divides the paper's clusters and batches.")] = 8,
-    seeds: Annotated[int, typer.Option(help="Runs of everything, each with its own.")] = 3,
+    seeds: Annotated[int, typer.Option(help="Runs of everything, each with its own.")] = 5,
     models: Annotated[str, typer.Option(help="On which affinity is tried.")] = "qwen3-8b,qwen3-14b",
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
 ) -> None:
@@ -46,10 +48,8 @@ def rollout(
     )
     rows: dict[str, list[Row]] = {}
     weights: list[WeightRow] = []
-    with output.progress() as progress:
-        task = progress.add_task("rollout")
-        for name in names:
-            progress.update(task, description=name)
+    for name in names:
+        with _told(output, name):
             if name == "weights":
                 weights += experiments.weights(settings)
             else:
@@ -60,6 +60,17 @@ def rollout(
     _print_weights(output, weights)
     figures = RolloutFigures(settings=settings, gains=gains, checks=checks, weights=weights)
     output.json(origin.result("What does each idea of the rollout gain?", figures))
+
+
+@contextmanager
+def _told(output: Output, name: str) -> Iterator[None]:
+    """Who waits sees which experiment runs, or at the end of each a line where nobody looks."""
+    began_at = monotonic()
+    with output.progress() as progress:
+        progress.add_task(name)
+        yield
+    if progress.disable:
+        typer.echo(f"{name}: {monotonic() - began_at:.0f} s", err=True)
 
 
 def _chosen(only: str) -> list[str]:
@@ -78,6 +89,7 @@ def _rows(name: str, settings: "Settings") -> "Iterator[Row]":
         "redundancy": experiments.redundancy,
         "calibration": experiments.calibration,
         "affinity": experiments.affinity,
+        "split": experiments.split,
         "asynchrony": experiments.asynchrony,
         "ablation": experiments.ablation,
     }
@@ -88,7 +100,7 @@ def _print_rows(output: Output, rows: "list[Row]") -> None:
     for name in dict.fromkeys(row.experiment for row in rows):
         output.table(
             f"{name}: gain over the baseline, and the paper's",
-            ["case", "baseline s", "ours s", "gain", "from-to", "paper"],
+            ["case", "baseline s", "ours s", "gain", "from-to", "ceiling", "paper", "cut off"],
             [_cells(row) for row in rows if row.experiment == name],
         )
 
@@ -97,7 +109,14 @@ def _cells(row: "Row") -> list[str]:
     seconds = [f"{row.baseline_s:.0f}", f"{row.ours_s:.0f}"]
     spread = "-".join(f"{gain:.2f}" for gain in row.spread)
     paper = "-".join(f"{gain:.2f}" for gain in sorted(set(row.paper or ())))
-    return [row.case, *seconds, f"{row.gain:.2f}x", spread, paper]
+    ceiling = "" if row.ceiling is None else f"{row.ceiling:.2f}"
+    return [row.case, *seconds, f"{row.gain:.2f}x", spread, ceiling, paper, _cut_off(row)]
+
+
+def _cut_off(row: "Row") -> str:
+    """How much was cancelled, and how long it had become beside what was kept."""
+    length = "" if row.cut_length is None else f" of {row.cut_length:.2f}x"
+    return f"{row.cancelled:.0%}{length}" if row.cancelled else ""
 
 
 def _print_weights(output: Output, rows: "list[WeightRow]") -> None:

@@ -2,7 +2,8 @@
 
 from msgspec import Struct
 
-from artangram.core.affinity import Auto, Declared
+from artangram.core.affinity import GUESS, Auto, Declared
+from artangram.core.split import NEVER, Splits
 from artangram.core.weights import Staleness
 from artangram.gateway import Gateway
 from artangram.gateway.engines.roofline import RooflineEngine
@@ -58,6 +59,10 @@ class Scenario(Struct, frozen=True, kw_only=True):
     spares: Spares = Spares()
     staleness: Staleness = Staleness()
     affinity: Declared | Auto = EVERYWHERE
+    split: Splits = NEVER
+    """Which tasks are read by one replica and answered by another."""
+    knows_hardware: bool = True
+    """Routing knows how fast each class is; else all replicas are alike to it."""
     hit_rate: float = 0.9
     """Of tokens that a replica has read before."""
     train_s: float = 0.0
@@ -98,10 +103,12 @@ def engines(scenario: Scenario) -> list[tuple[RooflineEngine, str]]:
 
 
 def a_gateway(scenario: Scenario) -> Gateway:
-    """The door to the replicas; routing knows what the roofline says of each class."""
+    """The door to the replicas; routing may know what the roofline says of each class."""
     made = engines(scenario)
-    rates = {kind: engine.roofline.rates() for engine, kind in made}
-    gateway = Gateway(affinity=scenario.affinity, rates=rates)
+    rates = {
+        kind: engine.roofline.rates() if scenario.knows_hardware else GUESS for engine, kind in made
+    }
+    gateway = Gateway(affinity=scenario.affinity, split=scenario.split, rates=rates)
     for engine, kind in made:
         gateway.add(engine, hardware=kind)
     return gateway

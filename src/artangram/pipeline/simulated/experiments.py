@@ -12,9 +12,11 @@ from statistics import fmean
 
 from msgspec import Struct, structs
 
-from artangram.core.affinity import affinity_of
+from artangram.core.affinity import DEFAULT, affinity_of
+from artangram.core.split import splits_of
 from artangram.core.weights import preset
 from artangram.gateway.hardware import model_shape
+from artangram.pipeline.simulated.ceiling import alone_s, divided_s, mapped_s, needs_on
 from artangram.pipeline.simulated.cluster import PoolPlan, Scenario
 from artangram.pipeline.simulated.run import Outcome, simulate
 from artangram.pipeline.simulated.systems import (
@@ -40,7 +42,7 @@ from artangram.pipeline.simulated.workload import (
 )
 from artangram.pipeline.sync import synchronous
 
-STEPS, WARM_UP = 9, 3
+STEPS, WARM_UP = 13, 3
 """Of runs that overlap steps: the first ones find an empty buffer."""
 
 SIGMAS = (1.0, 4.0, 10.0)
@@ -48,6 +50,16 @@ PAPER_LATENCY = {1.0: (1.23, 1.23), 10.0: (2.27, 2.27)}
 """Between them it grows from one to the other."""
 
 BOUNDS = (BOUND, 1)
+
+MIXED = {"H800": 64, "H20": 24}
+ALONE_OF = {"H20": 208, "H800": 72}
+"""Devices that cost as much."""
+
+PAPER_SPLIT = {
+    "qwen3-32b": {(1, 3): 1.03, (2, 2): 1.05},
+    "qwen3-30b-a3b": {(1, 3): 1.11, (2, 2): 1.21},
+}
+"""By nodes of eight devices that read and that write; its task is SWE-bench, in batches of 128."""
 
 # Of ROLLART's ladder of throughputs over models of 8B to 32B: each step from and to.
 ONE_OFF_OVER_SYNC_PLUS = (1.31, 1.47)
@@ -62,7 +74,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Divides the paper's clusters and batches."""
     batch: int = 512
     """Trajectories of a batch with slow environments."""
-    seeds: tuple[int, ...] = (0, 1, 2)
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     models: tuple[str, ...] = ("qwen3-8b", "qwen3-14b")
     """On which hardware affinity is tried."""
 
@@ -83,6 +95,12 @@ class Row(Struct, frozen=True, kw_only=True):
     """The paper's gain, from and to; nothing where it has none."""
     reaches: bool | None
     """Is the gain at least the paper's least?"""
+    ceiling: float | None = None
+    """What a fluid of the same tasks would gain; nothing where it says nothing."""
+    cancelled: float
+    """The share of ours that was started and cut off, as stale or more than needed."""
+    cut_length: float | None
+    """Its tokens, so far as it had come, over those of what was kept of the same task."""
 
 
 Runs = Mapping[str, Sequence[Outcome]]
@@ -175,20 +193,55 @@ def redundancy(settings: Settings) -> Iterator[Row]:
 def affinity(settings: Settings) -> Iterator[Row]:
     """A mixed pool against pools of one kind that cost the same."""
     for model in settings.models:
-        mixed = _endless({"H800": 64, "H20": 24}, settings, model=model)
-        scenarios = {
-            "by load alone": mixed,
+        mixed = _endless(MIXED, settings, model=model)
+        ways = {
+            "blind to hardware": structs.replace(mixed, knows_hardware=False),
             "declared": structs.replace(mixed, affinity=affinity_of(AFFINITY)),
             "learned": structs.replace(mixed, affinity=affinity_of("auto")),
-            "H20": _endless({"H20": 208}, settings, model=model),
-            "H800": _endless({"H800": 72}, settings, model=model),
         }
-        runs = _simulated(scenarios, settings.seeds)
-        for how in ("by load alone", "declared", "learned"):
+        alone = {
+            kind: _endless({kind: count}, settings, model=model) for kind, count in ALONE_OF.items()
+        }
+        runs = _simulated(ways | alone, settings.seeds)
+        for how in ways:
             for kind, paper in {"H20": (1.30, 1.68), "H800": (1.12, 1.37)}.items():
-                case = f"{model}, {how}, against {kind} alone"
                 yield _row(
-                    "hardware affinity", case, baseline=runs[kind], ours=runs[how], paper=paper
+                    "hardware affinity",
+                    f"{model}, {how}, against {kind} alone",
+                    baseline=runs[kind],
+                    ours=runs[how],
+                    paper=paper,
+                    ceiling=_ceiling(model, how, kind),
+                )
+
+
+def _ceiling(model: str, how: str, kind: str) -> float | None:
+    """What a fluid would gain over devices of that kind alone."""
+    needs = {one: needs_on(one, SHAPES, model=model, hit_rate=HIT_RATE) for one in MIXED}
+    best_s = {"declared": mapped_s(needs, MIXED, AFFINITY), "learned": divided_s(needs, MIXED)}
+    return alone_s(needs[kind], ALONE_OF[kind]) / best_s[how] if how in best_s else None
+
+
+def split(settings: Settings) -> Iterator[Row]:
+    """One replica reads and another writes, against the same replicas doing both."""
+    halves = splits_of({DEFAULT: {"prefill": "H800", "decode": "H20"}})
+    ways = {"H800 read, H20 write": halves, "where it gains": splits_of("auto")}
+    for model, papers in PAPER_SPLIT.items():
+        for (readers, writers), paper in papers.items():
+            whole = structs.replace(
+                _one_task(SHAPES["shop"], {"H800": 8 * readers, "H20": 8 * writers}, batch=128),
+                model=model_shape(model),
+                affinity=affinity_of("auto"),
+            )
+            split = {how: structs.replace(whole, split=one) for how, one in ways.items()}
+            runs = _simulated({"whole": whole, **split}, settings.seeds)
+            for how in ways:
+                yield _row(
+                    "reading and writing apart",
+                    f"{model}, {8 * readers} H800 and {8 * writers} H20, {how}",
+                    baseline=runs["whole"],
+                    ours=runs[how],
+                    paper=(paper, paper),
                 )
 
 
@@ -231,9 +284,14 @@ def ablation(settings: Settings) -> Iterator[Row]:
     runs = _simulated(scenarios, settings.seeds)
     experiment = "each feature alone"
     for one in alone:
-        case = f"areal with {one.name}, against areal"
-        found = {"baseline": runs["areal"], "ours": runs[one.name]}
-        yield _row(experiment, case, paper=None, in_tokens=True, **found)
+        yield _row(
+            experiment,
+            f"areal with {one.name}, against areal",
+            baseline=runs["areal"],
+            ours=runs[one.name],
+            paper=None,
+            in_tokens=True,
+        )
     yield _row(
         experiment,
         "weights beside the work, against stopping for them between clusters",
@@ -305,6 +363,7 @@ def _row(
     ours: Sequence[Outcome],
     paper: tuple[float, float] | None,
     in_tokens: bool = False,
+    ceiling: float | None = None,
 ) -> Row:
     pairs = list(zip(baseline, ours, strict=True))
     gains = [theirs.step_s / mine.step_s for theirs, mine in pairs]
@@ -320,4 +379,12 @@ def _row(
         spread=(min(gains), max(gains)),
         paper=paper,
         reaches=None if paper is None else round(gain, 2) >= round(paper[0], 2),
+        ceiling=ceiling,
+        cancelled=fmean(one.cancelled for one in ours),
+        cut_length=_mean([one.cut_length for one in ours]),
     )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None

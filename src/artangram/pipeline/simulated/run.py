@@ -5,18 +5,21 @@ environments and the trainer take their time from numbers.
 """
 
 import asyncio
+from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
+from statistics import fmean
 
 from msgspec import Struct
 
-from artangram.core.trajectory import Batch, Status
+from artangram.core.trajectory import Batch
 from artangram.envs.protocol import Task
 from artangram.gateway import Gateway
 from artangram.pipeline.simulated.cluster import Scenario, a_gateway
 from artangram.pipeline.simulated.tasks import InStep, Step, SyntheticTask
 from artangram.pipeline.simulated.virtualtime import run_virtually
 from artangram.pipeline.simulated.words import CountingTokenizer
-from artangram.rollout import PhaseLimits, Plan, Rollout, Source, Stage
+from artangram.rollout import Bias, PhaseLimits, Plan, Rollout, Source, Stage
 from artangram.weights import roll
 
 PATIENT = PhaseLimits(reset_s=3600.0, turn_s=3600.0, generate_s=36_000.0, reward_s=3600.0)
@@ -35,8 +38,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """Of each batch, given and sampled."""
     trained: int
     """Trajectories."""
-    cancelled: int
-    """Trajectories that became stale or were more than needed."""
+    cut_off: dict[str, Bias]
+    """Of each task: trajectories that became stale or were more than needed, and their length."""
     accumulated_s: float
     """Replica-seconds that new versions were on their way to replicas, from a store or directly."""
     exposed_s: float
@@ -49,16 +52,43 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """Steps at the start that are not like the others."""
 
     @property
+    def cancelled(self) -> float:
+        """The share of trajectories that was cut off."""
+        cancelled = sum(bias.cancelled for bias in self.cut_off.values())
+        return cancelled / max(1, cancelled + sum(bias.kept for bias in self.cut_off.values()))
+
+    @property
+    def cut_length(self) -> float | None:
+        """Tokens of what was cut off, over those of what was kept of the same task."""
+        weighed = [
+            (bias.tokens, bias.cancelled)
+            for bias in self.cut_off.values()
+            if bias.cancelled and bias.tokens is not None
+        ]
+        if not weighed:
+            return None
+        return sum(tokens * n for tokens, n in weighed) / sum(n for _, n in weighed)
+
+    @property
     def step_s(self) -> float:
-        """Mean of the steps after the first ones, which have none before them to overlap with."""
-        later = self.steps_s[self.warm_up :] or self.steps_s
-        return sum(later) / len(later)
+        """Of the steps after the first ones, which have none before them to overlap with."""
+        return _each(self.steps_s[self.warm_up :] or self.steps_s)
 
     @property
     def tokens_per_s(self) -> float:
         """Of the same steps. Who drops long trajectories has short steps, but no more of this."""
-        later = self.tokens[self.warm_up :] or self.tokens
-        return sum(later) / len(later) / self.step_s
+        return _each(self.tokens[self.warm_up :] or self.tokens) / self.step_s
+
+
+def _each(values: Sequence[float]) -> float:
+    """What each adds: the slope of the line through their running totals.
+
+    Where long and short steps alternate, a mean depends on which of them is the last one.
+    """
+    totals = list(accumulate(values, initial=0.0))
+    middle, mean = len(values) / 2.0, fmean(totals)
+    rise = sum((n - middle) * (total - mean) for n, total in enumerate(totals))
+    return rise / sum((n - middle) ** 2 for n in range(len(totals)))
 
 
 class SimulatedTraining:
@@ -156,14 +186,13 @@ class SimulatedTraining:
 
     def outcome(self) -> Outcome:
         starts = [0.0, *self._ended_at[:-1]]
-        tally = self._rollout.tally
         return Outcome(
             steps_s=tuple(end - start for start, end in zip(starts, self._ended_at, strict=True)),
             waited_s=tuple(self._waited),
             trained_s=tuple(self._busy),
             tokens=tuple(self._tokens),
             trained=self._trained,
-            cancelled=sum(tally.count(status) for status in (Status.STALE, Status.SURPLUS)),
+            cut_off=self._rollout.tally.biases(),
             accumulated_s=self._pulled_s + self._exposed_s,
             exposed_s=self._exposed_s,
             swaps=self._swaps,

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 import pytest
 from msgspec import structs
 
+from artangram.core.split import splits_of
 from artangram.core.weights import Staleness, preset
 from artangram.gateway.hardware import model_shape
 from artangram.models.tokenizer import USER, Message
 from artangram.pipeline.oneoff import one_off
 from artangram.pipeline.simulated.cluster import PoolPlan, Scenario, WeightTimes
-from artangram.pipeline.simulated.run import simulate
+from artangram.pipeline.simulated.run import Outcome, simulate
 from artangram.pipeline.simulated.tasks import Step, TaskShape
 from artangram.pipeline.simulated.words import CountingTokenizer, countdown, words
 from artangram.pipeline.sync import synchronous
@@ -94,6 +95,27 @@ def test_spares_shorten_the_wait_for_the_slowest():
     # Short ones are first: the gain in tokens is less than the gain in steps.
     assert 1.0 < spared.tokens_per_s / plain.tokens_per_s < plain.step_s / spared.step_s
     assert spared.cancelled > 0 == plain.cancelled
+    assert plain.cut_length is None
+    # What was not waited for would have been longer, and often is already.
+    assert spared.cut_length == pytest.approx(spared.cut_off["t"].tokens)
+
+
+def an_outcome(*steps_s: float, tokens: tuple[int, ...] = ()) -> Outcome:
+    done = simulate(structs.replace(IN_TURN, steps=1))
+    return structs.replace(done, steps_s=steps_s, tokens=tokens or (1,) * len(steps_s), warm_up=1)
+
+
+def test_a_step_takes_as_long_whichever_of_long_and_short_ones_is_last():
+    ends_long = an_outcome(500.0, *(40.0, 140.0) * 5)
+    ends_short = an_outcome(500.0, *(40.0, 140.0) * 5, 40.0)
+    assert ends_long.step_s == pytest.approx(90.0, rel=0.02)
+    assert ends_short.step_s == pytest.approx(90.0, rel=0.02)
+    assert an_outcome(500.0, 70.0).step_s == pytest.approx(70.0)
+
+
+def test_tokens_per_second_are_those_of_the_steps_that_count():
+    outcome = an_outcome(500.0, 10.0, 10.0, 10.0, tokens=(7, 100, 100, 100))
+    assert outcome.tokens_per_s == pytest.approx(10.0)
 
 
 def test_a_replica_goes_on_while_a_version_is_pulled():
@@ -101,6 +123,23 @@ def test_a_replica_goes_on_while_a_version_is_pulled():
     assert outcome.swaps == 2 * 3  # replicas, steps
     assert outcome.accumulated_s == pytest.approx(6 * 5.0)
     assert outcome.exposed_s == pytest.approx(6 * 1.0)
+
+
+def test_routing_that_knows_no_hardware_sends_as_much_to_slow_replicas():
+    pools = (PoolPlan(hardware="H800", devices=1), PoolPlan(hardware="L40S", devices=1))
+    knowing = structs.replace(SMALL, pools=pools, environments=16)
+    blind = structs.replace(knowing, knows_hardware=False)
+    assert simulate(knowing).step_s < simulate(blind).step_s
+
+
+def test_turns_are_read_by_one_replica_and_answered_by_another_if_somebody_says_so():
+    pools = (PoolPlan(hardware="H800", devices=1), PoolPlan(hardware="H20", devices=1))
+    long = structs.replace(TASK, prompt_tokens=8000, reply_tokens=200)
+    whole = structs.replace(SMALL, pools=pools, tasks=(long,), steps=1)
+    halves = splits_of({"t": {"prefill": "H800", "decode": "H20"}})
+    split = structs.replace(whole, split=halves)
+    assert simulate(split).trained == simulate(whole).trained
+    assert simulate(split).steps_s != simulate(whole).steps_s
 
 
 def test_replicas_far_away_get_weights_through_the_store_and_near_ones_directly():
