@@ -87,7 +87,7 @@ class VllmDevices:
     async def try_out(self, deployment: Deployment, *, first: int) -> Measured:
         """Restore and evict on all places that have a server, or at `first` for a command."""
         options, degree = self._options(deployment.service)
-        places = range(0, self.num_devices, degree) if options.urls else [first]
+        places = [number * degree for number in range(len(options.urls))] or [first]
         clock = asyncio.get_running_loop().time
         began = clock()
         try:

@@ -34,7 +34,7 @@ async def servers() -> AsyncIterator[list[Sleepy]]:
 
 @pytest.fixture
 async def devices() -> AsyncIterator[VllmDevices]:
-    devices = VllmDevices(num_devices=4, memory_mb=1000)
+    devices = VllmDevices(num_devices=5, memory_mb=1000)  # Two places of two, and one over.
     yield devices
     await devices.aclose()
 
