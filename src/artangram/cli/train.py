@@ -2,8 +2,9 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from errno import EDQUOT, ENOSPC
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -11,10 +12,11 @@ import typer
 
 from artangram.cli.house import Token, Url, plainly_refused
 from artangram.cli.output import Output
+from artangram.cli.train_plan import show_plan
 from artangram.cli.train_view import acts_of, busy_of, line_of
 from artangram.config.train import TrainSpec, read_train
 from artangram.core.errors import BadInput
-from artangram.train.settings import TrainSettings
+from artangram.train.checkpoint import checkpoints
 
 if TYPE_CHECKING:
     from artangram.pipeline.housing import Housed
@@ -48,47 +50,28 @@ def train(
         show_plan(spec, output)
         return
     place = out / spec.run.name
-    if not resume and (place / "checkpoints").exists():
+    if not resume and checkpoints(place / "checkpoints"):
         fix = "say --resume to go on with it, or name another --out"
         raise BadInput(str(place), "holds a run already", fix)
-    last = asyncio.run(_run(spec, place, output, resume=resume, service=_Service(url, token)))
+    with _plainly_full(place):
+        last = asyncio.run(_run(spec, place, output, resume=resume, service=_Service(url, token)))
     output.json(last)
 
 
-def show_plan(spec: TrainSpec, output: Output) -> None:
-    """What a run comes to, in numbers."""
-    run, house = spec.run, spec.house
-    rows = [
-        ("mode", run.mode, f"staleness at most {run.bound.max_staleness}"),
-        ("a step", f"{run.groups} x {run.group_size}", f"{run.groups * run.group_size} attempts"),
-        ("environments", str(run.environments), f"at most {run.plan.limits.most_held} held"),
-        ("engines", str(run.engines), f"{run.slots} requests each"),
-        ("the run", f"{run.steps} steps", f"{run.steps * run.groups} problems"),
-        ("checkpoints", f"every {run.checkpoint_every}" if run.checkpoint_every else "none", ""),
-        ("trainer", f"{run.train.processes} x {run.train.device}", _together(run.train)),
-        ("loss", run.train.loss, f"lr {run.train.lr:g}, {run.train.epochs} epochs"),
-        ("house", f"{house.cores or 'all'} cores", f"policy {house.policy}"),
-        *(("service", service.id, "") for service in house.offers.services),
-        *(
-            ("api", name, f"{api.limit} per {api.window_s:g} s")
-            for name, api in house.offers.apis.items()
-        ),
-    ]
-    output.table(f"{spec.run.name}: {spec.model}", ["what", "how much", "so"], rows)
-    for stage in spec.stages:
-        title = f"tasks from version {stage.from_version} on" if stage.from_version else "tasks"
-        total = sum(stage.shares.values())
-        tasks = [
-            [name, str(share), f"{run.groups * share / total:.1f}"]
-            for name, share in stage.shares.items()
-        ]
-        output.table(title, ["task", "share", "groups a step"], tasks)
+@contextmanager
+def _plainly_full(place: Path) -> Iterator[None]:
+    """Around a run: a disk that takes nothing more is said in one line."""
+    from artangram.weights.store import StoreFull
 
-
-def _together(train: TrainSettings) -> str:
-    if train.processes == 1:
-        return "in the run's own process"
-    return {"ddp": "a copy of the model each", "fsdp": "a part of the model each"}[train.backend]
+    fix = "make room and say --resume"
+    try:
+        yield
+    except StoreFull as error:
+        raise BadInput("weights", str(error), fix) from error
+    except OSError as error:
+        if error.errno not in (ENOSPC, EDQUOT):
+            raise
+        raise BadInput(str(place), f"nothing more can be written: {error}", fix) from error
 
 
 @asynccontextmanager

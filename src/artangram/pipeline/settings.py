@@ -1,5 +1,7 @@
 """What a training run is told, as one record. Every default has its reason beside it."""
 
+import re
+
 from msgspec import Struct, structs
 
 from artangram.core.errors import BadInput
@@ -47,6 +49,9 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     train: TrainSettings = TrainSettings()
 
     def __post_init__(self) -> None:
+        if not re.fullmatch(r"[\w][\w.-]*", self.name):
+            fix = "use letters, digits, dots and dashes"
+            raise BadInput("name", f"{self.name!r} is no name of a folder", fix)
         if self.mode not in LOOPS:
             raise BadInput("mode", f"{self.mode!r} is none", f"say one of {', '.join(LOOPS)}")
         if unknown := set(self.report_to) - set(TRACKERS):

@@ -131,7 +131,7 @@ class Trainer:
             position = msgspec.json.decode((directory / POSITION_NAME).read_bytes(), type=Position)
             optimiser = torch.load(directory / OPTIMISER_NAME, weights_only=True)
         except (OSError, msgspec.MsgspecError, RuntimeError, UnpicklingError) as error:
-            fix = "resume from an older checkpoint, or start without --resume"
+            fix = "remove it to resume from the one before"
             raise BadInput(str(directory), f"cannot be read: {error}", fix) from error
         check_optimiser_state(self._module, optimiser)
         self._backend.assign(self.model, load_weights(directory))

@@ -40,6 +40,7 @@ def test_a_file_says_what_runs(tmp_path):
         (("share: 2", "share: [[5, 1]]"), r"tasks.mine.share: \[\(5, 1\)\] begins late"),
         (("share: 2", "share: [[0, 1], [9, 2], [3, 1]]"), "goes back"),
         (("share: 2", "share: often"), "share"),
+        (("name: first", "name: ../first"), "no name of a folder"),
         (("steps: 7", "min_groups: 17"), "17 of 16 groups"),
         (("epochs: 4", "processes: 0"), "processes: 0 is not positive"),
         (("epochs: 4", "backend: horovod"), "say ddp or fsdp"),

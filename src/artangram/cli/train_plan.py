@@ -1,0 +1,66 @@
+"""`artangram train --print-plan`: what a run comes to, in numbers."""
+
+import os
+
+from artangram.cli.output import Output
+from artangram.config.house import HouseSpec
+from artangram.config.train import TrainSpec
+from artangram.pipeline.settings import RunSettings
+from artangram.train.settings import TrainSettings
+
+Row = tuple[str, str, str]
+
+
+def show_plan(spec: TrainSpec, output: Output) -> None:
+    """Batch arithmetic, who trains and samples, the pools of the house, and each task's part."""
+    title, columns = f"{spec.run.name}: {spec.model}", ["what", "how much", "so"]
+    output.table(title, columns, [*_of_run(spec.run), *_of_house(spec.house)])
+    for stage in spec.stages:
+        title = f"tasks from version {stage.from_version} on" if stage.from_version else "tasks"
+        total = sum(stage.shares.values())
+        tasks = [
+            [
+                name,
+                str(share),
+                f"{spec.run.groups * share / total:.1f}",
+                spec.tasks[name].task or "shipped",
+            ]
+            for name, share in stage.shares.items()
+        ]
+        output.table(title, ["task", "share", "groups a step", "made by"], tasks)
+
+
+def _of_run(run: RunSettings) -> list[Row]:
+    attempts = f"{run.groups * run.group_size} attempts"
+    if run.min_groups is not None and run.min_groups < run.groups:
+        attempts += f", {run.min_groups * run.group_size} if waiting costs more"
+    sampler = "vLLM" if run.vllm else "ours"
+    kept = f"every {run.checkpoint_every}" if run.checkpoint_every else "none"
+    return [
+        ("mode", run.mode, f"staleness at most {run.bound.max_staleness}"),
+        ("a step", f"{run.groups} x {run.group_size}", attempts),
+        ("environments", str(run.environments), f"at most {run.plan.limits.most_held} held"),
+        ("engines", f"{run.engines} {sampler}", f"{run.slots} requests each"),
+        ("the run", f"{run.steps} steps", f"{run.steps * run.groups} problems"),
+        ("checkpoints", kept, "" if run.checkpoint_every else "a crash begins anew"),
+        ("trainer", f"{run.train.processes} on {run.train.device}", _together(run.train)),
+        ("loss", run.train.loss, f"lr {run.train.lr:g}, {run.train.epochs} epochs"),
+    ]
+
+
+def _together(train: TrainSettings) -> str:
+    if train.processes == 1:
+        return "in the run's own process"
+    return {"ddp": "a copy of the model each", "fsdp": "a part of the model each"}[train.backend]
+
+
+def _of_house(house: HouseSpec) -> list[Row]:
+    cores = house.cores or len(os.sched_getaffinity(0))
+    return [
+        ("house", f"{cores} cores", f"policy {house.policy}"),
+        *(("service", service.id, service.loader) for service in house.offers.services),
+        *(
+            ("api", name, f"{api.limit} per {api.window_s:g} s")
+            for name, api in house.offers.apis.items()
+        ),
+    ]
