@@ -51,6 +51,7 @@ PAPER_LATENCY = {1.0: (1.23, 1.23), 10.0: (2.27, 2.27)}
 
 BOUNDS = (BOUND, 1)
 
+BLIND = "blind to hardware"
 MIXED = {"H800": 64, "H20": 24}
 ALONE_OF = {"H20": 208, "H800": 72}
 """Devices that cost as much."""
@@ -195,7 +196,7 @@ def affinity(settings: Settings) -> Iterator[Row]:
     for model in settings.models:
         mixed = _endless(MIXED, settings, model=model)
         ways = {
-            "blind to hardware": structs.replace(mixed, knows_hardware=False),
+            BLIND: structs.replace(mixed, knows_hardware=False),
             "declared": structs.replace(mixed, affinity=affinity_of(AFFINITY)),
             "learned": structs.replace(mixed, affinity=affinity_of("auto")),
         }
@@ -210,7 +211,7 @@ def affinity(settings: Settings) -> Iterator[Row]:
                     f"{model}, {how}, against {kind} alone",
                     baseline=runs[kind],
                     ours=runs[how],
-                    paper=paper,
+                    paper=None if how == BLIND else paper,
                     ceiling=_ceiling(model, how, kind),
                 )
 
