@@ -1,9 +1,11 @@
-"""Slots of cores that many sandboxes use in turn."""
+"""Which cores a command is lent: slots that many sandboxes use in turn, or a group of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -36,3 +38,26 @@ async def test_only_the_command_that_grows_is_spread_over_new_cores(
     assert (await running).ok
     for guest in guests:
         await guest.close()
+
+
+class OwnGroup:
+    """What is asked of a sandbox's groups in version 2."""
+
+    def __init__(self, directory: Path) -> None:
+        self.cpuset = str(directory)
+        (directory / "cpuset.cpus").touch()
+        (directory / "cgroup.threads").touch()
+
+
+async def test_a_group_of_its_own_always_names_cores(tmp_path: Path) -> None:
+    """Linux 6.1 refuses an empty set to a group that has processes."""
+    groups, written = cast(Any, OwnGroup(tmp_path)), tmp_path / "cpuset.cpus"
+    hold = lending.GroupCores().lend(groups, 1, cores=(1,))
+    lent = written.read_text()
+    hold.resize((0, 1))
+    grown = written.read_text()
+    hold.release()
+    assert (lent, grown) == ("1", "0,1")
+    assert written.read_text() != ""
+    lending.GroupCores().lend(groups, 1, cores=())
+    assert written.read_text() == lending.as_list(tuple(os.sched_getaffinity(0)))

@@ -2,7 +2,7 @@
 
 - Version 1: a few slots, each a cpuset, are lent to running commands; a sandbox at rest holds
   none. Writing a cpuset costs time in proportion to their number, so there is not one per sandbox.
-- Version 2 has one hierarchy: the sandbox's own group is narrowed while it runs.
+- Version 2 has one hierarchy: the sandbox's own group is set as a command begins.
 - Without a group for them: affinity, which the filter forbids the sandbox to change.
 - A core that is added is not used before the kernel's balancer comes by, tens of milliseconds
   later: `spread` puts running threads on the new cores at once.
@@ -182,35 +182,36 @@ class Slots:
 
 
 class GroupCores:
-    """Version 2: narrow the sandbox's own group while it runs."""
+    """Version 2: the sandbox's own group has the cores of its last command."""
 
     def lend(self, groups: BoxGroups | None, pid: int, *, cores: tuple[int, ...]) -> Hold:
         assert groups is not None
-        return _NarrowedGroup(groups.cpuset, cores)
+        return _OwnGroup(groups.cpuset, cores or tuple(all_cores()))
 
     def close(self) -> None:
         return
 
 
-class _NarrowedGroup:
+class _OwnGroup:
     group = -1
 
     def __init__(self, directory: str, cores: tuple[int, ...]) -> None:
         self._directory = directory
+        self._set(cores)
+
+    def _set(self, cores: tuple[int, ...]) -> None:
+        write_setting(self._directory + "/cpuset.cpus", as_list(cores))
         self._cores = cores
-        if cores:
-            write_setting(directory + "/cpuset.cpus", as_list(cores))
 
     def resize(self, cores: tuple[int, ...]) -> None:
-        write_setting(self._directory + "/cpuset.cpus", as_list(cores))
-        if not set(cores) <= set(self._cores):
+        grows = not set(cores) <= set(self._cores)
+        self._set(cores)
+        if grows:
             with open(self._directory + "/cgroup.threads") as threads:
                 spread([int(line) for line in threads], cores, every=all_cores())
-        self._cores = cores
 
     def release(self) -> None:
-        if self._cores:
-            write_setting(self._directory + "/cpuset.cpus", "\n")
+        return  # Not empty: Linux 6.1 refuses that to a group that has processes.
 
 
 class AffinityCores:
