@@ -25,7 +25,8 @@ PRESSURE = 3.0
 """Weight of each action behind in the price: a poor size also delays those still to come."""
 
 PASS_S = 0.25
-"""Least time between two divisions when nothing elastic starts or ends."""
+"""Least time between two divisions when nothing elastic starts or ends, and between two looks at
+how far the running have come: a division costs much less without one."""
 
 FREE_SQUEEZE = 0.01
 """Below this penalty an action starts with all the workers it can use, to grow as far as it may."""
@@ -47,6 +48,8 @@ class MalleableLane(RankedLane):
         #: The price from which on every elastic action seen here is worth its least amount.
         self._dear = 0.0
         self._next_pass = 0.0
+        #: Before that time, work left is what it was when somebody last looked.
+        self._next_look = 0.0
         #: Is it worth asking again whether the first elastic ticket may start?
         self._ask_elastic = True
         self._refused_work_s = 0.0
@@ -196,13 +199,12 @@ class MalleableLane(RankedLane):
         least = ticket.form.amounts[0]
         behind = len(self._running) + len(self._elastic) - 1
         for other in self._running:
+            assert other.widths is not None
             if other.work_left_s > ticket.work_s:
-                free -= other.form.amounts[0]
+                free -= other.widths.least
             else:
                 behind -= 1
-                assert other.widths is not None
-                cap = max(free, other.form.amounts[0])
-                free -= other.widths.best_within(behind * pressure, cap)
+                free -= other.widths.best_within(behind * pressure, free) or other.widths.least
             if free < least:
                 return False
         return True
@@ -227,36 +229,44 @@ class MalleableLane(RankedLane):
             for ticket in fresh:
                 self._start_on(ticket, ticket.form.amounts[0], now, workers=ticket.workers)
             return
-        for ticket in running:
-            self._advance(ticket, now)
-        running.sort(key=_work_left)
+        if now >= self._next_look:
+            self._look(now)
+        else:
+            running.sort(key=_work_left)  # Only the fresh ones have to find their place.
         sizes = self._sizes()
-        for ticket, size in zip(running, sizes, strict=True):
+        changes = [(t, size) for t, size in zip(running, sizes, strict=True) if size != t.units]
+        for ticket, size in changes:
             if size < ticket.units:
                 self._resize(ticket, size, now)
-        for ticket, size in zip(running, sizes, strict=True):
+        for ticket, size in changes:
             if ticket.units == 0:
                 self._start_on(ticket, size, now, workers=ticket.workers)
             elif size > ticket.units:
                 self._resize(ticket, size, now)
 
+    def _look(self, now: float) -> None:
+        """See how far everybody has come, and put who is nearest to its end first."""
+        for ticket in self._running:
+            self._advance(ticket, now)
+        self._running.sort(key=_work_left)
+        self._next_look = now + PASS_S
+
     def _sizes(self) -> list[int]:
+        """What each of the running is worth, in their order, and who gets what is left over."""
         running = self._running
         free = self._room()
         behind = len(running) + self.num_waiting()
         pressure = PRESSURE / self._node.cores
-        sizes = []
-        for ticket in running:
-            behind -= 1
-            size = ticket.form.amounts[0]
-            if free > 0:
-                assert ticket.widths is not None
-                least, size = size, ticket.widths.best_within(behind * pressure, size + free)
-                free -= size - least
-            sizes.append(size)
+        sizes = [ticket.form.amounts[0] for ticket in running]
         for index, ticket in enumerate(running):
-            if free <= 0:
-                break
+            if free == 0:
+                return sizes
+            behind -= 1
+            assert ticket.widths is not None
+            least = sizes[index]
+            sizes[index] = ticket.widths.best_within(behind * pressure, least + free)
+            free -= sizes[index] - least
+        for index, ticket in enumerate(running):
             extra = min(free, ticket.workers - sizes[index])
             sizes[index] += extra
             free -= extra
