@@ -1,0 +1,62 @@
+"""`artangram status`, `explain` and `run --url` against a service that is there."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from artangram.orchestrator.connect import connect
+from artangram.orchestrator.server import serving
+from artangram.testing.fakes import a_setup, fake_house
+
+TOKEN = "a token of this test"
+
+
+@asynccontextmanager
+async def a_busy_service() -> AsyncIterator[list[str]]:
+    """One core, an action that holds it and one that waits; gives the options to reach it."""
+    async with (
+        fake_house(a_setup(cores=1)) as behind,
+        serving(behind.orchestrator, token=TOKEN) as url,
+        connect(url, token=TOKEN) as house,
+        house.trajectory(id="first") as first,
+        house.trajectory(id="second") as second,
+    ):
+        holding = asyncio.create_task(first.run(["sleep", "1000"]))
+        while behind.orchestrator.status().running == 0:  # noqa: ASYNC110 - it is far away
+            await asyncio.sleep(0.01)
+        waiting = asyncio.create_task(second.run(["true"], kind="quick"))
+        while behind.orchestrator.status().queued == 0:  # noqa: ASYNC110 - it is far away
+            await asyncio.sleep(0.01)
+        yield ["--url", url, "--token", TOKEN]
+        holding.cancel()
+        assert (await waiting).ok
+
+
+async def test_status_names_who_waits_and_explain_says_why(run):
+    async with a_busy_service() as reach:
+        told = await asyncio.to_thread(run, "status", *reach, "--json", "-")
+        (waiting,) = told.json["waiting"]
+        assert (told.json["running"], waiting["trajectory"], waiting["kind"]) == (
+            1,
+            "second",
+            "quick",
+        )
+        assert "waiting longest" in told.err
+        why = await asyncio.to_thread(run, "explain", waiting["action"], *reach)
+        assert (why.code, why.err) == (0, "")
+        assert "starts when" in why.out
+        data = await asyncio.to_thread(run, "explain", waiting["action"], *reach, "--json", "-")
+        (hindrance,) = json.loads(data.out)["hindrances"]
+        assert (hindrance["resource"], hindrance["needed"], hindrance["free"]) == ("cpu", 1, 0)
+
+
+async def test_what_a_service_refuses_is_one_line(run):
+    async with a_busy_service() as reach:
+        unknown = await asyncio.to_thread(run, "explain", "nobody", *reach)
+        assert unknown.err.startswith("error: action: 'nobody' neither waits nor runs")
+        stranger = await asyncio.to_thread(run, "status", *reach[:2], "--token", "wrong")
+        assert stranger.err.startswith("error: service: send the token")
+        greedy = await asyncio.to_thread(run, "run", *reach, "--cpu", "2", "true")
+        assert (unknown.code, stranger.code, greedy.code) == (2, 2, 1)
+        assert greedy.err.startswith("refused: needs.cpu: asks for at least 2, which can never fit")
