@@ -60,11 +60,20 @@ def coding(figures: Any) -> Iterator[Row]:
             goal = Goal(f"at least {least:g}x on {where}", is_reached)
         yield Row(
             f"Simulated coding agents on {', '.join(map(str, SIZES))} cores: actions take "
-            f"**{', '.join(f'{ratio(peer, cores):.2f}x' for cores in SIZES)}** as long {label}",
+            f"**{', '.join(f'{ratio(peer, cores):.2f}x' for cores in SIZES)}** as long {label}"
+            + _most([by[cores, peer] for cores in SIZES]),
             goal,
             headline(peer == "overcommit"),
         )
     yield _cores_needed(by)
+
+
+def _most(rows: list[Any]) -> str:
+    """How much better than these any policy could be, where that was computed."""
+    if any("act_bound_s" not in row for row in rows):
+        return ""
+    most = ", ".join(f"{row['act_mean_s'] / row['act_bound_s']:.2f}x" for row in rows)
+    return f" (no policy gains more than {most})"
 
 
 def _cores_needed(by: dict[tuple[int, str], Any]) -> Row:
