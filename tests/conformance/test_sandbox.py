@@ -279,20 +279,30 @@ Ended = CommandResult | SandboxError
 
 async def test_what_is_begun_ends_as_what_is_run(sandbox: Sandbox) -> None:
     endings: asyncio.Queue[Ended] = asyncio.Queue()
-    if not sandbox.begin(a_command("sh", "-c", "sleep 0.2; echo hi"), endings.put_nowait):
-        assert (await sandbox.run(a_command("true"))).ok  # as if nothing had happened
-        return
+    assert sandbox.begin(a_command("sleep", "0.2"), endings.put_nowait)
     assert not sandbox.begin(a_command("true"), endings.put_nowait)
     await sandbox.run(a_command("true"))
-    ended = endings.get_nowait()
+    slept = endings.get_nowait()
+    assert sandbox.begin(a_command("echo", "hi"), endings.put_nowait)
+    assert endings.empty()
+    said = await endings.get()
+    assert isinstance(slept, CommandResult)
+    assert isinstance(said, CommandResult)
+    assert (slept.exit_code, said.exit_code, said.stdout) == (0, 0, b"hi\n")
+    assert slept.run_s >= 0.2
+
+
+async def test_what_is_begun_and_cannot_start_says_so(sandbox: Sandbox) -> None:
+    endings: asyncio.Queue[Ended] = asyncio.Queue()
+    assert sandbox.begin(a_command("no-such-program"), endings.put_nowait)
+    ended = await endings.get()
     assert isinstance(ended, CommandResult)
-    assert (ended.exit_code, ended.stdout, endings.empty()) == (0, b"hi\n", True)
+    assert (ended.exit_code, bool(ended.start_error)) == (127, True)
 
 
 async def test_what_is_begun_can_be_ended(sandbox: Sandbox) -> None:
     endings: asyncio.Queue[Ended] = asyncio.Queue()
-    if not sandbox.begin(a_command("sleep", "30"), endings.put_nowait):
-        return
+    assert sandbox.begin(a_command("sleep", "30"), endings.put_nowait)
     sandbox.end_command()
     ended = await endings.get()
     assert isinstance(ended, CommandResult)
@@ -302,8 +312,7 @@ async def test_what_is_begun_can_be_ended(sandbox: Sandbox) -> None:
 
 async def test_what_is_begun_ends_with_its_sandbox(sandbox: Sandbox) -> None:
     endings: asyncio.Queue[Ended] = asyncio.Queue()
-    if not sandbox.begin(a_command("sleep", "30"), endings.put_nowait):
-        return
+    assert sandbox.begin(a_command("sleep", "30"), endings.put_nowait)
     await sandbox.close()
     assert isinstance(await endings.get(), SandboxGone)
     assert not sandbox.begin(a_command("true"), endings.put_nowait)

@@ -127,6 +127,34 @@ PROGRAMS: dict[str, Program] = {
 }
 
 
+Ending = CommandResult | SandboxError
+OnEnd = Callable[[Ending], None]
+
+
+class _Underway:
+    """The command that runs: whoever ends it, `on_end` hears of it once."""
+
+    __slots__ = ("began_at", "console", "is_killed", "on_end", "program", "timed_out", "timer")
+
+    def __init__(self, console: Console, on_end: OnEnd, *, began_at: float) -> None:
+        self.console = console
+        self.on_end = on_end
+        self.began_at = began_at
+        self.program: asyncio.Task[int] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.timed_out = False
+        self.is_killed = False
+
+    def kill(self) -> None:
+        self.is_killed = True
+        if self.program is not None:
+            self.program.cancel()
+
+    def time_out(self) -> None:
+        self.timed_out = True
+        self.kill()
+
+
 class FakeSandbox:
     """One fake box: a dict of files and the names of programs."""
 
@@ -139,8 +167,10 @@ class FakeSandbox:
         self._kept = 0
         self._meter = Meter(0, asked_at=0.0, now=0.0)
         self._alive = True
-        self._one_at_a_time = asyncio.Lock()
-        self._running: asyncio.Task[int] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._turn = asyncio.Lock()
+        self._current: _Underway | None = None
+        self._freed: asyncio.Future[None] | None = None
 
     def __repr__(self) -> str:
         return f"<FakeSandbox {self.name}: {len(self._files)} files>"
@@ -151,57 +181,87 @@ class FakeSandbox:
 
     async def run(self, command: Command) -> CommandResult:
         self._check_alive()
-        loop = asyncio.get_running_loop()
-        asked_at = loop.time()
-        async with self._one_at_a_time:
-            self.cores = command.cores
-            self._meter = Meter(len(command.cores), asked_at=asked_at, now=loop.time())
+        asked_at = self._loop.time()
+        async with self._turn:
+            if self._current is not None:  # it was begun by somebody who did not wait for a turn
+                self._freed = self._loop.create_future()
+                await self._freed
+            self._check_alive()
+            over: asyncio.Future[Ending] = self._loop.create_future()
+            self._start(command, asked_at=asked_at, on_end=over.set_result)
             try:
-                return await self._run(command)
-            finally:
-                self.cores = ()
+                ending = await asyncio.shield(over)
+            except asyncio.CancelledError:
+                self.end_command()
+                await asyncio.wait({over})
+                raise
+        if isinstance(ending, SandboxError):
+            raise ending
+        return ending
 
-    def begin(
-        self, command: Command, on_end: Callable[[CommandResult | SandboxError], None]
-    ) -> bool:
-        return False  # Whoever wants to wait calls `run`, which programs of a fake need.
+    def begin(self, command: Command, on_end: OnEnd) -> bool:
+        if not self._alive or self._current is not None or self._turn.locked() or command.keep:
+            return False
+        self._start(command, asked_at=self._loop.time(), on_end=on_end)
+        return True
 
     def end_command(self) -> None:
-        return
+        if self._current is not None:
+            self._current.kill()
 
-    async def _run(self, command: Command) -> CommandResult:
+    def _start(self, command: Command, *, asked_at: float, on_end: OnEnd) -> None:
+        now, console = self._loop.time(), Console(command, self._files)
+        self.cores = command.cores
+        self._meter = Meter(len(command.cores), asked_at=asked_at, now=now)
+        self._current = current = _Underway(console, on_end, began_at=now)
         program = self._provider.programs.get(posixpath.basename(command.argv[0]))
         if program is None:
-            return CommandResult(exit_code=127, start_error=os.strerror(errno.ENOENT))
-        console = Console(command, self._files)
-        loop = asyncio.get_running_loop()
-        began_at = loop.time()
-        code: int | None
+            result = CommandResult(exit_code=127, start_error=os.strerror(errno.ENOENT))
+            self._loop.call_soon(self._end, result)
+            return
         started = program(console, command.argv)
-        code = started if isinstance(started, int) else await self._ended(started, command)
-        now = loop.time()
+        if isinstance(started, int):
+            self._loop.call_soon(self._finish, started)
+            return
+        current.program = self._loop.create_task(started)
+        current.program.add_done_callback(self._on_program_over)
+        current.timer = self._loop.call_later(command.timeout_s, current.time_out)
+
+    def _on_program_over(self, program: asyncio.Task[int]) -> None:
+        assert self._current is not None
+        assert self._current.timer is not None
+        self._current.timer.cancel()
+        error = None if program.cancelled() else program.exception()
+        if error is not None:
+            self._end(SandboxError(f"a fake program raised {error!r}"))
+        else:
+            self._finish(None if program.cancelled() else program.result())
+
+    def _finish(self, code: int | None) -> None:
+        """`None`: it was killed."""
+        assert self._current is not None
+        current, now = self._current, self._loop.time()
         self._meter.stop(now)
-        return self._result(console, code, run_s=now - began_at)
+        killed = code is None or current.is_killed
+        run_s = now - current.began_at
+        self._end(self._result(current, None if killed else code, run_s=run_s))
 
-    async def _ended(self, program: Coroutine[Any, Any, int], command: Command) -> int | None:
-        """Its exit code; `None` if it ran too long."""
-        self._running = asyncio.create_task(program)
-        running = self._running
-        try:
-            done, _ = await asyncio.wait({running}, timeout=command.timeout_s)
-        finally:
-            running.cancel()
-            self._running = None
-        self._check_alive()
-        return running.result() if done else None
+    def _end(self, ending: Ending) -> None:
+        current, self._current = self._current, None
+        assert current is not None
+        self.cores = ()
+        if self._freed is not None and not self._freed.done():
+            self._freed.set_result(None)
+        current.on_end(ending if self._alive else SandboxGone(f"{self.name} is closed"))
 
-    def _result(self, console: Console, code: int | None, *, run_s: float) -> CommandResult:
+    def _result(self, current: _Underway, code: int | None, *, run_s: float) -> CommandResult:
+        console = current.console
         kept = console.leftovers if console.command.keep else 0
         self._kept += kept
         return CommandResult(
             exit_code=128 + SIGKILL if code is None else code,
             signal=SIGKILL if code is None else 0,
-            timed_out=code is None,
+            timed_out=current.timed_out,
             run_s=run_s,
             lease_wait_s=self._meter.lease_wait_s,
             core_s=self._meter.core_s,
@@ -240,7 +300,7 @@ class FakeSandbox:
         if not cores:
             raise ValueError("a running command needs at least one core")
         self.cores = cores
-        self._meter.resize(len(cores), now=asyncio.get_running_loop().time())
+        self._meter.resize(len(cores), now=self._loop.time())
 
     async def freeze(self) -> None:
         self._check_alive()
@@ -256,8 +316,7 @@ class FakeSandbox:
 
     async def close(self) -> None:
         self._alive = False
-        if self._running is not None:
-            self._running.cancel()
+        self.end_command()
         self._provider.live.discard(self)
 
     def _check_alive(self) -> None:
