@@ -91,10 +91,15 @@ class Item:
 
     def plain(self) -> Any:
         """The value with all that is in it, as plain data."""
-        if isinstance(self._node, yaml.MappingNode):
-            return {key: item.plain() for key, item in self.mapping().items()}
-        if isinstance(self._node, yaml.SequenceNode):
-            return [item.plain() for item in self.items()]
+        try:
+            if isinstance(self._node, yaml.MappingNode):
+                return {key: item.plain() for key, item in self.mapping().items()}
+            if isinstance(self._node, yaml.SequenceNode):
+                return [item.plain() for item in self.items()]
+        except RecursionError:
+            raise Item(self.path, "yaml", self._node).bad(
+                "a value holds itself", "write it out"
+            ) from None
         return self.value()
 
     def text(self) -> str:
@@ -124,7 +129,7 @@ def read_yaml(path: AnyPath) -> Item:
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise _not_yaml(path, error) from None
     if node is None:
-        raise BadFile(path, BadInput("pools", "the file is empty", "describe the pools"))
+        raise BadFile(path, BadInput("file", "it is empty", "write what it is to describe"))
     return Item(path, "", node)
 
 

@@ -44,7 +44,7 @@ BAD_CLUSTERS = {
     "pools:\n  cpu: {kind: cpu, nodes: -1, cores: 4, memory_gb: 1}\n": ":2: pools.cpu.nodes: -1 is",
     "pools:\n  cpu: {kind: disk}\n": ":2: pools.cpu.kind: unknown kind 'disk'",
     "jobs: {a: {share: 0}}\npools:\n  x: {kind: quota, limit: 1}\n": ":1: jobs.a.share: 0 is out",
-    "": ": pools: the file is empty",
+    "": ": file: it is empty",
 }
 
 

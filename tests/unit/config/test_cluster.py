@@ -154,7 +154,7 @@ def test_bad_service_is_one_complaint(tmp_path, service, says):
         ("pools: !!python/object:os.system {}\n", "c.yaml:1: pools: is empty"),
         ("pools:\n  - cpu\n", "c.yaml:2: pools: is not a mapping"),
         ("jobs: {}\n", "c.yaml:1: pools: is missing"),
-        ("", "c.yaml: pools: the file is empty"),
+        ("", "c.yaml: file: it is empty"),
         ("pools: {cpu: [\n", "c.yaml:2: yaml: "),
         ("pools:\n\t- x\n", "c.yaml:2: yaml: "),
     ],

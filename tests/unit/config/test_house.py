@@ -63,6 +63,12 @@ def test_a_house_on_gpus(tmp_path: Path) -> None:
         ("devices: {kind: tpu}", r"house\.yaml:1: devices: invalid value 'tpu'"),
         ("devices: {kind: cuda, count: 2}", r"house\.yaml:1: devices.*count"),
         ("services: [judge]", r"services: is not a mapping"),
+        ("", r"house\.yaml: file: it is empty; write what it is to describe"),
+        ("cores: 1\nfunctions: &a [*a]", r"house\.yaml:2: yaml: a value holds itself"),
+        (
+            "services: {a: &a {loader: x, options: *a}}",
+            r"house\.yaml:1: yaml: a value holds itself",
+        ),
     ],
 )
 def test_a_mistake_is_named_with_its_line(tmp_path: Path, text: str, complaint: str) -> None:
