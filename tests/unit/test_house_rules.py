@@ -225,6 +225,12 @@ def test_the_rule_lets_good_work_pass(rule: Rule, name: str, text: str, tmp_path
     assert not list(rule(path))
 
 
+def test_every_page_can_be_found_from_the_front():
+    front = [(ROOT / name).read_text() for name in ("README.md", "ARCHITECTURE.md")]
+    linked = {(ROOT / target).resolve() for text in front for target in LINK.findall(text)}
+    assert set((ROOT / "docs").glob("*.md")) - linked == set()
+
+
 def test_the_architecture_names_every_room_and_every_part_of_the_core():
     package = ROOT / "src" / "artangram"
     parts = [*package.iterdir(), *(package / "core").iterdir()]
