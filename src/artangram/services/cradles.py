@@ -31,13 +31,15 @@ class Cradle(Protocol):
     """See the module."""
 
     on_ended: OnEnded
+    is_fresh: bool
+    """Every process starts from nothing, when it is needed and not before."""
 
-    async def start(self, birth: wire.Birth) -> None: ...
+    async def start(self, fork: wire.Fork) -> None: ...
 
     def kill(self, number: int) -> None: ...
 
-    def preload(self, module: str) -> None:
-        """Import a module for all that start later, where that helps."""
+    def preload(self, module: str) -> bool:
+        """Import a module for all that start later, where that helps; was that new?"""
         ...
 
     async def aclose(self) -> None: ...
@@ -46,6 +48,8 @@ class Cradle(Protocol):
 class ZygoteCradle:
     """Forks of one zygote."""
 
+    is_fresh = False
+
     def __init__(self, directory: Path, *, preload: tuple[str, ...]) -> None:
         self.on_ended: OnEnded = lambda number, status: None
         self._directory = directory
@@ -53,18 +57,20 @@ class ZygoteCradle:
         self._zygote: _Zygote | None = None
         self._starting = asyncio.Lock()
 
-    async def start(self, birth: wire.Birth) -> None:
-        (await self._running()).order(wire.Fork(birth), born=birth.number)
+    async def start(self, fork: wire.Fork) -> None:
+        (await self._running()).order(fork, born=fork.number)
 
     def kill(self, number: int) -> None:
         if self._zygote is not None:
             self._zygote.order(wire.End(number))
 
-    def preload(self, module: str) -> None:
-        if module not in self._modules:
-            self._modules.append(module)
-            if self._zygote is not None:
-                self._zygote.order(wire.Preload(module))
+    def preload(self, module: str) -> bool:
+        if module in self._modules:
+            return False
+        self._modules.append(module)
+        if self._zygote is not None:
+            self._zygote.order(wire.Preload(module))
+        return True
 
     async def aclose(self) -> None:
         if self._zygote is not None:
@@ -167,12 +173,14 @@ class _Zygote:
 class FreshCradle:
     """A new interpreter for every replica: what a service costs that nobody keeps warm."""
 
+    is_fresh = True
+
     def __init__(self) -> None:
         self.on_ended: OnEnded = lambda number, status: None
         self._pidfds: dict[int, int] = {}
         self._waits: set[asyncio.Task[None]] = set()
 
-    async def start(self, birth: wire.Birth) -> None:
+    async def start(self, fork: wire.Fork) -> None:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -180,8 +188,8 @@ class FreshCradle:
             stdin=asyncio.subprocess.PIPE,
             env=_environ(),
         )
-        self._pidfds[birth.number] = os.pidfd_open(process.pid)
-        waiting = asyncio.create_task(self._wait(birth, process))
+        self._pidfds[fork.number] = os.pidfd_open(process.pid)
+        waiting = asyncio.create_task(self._wait(fork, process))
         self._waits.add(waiting)
         waiting.add_done_callback(self._waits.discard)
 
@@ -189,8 +197,8 @@ class FreshCradle:
         if number in self._pidfds:
             _kill(self._pidfds[number])
 
-    def preload(self, module: str) -> None:
-        pass  # Nothing is shared between fresh interpreters.
+    def preload(self, module: str) -> bool:
+        return False  # Nothing is shared between fresh interpreters.
 
     async def aclose(self) -> None:
         for number in list(self._pidfds):
@@ -198,11 +206,11 @@ class FreshCradle:
         if self._waits:
             await asyncio.wait(set(self._waits))
 
-    async def _wait(self, birth: wire.Birth, process: asyncio.subprocess.Process) -> None:
-        await process.communicate(msgspec.msgpack.encode(birth))
-        os.close(self._pidfds.pop(birth.number))
+    async def _wait(self, fork: wire.Fork, process: asyncio.subprocess.Process) -> None:
+        await process.communicate(msgspec.msgpack.encode(fork))
+        os.close(self._pidfds.pop(fork.number))
         assert process.returncode is not None
-        self.on_ended(birth.number, process.returncode)
+        self.on_ended(fork.number, process.returncode)
 
 
 def _kill(pidfd: int) -> None:

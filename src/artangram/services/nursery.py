@@ -1,6 +1,7 @@
 """Replicas as processes, seen from the host: born, asked, ended; each exactly once.
 
-The nursery listens on a socket in its directory; a replica connects and says its number. Whatever
+The nursery listens on a socket in its directory; a process connects, says its number, and waits to
+hear what it is. One such process is kept to spare, so that no restore waits for a fork. Whatever
 happens to a process, its `ended` future is done only when it is gone, and its memory with it.
 """
 
@@ -11,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import structs
 
-from artangram.aio import uncancelled
+from artangram.aio import Background, uncancelled
 from artangram.core.errors import BadInput, InfraFailed
 from artangram.home import Home
 from artangram.services import wire
@@ -35,6 +35,14 @@ class _Expected:
         loop = asyncio.get_running_loop()
         self.connected: asyncio.Future[tuple[int, _Streams]] = loop.create_future()
         self.ended: asyncio.Future[int] = loop.create_future()
+        self.is_born = False
+        """Was it told what it is? Else nobody waits for its words."""
+
+    def close(self) -> None:
+        """It is gone, and nobody ever talked to it."""
+        if self.connected.done():
+            _, (_, writer) = self.connected.result()
+            writer.close()
 
 
 class Nursery:
@@ -48,6 +56,10 @@ class Nursery:
         self._numbers = itertools.count(1)
         self._expected: dict[int, _Expected] = {}
         self._server: asyncio.Server | None = None
+        #: A process that has nothing to do yet.
+        self._spare: int | None = None
+        self._is_sparing = False
+        self._background = Background(lambda error: None)  # Who needs a process will hear of it.
 
     def __repr__(self) -> str:
         return f"<Nursery {self.directory}: {len(self._expected)} replicas>"
@@ -63,22 +75,27 @@ class Nursery:
         """
         if self._server is None:
             raise InfraFailed("the host of the model services is closed")
-        birth = structs.replace(birth, number=next(self._numbers), host=self._socket)
-        expected = self._expected[birth.number] = _Expected()
-        try:
-            await self.cradle.start(birth)
-        except BaseException:
-            del self._expected[birth.number]
-            raise
+        number, self._spare = self._spare, None
+        if number is None:
+            number = await self._started()
         try:
             async with asyncio.timeout(LOAD_PATIENCE_S):
-                return await self._loaded(birth.number, expected)
+                return await self._loaded(number, birth)
         except TimeoutError:
-            await uncancelled(self.end(birth.number))
+            await uncancelled(self.end(number))
             raise ReplicaLost(f"it did not load within {LOAD_PATIENCE_S:g} s") from None
         except BaseException:
-            await uncancelled(self.end(birth.number))
+            await uncancelled(self.end(number))
             raise
+        finally:
+            if not self.cradle.is_fresh:
+                self._background.start(self._have_spare())
+
+    def preload(self, module: str) -> None:
+        """Import a module for all replicas that are born from now on."""
+        if self.cradle.preload(module) and self._spare is not None:
+            self.cradle.kill(self._spare)  # It has not imported it.
+            self._spare = None
 
     async def end(self, number: int) -> None:
         """Kill a replica; return when it is gone."""
@@ -94,6 +111,7 @@ class Nursery:
         if server is None:
             return
         server.close()
+        await self._background.close()
         await self.cradle.aclose()
         await asyncio.to_thread(self._home.close)
 
@@ -101,9 +119,29 @@ class Nursery:
     def _socket(self) -> str:
         return str(self.directory / "host.sock")
 
-    async def _loaded(
-        self, number: int, expected: _Expected
-    ) -> tuple["ProcessReplica", wire.Loaded]:
+    async def _started(self) -> int:
+        """The number of a new process."""
+        number = next(self._numbers)
+        self._expected[number] = _Expected()
+        try:
+            await self.cradle.start(wire.Fork(number, self._socket))
+        except BaseException:
+            del self._expected[number]
+            raise
+        return number
+
+    async def _have_spare(self) -> None:
+        if self._spare is not None or self._is_sparing or self._server is None:
+            return
+        self._is_sparing = True
+        try:
+            self._spare = await self._started()
+        finally:
+            self._is_sparing = False
+
+    async def _loaded(self, number: int, birth: wire.Birth) -> tuple["ProcessReplica", wire.Loaded]:
+        expected = self._expected[number]
+        expected.is_born = True
         either: set[asyncio.Future[Any]] = {expected.connected, expected.ended}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not expected.connected.done():
@@ -113,6 +151,7 @@ class Nursery:
             await asyncio.shield(expected.connected)  # What it said is still on its way.
         pid, (reader, writer) = expected.connected.result()
         try:
+            writer.write(wire.frame(birth))
             body = await wire.next_frame(reader)
             if body is None:
                 raise ReplicaLost(f"it {_told(await expected.ended)} while it loaded")
@@ -146,7 +185,11 @@ class Nursery:
         if expected is None:
             return
         expected.ended.set_result(status)
-        if expected.connected.done():
+        if number == self._spare:
+            self._spare = None
+        if not expected.is_born:
+            expected.close()
+        if expected.connected.done() or not expected.is_born:
             del self._expected[number]  # Else its words may still be on their way.
 
 

@@ -64,7 +64,7 @@ class ProcessDevices(ABC):
             raise BadInput("loader", str(error), fix) from None
         await uncancelled(replica.end())
         if loaded.is_forkable:
-            self.nursery.cradle.preload(deployment.service.loader.partition(":")[0])
+            self.nursery.preload(deployment.service.loader.partition(":")[0])
         return Measured(load_s=loaded.load_s, used_mb=loaded.used_mb, batch_cost=loaded.batch_cost)
 
     async def restore(self, deployment: Deployment, *, first: int, degree: int) -> list[Replica]:
@@ -88,11 +88,9 @@ class ProcessDevices(ABC):
 
 
 def a_birth(deployment: Deployment) -> wire.Birth:
-    """A process that runs anywhere; its nursery fills in the rest."""
+    """A process that runs anywhere."""
     service = deployment.service
     return wire.Birth(
-        number=0,
-        host="",
         loader=service.loader,
         options=msgspec.json.encode(service.options),
         files=deployment.files,

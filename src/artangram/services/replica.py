@@ -1,8 +1,8 @@
-"""The process of one replica: loads its model, then answers one batch after the other.
+"""The process of one replica: hears what it is, loads its model, answers batch after batch.
 
 It ends with its host: when the connection closes, when the zygote ends, or when it is killed. Out
 of memory it says so and exits; nobody can tell what state the model is in then.
-`python -m artangram.services.replica` is a replica without a zygote; its birth comes on stdin.
+`python -m artangram.services.replica` is one without a zygote; whom to ask comes on stdin.
 """
 
 import gc
@@ -20,13 +20,14 @@ from artangram.services.devices import Failed
 from artangram.services.loading import Predict, answers, imported, loaded
 
 
-def live(birth: wire.Birth, *, parent: int) -> int:
+def live(fork: wire.Fork, *, parent: int) -> int:
     """Be a replica; returns its exit code."""
     linux.end_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Its host decides when it ends.
-    channel = _connected(birth)
+    channel = _connected(fork)
     try:
-        predict = _begin(birth, channel)
+        birth = channel.receive(msgspec.msgpack.Decoder(wire.Birth))
+        predict = None if birth is None else _begin(birth, channel)
         if predict is None:
             return 0
         orders = msgspec.msgpack.Decoder(wire.Predict)
@@ -40,11 +41,11 @@ def live(birth: wire.Birth, *, parent: int) -> int:
         return 0  # The host is gone, and nobody waits for this.
 
 
-def _connected(birth: wire.Birth) -> wire.Channel:
+def _connected(fork: wire.Fork) -> wire.Channel:
     connection = socket.socket(socket.AF_UNIX)
-    connection.connect(birth.host)
+    connection.connect(fork.host)
     channel = wire.Channel(connection)
-    channel.send(wire.Hello(birth.number, os.getpid()))
+    channel.send(wire.Hello(fork.number, os.getpid()))
     return channel
 
 
@@ -132,8 +133,8 @@ def _answer_s(predict: Predict, items: list[bytes]) -> float:
 
 
 def main() -> None:
-    birth = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=wire.Birth)
-    sys.exit(live(birth, parent=os.getppid()))
+    fork = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=wire.Fork)
+    sys.exit(live(fork, parent=os.getppid()))
 
 
 if __name__ == "__main__":

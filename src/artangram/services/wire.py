@@ -23,11 +23,8 @@ AFTER_WORDS = (0, OUT_OF_MEMORY)
 
 
 class Birth(Struct, frozen=True, kw_only=True):
-    """All a replica needs to know to begin."""
+    """All a replica needs to know to begin; the first it hears from its host."""
 
-    number: int
-    host: str
-    """The socket it reports to."""
     loader: str
     options: bytes
     """JSON."""
@@ -46,7 +43,10 @@ class Birth(Struct, frozen=True, kw_only=True):
 
 
 class Fork(Struct, frozen=True, tag="fork"):
-    birth: Birth
+    """Have a process that reports to the socket `host` and waits for its birth."""
+
+    number: int
+    host: str
 
 
 class End(Struct, frozen=True, tag="end"):

@@ -53,21 +53,21 @@ class Zygote:
 
     def _obey(self, order: wire.Order) -> None:
         match order:
-            case wire.Fork(birth):
-                self._fork(birth)
+            case wire.Fork():
+                self._fork(order)
             case wire.End(number):
                 if number in self._pids:
                     os.kill(self._pids[number], signal.SIGKILL)
             case wire.Preload(module):
                 preload(module)
 
-    def _fork(self, birth: wire.Birth) -> None:
+    def _fork(self, fork: wire.Fork) -> None:
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _be_replica(birth, parent)
-        self._pids[birth.number] = pid
-        self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, birth.number)
+            _be_replica(fork, parent)
+        self._pids[fork.number] = pid
+        self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, fork.number)
 
     def _reap(self, pidfd: int, number: int) -> None:
         self._selector.unregister(pidfd)
@@ -76,12 +76,12 @@ class Zygote:
         self._channel.send(wire.Ended(number, os.waitstatus_to_exitcode(status)))
 
 
-def _be_replica(birth: wire.Birth, parent: int) -> None:
+def _be_replica(fork: wire.Fork, parent: int) -> None:
     """Never returns: what is above on the stack belongs to the zygote."""
     code = 1
     try:
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the zygote's connection and descriptors
-        code = replica.live(birth, parent=parent)
+        code = replica.live(fork, parent=parent)
     except BaseException:  # noqa: BLE001 - whatever it was, this process must not go on as a zygote
         traceback.print_exc()
     finally:

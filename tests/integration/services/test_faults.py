@@ -164,6 +164,43 @@ async def test_what_cannot_work_is_refused_when_it_is_deployed(
     assert ServiceId("toy") not in host.deployed
 
 
+def children_of(pid: int) -> set[int]:
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return {int(child) for child in found.split()}
+
+
+async def the_spare(pid: int) -> int:
+    """The process that waits beside the one replica `pid`."""
+    zygote = parent_of(pid)
+    await until(lambda: len(children_of(zygote)) == 2)
+    [spare] = children_of(zygote) - {pid}
+    return spare
+
+
+async def test_a_restore_takes_the_process_that_waits(host: ServiceHost):
+    await host.deploy(a_service())
+    spare = await the_spare(int(await ask(host, at(), b'{"do": "pid"}')))
+    assert int(await ask(host, at(first=1), b'{"do": "pid"}')) == spare
+
+
+async def test_a_spare_that_dies_is_missed_by_nobody(host: ServiceHost, lost: Lost):
+    await host.deploy(a_service())
+    spare = await the_spare(int(await ask(host, at(), b'{"do": "pid"}')))
+    os.kill(spare, signal.SIGKILL)
+    await until(lambda: not is_alive(spare))
+    await asyncio.sleep(0.1)  # Until the host has heard of it.
+    assert int(await ask(host, at(first=1), b'{"do": "pid"}')) != spare
+    assert lost.places.empty()
+
+
+async def test_a_spare_is_renewed_for_what_it_has_not_imported(host: ServiceHost, tmp_path: Path):
+    """Else the first restore, which is measured, would import what all later ones inherit."""
+    notes = tmp_path / "notes"
+    await host.deploy(a_service(loader="noting", options={"path": str(notes)}))
+    await ask(host, at(), b"1")
+    assert notes.read_text().split() == ["imported", "inherited", "inherited"]
+
+
 async def test_the_zygote_may_die(host: ServiceHost, lost: Lost):
     await host.deploy(a_service())
     pid = int(await ask(host, at(), b'{"do": "pid"}'))

@@ -92,3 +92,14 @@ def matrix(files: list[Path]) -> Any:
             return list((torch.tensor(payloads) @ weight.T).sum(dim=1).tolist())
 
     return predict
+
+
+IMPORTED_BY = os.getpid()
+
+
+def noting(files: list[Path], *, path: str) -> Obedient:
+    """Writes down whether this process has imported it, or the one it was forked from."""
+    is_own = os.getpid() == IMPORTED_BY
+    with Path(path).open("a") as notes:
+        notes.write("imported\n" if is_own else "inherited\n")
+    return obedient(files)
