@@ -2,13 +2,21 @@
 
 - `uncancelled` lets a clean-up finish even when its caller is cancelled meanwhile.
 - `Background` owns tasks that nobody awaits: they end with it, and what goes wrong in one is told.
+- `listening` and `served` are how an application is reached over HTTP.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any, TypeVar
 
+from artangram.core.errors import BadInput
+
 T = TypeVar("T")
+
+MOST_UNMET = 2048
+"""Connections that wait to be taken."""
 
 
 async def uncancelled(work: Coroutine[Any, Any, T]) -> T:
@@ -57,3 +65,46 @@ class Background:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_error(error)
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket to which callers can connect from now on. Raises `BadInput` if it cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Only of sockets that say TCP does asyncio turn off the wait for more to send.
+    ear = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        ear.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        ear.bind((host, port))
+        ear.listen(MOST_UNMET)
+    except (OSError, OverflowError) as error:
+        ear.close()
+        problem = getattr(error, "strerror", None) or str(error)
+        fix = "name another one; port 0 takes a free one"
+        raise BadInput("address", f"{host} port {port}: {problem}", fix) from None
+    return ear
+
+
+@asynccontextmanager
+async def served(application: Any, ear: socket.socket) -> AsyncIterator[str]:
+    """Serve an ASGI application while the block lasts; gives its address."""
+    import uvicorn  # Needs an extra.
+
+    config = uvicorn.Config(
+        application,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=1,
+    )
+    server = uvicorn.Server(config)
+    # Whoever runs the loop knows what a signal means here.
+    server.capture_signals = nullcontext  # type: ignore[assignment,method-assign]
+    serving = asyncio.create_task(server.serve(sockets=[ear]))
+    host, port = ear.getsockname()[:2]
+    try:
+        while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn tells nobody
+            await asyncio.sleep(0.01)
+        yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    finally:
+        server.should_exit = True
+        await asyncio.wait({serving})

@@ -10,21 +10,20 @@ import asyncio
 import contextlib
 import secrets
 import signal
-import socket
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-import uvicorn
 from msgspec import structs
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from artangram.aio import listening, served
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, JobId, TrajectoryId
 from artangram.orchestrator.calling import CallRequest
@@ -252,14 +251,6 @@ def _max_bytes(request: Request) -> int:
     return int(text)
 
 
-class _Server(uvicorn.Server):
-    """Leaves signals to us: a drain comes first."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 @asynccontextmanager
 async def serving(
     orchestrator: Orchestrator,
@@ -270,32 +261,10 @@ async def serving(
     images: Sequence[Path] = (),
 ) -> AsyncIterator[str]:
     """Serve while the block lasts; gives the address. Raises `BadInput` if that cannot be had."""
-    config = uvicorn.Config(
-        application(orchestrator, token=token, images=images),
-        log_level="warning",
-        access_log=False,
-        lifespan="off",
-        timeout_graceful_shutdown=1,
-    )
-    with _listening(host, port) as ear:
-        server = _Server(config)
-        serving = asyncio.create_task(server.serve(sockets=[ear]))
-        try:
-            yield f"http://{f'[{host}]' if ':' in host else host}:{ear.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            await asyncio.wait({serving})
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    """A socket to which callers can connect from now on."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=2048)
-    except (OSError, OverflowError) as error:
-        problem = str(error).partition("] ")[2].partition(" (while ")[0] or str(error)
-        fix = "name another one; port 0 takes a free one"
-        raise BadInput("address", f"{host} port {port}: {problem}", fix) from None
+    service = application(orchestrator, token=token, images=images)
+    with listening(host, port) as ear:
+        async with served(service, ear) as url:
+            yield url
 
 
 async def until_told_to_stop(orchestrator: Orchestrator, *, drain_s: float = DRAIN_S) -> None:

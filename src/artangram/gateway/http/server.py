@@ -7,19 +7,17 @@
   session he forgets is closed after a while.
 """
 
-import asyncio
 import contextlib
 import secrets
 import socket
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager
 from http import HTTPStatus
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import msgspec
-import uvicorn
 from msgspec import Struct
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -27,6 +25,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from artangram.aio import listening, served
 from artangram.gateway.gateway import Gateway
 from artangram.gateway.http.answer import Head, Model, Models, SessionView, generated
 from artangram.gateway.http.chat import Chat
@@ -331,40 +330,15 @@ def _json(value: object) -> Response:
     return Response(msgspec.json.encode(value), media_type="application/json")
 
 
-class _Server(uvicorn.Server):
-    """Leaves signals to whoever runs the loop."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 @asynccontextmanager
 async def serving(
     app: Starlette, *, host: str = "127.0.0.1", port: int = 0, stall_s: float = STALL_S
 ) -> AsyncIterator[str]:
-    """Serve while the block lasts; gives the address."""
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=1
-    )
-    server = _Server(config)
-    with _listening(host, port, stall_s=stall_s) as listener:
-        running = asyncio.create_task(server.serve(sockets=[listener]))
-        try:
-            while not server.started and not running.done():  # noqa: ASYNC110 - uvicorn tells nobody
-                await asyncio.sleep(0.01)
-            yield f"http://{host}:{listener.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            await asyncio.wait({running})
+    """Serve while the block lasts; gives the address.
 
-
-def _listening(host: str, port: int, *, stall_s: float) -> socket.socket:
-    """A socket for callers. The kernel hangs up on those who take nothing for `stall_s`."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Only of sockets that say TCP does asyncio turn off the wait for more to send.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(stall_s * 1000))
-    listener.bind((host, port))
-    return listener
+    The kernel hangs up on callers who take nothing for `stall_s`.
+    """
+    with listening(host, port) as ear:
+        ear.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(stall_s * 1000))
+        async with served(app, ear) as url:
+            yield url
