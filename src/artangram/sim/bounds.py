@@ -4,7 +4,9 @@
   a kernel share cores.
 - `mean_busy` and `lagrangian` hold for schedules that fix the units at the start; beside a policy
   that resizes they are a reference, not a bound.
-- All but `min_time` need an open loop: arrivals that do not react to the schedule.
+- All but `min_time` need an open loop: arrivals that do not react to the schedule. Chains of calls
+  on devices are one, seen from their ends (`sim.chains`); devices are never resized, so there
+  `lagrangian` holds for every schedule.
 - Bounds are means over the actions that fit the cluster at all, in seconds.
 """
 
@@ -20,6 +22,7 @@ from artangram.core.ids import JobId, Resource
 from artangram.core.needs import Needs
 from artangram.core.speedup import DEFAULT
 from artangram.observe.trace import TraceAction, TraceSource
+from artangram.sim.chains import chain_steps
 from artangram.sim.lagrangian import bound_at, lagrangian
 from artangram.sim.moldable import Moldable, Option, moldable
 
@@ -28,6 +31,7 @@ __all__ = [
     "Moldable",
     "Option",
     "bound_at",
+    "chain_bound",
     "critical_path_s",
     "fastest_s",
     "fixed_sizes",
@@ -42,13 +46,16 @@ __all__ = [
 MOST_FOR_LAGRANGIAN = 10_000
 """Actions; its memory grows with actions times grid cells when load is high."""
 
+CHAIN_CELLS = 1200
+"""Calls are short beside the step they are in: coarser cells hide how they crowd."""
+
 
 class LowerBound(Struct, frozen=True, kw_only=True):
     """No schedule has a smaller mean ACT than `act_mean_s`."""
 
     act_mean_s: float
     kind: str
-    """The argument it rests on: `min-time` or `srpt-area`."""
+    """The argument it rests on: `min-time`, `srpt-area` or `chains`."""
     moldable_act_mean_s: float | None = None
     """The same for schedules that fix the units at the start; `None` where it is not computed."""
 
@@ -57,7 +64,10 @@ def lower_bound(trace: TraceSource, cluster: ClusterSpec) -> LowerBound:
     """The best bound for what `trace` allows."""
     arrivals = _arrivals(trace, cluster)
     if not arrivals:
-        return LowerBound(act_mean_s=_mean_fastest_s(trace, cluster), kind="min-time")
+        fastest_mean_s = _mean_fastest_s(trace, cluster)
+        if (chained_s := chain_bound(trace, cluster)) is not None and chained_s > fastest_mean_s:
+            return LowerBound(act_mean_s=chained_s, kind="chains")
+        return LowerBound(act_mean_s=fastest_mean_s, kind="min-time")
     parts: dict[Resource | None, list[tuple[float, TraceAction]]] = defaultdict(list)
     for arrive_s, action in arrivals:
         parts[_cpu_pool(action.needs, cluster)].append((arrive_s, action))
@@ -73,6 +83,22 @@ def lower_bound(trace: TraceSource, cluster: ClusterSpec) -> LowerBound:
         actions = fixed_sizes(arrivals, cluster, pool=pool)
         reference = max(act_mean_s, lagrangian(actions), mean_busy(actions))
     return LowerBound(act_mean_s=act_mean_s, kind=kind, moldable_act_mean_s=reference)
+
+
+def chain_bound(trace: TraceSource, cluster: ClusterSpec) -> float | None:
+    """For trajectories that think once and then call services; `None` for all others."""
+
+    def seconds(action: TraceAction, pool: Resource, degree: int) -> float:
+        return _time_s(action, cluster, pool=pool, units=degree)
+
+    steps = chain_steps(trace, cluster, seconds)
+    if not steps:
+        return None
+    total = 0.0
+    for unchained, whole in steps:
+        counted = lagrangian(unchained, cells=CHAIN_CELLS) * len(unchained)
+        total += max(counted, srpt_area(whole) * len(whole))
+    return total / sum(len(step.unchained) for step in steps)
 
 
 def critical_path_s(trace: TraceSource, cluster: ClusterSpec) -> dict[tuple[JobId, int], float]:

@@ -1,8 +1,9 @@
 """The Lagrangian bound: let actions buy units at a price instead of competing for them.
 
 Every price per unit and second, none negative, gives a valid bound; a search looks for a high one.
-The price is constant on each cell of a grid and 0 behind it. An action's cheapest start is then at
-its arrival, or where its start or its end meets a grid point, so the minimum over starts is exact.
+Each part of the pool has a price of its own, constant on each cell of a grid and 0 behind it. An
+action's cheapest start is then at its arrival, or where its start or its end meets a grid point, so
+the minimum over starts is exact.
 """
 
 from typing import NamedTuple
@@ -32,7 +33,7 @@ def lagrangian(actions: Moldable, *, cells: int = CELLS, rounds: int = ROUNDS) -
     if not (horizon_s := _horizon_s(actions)):
         return float(actions.fastest_s.mean())
     grid = _Grid(actions, cells, horizon_s / cells)
-    price = best_price = np.zeros(cells)
+    price = best_price = np.zeros((len(actions.parts), cells))
     best, ahead, stalled = -np.inf, 0.2, 0
     for _ in range(rounds):
         choice = grid.cheapest(price)
@@ -42,8 +43,9 @@ def lagrangian(actions: Moldable, *, cells: int = CELLS, rounds: int = ROUNDS) -
             best, best_price, stalled = value, price, 0
         elif stalled % PATIENCE == 0:
             price, ahead = best_price, ahead / 2
-        excess = (grid.usage(choice) - actions.units) * grid.cell_s
-        length = float(excess @ excess)
+        excess = (grid.usage(choice) - actions.parts[:, None]) * grid.cell_s
+        excess[(price <= 0) & (excess < 0)] = 0.0  # no price goes below 0
+        length = float((excess * excess).sum())
         if length == 0:
             break
         # Polyak's step, towards a bound a little better than the best one so far.
@@ -52,8 +54,9 @@ def lagrangian(actions: Moldable, *, cells: int = CELLS, rounds: int = ROUNDS) -
 
 
 def bound_at(actions: Moldable, price: Floats, *, cell_s: float) -> float:
-    """The bound that one price gives: any will do, from 0 on in cells of `cell_s`."""
-    grid = _Grid(actions, len(price), cell_s)
+    """The bound that one price gives: any will do, a row for each part, in cells of `cell_s`."""
+    price = np.atleast_2d(price)
+    grid = _Grid(actions, price.shape[1], cell_s)
     return grid.value(grid.cheapest(price), price) / len(actions)
 
 
@@ -67,7 +70,7 @@ class _Grid:
 
     def value(self, choice: _Choice, price: Floats) -> float:
         """What all actions pay in time and money, less what the pool can earn at most."""
-        return choice.cost - self._actions.units * float(price.sum()) * self.cell_s
+        return choice.cost - float(self._actions.parts @ price.sum(axis=1)) * self.cell_s
 
     def cheapest(self, price: Floats) -> _Choice:
         """For every action the option and the start of least ACT plus payment."""
@@ -76,7 +79,10 @@ class _Grid:
         arrive_s = actions.arrive_s[actions.action]
         at_once = self._cost(price, all_rows, arrive_s)
         # A start later than this is worse than the best option at once, whatever it pays.
-        slack_s = actions.least(at_once)[actions.action] - actions.time_s
+        most = (actions.least(at_once)[actions.action] - actions.fee) / actions.weight[
+            actions.action
+        ]
+        slack_s = most - actions.time_s
         rows, starts = [all_rows], [arrive_s]
         for offset_s in (np.zeros(len(all_rows)), actions.time_s):
             row, point_s = self._points(arrive_s + offset_s, slack_s)
@@ -93,30 +99,34 @@ class _Grid:
         return _Choice(float(least.sum()), row[chosen], start_s[chosen])
 
     def usage(self, choice: _Choice) -> Floats:
-        """Mean units in use in each cell."""
-        size = self._actions.size[choice.row]
+        """Mean units of each part in use in each cell."""
         end_s = choice.start_s + self._actions.time_s[choice.row]
-        from_start = self._from(choice.start_s, size)
-        return from_start - self._from(end_s, size)
+        return self._from(choice.start_s, choice.row) - self._from(end_s, choice.row)
 
-    def _from(self, time_s: Floats, size: Floats) -> Floats:
+    def _from(self, time_s: Floats, row: Ints) -> Floats:
         """Mean units in each cell if every action stayed from its `time_s` on."""
-        cell, part = self._locate(time_s)
-        here = np.bincount(cell, size * (1 - part), self._cells + 1)
-        later = np.cumsum(np.bincount(cell + 1, size, self._cells + 2))
-        return np.asarray((here + later[:-1])[: self._cells])
+        cell, share = self._locate(time_s)
+        size, shape = self._actions.size[row], (len(self._actions.parts), self._cells + 2)
+        place = self._actions.part[row] * shape[1] + cell
+        here = np.bincount(place, size * (1 - share), shape[0] * shape[1]).reshape(shape)
+        later = np.bincount(place + 1, size, shape[0] * shape[1]).reshape(shape).cumsum(axis=1)
+        return np.asarray((here + later)[:, : self._cells])
 
     def _cost(self, price: Floats, row: Ints, start_s: Floats) -> Floats:
         actions = self._actions
+        action = actions.action[row]
         end_s = start_s + actions.time_s[row]
-        paid = self._paid(price, end_s) - self._paid(price, start_s)
-        return end_s - actions.arrive_s[actions.action[row]] + actions.size[row] * paid
+        paid = self._paid(price, row, end_s) - self._paid(price, row, start_s)
+        counts = actions.weight[action] * (end_s - actions.arrive_s[action])
+        return np.asarray(counts + actions.fee[row] + actions.size[row] * paid)
 
-    def _paid(self, price: Floats, time_s: Floats) -> Floats:
-        """The price of one unit from 0 to `time_s`."""
-        cell, part = self._locate(time_s)
-        before = np.concatenate([[0.0], np.cumsum(price)])
-        return np.asarray((before[cell] + part * np.append(price, 0.0)[cell]) * self.cell_s)
+    def _paid(self, price: Floats, row: Ints, time_s: Floats) -> Floats:
+        """The price of one unit of the part of each row from 0 to its `time_s`."""
+        cell, share = self._locate(time_s)
+        part = self._actions.part[row]
+        before = np.pad(price.cumsum(axis=1), ((0, 0), (1, 0)))
+        at = np.pad(price, ((0, 0), (0, 1)))
+        return np.asarray((before[part, cell] + share * at[part, cell]) * self.cell_s)
 
     def _locate(self, time_s: Floats) -> tuple[Ints, Floats]:
         """The cell of each time and how far into it; times behind the grid are at its end."""

@@ -17,19 +17,29 @@ Option = tuple[float, float]
 class Moldable:
     """Actions in order of arrival, each with its options.
 
-    Row i of `action`, `size` and `time_s` is one option of one action; the options of an action
-    stand together, and every action has at least one.
+    Row i of `action`, `part`, `size`, `time_s` and `fee` is one option of one action; the options
+    of an action stand together, and every action has at least one.
     """
 
-    units: int
-    """Of the whole pool."""
+    parts: Floats
+    """Units of each part of the pool. An option runs on one part."""
     arrive_s: Floats
+    weight: Floats
+    """Of each action: what a second of its completion counts."""
     action: Ints
+    part: Ints
     size: Floats
     time_s: Floats
+    fee: Floats
+    """What an option counts whenever it runs, beside its completion."""
 
     def __len__(self) -> int:
         return len(self.arrive_s)
+
+    @property
+    def units(self) -> float:
+        """Of the whole pool."""
+        return float(self.parts.sum())
 
     def least(self, of_rows: Floats) -> Floats:
         """For each action the least value among its options."""
@@ -50,14 +60,17 @@ class Moldable:
 def moldable(
     arrive_s: Sequence[float], options: Sequence[Sequence[Option]], *, units: int
 ) -> Moldable:
-    """Actions in any order."""
+    """Actions in any order, on a pool of one part, whose completions all count alike."""
     assert all(options), "every action needs an option"
     order = sorted(range(len(arrive_s)), key=lambda j: arrive_s[j])
     rows = [(j, size, time_s) for j, old in enumerate(order) for size, time_s in options[old]]
     return Moldable(
-        units=units,
+        parts=np.array([units], dtype=np.float64),
         arrive_s=np.array([arrive_s[j] for j in order], dtype=np.float64),
+        weight=np.ones(len(order)),
         action=np.array([j for j, _, _ in rows], dtype=np.int64),
+        part=np.zeros(len(rows), dtype=np.int64),
         size=np.array([size for _, size, _ in rows], dtype=np.float64),
         time_s=np.array([time_s for _, _, time_s in rows], dtype=np.float64),
+        fee=np.zeros(len(rows)),
     )
