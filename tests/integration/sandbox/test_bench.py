@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
+
 import pytest
 
+from artangram.cli.bench.sandboxfloor import enter_floor
+from artangram.cli.bench.sandboxpeers import Missing
+from artangram.sandbox import NamespaceProvider
 from artangram.sandbox.bench import Series, measure
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
@@ -23,3 +28,15 @@ async def test_small_run_has_every_series() -> None:
 async def test_percentiles_are_of_all_samples() -> None:
     series = Series(name="x", unit="ms", samples=tuple(float(n) for n in range(100, 0, -1)))
     assert (series.percentile(0), series.percentile(50), series.percentile(99)) == (1, 51, 100)
+
+
+async def test_the_floor_times_and_counts_itself(provider: NamespaceProvider) -> None:
+    async with AsyncExitStack() as stack:
+        floor = await enter_floor(stack, provider, pause_s=0.05, clients=2)
+        if isinstance(floor, Missing):
+            pytest.skip(f"{floor.why}: {floor.how}")
+        took_ms, counts = await floor.run(), floor.rate
+        assert isinstance(took_ms, float)
+        assert took_ms > 0
+        assert counts is not None
+        assert await counts(0.1) > 0

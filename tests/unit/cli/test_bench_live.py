@@ -30,6 +30,19 @@ def test_ratios_are_of_one_interleaved_run() -> None:
     assert found.is_met
 
 
+def test_a_goal_says_what_the_floor_would_reach() -> None:
+    """One that even the floor misses cannot be met by any sandbox."""
+    alone = (a_series("exec with a core at 10", 1.0),)
+    together = [a_series("podman exec", 120.0), a_series("the floor", 1.0), a_series("ours", 2.0)]
+    rates = {"SWE-ReX execute": 400.0, "the floor": 3200.0, "ours": 1600.0}
+    together += [a_series(f"{name}, 8 clients", rate, unit="/s") for name, rate in rates.items()]
+    goals = goals_of(together, alone)
+    once = goal(goals, "podman exec / ours")
+    crowd = goal(goals, "ours / SWE-ReX execute per second, 8 clients")
+    assert (once.value, once.limit, once.at_least) == (60.0, 120.0, 100)
+    assert (crowd.value, crowd.limit, crowd.at_least) == (4.0, 8.0, 15)
+
+
 def test_goal_without_its_peer_is_not_met() -> None:
     alone = (a_series("exec with a core at 10", 1.0),)
     found = goal(goals_of([a_series("ours", 3.0)], alone), "podman exec / ours")

@@ -3,7 +3,7 @@
 - Everything is timed in one run, in random order per round; all samples are in the JSON.
 - "ours" is an action through the public interface: submitted, leased, run, released, reported.
 - The peers are those of `sandboxpeers`; SWE-ReX runs bare here, without the container it is meant
-  to have around it.
+  to have around it. The floor (`sandboxfloor`) is what no sandbox can be below.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ import typer
 from msgspec import Struct
 
 from artangram.cli.bench.result import Origin
+from artangram.cli.bench.sandboxfloor import FLOOR, enter_floor
 from artangram.cli.bench.sandboxpeers import PROGRAM, Contender, Missing, enter_peers
 from artangram.cli.output import Output
 from artangram.core.errors import BadInput
@@ -36,7 +37,11 @@ GROW = "grow until the new core is used"
 PAUSE_S = 0.003
 CLIENTS = 8
 THREADS = 2 * CLIENTS
-IN_CROWD = (BARE, OURS, "podman exec", "SWE-ReX execute")
+IN_CROWD = (FLOOR, BARE, OURS, "podman exec", "SWE-ReX execute")
+
+
+TIMES_PEERS = {"podman exec": 100, "docker SDK exec": 60, "SWE-ReX run_in_session": 60}
+TIMES_PEERS_IN_CROWD = {"podman exec": 200, "SWE-ReX execute": 15}
 
 
 class Goal(Struct, frozen=True, kw_only=True):
@@ -46,6 +51,8 @@ class Goal(Struct, frozen=True, kw_only=True):
     at_least: float | None = None
     at_most: float | None = None
     value: float | None
+    limit: float | None = None
+    """What it would be if a command of ours cost no more than the floor."""
 
     @property
     def is_met(self) -> bool:
@@ -99,7 +106,12 @@ async def _figures(
     rng = random.Random(0)
     async with AsyncExitStack() as stack:
         contenders, missing = await enter_peers(stack) if with_peers else ([], [])
-        contenders += await stack.enter_async_context(_ours())
+        ours, floor = await stack.enter_async_context(_ours())
+        contenders += ours
+        if isinstance(floor, Missing):
+            missing.append(floor)
+        else:
+            contenders.append(floor)
         series = await _one_by_one(contenders, rounds, rng)
         named = [one for one in contenders if one.name in IN_CROWD]
         series += await _crowded(named, crowd_s, rng, slices=3)
@@ -113,7 +125,7 @@ async def _figures(
 
 
 @asynccontextmanager
-async def _ours() -> AsyncIterator[list[Contender]]:
+async def _ours() -> AsyncIterator[tuple[list[Contender], Contender | Missing]]:
     provider = await NamespaceProvider.open()
     made: list[Sandbox] = []
 
@@ -132,12 +144,13 @@ async def _ours() -> AsyncIterator[list[Contender]]:
         for one in trajectories:
             await one.run([PROGRAM])
         turns = itertools.cycle(trajectories)
-        yield [
+        ours = [
             Contender(name=BARE, run=_bare_here),
             Contender(name=f"{BARE} in a thread", run=bare),
             Contender(name=OURS, run=lambda: _checked(next(turns))),
             Contender(name=CREATE, run=create, tidy=lambda: made.pop().close()),
         ]
+        yield ours, await enter_floor(stack, provider, pause_s=PAUSE_S, clients=CLIENTS)
 
 
 async def _checked(trajectory: Trajectory) -> None:
@@ -158,8 +171,9 @@ async def _one_by_one(contenders: list[Contender], rounds: int, rng: random.Rand
     for _ in range(rounds):
         for one in rng.sample(contenders, len(contenders)):
             began_at = perf_counter()
-            await one.run()
-            samples[one.name].append(1000 * (perf_counter() - began_at))
+            told = await one.run()
+            took_ms = 1000 * (perf_counter() - began_at)
+            samples[one.name].append(told if isinstance(told, float) else took_ms)
             if one.tidy is not None:
                 await one.tidy()
             await asyncio.sleep(PAUSE_S)
@@ -181,6 +195,8 @@ async def _crowded(
 
 
 async def _rate(contender: Contender, slice_s: float) -> float:
+    if contender.rate is not None:
+        return await contender.rate(slice_s)
     began_at = perf_counter()
 
     async def client() -> int:
@@ -207,24 +223,30 @@ def goals_of(series: list[Series], alone: tuple[Series, ...]) -> list[Goal]:
     many = f", {CLIENTS} clients"
     most = max(int(n.rpartition(" ")[2]) for n in p50 if n.startswith("exec with a core at "))
     return [
-        Goal(what="ours / bare subprocess.run", at_most=1.5, value=over(OURS, BARE)),
-        Goal(what="podman exec / ours", at_least=100, value=over("podman exec", OURS)),
-        Goal(what="docker SDK exec / ours", at_least=60, value=over("docker SDK exec", OURS)),
         Goal(
-            what="SWE-ReX run_in_session / ours",
-            at_least=60,
-            value=over("SWE-ReX run_in_session", OURS),
+            what="ours / bare subprocess.run",
+            at_most=1.5,
+            value=over(OURS, BARE),
+            limit=over(FLOOR, BARE),
+        ),
+        *(
+            Goal(
+                what=f"{peer} / ours",
+                at_least=least,
+                value=over(peer, OURS),
+                limit=over(peer, FLOOR),
+            )
+            for peer, least in TIMES_PEERS.items()
         ),
         Goal(what="podman run -d / ours, create", at_least=20, value=over("podman run -d", CREATE)),
-        Goal(
-            what=f"ours / podman exec per second{many}",
-            at_least=200,
-            value=over(OURS + many, "podman exec" + many),
-        ),
-        Goal(
-            what=f"ours / SWE-ReX execute per second{many}",
-            at_least=15,
-            value=over(OURS + many, "SWE-ReX execute" + many),
+        *(
+            Goal(
+                what=f"ours / {peer} per second{many}",
+                at_least=least,
+                value=over(OURS + many, peer + many),
+                limit=over(FLOOR + many, peer + many),
+            )
+            for peer, least in TIMES_PEERS_IN_CROWD.items()
         ),
         Goal(
             what=f"exec with {most} sandboxes / with 10, each / bare",
@@ -299,9 +321,11 @@ def _print(output: Output, figures: SandboxFigures) -> None:
             f">= {goal.at_least:g}" if goal.at_least is not None else f"<= {goal.at_most:g}",
             "not measured" if goal.value is None else f"{goal.value:.2f}",
             "yes" if goal.is_met else "no",
+            "" if goal.limit is None else f"{goal.limit:.2f}",
         ]
         for goal in figures.goals
     ]
-    output.table("Goals (p50)", ["", "goal", "found", "met"], goals)
+    columns = ["", "goal", "found", "met", "at the floor"]
+    output.table("Goals (p50)", columns, goals)
     for peer in figures.missing:
         output.console.print(f"Not measured: {peer.name}: {peer.why}. To get it: {peer.how}")

@@ -34,11 +34,16 @@ Work = Callable[[], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """One thing to be timed; `tidy` follows it untimed."""
+    """One thing to be timed; `tidy` follows it untimed.
+
+    What answers with a float has timed itself, in milliseconds; one with a `rate` counts itself
+    how often it ran in a second, for so many seconds.
+    """
 
     name: str
     run: Work
     tidy: Work | None = None
+    rate: Callable[[float], Awaitable[float]] | None = None
 
 
 class Missing(Struct, frozen=True, kw_only=True):
