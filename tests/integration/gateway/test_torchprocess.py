@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from artangram.core.weights import Versions
-from artangram.gateway import Gateway, StallLimits
+from artangram.gateway import Gateway, StallLimits, splits_of
 from artangram.gateway.engines.protocol import (
     BadWeights,
     Chunk,
@@ -21,6 +21,7 @@ from artangram.gateway.engines.protocol import (
     Request,
     Sampling,
 )
+from artangram.gateway.engines.torchengine import TorchEngine
 from artangram.gateway.engines.torchprocess import TorchEngineProcess
 from artangram.gateway.engines.torchwire import Settings
 from artangram.models.directory import save_model, save_weights
@@ -105,6 +106,44 @@ async def test_turns_of_a_stopped_process_go_on_elsewhere_and_it_is_replaced(dir
     assert (reply.replica, gateway.counters.stalled, gateway.counters.moves) == ("other", 1, 1)
     assert other.stats().sampled_tokens < 400
     for engine in (stopped, other):
+        await engine.aclose()
+
+
+@pytest.mark.parametrize("half", ["reader", "writer"])
+async def test_a_half_that_is_killed_costs_no_token(directory: Path, half: str):
+    settings = Settings(directory=str(directory))
+    reader, writer = await asyncio.gather(
+        *(TorchEngineProcess.start(settings, name=name) for name in ("reader", "writer"))
+    )
+    other = await TorchEngine.start(settings, name="other")
+    prompt, sampling = (1, 2, 3) * 60, Sampling(max_tokens=300, temperature=0)
+    whole = Gateway()
+    whole.add(other)
+    expected = await whole.open("s").generate(prompt, sampling)
+    halves = {"default": {"prefill": "compute", "decode": "bandwidth"}}
+    gateway = Gateway(split=splits_of(halves))
+    gateway.add(reader, hardware="compute")
+    gateway.add(writer, hardware="bandwidth")
+    gateway.add(other, hardware="bandwidth")
+    gateway.hold("other")
+    session = gateway.open("s")
+    if half == "reader":
+        await reader.pause()  # So that it has not read when it dies.
+    turn = asyncio.create_task(session.generate(prompt, sampling))
+    if half == "writer":
+        await until(lambda: session.oldest_version is not None)
+    else:
+        await until(lambda: gateway.replicas[0].turns == 1)
+    gateway.release("other")
+    os.kill({"reader": reader, "writer": writer}[half].pid, signal.SIGKILL)
+    async with asyncio.timeout(PATIENCE_S):
+        reply = await turn
+    assert reply.token_ids == expected.token_ids
+    assert reply.logprobs == pytest.approx(expected.logprobs, abs=1e-4)
+    # The prompt was read once more where it was lost, and only there.
+    expected_counts = {"reader": (0, 1), "writer": (2, 0)}
+    assert (gateway.counters.splits, gateway.counters.unsplit) == expected_counts[half]
+    for engine in (reader, writer, other):
         await engine.aclose()
 
 

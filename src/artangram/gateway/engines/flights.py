@@ -3,7 +3,10 @@
 A flight is a request under way. It has begun when its prompt has been read.
 """
 
+from array import array
+from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
+from zlib import crc32
 
 from artangram.core.errors import BadInput
 from artangram.gateway.engines.protocol import EngineGone, Request, Stats, refuse_unfit
@@ -59,3 +62,8 @@ class FlightBooks(Generic[F]):
     def _raise_if_gone(self) -> None:
         if self._gone:
             raise EngineGone(f"{self.name}: {self._gone}")
+
+
+def name_of(tokens: Sequence[int]) -> str:
+    """Tells what was read of one prompt from what was read of another."""
+    return f"{len(tokens)} {crc32(array('q', tokens)):08x}"

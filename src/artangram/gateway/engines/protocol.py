@@ -119,6 +119,7 @@ class Cache(Struct, frozen=True, kw_only=True, gc=False):
     tokens: int
     """From the first on; the last one of the prompt is left to whoever goes on."""
     num_bytes: int
+    """0 where the engine does not tell."""
     move_s: float
     """That it took to bring them where others find them."""
     handle: str

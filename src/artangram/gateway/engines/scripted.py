@@ -8,15 +8,13 @@
 
 import asyncio
 import contextlib
-from array import array
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from zlib import crc32
 
 from msgspec import Struct
 
-from artangram.gateway.engines.flights import FlightBooks
+from artangram.gateway.engines.flights import FlightBooks, name_of
 from artangram.gateway.engines.protocol import (
     BadWeights,
     Cache,
@@ -108,7 +106,7 @@ class ScriptedEngine(FlightBooks[_Flight]):
                 tokens=tokens,
                 num_bytes=tokens,
                 move_s=move_s,
-                handle=_name_of(request.prompt[:tokens]),
+                handle=name_of(request.prompt[:tokens]),
             )
             is_read = is_read and await self._spent(move_s, flight)
         finally:
@@ -164,7 +162,7 @@ class ScriptedEngine(FlightBooks[_Flight]):
         """Tokens of the prompt that need not be read."""
         if cache is None or cache.version != self._version:
             return 0
-        if cache.handle != _name_of(request.prompt[: cache.tokens]):
+        if cache.handle != name_of(request.prompt[: cache.tokens]):
             return 0
         self._taken_tokens += cache.tokens
         return cache.tokens
@@ -223,7 +221,3 @@ def planned(
 
 def is_directory(path: Path) -> bool:
     return path.is_dir()
-
-
-def _name_of(tokens: Sequence[int]) -> str:
-    return f"{crc32(array('q', tokens)):08x}"

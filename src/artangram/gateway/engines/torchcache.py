@@ -5,15 +5,14 @@ something else, is cut short, or is not there: `loaded` gives nothing then.
 """
 
 import time
-from array import array
 from collections.abc import Sequence
 from pathlib import Path
-from zlib import crc32
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from artangram.gateway.engines.flights import name_of
 from artangram.gateway.engines.protocol import Cache
 
 _NAME = "keys and values"
@@ -49,4 +48,4 @@ def loaded(cache: Cache, *, prompt: Sequence[int], version: int) -> Tensor | Non
 
 
 def _about(tokens: Sequence[int], version: int) -> dict[str, str]:
-    return {"tokens": f"{len(tokens)} {crc32(array('q', tokens)):08x}", "version": str(version)}
+    return {"tokens": name_of(tokens), "version": str(version)}

@@ -9,13 +9,16 @@
   load them the ones before are loaded again; an engine that cannot do that is gone.
 - On CPUs a server of models with tied embeddings must have been started with our extension, and
   `reload` must name its method; see `inside.artangram_vllm`. A server we start has it.
+- Servers with a KV connector (`cache_kind` names it) read for each other. vLLM does not look at
+  versions, so we do; and it cannot pause while another server has still to fetch what was read, so
+  pausing is tried again until it has, or has lost its claim.
 - Logprobs are those of the server's `--logprobs-mode`; a server we start uses
   `processed_logprobs`, which are cut by `top_p` when that is below 1.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 
 import aiohttp
@@ -27,12 +30,14 @@ from artangram.core.trajectory import VersionSpan
 from artangram.gateway.engines.flights import FlightBooks
 from artangram.gateway.engines.protocol import (
     BadWeights,
+    Cache,
     Chunk,
     EngineGone,
     Finish,
     FinishReason,
     Request,
 )
+from artangram.gateway.engines.vllmflight import Flight
 from artangram.gateway.engines.vllmwire import (
     Events,
     GenerateChoice,
@@ -40,6 +45,9 @@ from artangram.gateway.engines.vllmwire import (
     Refused,
     Shapes,
     body_of,
+    cache_in,
+    handle_for,
+    reading_of,
     shapes_in,
     spans_of,
 )
@@ -49,33 +57,21 @@ BEAT_S = 5.0
 VERB_S = 60.0
 """A verb that takes longer will not return."""
 LOAD_S = 600.0
+CLAIM_S = 60.0
+"""A server that was to fetch what another has read, and does not, has lost its claim by then."""
+_CLAIM_LOOK_S = 0.5
 KEEP_S = 2.0
 """An idle connection is kept this long: vLLM hangs up after five seconds."""
 
 _BROKEN = (aiohttp.ClientError, OSError, TimeoutError)
 
 
-class _Flight:
-    """A request under way."""
-
-    __slots__ = ("given", "has_begun", "held", "is_holding", "items", "reading", "version")
-
-    def __init__(self, version: int) -> None:
-        self.version = version
-        self.items: asyncio.Queue[Chunk | Finish | Exception] = asyncio.Queue()
-        # No bound: it holds at most the answer of one request.
-        self.given = 0
-        self.held: list[tuple[int, float]] = []
-        self.is_holding = False
-        self.has_begun = False
-        self.reading: asyncio.Task[None] | None = None
-
-
-class VllmEngine(FlightBooks[_Flight]):
-    """See `protocol.Engine`. Made by `connect`."""
+class VllmEngine(FlightBooks[Flight]):
+    """See `protocol.Engine` and `protocol.Handover`. Made by `connect`."""
 
     def __init__(self, url: str, *, name: str, version: int, max_context: int) -> None:
         super().__init__(name=name, max_context=max_context, version=version)
+        self.cache_kind = ""
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_S)
         # No limit of time: a request may be paused for as long as somebody likes.
         self._http = aiohttp.ClientSession(
@@ -97,8 +93,12 @@ class VllmEngine(FlightBooks[_Flight]):
         version: int = 0,
         directory: Path | None = None,
         reload: str = "reload_weights",
+        cache_kind: str = "",
     ) -> "VllmEngine":
-        """Use the server at `url`, whose weights are those in `directory`, as `version`."""
+        """Use the server at `url`, whose weights are those in `directory`, as `version`.
+
+        `cache_kind` names the server's KV connector, if it has one.
+        """
         shapes = None if directory is None else await asyncio.to_thread(shapes_in, directory)
         try:
             async with _session_for_verbs(url) as http:
@@ -112,15 +112,20 @@ class VllmEngine(FlightBooks[_Flight]):
         context = models.data[0].max_model_len
         engine = cls(url, name=name, version=version, max_context=context)
         engine._directory, engine._shapes, engine._reload_method = directory, shapes, reload
+        engine.cache_kind = cache_kind
         return engine
 
-    async def stream(self, request: Request) -> AsyncGenerator[Chunk | Finish, None]:
-        flight = _Flight(self._version)
+    async def stream(
+        self, request: Request, *, cache: Cache | None = None
+    ) -> AsyncGenerator[Chunk | Finish, None]:
+        handle = handle_for(request, cache, version=self._version)
+        flight = Flight(self._version, handle=handle)
         self._board(request, flight)
-        flight.reading = asyncio.create_task(self._read(request, flight))
+        flight.reading = asyncio.create_task(self._read(request, flight, self._read_once))
         try:
             while True:
                 item = await flight.items.get()
+                assert not isinstance(item, Cache)
                 if isinstance(item, Exception):
                     raise item
                 if isinstance(item, Finish) and item.reason is not FinishReason.ABORT:
@@ -134,15 +139,39 @@ class VllmEngine(FlightBooks[_Flight]):
             if flight.reading not in self._draining:
                 await uncancelled(_ended(flight.reading))
 
+    @asynccontextmanager
+    async def handing(self, request: Request) -> AsyncIterator[Cache | None]:
+        flight = Flight(self._version)
+        self._board(request, flight)
+        flight.reading = asyncio.create_task(self._read(request, flight, self._read_ahead))
+        try:
+            item = await flight.items.get()
+        finally:
+            del self._flights[request.id]
+            await uncancelled(_ended(flight.reading))
+        if isinstance(item, Exception):
+            raise item
+        yield item if isinstance(item, Cache) else None
+
     async def abort(self, request_id: str) -> None:
         self._raise_if_gone()
         if (flight := self._flights.get(request_id)) is not None:
             flight.items.put_nowait(Finish(FinishReason.ABORT))
 
     async def pause(self) -> None:
+        loop = asyncio.get_running_loop()
+        lapsed_at = loop.time() + CLAIM_S
         # Also forgets what was read: it would be wrong under other weights.
-        await self._verb("/pause", params={"mode": "keep", "clear_cache": "true"})
-        self._is_paused = True
+        how = {"mode": "keep", "clear_cache": "true"}
+        while not self._is_paused:
+            try:
+                await self._verb("/pause", params=how)
+                self._is_paused = True
+            except BadInput:
+                if not self.cache_kind or loop.time() >= lapsed_at:
+                    raise
+                await self._verb("/resume")
+                await asyncio.sleep(_CLAIM_LOOK_S)
 
     async def resume(self) -> None:
         await self._verb("/resume")
@@ -177,7 +206,7 @@ class VllmEngine(FlightBooks[_Flight]):
             for flight in self._flights.values():
                 flight.items.put_nowait(EngineGone(f"{self.name}: {reason}"))
 
-    def _drain(self, flight: _Flight) -> None:
+    def _drain(self, flight: Flight) -> None:
         """The answer is there; when its response has been read, the connection can be kept."""
         assert flight.reading is not None
         if not flight.reading.done():
@@ -193,6 +222,9 @@ class VllmEngine(FlightBooks[_Flight]):
         self._version = version
         for flight in self._flights.values():
             flight.is_holding = True
+            if flight.handle is not None and not flight.has_begun:
+                # It may have been fetched already, and nobody would read it again.
+                flight.items.put_nowait(Finish(FinishReason.ABORT))
 
     async def _reload(self, path: Path) -> str | None:
         """What was wrong, if anything was."""
@@ -223,25 +255,26 @@ class VllmEngine(FlightBooks[_Flight]):
         if response.status != 200:
             raise BadInput(path, f"answered {response.status}: {said[:500]}", "see vLLM's log")
 
-    async def _read(self, request: Request, flight: _Flight) -> None:
+    async def _read(
+        self,
+        request: Request,
+        flight: Flight,
+        read_once: Callable[[Request, Flight], Awaitable[None]],
+    ) -> None:
         """Fill the flight's queue. What goes wrong is the last thing in it."""
         try:
             try:
-                await self._read_once(request, flight)
+                await read_once(request, flight)
             except aiohttp.ServerDisconnectedError:
                 if flight.has_begun:
                     raise
                 # A kept connection that the server was just closing: it never saw the request.
-                await self._read_once(request, flight)
+                await read_once(request, flight)
         except (*_BROKEN, msgspec.MsgspecError) as error:
             await self._on_broken(flight, error)
 
-    async def _read_once(self, request: Request, flight: _Flight) -> None:
-        async with self._http.post(
-            "/inference/v1/generate",
-            data=body_of(request),
-            headers={"content-type": "application/json"},
-        ) as response:
+    async def _read_once(self, request: Request, flight: Flight) -> None:
+        async with self._generate(body_of(request, handle=flight.handle)) as response:
             if response.status != 200:
                 flight.items.put_nowait(_refusal(await response.read()))
                 return
@@ -253,14 +286,30 @@ class VllmEngine(FlightBooks[_Flight]):
                     for choice in event.choices:
                         self._on_choice(choice, request, flight)
 
-    def _on_choice(self, choice: GenerateChoice, request: Request, flight: _Flight) -> None:
+    async def _read_ahead(self, request: Request, flight: Flight) -> None:
+        async with self._generate(reading_of(request)) as response:
+            body = await response.read()
+        if response.status != 200:
+            flight.items.put_nowait(_refusal(body))
+            return
+        self._prompt_tokens += len(request.prompt)
+        cache = cache_in(body, request, version=flight.version)
+        flight.items.put_nowait(cache or Finish(FinishReason.ABORT))
+
+    def _generate(self, body: bytes) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        headers = {"content-type": "application/json"}
+        return self._http.post("/inference/v1/generate", data=body, headers=headers)
+
+    def _on_choice(self, choice: GenerateChoice, request: Request, flight: Flight) -> None:
         token_ids = choice.token_ids or []
         content = (choice.logprobs.content if choice.logprobs else None) or []
         logprobs = [one.logprob for one in content]
         self._sampled_tokens += len(token_ids)
         if token_ids and not flight.has_begun:
             flight.has_begun = True
-            self._prompt_tokens += len(request.prompt)
+            taken = 0 if flight.handle is None else len(request.prompt) - 1
+            self._taken_tokens += taken
+            self._prompt_tokens += len(request.prompt) - taken
         if flight.is_holding:
             flight.held += zip(token_ids, logprobs, strict=True)
         elif token_ids:
@@ -270,7 +319,7 @@ class VllmEngine(FlightBooks[_Flight]):
         if choice.finish_reason is not None:
             self._on_end(choice, flight)
 
-    def _on_end(self, choice: GenerateChoice, flight: _Flight) -> None:
+    def _on_end(self, choice: GenerateChoice, flight: Flight) -> None:
         end = flight.given + len(flight.held)
         spans = [VersionSpan(flight.version, 0, end)]
         if choice.weight_versions is not None:
@@ -285,7 +334,7 @@ class VllmEngine(FlightBooks[_Flight]):
                 flight.items.put_nowait(Chunk(token_ids, logprobs, span.version))
         flight.items.put_nowait(Finish(FinishReason(choice.finish_reason or "stop")))
 
-    async def _on_broken(self, flight: _Flight, error: Exception) -> None:
+    async def _on_broken(self, flight: Flight, error: Exception) -> None:
         """A connection ended. If the server is well, only this request has to go on elsewhere."""
         if await self._is_well():
             flight.items.put_nowait(Finish(FinishReason.ABORT))

@@ -21,9 +21,11 @@ from artangram.core.errors import BadInput
 from artangram.core.trajectory import VersionSpan
 from artangram.gateway.engines.protocol import (
     BadWeights,
+    Cache,
     Chunk,
     Engine,
     Finish,
+    Handover,
     Request,
     Sampling,
 )
@@ -31,6 +33,7 @@ from artangram.gateway.engines.vllmwire import (
     ErrorInfo,
     GenerateBody,
     GenerateChoice,
+    Generated,
     GenerateEvent,
     Logprob,
     Logprobs,
@@ -119,12 +122,39 @@ class _Double:
                 seed=params.seed,
             ),
         )
-        return StreamingResponse(self._events(asked), media_type="text/event-stream")
+        if body.kv_transfer_params and body.kv_transfer_params.get("do_remote_decode"):
+            return await self._read_for_another(asked)
+        events = self._events(asked, body.kv_transfer_params)
+        return StreamingResponse(events, media_type="text/event-stream")
 
-    async def _events(self, asked: Request) -> AsyncGenerator[bytes, None]:
+    async def _read_for_another(self, asked: Request) -> Response:
+        assert isinstance(self._engine, Handover), "it has no connector"
+        async with self._engine.handing(asked) as cache:
+            if cache is None:
+                return _json(Generated())
+            version = Version(self._labels[cache.version], 0, 1)
+            choice = GenerateChoice(
+                token_ids=[0], finish_reason="length", weight_versions=[version]
+            )
+            params = {"do_remote_prefill": True, "remote": msgspec.to_builtins(cache)}
+            return _json(Generated(choices=[choice], kv_transfer_params=params))
+
+    def _stream(
+        self, asked: Request, params: dict[str, Any] | None
+    ) -> AsyncGenerator[Chunk | Finish, None]:
+        if not params or not isinstance(self._engine, Handover):
+            return self._engine.stream(asked)
+        cache = msgspec.convert(params["remote"], Cache)
+        # vLLM takes what it is told, whichever weights have read it.
+        cache = msgspec.structs.replace(cache, version=self._engine.stats().version)
+        return self._engine.stream(asked, cache=cache)
+
+    async def _events(
+        self, asked: Request, params: dict[str, Any] | None = None
+    ) -> AsyncGenerator[bytes, None]:
         spans: list[VersionSpan] = []
         try:
-            async with aclosing(self._engine.stream(asked)) as items:
+            async with aclosing(self._stream(asked, params)) as items:
                 async for item in items:
                     yield _event(self._choice(item, spans))
         except BadInput as error:

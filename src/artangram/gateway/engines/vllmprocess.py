@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 import aiohttp
+import msgspec
 from msgspec import Struct
 
 from artangram.core.errors import BadInput
@@ -38,6 +39,8 @@ class VllmSettings(Struct, frozen=True, kw_only=True):
     max_context: int
     version: int = 0
     dtype: str = "auto"
+    kv_connector: str = ""
+    """By which servers read for each other, as `NixlConnector`; needs its own packages there."""
     options: tuple[str, ...] = ()
     """More of vLLM's own."""
     environ: dict[str, str] = {}
@@ -70,6 +73,7 @@ class VllmProcess(VllmEngine):
                 version=settings.version,
                 directory=Path(settings.directory),
                 reload=RELOAD,
+                cache_kind=settings.kv_connector,
             )
         except BaseException:
             await _killed(process)
@@ -106,8 +110,16 @@ def command(settings: VllmSettings, port: int) -> list[str]:
         # Ours is made of tokens; words are the gateway's affair.
         "--skip-tokenizer-init",
         "--disable-uvicorn-access-log",
+        *_connected(settings),
         *settings.options,
     ]
+
+
+def _connected(settings: VllmSettings) -> list[str]:
+    if not settings.kv_connector:
+        return []
+    transfer = {"kv_connector": settings.kv_connector, "kv_role": "kv_both"}
+    return ["--kv-transfer-config", msgspec.json.encode(transfer).decode()]
 
 
 async def _spawned(settings: VllmSettings, port: int) -> Process:
@@ -118,6 +130,8 @@ async def _spawned(settings: VllmSettings, port: int) -> Process:
         "VLLM_SERVER_DEV_MODE": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
+        # Servers of one machine must not share it; others are reached at this one's address.
+        "VLLM_NIXL_SIDE_CHANNEL_PORT": str(_free_port()),
         **settings.environ,
     }
     with _opened(settings.log) as log:

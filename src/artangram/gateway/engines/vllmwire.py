@@ -2,17 +2,21 @@
 
 - `/inference/v1/generate` streams server-sent events. Its last one says which version sampled which
   tokens of the whole answer; before that nobody says.
+- A prompt is read for another server by a request for one token that nobody wants; its answer holds
+  what the other server must be told (`kv_transfer_params`).
 - Weights are files of safetensors; only their headers are read here.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from artangram.core.trajectory import VersionSpan
-from artangram.gateway.engines.protocol import BadWeights, Request
+from artangram.gateway.engines.flights import name_of
+from artangram.gateway.engines.protocol import BadWeights, Cache, Request
 
 _HEADER_SIZE_BYTES = 8
 _MOST_HEADER_BYTES = 2**28
@@ -34,6 +38,7 @@ class GenerateBody(Struct, kw_only=True):
     token_ids: tuple[int, ...]
     sampling_params: SamplingParams
     stream: bool = True
+    kv_transfer_params: dict[str, Any] | None = None
 
 
 class Logprob(Struct):
@@ -66,6 +71,20 @@ class GenerateEvent(Struct, kw_only=True):
     error: ErrorInfo | None = None
 
 
+class Generated(Struct, kw_only=True):
+    """An answer that is not streamed."""
+
+    choices: list[GenerateChoice] = []
+    kv_transfer_params: dict[str, Any] | None = None
+
+
+class Handle(Struct):
+    """Where a server finds what another has read, and of which prompt that is."""
+
+    prompt: str
+    params: dict[str, Any]
+
+
 class Model(Struct):
     max_model_len: int
 
@@ -78,7 +97,7 @@ class Refused(Struct):
     error: ErrorInfo | None = None
 
 
-def body_of(request: Request) -> bytes:
+def body_of(request: Request, *, handle: Handle | None = None) -> bytes:
     sampling = request.sampling
     params = SamplingParams(
         max_tokens=sampling.max_tokens,
@@ -91,8 +110,53 @@ def body_of(request: Request) -> bytes:
         ignore_eos=True,
         detokenize=False,
     )
-    body = GenerateBody(request_id=request.id, token_ids=request.prompt, sampling_params=params)
+    body = GenerateBody(
+        request_id=request.id,
+        token_ids=request.prompt,
+        sampling_params=params,
+        kv_transfer_params=None if handle is None else handle.params,
+    )
     return msgspec.json.encode(body)
+
+
+def reading_of(request: Request) -> bytes:
+    """Have the prompt read for another server."""
+    params = SamplingParams(
+        max_tokens=1, temperature=0.0, logprobs=0, ignore_eos=True, detokenize=False
+    )
+    body = GenerateBody(
+        request_id=request.id,
+        token_ids=request.prompt,
+        sampling_params=params,
+        stream=False,
+        kv_transfer_params={"do_remote_decode": True, "do_remote_prefill": False},
+    )
+    return msgspec.json.encode(body)
+
+
+def cache_in(body: bytes, request: Request, *, version: int) -> Cache | None:
+    """What another server must be told; nothing if this one does not hand over."""
+    said = msgspec.json.decode(body, type=Generated)
+    if not said.kv_transfer_params or not said.choices:
+        return None
+    spans = said.choices[0].weight_versions or []
+    tokens = len(request.prompt) - 1
+    handle = Handle(name_of(request.prompt[:tokens]), said.kv_transfer_params)
+    return Cache(
+        version=int(spans[0].version) if spans else version,
+        tokens=tokens,
+        num_bytes=0,
+        move_s=0.0,
+        handle=msgspec.json.encode(handle).decode(),
+    )
+
+
+def handle_for(request: Request, cache: Cache | None, *, version: int) -> Handle | None:
+    """What a server with this version can use of the cache: vLLM itself takes any."""
+    if cache is None or cache.version != version:
+        return None
+    handle = msgspec.json.decode(cache.handle, type=Handle)
+    return handle if handle.prompt == name_of(request.prompt[:-1]) else None
 
 
 class Events:
