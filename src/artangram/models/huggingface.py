@@ -61,7 +61,12 @@ class HuggingFaceModel(nn.Module):
 
     def assign(self, tensors: Mapping[str, Tensor]) -> None:
         own = self.tensors()
-        shared = self._model.state_dict().keys() - own.keys()
+        # Not `state_dict`, at which a model that lies in parts takes back what it had gathered.
+        every = [
+            *self._model.named_parameters(remove_duplicate=False),
+            *self._model.named_buffers(),
+        ]
+        shared = {name for name, _ in every} - own.keys()
         given = {name: tensor for name, tensor in tensors.items() if name not in shared}
         refuse_unlike(own, given)
         with torch.no_grad():

@@ -5,7 +5,6 @@ other end is gone, it ends.
 """
 
 import sys
-from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -67,8 +66,7 @@ def obeyed(trainer: Trainer, order: Order) -> Report | None:
 def serve(owner: Connection) -> None:
     """Answer until the owner is gone."""
     trainer: Trainer | None = None
-    while True:
-        message = owner.recv_bytes()
+    while (message := _heard(owner)) is not None:
         try:
             report = None
             if trainer is None:
@@ -85,8 +83,16 @@ def serve(owner: Connection) -> None:
         owner.send_bytes(encode(answer))
 
 
+def _heard(owner: Connection) -> bytes | None:
+    """The next message; `None` when the owner is gone."""
+    try:
+        return owner.recv_bytes()
+    except (EOFError, ConnectionError):
+        return None
+
+
 def main() -> None:
-    with Connection(int(sys.argv[1])) as owner, suppress(EOFError, ConnectionError):
+    with Connection(int(sys.argv[1])) as owner:
         serve(owner)
 
 

@@ -130,11 +130,12 @@ class Trainer:
         try:
             position = msgspec.json.decode((directory / POSITION_NAME).read_bytes(), type=Position)
             optimiser = torch.load(directory / OPTIMISER_NAME, weights_only=True)
-        except (OSError, msgspec.MsgspecError, RuntimeError, UnpicklingError) as error:
+            weights = load_weights(directory)
+        except (OSError, msgspec.MsgspecError, RuntimeError, UnpicklingError, BadInput) as error:
             fix = "remove it to resume from the one before"
             raise BadInput(str(directory), f"cannot be read: {error}", fix) from error
         check_optimiser_state(self._module, optimiser)
-        self._backend.assign(self.model, load_weights(directory))
+        self._backend.assign(self.model, weights)
         set_optimiser_state(self._module, self.optimiser, optimiser)
         self.version, self.steps = position.version, position.steps
 

@@ -10,12 +10,17 @@ torch = pytest.importorskip("torch", reason="training needs torch")
 from msgspec import structs  # noqa: E402 - only where torch is there
 
 from artangram.core.errors import BadInput  # noqa: E402
-from artangram.models.directory import load_model, load_weights, save_model  # noqa: E402
+from artangram.models.directory import (  # noqa: E402
+    load_causal,
+    load_model,
+    load_weights,
+    save_model,
+)
 from artangram.train.learner import LearnerGone  # noqa: E402
 from artangram.train.ranks import Ranks  # noqa: E402
 from artangram.train.settings import BACKEND_NAMES, TrainSettings  # noqa: E402
 from artangram.train.trainer import OPTIMISER_NAME, Trainer  # noqa: E402
-from unit.train.attempts import a_group, a_model, even  # noqa: E402
+from unit.train.attempts import VOCABULARY, a_group, a_model, even  # noqa: E402
 
 # Few tokens a micro-batch: one process has a round more. The divergence from the first weights
 # counts, so that a resumed trainer must know them.
@@ -106,6 +111,34 @@ def test_two_processes_and_one_make_the_same_steps_and_resume_each_other(
     assert ranks.version == 1
     stepped(ranks, groups, place("ranks-after-alone"))
     assert same_state(place("ranks-after-alone"), place("alone-2"))
+
+
+def test_a_model_of_transformers_in_parts_goes_on_from_the_files_of_one_process(tmp_path):
+    transformers = pytest.importorskip("transformers", reason="its extra is not installed")
+    config = transformers.Qwen2Config(
+        vocab_size=VOCABULARY,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=32,
+        tie_word_embeddings=True,
+    )
+    model = tmp_path / "model"
+    transformers.Qwen2ForCausalLM(config).save_pretrained(model)
+    groups = [a_group(load_causal(model), reward=even, size=5)]
+    alone = Trainer(load_causal(model), SETTINGS)
+    for step in ("1", "2"):
+        stepped(alone, groups, tmp_path / step)
+    settings = structs.replace(SETTINGS, processes=2, backend="fsdp")
+    ranks = Ranks(model, settings, seed=0, log=tmp_path / "log")
+    try:
+        ranks.restore(tmp_path / "1")
+        stepped(ranks, groups, tmp_path / "resumed")
+    finally:
+        ranks.close()
+    assert same_state(tmp_path / "resumed", tmp_path / "2")
 
 
 def test_when_one_process_is_killed_all_are_gone_and_it_is_said(groups, started):
