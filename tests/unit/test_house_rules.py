@@ -44,20 +44,18 @@ def fits_in_a_head(path: Path) -> Iterator[str]:
 
 
 def functions_fit_on_a_screen(path: Path) -> Iterator[str]:
-    for node in ast.walk(_parsed(path.read_text())):
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or 0) - node.lineno + 1
             if length > MOST_FUNCTION_LINES:
                 yield f"line {node.lineno}: {node.name} has {length} lines"
 
 
-@cache
-def _parsed(text: str) -> ast.Module:
-    return ast.parse(text)
-
-
 def opens_with_its_contract(path: Path) -> Iterator[str]:
-    if not ast.get_docstring(_parsed(path.read_text())):
+    with tokenize.open(path) as file:
+        tokens = tokenize.generate_tokens(file.readline)
+        first = next(t for t in tokens if t.type not in (tokenize.COMMENT, tokenize.NL))
+    if first.type != tokenize.STRING:
         yield "no docstring"
 
 
