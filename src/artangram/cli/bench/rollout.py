@@ -13,7 +13,8 @@ from artangram.cli.output import Output
 from artangram.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from artangram.pipeline.simulated.experiments import Row, Settings, WeightRow
+    from artangram.pipeline.simulated.experiments import Settings, WeightRow
+    from artangram.pipeline.simulated.rows import Row
 
 GAINS = ("trajectories", "redundancy", "affinity", "split", "asynchrony")
 CHECKS = ("calibration", "ablation")

@@ -1,14 +1,10 @@
 """The experiments of ROLLART's evaluation, on clusters of the same proportions.
 
-- Each returns rows; a row names what was varied, what the paper measured, and what came out here:
-  the mean over the seeds, and the least and the most.
-- A gain compares runs of the same seed, that is, of the same problems.
+Each returns rows; a row names what was varied, what the paper measured, and what came out here: the
+mean over the seeds, and the least and the most.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
-from statistics import fmean
+from collections.abc import Iterator, Mapping
 
 from msgspec import Struct, structs
 
@@ -18,7 +14,7 @@ from artangram.core.weights import preset
 from artangram.gateway.hardware import model_shape
 from artangram.pipeline.simulated.ceiling import alone_s, divided_s, mapped_s, needs_on
 from artangram.pipeline.simulated.cluster import PoolPlan, Scenario
-from artangram.pipeline.simulated.run import Outcome, simulate
+from artangram.pipeline.simulated.rows import Row, compared, run_all
 from artangram.pipeline.simulated.systems import (
     ALL,
     ALONE,
@@ -80,34 +76,6 @@ class Settings(Struct, frozen=True, kw_only=True):
     """On which hardware affinity is tried."""
 
 
-class Row(Struct, frozen=True, kw_only=True):
-    """One comparison: how many times faster than its baseline something is."""
-
-    experiment: str
-    case: str
-    baseline_s: float
-    """A step."""
-    ours_s: float
-    gain: float
-    """Mean over the seeds, in the time of a step or, between systems, in tokens per second."""
-    spread: tuple[float, float]
-    """The least and the most of them."""
-    paper: tuple[float, float] | None
-    """The paper's gain, from and to; nothing where it has none."""
-    reaches: bool | None
-    """Is the gain at least the paper's least?"""
-    ceiling: float | None = None
-    """What a fluid of the same tasks would gain; nothing where it says nothing."""
-    cancelled: float
-    """The share of ours that was started and cut off, as stale or more than needed."""
-    cut_length: float | None
-    """Its tokens, so far as it had come, over those of what was kept of the same task."""
-
-
-Runs = Mapping[str, Sequence[Outcome]]
-"""By name, one for each seed."""
-
-
 def trajectories(settings: Settings) -> Iterator[Row]:
     """Trajectory by trajectory against environments that wait for each other at every turn."""
     scenarios = {}
@@ -115,9 +83,9 @@ def trajectories(settings: Settings) -> Iterator[Row]:
         apart = _slow_environments(sigma, settings.batch)
         scenarios[f"apart {sigma}"] = apart
         scenarios[f"in step {sigma}"] = structs.replace(apart, in_step=True)
-    runs = _simulated(scenarios, settings.seeds)
+    runs = run_all(scenarios, settings.seeds)
     for sigma in SIGMAS:
-        yield _row(
+        yield compared(
             "trajectory-level rollout",
             f"environments of N(10 s, {sigma:g} s)",
             baseline=runs[f"in step {sigma}"],
@@ -163,8 +131,8 @@ def calibration(settings: Settings) -> Iterator[Row]:
                 "slow": _one_task(SHAPES[name], slow, batch=batch),
                 "fast": _one_task(SHAPES[name], fast, batch=batch),
             }
-            runs = _simulated(scenarios, settings.seeds)
-            yield _row(
+            runs = run_all(scenarios, settings.seeds)
+            yield compared(
                 "tasks alone, two H800 and six H20",
                 f"{name} on {next(iter(fast))}, batch {batch}",
                 baseline=runs["slow"],
@@ -184,9 +152,9 @@ def redundancy(settings: Settings) -> Iterator[Row]:
         )
         for extra, siblings in ((groups // 4, 0), (0, 2), (0, 4), (groups // 4, 2))
     }
-    runs = _simulated({"plain": plain, **more}, settings.seeds)
+    runs = run_all({"plain": plain, **more}, settings.seeds)
     for case in more:
-        yield _row(
+        yield compared(
             "redundant launches", case, baseline=runs["plain"], ours=runs[case], paper=(1.0, 1.62)
         )
 
@@ -203,10 +171,10 @@ def affinity(settings: Settings) -> Iterator[Row]:
         alone = {
             kind: _endless({kind: count}, settings, model=model) for kind, count in ALONE_OF.items()
         }
-        runs = _simulated(ways | alone, settings.seeds)
+        runs = run_all(ways | alone, settings.seeds)
         for how in ways:
             for kind, paper in {"H20": (1.30, 1.68), "H800": (1.12, 1.37)}.items():
-                yield _row(
+                yield compared(
                     "hardware affinity",
                     f"{model}, {how}, against {kind} alone",
                     baseline=runs[kind],
@@ -235,9 +203,9 @@ def split(settings: Settings) -> Iterator[Row]:
                 affinity=affinity_of("auto"),
             )
             split = {how: structs.replace(whole, split=one) for how, one in ways.items()}
-            runs = _simulated({"whole": whole, **split}, settings.seeds)
+            runs = run_all({"whole": whole, **split}, settings.seeds)
             for how in ways:
-                yield _row(
+                yield compared(
                     "reading and writing apart",
                     f"{model}, {8 * readers} H800 and {8 * writers} H20, {how}",
                     baseline=runs["whole"],
@@ -253,11 +221,12 @@ def asynchrony(settings: Settings) -> Iterator[Row]:
     for bound in BOUNDS:
         for one in (AREAL, ROLLART):
             scenarios[f"{one.name} {bound}"] = _run_by(one.bounded(bound), settings)
-    runs = _simulated(scenarios, settings.seeds)
+    scenarios["no slow link"] = _near(scenarios[f"{ROLLART.name} 1"])
+    runs = run_all(scenarios, settings.seeds)
     for bound in BOUNDS:
         others = [*(one.name for one in unbounded), f"{AREAL.name} {bound}"]
         for other, paper in zip(others, _ladder(), strict=True):
-            yield _row(
+            yield compared(
                 "asynchronous training",
                 f"bound {bound}, against {other}",
                 baseline=runs[other],
@@ -265,6 +234,21 @@ def asynchrony(settings: Settings) -> Iterator[Row]:
                 paper=paper,
                 in_tokens=True,
             )
+
+    yield compared(
+        "asynchronous training",
+        "bound 1 and no slow link, against areal 1",
+        baseline=runs[f"{AREAL.name} 1"],
+        ours=runs["no slow link"],
+        paper=None,
+        in_tokens=True,
+    )
+
+
+def _near(scenario: Scenario) -> Scenario:
+    """The same with all devices in the trainer's cluster: what the slow link costs."""
+    pools = tuple(structs.replace(pool, is_far=False) for pool in scenario.pools)
+    return structs.replace(scenario, pools=pools)
 
 
 def _ladder() -> list[tuple[float, float]]:
@@ -282,10 +266,10 @@ def ablation(settings: Settings) -> Iterator[Row]:
     scenarios = {one.name: _run_by(one, settings) for one in (areal, ours, *alone)}
     across = stopping(model_shape("qwen3-8b"), ACROSS)
     scenarios["across"] = structs.replace(scenarios[ours.name], weights=across)
-    runs = _simulated(scenarios, settings.seeds)
+    runs = run_all(scenarios, settings.seeds)
     experiment = "each feature alone"
     for one in alone:
-        yield _row(
+        yield compared(
             experiment,
             f"areal with {one.name}, against areal",
             baseline=runs["areal"],
@@ -293,7 +277,7 @@ def ablation(settings: Settings) -> Iterator[Row]:
             paper=None,
             in_tokens=True,
         )
-    yield _row(
+    yield compared(
         experiment,
         "weights beside the work, against stopping for them between clusters",
         baseline=runs["across"],
@@ -336,7 +320,7 @@ def weights(settings: Settings) -> Iterator[WeightRow]:
         plain = mixed_tasks({"H20": 64}, model=name, scale=settings.scale)
         times = beside(plain.model)
         scenarios[name] = structs.replace(plain, weights=times, at_once=ALL, steps=2)
-    for name, (outcome,) in _simulated(scenarios, settings.seeds[:1]).items():
+    for name, (outcome,) in run_all(scenarios, settings.seeds[:1]).items():
         yield WeightRow(
             model=name,
             push_s=scenarios[name].weights.push_s,
@@ -345,47 +329,3 @@ def weights(settings: Settings) -> Iterator[WeightRow]:
             share=outcome.exposed_s / outcome.accumulated_s,
             paper_share=PAPER_EXPOSED[name],
         )
-
-
-def _simulated(scenarios: Mapping[str, Scenario], seeds: Sequence[int]) -> Runs:
-    """A run of every scenario for each seed, on all cores."""
-    every = [structs.replace(one, seed=seed) for one in scenarios.values() for seed in seeds]
-    # Fresh processes: a fork would copy the threads of whoever calls.
-    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        outcomes = iter(list(pool.map(simulate, every)))
-    return {name: [next(outcomes) for _ in seeds] for name in scenarios}
-
-
-def _row(
-    experiment: str,
-    case: str,
-    *,
-    baseline: Sequence[Outcome],
-    ours: Sequence[Outcome],
-    paper: tuple[float, float] | None,
-    in_tokens: bool = False,
-    ceiling: float | None = None,
-) -> Row:
-    pairs = list(zip(baseline, ours, strict=True))
-    gains = [theirs.step_s / mine.step_s for theirs, mine in pairs]
-    if in_tokens:
-        gains = [mine.tokens_per_s / theirs.tokens_per_s for theirs, mine in pairs]
-    gain = fmean(gains)
-    return Row(
-        experiment=experiment,
-        case=case,
-        baseline_s=fmean(one.step_s for one in baseline),
-        ours_s=fmean(one.step_s for one in ours),
-        gain=gain,
-        spread=(min(gains), max(gains)),
-        paper=paper,
-        reaches=None if paper is None else round(gain, 2) >= round(paper[0], 2),
-        ceiling=ceiling,
-        cancelled=fmean(one.cancelled for one in ours),
-        cut_length=_mean([one.cut_length for one in ours]),
-    )
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
