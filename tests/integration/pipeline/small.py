@@ -68,6 +68,20 @@ class WordsEnv:
         pass
 
 
+class SometimesSlow(WordsTask):
+    """After the first batch every third problem takes longer than any step."""
+
+    def env(self, problem, *, trajectory):
+        number = int(problem.id)
+        is_slow = number > 6 and number % 3 == 0
+        return (SlowEnv if is_slow else WordsEnv)(problem.data["word"], fails=False)
+
+
+class SlowEnv(WordsEnv):
+    async def respond(self, reply):
+        await asyncio.sleep(3600)
+
+
 def settings(seed, steps, **fields):
     given = {
         "name": "small",

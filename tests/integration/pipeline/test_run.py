@@ -54,6 +54,16 @@ async def test_one_off_learns_from_whole_batches_of_the_version_before(tmp_path)
     assert accounts(training).trained == 5 * 6
 
 
+async def test_a_batch_of_fewer_whole_groups_is_taken_when_waiting_costs_more(tmp_path):
+    fields = {"task": small.SometimesSlow(), "min_groups": 3, "checkpoint_every": 0}
+    training = await small.run(tmp_path / "out", 0, 3, **fields)
+    reports = [record.report for record in read(tmp_path / "out" / "metrics.jsonl")]
+    assert min(report.groups for report in reports) in range(3, 6)
+    assert all(report.trajectories == 8 * report.groups for report in reports)
+    assert accounts(training).trained == sum(report.groups for report in reports)
+    assert balanced(accounts(training))
+
+
 async def test_infrastructure_failures_never_become_rewards(tmp_path):
     task = small.WordsTask(failing=0.2)
     training = await small.run(tmp_path / "out", 0, 3, task=task, checkpoint_every=0)
