@@ -92,10 +92,13 @@ def _cores_needed(by: dict[tuple[int, str], Any]) -> Row:
 def mopd(figures: Any) -> Iterator[Row]:
     for r in figures:
         if r["policy"] == "elastic" and r["gpus"]:
-            share = 100 * r["gpus"] / STATIC_GPUS
+            share, bound = 100 * r["gpus"] / STATIC_GPUS, r.get("bound_gpus")
+            most = (
+                "" if bound is None else f" (nobody can with less than {bound / STATIC_GPUS:.1%})"
+            )
             yield Row(
                 f"Simulated teachers, each busy {r['duty']:.1%} of the time on GPUs of its own: "
-                f"**{share:.1f} %** of those GPUs are enough for calls to take no longer",
+                f"**{share:.1f} %** of those GPUs are enough for calls to take no longer{most}",
                 at_most(share, 29, " % (the paper)"),
             )
     yield _span(figures)
