@@ -43,9 +43,10 @@ def sandbox(figures: Any) -> Iterator[Row]:
             limit, judged = goal["at_least"], at_least
         floor = "" if goal.get("limit") is None else f" ({goal['limit']:.3g}{unit} at the floor)"
         yield Row(
-            template.replace(f"{{}}{unit}", f"**{value:.3g}{unit}**") + floor,
+            template.replace(f"{{}}{unit}", f"**{value:.3g}{unit}**"),
             judged(value, limit, unit),
             headline(what in SANDBOX_HEADLINES),
+            floor,
         )
 
 

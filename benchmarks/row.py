@@ -25,6 +25,8 @@ class Row(NamedTuple):
     goal: Goal | None = None
     """What was aimed at, the papers' figure or better; none where nothing was."""
     shown: Shown = Shown.PAGE
+    note: str = ""
+    """What only the page says of it."""
 
 
 def at_most(figure: float, limit: float, unit: str = "x") -> Goal:

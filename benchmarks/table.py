@@ -79,7 +79,7 @@ def _table(rows: list[tuple[Row, str]], *, root: str) -> str:
 def _lines(rows: list[tuple[Row, str]], root: str) -> Iterator[str]:
     for row, name in rows:
         command = livetable.COMMANDS.get(name, f"artangram bench {name}")
-        text = row.text.replace("](docs/", f"]({root}docs/")
+        text = row.text.replace("](docs/", f"]({root}docs/") + (row.note if root else "")
         goal = "" if row.goal is None else row.goal.text
         if row.goal is not None and not row.goal.is_reached:
             goal += ": **missed**"
