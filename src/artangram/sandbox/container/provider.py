@@ -27,13 +27,14 @@ from artangram.sandbox.container.service import PodmanService
 from artangram.sandbox.errors import CreateFailed, NotCapable
 from artangram.sandbox.inside import channel, linux
 from artangram.sandbox.inside.birth import join_groups, make_groups
-from artangram.sandbox.inside.zygote import count_ooms, remove_group
+from artangram.sandbox.inside.zygote import count_ooms
 from artangram.sandbox.namespace.cgroups import BoxGroups, Groups, find_hierarchies
 from artangram.sandbox.namespace.compiled import init_library
 from artangram.sandbox.namespace.cores import cores_for
 from artangram.sandbox.namespace.home import Household
 from artangram.sandbox.namespace.images import HOSTS
 from artangram.sandbox.namespace.launch import start_guard
+from artangram.sandbox.namespace.once import Once
 from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.namespace.traits import OPEN_FILES, Traits
@@ -75,7 +76,7 @@ class ContainerProvider(Household):
         self._groups = groups
         self._engine = engine
         self._service = service
-        self._bases: dict[Image, asyncio.Future[images.EngineBase]] = {}
+        self._bases = Once(self._prepare)
         self._imported: list[str] = []
         self._starting = asyncio.Semaphore(MAX_STARTING)
         self._guard, self._alive = start_guard(run_dir.path, lock=run_dir.lock)
@@ -119,10 +120,12 @@ class ContainerProvider(Household):
     async def create(self, source: Source, *, limits: Limits = DEFAULT_LIMITS) -> LocalSandbox:
         self._check_open()
         traits = self._traits(source, limits)
-        base = await self._base(traits.image)
         if isinstance(traits.image, EngineImage):
+            base = await self._prepare(traits.image)  # a name may mean another image tomorrow
             # Siblings of its snapshots must stand on this very image, whatever its name means then.
             traits = dataclasses.replace(traits, image=EngineImage(name=base.image))
+        else:
+            base = await self._bases.of(traits.image)
         async with self._starting:
             return await self._ready(await self._start(traits, base))
 
@@ -135,18 +138,6 @@ class ContainerProvider(Household):
                 stored.traits, name=name, limits=limits, layers=stored.layers, groups=groups
             )
         return Traits(name=name, image=source, limits=limits, uid=next(self._uids), groups=groups)
-
-    async def _base(self, image: Image) -> images.EngineBase:
-        """Prepared once, however many ask; but a name may mean another image tomorrow."""
-        if isinstance(image, EngineImage):
-            return await self._prepare(image)
-        if image not in self._bases:
-            self._bases[image] = asyncio.ensure_future(self._prepare(image))
-        try:
-            return await asyncio.shield(self._bases[image])
-        except Exception:
-            self._bases.pop(image, None)
-            raise
 
     async def _prepare(self, image: Image) -> images.EngineBase:
         base = await asyncio.to_thread(
@@ -274,14 +265,8 @@ class ContainerProvider(Household):
     def _clean_up(self, sandbox: LocalSandbox) -> None:
         self._engine.remove(sandbox.name)
         assert sandbox.traits.groups is not None
-        for group, _, _ in sandbox.traits.groups.plan():
-            remove_group(group)
-        self._loop.call_soon_threadsafe(self._bury, sandbox)
-
-    def _bury(self, sandbox: LocalSandbox) -> None:
-        self.live.pop(sandbox.name, None)
-        sandbox.bury("its first process is gone")
-        self._remove_forgotten()
+        sandbox.traits.groups.remove()
+        self._loop.call_soon_threadsafe(self._bury, sandbox.name, "its first process is gone")
 
     async def close(self) -> None:
         if self._is_closed:

@@ -204,6 +204,11 @@ class BoxGroups:
             ours = os.path.dirname(os.path.dirname(self._where["cpu"]))
             write_setting(ours + "/cgroup.procs", str(pid))
 
+    def remove(self) -> None:
+        """The sandbox is gone, and nobody else cleans up after it."""
+        for directory, _, _ in self.plan():
+            remove_group(directory)
+
     def begin(self, *, memory_mb: int, processes: int) -> None:
         """Set the limits of one action."""
         wanted = processes or self._limits.processes

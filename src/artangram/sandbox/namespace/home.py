@@ -83,7 +83,9 @@ class Household:
         """Every sandbox is gone: end what made them."""
         raise NotImplementedError
 
-    def on_born(self, name: str, pid: int) -> None:
-        """For the nursery of a provider that has one."""
-        if name in self.live:
-            self.live[name].pid = pid
+    def _bury(self, name: str, reason: str) -> None:
+        """Nothing is left of a sandbox."""
+        sandbox = self.live.pop(name, None)
+        if sandbox is not None:
+            sandbox.bury(reason)
+            self._remove_forgotten()

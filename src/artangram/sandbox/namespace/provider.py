@@ -10,22 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import resource
-import socket
 from pathlib import Path
 from typing import Any
 
 from artangram.sandbox.errors import NotCapable
-from artangram.sandbox.inside.zygote import remove_group
 from artangram.sandbox.namespace import images
 from artangram.sandbox.namespace.cgroups import Groups, find_hierarchies
 from artangram.sandbox.namespace.compiled import init_library
 from artangram.sandbox.namespace.cores import cores_for
-from artangram.sandbox.namespace.home import Household
 from artangram.sandbox.namespace.launch import ZygoteTraits
-from artangram.sandbox.namespace.nursery import Nursery
+from artangram.sandbox.namespace.once import Once
 from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.namespace.traits import OPEN_FILES, Traits
+from artangram.sandbox.namespace.zygotes import ZygoteHousehold
 from artangram.sandbox.probe import explain, probe
 from artangram.sandbox.protocol import (
     DEFAULT_LIMITS,
@@ -42,7 +40,7 @@ MAX_STARTING = 8
 """More sandboxes made at once only wait for the kernel's locks."""
 
 
-class NamespaceProvider(Household):
+class NamespaceProvider(ZygoteHousehold):
     """See `protocol.SandboxProvider`. Make it with `open`."""
 
     def __init__(
@@ -53,15 +51,14 @@ class NamespaceProvider(Household):
         *,
         library: str = "",
     ) -> None:
-        self.capabilities = capabilities
-        super().__init__(run_dir, cores_for(groups))
-        self._groups = groups
-        self._bases: dict[Image, asyncio.Future[images.Base]] = {}
-        self._starting = asyncio.Semaphore(MAX_STARTING)
         # Where cores are held by affinity alone, nobody inside may change it.
         has_cpuset = groups is not None and groups.cpuset is not None
-        traits = ZygoteTraits(own_affinity=has_cpuset, library=library)
-        self._nursery = Nursery(self, run_dir, traits)
+        zygote = ZygoteTraits(own_affinity=has_cpuset, library=library)
+        super().__init__(run_dir, cores_for(groups), zygote=zygote)
+        self.capabilities = capabilities
+        self._groups = groups
+        self._bases = Once(self._prepare)
+        self._starting = asyncio.Semaphore(MAX_STARTING)
 
     @classmethod
     async def open(
@@ -90,17 +87,12 @@ class NamespaceProvider(Household):
     def __repr__(self) -> str:
         return f"<NamespaceProvider {self.capabilities.rung.name}: {len(self.live)} sandboxes>"
 
-    @property
-    def zygote_pid(self) -> int:
-        """0 before the first sandbox."""
-        return self._nursery.pid
-
     async def create(self, source: Source, *, limits: Limits = DEFAULT_LIMITS) -> LocalSandbox:
         self._check_open()
         traits = self._traits(source, limits)
-        base = await self._base(traits.image)
+        base = await self._bases.of(traits.image)
         async with self._starting:
-            return await self._ready(self._start(traits, base))
+            return await self._ready(self._start(traits, self._plan(traits, base)))
 
     def _traits(self, source: Source, limits: Limits) -> Traits:
         name = f"box-{next(self._numbers)}"
@@ -115,25 +107,9 @@ class NamespaceProvider(Household):
             uid = UID_WITHOUT_ROOT
         return Traits(name=name, image=image, limits=limits, uid=uid, layers=layers, groups=groups)
 
-    async def _base(self, image: Image) -> images.Base:
-        """Prepared once, however many ask at the same time."""
-        if image not in self._bases:
-            cache_dir = self._run_dir.state_dir / "images"
-            work = asyncio.to_thread(images.prepare, image, cache_dir=cache_dir)
-            self._bases[image] = asyncio.ensure_future(work)
-        try:
-            return await asyncio.shield(self._bases[image])
-        except Exception:
-            self._bases.pop(image, None)
-            raise
-
-    def _start(self, traits: Traits, base: images.Base) -> LocalSandbox:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setblocking(False)
-        sandbox = LocalSandbox(self, traits, ours)
-        self.live[traits.name] = sandbox
-        self._nursery.create(self._plan(traits, base), theirs)
-        return sandbox
+    async def _prepare(self, image: Image) -> images.Base:
+        cache_dir = self._run_dir.state_dir / "images"
+        return await asyncio.to_thread(images.prepare, image, cache_dir=cache_dir)
 
     def _plan(self, traits: Traits, base: images.Base) -> dict[str, Any]:
         limits = traits.limits
@@ -168,22 +144,10 @@ class NamespaceProvider(Household):
             return {}
         return {resource.RLIMIT_NPROC: processes + 1, resource.RLIMIT_AS: memory_mb << 20}
 
-    def kill(self, sandbox: LocalSandbox) -> None:
-        if sandbox.name in self.live:
-            self._nursery.kill(sandbox.name)
-
     async def _end(self) -> None:
-        await self._nursery.close()
+        await super()._end()
         if self._groups is not None:
             await asyncio.to_thread(self._groups.close)
-
-    def on_failed(self, name: str, reason: str) -> None:
-        self._bury(name, reason)
-
-    def on_exited(self, name: str, num_ooms: int) -> None:
-        if name in self.live:
-            self.live[name].num_ooms = num_ooms
-        self._bury(name, "its first process is gone")
 
     def on_zygote_gone(self) -> None:
         """Its sandboxes die with it; their groups are left to us."""
@@ -192,12 +156,6 @@ class NamespaceProvider(Household):
             self._loop.run_in_executor(None, self._clean_up, sandbox)
 
     def _clean_up(self, sandbox: LocalSandbox) -> None:
-        for group, _, _ in sandbox.traits.groups.plan() if sandbox.traits.groups else []:
-            remove_group(group)
+        if sandbox.traits.groups is not None:
+            sandbox.traits.groups.remove()
         self._loop.call_soon_threadsafe(self._bury, sandbox.name, "the zygote is gone")
-
-    def _bury(self, name: str, reason: str) -> None:
-        sandbox = self.live.pop(name, None)
-        if sandbox is not None:
-            sandbox.bury(reason)
-            self._remove_forgotten()

@@ -14,19 +14,17 @@ import asyncio
 import os
 import resource
 import shutil
-import socket
 from pathlib import Path
 from typing import Any
 
 from artangram.sandbox.errors import ImageError, NotCapable
 from artangram.sandbox.namespace.cores import AffinityCores
-from artangram.sandbox.namespace.home import Household
 from artangram.sandbox.namespace.launch import ZygoteTraits
-from artangram.sandbox.namespace.nursery import Nursery
 from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.namespace.snapshots import copy_changes
 from artangram.sandbox.namespace.traits import OPEN_FILES, Traits
+from artangram.sandbox.namespace.zygotes import ZygoteHousehold
 from artangram.sandbox.probe import explain, probe
 from artangram.sandbox.protocol import (
     DEFAULT_LIMITS,
@@ -44,23 +42,19 @@ PASS_THROUGH = 0o711
 """Sandboxes run as users of their own and must reach their directory, but list no other."""
 
 
-class PlainProvider(Household):
+class PlainProvider(ZygoteHousehold):
     """See `protocol.SandboxProvider`. Make it with `open`."""
 
     def __init__(self, capabilities: Capabilities, run_dir: RunDir) -> None:
+        zygote = ZygoteTraits(plain=True, filtered=capabilities.rung >= Rung.SECCOMP)
+        super().__init__(run_dir, AffinityCores(), zygote=zygote)
         self.capabilities = capabilities
-        super().__init__(run_dir, AffinityCores())
         self._boxes = run_dir.path / "boxes"
         self._boxes.mkdir(mode=PASS_THROUGH)
         if self._is_root:
             run_dir.path.chmod(PASS_THROUGH)
             run_dir.path.parent.chmod(PASS_THROUGH)
             (run_dir.path / "snapshots").chmod(0o700)
-        self._nursery = Nursery(
-            self,
-            run_dir,
-            ZygoteTraits(plain=True, filtered=capabilities.rung >= Rung.SECCOMP),
-        )
 
     @classmethod
     async def open(
@@ -83,16 +77,11 @@ class PlainProvider(Household):
     def __repr__(self) -> str:
         return f"<PlainProvider {self.capabilities.rung.name}: {len(self.live)} sandboxes>"
 
-    @property
-    def zygote_pid(self) -> int:
-        """0 before the first sandbox."""
-        return self._nursery.pid
-
     async def create(self, source: Source, *, limits: Limits = DEFAULT_LIMITS) -> LocalSandbox:
         self._check_open()
         traits = self._traits(source, limits)
         await asyncio.to_thread(self._make_home, traits)
-        return await self._ready(self._start(traits))
+        return await self._ready(self._start(traits, self._plan(traits)))
 
     def _traits(self, source: Source, limits: Limits) -> Traits:
         name = f"box-{next(self._numbers)}"
@@ -122,14 +111,6 @@ class PlainProvider(Household):
         if self._is_root:
             _give_away(home, traits.uid)
 
-    def _start(self, traits: Traits) -> LocalSandbox:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setblocking(False)
-        sandbox = LocalSandbox(self, traits, ours)
-        self.live[traits.name] = sandbox
-        self._nursery.create(self._plan(traits), theirs)
-        return sandbox
-
     def _plan(self, traits: Traits) -> dict[str, Any]:
         limits = traits.limits
         rlimits = {
@@ -158,21 +139,8 @@ class PlainProvider(Household):
             limits[resource.RLIMIT_NPROC] = processes + 1
         return limits
 
-    def kill(self, sandbox: LocalSandbox) -> None:
-        if sandbox.name in self.live:
-            self._nursery.kill(sandbox.name)
-
     def _remove_forgotten(self) -> None:
         self._shelf.remove_forgotten(())  # every sandbox has a copy of its own
-
-    async def _end(self) -> None:
-        await self._nursery.close()
-
-    def on_failed(self, name: str, reason: str) -> None:
-        self._bury(name, reason)
-
-    def on_exited(self, name: str, num_ooms: int) -> None:
-        self._bury(name, "its init is gone")
 
     def on_zygote_gone(self) -> None:
         """Each init sees its socket close, ends what is below it, and itself."""
