@@ -38,6 +38,8 @@ class Rates(Struct, frozen=True, kw_only=True, gc=False):
     """Of one request."""
     lanes: int = 64
     """Requests it writes side by side; reading is one after the other."""
+    hit_rate: float = 1.0
+    """Of what it has read before: the rest it has forgotten, and reads again."""
 
     def service_s(self, work: Work) -> float:
         """For a request of its own."""
@@ -309,7 +311,7 @@ class Router:
         best: dict[str, _Prediction] = {}
         for one in candidates:
             rates = self.speeds.of(one.hardware)
-            work = Work(max(0, wanted.prompt_tokens - one.holds), decode)
+            work = Work(max(0.0, wanted.prompt_tokens - rates.hit_rate * one.holds), decode)
             done_in_s = rates.backlog_s(one.outstanding) + rates.service_s(work)
             # While a prompt is read nobody's answer goes on.
             others_s = one.outstanding.decode / answer * work.prefill / rates.prefill_per_s

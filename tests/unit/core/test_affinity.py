@@ -88,6 +88,16 @@ def test_a_session_stays_where_it_was_read_while_that_is_worth_the_wait():
     assert router.choose(request, [far, empty]).replica == "y"
 
 
+def test_what_a_replica_has_forgotten_is_read_again():
+    forgetful = Rates(prefill_per_s=10_000, decode_per_s=50, hit_rate=0.5)
+    router = Router(Declared(tasks={}), rates={"compute": forgetful})
+    held = a_replica("x", "compute", outstanding=Work(6_000, 0), holds=10_000)
+    choice = router.choose(a_request(prompt=10_000), [held])
+    assert choice.work.prefill == 5_000
+    # Half a prompt is not worth the wait for it.
+    assert router.choose(a_request(prompt=10_000), [held, BOTH[0]]).replica == "c"
+
+
 def test_what_must_be_read_keeps_away_from_who_writes_for_many():
     router = Router(Declared(tasks={}), rates=RATES)
     learned(router, "math", prefill=100, decode=1000)

@@ -1,8 +1,8 @@
 """What a simulated run is made of, and the engines it asks for."""
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from artangram.core.affinity import GUESS, Auto, Declared
+from artangram.core.affinity import GUESS, Auto, Declared, Rates
 from artangram.core.split import NEVER, Splits
 from artangram.core.weights import Staleness
 from artangram.gateway import Gateway
@@ -105,10 +105,14 @@ def engines(scenario: Scenario) -> list[tuple[RooflineEngine, str]]:
 def a_gateway(scenario: Scenario) -> Gateway:
     """The door to the replicas; routing may know what the roofline says of each class."""
     made = engines(scenario)
-    rates = {
-        kind: engine.roofline.rates() if scenario.knows_hardware else GUESS for engine, kind in made
-    }
+    rates = {kind: _told(scenario, engine) for engine, kind in made}
     gateway = Gateway(affinity=scenario.affinity, split=scenario.split, rates=rates)
     for engine, kind in made:
         gateway.add(engine, hardware=kind)
     return gateway
+
+
+def _told(scenario: Scenario, engine: RooflineEngine) -> Rates:
+    """What routing knows of replicas like this one."""
+    rates = engine.roofline.rates() if scenario.knows_hardware else GUESS
+    return structs.replace(rates, hit_rate=scenario.hit_rate)
