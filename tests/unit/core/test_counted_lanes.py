@@ -3,7 +3,7 @@
 import pytest
 
 from artangram.core.cluster import FunctionsSpec, QuotaSpec
-from artangram.core.events import ClockTicked, Finished, Submitted, Throttled
+from artangram.core.events import Cancelled, ClockTicked, Finished, Submitted, Throttled
 from artangram.core.ids import ActionId, NodeId, Resource
 from artangram.core.policies.counted import CountedLane
 from artangram.core.policies.queue import Served
@@ -65,8 +65,39 @@ class TestPaced:
         scheduler = a_scheduler(search=QuotaSpec())
         assert len(started(scheduler.handle_all([a_call(f"{n}") for n in range(99)], 0.0))) == 99
 
+    def test_jobs_that_got_equally_much_go_by_who_came_first(self):
+        scheduler = a_scheduler(search=QuotaSpec(concurrency=1))
+        calls = [a_call("a"), a_call("b", job="x"), a_call("c", job="y")]
+        assert started(scheduler.handle_all(calls, 0.0)) == ["a"]
+        assert started(scheduler.handle(Finished(A), 1.0)) == ["b"]
+
+    def test_a_job_whose_only_call_was_cancelled_is_not_waited_for(self):
+        scheduler = a_scheduler(search=QuotaSpec(concurrency=1))
+        scheduler.handle_all([a_call("a"), a_call("b", job="x"), a_call("c", job="y")], 0.0)
+        scheduler.handle(Cancelled(B), 0.5)
+        assert started(scheduler.handle(Finished(A), 1.0)) == ["c"]
+
 
 class TestUnmanaged:
+    def test_a_cancelled_client_does_not_try_again(self):
+        scheduler = a_scheduler("unmanaged", search=QuotaSpec(concurrency=1))
+        scheduler.handle_all([a_call("a"), a_call("b")], 0.0)
+        scheduler.handle_all([Cancelled(B), Finished(A)], 0.5)
+        assert started(scheduler.handle(ClockTicked(), BACKOFF_S)) == []
+
+    def test_an_api_that_asks_for_a_pause_refuses_everybody(self):
+        scheduler = a_scheduler("unmanaged", search=QuotaSpec(concurrency=2))
+        scheduler.handle(Throttled(SEARCH, 0.5), 0.0)
+        assert started(scheduler.handle(a_call("a"), 0.0)) == []
+        assert started(scheduler.handle(ClockTicked(), BACKOFF_S)) == ["a"]
+
+    def test_one_that_needs_a_core_as_well_waits_for_the_window(self):
+        scheduler = a_scheduler("unmanaged", cpu=a_cpu(), search=QuotaSpec(limit=1, window_s=10.0))
+        both = {"cpu": 1, "search": 1}
+        scheduler.handle(Submitted(an_action("a", both)), 0.0)
+        assert wakes(scheduler.handle(Submitted(an_action("b", both)), 1.0)) == [10.0]
+        assert started(scheduler.handle(ClockTicked(), 10.0)) == ["b"]
+
     def test_a_refused_client_tries_again_later_and_later_then_fails(self):
         scheduler = a_scheduler("unmanaged", search=QuotaSpec(concurrency=1))
         scheduler.handle(a_call("a"), 0.0)

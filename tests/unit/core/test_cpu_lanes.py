@@ -14,6 +14,7 @@ from builders import (
     an_action,
     an_elastic,
     leases,
+    reported,
     resized,
     started,
     wakes,
@@ -93,6 +94,46 @@ class TestMalleable:
         assert told(scheduler, an_elastic("e", 1, 2, job="x", work_s=0.01)) == []
         assert sorted(told(scheduler, an_action("r", 1, job="x"), now=100.0)) == ["e", "r"]
 
+    def test_one_that_ends_leaves_its_cores_to_those_who_run(self):
+        scheduler = a_scheduler("malleable")
+        told(scheduler, an_elastic("a", 2, 8, work_s=1000.0), an_elastic("b", 2, 8))
+        assert resized(scheduler.handle(Finished(B), 0.01)) == {"a": 8}
+
+    def test_a_short_one_starts_beside_a_long_one(self):
+        scheduler = a_scheduler("malleable")
+        assert told(scheduler, an_elastic("a", 2, 8, work_s=1000.0)) == ["a"]
+        assert told(scheduler, an_elastic("b", 2, 8)) == ["b"]
+
+    def test_cores_come_from_the_longest_that_has_any_to_spare(self):
+        scheduler = a_scheduler("malleable")
+        told(scheduler, an_elastic("a", 2, 8, work_s=1000.0), an_elastic("b", 2, 8))
+        decisions = scheduler.handle(Submitted(an_action("c", 3)), 0.01)
+        assert (resized(decisions), started(decisions)) == ({"b": 3}, ["c"])
+
+    def test_the_node_drains_for_an_overdue_one_that_does_not_fit(self):
+        scheduler = a_scheduler("malleable")
+        assert told(scheduler, an_action("a", 6), an_elastic("b", 4, 8)) == ["a"]
+        assert told(scheduler, an_action("c", 1), now=10_000.0) == []
+
+    def a_scheduler_with_two_wakes(self) -> Scheduler:
+        """`b` is to start at its key at the latest; before that, cores are to be divided."""
+        scheduler = a_scheduler("malleable")
+        told(scheduler, an_elastic("a", 1, 8, work_s=1.0))
+        told(scheduler, an_elastic("b", 1, 8, work_s=20.0, speedup={"amdahl": 0.5}))
+        (overdue_at,) = wakes(scheduler.handle(ClockTicked(), PASS_S))
+        assert wakes(scheduler.handle(Submitted(an_action("c", 4)), 0.3)) == [2 * PASS_S]
+        assert overdue_at > 2 * PASS_S
+        return scheduler
+
+    def test_a_tick_that_came_too_late_for_two_wakes_serves_both(self):
+        scheduler = self.a_scheduler_with_two_wakes()
+        assert started(scheduler.handle(ClockTicked(), 10_000.0)) == ["b"]
+
+    def test_nobody_is_woken_for_one_that_was_cancelled(self):
+        scheduler = self.a_scheduler_with_two_wakes()
+        scheduler.handle(Cancelled(B), 0.4)
+        assert wakes(scheduler.handle(ClockTicked(), 2 * PASS_S)) == []
+
 
 class TestMoldable:
     def test_a_lonely_action_gets_what_it_is_worth(self):
@@ -134,8 +175,45 @@ class TestMoldable:
         assert (started(decisions), wakes(decisions)) == ([], [1.0])
         assert started(scheduler.handle(Finished(A), 0.5)) == ["b"]
 
+    def test_a_rigid_one_that_does_not_fit_is_not_passed_by_its_like(self):
+        scheduler = a_scheduler("moldable")
+        assert told(scheduler, an_action("a", 6), an_action("b", 4)) == ["a"]
+        assert told(scheduler, an_action("c", work_s=1000.0)) == []
+
+    def test_it_does_not_wait_for_what_ends_too_late(self):
+        scheduler = a_scheduler("moldable")
+        told(scheduler, an_action("a", 7, work_s=1000.0))
+        assert told(scheduler, an_elastic("b", 1, 8, work_s=1.0)) == ["b"]
+
+    def test_it_waits_for_the_first_end_if_the_second_is_not_worth_it(self):
+        scheduler = a_scheduler("moldable")
+        told(scheduler, an_action("a", 3, work_s=1.0), an_action("c", 4, work_s=1.8))
+        assert told(scheduler, an_elastic("b", 1, 8, work_s=4.0)) == []
+        assert allocation(scheduler.handle(Finished(A), 1.0)).units == 4
+
+    def test_cores_that_one_waits_for_are_not_promised_to_another(self):
+        scheduler = a_scheduler("moldable")
+        told(scheduler, an_action("a", 7, work_s=0.5))
+        crowd = [an_elastic("b", 4, 8, work_s=100.0), an_elastic("c", 4, 8, work_s=200.0)]
+        assert started(scheduler.handle_all([Submitted(one) for one in crowd], 0.0)) == []
+        assert started(scheduler.handle(Finished(A), 0.5))[0] == "b"
+
+    def test_one_that_comes_later_changes_no_plan(self):
+        scheduler = a_scheduler("moldable")
+        told(scheduler, an_action("a", 6, work_s=0.5))
+        assert told(scheduler, an_elastic("b", 1, 8, work_s=100.0)) == []
+        assert told(scheduler, an_elastic("c", 1, 8, work_s=200.0)) == []
+        assert started(scheduler.handle(Finished(A), 0.5))[0] == "b"
+
 
 class TestTangram:
+    def test_rigid_and_elastic_ones_are_divided_together(self):
+        scheduler = a_scheduler("tangram")
+        events = [Submitted(an_action("a", 2)), Submitted(an_elastic("b", 1, 8))]
+        assert [x.workers for x in leases(scheduler.handle_all(events, 0.0))] == [2, 6]
+        scheduler.handle(Finished(B), 1.0)
+        assert allocation(scheduler.handle(Submitted(an_elastic("c", 1, 8)), 1.0)).units == 6
+
     def test_cores_are_divided_among_all_that_fit(self):
         scheduler = a_scheduler("tangram")
         events = [Submitted(an_elastic(name, 1, 8)) for name in "ab"]
@@ -155,3 +233,30 @@ def test_cores_are_lent_to_an_action_that_waits_for_calls(name):
     assert [a.resource for a in lease.allocations] == ["search", "cpu"]
     scheduler.handle(Finished(A), 1.0)
     assert told(scheduler, an_action("b", 8)) == ["b"]
+
+
+@pytest.mark.parametrize("name", ["fcfs", "tangram", "moldable", "malleable", "overcommit"])
+@pytest.mark.parametrize("cores", [1, {"min": 1, "max": 2}])
+def test_who_lacks_a_call_starts_when_it_is_there_and_so_do_those_behind(name, cores):
+    scheduler = a_scheduler(name, cpu=a_cpu(), search=QuotaSpec(concurrency=1))
+    both = {"cpu": cores, "search": 1}
+    elastic = None if cores == 1 else "cpu"
+    assert told(scheduler, an_action("a", both, elastic=elastic)) == ["a"]
+    two = [an_action("b", both, elastic=elastic), an_action("c")]
+    at_once = started(scheduler.handle_all([Submitted(one) for one in two], 0.0))
+    assert "b" not in at_once
+    assert sorted(at_once + started(scheduler.handle(Finished(A), 1.0))) == ["b", "c"]
+
+
+@pytest.mark.parametrize("name", ["fcfs", "tangram", "moldable", "malleable"])
+def test_those_behind_one_that_was_cancelled_move_up(name):
+    scheduler = a_scheduler(name)
+    assert told(scheduler, an_action("a", 8), an_action("b"), an_elastic("c")) == ["a"]
+    scheduler.handle(Cancelled(B), 0.5)
+    assert started(scheduler.handle(Finished(A), 1.0)) == ["c"]
+
+
+def test_a_kernel_runs_nothing_that_was_cancelled_at_once():
+    scheduler = a_scheduler("overcommit")
+    decisions = scheduler.handle_all([Submitted(an_action("a")), Cancelled(A)], 0.0)
+    assert (started(decisions), reported(decisions)) == ([], {"a": "cancelled"})

@@ -10,12 +10,13 @@ from artangram.core.events import (
     Finished,
     NodeJoined,
     NodeLost,
+    ServiceLost,
     Submitted,
     Throttled,
     TrajectoryClosed,
     TrajectoryOpened,
 )
-from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
+from artangram.core.ids import ActionId, NodeId, Resource, ServiceId, TrajectoryId
 from artangram.core.records import Outcome
 from artangram.core.scheduler import MOST_ATTEMPTS, Scheduler
 from builders import (
@@ -329,17 +330,64 @@ class TestLostNodes:
             "a": "infra_failed"
         }
         assert started(scheduler.handle(Submitted(an_action("b", 8)), 2.0)) == ["b"]
-        scheduler.handle(NodeJoined(gpu, NodeId("gpu-0")), 3.0)
-        assert scheduler.num_waiting() == 0
+        for _ in "twice":
+            scheduler.handle(NodeJoined(gpu, NodeId("gpu-0")), 3.0)
+        calls = [a_call_of_the_judge(name) for name in "cd"]
+        assert started(scheduler.handle_all(calls, 4.0)) == ["c"]
+
+    def test_a_service_and_then_its_node_may_be_lost_under_one_call(self):
+        scheduler = a_house_with_gpus()
+        gpu, node = Resource("gpu"), NodeId("gpu-0")
+        scheduler.handle(a_call_of_the_judge("a"), 0.0)
+        died = ServiceLost(gpu, node, first=0, degree=4, service=ServiceId("judge"))
+        assert reported(scheduler.handle(died, 1.0)) == {}
+        lost = scheduler.handle(NodeLost(gpu, node), 1.0)
+        assert reported(lost) == {"a": "infra_failed"}
 
 
-def a_house_with_gpus(name: str = "elastic") -> Scheduler:
-    cluster = a_cluster(
-        cpu=a_cpu(),
-        gpu=a_gpu(),
-        services={"judge": ServiceSpec(pool=Resource("gpu"), weights_mb=10, degrees=(4,))},
-    )
-    return Scheduler(cluster, policy(name))
+class TestDevices:
+    @pytest.mark.parametrize("name", ["elastic", "fcfs", "static"])
+    def test_calls_meet_on_a_copy_and_leave_it_one_by_one(self, name):
+        scheduler = a_house_with_gpus(name, batch=2)
+        calls = [a_call_of_the_judge(name) for name in "abc"]
+        assert started(scheduler.handle_all(calls, 0.0)) == ["a", "b"]
+        assert started(scheduler.handle(Finished(A), 5.0)) == ["c"]
+
+    def test_an_idle_copy_is_waited_for_while_another_service_runs_on_its_devices(self):
+        """`c` could have a copy of its own on the other devices, but that would take 200 s."""
+        model = ServiceSpec(pool=Resource("gpu"), weights_mb=800, degrees=(4,))
+        cluster = a_cluster(
+            gpu=a_gpu(devices=8, restore_mb_per_s=1.0),
+            services={"judge": model, "teacher": model},
+        )
+        scheduler = Scheduler(cluster, policy("elastic"))
+        place = allocation(scheduler.handle(a_call("a", "judge"), 0.0)).first
+        scheduler.handle(Finished(A), 200.0)
+        taught = scheduler.handle(a_call("b", "teacher", work_s=5.0), 200.0)
+        assert allocation(taught).first == place
+        assert started(scheduler.handle(a_call("c", "judge"), 402.0)) == []
+        decisions = scheduler.handle(Finished(B), 405.0)
+        assert (started(decisions), allocation(decisions).restored) == (["c"], False)
+
+    def test_static_deployments_lend_no_devices(self):
+        scheduler = a_house_with_gpus("static")
+        needs = {"cpu": {"min": 1, "max": 2}, "gpu": 4}
+        told = Submitted(an_action("a", needs, elastic="cpu", service="judge"))
+        (record,) = records(scheduler.handle(told, 0.0))
+        assert (record.outcome, record.reason.split(":")[0]) == ("refused", "needs.gpu")
+
+
+def a_call(name: str, service: str, **fields: object) -> Submitted:
+    return Submitted(an_action(name, {"gpu": 4}, service=service, **fields))
+
+
+def a_call_of_the_judge(name: str) -> Submitted:
+    return a_call(name, "judge")
+
+
+def a_house_with_gpus(name: str = "elastic", *, batch: int = 1) -> Scheduler:
+    judge = ServiceSpec(pool=Resource("gpu"), weights_mb=10, degrees=(4,), batch=batch)
+    return Scheduler(a_cluster(cpu=a_cpu(), gpu=a_gpu(), services={"judge": judge}), policy(name))
 
 
 class TestSeveralResources:
@@ -414,6 +462,20 @@ class TestSeveralResources:
         assert reported(decisions) == {"b": "infra_failed"}
         scheduler.handle(Finished(A), 8.0)
         assert started(scheduler.handle(Submitted(an_action("c", both)), 9.0)) == ["c"]
+
+    def test_who_lacks_one_of_two_calls_is_told_which(self):
+        one = QuotaSpec(concurrency=1)
+        scheduler = a_scheduler(cpu=a_cpu(), judge=one, search=one)
+        scheduler.handle(Submitted(an_action("a", {"search": 1})), 0.0)
+        scheduler.handle(Submitted(an_action("b", {"cpu": 1, "judge": 1, "search": 1})), 0.0)
+        assert [h.resource for h in scheduler.explain(B, 0.0).hindrances] == ["search"]
+        assert started(scheduler.handle(Finished(A), 1.0)) == ["b"]
+
+    def test_one_that_was_cancelled_while_it_lacked_something_is_forgotten(self):
+        scheduler = self.a_scheduler(concurrency=1)
+        scheduler.handle_all([self.both("a"), self.both("b"), self.both("c")], 0.0)
+        scheduler.handle(Cancelled(B), 0.5)
+        assert started(scheduler.handle(Finished(A), 1.0)) == ["c"]
 
     def test_an_elastic_action_lends_its_cores_to_others(self):
         scheduler = a_house_with_gpus()
