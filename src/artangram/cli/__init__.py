@@ -8,11 +8,10 @@ from artangram.core.errors import BadInput
 
 def main() -> None:
     """Run a verb. Bad input is one line and exit code 2, never a traceback."""
-    words = [word for word in sys.argv[1:] if not word.startswith("-")]
     try:
         from artangram.cli.verbs import app
 
-        app(next(iter(words), None))()
+        app(*sys.argv[1:2])()
     except BadInput as error:
         _refuse(str(error))
     except ModuleNotFoundError as error:

@@ -29,13 +29,18 @@ VERBS = {
 }
 """Each verb, and the module it is in."""
 
+WITHOUT_VERBS = ("--version", "--install-completion", "--show-completion")
 
-def app(wanted: str | None = None) -> typer.Typer:
-    """The command line with the verb that is wanted, or with all of them."""
+
+def app(first: str | None = None) -> typer.Typer:
+    """The command line for what begins with this word: one verb, or all of them, or none."""
     made = typer.Typer(name="artangram", no_args_is_help=True, pretty_exceptions_enable=False)
     made.callback()(_options)
-    for name in [wanted] if wanted in VERBS else VERBS:
-        _add(made, name, needs_all=name == wanted)
+    if first in VERBS:
+        _add(made, first, needs_all=True)
+    elif first not in WITHOUT_VERBS:
+        for name in VERBS:
+            _add(made, name, needs_all=False)
     return made
 
 

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from artangram import __version__
+
 BLOCKED = "import sys; sys.modules.update(dict.fromkeys({missing!r})); "
 MAIN = "from artangram.cli import main; main()"
 
@@ -50,6 +52,11 @@ def test_the_list_of_verbs_is_whole_wherever_it_is_asked_for() -> None:
     assert said.returncode == 0, said.stderr
     assert "Not installed: pip install 'artangram[sim]'" in said.stdout
     assert all(f" {verb} " in said.stdout for verb in ("up", "run", "doctor", "simulate", "bench"))
+
+
+def test_the_version_waits_for_no_verb() -> None:
+    said = without(["artangram.cli.demo", "artangram.cli.bench", "numpy"], "--version")
+    assert (said.returncode, said.stdout, said.stderr) == (0, f"artangram {__version__}\n", "")
 
 
 def test_a_fault_of_ours_is_not_called_a_missing_extra() -> None:
