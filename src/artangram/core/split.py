@@ -3,7 +3,8 @@
 - Reading is arithmetic and writing is memory traffic: the hardware that is best at one is often not
   the best at the other. But what was read has to move between them, and that takes time.
 - A task with declared halves is split whenever a replica of each is there. `AutoSplit` splits a
-  request only when it is predicted to be done clearly sooner that way, the move included.
+  request only when it is predicted to cost clearly less that way, the move included: its own time,
+  and the time of those whose answers stand still while it is read.
 - Only replicas of one kind understand what the other has read.
 - The writer is chosen again when the prompt has been read: replicas come and go meanwhile.
 """
@@ -134,7 +135,7 @@ class Splitter:
         What a candidate could take over it `holds`.
         """
         fitting = [one for one in candidates if _is_of(decode, one)]
-        best = min(fitting or candidates, key=lambda one: self._whole_s(wanted, one), default=None)
+        best = min(fitting or candidates, key=lambda one: self._cost_s(wanted, one), default=None)
         if best is None:
             return None
         work = Work(_unread(wanted, best), self._answer(wanted))
@@ -149,7 +150,11 @@ class Splitter:
             for one in halves
             if _is_of(prefill, one.replica) and _others(one, halves, decode=decode)
         ]
-        return min(readers, key=lambda one: self._read_s(wanted, one.replica), default=None)
+        return min(
+            readers,
+            key=lambda one: self._read_s(wanted, one.replica) + self._others_s(wanted, one.replica),
+            default=None,
+        )
 
     def _gains(
         self, auto: AutoSplit, wanted: Wanted, halves: Sequence[Half], *, reader: Half
@@ -157,7 +162,8 @@ class Splitter:
         there_s = self._read_s(wanted, reader.replica) + wanted.prompt_tokens * self.move_token_s
         writers = [one.replica for one in _others(reader, halves, decode=ANY)]
         halved_s = min(self._written_s(wanted, one, there_s) for one in writers)
-        whole_s = min(self._whole_s(wanted, one.replica) for one in halves)
+        halved_s += self._others_s(wanted, reader.replica)
+        whole_s = min(self._cost_s(wanted, one.replica) for one in halves)
         return halved_s < whole_s * (1.0 - auto.margin)
 
     def _read_s(self, wanted: Wanted, one: Candidate) -> float:
@@ -171,9 +177,15 @@ class Splitter:
         begins_s = max(there_s, rates.backlog_s(one.outstanding))
         return begins_s + self._answer(wanted) / rates.decode_per_s
 
-    def _whole_s(self, wanted: Wanted, one: Candidate) -> float:
-        """Until it has done all of it."""
-        return self._written_s(wanted, one, self._read_s(wanted, one))
+    def _others_s(self, wanted: Wanted, one: Candidate) -> float:
+        """What others lose: while it reads, nobody's answer goes on."""
+        answers = one.outstanding.decode / self._habits.answer()
+        return answers * _unread(wanted, one) / self.speeds.of(one.hardware).prefill_per_s
+
+    def _cost_s(self, wanted: Wanted, one: Candidate) -> float:
+        """Of doing all of it there, for itself and for others: as routing counts it."""
+        done_in_s = self._written_s(wanted, one, self._read_s(wanted, one))
+        return done_in_s + self._others_s(wanted, one)
 
     def _answer(self, wanted: Wanted) -> float:
         """Tokens it is expected to write."""

@@ -95,6 +95,15 @@ def test_auto_counts_who_waits():
     assert a_splitter().reading(wanted(), [busy, BOTH[1]]) is None
 
 
+def test_auto_counts_those_whose_answers_stand_still_meanwhile():
+    # Ten answers would stand still for 0.1 s while the second reads.
+    writes = a_half("b", "bandwidth", busy=Work(0, 1280))
+    assert a_splitter().reading(wanted(prompt=100), [BOTH[0], writes]).reader.replica == "c"
+    reads = a_half("c", "compute", busy=Work(0, 128_000))
+    other = a_half("d", "compute", busy=Work(300_000, 0))
+    assert a_splitter(DECLARED).reading(wanted(), [reads, other, BOTH[1]]).reader.replica == "d"
+
+
 def test_an_answer_is_as_long_as_the_tasks_answers_are():
     splitter = a_splitter()
     habits = Habits()

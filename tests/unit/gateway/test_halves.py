@@ -1,6 +1,8 @@
 """Turns in two halves: one replica reads, another writes, and either may fail."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from artangram.gateway import (
     StallLimits,
     splits_of,
 )
-from artangram.gateway.engines.protocol import Request
+from artangram.gateway.engines.protocol import Cache, Request
 from artangram.gateway.engines.scripted import Pace, ScriptedEngine
 from gateway_support import PuppetEngine
 
@@ -76,6 +78,41 @@ async def test_one_reads_and_the_other_writes():
     assert (house.split, house.gateway.counters.split_bytes) == ((1, 0), len(PROMPT) - 1)
     assert (house.gateway.counters.moves, house.gateway.counters.fallbacks) == (0, {})
     assert house.is_idle()
+
+
+class Lender(ScriptedEngine):
+    """Knows how many of its caches are still held."""
+
+    lent = 0
+
+    @asynccontextmanager
+    async def handing(self, request: Request) -> AsyncIterator[Cache | None]:
+        async with super().handing(request) as cache:
+            self.lent += 1
+            try:
+                yield cache
+            finally:
+                self.lent -= 1
+
+
+async def test_a_cache_is_held_until_the_first_token():
+    house = House()
+    await house.gateway.remove("reader")
+    lender = Lender(script, name="lender", pace=PACE)
+    house.gateway.add(lender, hardware="compute")
+    turn = house.turn()
+    await asyncio.sleep(9.5)
+    assert lender.lent == 1
+    await asyncio.sleep(2)
+    assert (lender.lent, turn.done()) == (0, False)
+    await turn
+    house.writer.pace = Pace(token_s=1.0, prompt_token_s=5.0)
+    turn = house.turn(name="given up")
+    await asyncio.sleep(10)
+    assert lender.lent == 1
+    turn.cancel()
+    await asyncio.wait({turn})
+    assert lender.lent == 0
 
 
 async def test_while_one_prompt_is_read_another_turn_is_written():
