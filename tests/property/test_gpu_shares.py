@@ -1,7 +1,8 @@
 """Jobs that flood one GPU pool get device-seconds in proportion to their shares.
 
 Shown to catch planted bugs: jobs ranked by the keys of their tickets, starts that are not charged
-or charged without the share, and a job that is remembered for what it did not use.
+or charged without the share, a job that is remembered for what it did not use, and no place that
+drains for wide work.
 """
 
 from hypothesis import given, settings
@@ -19,6 +20,8 @@ SERVICES = {
     "a": a_service(60_000, degrees=(1, 2)),
     "b": a_service(40_000, degrees=(1, 2)),
     "c": a_service(90_000, degrees=(4,)),
+    "narrow": a_service(16_000, degrees=(1,)),
+    "wide": a_service(16_000, degrees=(8,)),
 }
 SAME_PLACES = [["a"], ["b"], ["a", "b"], ["a", "a", "b"], ["c"]]
 """Services whose copies fit where those of the others do."""
@@ -85,6 +88,26 @@ def test_device_seconds_follow_the_shares(share, services, work_s):
         *a_flood(X, services, work_s=work_s[0], first=0),
         *a_flood(Y, services, work_s=work_s[1], first=1000),
     ]
+    play(ResidencyLane(pool, desk, Served(shares)), desk, floods)
+    assert greatest_lead(desk.started, shares) <= bound(pool, desk.started, shares)
+
+
+@settings(max_examples=6, deadline=None, derandomize=True)
+@given(
+    wide=st.sampled_from(["c", "wide"]),
+    work_s=st.tuples(st.sampled_from([2.0, 8.0]), st.sampled_from([2.0, 8.0])),
+)
+def test_wide_work_gets_its_share_beside_narrow_work_that_fills_every_gap(wide, work_s):
+    """It lags by its patience at most: then a place drains for it."""
+    shares = {X: 1.0, Y: 1.0}
+    pool, desk = a_pool(SERVICES), FakeDesk()
+    floods = [
+        *a_flood(X, ["narrow"], work_s=work_s[0], first=0),
+        *a_flood(Y, [wide], work_s=work_s[1], first=1000),
+    ]
+    for ticket in floods:
+        if ticket.job == X:  # never all at once out of the way
+            ticket.work_s *= 0.5 + ticket.seq * 7 % 11 / 11
     play(ResidencyLane(pool, desk, Served(shares)), desk, floods)
     assert greatest_lead(desk.started, shares) <= bound(pool, desk.started, shares)
 

@@ -9,8 +9,8 @@
 - A restore waits when a copy will be free before the restore would pay off.
 - Between the services of a job the smallest score wins: the key, plus what the restore costs.
 - Between jobs the one goes first that got least for its share, plus what its restore costs. Age
-  does not count: a job that floods the lane has the oldest tickets. Shares hold between jobs that
-  can use the same places; wide work beside narrow work that fills every gap may get less.
+  does not count: a job that floods the lane has the oldest tickets. Wide work beside narrow work
+  that fills every gap lags by its patience, until a place drains for it.
 - Nobody starves. Inside a job keys are fixed and cannot be passed for ever. Of the job that goes
   first, a head that finds no place and is past its key, or whose job lags as much behind, gets a
   place fenced off, which drains.
