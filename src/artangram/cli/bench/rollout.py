@@ -101,7 +101,7 @@ def _print_rows(output: Output, rows: "list[Row]") -> None:
     for name in dict.fromkeys(row.experiment for row in rows):
         output.table(
             f"{name}: gain over the baseline, and the paper's",
-            ["case", "baseline s", "ours s", "gain", "from-to", "ceiling", "paper", "cut off"],
+            ["case", "baseline s", "ours s", "gain", "from-to", "fluid", "paper", "cut off"],
             [_cells(row) for row in rows if row.experiment == name],
         )
 
@@ -110,8 +110,8 @@ def _cells(row: "Row") -> list[str]:
     seconds = [f"{row.baseline_s:.0f}", f"{row.ours_s:.0f}"]
     spread = "-".join(f"{gain:.2f}" for gain in row.spread)
     paper = "-".join(f"{gain:.2f}" for gain in sorted(set(row.paper or ())))
-    ceiling = "" if row.ceiling is None else f"{row.ceiling:.2f}"
-    return [row.case, *seconds, f"{row.gain:.2f}x", spread, ceiling, paper, _cut_off(row)]
+    fluid = "" if row.fluid is None else f"{row.fluid:.2f}"
+    return [row.case, *seconds, f"{row.gain:.2f}x", spread, fluid, paper, _cut_off(row)]
 
 
 def _cut_off(row: "Row") -> str:

@@ -12,8 +12,8 @@ from artangram.core.affinity import DEFAULT, affinity_of
 from artangram.core.split import splits_of
 from artangram.core.weights import preset
 from artangram.gateway.hardware import model_shape
-from artangram.pipeline.simulated.ceiling import alone_s, divided_s, mapped_s, needs_on
 from artangram.pipeline.simulated.cluster import PoolPlan, Scenario
+from artangram.pipeline.simulated.fluid import alone_s, divided_s, mapped_s, needs_on
 from artangram.pipeline.simulated.rows import Row, compared, run_all
 from artangram.pipeline.simulated.systems import (
     ALL,
@@ -180,11 +180,11 @@ def affinity(settings: Settings) -> Iterator[Row]:
                     baseline=runs[kind],
                     ours=runs[how],
                     paper=None if how == BLIND else paper,
-                    ceiling=_ceiling(model, how, kind),
+                    fluid=_fluid(model, how, kind),
                 )
 
 
-def _ceiling(model: str, how: str, kind: str) -> float | None:
+def _fluid(model: str, how: str, kind: str) -> float | None:
     """What a fluid would gain over devices of that kind alone."""
     needs = {one: needs_on(one, SHAPES, model=model, hit_rate=HIT_RATE) for one in MIXED}
     best_s = {"declared": mapped_s(needs, MIXED, AFFINITY), "learned": divided_s(needs, MIXED)}

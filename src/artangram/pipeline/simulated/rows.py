@@ -30,8 +30,8 @@ class Row(Struct, frozen=True, kw_only=True):
     """The paper's gain, from and to; nothing where it has none."""
     reaches: bool | None
     """Is the gain at least the paper's least?"""
-    ceiling: float | None = None
-    """What a fluid of the same tasks would gain; nothing where it says nothing."""
+    fluid: float | None = None
+    """What a fluid of the same tasks would gain, on devices that are always busy."""
     cancelled: float
     """The share of ours that was started and cut off, as stale or more than needed."""
     cut_length: float | None
@@ -59,7 +59,7 @@ def compared(
     ours: Sequence[Outcome],
     paper: tuple[float, float] | None,
     in_tokens: bool = False,
-    ceiling: float | None = None,
+    fluid: float | None = None,
 ) -> Row:
     pairs = list(zip(baseline, ours, strict=True))
     gains = [theirs.step_s / mine.step_s for theirs, mine in pairs]
@@ -75,7 +75,7 @@ def compared(
         spread=(min(gains), max(gains)),
         paper=paper,
         reaches=None if paper is None else round(gain, 2) >= round(paper[0], 2),
-        ceiling=ceiling,
+        fluid=fluid,
         cancelled=fmean(one.cancelled for one in ours),
         cut_length=_mean([one.cut_length for one in ours]),
     )

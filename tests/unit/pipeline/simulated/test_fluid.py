@@ -1,11 +1,11 @@
-"""The best that a fluid could do: compared with all divisions, and with the paper's own figures."""
+"""The best that a fluid could do, compared with all divisions of the tasks."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from artangram.gateway.hardware import Roofline, hardware, model_shape
-from artangram.pipeline.simulated.ceiling import alone_s, divided_s, mapped_s, need_s, needs_on
+from artangram.pipeline.simulated.fluid import alone_s, divided_s, mapped_s, need_s, needs_on
 from artangram.pipeline.simulated.workload import SHAPES
 
 seconds = st.integers(1, 100)

@@ -1,4 +1,4 @@
-"""What a mixed cluster could gain at best, if nothing ever waited: the fluid ceiling.
+"""What a mixed cluster would gain if nothing ever waited: a fluid of its tasks.
 
 - A trajectory needs replica-seconds: reading what the cache misses, and its part of iterations that
   write for as many of its kind as fit into memory. Iterations that read write, too, for nothing.
