@@ -54,6 +54,12 @@ class TestMalleable:
         assert resized(scheduler.handle(Finished(B), 0.1)) == {}
         assert resized(scheduler.handle(ClockTicked(), PASS_S)) == {"a": 8}
 
+    def test_jobs_that_got_equally_much_go_by_their_keys(self):
+        scheduler = a_scheduler("malleable")
+        told(scheduler, an_action("a", 8), an_action("b", 5, job="x", work_s=0.1))
+        told(scheduler, an_elastic("c", 4, 8, job="y", work_s=100.0))
+        assert started(scheduler.handle(Finished(A), 1.0)) == ["b"]
+
     def test_where_squeezing_costs_speed_it_starts_with_fewer_workers_in_a_crowd(self):
         scheduler = a_scheduler("malleable", cpu=a_cpu(squeeze_penalty=0.1))
         told(scheduler, an_action("a"))

@@ -79,11 +79,7 @@ class CountedLane:
         self._pool.give_back(allocation.units, now)
 
     def hindrance(self, ticket: Ticket, now: float) -> Hindrance:
-        ahead = sum(
-            self._served.goes_first(other, ticket)
-            for other in self._queue.tickets()
-            if other is not ticket
-        )
+        ahead = sum(self._served.goes_first(other, ticket) for other in self._queue.tickets())
         name, units, free = self._pool.resource, ticket.form.amounts[0], self._pool.available(now)
         return Hindrance(
             resource=name,

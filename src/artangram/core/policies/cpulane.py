@@ -76,5 +76,4 @@ class RankedLane(CpuLane):
             self._served.goes_first(other, ticket)
             for queue in (self._rigid, self._elastic)
             for other in queue.tickets()
-            if other is not ticket
         )
