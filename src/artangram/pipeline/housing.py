@@ -7,16 +7,18 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import cast
 
+from aiohttp import ClientError
 from msgspec import Struct
 
 from artangram.orchestrator.client import Backend, House
 from artangram.orchestrator.connect import connect
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.local import running
+from artangram.orchestrator.records import Refused
 from artangram.orchestrator.workshop import Offers
 from artangram.pipeline.meter import Meter, Metered, capacity_of
 from artangram.pipeline.patient import PATIENCE_S, Patient
@@ -66,6 +68,10 @@ async def shared_house(
             if resume:
                 await house.close_job(job)
             yield Housed(house=house, meter=meter, lost=patient.lost)
+            # What was given up while it opened may have been opened after it was closed. A house
+            # that is away now closes it when it hears no more of us.
+            with suppress(ClientError, Refused):
+                await behind.close_job(job)
         finally:
             await patient.aclose()
 
