@@ -147,14 +147,15 @@ class Roofline(Struct, frozen=True, kw_only=True):
         room = self.free_share * self.hardware.memory * self.tp - self.model.weight_bytes
         return int(room / self.model.kv_bytes)
 
-    def iteration_s(self, batch: int, *, context: float, prefill: float = 0.0) -> float:
+    def iteration_s(
+        self, batch: int, *, context: float, prefill: float = 0.0, seen: float = 0.0
+    ) -> float:
         """`batch` requests with `context` tokens in all get one token each; some others are read.
 
-        `prefill` new tokens are taken to see as much context as the others do on average.
+        Each of the `prefill` new tokens has `seen` tokens before it, on average.
         """
         model, hardware = self.model, self.hardware
-        mean = context / batch if batch else prefill
-        attention = model.attention_flops * (context + prefill * mean)
+        attention = model.attention_flops * (context + prefill * seen)
         arithmetic = 2.0 * model.active * (batch + prefill) + attention
         weights = model.weight_bytes if prefill else self._weights_read(batch)
         traffic = weights + model.kv_bytes * context
@@ -164,10 +165,13 @@ class Roofline(Struct, frozen=True, kw_only=True):
 
     def prefill_s(self, tokens: int, *, cached: int = 0, hit_rate: float = 1.0) -> float:
         """To read a prompt alone, of which `cached` tokens were read before."""
-        left = new_tokens(tokens, cached=cached, hit_rate=hit_rate)
-        whole, rest = divmod(left, self.prefill_chunk)
-        chunks = [float(self.prefill_chunk)] * whole + ([float(rest)] if rest else [])
-        return sum(self.iteration_s(0, context=0.0, prefill=chunk) for chunk in chunks)
+        left, total_s = new_tokens(tokens, cached=cached, hit_rate=hit_rate), 0.0
+        while left:
+            chunk = min(self.prefill_chunk, left)
+            seen = tokens - left + 0.5 * chunk
+            total_s += self.iteration_s(0, context=0.0, prefill=chunk, seen=seen)
+            left -= chunk
+        return total_s
 
     def decode_s(self, contexts: list[int]) -> float:
         """One token for each of these."""

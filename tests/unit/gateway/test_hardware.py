@@ -52,7 +52,16 @@ def test_few_tokens_wake_few_experts():
 @pytest.mark.parametrize(("hit_rate", "left"), [(1.0, 100), (0.5, 550), (0.0, 1000)])
 def test_what_the_cache_misses_is_read_again(hit_rate: float, left: int):
     assert new_tokens(1000, cached=900, hit_rate=hit_rate) == left
-    assert on("H20").prefill_s(1000, cached=900, hit_rate=hit_rate) == on("H20").prefill_s(left)
+    seen = 1000 - left / 2
+    assert on("H20").prefill_s(1000, cached=900, hit_rate=hit_rate) == pytest.approx(
+        on("H20").iteration_s(0, context=0.0, prefill=left, seen=seen)
+    )
+
+
+def test_reading_attends_to_all_that_was_read_before():
+    early, late = on("H800").prefill_s(2048), on("H800").prefill_s(18_432, cached=16_384)
+    more = 2048 * 16_384 * EIGHT.attention_flops / (H800.flops * H800.mfu)
+    assert late - early == pytest.approx(more)
 
 
 def test_the_last_token_is_always_read():

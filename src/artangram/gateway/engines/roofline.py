@@ -310,9 +310,20 @@ class RooflineEngine(FlightBooks[Flight]):
         if self._ends:
             iterations = min(iterations, self._ends[0][0] - self._iterations)
         batch = len(self._writing)
-        context = self._context + 0.5 * iterations * batch
-        self._iteration_s = self.roofline.iteration_s(batch, context=context, prefill=self._chunk)
+        self._iteration_s = self.roofline.iteration_s(
+            batch,
+            context=self._context + 0.5 * iterations * batch,
+            prefill=self._chunk,
+            seen=self._seen(),
+        )
         return iterations
+
+    def _seen(self) -> float:
+        """Tokens before one that is read now: those before its part of the first prompt in line."""
+        if not self._reading:
+            return 0.0
+        first = self._reading[0]
+        return first.context - first.to_read + 0.5 * min(self._chunk, first.to_read)
 
     def _give(self, flight: Flight) -> None:
         """Hand out the tokens that are written."""
