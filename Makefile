@@ -13,7 +13,7 @@ demo: $(STAMP)
 	$(BIN)/artangram demo
 
 test: check
-	sh tests/install_engine.sh || echo "no container engine: its tests are skipped, loudly"
+	sh tests/install_engine.sh || echo "something is missing, see above: its tests are skipped, loudly"
 	$(BIN)/pytest -q tests
 
 test-vllm: $(STAMP)

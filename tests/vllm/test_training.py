@@ -21,7 +21,9 @@ def test_a_run_samples_with_vllm_and_brings_it_new_weights(tmp_path: Path) -> No
     home = Path(shutil.copytree(EXAMPLES, tmp_path / "examples"))
     text = (home / "vllm.yaml").read_text().replace("steps: 30", "steps: 3")
     python = str(Path(PYTHON).absolute())
-    (home / "vllm.yaml").write_text(text.replace("../.venv-vllm/bin/python", python))
+    (home / "vllm.yaml").write_text(text)
+    engines = (home / "vllm_engines.yaml").read_text()
+    (home / "vllm_engines.yaml").write_text(engines.replace("../.venv-vllm/bin/python", python))
     for argv in (["warm_guessing.py"], ["-c", MAIN, "train", "vllm.yaml"]):
         environ = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1"}
         subprocess.run([sys.executable, *argv], cwd=home, env=environ, check=True, timeout=600)

@@ -127,6 +127,7 @@ async def _run(
                 tasks=tasks,
                 model=spec.model,
                 out=place,
+                engines=spec.engines,
                 housed=housed,
                 stages=spec.stages,
                 resume=resume,

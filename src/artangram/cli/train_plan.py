@@ -1,10 +1,13 @@
 """`artangram train --print-plan`: what a run comes to, in numbers."""
 
 import os
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 from artangram.cli.output import Output
 from artangram.config.house import HouseSpec
 from artangram.config.train import TrainSpec
+from artangram.pipeline.enginepools import EnginesSpec
 from artangram.pipeline.settings import RunSettings
 from artangram.train.settings import TrainSettings
 
@@ -14,7 +17,8 @@ Row = tuple[str, str, str]
 def show_plan(spec: TrainSpec, output: Output) -> None:
     """Batch arithmetic, who trains and samples, the pools of the house, and each task's part."""
     title, columns = f"{spec.run.name}: {spec.model}", ["what", "how much", "so"]
-    output.table(title, columns, [*_of_run(spec.run), *_of_house(spec.house)])
+    rows = [*_of_run(spec.run), *_of_engines(spec.engines), *_of_house(spec.house)]
+    output.table(title, columns, rows)
     for stage in spec.stages:
         title = f"tasks from version {stage.from_version} on" if stage.from_version else "tasks"
         total = sum(stage.shares.values())
@@ -34,18 +38,44 @@ def _of_run(run: RunSettings) -> list[Row]:
     attempts = f"{run.groups * run.group_size} attempts"
     if run.min_groups is not None and run.min_groups < run.groups:
         attempts += f", {run.min_groups * run.group_size} if waiting costs more"
-    sampler = "vLLM" if run.vllm else "ours"
     kept = f"every {run.checkpoint_every}" if run.checkpoint_every else "none"
     return [
         ("mode", run.mode, f"staleness at most {run.bound.max_staleness}"),
         ("a step", f"{run.groups} x {run.group_size}", attempts),
         ("environments", str(run.environments), f"at most {run.plan.limits.most_held} held"),
-        ("engines", f"{run.engines} {sampler}", f"{run.slots} requests each"),
         ("the run", f"{run.steps} steps", f"{run.steps * run.groups} problems"),
         ("checkpoints", kept, "" if run.checkpoint_every else "a crash begins anew"),
         ("trainer", f"{run.train.processes} on {run.train.device}", _together(run.train)),
         ("loss", run.train.loss, f"lr {run.train.lr:g}, {run.train.epochs} epochs"),
     ]
+
+
+def _of_engines(engines: EnginesSpec) -> list[Row]:
+    rows = [
+        (
+            f"engines: {hardware}",
+            f"{pool.size} {'given' if pool.urls else 'vLLM' if pool.vllm else 'ours'}",
+            "as many requests as they take" if pool.urls else f"{pool.slots} requests each",
+        )
+        for hardware, pool in engines.pools.items()
+    ]
+    if len(engines.pools) > 1:
+        rows.append(("affinity", "", _bindings(engines.affinity)))
+    if engines.split:
+        rows.append(("split", "", _bindings(engines.split)))
+    return rows
+
+
+def _bindings(rules: str | Mapping[str, object]) -> str:
+    if isinstance(rules, str):
+        return rules
+    return ", ".join(f"{task}: {_binding(rule)}" for task, rule in rules.items())
+
+
+def _binding(rule: object) -> str:
+    if isinstance(rule, Mapping):
+        return f"read by {rule['prefill']}, written by {rule['decode']}"
+    return rule if isinstance(rule, str) else " or ".join(map(str, cast(Sequence[str], rule)))
 
 
 def _together(train: TrainSettings) -> str:

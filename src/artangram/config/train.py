@@ -4,6 +4,7 @@
 name: first
 model: models/warm              # a directory; see `artangram.models`
 house: house.yaml               # what the tasks may use; this machine's cores if unsaid
+engines: 2                      # of our own; or a file about pools of them, see `config.engines`
 tasks:
   calc: {share: 1}              # a task that comes along, by its name
   mine: {task: "my_module:MyTask", share: 2, options: {level: 3}}
@@ -22,16 +23,19 @@ from typing import Any
 
 from msgspec import Struct
 
+from artangram.config.engines import read_engines
 from artangram.config.house import HouseSpec, read_house
 from artangram.config.yamlfile import Item, read_yaml
+from artangram.core.affinity import DEFAULT
 from artangram.envs.tasks import DEMO_TASKS
 from artangram.observe.badfile import AnyPath
+from artangram.pipeline.enginepools import EnginePool, EnginesSpec
 from artangram.pipeline.settings import RunSettings
 from artangram.rollout.source import Stage
 from artangram.train.settings import TrainSettings
 
 _FIX = "see docs/training.md"
-OWN_KEYS = ("model", "house", "tasks")
+OWN_KEYS = ("model", "house", "engines", "tasks")
 
 
 class TaskSpec(Struct, frozen=True, kw_only=True):
@@ -57,6 +61,7 @@ class TrainSpec(Struct, frozen=True, kw_only=True):
     model: Path
     tasks: dict[str, TaskSpec]
     house: HouseSpec
+    engines: EnginesSpec
 
     @property
     def stages(self) -> list[Stage]:
@@ -93,12 +98,22 @@ def read_train(path: AnyPath) -> TrainSpec:
         model=home / top["model"].text(),
         tasks=tasks,
         house=read_house(home / top["house"].text()) if "house" in top else HouseSpec(),
+        engines=_engines(top["engines"], home) if "engines" in top else EnginesSpec(),
     )
     for stage in spec.stages:
         if not any(stage.shares.values()):
             problem = f"has no task with a share at version {stage.from_version}"
             raise top["tasks"].bad(problem, "give one of them 1 or more")
     return spec
+
+
+def _engines(item: Item, home: Path) -> EnginesSpec:
+    """So many of our own, or what a file says."""
+    value = item.plain()
+    if isinstance(value, str):
+        return read_engines(home / value)
+    pool = item.converted(EnginePool, {"count": value}, fix="say how many, or name a file")
+    return EnginesSpec(pools={DEFAULT: pool})
 
 
 def _task(name: str, item: Item) -> TaskSpec:

@@ -1,36 +1,60 @@
-"""Which engines a run samples with: our own in processes beside it, or servers of vLLM."""
+"""Which engines a run samples with: our own in processes beside it, or servers of vLLM.
 
+A berth is the place of one engine. When its engine is lost, another is started there.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from zlib import crc32
+
+from msgspec import Struct
 
 from artangram.gateway.engines.protocol import Engine
 from artangram.gateway.engines.torchprocess import TorchEngineProcess
 from artangram.gateway.engines.torchwire import Settings
+from artangram.gateway.engines.vllm import VllmEngine
 from artangram.gateway.engines.vllmprocess import VllmProcess, VllmSettings
-from artangram.pipeline.fleet import Start
-from artangram.pipeline.settings import RunSettings
+from artangram.pipeline.enginepools import EnginePool, EnginesSpec
+
+Start = Callable[[str, int, Path], Awaitable[Engine]]
+"""An engine of this name, with this version from that directory."""
 
 
-def engines_of(run: RunSettings, *, max_context: int, log: Path) -> Start:
-    """What starts an engine of this run; a sequence has at most `max_context` tokens."""
-    return _vllm(run, max_context, log) if run.vllm else _torch(run)
+class Berth(Struct, frozen=True):
+    """A place for one engine."""
+
+    hardware: str
+    start: Start
 
 
-def _torch(run: RunSettings) -> Start:
+def berths_of(spec: EnginesSpec, *, seed: int, max_context: int, log: Path) -> Iterator[Berth]:
+    """One for each engine; a sequence has at most `max_context` tokens."""
+    for hardware, pool in spec.pools.items():
+        for number in range(pool.size):
+            if pool.urls:
+                start = _given(pool.urls[number])
+            elif pool.vllm:
+                start = _vllm(pool, number, max_context=max_context, log=log)
+            else:
+                start = _torch(pool, seed)
+            yield Berth(hardware, start)
+
+
+def _torch(pool: EnginePool, seed: int) -> Start:
     async def start(name: str, version: int, directory: Path) -> Engine:
         settings = Settings(
             directory=str(directory),
-            num_slots=run.slots,
+            num_slots=pool.slots,
             version=version,
-            seed=crc32(f"{run.seed} {name} {version}".encode()),
+            seed=crc32(f"{seed} {name} {version}".encode()),
         )
         return await TorchEngineProcess.start(settings, name=name)
 
     return start
 
 
-def _vllm(run: RunSettings, max_context: int, log: Path) -> Start:
-    python, *options = run.vllm
+def _vllm(pool: EnginePool, number: int, *, max_context: int, log: Path) -> Start:
+    python, *options = pool.vllm
 
     async def start(name: str, version: int, directory: Path) -> Engine:
         settings = VllmSettings(
@@ -38,9 +62,27 @@ def _vllm(run: RunSettings, max_context: int, log: Path) -> Start:
             directory=str(directory),
             max_context=max_context,
             version=version,
-            options=("--max-num-seqs", str(run.slots), *options),
+            kv_connector=pool.kv_connector,
+            options=("--max-num-seqs", str(pool.slots), *options),
+            environ={"CUDA_VISIBLE_DEVICES": pool.devices[number]} if pool.devices else {},
             log=str(log),
         )
         return await VllmProcess.start(settings, name=name)
+
+    return start
+
+
+def _given(url: str) -> Start:
+    async def start(name: str, version: int, directory: Path) -> Engine:
+        engine = await VllmEngine.connect(url, name=name, version=version, directory=directory)
+        try:
+            # Nobody knows whose weights it has: of another run, or of an earlier step of this one.
+            await engine.pause()
+            await engine.load(version, directory)
+            await engine.resume()
+        except BaseException:
+            await engine.aclose()
+            raise
+        return engine
 
     return start

@@ -1,39 +1,40 @@
 """The engines of a run: started, brought up to date, and started again when they die.
 
-An engine enters service only with the current version: one that was started while the trainer
-went on loads what it missed first.
+- An engine enters service only with the current version: one that was started while the trainer
+  went on loads what it missed first.
+- A berth where none can be started is tried again for as long as others serve.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from artangram.aio import uncancelled
 from artangram.core.weights import Versions
 from artangram.gateway import Gateway
-from artangram.gateway.engines.protocol import Engine, EngineGone
+from artangram.gateway.engines.protocol import BadWeights, Engine, EngineGone
+from artangram.pipeline.engines import Berth
 
 logger = logging.getLogger(__name__)
 
-Start = Callable[[str, int, Path], Awaitable[Engine]]
-"""An engine of this name, with this version from that directory."""
-
 MOST_FAILURES = 5
-"""Starts in a row that may fail before the run gives up."""
+"""Starts in a row that may fail before the run gives up, if no other engine serves."""
+LONGEST_S = 60.0
+"""Between two tries to start one."""
 
 
 class Fleet:
     """See the module. Owns its engines; the gateway only sends to them."""
 
     def __init__(
-        self, start: Start, *, versions: Versions, path: Callable[[int], Path], gateway: Gateway
+        self, *, versions: Versions, path: Callable[[int], Path], gateway: Gateway
     ) -> None:
-        self._start = start
         self._versions = versions
         self._path = path
         self._gateway = gateway
         self._engines: dict[str, Engine] = {}
+        self._berths: dict[str, Berth] = {}
         self._starting: set[asyncio.Task[None]] = set()
         self._made = 0
         self.lost = 0
@@ -48,9 +49,9 @@ class Fleet:
         """Those that were started and not lost."""
         return tuple(self._engines.values())
 
-    async def open(self, count: int) -> None:
-        """Start so many at once. Raises what the first failure raised."""
-        await asyncio.gather(*(self._add() for _ in range(count)))
+    async def open(self, berths: Iterable[Berth]) -> None:
+        """Start an engine in each, all at once. Raises what the first failure raised."""
+        await asyncio.gather(*(self._add(berth) for berth in berths))
 
     def on_lost(self, engine: Engine, error: EngineGone) -> None:
         """For the gateway: this one died, so another takes its place."""
@@ -71,27 +72,29 @@ class Fleet:
     async def _replace(self, lost: Engine) -> None:
         if self._engines.pop(lost.name, None) is not None:
             await lost.aclose()
-        for attempt in range(MOST_FAILURES):
+        berth, failures = self._berths.pop(lost.name), 0
+        while failures < MOST_FAILURES or self._engines:
             try:
-                await self._add()
+                await self._add(berth)
                 return
-            except EngineGone as error:
-                logger.warning("no engine could be started: %s", error)
-                await asyncio.sleep(2**attempt)
+            except (EngineGone, BadWeights) as error:
+                logger.warning("no engine of %s could be started: %s", berth.hardware, error)
+                await asyncio.sleep(min(2.0**failures, LONGEST_S))
+                failures += 1
         if not self.failed.done():
-            text = f"no engine could be started {MOST_FAILURES} times; look at the log"
+            text = f"no engine could be started {failures} times; look at the log"
             self.failed.set_exception(EngineGone(text))
 
-    async def _add(self) -> None:
+    async def _add(self, berth: Berth) -> None:
         self._made += 1
         name, version = f"engine-{self._made}", self._versions.current
         self._versions.hold(version, name)
         try:
-            engine = await self._start(name, version, self._path(version))
-            self._engines[name] = engine
+            engine = await berth.start(name, version, self._path(version))
+            self._engines[name], self._berths[name] = engine, berth
             while version < self._versions.current:
                 version = await self._caught_up(engine)
-            self._gateway.add(engine)
+            self._gateway.add(engine, hardware=berth.hardware)
         finally:
             for held in range(version + 1):
                 self._versions.let_go(held, name)

@@ -1,14 +1,13 @@
 """The ways in which a run may go, by name."""
 
-from collections.abc import Awaitable, Callable
-
 from artangram.pipeline.asynchronous import asynchronous
 from artangram.pipeline.oneoff import one_off
 from artangram.pipeline.sync import synchronous
-from artangram.pipeline.verbs import Verbs
+from artangram.pipeline.verbs import Loop
 
-LOOPS: dict[str, Callable[[Verbs], Awaitable[None]]] = {
+LOOPS: dict[str, Loop] = {
     "asynchronous": asynchronous,
+    "areal": asynchronous,
     "one-off": one_off,
     "synchronous": synchronous,
 }

@@ -11,6 +11,13 @@ from artangram.pipeline.sinks import TRACKERS
 from artangram.rollout import PhaseLimits, Plan, Retries, Spares
 from artangram.train.settings import TrainSettings
 
+_PRESETS = {
+    "synchronous": "sync",
+    "one-off": "one-off",
+    "areal": "areal",
+    "asynchronous": "rollart",
+}
+
 
 class RunSettings(Struct, frozen=True, kw_only=True):
     """One run; `docs/training.md` explains what to turn when."""
@@ -29,12 +36,6 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     """Attempts that may be under way at once."""
     staleness: int = 1
     """Alpha: tokens this many versions old may still train. For asynchronous runs."""
-    engines: int = 1
-    slots: int = 64
-    """Requests that one engine samples side by side."""
-    vllm: tuple[str, ...] = ()
-    """The Python of an environment with vLLM, whose servers are the engines then, and options for
-    their command lines; without it the engines are our own."""
     extra_groups: int = 0
     extra_siblings: int = 0
     hedge_quantile: float | None = None
@@ -57,7 +58,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
         if unknown := set(self.report_to) - set(TRACKERS):
             problem = f"{sorted(unknown)} are none"
             raise BadInput("report_to", problem, f"say some of {', '.join(TRACKERS)}")
-        for field in ("steps", "groups", "group_size", "environments", "engines", "slots"):
+        for field in ("steps", "groups", "group_size", "environments"):
             if getattr(self, field) < 1:
                 raise BadInput(field, f"{getattr(self, field)} is too few", "say 1 or more")
         if not 1 <= (self.min_groups or self.groups) <= self.groups:
@@ -68,11 +69,10 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     @property
     def bound(self) -> Staleness:
         """How old training data may be, and what is done about it."""
-        if self.mode == "synchronous":
-            return preset("sync")
-        if self.mode == "one-off":
-            return preset("one-off")
-        return structs.replace(preset("rollart"), max_staleness=self.staleness)
+        asked = preset(_PRESETS[self.mode])
+        if asked.max_staleness == 0:
+            return asked
+        return structs.replace(asked, max_staleness=self.staleness)
 
     @property
     def plan(self) -> Plan:

@@ -25,11 +25,13 @@ from artangram.core.errors import BadInput
 from artangram.core.trajectory import Batch, Group
 from artangram.envs.protocol import Task
 from artangram.gateway import Gateway
+from artangram.gateway.engines.protocol import Engine, EngineGone
 from artangram.home import Home
 from artangram.models.config import FILE_NAME as CONFIG_NAME
 from artangram.models.loading import load_tokenizer
 from artangram.models.tokenizer import Tokenizer
-from artangram.pipeline.engines import engines_of
+from artangram.pipeline.enginepools import EnginesSpec
+from artangram.pipeline.engines import berths_of
 from artangram.pipeline.fleet import Fleet
 from artangram.pipeline.housing import Housed
 from artangram.pipeline.learners import learner_of
@@ -101,12 +103,7 @@ class Training:
             out, after_step=first_step, run=settings.name, trackers=settings.report_to
         )
         self.on_step: Callable[[StepRecord], None] = lambda record: None
-        self.fleet = Fleet(
-            engines_of(settings, max_context=trainer.max_context, log=out / "engines.log"),
-            versions=rollout.updates.versions,
-            path=store.path,
-            gateway=gateway,
-        )
+        self.fleet = Fleet(versions=rollout.updates.versions, path=store.path, gateway=gateway)
         self._store = store
         self._config = (model / CONFIG_NAME).read_bytes()
         self._housed = housed
@@ -121,6 +118,13 @@ class Training:
     @property
     def goes_on(self) -> bool:
         return self.step < self.settings.steps
+
+    async def open_engines(self, engines: EnginesSpec) -> None:
+        """Start them, with the weights that are published."""
+        seed, log = self.settings.seed, self.out / "engines.log"
+        await self.fleet.open(
+            berths_of(engines, seed=seed, max_context=self.trainer.max_context, log=log)
+        )
 
     async def collect(self) -> Batch:
         """The next batch; raises when the engines or the house are gone for good."""
@@ -261,12 +265,14 @@ async def opened(
     tasks: Sequence[Task],
     model: Path,
     out: Path,
+    engines: EnginesSpec | None = None,
     housed: Housed | None = None,
     stages: Sequence[Stage] = (),
     resume: bool = False,
     reshape: Reshape | None = None,
 ) -> AsyncIterator[Training]:
     """A run ready for its first step: weights published, engines in service."""
+    engines = engines or EnginesSpec()
     source = Source(tasks, stages=stages, seed=settings.seed)
     state = _saved(settings, out) if resume else None
     async with AsyncExitStack() as stack:
@@ -275,8 +281,7 @@ async def opened(
         if state is not None:
             await asyncio.to_thread(trainer.restore, checkpoint.latest(out / "checkpoints"))
         tokenizer = load_tokenizer(model)
-        gateway = Gateway(on_lost=lambda engine, error: training.fleet.on_lost(engine, error))
-        life = uuid4().hex[:6]
+        gateway = _gateway(engines, lambda *lost: training.fleet.on_lost(*lost))
         rollout = Rollout(
             source,
             gateway,
@@ -284,7 +289,7 @@ async def opened(
             job=settings.name,
             tokenizer=tokenizer,
             version=trainer.version,
-            life=f"{life}-",
+            life=f"{uuid4().hex[:6]}-",
         )
         if state is not None:
             rollout.restore(state.rollout)
@@ -309,10 +314,14 @@ async def opened(
             await training.look_back(state)
         await asyncio.to_thread(store.publish_with, trainer.version, training._write)
         stack.push_async_callback(training.fleet.aclose)
-        await training.fleet.open(settings.engines)
+        await training.open_engines(engines)
         stack.push_async_callback(gateway.aclose)
         stack.push_async_callback(rollout.aclose)
         yield training
+
+
+def _gateway(engines: EnginesSpec, on_lost: Callable[[Engine, EngineGone], None]) -> Gateway:
+    return Gateway(affinity=engines.routing, split=engines.splits, on_lost=on_lost)
 
 
 def _saved(settings: RunSettings, out: Path) -> RunState:

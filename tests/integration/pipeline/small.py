@@ -87,7 +87,6 @@ def settings(seed, steps, **fields):
         "name": "small",
         "groups": 6,
         "environments": 48,
-        "slots": 48,
         "retries": 0,
         "train": TrainSettings(epochs=4, min_samples=8, lr=1e-3, kl=0.03),
         "checkpoint_every": 1,
@@ -107,7 +106,7 @@ def model(directory, seed=0):
     )
 
 
-async def run(out, seed, steps, *, resume=False, task=None, on_step=None, **fields):
+async def run(out, seed, steps, *, resume=False, task=None, on_step=None, engines=None, **fields):
     """A whole run; the training as it was at its end."""
     from artangram.pipeline.loops import LOOPS
     from artangram.pipeline.training import opened
@@ -118,6 +117,7 @@ async def run(out, seed, steps, *, resume=False, task=None, on_step=None, **fiel
         tasks=[task or WordsTask()],
         model=place,
         out=out,
+        engines=engines,
         resume=resume,
     ) as training:
         if on_step is not None:

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("torch", reason="training needs torch")
 
 from artangram.core.errors import BadInput
+from artangram.pipeline.enginepools import EnginePool, EnginesSpec
 from artangram.pipeline.metrics import read
 from artangram.pipeline.training import STATE_NAME, RunState
 from artangram.train.checkpoint import latest
@@ -85,6 +86,39 @@ async def test_a_killed_engine_is_replaced_and_no_problem_is_lost(tmp_path):
     assert [record.step for record in records] == [1, 2, 3, 4, 5]
     assert training.fleet.lost == 1
     assert accounts(training).trained == 5 * 6
+    assert balanced(accounts(training))
+
+
+def served(training):
+    """Requests that each class of hardware was sent."""
+    sent = training.gateway.counters.by_replica
+    return {one.hardware: sent.get(one.name, 0) for one in training.gateway.replicas}
+
+
+async def test_a_task_goes_to_the_class_it_is_bound_to(tmp_path):
+    pools = {"compute": EnginePool(slots=48), "bandwidth": EnginePool(slots=48)}
+    engines = EnginesSpec(pools=pools, affinity={"words": ["bandwidth"]})
+    found = {}
+
+    def look(training, record):
+        found.update(served(training))
+
+    await small.run(
+        tmp_path / "out", 0, 2, checkpoint_every=0, engines=engines, on_step=look, mode="areal"
+    )
+    assert found["compute"] == 0
+    assert found["bandwidth"] >= 2 * 48
+
+
+async def test_what_one_class_reads_another_writes_with_the_same_probabilities(tmp_path):
+    engines = EnginesSpec(
+        pools={"compute": EnginePool(slots=48), "bandwidth": EnginePool(slots=48)},
+        split={"words": {"prefill": "compute", "decode": "bandwidth"}},
+    )
+    training = await small.run(tmp_path / "out", 0, 3, checkpoint_every=0, engines=engines)
+    records = read(tmp_path / "out" / "metrics.jsonl")
+    assert training.gateway.counters.splits > 48
+    assert max(record.report.fresh_error for record in records) < 1e-4
     assert balanced(accounts(training))
 
 

@@ -1,0 +1,79 @@
+"""Engines come and go, each in its berth: the real gateway, scripted engines, virtual time."""
+
+import asyncio
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="berths know how to start engines of torch")
+
+from artangram.core.weights import Versions
+from artangram.gateway import Gateway
+from artangram.gateway.engines.protocol import EngineGone
+from artangram.gateway.engines.scripted import ScriptedEngine
+from artangram.pipeline.engines import Berth
+from artangram.pipeline.fleet import LONGEST_S, MOST_FAILURES, Fleet
+
+pytestmark = pytest.mark.looptime
+
+HERE = Path(__file__).parent
+
+
+class Yard:
+    """Starts scripted engines, unless it is told to fail."""
+
+    def __init__(self):
+        self.failures = 0
+        self.asked = count()
+
+    async def start(self, name, version, directory):
+        next(self.asked)
+        if self.failures:
+            self.failures -= 1
+            raise EngineGone("a planted failure")
+        return ScriptedEngine(lambda request: range(3), name=name, version=version)
+
+
+def a_fleet():
+    gateway = Gateway(on_lost=lambda engine, error: fleet.on_lost(engine, error))
+    fleet = Fleet(versions=Versions(), path=lambda version: HERE, gateway=gateway)
+    return fleet, gateway
+
+
+def classes(gateway):
+    return sorted(replica.hardware for replica in gateway.replicas)
+
+
+async def test_a_lost_engine_is_replaced_in_its_own_class():
+    yard, (fleet, gateway) = Yard(), a_fleet()
+    await fleet.open([Berth("compute", yard.start), Berth("bandwidth", yard.start)])
+    lost = next(replica for replica in gateway.replicas if replica.hardware == "compute")
+    gateway.give_up(lost.name, "planted")
+    await asyncio.sleep(1.0)
+    assert classes(gateway) == ["bandwidth", "compute"]
+    assert fleet.lost == 1
+    await fleet.aclose()
+
+
+async def test_a_berth_is_tried_again_for_as_long_as_others_serve():
+    broken, whole, (fleet, gateway) = Yard(), Yard(), a_fleet()
+    await fleet.open([Berth("compute", broken.start), Berth("bandwidth", whole.start)])
+    broken.failures = MOST_FAILURES + 3
+    gateway.give_up(next(r.name for r in gateway.replicas if r.hardware == "compute"), "planted")
+    await asyncio.sleep(sum(2.0**n for n in range(MOST_FAILURES)))
+    assert classes(gateway) == ["bandwidth"]
+    assert not fleet.failed.done()
+    await asyncio.sleep(4 * LONGEST_S)
+    assert classes(gateway) == ["bandwidth", "compute"]
+    await fleet.aclose()
+
+
+async def test_a_run_without_engines_is_told_so():
+    yard, (fleet, gateway) = Yard(), a_fleet()
+    await fleet.open([Berth("compute", yard.start)])
+    yard.failures = MOST_FAILURES
+    gateway.give_up(gateway.replicas[0].name, "planted")
+    with pytest.raises(EngineGone, match=f"{MOST_FAILURES} times"):
+        await asyncio.wait_for(fleet.failed, 60.0)
+    await fleet.aclose()
