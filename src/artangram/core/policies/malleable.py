@@ -304,11 +304,19 @@ class MalleableLane(RankedLane):
             free=self._node.free,
             ahead=ahead,
             because=self._because(ticket, room, ahead, now),
-            starts_when=(
-                f"{max(0, needed - room)} more cores of {self._node.id} are given back, "
-                f"{ahead} actions ahead of it have started, "
-                f"or at the latest once it is overdue at {ticket.key:.3f} s and its cores are free"
-            ),
+            starts_when=self._starts_when(ticket, room, ahead, now),
+        )
+
+    def _starts_when(self, ticket: Ticket, room: int, ahead: int, now: float) -> str:
+        needed, soonest = ticket.form.amounts[0], []
+        if needed > room:
+            soonest.append(f"{needed - room} more cores of {self._node.id} are given back")
+        if ahead:
+            soonest.append(f"{ahead} actions ahead of it have started")
+        first = " and ".join(soonest) or "others end"
+        overdue_s = max(0.0, ticket.key - now)
+        return (
+            f"{first}, at the latest when it is overdue in {overdue_s:.1f} s and its cores are free"
         )
 
     def _because(self, ticket: Ticket, room: int, ahead: int, now: float) -> str:

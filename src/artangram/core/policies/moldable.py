@@ -195,7 +195,7 @@ class MoldableLane(RankedLane):
             because=f"{free} cores of {self._node.id} are free and {ahead} actions go first"
             if least > free or ahead
             else "it ends sooner by waiting for more cores than by starting narrow",
-            starts_when=f"enough cores are given back, or at {ticket.key:.3f} s with what is free",
+            starts_when=f"enough cores are given back, or in {max(0.0, ticket.key - now):.1f} s",
         )
 
 

@@ -32,4 +32,4 @@ class PacedLane(CountedLane):
         at = self._quota.fits_at(ticket.form.amounts[0], now)
         if at is None:
             return f"a call under way ends; {ahead} actions go first"
-        return f"the window moves on at {at:.3f} s; {ahead} actions go first"
+        return f"the window moves on in {at - now:.3f} s; {ahead} actions go first"
