@@ -35,11 +35,12 @@ def kernel() -> str:
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
+    program = kernel()  # Brings the modules, too.
     overlay = next(MODULES.glob("*/kernel/fs/overlayfs/overlay.ko"), "")
     files = "root=none rootfstype=hostfs rootflags=/ ro mem=1G con=null con0=null,fd:1 quiet"
     done = subprocess.run(
         [
-            kernel(),
+            program,
             *files.split(),
             f"PYTHONPATH={SOURCE}",
             "PYTHONDONTWRITEBYTECODE=1",
