@@ -7,17 +7,20 @@ STAMP := $(VENV)/.installed
 # A venv of its own for vLLM: it pins another torch. docs/gateway.md says how to make one.
 VLLM_PYTHON ?= $(VENV)-vllm/bin/python
 
-.PHONY: demo test test-vllm check fix bench clean
+.PHONY: demo test test-vllm cover check fix bench clean
 
 demo: $(STAMP)
 	$(BIN)/artangram demo
 
-test: check
+test: check cover
 	sh tests/install_engine.sh || echo "something is missing, see above: its tests are skipped, loudly"
 	$(BIN)/pytest -q tests
 
 test-vllm: $(STAMP)
 	ARTANGRAM_VLLM_PYTHON=$(VLLM_PYTHON) ARTANGRAM_VLLM_RESULT=benchmarks/results/vllm.json $(BIN)/pytest -q tests/vllm
+
+cover: $(STAMP)
+	$(BIN)/pytest -q tests/unit/core --cov --cov-fail-under=100
 
 check: $(STAMP)
 	$(BIN)/ruff format --check src tests benchmarks examples
