@@ -40,7 +40,6 @@ steps: {steps}
 groups: 4
 group_size: 4
 environments: 16
-slots: 16
 checkpoint_every: 1
 train: {{epochs: 1, min_samples: 1}}
 """
