@@ -12,11 +12,10 @@ BEGINS_BELOW, ENDS_ABOVE = 0.25, 0.85
 def rollout(figures: Any) -> Iterator[Row]:
     for gain in (*figures["gains"], *figures["checks"]):
         low, high = gain["spread"]
-        ceiling = gain.get("ceiling")
-        most = "" if ceiling is None else f"; {ceiling:.2f} is the most it could be"
+        fluid = "" if gain["fluid"] is None else f"; a fluid would gain {gain['fluid']:.2f}"
         yield Row(
             f"Simulated rollout, {gain['experiment']}: {gain['case']}: **{gain['gain']:.2f}x** "
-            f"({low:.2f} to {high:.2f} by seed{most})",
+            f"({low:.2f} to {high:.2f} by seed{fluid})",
             Goal(f"{_paper([gain])} (the paper)", _reaches(gain)) if gain["paper"] else None,
         )
     for weights in figures["weights"]:
