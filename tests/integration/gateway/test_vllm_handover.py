@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from artangram.core.errors import BadInput
 from artangram.gateway import Gateway, Sampling, splits_of
 from artangram.gateway.engines.protocol import Engine
 from artangram.gateway.engines.scripted import Pace, ScriptedEngine
@@ -89,6 +90,26 @@ async def test_what_waits_for_a_cache_when_weights_change_is_not_answered_from_i
     assert [span.version for span in reply.spans] == [version]
     assert (writer.stats().taken_tokens, gateway.counters.moves) == (taken, 1)
     await session.close()
+
+
+async def test_what_a_server_cannot_fetch_it_reads_itself(
+    halves: list[Engine], monkeypatch: pytest.MonkeyPatch, behind: dict[str, ScriptedEngine]
+):
+    reader, writer = halves
+    server = behind[writer.name]
+    alone = await answered(writer, a_request("alone"))
+    stream = server.stream
+
+    def failing(request, *, cache=None):
+        if cache is not None:
+            raise BadInput("cache", "could not be fetched", "read it")
+        return stream(request)
+
+    monkeypatch.setattr(server, "stream", failing)
+    before = writer.stats().taken_tokens
+    async with reader.handing(a_request()) as cache:
+        assert await answered(writer, a_request(), cache) == alone
+    assert writer.stats().taken_tokens == before
 
 
 async def test_pausing_waits_until_what_was_read_has_been_fetched(

@@ -265,10 +265,14 @@ class VllmEngine(FlightBooks[Flight]):
         try:
             try:
                 await read_once(request, flight)
-            except aiohttp.ServerDisconnectedError:
-                if flight.has_begun:
+            except aiohttp.ClientError as error:
+                is_unseen = isinstance(error, aiohttp.ServerDisconnectedError)
+                if flight.has_begun or not (is_unseen or flight.handle):
                     raise
-                # A kept connection that the server was just closing: it never saw the request.
+                # The server was just closing a kept connection, and never saw the request; or it
+                # could not fetch what another has read, and has to read it itself.
+                if not is_unseen:
+                    flight.handle = None
                 await read_once(request, flight)
         except (*_BROKEN, msgspec.MsgspecError) as error:
             await self._on_broken(flight, error)

@@ -118,7 +118,12 @@ def command(settings: VllmSettings, port: int) -> list[str]:
 def _connected(settings: VllmSettings) -> list[str]:
     if not settings.kv_connector:
         return []
-    transfer = {"kv_connector": settings.kv_connector, "kv_role": "kv_both"}
+    transfer = {
+        "kv_connector": settings.kv_connector,
+        "kv_role": "kv_both",
+        # What cannot be fetched is read anew; else the request would fail.
+        "kv_load_failure_policy": "recompute",
+    }
     return ["--kv-transfer-config", msgspec.json.encode(transfer).decode()]
 
 
