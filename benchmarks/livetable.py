@@ -90,11 +90,11 @@ def live(figures: Any) -> Iterator[Row]:
 def services(figures: Any) -> Iterator[Row]:
     ratio, overhead = figures["act_to_static"], 100 * figures["overhead_share"]
     judges = f"{figures['services']} judges of {figures['weights_mb']} MB"
-    spread = figures.get("act_spread") or {"low": None}
-    interval = "" if spread["low"] is None else f" ({spread['low']:.2f} to {spread['high']:.2f})"
+    rounds = figures["act_spread"]
     yield Row(
-        f"Calls of {judges} take **{ratio:.2f}x**{interval} as long on "
-        f"{figures['device_share']:.0%} of the devices as with a device for each",
+        f"Calls of {judges} take **{ratio:.2f}x** as long on {figures['device_share']:.0%} of the "
+        f"devices as with a device for each (the mean round {rounds['ratio']:.2f}x, 95 % between "
+        f"{rounds['low']:.2f} and {rounds['high']:.2f})",
         at_most(ratio, 1),
         Shown.BOTH,
     )
