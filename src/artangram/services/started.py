@@ -3,7 +3,7 @@
 - The command leads a process group; `end` asks all of it to go, then makes it, and returns when
   nobody is left, for only then is the memory free. When we die first, it gets SIGTERM.
 - It is ready when it answers 200 at `ready`. One that ends before that is `InfraFailed`, with the
-  last of what it said.
+  last of what it said. All of that is added to the file `log`, if there is one.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO
 
 import aiohttp
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from artangram.aio import uncancelled
 from artangram.core.errors import InfraFailed
@@ -36,14 +36,13 @@ class Command(Struct, frozen=True, kw_only=True):
     environ: dict[str, str] = {}
     ready: str = "/health"
     starts_within_s: float = 600.0
+    log: str = ""
 
     def filled(self, names: Mapping[str, object]) -> "Command":
         """With what `names` says; braces around anything else stay, as in JSON."""
         environ = {key: _filled(value, names) for key, value in self.environ.items()}
         argv = tuple(_filled(word, names) for word in self.argv)
-        return Command(
-            argv=argv, environ=environ, ready=self.ready, starts_within_s=self.starts_within_s
-        )
+        return structs.replace(self, argv=argv, environ=environ)
 
 
 class Started:
@@ -76,9 +75,9 @@ class Started:
 
 async def started(command: Command, *, names: Mapping[str, object]) -> Started:
     """Start a server on a free port and wait until it is ready."""
-    port = _free_port()
+    port = free_port()
     command = command.filled({**names, "port": port})
-    log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the server
+    log = _opened(command.log)
     try:
         process = await asyncio.create_subprocess_exec(
             # The kernel's own leash: a preexec function is not safe in a program with threads.
@@ -139,6 +138,10 @@ def _has_life(group: int) -> bool:
     return False
 
 
+def _opened(log: str) -> IO[bytes]:
+    return Path(log).open("a+b") if log else tempfile.TemporaryFile()
+
+
 def _last_words(log: IO[bytes]) -> str:
     size = log.seek(0, os.SEEK_END)
     log.seek(max(0, size - _SHOWN_BYTES))
@@ -151,7 +154,8 @@ def _filled(text: str, names: Mapping[str, object]) -> str:
     return text
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """One that nobody listens at just now."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
