@@ -2,8 +2,8 @@
 
 - A request is sent once. What may be tried again goes back as `InfraFailed`, and the scheduler
   starts it anew, because another request is another call against the window.
-- A refusal (429, 503) is `TurnedAway`, a subclass of it, and closes the pool for as long as the API
-  said. Failures in a row do the same: see `breaker`.
+- A refusal (see `limits.is_refusal`) is `TurnedAway`, a subclass of it, and closes the pool for as
+  long as the API said. Failures in a row do the same: see `breaker`.
 - An answer of the API that is no success is `CallFailed`; there is no empty result.
 - Secrets are in the request and nowhere else.
 """
@@ -20,7 +20,7 @@ import aiohttp
 from artangram.apis.breaker import Breaker, Way
 from artangram.apis.errors import TurnedAway
 from artangram.apis.gate import Gate, Passage
-from artangram.apis.limits import REFUSALS, exhausted_s, retry_after_s
+from artangram.apis.limits import exhausted_s, is_refusal, retry_after_s
 from artangram.apis.spec import ApiSpec, filled, secrets_of
 from artangram.core.errors import CallFailed, InfraFailed
 
@@ -158,7 +158,7 @@ class ApiClient:
     def _learn(self, request: Request, answer: Answer) -> None:
         """What an answer says of the API's health and limits; raises if it is no answer."""
         now = self._now()
-        if answer.status in REFUSALS:
+        if is_refusal(answer.status, answer.headers):
             until = self.breaker.refused(now, retry_after_s(answer.headers, now))
             self._on_throttled(until)
             raise self._turned_away(request, f"answered {answer.status}")

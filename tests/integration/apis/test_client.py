@@ -156,6 +156,15 @@ async def test_a_refusal_closes_the_pool_for_as_long_as_the_api_says(status: int
         assert len(closings.until) == 1
 
 
+async def test_a_limit_that_is_told_as_forbidden_closes_the_pool() -> None:
+    reset = {"X_RateLimit_Remaining": "0", "X_RateLimit_Reset": "1900000030"}
+    there = {"Date": "Sun, 17 Mar 2030 17:46:40 GMT"}
+    async with a_client(responding(403, **reset, **there)) as (client, closings):
+        with pytest.raises(TurnedAway, match=r"answered 403; next try in 30\.0 s"):
+            await client.call(Request("GET"))
+        assert closings.until == [closings.now + 30]
+
+
 async def test_a_refusal_without_a_time_closes_the_pool_for_a_while() -> None:
     async with a_client(responding(429), rest_s=8.0) as (client, closings):
         with pytest.raises(TurnedAway):

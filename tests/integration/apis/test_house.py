@@ -56,6 +56,25 @@ async def test_when_somebody_else_eats_the_quota_no_call_is_lost() -> None:
     assert api.served[""].refused > 0
 
 
+async def test_two_houses_with_one_key_lose_no_call() -> None:
+    api = Enforcing(limit=LIMIT, window_s=WINDOW_S)
+    limits = {"limit": LIMIT, "window_s": WINDOW_S}
+    async with (
+        serving(api.respond) as url,
+        a_house(url, **limits) as one,
+        a_house(url, **limits) as other,
+    ):
+        calls = [
+            house.api("search").post("find", json=None, params={"q": n})
+            for n in range(40)
+            for house in (one, other)
+        ]
+        answers = await asyncio.gather(*calls)
+    assert [answer.json()["query"] for answer in answers] == [str(n // 2) for n in range(80)]
+    assert api.served[""].taken == 80
+    assert api.served[""].refused > 0
+
+
 async def test_an_api_that_fails_for_a_while_loses_no_call_that_may_be_repeated() -> None:
     failures = iter(range(2))
     api = Enforcing(limit=1000, window_s=60)
