@@ -37,6 +37,8 @@ class FunctionSpec(Struct, frozen=True, kw_only=True):
     """What a call may take beside what its worker already has; no limit if unsaid."""
     url: str | None = None
     """Where a platform serves it; in our own workers if unsaid."""
+    authorization: str | None = None
+    """How to be let in there: `iam`, or a header as in `Bearer ${TOKEN}`; see `authorization`."""
 
 
 class Function(Generic[P, R]):
@@ -92,6 +94,7 @@ def function(
     timeout_s: float | None = None,
     memory_mb: int | None = None,
     url: str | None = None,
+    authorization: str | None = None,
 ) -> Callable[[Callable[P, R]], Function[P, R]]: ...
 
 
@@ -104,6 +107,7 @@ def function(
     timeout_s: float | None = None,
     memory_mb: int | None = None,
     url: str | None = None,
+    authorization: str | None = None,
 ) -> Function[P, R] | Callable[[Callable[P, R]], Function[P, R]]:
     """Mark a stateless function, with or without options. Raises `BadInput` if it cannot be sent.
 
@@ -119,6 +123,7 @@ def function(
             timeout_s=timeout_s,
             memory_mb=memory_mb,
             url=url,
+            authorization=authorization,
         )
         _check(code, spec)
         return Function(code, spec)
@@ -166,6 +171,8 @@ def _check(code: Callable[..., Any], spec: FunctionSpec) -> None:
         raise BadInput("memory_mb", f"{spec.memory_mb!r} is no limit", "give at least 1")
     if spec.url is not None:
         _check_url(code, spec.name, spec.url)
+    elif spec.authorization is not None:
+        raise BadInput("authorization", "is for a platform", "give its url, or leave it out")
     else:
         _check_findable(code, spec.name)
 

@@ -5,18 +5,25 @@
   before the platform wants it (`Retry-After`); after `ATTEMPTS` it is `InfraFailed`. The caller's
   own limits end it earlier by cancelling.
 - A 4xx is the function's own failure, and so is an answer that a platform marks as one. Not so
-  where nobody let us in or no function was there: that is `InfraFailed` at once, and so is a
-  redirect, which would turn a POST into a GET, and a 202, which promises an answer elsewhere.
+  where nobody let us in, no function was there or its runtime died: that is `InfraFailed` at once,
+  and so is a redirect, which would turn a POST into a GET, and a 202, which promises an answer
+  elsewhere.
 """
 
 import asyncio
+import os
 import random
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 
 import aiohttp
 import msgspec
+from msgspec import Struct
+from yarl import URL
 
 from artangram.core.errors import CallFailed, InfraFailed
+from artangram.functions.authorization import authorization_headers
+from artangram.functions.events import JSON_TYPE, STRUCTURED, Event, media_type
 from artangram.functions.function import FunctionSpec
 
 ATTEMPTS = 5
@@ -32,8 +39,18 @@ NOT_REACHED = frozenset({301, 302, 303, 307, 308, 401, 402, 403, 404, 405, 407})
 QUEUED = 202
 ERROR_MARK = "x-amz-function-error"
 """Lambda's header for a function that raised."""
+OF_LAMBDA = ("Runtime.", "Sandbox.", "Extension.")
+"""How errors of Lambda itself are named."""
+UNREADABLE = "Runtime.MarshalError"
+"""But this is an answer that is no JSON."""
 CALL_IDS = ("x-call-id", "x-amzn-requestid", "x-request-id")
 """By which OpenFaaS, Lambda and Knative's ingress know a call in their logs."""
+
+
+class _LambdaError(Struct, frozen=True, rename="camel"):
+    """What Lambda answers for a function that raised."""
+
+    error_type: str = ""
 
 
 class _Trouble(Exception):
@@ -47,8 +64,12 @@ class _Trouble(Exception):
 class HttpFunctions:
     """See `runner.Runner`."""
 
-    def __init__(self, *, rng: random.Random | None = None) -> None:
+    def __init__(
+        self, *, rng: random.Random | None = None, environ: Mapping[str, str] = os.environ
+    ) -> None:
+        """Secrets that functions name are in `environ`."""
         self._rng = rng or random.Random()
+        self._environ = environ
         self._session: aiohttp.ClientSession | None = None
 
     async def call(
@@ -76,10 +97,17 @@ class HttpFunctions:
 
     async def _post(self, spec: FunctionSpec, body: bytes) -> bytes:
         assert spec.url is not None
-        headers = {"content-type": "application/json", "accept": "application/json"}
+        url = URL(spec.url)
+        headers = {
+            "content-type": JSON_TYPE,
+            "accept": JSON_TYPE,
+            **authorization_headers(
+                spec, str(url), body, environ=self._environ, at=datetime.now(UTC)
+            ),
+        }
         try:
             async with self._open_session().post(
-                spec.url, data=body, headers=headers, allow_redirects=False
+                url, data=body, headers=headers, allow_redirects=False
             ) as response:
                 answer = await response.read()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -108,6 +136,8 @@ def _checked(spec: FunctionSpec, response: aiohttp.ClientResponse, answer: bytes
     said = f"answered {status}{_call_id(headers)}: {text}"
     if status in NOT_REACHED or status == QUEUED:
         raise InfraFailed(f"{spec.name}: {spec.url} {said}{_advice(response)}")
+    if ERROR_MARK in headers and _is_platforms(answer):
+        raise InfraFailed(f"{spec.name}: {spec.url} {said}")
     is_its_own = 400 <= status < 500 and status not in LATER
     if is_its_own or ERROR_MARK in headers:
         raise CallFailed(f"{spec.name} {said}")
@@ -115,10 +145,25 @@ def _checked(spec: FunctionSpec, response: aiohttp.ClientResponse, answer: bytes
         wait_s = _seconds(headers.get("retry-after", ""))
         raise _Trouble(f"{spec.url} {said}", retry_after_s=wait_s)
     try:
+        if media_type(headers) == STRUCTURED:
+            answer = msgspec.json.decode(answer, type=Event).arguments()
         msgspec.json.decode(answer)
     except msgspec.DecodeError as error:
         raise CallFailed(f"{spec.name} answered no JSON: {error}: {text[:200]}") from None
     return answer
+
+
+def _is_platforms(answer: bytes) -> bool:
+    """Is a failure that Lambda marks as the function's one of the runtime around it?
+
+    Then the function was not found, or died: `Runtime.ExitError`, `Sandbox.Timedout`. What it
+    raised itself has the name of its class.
+    """
+    try:
+        named = msgspec.json.decode(answer, type=_LambdaError).error_type
+    except msgspec.DecodeError:
+        return False
+    return named.startswith(OF_LAMBDA) and named != UNREADABLE
 
 
 def _call_id(headers: Mapping[str, str]) -> str:

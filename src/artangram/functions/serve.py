@@ -2,20 +2,23 @@
 
 The convention is that of `platform`: arguments by name as a JSON object in, the answer as JSON out.
 A function that raises answers 422 with its traceback, so that the caller knows whose fault it was.
+A CloudEvent brings the arguments as its data, and is answered by one: see `events`.
 
 - `asgi(function)` for Knative, OpenFaaS and any container: `uvicorn rewards:app`.
-- `lambda_handler(function)` for a Lambda function URL.
+- `lambda_handler(function)` for a Lambda, behind a URL or invoked by AWS's own API.
 - `request_handler(function)` for functions-framework, which serves on Knative and Cloud Run.
 """
 
 import asyncio
 import base64
 import traceback
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import msgspec
 
+from artangram.functions.events import JSON_TYPE, STRUCTURED, answer_to, media_type, opened
 from artangram.functions.function import Function
 
 Message = MutableMapping[str, Any]
@@ -23,7 +26,14 @@ App = Callable[
     [Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]],
     Awaitable[None],
 ]
-JSON_TYPE = "application/json"
+
+
+class Reply(NamedTuple):
+    """What a call is answered over HTTP."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = {"content-type": JSON_TYPE}
 
 
 def asgi(function: Function[..., Any]) -> App:
@@ -37,28 +47,36 @@ def asgi(function: Function[..., Any]) -> App:
         if scope["type"] != "http":
             raise ValueError(f"a function answers HTTP, not {scope['type']}")
         if scope["method"] == "POST":
-            status, body = await asyncio.to_thread(answered, function, await _body(receive))
+            headers = {
+                name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]
+            }
+            reply = await asyncio.to_thread(answered, function, await _body(receive), headers)
         else:
-            status, body = 405, msgspec.json.encode({"error": "POST the arguments as JSON"})
-        headers = [(b"content-type", JSON_TYPE.encode())]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+            reply = Reply(405, msgspec.json.encode({"error": "POST the arguments as JSON"}))
+        coded = [
+            (name.encode("latin-1"), text.encode("latin-1")) for name, text in reply.headers.items()
+        ]
+        await send({"type": "http.response.start", "status": reply.status, "headers": coded})
+        await send({"type": "http.response.body", "body": reply.body})
 
     return app
 
 
-def lambda_handler(function: Function[..., Any]) -> Callable[[Any, object], dict[str, Any]]:
-    """`function` as the handler of a Lambda function URL."""
+def lambda_handler(function: Function[..., Any]) -> Callable[[Any, object], Any]:
+    """`function` as the handler of a Lambda.
 
-    def handle(event: Any, context: object) -> dict[str, Any]:
+    Behind a URL an event has a request in it, and so has the answer. AWS's own API passes the
+    arguments as the event: then the answer is the value, and what the function raises is Lambda's
+    to tell (`X-Amz-Function-Error`).
+    """
+
+    def handle(event: Any, context: object) -> Any:
+        if "requestContext" not in event:
+            return function.code(**event)
         text = event.get("body") or ""
         data = base64.b64decode(text) if event.get("isBase64Encoded") else text.encode()
-        status, body = answered(function, data)
-        return {
-            "statusCode": status,
-            "headers": {"content-type": JSON_TYPE},
-            "body": body.decode(),
-        }
+        status, body, headers = answered(function, data, event.get("headers") or {})
+        return {"statusCode": status, "headers": dict(headers), "body": body.decode()}
 
     return handle
 
@@ -69,22 +87,33 @@ def request_handler(
     """`function` as a target of functions-framework, which calls it with a request of Flask."""
 
     def handle(request: Any) -> tuple[bytes, int, dict[str, str]]:
-        status, body = answered(function, request.get_data())
-        return body, status, {"content-type": JSON_TYPE}
+        status, body, headers = answered(function, request.get_data(), request.headers)
+        return body, status, dict(headers)
 
     return handle
 
 
-def answered(function: Function[..., Any], body: bytes) -> tuple[int, bytes]:
-    """The status and body with which one call is answered."""
+def answered(
+    function: Function[..., Any], body: bytes, headers: Mapping[str, str] | None = None
+) -> Reply:
+    """How one call is answered; names of `headers` in any case."""
+    headers = {name.lower(): text for name, text in (headers or {}).items()}
     try:
-        arguments = msgspec.json.decode(body, type=dict[str, Any])
+        event, data = opened(headers, body)
+        arguments = msgspec.json.decode(data, type=dict[str, Any])
     except msgspec.DecodeError as error:
-        return 400, msgspec.json.encode({"error": f"the body is no JSON object: {error}"})
+        return Reply(400, msgspec.json.encode({"error": f"no JSON object came: {error}"}))
     try:
-        return 200, msgspec.json.encode(function.code(**arguments))
+        answer = msgspec.json.encode(function.code(**arguments))
     except Exception:  # noqa: BLE001 - whatever it raises is told to the caller
-        return 422, msgspec.json.encode({"error": traceback.format_exc()})
+        return Reply(422, msgspec.json.encode({"error": traceback.format_exc()}))
+    if event is None:
+        return Reply(200, answer)
+    structured = media_type(headers) == STRUCTURED
+    told, answer = answer_to(
+        event, answer, source=quote(function.name, safe=":"), structured=structured
+    )
+    return Reply(200, answer, told)
 
 
 async def _body(receive: Callable[[], Awaitable[Message]]) -> bytes:

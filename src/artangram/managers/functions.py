@@ -4,11 +4,13 @@
 - A slot is one worker process. What the scheduler books and what runs agree: see `functions.local`.
 """
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 from artangram.core.errors import BadInput, CallFailed
 from artangram.core.lease import Lease
+from artangram.functions.authorization import check_authorization
 from artangram.functions.encoding import is_pickled
 from artangram.functions.function import Function, check_found, function_of
 from artangram.functions.local import LocalFunctions
@@ -44,6 +46,8 @@ class FunctionsManager:
         if found.spec.url is None:
             check_found(found)
             self.local.expect(found.spec)
+        else:
+            check_authorization(found.spec, os.environ)
         self.functions[found.name] = found
         return found
 

@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,7 +14,7 @@ import uvicorn
 from aiohttp import web
 
 import artangram
-from artangram.core.errors import CallFailed, InfraFailed
+from artangram.core.errors import BadInput, CallFailed, InfraFailed
 from artangram.functions import Function, function
 from artangram.functions.platform import ATTEMPTS, HttpFunctions
 from artangram.functions.serve import asgi, lambda_handler
@@ -39,10 +39,16 @@ async def served(respond: Respond) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-async def called(url: str, *args: object) -> Any:
+async def called(
+    url: str,
+    *args: object,
+    authorization: str | None = None,
+    environ: Mapping[str, str] = {},
+) -> Any:
     """`subjects.add` behind `url`, called with hardly any back-off."""
-    remote: Function[..., Any] = function(url=url)(subjects.add.code)
-    functions = HttpFunctions(rng=_Hasty())
+    mark = function(url=url, authorization=authorization)
+    remote: Function[..., Any] = mark(subjects.add.code)
+    functions = HttpFunctions(rng=_Hasty(), environ=environ)
     try:
         return remote.decode(await functions.call(remote.spec, remote.encode(*args)))
     finally:
@@ -122,7 +128,10 @@ async def test_a_platform_that_wants_too_much_patience_has_failed() -> None:
         (422, b"ValueError: no", {}, "answered 422: ValueError: no"),
         (413, b"", {}, "answered 413"),
         (200, b'{"errorMessage": "no"}', {"X-Amz-Function-Error": "Unhandled"}, "errorMessage"),
+        (200, b'{"errorType": "ValueError"}', {"X-Amz-Function-Error": "Unhandled"}, "ValueErr"),
+        (200, b'{"errorType": "Runtime.MarshalError"}', {"X-Amz-Function-Error": "x"}, "Marshal"),
         (200, b"<html>", {}, "answered no JSON"),
+        (200, b"{}", {"Content-Type": "application/cloudevents+json"}, "answered no JSON"),
     ],
 )
 async def test_the_functions_own_failure_is_not_tried_again(
@@ -133,6 +142,22 @@ async def test_the_functions_own_failure_is_not_tried_again(
         with pytest.raises(CallFailed, match=says):
             await called(url, 1)
     assert len(platform.bodies) == 1
+
+
+@pytest.mark.parametrize("kind", ["Runtime.ExitError", "Sandbox.Timedout"])
+async def test_a_runtime_that_dies_around_a_function_is_infrastructure(kind: str) -> None:
+    body = msgspec.json.encode({"errorType": kind, "errorMessage": "signal: killed"})
+    platform = Scripted((200, body, {"X-Amz-Function-Error": "Unhandled"}))
+    async with served(platform.respond) as url:
+        with pytest.raises(InfraFailed, match="signal: killed"):
+            await called(url, 1)
+
+
+async def test_an_event_may_bring_the_answer() -> None:
+    event = {"specversion": "1.0", "id": "1", "source": "s", "type": "t", "data": 3}
+    kind = {"Content-Type": "application/cloudevents+json; charset=utf-8"}
+    async with served(Scripted((200, msgspec.json.encode(event), kind)).respond) as url:
+        assert await called(url, 1, 2) == 3
 
 
 @pytest.mark.parametrize(
@@ -152,6 +177,31 @@ async def test_a_function_that_was_not_asked_has_not_failed(
         with pytest.raises(InfraFailed, match=says):
             await called(url, 1)
     assert len(platform.bodies) == 1
+
+
+async def test_a_named_secret_is_in_the_request_and_nowhere_else() -> None:
+    told: list[str] = []
+
+    async def respond(request: web.Request) -> web.Response:
+        told.append(request.headers["authorization"])
+        return web.Response(status=403, text="no")
+
+    secrets = {"TOKEN": "s3cret"}
+    async with served(respond) as url:
+        with pytest.raises(InfraFailed) as raised:
+            await called(url, 1, authorization="Bearer ${TOKEN}", environ=secrets)
+    assert told == ["Bearer s3cret"]
+    assert "s3cret" not in str(raised.value)
+
+
+async def test_a_secret_that_is_not_set_is_refused_when_the_function_is_registered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("NO_TOKEN", raising=False)
+    mark = function(url="http://127.0.0.1:9/", name="far", authorization="Bearer ${NO_TOKEN}")
+    async with artangram.local(provider=FakeProvider(), workers=1) as house:
+        with pytest.raises(BadInput, match=r"NO_TOKEN\} is not set; set NO_TOKEN"):
+            await house.function(mark(subjects.add.code))(1)
 
 
 async def test_nobody_there_is_a_failure_of_infrastructure() -> None:
@@ -194,10 +244,12 @@ async def test_behind_asgi_an_exception_is_the_functions_own() -> None:
 
 def test_the_same_function_runs_in_a_lambda() -> None:
     handle = lambda_handler(subjects.add)
-    assert handle({"body": '{"a": 1}'}, None)["body"] == "2"
+    url = {"requestContext": {}}
+    assert handle({**url, "body": '{"a": 1}'}, None)["body"] == "2"
     coded = base64.b64encode(b'{"a": 1, "b": 5}').decode()
-    assert handle({"body": coded, "isBase64Encoded": True}, None)["body"] == "6"
-    assert handle({"body": "{}"}, None)["statusCode"] == 422
+    assert handle({**url, "body": coded, "isBase64Encoded": True}, None)["body"] == "6"
+    assert handle({**url, "body": "{}"}, None)["statusCode"] == 422
+    assert handle({"a": 1, "b": 5}, None) == 6
 
 
 class Meeting:

@@ -4,8 +4,8 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from artangram.core.errors import CallFailed, InfraFailed
-from integration.functions.lambdas import LambdaService
+from integration.functions.lambdas import INVOKE, REGION, LambdaService
 from integration.functions.test_platform import called, deployed, subjects
 
 TESTS = Path(__file__).parents[2]
@@ -63,11 +63,11 @@ async def framework(target: str) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def in_lambda(handler: str) -> AsyncIterator[str]:
+async def in_lambda(handler: str, credentials: dict[str, str] | None = None) -> AsyncIterator[str]:
     """The function URL of a handler that AWS's own runtime client runs."""
     pytest.importorskip("awslambdaric")
     async with (
-        LambdaService().serving() as address,
+        LambdaService(credentials).serving() as address,
         running(
             *("-m", "awslambdaric", f"integration.functions.{handler}"),
             AWS_LAMBDA_RUNTIME_API=address,
@@ -120,11 +120,64 @@ async def test_mangum_brings_our_asgi_app_behind_a_function_url() -> None:
         assert await posted(session, url, b'{"a": 1, "b": 5}', BINARY) == (200, 6)
 
 
-async def test_a_cloud_event_brings_the_arguments_as_its_data() -> None:
+KEYS = {
+    "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
+    "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
+    "AWS_SESSION_TOKEN": "a+session/token==",
+}
+
+
+async def test_a_lambda_that_wants_signatures_lets_ours_in() -> None:
+    """The other side makes the signature again, with AWS's own library."""
+    pytest.importorskip("botocore")
+    iam: dict[str, Any] = {"authorization": "iam", "environ": {**KEYS, "AWS_REGION": REGION}}
+    wrong = {**iam, "environ": {**iam["environ"], "AWS_SECRET_ACCESS_KEY": "another"}}
+    async with in_lambda("deployable.handler", KEYS) as url:
+        assert await called(url, 20, 3, **iam) == 23
+        assert await called(url.rstrip("/") + INVOKE, 20, 3, **iam) == 23
+        for options in ({}, wrong):
+            with pytest.raises(InfraFailed, match="answered 403"):
+                await called(url, 20, 3, **options)
+
+
+async def test_what_a_function_raises_when_lambda_invokes_it_is_its_own() -> None:
+    async with in_lambda("deployable.handler") as url:
+        with pytest.raises(CallFailed, match='"errorType": "TypeError"'):
+            await called(url.rstrip("/") + INVOKE, "text", 3)
+
+
+@asynccontextmanager
+async def on_asgi() -> AsyncIterator[str]:
+    async with deployed(subjects.add) as url:
+        yield url
+
+
+@pytest.mark.parametrize("mode", ["binary", "structured"])
+@pytest.mark.parametrize("platform", [on_asgi, lambda: framework("target")])
+async def test_a_cloud_event_is_answered_by_one_in_its_mode(
+    mode: str, platform: Callable[[], AbstractAsyncContextManager[str]]
+) -> None:
     http = pytest.importorskip("cloudevents.http")
-    from cloudevents.conversion import to_binary
+    from cloudevents import conversion
 
     event = http.CloudEvent({"type": "score", "source": "test"}, {"a": 1, "b": 5})
-    headers, body = to_binary(event)
+    headers, body = getattr(conversion, f"to_{mode}")(event)
+    async with (
+        platform() as url,
+        aiohttp.ClientSession() as session,
+        session.post(url, data=body, headers={**JSON, **headers}) as response,
+    ):
+        answer = http.from_http(dict(response.headers), await response.read())
+        kind = response.content_type
+    assert (response.status, answer.data) == (200, 6)
+    assert (answer["id"], answer["type"]) == (event["id"], "score.answered")
+    assert answer["source"] == subjects.add.name
+    assert (kind == "application/cloudevents+json") is (mode == "structured")
+
+
+async def test_a_batch_of_events_is_refused() -> None:
+    batch = {"content-type": "application/cloudevents-batch+json"}
     async with deployed(subjects.add) as url, aiohttp.ClientSession() as session:
-        assert await posted(session, url, body, {**JSON, **headers}) == (200, 6)
+        status, told = await posted(session, url, b"[]", batch)
+    assert status == 400
+    assert "send them one by one" in told["error"]

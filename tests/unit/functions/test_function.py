@@ -78,6 +78,7 @@ def variadic(*values: int) -> int:
         (inner(), {"url": "ftp://x/"}, "write https://host/path"),
         (math.sqrt, {"timeout_s": 0}, "more than 0 seconds"),
         (math.sqrt, {"memory_mb": 0}, "at least 1"),
+        (math.sqrt, {"authorization": "iam"}, "give its url"),
     ],
 )
 def test_what_cannot_be_sent_is_refused_with_advice(
