@@ -3,9 +3,12 @@
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
+import msgspec
 import typer
+from msgspec import structs
 
 from artangram.core.errors import BadInput
 from artangram.observe.journal import JournalError
@@ -13,6 +16,9 @@ from artangram.orchestrator.client import House
 from artangram.orchestrator.local import local
 from artangram.orchestrator.records import Refused
 from artangram.sandbox import NotCapable
+
+if TYPE_CHECKING:
+    from artangram.config.house import HouseSpec
 
 Url = Annotated[
     str | None, typer.Option(envvar="ARTANGRAM_URL", help="Of a service started with `up`.")
@@ -23,19 +29,36 @@ Token = Annotated[
 
 
 @asynccontextmanager
-async def house(url: str | None, token: str | None) -> AsyncIterator[House]:
+async def house(
+    url: str | None, token: str | None, own: "HouseSpec | None" = None
+) -> AsyncIterator[House]:
     """The house at `url`, or an own one. Whatever it refuses is said in one line."""
     with plainly_refused(url):
-        async with local() if url is None else _service(url, token) as one:
+        async with _own(own) if url is None else _service(url, token) as one:
             yield one
 
 
+def _own(spec: "HouseSpec | None") -> AbstractAsyncContextManager[House]:
+    if spec is None:
+        return local()
+    offers = structs.asdict(spec.offers)
+    return local(policy=spec.policy, cores=spec.cores, memory_mb=spec.memory_mb, **offers)
+
+
 def _service(url: str, token: str | None) -> AbstractAsyncContextManager[House]:
-    if not url.startswith(("http://", "https://")):
+    if not _is_address(url):
         raise BadInput("url", f"{url!r} is none", "give what `artangram up` printed")
     from artangram.orchestrator.connect import connect  # Needs an extra.
 
     return connect(url, token=token)
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # Of a port that is none.
+        return False
 
 
 @contextmanager
@@ -47,6 +70,9 @@ def plainly_refused(url: str | None) -> Iterator[None]:
         raise BadInput("service", str(error), "give what it asks for and try again") from None
     except _of_connections() as error:
         raise BadInput("url", f"{url}: {error}", "start it with `artangram up`") from None
+    except msgspec.MsgspecError:
+        fix = "give what `artangram up` printed"
+        raise BadInput("url", f"{url} answers, but not as a house does", fix) from None
     except JournalError as error:
         raise BadInput("state", str(error), "or take another directory") from None
     except NotCapable as error:

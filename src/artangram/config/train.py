@@ -47,6 +47,13 @@ class TaskSpec(Struct, frozen=True, kw_only=True):
     task: str = ""
     """`module:name` of what makes it, called with the house; the shipped one if unsaid."""
     options: dict[str, Any] = {}
+    eval: dict[str, Any] = {}
+    """What is different in the options for `artangram eval`, to have problems that are held out."""
+
+    @property
+    def exam_options(self) -> dict[str, Any]:
+        """Of the task that `artangram eval` asks; shipped tasks hold problems out by themselves."""
+        return {**({} if self.task else {"held_out": True}), **self.options, **self.eval}
 
     @property
     def shares(self) -> tuple[tuple[int, int], ...]:

@@ -3,6 +3,8 @@
 A `head_dim` of 32 is the smallest that vLLM serves on CPUs.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -78,11 +80,22 @@ def save_config(config: ModelConfig, directory: Path) -> None:
 
 def load_config(directory: Path) -> ModelConfig:
     """Read `config.json`. Raises `NotOurs` for a model of another kind, else `BadInput`."""
-    path = directory / FILE_NAME
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    with _content(directory) as found:
         _refuse_what_we_are_not(found)
         return _config(found)
+
+
+def context_of(directory: Path) -> int:
+    """How many positions the model there knows, whatever kind it is. Raises `BadInput`."""
+    with _content(directory) as found:
+        return int(found["max_position_embeddings"])
+
+
+@contextmanager
+def _content(directory: Path) -> Iterator[dict[str, Any]]:
+    path = directory / FILE_NAME
+    try:
+        yield msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
     except (OSError, msgspec.MsgspecError) as error:
         raise BadInput(str(path), str(error), "name the directory of a saved model") from error
     except KeyError as error:

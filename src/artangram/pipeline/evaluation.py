@@ -1,18 +1,27 @@
 """How often the model succeeds at problems it never trained on, through the very same path."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from itertools import islice
-from statistics import fmean
+from math import sqrt
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
 
 from msgspec import Struct
 
 from artangram.core.errors import InfraFailed
 from artangram.core.ids import JobId, TrajectoryId
-from artangram.core.trajectory import TRAINABLE, Trajectory
-from artangram.core.weights import Staleness
+from artangram.core.trajectory import TRAINABLE, Status, Trajectory
+from artangram.core.weights import Staleness, Versions
 from artangram.envs.protocol import Problem, Task
+from artangram.gateway import Gateway
+from artangram.models.config import context_of
 from artangram.models.tokenizer import Tokenizer
+from artangram.pipeline.enginepools import EnginesSpec
+from artangram.pipeline.engines import berths_of
+from artangram.pipeline.fleet import Fleet
 from artangram.rollout.runner import Runner, Ticket
 from artangram.rollout.session import Door
 from artangram.rollout.updates import Updates
@@ -25,36 +34,70 @@ class Evaluation(Struct, frozen=True, kw_only=True):
 
     success: float
     by_task: dict[str, float]
+    errors: dict[str, float] = {}
+    """The standard error of each task's mean, where there were several attempts."""
     problems: int
     failed: int
     """Attempts that infrastructure failed; they count for nothing."""
 
 
+class Exam(Struct, frozen=True, kw_only=True):
+    """Which problems, and how they are tried."""
+
+    problems: int = 40
+    """Of every task, one attempt at each."""
+    seed: int = 0
+    at_once: int = 64
+    temperature: float = 1.0
+
+
 async def evaluate(
     tasks: Sequence[Task],
     door: Door,
+    exam: Exam,
     *,
     tokenizer: Tokenizer,
-    problems: int = 40,
-    seed: int = 0,
-    at_once: int = 64,
-    temperature: float = 1.0,
     name: str = "eval",
+    on_ended: Callable[[Trajectory], None] = lambda ended: None,
 ) -> Evaluation:
-    """One attempt at each of so many problems of every task."""
-    runner = Runner(door, Updates(NEVER_STALE), tokenizer=tokenizer, temperature=temperature)
-    room = asyncio.Semaphore(at_once)
+    """Let the model behind the door try the exam."""
+    runner = Runner(door, Updates(NEVER_STALE), tokenizer=tokenizer, temperature=exam.temperature)
+    room = asyncio.Semaphore(exam.at_once)
 
     async def attempt(ticket: Ticket) -> Trajectory:
         async with room:
-            return await runner.start(ticket, on_env_free=lambda: None).ended
+            life = runner.start(ticket, on_env_free=lambda: None)
+            try:
+                ended = await asyncio.shield(life.ended)
+            finally:
+                # Nothing happens if it has ended; else somebody gave the exam up.
+                life.stop(Status.SURPLUS, "nobody waits for it")
+        on_ended(ended)
+        return ended
 
     tickets = [
         _ticket(task, problem, f"{name}-{task.name}-{number}")
         for task in tasks
-        for number, problem in enumerate(islice(task.problems(seed), problems))
+        for number, problem in enumerate(islice(task.problems(exam.seed), exam.problems))
     ]
     return _summary(await asyncio.gather(*map(attempt, tickets)))
+
+
+@asynccontextmanager
+async def served(
+    model: Path, engines: EnginesSpec, *, log: Path
+) -> AsyncIterator[tuple[Gateway, "asyncio.Future[Any]"]]:
+    """The model of a directory behind engines of a run, and what raises when they are gone."""
+    gateway = Gateway(
+        affinity=engines.routing, split=engines.splits, on_lost=lambda *lost: fleet.on_lost(*lost)
+    )
+    fleet = Fleet(versions=Versions(), path=lambda version: model, gateway=gateway)
+    try:
+        await fleet.open(berths_of(engines, seed=0, max_context=context_of(model), log=log))
+        yield gateway, fleet.failed
+    finally:
+        await gateway.aclose()
+        await fleet.aclose()
 
 
 def _ticket(task: Task, problem: Problem, name: str) -> Ticket:
@@ -72,6 +115,7 @@ def _summary(ended: Sequence[Trajectory]) -> Evaluation:
     return Evaluation(
         success=fmean(reward for found in rewards.values() for reward in found),
         by_task={task: fmean(found) for task, found in rewards.items()},
+        errors={t: stdev(found) / sqrt(len(found)) for t, found in rewards.items() if found[1:]},
         problems=len(ended),
         failed=len(ended) - counted,
     )

@@ -14,7 +14,7 @@ def task_named(
 ) -> Task:
     """The task `name`; `made_by` is called with the house and `options`. Raises `BadInput`."""
     if not made_by:
-        return demo_task(name, house, job=job)
+        return _shipped(name, house, job=job, options=options)
     module, _, attribute = made_by.partition(":")
     try:
         made = getattr(import_module(module), attribute)(house, **options)
@@ -25,3 +25,10 @@ def task_named(
         problem = f"{made_by!r} calls itself {made.name!r}"
         raise BadInput(f"tasks.{name}", problem, "use the same name")
     return cast(Task, made)
+
+
+def _shipped(name: str, house: House, *, job: str, options: Mapping[str, Any]) -> Task:
+    if unknown := sorted(options.keys() - {"held_out"}):
+        fix = 'the only one is held_out; a task of your own has task: "module:name"'
+        raise BadInput(f"tasks.{name}.options", f"a shipped task knows no {unknown[0]!r}", fix)
+    return demo_task(name, house, job=job, held_out=bool(options.get("held_out")))

@@ -5,6 +5,7 @@
   time for one.
 - A checkpoint is one moment: weights, optimiser, where every task is, and the groups that are
   complete. What comes after it is done again after a crash, so nothing is lost or trained on twice.
+  It is a model's directory as well: engines, transformers and `artangram eval` read it.
 - Training itself runs in a thread, or in processes of its own; sampling and environments go on
   meanwhile.
 """
@@ -27,6 +28,7 @@ from artangram.envs.protocol import Task
 from artangram.gateway import Gateway
 from artangram.gateway.engines.protocol import Engine, EngineGone
 from artangram.home import Home
+from artangram.models.beside import copy_beside_weights
 from artangram.models.config import FILE_NAME as CONFIG_NAME
 from artangram.models.loading import load_tokenizer
 from artangram.models.tokenizer import Tokenizer
@@ -105,6 +107,7 @@ class Training:
         self.on_step: Callable[[StepRecord], None] = lambda record: None
         self.fleet = Fleet(versions=rollout.updates.versions, path=store.path, gateway=gateway)
         self._store = store
+        self._model = model
         self._config = (model / CONFIG_NAME).read_bytes()
         self._housed = housed
         self._reshape = reshape or (lambda groups: groups)
@@ -217,6 +220,7 @@ class Training:
 
     def _save(self, state: RunState) -> None:
         def write(directory: Path) -> None:
+            copy_beside_weights(self._model, directory)
             self.trainer.save(directory)
             (directory / STATE_NAME).write_bytes(msgspec.msgpack.encode(state))
 

@@ -21,7 +21,7 @@ from artangram.core.errors import BadInput
 from artangram.envs.tasks import DEMO_TASKS, Teachable, demo_task, vocabulary
 from artangram.orchestrator.client import House
 from artangram.orchestrator.workshop import Offers
-from artangram.pipeline.evaluation import Evaluation, evaluate
+from artangram.pipeline.evaluation import Evaluation, Exam, evaluate
 from artangram.pipeline.housing import Housed, own_house
 from artangram.pipeline.loops import LOOPS
 from artangram.pipeline.metrics import StepRecord, read
@@ -175,8 +175,8 @@ class Session:
         found = await evaluate(
             held,
             training.gateway,
+            Exam(problems=EVAL_PROBLEMS),
             tokenizer=training.tokenizer,
-            problems=EVAL_PROBLEMS,
             name=name,
         )
         tasks = ", ".join(f"{task} {value:.2f}" for task, value in found.by_task.items())

@@ -1,0 +1,122 @@
+"""`artangram eval`: how good a run's model is at problems that are held out."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import uuid4
+
+import typer
+from msgspec import Struct
+
+from artangram.cli.house import Token, Url, house
+from artangram.cli.output import Output
+from artangram.config.train import TrainSpec, read_train
+from artangram.core.errors import BadInput, InfraFailed
+from artangram.orchestrator.client import House
+from artangram.train.checkpoint import checkpoints
+
+if TYPE_CHECKING:
+    from artangram.envs.protocol import Task
+    from artangram.pipeline.evaluation import Evaluation, Exam
+
+
+class Examined(Struct, frozen=True, kw_only=True):
+    """What `--json` writes."""
+
+    model: str
+    found: Any
+
+
+def eval(
+    file: Annotated[Path, typer.Argument(help="The run (YAML) whose tasks are asked.")],
+    out: Annotated[Path, typer.Option(help="Where `train` put its checkpoints.")] = Path("out"),
+    model: Annotated[
+        Path | None,
+        typer.Option(help="A directory; the newest checkpoint, or what the run begins with."),
+    ] = None,
+    problems: Annotated[int, typer.Option(help="Of each task.", min=1)] = 40,
+    at_once: Annotated[int, typer.Option(help="Attempts side by side.", min=1)] = 64,
+    seed: Annotated[int, typer.Option(help="Which problems; the same for every model.")] = 10**9,
+    temperature: Annotated[float, typer.Option(help="0 takes the likeliest.", min=0.0)] = 1.0,
+    url: Url = None,
+    token: Token = None,
+    json: Annotated[str | None, typer.Option(help="Write what was found to a file, or -.")] = None,
+) -> None:
+    """Let a model try held-out problems of a run's tasks, once each, and train nothing.
+
+    Shipped tasks hold problems out. One of your own is made with what `eval:` changes in its
+    options; without, its problems are those of another seed.
+    """
+    from artangram.pipeline.evaluation import Exam
+
+    spec = read_train(file)
+    output = Output(json)
+    sys.path.insert(0, str(file.parent.resolve()))
+    chosen = model or _newest(out / spec.run.name) or spec.model
+    exam = Exam(problems=problems, seed=seed, at_once=at_once, temperature=temperature)
+    try:
+        found = asyncio.run(_examined(spec, chosen, exam, output, url=url, token=token))
+    except InfraFailed as error:
+        raise BadInput(str(file), str(error), "look at what its tasks need") from error
+    rows = [
+        [task, f"{mean:.3f}", f"{found.errors.get(task, 0.0):.3f}"]
+        for task, mean in found.by_task.items()
+    ]
+    output.table(str(chosen), ["task", "success", "standard error"], rows)
+    failed = f"; {found.failed} failed by infrastructure are left out" if found.failed else ""
+    output.console.print(f"{found.success:.3f} of {found.problems} problems{failed}")
+    output.json(Examined(model=str(chosen), found=found))
+
+
+def _newest(place: Path) -> Path | None:
+    return next(reversed(checkpoints(place / "checkpoints")), None)
+
+
+async def _examined(
+    spec: TrainSpec,
+    model: Path,
+    exam: "Exam",
+    output: Output,
+    *,
+    url: str | None,
+    token: str | None,
+) -> "Evaluation":
+    from artangram.models.loading import load_tokenizer
+    from artangram.pipeline.evaluation import evaluate, served
+
+    tokenizer = load_tokenizer(model)
+    with output.progress() as progress:
+        showing = progress.add_task("starting the model")
+        async with (
+            house(url, token, spec.house) as one,
+            served(model, spec.engines, log=Path(os.devnull)) as (door, lost),
+        ):
+            tasks = _tasks(spec, one)
+            progress.update(showing, description="asking it", total=len(tasks) * exam.problems)
+            asking = asyncio.ensure_future(
+                evaluate(
+                    tasks,
+                    door,
+                    exam,
+                    tokenizer=tokenizer,
+                    name=f"eval-{uuid4().hex[:6]}",
+                    on_ended=lambda ended: progress.advance(showing),
+                )
+            )
+            try:
+                await asyncio.wait({asking, lost}, return_when=asyncio.FIRST_COMPLETED)
+                return await asking if asking.done() else lost.result()
+            finally:
+                asking.cancel()
+
+
+def _tasks(spec: TrainSpec, one: House) -> "list[Task]":
+    from artangram.pipeline.taskfactory import task_named
+
+    job = f"{spec.run.name}-eval"
+    return [
+        task_named(name, task.task, one, job=job, options=task.exam_options)
+        for name, task in spec.tasks.items()
+    ]
