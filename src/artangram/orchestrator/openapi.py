@@ -47,8 +47,10 @@ def _paths() -> dict[str, Any]:
     trajectory, action = [_in("path", "trajectory")], [_in("path", "action")]
     file = [*trajectory, _in("query", "path")]
     raw: dict[str, Any] = {"content": {"application/octet-stream": {}}}
+    text: dict[str, Any] = {"content": {"text/plain": {}}}
     return {
         "/v1/status": {"get": _does("One look at everything", answer=Status)},
+        "/metrics": {"get": _does("What Prometheus reads") | {"responses": {"200": text | _TOLD}}},
         "/v1/trajectories": {"post": _does("Open a trajectory", body=Opening)},
         "/v1/owners/{owner}": {
             "put": _does(

@@ -104,6 +104,8 @@ class Orchestrator:
         self._num_abandoned = 0
         self._began_at = self._body.now()
         self.catalog = Catalog(setup.cluster)
+        self.on_ended: Callable[[ActionResult], None] = lambda result: None
+        """Hears of every ending that is written down."""
         self._refusal: Exception | None = None
         self._idle = asyncio.Event()
 
@@ -308,6 +310,7 @@ class Orchestrator:
     def deliver(self, result: ActionResult) -> None:
         """For the body: an ending is written down."""
         self._waiters.deliver(result)
+        self.on_ended(result)
         if not self.ledger.actions:
             self._idle.set()
 

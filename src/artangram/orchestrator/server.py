@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from msgspec import structs
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -33,6 +34,7 @@ from artangram.orchestrator.errors import KNOWN, Problem, problem_of
 from artangram.orchestrator.openapi import description
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.pieces import written
+from artangram.orchestrator.prometheus import Exposition
 from artangram.orchestrator.records import QUEUEING, Opening
 from artangram.orchestrator.strangers import permit_opening, permit_run
 from artangram.sandbox.protocol import MAX_READ_BYTES
@@ -61,6 +63,7 @@ def application(
     routes = [
         Route("/v1/openapi.json", _guarded(service.describe, None)),
         Route("/v1/status", _guarded(service.status, token)),
+        Route("/metrics", _guarded(service.metrics, token)),
         Route("/v1/trajectories", _guarded(service.open, token), methods=["POST"]),
         Route("/v1/owners/{owner:path}", _guarded(service.heard, token), methods=["PUT"]),
         Route("/v1/calls", _guarded(service.call, token), methods=["POST"]),
@@ -85,12 +88,17 @@ class _Service:
         self._orchestrator = orchestrator
         self._backend = Embedded(orchestrator)
         self._images = images
+        self._exposition = Exposition(orchestrator.status)
+        orchestrator.on_ended = self._exposition.count
 
     async def describe(self, request: Request) -> object:
         return description()
 
     async def status(self, request: Request) -> object:
         return await self._backend.status()
+
+    async def metrics(self, request: Request) -> object:
+        return Response(self._exposition.text(), media_type=CONTENT_TYPE_LATEST)
 
     async def open(self, request: Request) -> object:
         opening = await _decoded(request, Opening)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from artangram.core.errors import BadInput
 from artangram.core.records import Outcome
@@ -20,6 +21,7 @@ from artangram.managers.remote import connect as agent_at
 from artangram.orchestrator.client import House, between
 from artangram.orchestrator.connect import connect
 from artangram.orchestrator.orchestrator import Bounds
+from artangram.orchestrator.prometheus import MOST_KINDS, OTHER
 from artangram.orchestrator.records import ActionResult, Draining, Overloaded, Refused
 from artangram.orchestrator.server import serving, until_told_to_stop
 from artangram.sandbox import SandboxGone
@@ -55,6 +57,45 @@ async def test_the_interface_is_the_same() -> None:
         await house.trajectory(job="team/red").__aenter__()
         await house.close_job("team/red")
         assert (await house.status()).trajectories == 1
+
+
+async def metrics_of(url: str) -> dict[tuple[str, ...], float]:
+    """Samples by name and labels."""
+    bearer = {"Authorization": f"Bearer {TOKEN}"}
+    async with aiohttp.ClientSession() as http, http.get(f"{url}/metrics", headers=bearer) as found:
+        assert found.status == 200
+        text = await found.text()
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+async def test_prometheus_reads_what_ended_and_what_is_in_use() -> None:
+    async with a_service() as (behind, house, url), house.trajectory() as t:
+        await t.run(["echo"], kind="tool")
+        await t.run(["echo"], kind="tool")
+        running = asyncio.ensure_future(t.run(["sleep", "1000"], kind="suite"))
+        while behind.orchestrator.status().running == 0:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        found = await metrics_of(url)
+        running.cancel()
+    assert found["artangram_actions_ended_total", "tool", "succeeded"] == 2
+    assert found["artangram_action_completion_seconds_count", "tool"] == 2
+    assert found["artangram_action_wait_seconds_sum", "tool"] >= 0
+    assert found[("artangram_actions_running",)] == 1
+    assert found["artangram_cores_used", NODE] == 1
+    assert not [key for key in found if "suite" in key]
+
+
+async def test_a_caller_who_makes_kinds_up_fills_no_memory() -> None:
+    async with a_service() as (_, house, url), house.trajectory() as t:
+        for number in range(MOST_KINDS + 5):
+            await t.run(["echo"], kind=f"kind-{number}")
+        found = await metrics_of(url)
+    assert found["artangram_actions_ended_total", OTHER, "succeeded"] == 5
+    assert len([key for key in found if key[0] == "artangram_core_seconds_total"]) == 101
 
 
 async def test_a_client_knows_how_long_its_actions_have_waited() -> None:

@@ -1,0 +1,114 @@
+"""What Prometheus reads of a house: how actions of each kind end, and what is in use now.
+
+- Actions are counted as they end; the rest is read off a status when somebody asks.
+- Callers make kinds up, so only the first `MOST_KINDS` have figures of their own.
+"""
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from artangram.orchestrator.records import ActionResult, Status
+
+MOST_KINDS = 100
+OTHER = "other"
+BUCKETS_S = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000)
+"""From a tool call to a long test suite."""
+
+Rows = list[tuple[tuple[str, ...], float]]
+
+
+class Exposition:
+    """See the module."""
+
+    def __init__(self, status: Callable[[], Status]) -> None:
+        self._registry = CollectorRegistry()
+        self._kinds: set[str] = set()
+        self._act = self._histogram("action_completion", "From submission to end, by kind.")
+        self._wait = self._histogram("action_wait", "From submission to start, by kind.")
+        self._ended = Counter(
+            "artangram_actions_ended",
+            "Actions, by kind and how they ended.",
+            ["kind", "outcome"],
+            registry=self._registry,
+        )
+        self._core_s = Counter(
+            "artangram_core_seconds",
+            "Cores held times how long, by kind.",
+            ["kind"],
+            registry=self._registry,
+        )
+        self._registry.register(_Now(status))
+
+    def count(self, result: ActionResult) -> None:
+        """An action has ended."""
+        kind = self._known(result.record.kind)
+        self._ended.labels(kind, result.outcome.value).inc()
+        self._core_s.labels(kind).inc(result.core_s)
+        self._act.labels(kind).observe(result.act_s)
+        self._wait.labels(kind).observe(result.wait_s)
+
+    def text(self) -> bytes:
+        """All of it, as Prometheus reads it."""
+        return generate_latest(self._registry)
+
+    def _known(self, kind: str) -> str:
+        if len(self._kinds) < MOST_KINDS:
+            self._kinds.add(kind)
+        return kind if kind in self._kinds else OTHER
+
+    def _histogram(self, name: str, text: str) -> Histogram:
+        return Histogram(
+            f"artangram_{name}_seconds", text, ["kind"], buckets=BUCKETS_S, registry=self._registry
+        )
+
+
+class _Now(Collector):
+    """Gauges, read when asked."""
+
+    def __init__(self, status: Callable[[], Status]) -> None:
+        self._status = status
+
+    def collect(self) -> Iterator[Metric]:
+        for name, (text, labels, rows) in _gauges(self._status()).items():
+            family = GaugeMetricFamily(f"artangram_{name}", text, labels=labels)
+            for values, value in rows:
+                family.add_metric(values, value)
+            yield family
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: the house is not asked before somebody wants to know."""
+        return iter(())
+
+
+def _gauges(now: Status) -> dict[str, tuple[str, tuple[str, ...], Rows]]:
+    """What is called what, its labels, and its values."""
+    services, apis, functions = now.services, now.apis, now.functions
+    found: dict[str, tuple[str, tuple[str, ...], Rows]] = {
+        "actions_queued": ("Actions that wait.", (), [((), now.queued)]),
+        "actions_running": ("Actions that hold a lease.", (), [((), now.running)]),
+        "trajectories": ("Open trajectories.", (), [((), now.trajectories)]),
+        "draining": ("1 while nothing new is taken.", (), [((), now.is_draining)]),
+        "cores_used": ("By node.", ("node",), [((n.node,), n.cores_used) for n in now.nodes]),
+        "service_copies": (
+            "Of a service, on devices.",
+            ("service",),
+            [((s.service,), len(s.resident)) for s in services],
+        ),
+        "calls_queued": (
+            "Calls that wait for a service or an API.",
+            ("callee",),
+            [*(((s.service,), s.queued) for s in services), *(((a.api,), a.queued) for a in apis)],
+        ),
+        "api_window_used": (
+            "Calls in the present window, by API.",
+            ("api",),
+            [((a.api,), a.window_used) for a in apis],
+        ),
+    }
+    if functions is not None:
+        rows: Rows = [(("busy",), functions.busy), (("alive",), functions.workers)]
+        found["function_workers"] = ("Workers of functions, by state.", ("state",), rows)
+    return found
