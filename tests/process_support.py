@@ -6,6 +6,7 @@ from pathlib import Path
 def is_alive(pid: int) -> bool:
     """Does it run? One that only waits to be reaped does not."""
     try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):  # The second if it ends while we read.
         return False
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")

@@ -20,6 +20,7 @@ from artangram.functions.function import FunctionSpec
 from artangram.functions.hedging import LEAST_SEEN
 from artangram.functions.local import ATTEMPTS, LocalFunctions
 from integration.functions import subjects  # by a name that workers can import, too
+from process_support import is_alive
 
 
 @asynccontextmanager
@@ -43,14 +44,6 @@ async def until(is_true: Any) -> None:
     async with asyncio.timeout(60):
         while not is_true():
             await asyncio.sleep(0.005)
-
-
-def is_running(pid: int) -> bool:
-    """A zombie that waits for somebody else's parent does not run."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 async def test_a_function_runs_in_another_process_and_answers() -> None:
@@ -113,7 +106,7 @@ async def test_workers_never_exceed_the_ceiling_and_go_back_to_zero(tmp_path: Pa
         go.touch()
         pid = await calls[0]
         await until(lambda: functions.workers.num_alive == 0)
-        await until(lambda: not is_running(pid))
+        await until(lambda: not is_alive(pid))
         assert await called(functions, subjects.add, 1) == 2
         assert functions.workers.num_cold_starts <= 4
 
@@ -149,7 +142,7 @@ async def test_workers_that_died_idle_cost_no_attempt(tmp_path: Path) -> None:
         go.touch()
         for pid in await asyncio.gather(*calls):
             os.kill(pid, signal.SIGKILL)
-            await until(lambda pid=pid: not is_running(pid))
+            await until(lambda pid=pid: not is_alive(pid))
         assert await called(functions, subjects.add, 1) == 2
         assert functions.num_workers_lost == 0
 
@@ -186,7 +179,7 @@ async def test_a_cancelled_call_takes_its_processes_along(tmp_path: Path) -> Non
         with pytest.raises(asyncio.CancelledError):
             await call
         for pid in map(int, (tmp_path / "pids").read_text().split()):
-            await until(lambda pid=pid: not is_running(pid))
+            await until(lambda pid=pid: not is_alive(pid))
         assert functions.workers.num_busy == 0
 
 
@@ -199,7 +192,7 @@ async def test_closing_ends_the_calls_that_run_and_those_that_wait(tmp_path: Pat
         await functions.aclose()
         ends = await asyncio.gather(*calls, return_exceptions=True)
         assert [type(end) for end in ends] == [InfraFailed] * 3
-        assert not is_running(zygote)
+        assert not is_alive(zygote)
         assert functions.workers.num_busy == 0
 
 
@@ -221,7 +214,7 @@ async def test_a_late_call_gets_a_second_copy_and_the_first_one_is_ended(tmp_pat
         assert (functions.num_hedges, functions.num_hedges_won) == (1, 1)
         pids = {int(mark.name.partition("-")[0]) for mark in folder.iterdir()}
         (loser,) = pids - {winner}
-        await until(lambda: not is_running(loser))
+        await until(lambda: not is_alive(loser))
         await until(lambda: functions.workers.num_alive == 1)
 
 
@@ -286,4 +279,4 @@ async def test_workers_end_with_an_owner_that_is_killed(tmp_path: Path) -> None:
         await until((tmp_path / "pids").exists)
         owner.kill()
     for pid in map(int, (tmp_path / "pids").read_text().split()):
-        await until(lambda pid=pid: not is_running(pid))
+        await until(lambda pid=pid: not is_alive(pid))

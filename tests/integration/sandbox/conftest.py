@@ -82,7 +82,7 @@ def attack(sandbox: LocalSandbox) -> Attack:
 
     async def run(code: str, **more: object) -> CommandResult:
         argv = (*PYTHON, HELPERS + code)
-        return await sandbox.run(Command(argv=argv, **{"timeout_s": 5.0} | more))  # type: ignore[arg-type]
+        return await sandbox.run(Command(argv=argv, **{"timeout_s": 60.0} | more))  # type: ignore[arg-type]
 
     return run
 

@@ -11,6 +11,7 @@ from artangram.sandbox import Command, HostImage, NamespaceProvider
 from artangram.sandbox.namespace.kernel import processes_below
 
 NUM_SANDBOXES = 8
+NUM_PROCESSES = NUM_SANDBOXES * 2 + NUM_SANDBOXES // 2
 
 
 async def main(state_dir: Path) -> None:
@@ -22,8 +23,10 @@ async def main(state_dir: Path) -> None:
         asyncio.create_task(box.run(Command(argv=("sleep", "1000"), timeout_s=1000)))
         for box in boxes[::2]
     ]
-    await asyncio.sleep(0.2)
-    pids = [pid for box in boxes for pid in processes_below(box.pid)]
+    pids: list[int] = []
+    while len(pids) < NUM_PROCESSES:
+        await asyncio.sleep(0.01)
+        pids = [pid for box in boxes for pid in processes_below(box.pid)]
     groups = (provider.run_path / "groups").read_text().splitlines()
     owned = {"zygote": provider.zygote_pid, "pids": pids, "groups": groups}
     print(json.dumps(owned | {"run": str(provider.run_path)}), flush=True)

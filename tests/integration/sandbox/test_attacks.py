@@ -11,19 +11,49 @@ from pathlib import Path
 
 import pytest
 
-from artangram.sandbox import Command, HostImage, NamespaceProvider, Rung, Share
+from artangram.sandbox import Command, CommandResult, HostImage, NamespaceProvider, Rung, Share
 from artangram.sandbox.namespace.sandbox import LocalSandbox
+from busy_machine import at_best
 
 from .conftest import SMALL, Attack
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
-SLACK_S = 1.0  # until a busy machine lets the caller see it
+SLACK_S = 1.0  # until the caller sees it
+WAIT = "import time\nwhile not ({}): time.sleep(0.005)\n"
 
 
 async def still_works(sandbox: LocalSandbox) -> bool:
     result = await sandbox.run(Command(argv=("echo", "alive")))
     return result.stdout == b"alive\n" and result.leftovers_killed == 0
+
+
+async def ended_on_time(
+    attack: Attack, code: str, *, timeout_s: float, late_s: float
+) -> list[CommandResult]:
+    """It ends at its deadline, and the caller hears of it: at least one of these did so."""
+    results: list[CommandResult] = []
+
+    async def lateness() -> float:
+        began_at = time.monotonic()
+        result = await attack(code, timeout_s=timeout_s)
+        assert result.timed_out
+        assert result.run_s >= timeout_s
+        results.append(result)
+        told_s = time.monotonic() - began_at - result.run_s
+        return max((result.run_s - timeout_s) / late_s, told_s / SLACK_S)
+
+    await at_best(lateness, below=1.0)
+    return results
+
+
+async def written(sandbox: LocalSandbox, name: str) -> bool:
+    """Return when the program has made this file."""
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            await sandbox.read(name)
+            return True
+        await asyncio.sleep(0.005)
 
 
 class TestOutput:
@@ -76,14 +106,9 @@ class TestBombs:
     async def test_fork_bomb_is_held_and_ends_on_time(
         self, sandbox: LocalSandbox, attack: Attack, late_s: float
     ) -> None:
-        began_at = time.monotonic()
-        result = await attack(
-            "while True:\n  try: os.fork()\n  except OSError: pass", timeout_s=0.5
-        )
-        assert result.run_s < 0.5 + late_s
-        assert time.monotonic() - began_at < result.run_s + SLACK_S
-        assert result.timed_out
-        assert 40 <= result.leftovers_killed <= SMALL.processes
+        bomb = "while True:\n  try: os.fork()\n  except OSError: pass"
+        results = await ended_on_time(attack, bomb, timeout_s=0.5, late_s=late_s)
+        assert 40 <= max(result.leftovers_killed for result in results) <= SMALL.processes
         assert await still_works(sandbox)
 
     async def test_fork_bomb_that_ignores_signals_and_leaves_sessions_dies_too(
@@ -136,7 +161,7 @@ class TestBombs:
             "while True: keep.append(os.urandom(1 << 16)); time.sleep(0.001)"
         )
         argv = ("/usr/bin/python3", "-I", "-S", "-c", code)
-        result = await sandbox.run(Command(argv=argv, timeout_s=5))
+        result = await sandbox.run(Command(argv=argv, timeout_s=60))
         assert result.out_of_memory
         assert not result.ok
         await sandbox.close()
@@ -268,12 +293,16 @@ class TestFiles:
         self, sandbox: LocalSandbox, path: str
     ) -> None:
         await sandbox.run(Command(argv=("mkfifo", "fifo")))
-        began_at = time.monotonic()
-        with pytest.raises(OSError, match=r".+"):
-            await sandbox.read(path)
-        with pytest.raises(OSError, match=r".+"):
-            await sandbox.write(path, b"x")
-        assert time.monotonic() - began_at < 0.5
+
+        async def refused() -> float:
+            began_at = time.monotonic()
+            with pytest.raises(OSError, match=r".+"):
+                await sandbox.read(path)
+            with pytest.raises(OSError, match=r".+"):
+                await sandbox.write(path, b"x")
+            return time.monotonic() - began_at
+
+        await at_best(refused, below=0.5)
 
     async def test_write_beyond_the_disk_is_an_os_error(self, sandbox: LocalSandbox) -> None:
         with pytest.raises(OSError, match="No space"):
@@ -509,13 +538,20 @@ class TestInit:
     async def test_reply_is_not_delayed_by_a_daemon_that_holds_the_pipes(
         self, attack: Attack
     ) -> None:
-        began_at = time.monotonic()
-        result = await attack(
-            "print('done', flush=True)\nif os.fork() == 0:\n  import time; time.sleep(60)",
-            keep=True,
-        )
-        assert time.monotonic() - began_at < 1
-        assert (result.stdout, result.leftovers_kept) == (b"done\n", 1)
+        kept: list[int] = []
+
+        async def answered() -> float:
+            began_at = time.monotonic()
+            result = await attack(
+                "print('done', flush=True)\nif os.fork() == 0:\n  import time; time.sleep(600)",
+                keep=True,
+            )
+            assert result.stdout == b"done\n"
+            kept.append(result.leftovers_kept)
+            return time.monotonic() - began_at
+
+        await at_best(answered, below=1.0)
+        assert kept == list(range(1, len(kept) + 1))
 
     async def test_stopped_and_deaf_programs_end_on_time(
         self, attack: Attack, late_s: float
@@ -525,11 +561,7 @@ class TestInit:
             "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)",
             "while True: pass",
         ):
-            began_at = time.monotonic()
-            result = await attack(code, timeout_s=0.25)
-            assert result.timed_out
-            assert 0.25 <= result.run_s < 0.25 + late_s
-            assert time.monotonic() - began_at < result.run_s + SLACK_S
+            await ended_on_time(attack, code, timeout_s=0.25, late_s=late_s)
 
     async def test_daemon_cannot_outlive_its_action(self, attack: Attack) -> None:
         result = await attack(
@@ -560,7 +592,7 @@ class TestInit:
             "  n = 0\n"
             "  fd = os.open('/work/n', os.O_CREAT | os.O_WRONLY)\n"
             "  while True: n += 1; os.pwrite(fd, b'%9d' % n, 0); time.sleep(0.005)\n"
-            "time.sleep(0.1)",
+            + WAIT.format("os.path.exists('/work/n') and os.path.getsize('/work/n')"),
             keep=True,
         )
         first = int(await sandbox.read("n"))
@@ -568,9 +600,8 @@ class TestInit:
         second = int(await sandbox.read("n"))
         if provider.capabilities.rung >= Rung.CGROUPS:
             assert 0 <= second - first < 10
-        running = await attack("import time; time.sleep(0.2)")
-        assert running.leftovers_kept == 1
-        assert int(await sandbox.read("n")) - second > 10
+        running = await attack(WAIT.format(f"int(open('/work/n').read()) > {second} + 10"))
+        assert (running.exit_code, running.leftovers_kept) == (0, 1)
 
 
 class TestCores:
@@ -586,10 +617,11 @@ class TestCores:
         self, sandbox: LocalSandbox, attack: Attack
     ) -> None:
         show = "print(sorted(os.sched_getaffinity(0)), flush=True)\n"
-        code = show + "import time; time.sleep(0.3)\n" + show
-        running = asyncio.create_task(attack(code, cores=(0,)))
-        await asyncio.sleep(0.15)
+        shown = "open('/work/shown', 'w')\n" + WAIT.format("os.path.exists('/work/resized')")
+        running = asyncio.create_task(attack(show + shown + show, cores=(0,)))
+        assert await written(sandbox, "shown")
         await sandbox.resize((0, 1))
+        await sandbox.write("resized", b"")
         assert (await running).stdout == b"[0]\n[0, 1]\n"
         assert (await attack(show)).stdout == b"[0, 1]\n"
 
@@ -598,20 +630,21 @@ class TestCores:
     ) -> None:
         await attack(
             "import time\nif os.fork() == 0:\n  while True:\n"
-            "    open('/work/mask', 'w').write(str(sorted(os.sched_getaffinity(0))))\n"
-            "    time.sleep(0.01)",
+            "    open('/work/next', 'w').write(str(sorted(os.sched_getaffinity(0))))\n"
+            "    os.rename('/work/next', '/work/mask')\n"
+            "    time.sleep(0.01)\n" + WAIT.format("os.path.exists('/work/mask')"),
             keep=True,
             cores=(0,),
         )
         # A neighbour takes over the cpuset that the kept process was started in.
         neighbour = await provider.create(HostImage())
-        hold = Command(argv=("sleep", "0.6"), cores=(0,))
+        hold = Command(argv=("sh", "-c", "touch holds; sleep 600"), cores=(0,), timeout_s=600)
         holding = asyncio.create_task(neighbour.run(hold))
-        await asyncio.sleep(0.1)
-        result = await attack(
-            "import time; time.sleep(0.2); print(open('/work/mask').read())", cores=(1,)
-        )
-        assert result.stdout == b"[1]\n"
+        assert await written(neighbour, "holds")
+        moved = await attack(WAIT.format("open('/work/mask').read() == '[1]'"), cores=(1,))
+        assert moved.exit_code == 0
+        assert not holding.done()
+        neighbour.end_command()
         await holding
         await neighbour.close()
 

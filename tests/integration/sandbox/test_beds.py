@@ -17,8 +17,7 @@ from artangram.managers.agent import Ended, Place, Run, RunId
 from artangram.managers.local import LocalAgent
 from artangram.sandbox import Command, NamespaceProvider, NotCapable, Output
 from artangram.sandbox.namespace.sandbox import LocalSandbox
-
-from .test_faults import within
+from busy_machine import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -144,7 +143,7 @@ async def test_short_memory_is_noticed_at_the_end_of_a_run(
     first = boxes.live[next(iter(boxes.live))]
     machine.figures = [50]
     await guest.run(TWO, "true")
-    await asyncio.wait_for(first.ended.wait(), 5)
+    await asyncio.wait_for(first.ended.wait(), PATIENCE_S)
 
 
 async def test_closing_a_sleeper_leaves_no_files(
@@ -156,14 +155,14 @@ async def test_closing_a_sleeper_leaves_no_files(
     shelf = boxes.run_path / "snapshots"
     assert os.listdir(shelf)
     await guest.agent.close(ONE)
-    assert await within(5, lambda: not os.listdir(shelf))
+    assert await eventually(lambda: not os.listdir(shelf))
 
 
 async def test_the_second_of_a_kind_was_ready_before_it_was_asked_for(
     guest: Guest, boxes: NamespaceProvider
 ) -> None:
     await guest.run(ONE, "touch", "one")
-    assert await within(5, lambda: len(boxes.live) == 2)
+    assert await eventually(lambda: len(boxes.live) == 2)
     (ready,) = [box for box in boxes.live.values() if not await has(box, "one")]
     await guest.run(TWO, "touch", "two")
     assert await has(ready, "two")

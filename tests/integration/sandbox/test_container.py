@@ -31,6 +31,8 @@ from artangram.sandbox import (
 from artangram.sandbox.container import engine
 from artangram.sandbox.container import provider as providers
 from artangram.sandbox.namespace.sandbox import LocalSandbox
+from busy_machine import PATIENCE_S, at_best, eventually, within
+from process_support import is_alive
 
 from .conftest import SMALL
 from .test_attacks import (  # noqa: F401 - run again
@@ -41,14 +43,13 @@ from .test_attacks import (  # noqa: F401 - run again
     TestKernel,
     TestNetwork,
 )
-from .test_faults import is_running, left_of, within
+from .test_faults import left_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 INSTALL_ENGINE = Path(__file__).parents[2] / "install_engine.sh"
 SOON_S = 1.0
 WRITABLE = "/work /tmp /var/tmp /dev/shm"
-ENGINE_S = 10.0  # until the engine has removed a container on its own
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -96,12 +97,12 @@ def containers() -> str:
 
 
 async def test_an_action_does_not_pay_for_the_engine(sandbox: LocalSandbox) -> None:
-    took_s = []
-    for _ in range(20):
+    async def action() -> float:
         began_at = time.monotonic()
         assert (await sandbox.run(Command(argv=("true",)))).ok
-        took_s.append(time.monotonic() - began_at)
-    assert sorted(took_s)[10] < 0.03  # an exec of the engine takes a hundred milliseconds
+        return time.monotonic() - began_at
+
+    await at_best(action, below=0.03)  # An exec of the engine takes a hundred milliseconds.
 
 
 async def test_init_competes_for_cores_as_its_provider_does(provider: ContainerProvider) -> None:
@@ -128,7 +129,7 @@ async def test_killed_container_is_told_and_leaves_the_others(
 ) -> None:
     victim = await provider.create(HostImage())
     os.kill(victim.pid, 9)
-    await asyncio.wait_for(victim.ended.wait(), ENGINE_S)
+    await asyncio.wait_for(victim.ended.wait(), PATIENCE_S)
     assert not victim.is_alive
     assert (await sandbox.run(Command(argv=("true",)))).ok
 
@@ -152,10 +153,10 @@ async def test_killed_owner_leaves_nothing(state_dir: Path) -> None:
         services = our_services(process.pid)
         assert len(services) == 1
         process.kill()
-        assert await within(SOON_S, lambda: not any(map(is_running, owned["pids"])))
-        assert await within(ENGINE_S, lambda: not any(map(is_running, services)))
+        assert await within(SOON_S, lambda: not any(map(is_alive, owned["pids"])))
+        assert await eventually(lambda: not any(map(is_alive, services)))
     assert await within(SOON_S, lambda: left_of(owned) == [])
-    assert await within(ENGINE_S, lambda: Path(owned["run"]).name not in containers())
+    assert await eventually(lambda: Path(owned["run"]).name not in containers())
     following = await ContainerProvider.open(state_dir=state_dir)
     await following.close()
     assert Path(owned["run"]).name.encode().hex() not in images()
@@ -165,6 +166,12 @@ def our_services(owner: int) -> list[int]:
     listed = Path(f"/proc/{owner}/task/{owner}/children").read_text().split()
     commands = {int(pid): Path(f"/proc/{pid}/cmdline").read_bytes() for pid in listed}
     return [pid for pid, command in commands.items() if b"podman" in command]
+
+
+async def test_what_the_engine_forgets_goes_with_us(provider: ContainerProvider) -> None:
+    (service,) = our_services(os.getpid())
+    environ = Path(f"/proc/{service}/environ").read_bytes().split(b"\0")
+    assert b"TMPDIR=" + os.fsencode(provider.run_path) in environ
 
 
 def images() -> str:

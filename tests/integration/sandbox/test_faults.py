@@ -9,8 +9,7 @@ import resource
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -29,21 +28,15 @@ from artangram.sandbox import (
 from artangram.sandbox.inside.population import children
 from artangram.sandbox.namespace.kernel import processes_below
 from artangram.sandbox.namespace.sandbox import LocalSandbox
+from busy_machine import eventually, within
+from process_support import is_alive
 
 from .conftest import groups_of
-from .owner import NUM_SANDBOXES
+from .owner import NUM_PROCESSES
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 SOON_S = 0.2
-
-
-def is_running(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
 
 
 def left_of(owned: dict[str, Any]) -> list[str]:
@@ -54,22 +47,13 @@ def mounts() -> str:
     return Path("/proc/self/mounts").read_text()
 
 
-async def within(seconds: float, holds: Callable[[], bool]) -> bool:
-    gives_up_at = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > gives_up_at:
-            return False
-        await asyncio.sleep(0.005)
-    return True
-
-
 @pytest.fixture
 def owner(state_dir: Path) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, Any]]]:
     script = Path(__file__).with_name("owner.py")
     process = subprocess.Popen([sys.executable, script, state_dir], stdout=subprocess.PIPE)
     assert process.stdout is not None
     owned = json.loads(process.stdout.readline())
-    assert len(owned["pids"]) == NUM_SANDBOXES * 2 + NUM_SANDBOXES // 2
+    assert len(owned["pids"]) == NUM_PROCESSES
     yield process, owned
     process.kill()
     process.wait()
@@ -82,8 +66,8 @@ async def test_killed_owner_leaves_nothing(
     """Half of the sandboxes run a command, the others are frozen with a kept process."""
     process, owned = owner
     process.kill()
-    assert await within(SOON_S, lambda: not any(map(is_running, owned["pids"])))
-    assert await within(SOON_S, lambda: not is_running(owned["zygote"]))
+    assert await within(SOON_S, lambda: not any(map(is_alive, owned["pids"])))
+    assert await within(SOON_S, lambda: not is_alive(owned["zygote"]))
     assert left_of(owned) == []
 
 
@@ -93,7 +77,7 @@ async def test_killed_owner_and_zygote_leave_only_what_the_next_start_sweeps(
     process, owned = owner
     os.kill(owned["zygote"], signal.SIGKILL)
     process.kill()
-    assert await within(SOON_S, lambda: not any(map(is_running, owned["pids"])))
+    assert await within(SOON_S, lambda: not any(map(is_alive, owned["pids"])))
     await asyncio.sleep(1.0)  # a directory younger than that might belong to a provider in birth
     following = await NamespaceProvider.open(state_dir=state_dir)
     assert left_of(owned) == []
@@ -105,7 +89,7 @@ async def test_terminated_owner_leaves_nothing(
 ) -> None:
     process, owned = owner
     process.terminate()
-    assert await within(SOON_S, lambda: not any(map(is_running, owned["pids"])))
+    assert await within(SOON_S, lambda: not any(map(is_alive, owned["pids"])))
 
 
 @pytest_asyncio.fixture(loop_scope="package")
@@ -119,7 +103,7 @@ async def own_provider(state_dir: Path) -> AsyncIterator[NamespaceProvider]:
 
 async def a_running_sleep(sandbox: LocalSandbox) -> asyncio.Task[Any]:
     running = asyncio.create_task(sandbox.run(Command(argv=("sleep", "1000"), timeout_s=1000)))
-    assert await within(2, lambda: len(processes_below(sandbox.pid)) == 2)
+    assert await eventually(lambda: len(processes_below(sandbox.pid)) == 2)
     return running
 
 
@@ -132,7 +116,7 @@ async def test_killed_zygote_ends_its_sandboxes_and_is_replaced(
     os.kill(own_provider.zygote_pid, signal.SIGKILL)
     with pytest.raises(SandboxGone):
         await running
-    assert await within(SOON_S, lambda: not any(map(is_running, pids)))
+    assert await within(SOON_S, lambda: not any(map(is_alive, pids)))
     assert await within(SOON_S, lambda: not own_provider.live)
     following = await own_provider.create(HostImage())
     assert (await following.run(Command(argv=("true",)))).ok
@@ -147,7 +131,7 @@ async def test_killed_init_is_infrastructure_and_leaves_no_process(
     os.kill(sandbox.pid, signal.SIGKILL)
     with pytest.raises(SandboxGone):
         await running
-    assert await within(SOON_S, lambda: not any(map(is_running, pids)))
+    assert await within(SOON_S, lambda: not any(map(is_alive, pids)))
     assert not sandbox.is_alive
     await sandbox.close()
     left = [child for group in groups_of(own_provider) for child in group.glob(sandbox.name)]
@@ -169,7 +153,7 @@ async def test_stuck_init_is_killed_and_the_command_timed_out(
 ) -> None:
     sandbox = await own_provider.create(HostImage())
     running = asyncio.create_task(sandbox.run(Command(argv=("sleep", "9"), timeout_s=0.3)))
-    assert await within(2, lambda: len(processes_below(sandbox.pid)) == 2)
+    assert await eventually(lambda: len(processes_below(sandbox.pid)) == 2)
     os.kill(sandbox.pid, signal.SIGSTOP)
     result = await running
     assert result.timed_out
@@ -212,21 +196,21 @@ async def test_the_clone_made_ahead_is_used_and_not_missed_when_it_dies(state_di
         def spares() -> set[int]:
             return set(children(provider.zygote_pid)) - {b.pid for b in provider.live.values()}
 
-        assert await within(5, lambda: len(spares()) == 1)
+        assert await eventually(lambda: len(spares()) == 1)
         (spare,) = spares()
         second = await provider.create(HostImage())
         assert second.pid == spare
-        assert await within(5, lambda: len(spares()) == 1)
+        assert await eventually(lambda: len(spares()) == 1)
         (spare,) = spares()
         os.kill(spare, signal.SIGKILL)
-        assert await within(5, lambda: not is_running(spare))
+        assert await eventually(lambda: not is_alive(spare))
         third = await provider.create(HostImage())
         for sandbox in (first, second, third):
             assert (await sandbox.run(Command(argv=("true",)))).ok
-        assert await within(5, lambda: len(spares()) == 1)
+        assert await eventually(lambda: len(spares()) == 1)
         (spare,) = spares()
         os.kill(provider.zygote_pid, signal.SIGKILL)
-        assert await within(5, lambda: not is_running(spare))
+        assert await eventually(lambda: not is_alive(spare))
     finally:
         await provider.close()
 

@@ -105,7 +105,8 @@ async def test_first_freezer_serves_where_there_is_no_second(
     provider = await NamespaceProvider.open(state_dir=state_dir)
     box = await provider.create(HostImage())
     ticking = "while true; do echo x >> /work/ticks; sleep 0.01; done &"
-    await box.run(Command(argv=("sh", "-c", ticking + "sleep 0.1"), keep=True))
+    begun = "until [ -s /work/ticks ]; do sleep 0.01; done"
+    await box.run(Command(argv=("sh", "-c", ticking + begun), keep=True))
     first = await box.read("ticks")
     await asyncio.sleep(0.3)
     assert len(await box.read("ticks")) - len(first) < 10

@@ -35,9 +35,10 @@ from artangram.sandbox.namespace.kernel import processes_below
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.plain import provider as providers
 from artangram.sandbox.protocol import PROMISES, Capabilities, Feature
+from busy_machine import within
+from process_support import is_alive
 
 from .conftest import HELPERS, PYTHON
-from .test_faults import is_running, within
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -96,7 +97,7 @@ async def test_fork_bomb_is_contained_and_ended(plain: PlainProvider) -> None:
     assert Promise.PROCESS_LIMIT in plain.capabilities.promises
     bombed = await plain.create(HostImage(), limits=Limits(processes=24))
     bomb = "import os, time\nfor _ in range(200):\n  try: os.fork()\n  except OSError: break\n"
-    result = await bombed.run(Command(argv=(*PYTHON, bomb + "time.sleep(30)"), timeout_s=0.5))
+    result = await bombed.run(Command(argv=(*PYTHON, bomb + "time.sleep(60)"), timeout_s=1.0))
     assert result.timed_out
     assert 10 < result.leftovers_killed <= 24
     assert processes_below(bombed.pid) == [bombed.pid]
@@ -129,7 +130,7 @@ async def test_killed_init_takes_its_processes_along(plain: PlainProvider) -> No
     pids = processes_below(box.pid)
     assert len(pids) == 2
     os.kill(box.pid, signal.SIGKILL)
-    assert await within(SOON_S, lambda: not any(map(is_running, pids)))
+    assert await within(SOON_S, lambda: not any(map(is_alive, pids)))
     with pytest.raises(SandboxGone):
         await box.run(Command(argv=("true",)))
     await box.close()
@@ -173,7 +174,7 @@ async def test_killed_owner_leaves_no_process(
     if zygote_too:
         os.kill(owned["zygote"], signal.SIGKILL)
     process.kill()
-    assert await within(SOON_S, lambda: not any(map(is_running, owned["pids"])))
+    assert await within(SOON_S, lambda: not any(map(is_alive, owned["pids"])))
     assert await within(SOON_S, lambda: zygote_too or not os.path.exists(owned["run"]))
 
 

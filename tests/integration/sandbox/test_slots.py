@@ -10,9 +10,11 @@ from typing import Any, cast
 import pytest
 
 from artangram.sandbox.namespace import cores as lending
+from artangram.sandbox.namespace.kernel import processes_below
 from artangram.sandbox.namespace.provider import NamespaceProvider
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.protocol import Command, HostImage
+from busy_machine import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -29,13 +31,14 @@ async def test_only_the_command_that_grows_is_spread_over_new_cores(
         await guest.run(Command(argv=("true",), cores=(0,)))
     spread: list[list[int]] = []
     monkeypatch.setattr(lending, "spread", lambda threads, cores, *, every: spread.append(threads))
-    running = asyncio.create_task(sandbox.run(Command(argv=("sleep", "0.3"), cores=(0,))))
-    await asyncio.sleep(0.15)
+    running = asyncio.create_task(sandbox.run(Command(argv=("sleep", "1000"), cores=(0,))))
+    assert await eventually(lambda: len(processes_below(sandbox.pid)) == 2)
     await sandbox.resize((0, 1))
     (threads,) = spread
     assert sandbox.pid in threads
     assert len(threads) == 2
-    assert (await running).ok
+    sandbox.end_command()
+    await running
     for guest in guests:
         await guest.close()
 

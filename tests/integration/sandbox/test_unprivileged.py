@@ -65,6 +65,6 @@ def run_as_nobody(home: str) -> subprocess.CompletedProcess[str]:
         env=environ,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )

@@ -35,6 +35,8 @@ class PodmanService:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            # Podman forgets a copy of every image it imports: it is to go when our directory goes.
+            env={**os.environ, "TMPDIR": str(directory)},
         )
         assert self._process.stdin is not None
         with self._process.stdin as script:
