@@ -107,6 +107,9 @@ def read_train(path: AnyPath) -> TrainSpec:
         house=read_house(home / top["house"].text()) if "house" in top else HouseSpec(),
         engines=_engines(top["engines"], home) if "engines" in top else EnginesSpec(),
     )
+    if spec.run.train.loss == "distillation":
+        fix = "give them to `Trainer.step`, as examples/distillation.py does"
+        raise top["train"].bad("has no teachers in a file", fix, key="loss")
     for stage in spec.stages:
         if not any(stage.shares.values()):
             problem = f"has no task with a share at version {stage.from_version}"

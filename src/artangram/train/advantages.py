@@ -11,30 +11,21 @@ EPSILON = 1e-4
 """Added to a deviation, so that rewards which hardly differ do not become large advantages."""
 
 
-def group_relative(rewards: Sequence[float], *, scaled: bool = True) -> list[float]:
-    """GRPO: against the mean of the siblings, in units of their sample deviation if `scaled`."""
+def group_relative(rewards: Sequence[float]) -> list[float]:
+    """GRPO: against the mean of the siblings, in units of their sample deviation."""
     mean = fmean(rewards)
-    scale = stdev(rewards) + EPSILON if scaled and len(rewards) > 1 else 1.0
+    scale = stdev(rewards) + EPSILON if len(rewards) > 1 else 1.0
     return [(reward - mean) / scale for reward in rewards]
 
 
-def leave_one_out(rewards: Sequence[float]) -> list[float]:
-    """RLOO: against the mean of the other siblings. Zero for an only child."""
-    if len(rewards) == 1:
-        return [0.0]
-    total, others = sum(rewards), len(rewards) - 1
-    return [reward - (total - reward) / others for reward in rewards]
+def batch_relative(groups: Sequence[Sequence[float]]) -> list[list[float]]:
+    """REINFORCE++ for groups of siblings: in units of the whole batch's deviation.
 
-
-def batch_relative(groups: Sequence[Sequence[float]], *, centred: bool = True) -> list[list[float]]:
-    """REINFORCE++: in units of the whole batch's deviation, so that easy groups weigh less.
-
-    `centred` takes the group's mean away first, which is its variant for groups of siblings.
+    So groups whose attempts hardly differ weigh less.
     """
-    shifted = [[r - (fmean(group) if centred else 0.0) for r in group] for group in groups]
-    flat = [value for group in shifted for value in group]
-    mean, scale = fmean(flat), pstdev(flat) + EPSILON
-    return [[(value - mean) / scale for value in group] for group in shifted]
+    centred = [[reward - fmean(group) for reward in group] for group in groups]
+    scale = pstdev(value for group in centred for value in group) + EPSILON
+    return [[value / scale for value in group] for group in centred]
 
 
 def has_signal(rewards: Sequence[float]) -> bool:

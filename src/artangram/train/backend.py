@@ -55,6 +55,10 @@ class Backend(Protocol):
         """Sums over all processes."""
         ...
 
+    def most(self, values: Sequence[float]) -> list[float]:
+        """The largest of all processes."""
+        ...
+
 
 class _Undivided:
     """Every process that trains has the whole model, and computes at its own pace."""
@@ -86,6 +90,9 @@ class Alone(_Undivided):
     def add(self, values: Sequence[float]) -> list[float]:
         return list(values)
 
+    def most(self, values: Sequence[float]) -> list[float]:
+        return list(values)
+
 
 class _Together:
     """The processes of `torch.distributed`'s default group, each with its part of the samples."""
@@ -102,9 +109,10 @@ class _Together:
         return list(samples[self._rank :: self._size])
 
     def add(self, values: Sequence[float]) -> list[float]:
-        total = torch.tensor(values, dtype=torch.float64)
-        dist.all_reduce(total)
-        return [float(value) for value in total]
+        return _reduced(values, dist.ReduceOp.SUM)
+
+    def most(self, values: Sequence[float]) -> list[float]:
+        return _reduced(values, dist.ReduceOp.MAX)
 
 
 class DataParallel(_Undivided, _Together):
@@ -159,15 +167,19 @@ class Sharded(_Together):
         set_weights(model, weights)
 
     def rounds(self, own: int) -> int:
-        most = torch.tensor(own)
-        dist.all_reduce(most, dist.ReduceOp.MAX)
-        return int(most)
+        return int(self.most([own])[0])
 
     def add_gradients(self, parameters: Iterable[Parameter]) -> None:
         # They are means over the processes by now.
         for p in parameters:
             if p.grad is not None:
                 p.grad.mul_(self._size)
+
+
+def _reduced(values: Sequence[float], how: dist.ReduceOp.RedOpType) -> list[float]:
+    every = torch.tensor(values, dtype=torch.float64)
+    dist.all_reduce(every, how)
+    return [float(value) for value in every]
 
 
 def whole_number(value: Tensor) -> float:

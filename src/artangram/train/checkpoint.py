@@ -13,9 +13,11 @@ from pathlib import Path
 from artangram.core.errors import BadInput
 
 UNFINISHED = ".unfinished"
+KEPT = 2
+"""Checkpoints: should the newest be unreadable, there is the one before."""
 
 
-def save(directory: Path, step: int, *, write: Callable[[Path], None], keep: int = 2) -> Path:
+def save(directory: Path, step: int, *, write: Callable[[Path], None]) -> Path:
     """Let `write` fill a directory and make it the checkpoint of `step`; keep the newest ones."""
     directory.mkdir(parents=True, exist_ok=True)
     sweep(directory)
@@ -34,7 +36,7 @@ def save(directory: Path, step: int, *, write: Callable[[Path], None], keep: int
         problem = f"the checkpoint of step {step} could not be written: {error}"
         raise BadInput(str(directory), problem, "make room there, or name another place") from error
     _flush_entry(directory)
-    for old in checkpoints(directory)[:-keep]:
+    for old in checkpoints(directory)[:-KEPT]:
         shutil.rmtree(old, ignore_errors=True)
     return place
 

@@ -22,8 +22,8 @@ class Share:
 
     tokens: int
     sequences: int
-    budget: int = 1
-    """The most tokens that one attempt may sample; for `Mean.BUDGET` only."""
+    budget: int
+    """Tokens of the longest attempt; for `Mean.BUDGET` only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +74,11 @@ def grpo(
     tokens: Tokens,
     share: Share,
     *,
-    low: float = 0.2,
-    high: float = 0.28,
-    cap: float = 2.0,
-    kl: float = 0.0,
-    over: Mean = Mean.TOKENS,
+    low: float,
+    high: float,
+    cap: float,
+    kl: float,
+    over: Mean,
 ) -> Tensor:
     """Clipped against the weights of the step's start, stale tokens weighed by their ratio."""
     ratio = (tokens.logprobs - tokens.old).exp()
@@ -89,16 +89,14 @@ def grpo(
     return mean_of(loss, tokens.sequence, share=share, over=over)
 
 
-def ppo(tokens: Tokens, share: Share, *, clip: float = 0.2, over: Mean = Mean.TOKENS) -> Tensor:
+def ppo(tokens: Tokens, share: Share, *, clip: float, over: Mean) -> Tensor:
     """PPO's clipped objective, against the weights that sampled each token."""
     ratio = (tokens.logprobs - tokens.behaviour).exp()
     gain = clipped(ratio, tokens.advantages, low=clip, high=clip)
     return mean_of(-gain, tokens.sequence, share=share, over=over)
 
 
-def reinforce_pp(
-    tokens: Tokens, share: Share, *, clip: float = 0.2, kl: float = 0.0, over: Mean = Mean.TOKENS
-) -> Tensor:
+def reinforce_pp(tokens: Tokens, share: Share, *, clip: float, kl: float, over: Mean) -> Tensor:
     """PPO's objective where each token also pays for the divergence from there to the end.
 
     The advantages come from `advantages.batch_relative`; no critic.
@@ -120,7 +118,7 @@ def to_the_end(values: Tensor, sequence: Tensor) -> Tensor:
 
 
 def distillation(
-    tokens: Tokens, share: Share, *, teachers: Tensor, weights: Tensor, cap: float = 2.0
+    tokens: Tokens, share: Share, *, teachers: Tensor, weights: Tensor, cap: float
 ) -> Tensor:
     """On-policy distillation from several teachers: reverse KL, token by token.
 

@@ -52,12 +52,12 @@ def sample_of(trajectory: Trajectory, advantage: float) -> Sample:
     )
 
 
-def share_of(samples: Sequence[Sample], *, budget: int = 1) -> Share:
+def share_of(samples: Sequence[Sample]) -> Share:
     """What each micro-batch of these samples is a part of."""
     return Share(
         tokens=sum(len(sample.sampled) for sample in samples),
         sequences=len(samples),
-        budget=budget,
+        budget=max(len(sample.token_ids) for sample in samples),
     )
 
 

@@ -7,6 +7,7 @@ from msgspec import Struct
 from artangram.core.errors import BadInput
 
 LOSS_NAMES = ("grpo", "ppo", "reinforce++", "distillation")
+KL_LOSSES = ("grpo", "reinforce++")
 BACKEND_NAMES = ("ddp", "fsdp")
 
 
@@ -58,7 +59,13 @@ class TrainSettings(Struct, frozen=True, kw_only=True):
             raise BadInput("backend", problem, f"say {' or '.join(BACKEND_NAMES)}")
         if self.device not in ("cpu", "cuda"):
             raise BadInput("device", f"{self.device!r} is none", "say cpu or cuda")
-        for field in ("epochs", "max_tokens", "processes", "lr"):
+        for field in ("epochs", "max_tokens", "processes", "lr", "cap"):
             if not getattr(self, field) > 0:
                 problem = f"{getattr(self, field)} is not positive"
                 raise BadInput(field, problem, "say more than 0")
+        for field in ("clip_low", "clip_high", "kl", "entropy", "fade_steps"):
+            if not getattr(self, field) >= 0:
+                raise BadInput(field, f"{getattr(self, field)} is negative", "say 0 or more")
+        if self.kl and self.loss not in KL_LOSSES:
+            fix = f"say 0, or one of {', '.join(KL_LOSSES)}"
+            raise BadInput("kl", f"{self.loss} has no such term", fix)

@@ -7,7 +7,11 @@ from msgspec import Struct
 from torch import Tensor
 
 from artangram.core.trajectory import Group
+from artangram.train.backend import Backend
 from artangram.train.losses import Tokens
+
+MOST_GAP = 20.0
+"""In nats: what is counted stays finite, and nobody wonders whether such a ratio is wrong."""
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -25,6 +29,7 @@ class Report(Struct, frozen=True, kw_only=True):
     """Mean reward by task."""
     tokens: int
     loss: float
+    """Of its first epoch; 0 when skipped."""
     entropy: float
     grad_norm: float
     stale_share: float
@@ -52,7 +57,8 @@ class Tally:
         """Count a micro-batch; ratios only in the first epoch, when `old` was just scored."""
         if not is_first:
             return
-        ratio = (tokens.old - tokens.behaviour).exp()
+        gap = (tokens.old - tokens.behaviour).nan_to_num(nan=MOST_GAP)
+        ratio = gap.clamp(max=MOST_GAP).exp()
         is_stale = tokens.stale > 0
         self._loss += float(loss)
         self._tokens += len(ratio)
@@ -64,19 +70,15 @@ class Tally:
         if len(fresh):
             self._fresh_error = max(self._fresh_error, float((fresh - 1).abs().max()))
 
-    def sums(self) -> list[float]:
-        """What adds up over processes."""
-        return [self._loss, self._tokens, self._entropy, self._stale, self._stale_ratio]
+    def join(self, backend: Backend) -> None:
+        """Count what all processes counted; they do this together."""
+        own = [self._loss, self._tokens, self._entropy, self._stale, self._stale_ratio]
+        self._loss, self._tokens, self._entropy, self._stale, self._stale_ratio = backend.add(own)
+        staleness, self._fresh_error = backend.most([self._max_staleness, self._fresh_error])
+        self._max_staleness = int(staleness)
 
-    def report(
-        self,
-        *,
-        version: int,
-        samples: int,
-        totals: Sequence[float] | None = None,
-        is_skipped: bool = False,
-    ) -> Report:
-        loss, tokens, entropy, stale, ratio = self.sums() if totals is None else totals
+    def report(self, *, version: int, samples: int, is_skipped: bool = False) -> Report:
+        tokens, stale = self._tokens, self._stale
         rewards = self._rewards()
         every = [reward for found in rewards.values() for reward in found]
         return Report(
@@ -88,12 +90,12 @@ class Tally:
             reward=_mean(every),
             rewards={task: _mean(found) for task, found in rewards.items()},
             tokens=int(tokens),
-            loss=loss,
-            entropy=entropy / max(tokens, 1.0),
+            loss=0.0 if is_skipped else self._loss,
+            entropy=self._entropy / max(tokens, 1.0),
             grad_norm=self.grad_norm,
             stale_share=stale / max(tokens, 1.0),
             max_staleness=self._max_staleness,
-            stale_ratio=ratio / stale if stale else 1.0,
+            stale_ratio=self._stale_ratio / stale if stale else 1.0,
             fresh_error=self._fresh_error,
         )
 

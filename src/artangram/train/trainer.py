@@ -2,12 +2,15 @@
 
 - One `step` is one optimiser step per epoch, over all useful samples of the groups.
 - Groups whose attempts all did equally well teach nothing and are left out. When too few samples
-  remain, the step is skipped: the version stays.
+  remain, the step is skipped: the version stays. So it is when the gradient is not finite: weights
+  that no engine would take are not made.
 - Tokens of the current version must have the ratio 1: the trainer scores them as the engine did.
   `fresh_error` says how far off that is, in every report.
 """
 
 import copy
+import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -38,12 +41,22 @@ from artangram.train.state import (
 )
 from artangram.train.tally import Report, Tally
 
+logger = logging.getLogger(__name__)
+
 Teachers = Mapping[str, tuple[tuple[float, ...], ...]]
 """By trajectory: each teacher's logprobs of its sampled tokens."""
 
-
 OPTIMISER_NAME = "optimiser.pt"
 POSITION_NAME = "trainer.json"
+UNREADABLE = (
+    OSError,
+    EOFError,
+    msgspec.MsgspecError,
+    RuntimeError,
+    UnpicklingError,
+    BadInput,
+)
+"""What the files of a checkpoint are when they were cut short or written by somebody else."""
 MOST_NORM = 1.0
 """A longer gradient is cut to this length."""
 
@@ -97,15 +110,24 @@ class Trainer:
         self.steps += 1
         if len(samples) < max(1, self.settings.min_samples):
             return tally.report(version=self.version, samples=len(samples), is_skipped=True)
-        share = share_of(samples, budget=max(len(s.token_ids) for s in samples))
+        share = share_of(samples)
         batches = self._batches(samples)
         for group in self.optimiser.param_groups:
             group["lr"] = self.settings.lr * (0.1 + 0.9 * self._left)
-        for _ in range(self.settings.epochs):
-            self._epoch(batches, share, tally, teachers=teachers)
-        self.version += 1
-        totals = self._backend.add(tally.sums())
-        return tally.report(version=self.version, samples=len(samples), totals=totals)
+        has_learned = self._learned(batches, share, tally, teachers=teachers)
+        self.version += has_learned
+        tally.join(self._backend)
+        return tally.report(version=self.version, samples=len(samples), is_skipped=not has_learned)
+
+    def _learned(
+        self, batches: Sequence["_Batch"], share: Share, tally: Tally, *, teachers: Teachers
+    ) -> bool:
+        """Make all epochs, up to one that would spoil the weights; whether there was any."""
+        for epoch in range(self.settings.epochs):
+            if not self._epoch(batches, share, tally, teachers=teachers):
+                logger.warning("step %d: epoch %d has no finite gradient", self.steps, epoch + 1)
+                return epoch > 0
+        return True
 
     def save(self, directory: Path) -> None:
         """Everything the next step depends on, as files of `directory`, for any backend."""
@@ -131,7 +153,7 @@ class Trainer:
             position = msgspec.json.decode((directory / POSITION_NAME).read_bytes(), type=Position)
             optimiser = torch.load(directory / OPTIMISER_NAME, weights_only=True)
             weights = load_weights(directory)
-        except (OSError, msgspec.MsgspecError, RuntimeError, UnpicklingError, BadInput) as error:
+        except UNREADABLE as error:
             fix = "remove it to resume from the one before"
             raise BadInput(str(directory), f"cannot be read: {error}", fix) from error
         check_optimiser_state(self._module, optimiser)
@@ -153,7 +175,8 @@ class Trainer:
 
     def _epoch(
         self, batches: Sequence["_Batch"], share: Share, tally: Tally, *, teachers: Teachers
-    ) -> None:
+    ) -> bool:
+        """One optimiser step; whether its gradient was finite, without which none is made."""
         self.optimiser.zero_grad(set_to_none=True)
         for batch in batches:
             tokens = self._tokens(batch)
@@ -167,9 +190,12 @@ class Trainer:
             batch.old = tokens.old
         parameters = list(self.model.parameters())
         self._backend.add_gradients(parameters)
-        norm = torch.nn.utils.clip_grad_norm_(parameters, MOST_NORM)
-        tally.grad_norm = whole_number(norm)
+        norm = whole_number(torch.nn.utils.clip_grad_norm_(parameters, MOST_NORM))
+        if not math.isfinite(norm):
+            return False
+        tally.grad_norm = norm
         self.optimiser.step()
+        return True
 
     def _tokens(self, batch: "_Batch") -> Tokens:
         rows = batch.rows
@@ -286,6 +312,9 @@ LOSSES: dict[str, Callable[[Tokens, Share, TrainSettings], Tensor]] = {
 
 def _said_by(teachers: Teachers, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
     """Every teacher's logprobs in one row each; a teacher that a sample lacks weighs nothing."""
+    if missing := [s.trajectory for s in samples if not teachers.get(s.trajectory)]:
+        fix = "give `step` what they say of every attempt; `examples/distillation.py` does"
+        raise BadInput("teachers", f"nobody teaches {missing[0]}", fix)
     most = max(len(teachers[sample.trajectory]) for sample in samples)
     said: list[list[float]] = [[] for _ in range(most)]
     weights: list[list[float]] = [[] for _ in range(most)]

@@ -113,6 +113,23 @@ def test_two_processes_and_one_make_the_same_steps_and_resume_each_other(
     assert same_state(place("ranks-after-alone"), place("alone-2"))
 
 
+@pytest.mark.parametrize("nth", [0, 1])
+def test_the_oldest_token_is_found_in_whichever_process_it_is(groups, started, nth):
+    ranks, attempts = started("ddp"), list(groups[0].trajectories)
+    attempts[nth] = aged(attempts[nth], -7)
+    report = ranks.step([structs.replace(groups[0], trajectories=tuple(attempts))])
+    assert report.max_staleness == report.version - 1 + 7
+
+
+def aged(trajectory, version):
+    """The same attempt, as if that version had sampled it."""
+    segments = [
+        structs.replace(s, spans=tuple(structs.replace(v, version=version) for v in s.spans))
+        for s in trajectory.segments
+    ]
+    return structs.replace(trajectory, segments=tuple(segments))
+
+
 def test_a_model_of_transformers_in_parts_goes_on_from_the_files_of_one_process(tmp_path):
     transformers = pytest.importorskip("transformers", reason="its extra is not installed")
     config = transformers.Qwen2Config(

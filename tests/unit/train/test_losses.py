@@ -43,9 +43,9 @@ def tokens(logprobs, **fields):
     return Tokens(**{**filled, **fields})
 
 
-def whole(row, **fields):
+def whole(row):
     sequences = int(row.sequence.max()) + 1
-    return Share(**{"tokens": len(row.logprobs), "sequences": sequences, **fields})
+    return Share(tokens=len(row.logprobs), sequences=sequences, budget=1)
 
 
 def test_clip_holds_gains_at_its_two_edges_and_losses_not_at_all():
@@ -90,7 +90,7 @@ def test_kl_is_zero_at_the_reference_and_positive_elsewhere():
 
 def test_fresh_grpo_has_the_gradient_of_plain_policy_gradient():
     row = tokens([-1.0, -2.0], advantages=tensor(2.0, -1.0))
-    loss = grpo(row, whole(row))
+    loss = grpo(row, whole(row), low=0.2, high=0.28, cap=2.0, kl=0.0, over=Mean.TOKENS)
     loss.backward()
     assert loss.item() == pytest.approx(-0.5)
     assert row.logprobs.grad.tolist() == pytest.approx([-1.0, 0.5])
@@ -104,13 +104,14 @@ def test_grpo_weighs_clips_and_adds_kl():
         stale=torch.tensor([1]),
         reference=tensor(-2.0),
     )
-    loss = grpo(row, whole(row), low=0.2, high=0.28, cap=2.0, kl=0.1)
+    loss = grpo(row, whole(row), low=0.2, high=0.28, cap=2.0, kl=0.1, over=Mean.TOKENS)
     assert loss.item() == pytest.approx(-1.2 * 1.28 + 0.1 * exp(-1))
 
 
 def test_ppo_clips_against_the_weights_that_sampled():
     row = tokens([-1.0, -1.0], behaviour=tensor(-1.0 - log(2), -1.0), advantages=tensor(1.0, 3.0))
-    assert ppo(row, whole(row), clip=0.2).item() == pytest.approx(-(1.2 + 3.0) / 2)
+    loss = ppo(row, whole(row), clip=0.2, over=Mean.TOKENS)
+    assert loss.item() == pytest.approx(-(1.2 + 3.0) / 2)
 
 
 def test_sums_to_the_end_stop_at_the_attempts_end():
@@ -121,14 +122,15 @@ def test_sums_to_the_end_stop_at_the_attempts_end():
 def test_reinforce_pp_charges_each_token_for_the_divergence_that_follows():
     row = tokens([-1.0, -1.0], reference=tensor(-1.5, -3.0), advantages=tensor(1.0, 1.0))
     # Divergences 0.5 and 2, to the end 2.5 and 2: advantages 1 - 0.25 and 1 - 0.2.
-    assert reinforce_pp(row, whole(row), kl=0.1).item() == pytest.approx(-(0.75 + 0.8) / 2)
+    loss = reinforce_pp(row, whole(row), clip=0.2, kl=0.1, over=Mean.TOKENS)
+    assert loss.item() == pytest.approx(-(0.75 + 0.8) / 2)
 
 
 def test_distillation_pulls_towards_what_each_tokens_teachers_say():
     row = tokens([-1.0, -1.0])
     teachers = torch.tensor([[-0.5, -9.0], [-1.5, -3.0]], dtype=torch.float64)
     weights = torch.tensor([[1.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
-    loss = distillation(row, whole(row), teachers=teachers, weights=weights)
+    loss = distillation(row, whole(row), teachers=teachers, weights=weights, cap=2.0)
     loss.backward()
     # Gaps: the mean of 0.5 and -0.5; then -2 of the second teacher alone.
     assert loss.item() == pytest.approx(1.0)

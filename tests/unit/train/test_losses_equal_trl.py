@@ -50,7 +50,8 @@ def ours(given, name):
         reference=rows["reference"],
     )
     share = Share(tokens=int(mask.sum()), sequences=len(mask), budget=mask.shape[1])
-    loss = grpo(row, share, low=0.2, high=0.28, cap=2.0, **CASES[name])
+    given = {"kl": 0.0, "over": Mean.TOKENS, **CASES[name]}
+    loss = grpo(row, share, low=0.2, high=0.28, cap=2.0, **given)
     if name == "entropy":
         loss = loss + entropy_bonus(row, share, weight=0.03)
     loss.backward()

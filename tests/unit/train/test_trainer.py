@@ -4,10 +4,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="training needs torch")
 
-from msgspec import structs  # noqa: E402 - only where torch is there
+import msgspec  # noqa: E402 - only where torch is there
+from msgspec import structs  # noqa: E402
 
 from artangram.core.errors import BadInput  # noqa: E402
 from artangram.train.settings import TrainSettings  # noqa: E402
+from artangram.train.tally import Report  # noqa: E402
 from artangram.train.trainer import Trainer  # noqa: E402
 from unit.train.attempts import a_group, a_model, even  # noqa: E402
 
@@ -67,11 +69,11 @@ def test_equal_rewards_teach_nothing_and_leave_the_version():
     assert torch.equal(before, weights(trainer))
 
 
-@pytest.mark.parametrize("loss", ["grpo", "ppo", "reinforce++"])
-def test_micro_batches_make_the_same_step_as_one_batch(loss):
+@pytest.mark.parametrize(("loss", "kl"), [("grpo", 0.1), ("ppo", 0.0), ("reinforce++", 0.1)])
+def test_micro_batches_make_the_same_step_as_one_batch(loss, kl):
     found = []
     for max_tokens in (10_000, 30):
-        settings = structs.replace(SETTINGS, loss=loss, kl=0.1, max_tokens=max_tokens)
+        settings = structs.replace(SETTINGS, loss=loss, kl=kl, max_tokens=max_tokens)
         trainer = Trainer(a_model(), settings)
         groups = [a_group(trainer.model, reward=even, seed=s) for s in (0, 50)]
         trainer.step(groups)
@@ -79,6 +81,34 @@ def test_micro_batches_make_the_same_step_as_one_batch(loss):
     # Of the gradient: Adam's first step has its sign only, and zero has none.
     assert torch.allclose(found[0], found[1], atol=1e-6)
     assert found[0].abs().max() > 1e-3
+
+
+def test_a_gradient_that_is_not_finite_skips_the_step_and_spares_the_weights(caplog):
+    trainer = Trainer(a_model(), structs.replace(SETTINGS, loss="ppo", epochs=2))
+    before = weights(trainer)
+    group = a_group(trainer.model, reward=even)
+    # Tokens that were hardly possible when they were sampled have a ratio that no number holds.
+    report = trainer.step([with_logprobs(group, -300.0)])
+    assert (report.is_skipped, report.version, trainer.version) == (True, 0, 0)
+    assert torch.equal(before, weights(trainer))
+    assert report.fresh_error > 1e6
+    assert msgspec.json.decode(msgspec.json.encode(report), type=Report) == report
+    assert "no finite gradient" in caplog.text
+    assert not trainer.step([group]).is_skipped
+
+
+def with_logprobs(group, logprob):
+    """The same group, if the engine had found each of its tokens that likely."""
+
+    def changed(segment):
+        return structs.replace(segment, logprobs=tuple(logprob for _ in segment.logprobs))
+
+    return structs.replace(
+        group,
+        trajectories=tuple(
+            structs.replace(t, segments=tuple(map(changed, t.segments))) for t in group.trajectories
+        ),
+    )
 
 
 def test_epochs_clip_against_the_weights_of_the_steps_start():
@@ -117,6 +147,12 @@ def test_distillation_moves_towards_the_teacher():
     assert sum(gaps[-3:]) < 0.7 * sum(gaps[:3])
 
 
+def test_distillation_without_a_teacher_is_refused():
+    trainer = Trainer(a_model(), structs.replace(SETTINGS, loss="distillation"))
+    with pytest.raises(BadInput, match="nobody teaches g-"):
+        trainer.step([a_group(trainer.model, reward=even)])
+
+
 @torch.no_grad()
 def logprobs_of(model, trajectory):
     from artangram.models.causal import score
@@ -137,10 +173,12 @@ def test_a_restored_trainer_makes_the_same_step(tmp_path):
     assert torch.equal(weights(first), weights(second))
 
 
-def test_an_unreadable_state_is_refused_and_changes_nothing(tmp_path):
+@pytest.mark.parametrize("name", ["optimiser.pt", "trainer.json", "model.safetensors"])
+@pytest.mark.parametrize("content", [b"not what was written", b""])
+def test_an_unreadable_state_is_refused_and_changes_nothing(tmp_path, name, content):
     trainer = Trainer(a_model(), SETTINGS)
     trainer.save(tmp_path)
-    (tmp_path / "optimiser.pt").write_bytes(b"not a file of torch")
+    (tmp_path / name).write_bytes(content)
     before = weights(trainer)
     with pytest.raises(BadInput, match="cannot be read"):
         trainer.restore(tmp_path)
