@@ -59,8 +59,10 @@ def _is_left(directory: Path, young_s: float) -> bool:
         if age_s < young_s or directory.stat().st_uid != os.getuid():
             return False
         lock = os.open(directory / "lock", os.O_RDWR)
+    except FileNotFoundError:
+        return directory.exists()  # Whoever removed it was killed before he was done.
     except OSError:
-        return False  # Gone meanwhile, or not finished.
+        return False
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

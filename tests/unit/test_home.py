@@ -41,8 +41,16 @@ def test_the_home_of_a_killed_host_is_swept_when_it_is_no_longer_young(tmp_path:
     assert not left.exists()
 
 
+def test_what_is_left_of_a_removal_that_was_cut_short_is_swept(tmp_path: Path):
+    left = Home.opened(tmp_path).directory
+    (left / "weights").mkdir()
+    (left / "lock").unlink()
+    assert sweep(tmp_path) == []
+    assert sweep(tmp_path, young_s=0) == [left]
+    assert not left.exists()
+
+
 def test_what_is_not_ours_is_left_alone(tmp_path: Path):
     (tmp_path / "artangram-other").mkdir()
-    (tmp_path / "artangram-home-unfinished").mkdir()
-    os.utime(tmp_path / "artangram-home-unfinished", (0, 0))
+    os.utime(tmp_path / "artangram-other", (0, 0))
     assert sweep(tmp_path, young_s=0) == []
