@@ -107,4 +107,5 @@ async def served(application: Any, ear: socket.socket) -> AsyncIterator[str]:
         yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
     finally:
         server.should_exit = True
-        await asyncio.wait({serving})
+        # What it serves is closed after this: nobody may still be served then.
+        await uncancelled(asyncio.wait({serving}))

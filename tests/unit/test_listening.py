@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from artangram.aio import listening
+from artangram.aio import listening, served
 from artangram.core.errors import BadInput
 
 
@@ -23,6 +23,30 @@ async def test_small_answers_do_not_wait_for_more() -> None:
             assert not await delayed
             writer.close()
             await writer.wait_closed()
+
+
+async def nobody(scope: object, receive: object, send: object) -> None:
+    """An application that is never asked."""
+
+
+async def test_who_stops_serving_is_heard_out_even_when_cancelled_again() -> None:
+    ear, is_serving = listening("127.0.0.1", 0), asyncio.Event()
+    address = ear.getsockname()
+
+    async def serve() -> None:
+        async with served(nobody, ear):
+            is_serving.set()
+            await asyncio.Event().wait()
+
+    serving = asyncio.create_task(serve())
+    await is_serving.wait()
+    for _ in range(2):
+        serving.cancel()
+        await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection(*address)
 
 
 def test_callers_may_come_before_anybody_serves() -> None:
