@@ -14,6 +14,9 @@ from artangram.core.needs import Needs
 from artangram.core.speedup import DEFAULT
 from artangram.observe.trace import TraceAction
 
+MOST_SIGMA = 10.0
+"""Most guesses are off by thousands then; far more would be no number."""
+
 
 class Beliefs(Protocol):
     """From the true action to what is said of it."""
@@ -89,6 +92,6 @@ def beliefs(name: str, seed: int) -> Beliefs:
             sigma = float(argument or "1.0")
         except ValueError:
             sigma = -1.0
-        if sigma >= 0:
+        if 0 <= sigma <= MOST_SIGMA:
             return Noisy(sigma, Random(seed))
     raise BadInput("estimates", f"{name!r} is unknown", "use exact, learned or noisy:1.0")

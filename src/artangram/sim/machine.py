@@ -153,13 +153,6 @@ class Machine:
         self._leave(run, now)
         return run
 
-    def lost(self, node: NodeId, now: float) -> list[Run]:
-        """All that ran on `node` is gone."""
-        gone = [run for run in self._runs.values() if _node_of(run.allocation) == node]
-        for run in gone:
-            self._leave(run, now)
-        return gone
-
     def _leave(self, run: Run, now: float) -> None:
         """`run` is over; those who shared something with it run on without it."""
         self._forget(run.action_id, now)
@@ -273,10 +266,6 @@ def _side_units(run: Run, side: Allocation) -> int:
     if isinstance(side, CoreShare):
         return run.action.needs.of(side.resource)[0]
     return side.units
-
-
-def _node_of(allocation: Allocation) -> NodeId | None:
-    return allocation.node if isinstance(allocation, Cores | CoreShare | Devices) else None
 
 
 def capacity_of(spec: PoolSpec) -> int | None:

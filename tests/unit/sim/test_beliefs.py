@@ -65,7 +65,7 @@ def test_equal_needs_are_told_as_one_object():
     assert told.needs(an_elastic_action(1.0, 5, serial=0.33)) is not told.needs(twin)
 
 
-@pytest.mark.parametrize("name", ["", "exactly", "noisy:x", "noisy:-1", "noisy:nan"])
+@pytest.mark.parametrize("name", ["", "exactly", "noisy:x", "noisy:-1", "noisy:nan", "noisy:inf"])
 def test_an_unknown_belief_is_refused(name):
     with pytest.raises(BadInput, match="estimates"):
         beliefs(name, 0)

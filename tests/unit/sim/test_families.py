@@ -91,6 +91,12 @@ def test_bad_parameter_is_named(family, changes, field):
     assert caught.value.field == field
 
 
+@pytest.mark.parametrize("family", ["coding", "lab", "mixed"])
+def test_squeezing_never_costs_all_of_the_speed(family):
+    with pytest.raises(BadInput, match="squeeze_penalty"):
+        cluster_for(family, squeeze_penalty=1)
+
+
 def test_parameters_may_be_text_from_a_command_line():
     assert stream("coding", seed=1, batch="7", build_share="0.5").params.build_share == 0.5
 

@@ -214,19 +214,6 @@ class TestOtherPools:
         assert machine.use[CPU].unit_s == pytest.approx(6.0)
 
 
-def test_a_lost_node_takes_all_that_ran_there_and_nothing_else():
-    machine = Machine(a_cpu_cluster(2, nodes=2))
-    start(machine, "a", an_action(5.0), cores(1, "cpu-0"))
-    start(machine, "b", an_action(5.0), a_share("cpu-1"))
-    start(machine, "c", an_action(5.0), a_share("cpu-1"), prepare_s=1.0)
-    start(machine, "d", an_action(5.0), cores(1, "cpu-1"))
-    assert machine.ended(1.0) == []
-    gone = machine.lost(NodeId("cpu-1"), 2.0)
-    assert sorted(run.action_id for run in gone) == ["b", "c", "d"]
-    assert end_times(machine) == {"a": 5.0}
-    assert machine.use[CPU].unit_s == pytest.approx(5.0 + 2.0 + 1.0 + 2.0)
-
-
 def test_what_ends_together_is_told_together():
     machine = Machine(a_cpu_cluster(8))
     start(machine, "a", an_action(2.0), cores(1))

@@ -6,6 +6,7 @@
 """
 
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -40,42 +41,22 @@ class Family(Struct, frozen=True, kw_only=True):
     cluster: Callable[[Any], ClusterSpec]
 
 
+def _in(module: ModuleType) -> Family:
+    return Family(
+        presets=module.PRESETS,
+        trajectories=module.trajectories,
+        train_s=module.train_s,
+        sizes=module.SIZES,
+        cluster=module.cluster,
+    )
+
+
 FAMILIES = {
-    "coding": Family(
-        presets=coding.PRESETS,
-        trajectories=coding.trajectories,
-        train_s=coding.train_s,
-        sizes=coding.CodingSizes(),
-        cluster=coding.cluster,
-    ),
-    "deepsearch": Family(
-        presets=deepsearch.PRESETS,
-        trajectories=deepsearch.trajectories,
-        train_s=deepsearch.train_s,
-        sizes=deepsearch.DeepsearchSizes(),
-        cluster=deepsearch.cluster,
-    ),
-    "lab": Family(
-        presets=lab.PRESETS,
-        trajectories=lab.trajectories,
-        train_s=lab.train_s,
-        sizes=lab.LabSizes(),
-        cluster=lab.cluster,
-    ),
-    "mixed": Family(
-        presets=mixed.PRESETS,
-        trajectories=mixed.trajectories,
-        train_s=mixed.train_s,
-        sizes=mixed.MixedSizes(),
-        cluster=mixed.cluster,
-    ),
-    "mopd": Family(
-        presets=mopd.PRESETS,
-        trajectories=mopd.trajectories,
-        train_s=mopd.train_s,
-        sizes=mopd.MopdSizes(),
-        cluster=mopd.cluster,
-    ),
+    "coding": _in(coding),
+    "deepsearch": _in(deepsearch),
+    "lab": _in(lab),
+    "mixed": _in(mixed),
+    "mopd": _in(mopd),
 }
 
 

@@ -23,10 +23,12 @@ from artangram.sim.families.draw import (
     CPU,
     ONE_CORE,
     Count,
+    Penalty,
     Positive,
     Seconds,
     Share,
     Size,
+    Spread,
     duration,
     elastic_cores,
     fails_at,
@@ -47,19 +49,19 @@ class CodingParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     steps: Count = 3
     train_s: Seconds = 60.0
     turns_median: Positive = 12.8
-    turns_sigma: Seconds = 0.56
+    turns_sigma: Spread = 0.56
     turns_max: Count = 68
     think_median_s: Seconds = 10.0
-    think_sigma: Seconds = 0.6
+    think_sigma: Spread = 0.6
     tool_median_s: Seconds = 0.42
-    tool_sigma: Seconds = 1.2
+    tool_sigma: Spread = 1.2
     build_share: Share = 0.08
     """Commands that are builds, and can use several cores."""
     build_median_s: Seconds = 6.0
-    build_sigma: Seconds = 0.7
+    build_sigma: Spread = 0.7
     build_cores: Count = 8
     test_median_s: Seconds = 30.0
-    test_sigma: Seconds = 0.93
+    test_sigma: Spread = 0.93
     test_cores: Count = 16
     """The most cores a final test can use."""
     serial_min: Share = 0.02
@@ -77,12 +79,13 @@ class CodingSizes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """A node has at most so many cores."""
     memory_gb: Count = 2400
     """Of one node."""
-    squeeze_penalty: Share = 0.0
+    squeeze_penalty: Penalty = 0.0
     create_s: Seconds = 1.5
     overhead_s: Seconds = 0.02
     pods_per_s: Positive = 20.0
 
 
+SIZES = CodingSizes()
 PRESETS = {
     "default": CodingParams(),
     "paper": CodingParams(

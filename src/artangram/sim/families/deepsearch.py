@@ -19,6 +19,7 @@ from artangram.sim.families.draw import (
     Positive,
     Seconds,
     Share,
+    Spread,
     duration,
     fails_at,
     lognormal,
@@ -46,12 +47,12 @@ class DeepsearchParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     steps: Count = 3
     train_s: Seconds = 60.0
     calls_median: Positive = 10.0
-    calls_sigma: Seconds = 0.6
+    calls_sigma: Spread = 0.6
     calls_max: Count = 60
     think_median_s: Seconds = 8.0
-    think_sigma: Seconds = 0.8
+    think_sigma: Spread = 0.8
     call_median_s: Seconds = 0.8
-    call_sigma: Seconds = 0.8
+    call_sigma: Spread = 0.8
     call_max_s: Positive = 60.0
     browse_share: Share = 0.3
     """Calls that open a page instead of searching."""
@@ -59,7 +60,7 @@ class DeepsearchParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Calls that do both at once."""
     judge_median_s: Seconds = 4.0
     """On one device; about 1.3 s on four."""
-    judge_sigma: Seconds = 0.4
+    judge_sigma: Spread = 0.4
     fail_share: Share = 0.0
 
 
@@ -73,6 +74,7 @@ class DeepsearchSizes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     restore_gb_per_s: Positive = 16.0
 
 
+SIZES = DeepsearchSizes()
 PRESETS = {"default": DeepsearchParams(), "paper": DeepsearchParams(batch=2048)}
 
 

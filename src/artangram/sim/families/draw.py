@@ -14,8 +14,12 @@ from artangram.core.speedup import Amdahl
 Count = Annotated[int, Meta(ge=1)]
 Size = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
+Spread = Annotated[float, Meta(ge=0)]
+"""How uneven something is; 0 if not at all."""
 Positive = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
+Penalty = Annotated[float, Meta(ge=0, lt=1)]
+"""A share of its speed that something loses, and never all of it."""
 
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Worker counts an elastic command offers: close together where one more worker matters most."""

@@ -16,7 +16,7 @@ from artangram.core.ids import JobId, TrajectoryId
 from artangram.core.needs import Needs
 from artangram.core.speedup import Amdahl
 from artangram.observe.trace import TraceAction, TraceTrajectory, TraceTurn
-from artangram.sim.families.draw import CPU, ONE_CORE, Count, Positive, Share
+from artangram.sim.families.draw import CPU, ONE_CORE, Count, Penalty, Positive, Share
 
 WIDTHS = (1, 2, 4, 8, 16)
 NUM_BURSTS = 6
@@ -38,7 +38,7 @@ class LabParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class LabSizes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cores: Count = 64
-    squeeze_penalty: Share = 0.0
+    squeeze_penalty: Penalty = 0.0
 
 
 class LabTrace(NamedTuple):
@@ -49,6 +49,7 @@ class LabTrace(NamedTuple):
     burst: float
 
 
+SIZES = LabSizes()
 PRESETS = {"default": LabParams()}
 
 

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 from artangram.core.cluster import ClusterSpec
 from artangram.observe.trace import TraceTrajectory
 from artangram.sim.families import coding, deepsearch, mopd
-from artangram.sim.families.draw import Count, Positive, Seconds, Share
+from artangram.sim.families.draw import Count, Penalty, Positive, Seconds
 
 
 class MixedParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,7 +28,7 @@ class MixedSizes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cores: Count = 256
     node_cores: Count = 256
     memory_gb: Count = 2400
-    squeeze_penalty: Share = 0.0
+    squeeze_penalty: Penalty = 0.0
     gpus: Count = 48
     services: Count = 10
     search_per_minute: Count = 1200
@@ -37,6 +37,7 @@ class MixedSizes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     restore_gb_per_s: Positive = 16.0
 
 
+SIZES = MixedSizes()
 PRESETS = {"default": MixedParams()}
 
 

@@ -23,7 +23,7 @@ from artangram.sim.families.draw import (
     GPU,
     Count,
     Positive,
-    Seconds,
+    Spread,
     duration,
     lognormal,
     service_call,
@@ -44,14 +44,14 @@ class MopdParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     services: Count = 10
     calls: Count = 2
     """Teachers asked by one trajectory, one after the other."""
-    zipf: Seconds = 1.0
+    zipf: Spread = 1.0
     """How uneven the mix is; 0 asks all teachers equally often."""
     duty: Annotated[float, Meta(gt=0, lt=1)] = 0.04
     rollout_share: Annotated[float, Meta(gt=0, lt=1)] = 0.6
-    think_sigma: Seconds = 0.6
+    think_sigma: Spread = 0.6
     call_mean_s: Positive = 0.62
     """On four devices."""
-    call_sigma: Seconds = 0.5
+    call_sigma: Spread = 0.5
 
 
 class MopdSizes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,6 +61,7 @@ class MopdSizes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     restore_gb_per_s: Positive = 16.0
 
 
+SIZES = MopdSizes()
 PRESETS = {"default": MopdParams(), "paper": MopdParams(services=9)}
 
 
