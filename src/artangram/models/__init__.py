@@ -4,7 +4,7 @@ What is named here needs no torch. `models.llama`, `models.directory` and `model
 """
 
 from artangram.models.config import ModelConfig, load_config, save_config
-from artangram.models.hftokenizer import Framing, HfTokenizer
+from artangram.models.hftokenizer import HfTokenizer
 from artangram.models.loading import load_tokenizer
 from artangram.models.tokenizer import ASSISTANT, ROLES, SYSTEM, TOOL, USER, Message, Tokenizer
 from artangram.models.vocabulary import Vocabulary
@@ -15,7 +15,6 @@ __all__ = [
     "SYSTEM",
     "TOOL",
     "USER",
-    "Framing",
     "HfTokenizer",
     "Message",
     "ModelConfig",

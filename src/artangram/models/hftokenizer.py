@@ -8,30 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-
 from artangram.core.errors import BadInput
 from artangram.models.tokenizer import ASSISTANT, Message
 
 FILE_NAME = "tokenizer.json"
-
-
-class Framing(Struct, frozen=True, kw_only=True):
-    """What stands around a message. `start` and `end` are control tokens of the file."""
-
-    start: str = "<|im_start|>"
-    end: str = "<|im_end|>"
-    after_role: str = "\n"
-    between: str = "\n"
-
-
-CHATML = Framing()
+START, END = "<|im_start|>", "<|im_end|>"
 
 
 class HfTokenizer:
     """See `tokenizer.Tokenizer`."""
 
-    def __init__(self, directory: Path, *, framing: Framing = CHATML) -> None:
+    def __init__(self, directory: Path) -> None:
         from tokenizers import Tokenizer as File  # The client does without it.
 
         path = directory / FILE_NAME
@@ -40,10 +27,9 @@ class HfTokenizer:
         self._file: Any = File.from_file(str(path))
         # A text that spells a control token is text.
         self._file.encode_special_tokens = True
-        self._framing = framing
-        self._start = self._control(framing.start)
-        self.eos_id = self._control(framing.end)
-        self._between = self.encode(framing.between)
+        self._start = self._control(START)
+        self.eos_id = self._control(END)
+        self._between = self.encode("\n")
         self.vocab_size = int(self._file.get_vocab_size())
 
     def __repr__(self) -> str:
@@ -68,11 +54,11 @@ class HfTokenizer:
 
     def _frame(self, role: str, *, begins: bool) -> tuple[int, ...]:
         before = () if begins else self._between
-        return (*before, self._start, *self.encode(role + self._framing.after_role))
+        return (*before, self._start, *self.encode(f"{role}\n"))
 
     def _control(self, text: str) -> int:
         found = self._file.token_to_id(text)
         if found is None:
-            fix = "give a Framing with markers of this tokenizer"
-            raise BadInput("framing", f"{text!r} is not in the vocabulary", fix)
+            fix = "take a model that knows ChatML, or add the marker to its vocabulary"
+            raise BadInput(FILE_NAME, f"{text!r} is not in it", fix)
         return int(found)

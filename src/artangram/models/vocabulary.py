@@ -44,7 +44,6 @@ class Vocabulary:
         self._known = {text: self._ids[text] for text in pieces}
         self.vocab_size = len(self._texts)
         self.eos_id = self._ids[END]
-        self.pad_id = self._ids[PAD]
 
     def __repr__(self) -> str:
         return f"<Vocabulary of {self.vocab_size}>"

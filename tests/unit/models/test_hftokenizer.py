@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from artangram.core.errors import BadInput
-from artangram.models import ROLES, Framing, HfTokenizer, Message, load_tokenizer
+from artangram.models import ROLES, HfTokenizer, Message, load_tokenizer
 
 tokenizers = pytest.importorskip("tokenizers")
 
@@ -18,13 +18,16 @@ messages = st.lists(st.builds(Message, st.sampled_from(ROLES), texts), max_size=
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A byte-level tokenizer that merges nothing, with ChatML's markers."""
+    return a_file(tmp_path_factory.mktemp("hf"), markers=["<|im_start|>", "<|im_end|>"])
+
+
+def a_file(path: Path, *, markers: list[str]) -> Path:
     alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
     vocabulary = {character: number for number, character in enumerate(sorted(alphabet))}
     file = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, []))
     file.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     file.decoder = tokenizers.decoders.ByteLevel()
-    file.add_special_tokens(["<|im_start|>", "<|im_end|>"])
-    path = tmp_path_factory.mktemp("hf")
+    file.add_special_tokens(markers)
     file.save(str(path / "tokenizer.json"))
     return path
 
@@ -65,9 +68,9 @@ def test_messages_are_framed_as_in_chatml(tokenizer: HfTokenizer):
     assert rendered[-len(sampled) - len(tokenizer.opening()) :] == tokenizer.opening() + sampled
 
 
-def test_markers_that_the_file_lacks_are_refused(directory: Path):
-    with pytest.raises(BadInput, match="give a Framing"):
-        HfTokenizer(directory, framing=Framing(end="</s>"))
+def test_a_file_without_the_markers_is_refused(tmp_path: Path):
+    with pytest.raises(BadInput, match=r"'<\|im_end\|>' is not in it"):
+        HfTokenizer(a_file(tmp_path, markers=["<|im_start|>", "</s>"]))
 
 
 def test_a_missing_file_is_refused(tmp_path: Path):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from artangram.core.errors import BadInput
 from artangram.models import ROLES, Message, Vocabulary, load_tokenizer
-from artangram.models.vocabulary import CONTROL
+from artangram.models.vocabulary import CONTROL, PAD
 
 TEXT = "<call> read 37, then (twice) say: 'x = 4'?\nend abc <end> \t"
 VOCABULARY = Vocabulary.of([TEXT, "0123456789"])
@@ -45,7 +45,7 @@ def test_a_rendered_reply_is_what_would_have_been_sampled():
 
 @given(texts | st.sampled_from([f"a{control}b" for control in (*CONTROL, "<user>")]))
 def test_no_text_can_forge_a_control_token(text: str):
-    forbidden = {VOCABULARY.eos_id, VOCABULARY.pad_id, *VOCABULARY.opening()}
+    forbidden = {VOCABULARY.eos_id, CONTROL.index(PAD), *VOCABULARY.opening()}
     forbidden |= {VOCABULARY.render([Message(role, "")])[0] for role in ROLES}
     assert not forbidden & set(VOCABULARY.encode(text))
 
