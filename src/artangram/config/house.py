@@ -6,7 +6,7 @@ devices: 2
 device_memory_mb: 4096
 functions: ["rewards:score"]
 services:
-  judge: {loader: "artangram.services.shipped.judge:load", batch: 16}
+  judge: {loader: "artangram.services.shipped.reward:load", batch: 16}
 apis:
   search: {base_url: "https://api.example.com", headers: {x-key: "${SEARCH_KEY}"}, limit: 60}
 ```

@@ -113,8 +113,12 @@ class Item:
         value = self.value()
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.bad(f"{value!r} is not a number", "give a number")
-        if not math.isfinite(value):
-            raise self.bad(f"{value!r} is not a finite number", "give a number")
+        try:
+            is_finite = math.isfinite(value)
+        except OverflowError:
+            is_finite = False
+        if not is_finite:
+            raise self.bad(f"{str(value)[:20]} is not a finite number", "give a number")
         return value
 
 

@@ -98,6 +98,7 @@ def test_every_field_of_every_spec_is_a_key(tmp_path):
         ("nodes: 1", "nodes: two", "nodes: 'two' is not a number"),
         ("nodes: 1", "nodes: yes", "nodes: True is not a number"),
         ("nodes: 1", "nodes: .inf", "nodes: inf is not a finite number"),
+        ("nodes: 1", f"nodes: {10**400}", "nodes: 10000000000000000000 is not a finite number"),
         ("nodes: 1", "nodes: [1]", "nodes: is not a single value"),
         ("nodes: 1", "nodes: 9999999", "nodes: 9999999 is out of range"),
         ("8}", "8, memory_mb: 9}", "memory_mb: memory_mb is already given"),
