@@ -242,6 +242,13 @@ class TestAgentProcess:
         options = ("--provider", "fake", "--grace-s", str(grace_s))
         return await spawn(NODE, socket, now=time.time, options=options), socket
 
+    async def test_only_its_owner_reads_what_it_complains_about(self, tmp_path: Path) -> None:
+        agent, socket = await self.spawned(tmp_path / "new", grace_s=10)
+        await agent.aclose()
+        log = socket.with_suffix(".log")
+        modes = [path.stat().st_mode & 0o777 for path in (log.parent, log)]
+        assert modes == [0o700, 0o600]
+
     async def test_it_runs_on_alone_and_keeps_the_ends(self, tmp_path: Path) -> None:
         agent, socket = await self.spawned(tmp_path, grace_s=10)
         await agent.attach(Heard())

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from signal import SIGKILL
 from socket import SO_PEERCRED, SOL_SOCKET
-from typing import cast
+from typing import BinaryIO, cast
 
 import msgspec
 from msgspec import structs
@@ -71,8 +71,7 @@ async def _started(argv: tuple[str, ...], log: Path) -> asyncio.subprocess.Proce
     It is to outlive us: a signal to our group must not reach it, and who reads our output to its
     end must not wait for it.
     """
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as messages:
+    with _private(log) as messages:
         return await asyncio.create_subprocess_exec(
             sys.executable,
             *argv,
@@ -81,6 +80,12 @@ async def _started(argv: tuple[str, ...], log: Path) -> asyncio.subprocess.Proce
             stderr=messages,
             start_new_session=True,
         )
+
+
+def _private(log: Path) -> BinaryIO:
+    """Only its owner reads it: what went wrong may name what was run."""
+    log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return open(log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600))
 
 
 async def connect(
