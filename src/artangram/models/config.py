@@ -6,10 +6,10 @@ A `head_dim` of 32 is the smallest that vLLM serves on CPUs.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from artangram.core.errors import BadInput
 
@@ -82,13 +82,60 @@ def load_config(directory: Path) -> ModelConfig:
     """Read `config.json`. Raises `NotOurs` for a model of another kind, else `BadInput`."""
     with _content(directory) as found:
         _refuse_what_we_are_not(found)
-        return _config(found)
+        return _config(msgspec.convert(found, _File))
 
 
 def context_of(directory: Path) -> int:
     """How many positions the model there knows, whatever kind it is. Raises `BadInput`."""
     with _content(directory) as found:
-        return int(found["max_position_embeddings"])
+        return msgspec.convert(found, _Context).max_position_embeddings
+
+
+_Size = Annotated[int, Meta(ge=1)]
+
+
+class _Context(Struct):
+    max_position_embeddings: _Size
+
+
+class _Rope(Struct):
+    """How positions are encoded; `type` is the older word."""
+
+    rope_type: str | None = None
+    type: str | None = None
+    rope_theta: float | None = None
+
+
+class _Kind(Struct):
+    """What has to be as `Llama` computes it."""
+
+    hidden_act: str = "silu"
+    attention_bias: bool | None = None
+    mlp_bias: bool | None = None
+    rope_parameters: _Rope | None = None
+    rope_scaling: _Rope | None = None
+    """By its older name."""
+
+    @property
+    def rope(self) -> _Rope:
+        return self.rope_parameters or self.rope_scaling or _Rope()
+
+
+class _File(_Kind, kw_only=True):
+    """A Llama's file, as far as it matters."""
+
+    vocab_size: _Size
+    hidden_size: _Size
+    num_hidden_layers: _Size
+    num_attention_heads: _Size
+    intermediate_size: _Size
+    max_position_embeddings: _Size
+    num_key_value_heads: _Size | None = None
+    head_dim: _Size | None = None
+    rope_theta: float = 10000.0
+    rms_norm_eps: float = 1e-6
+    tie_word_embeddings: bool = False
+    eos_token_id: int | list[int] | None = None
 
 
 @contextmanager
@@ -98,45 +145,36 @@ def _content(directory: Path) -> Iterator[dict[str, Any]]:
         yield msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
     except (OSError, msgspec.MsgspecError) as error:
         raise BadInput(str(path), str(error), "name the directory of a saved model") from error
-    except KeyError as error:
-        raise BadInput(str(path), f"has no {error}", "save the model again") from error
 
 
-def _config(found: dict[str, Any]) -> ModelConfig:
-    heads = found["num_attention_heads"]
-    eos = found.get("eos_token_id")
+def _config(found: _File) -> ModelConfig:
+    heads, eos = found.num_attention_heads, found.eos_token_id
     return ModelConfig(
-        vocab_size=found["vocab_size"],
-        hidden_size=found["hidden_size"],
-        num_layers=found["num_hidden_layers"],
+        vocab_size=found.vocab_size,
+        hidden_size=found.hidden_size,
+        num_layers=found.num_hidden_layers,
         num_heads=heads,
-        num_kv_heads=found.get("num_key_value_heads") or heads,
-        head_dim=found.get("head_dim") or found["hidden_size"] // heads,
-        intermediate_size=found["intermediate_size"],
-        max_context=found["max_position_embeddings"],
-        rope_theta=_rope(found).get("rope_theta", found.get("rope_theta", 10000.0)),
-        norm_eps=found.get("rms_norm_eps", 1e-6),
-        tied_embeddings=found.get("tie_word_embeddings", False),
-        eos_id=eos[0] if isinstance(eos, list) else eos,
+        num_kv_heads=found.num_key_value_heads or heads,
+        head_dim=found.head_dim or found.hidden_size // heads,
+        intermediate_size=found.intermediate_size,
+        max_context=found.max_position_embeddings,
+        rope_theta=found.rope.rope_theta or found.rope_theta,
+        norm_eps=found.rms_norm_eps,
+        tied_embeddings=found.tie_word_embeddings,
+        eos_id=next(iter(eos), None) if isinstance(eos, list) else eos,
     )
 
 
-def _rope(found: dict[str, Any]) -> dict[str, Any]:
-    """How positions are encoded, by the name of older or newer files."""
-    return found.get("rope_parameters") or found.get("rope_scaling") or {}
-
-
 def _refuse_what_we_are_not(found: dict[str, Any]) -> None:
+    fix = "load it with artangram.models.huggingface"
     if found.get("model_type") != "llama":
-        fix = "load it with artangram.models.huggingface"
         raise NotOurs("model_type", f"{found.get('model_type')!r} is not 'llama'", fix)
-    kind = _rope(found).get("rope_type", _rope(found).get("type", "default"))
+    kind = msgspec.convert(found, _Kind)
     for field, is_ours in {
-        "rope_type": kind == "default",
-        "hidden_act": found.get("hidden_act", "silu") == "silu",
-        "attention_bias": not found.get("attention_bias"),
-        "mlp_bias": not found.get("mlp_bias"),
+        "rope_type": (kind.rope.rope_type or kind.rope.type or "default") == "default",
+        "hidden_act": kind.hidden_act == "silu",
+        "attention_bias": not kind.attention_bias,
+        "mlp_bias": not kind.mlp_bias,
     }.items():
         if not is_ours:
-            fix = "load it with artangram.models.huggingface"
             raise NotOurs(field, "is one we do not compute", fix)

@@ -1,5 +1,6 @@
 """A model's directory: what is saved is loaded, and what is broken is refused whole."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -65,17 +66,39 @@ def test_a_bucket_of_another_version_is_refused(tmp_path: Path):
         load_model(tmp_path)
 
 
+LLAMA = {
+    "model_type": "llama",
+    "vocab_size": 9,
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 8,
+    "max_position_embeddings": 16,
+}
+
+
+def test_what_a_file_does_not_say_follows_from_the_rest(tmp_path: Path):
+    (tmp_path / "config.json").write_bytes(json.dumps(LLAMA | {"eos_token_id": [7, 8]}).encode())
+    found = load_config(tmp_path)
+    assert (found.num_kv_heads, found.head_dim, found.eos_id) == (2, 4, 7)
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("{", "saved model"),
         ('{"model_type": "gpt2"}', "is not 'llama'"),
-        ('{"model_type": "llama"}', "has no 'num_attention_heads'"),
+        ('{"model_type": "llama"}', "missing required field `vocab_size`"),
+        ('{"model_type": "llama", "vocab_size": "many"}', "vocab_size"),
+        (LLAMA | {"num_attention_heads": 0}, "num_attention_heads"),
+        (LLAMA | {"num_key_value_heads": 3}, "num_kv_heads: does not divide"),
         ('{"model_type": "llama", "hidden_act": "gelu"}', "hidden_act"),
         ('{"model_type": "llama", "rope_scaling": {"rope_type": "llama3"}}', "rope_type"),
     ],
 )
-def test_a_config_that_is_not_ours_is_refused(text: str, problem: str, tmp_path: Path):
-    (tmp_path / "config.json").write_text(text)
+def test_a_config_that_is_not_ours_is_refused(
+    text: str | dict[str, object], problem: str, tmp_path: Path
+):
+    (tmp_path / "config.json").write_text(text if isinstance(text, str) else json.dumps(text))
     with pytest.raises(BadInput, match=problem):
         load_config(tmp_path)
