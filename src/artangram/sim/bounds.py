@@ -1,10 +1,10 @@
 """Lower bounds on the mean ACT of a trace. `docs/lower-bound.md` says why each is one.
 
-- `min_time` and `srpt_area` hold for every schedule, also one that resizes running actions or lets
-  a kernel share cores.
+- `fastest_s` and `srpt_area` hold for every schedule, also one that resizes running actions or
+  lets a kernel share cores.
 - `mean_busy` and `lagrangian` hold for schedules that fix the units at the start; beside a policy
   that resizes they are a reference, not a bound.
-- All but `min_time` need an open loop: arrivals that do not react to the schedule. Chains of calls
+- All but `fastest_s` need an open loop: arrivals that do not react to the schedule. Chains of calls
   on devices are one, seen from their ends (`sim.chains`); devices are never resized, so there
   `lagrangian` holds for every schedule.
 - Bounds are means over the actions that fit the cluster at all, in seconds.
@@ -23,25 +23,8 @@ from artangram.core.needs import Needs
 from artangram.core.speedup import DEFAULT
 from artangram.observe.trace import TraceAction, TraceSource
 from artangram.sim.chains import chain_steps
-from artangram.sim.lagrangian import bound_at, lagrangian
-from artangram.sim.moldable import Moldable, Option, moldable
-
-__all__ = [
-    "LowerBound",
-    "Moldable",
-    "Option",
-    "bound_at",
-    "chain_bound",
-    "critical_path_s",
-    "fastest_s",
-    "fixed_sizes",
-    "lagrangian",
-    "lower_bound",
-    "mean_busy",
-    "min_time",
-    "moldable",
-    "srpt_area",
-]
+from artangram.sim.lagrangian import lagrangian
+from artangram.sim.moldable import Moldable, moldable
 
 MOST_FOR_LAGRANGIAN = 10_000
 """Actions; its memory grows with actions times grid cells when load is high."""
@@ -111,11 +94,6 @@ def critical_path_s(trace: TraceSource, cluster: ClusterSpec) -> dict[tuple[JobI
         key = (trajectory.job, trajectory.step)
         longest[key] = max(longest[key], life_s)
     return dict(longest)
-
-
-def min_time(actions: Moldable) -> float:
-    """No action is faster than on its best number of units."""
-    return float(actions.fastest_s.mean())
 
 
 def srpt_area(actions: Moldable) -> float:
