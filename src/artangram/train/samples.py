@@ -10,9 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from artangram.core.trajectory import Trajectory
+from artangram.core.trajectory import Group, Trajectory
 from artangram.models.packed import Packed, pack
+from artangram.train.advantages import batch_relative, group_relative, has_signal
 from artangram.train.losses import Share
+from artangram.train.settings import TrainSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +28,29 @@ class Sample:
     behaviour: tuple[float, ...]
     versions: tuple[int, ...]
     advantage: float
+
+
+def samples_of(groups: Sequence[Group], settings: TrainSettings) -> list[Sample]:
+    """The attempts that teach something, with their advantages."""
+    rewards = [[_reward(t.reward) for t in group.trajectories] for group in groups]
+    if settings.loss == "distillation":
+        scored = [[0.0] * len(group) for group in rewards]
+        useful = [True] * len(rewards)
+    else:
+        by_batch = settings.loss == "reinforce++" and bool(rewards)
+        scored = batch_relative(rewards) if by_batch else [group_relative(r) for r in rewards]
+        useful = [has_signal(group) for group in rewards]
+    return [
+        sample_of(trajectory, advantage)
+        for group, advantages, is_useful in zip(groups, scored, useful, strict=True)
+        for trajectory, advantage in zip(group.trajectories, advantages, strict=True)
+        if is_useful and trajectory.num_sampled
+    ]
+
+
+def _reward(reward: float | None) -> float:
+    assert reward is not None, "only trajectories that may train reach the trainer"
+    return reward
 
 
 def sample_of(trajectory: Trajectory, advantage: float) -> Sample:

@@ -28,10 +28,9 @@ from artangram.core.trajectory import Group
 from artangram.models.causal import CausalModel, score
 from artangram.models.directory import WEIGHTS_NAME, load_weights, save_weights
 from artangram.train import losses
-from artangram.train.advantages import batch_relative, group_relative, has_signal
 from artangram.train.backend import Alone, Backend, whole_number
 from artangram.train.losses import Share, Tokens
-from artangram.train.samples import Rows, Sample, micro_batches, rows_of, sample_of, share_of
+from artangram.train.samples import Rows, Sample, micro_batches, rows_of, samples_of, share_of
 from artangram.train.settings import TrainSettings
 from artangram.train.state import (
     check_optimiser_state,
@@ -256,29 +255,6 @@ class _Batch:
     old: Tensor | None = None
     is_idle: bool = False
     """It teaches nothing: other processes have one more."""
-
-
-def samples_of(groups: Sequence[Group], settings: TrainSettings) -> list[Sample]:
-    """The attempts that teach something, with their advantages."""
-    rewards = [[_reward(t.reward) for t in group.trajectories] for group in groups]
-    if settings.loss == "distillation":
-        scored = [[0.0] * len(group) for group in rewards]
-        useful = [True] * len(rewards)
-    else:
-        by_batch = settings.loss == "reinforce++" and bool(rewards)
-        scored = batch_relative(rewards) if by_batch else [group_relative(r) for r in rewards]
-        useful = [has_signal(group) for group in rewards]
-    return [
-        sample_of(trajectory, advantage)
-        for group, advantages, is_useful in zip(groups, scored, useful, strict=True)
-        for trajectory, advantage in zip(group.trajectories, advantages, strict=True)
-        if is_useful and trajectory.num_sampled
-    ]
-
-
-def _reward(reward: float | None) -> float:
-    assert reward is not None, "only trajectories that may train reach the trainer"
-    return reward
 
 
 def _grpo(tokens: Tokens, share: Share, settings: TrainSettings) -> Tensor:
