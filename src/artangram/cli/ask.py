@@ -1,6 +1,8 @@
 """`artangram status` and `artangram explain`: what a running service does, and why it does not."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Annotated
 
 import typer
@@ -10,6 +12,9 @@ from artangram.cli.output import Output
 from artangram.core.errors import BadInput
 from artangram.core.explain import Explanation
 from artangram.orchestrator.records import ApiStatus, Status
+
+ANSWER_S = 30.0
+"""A question that takes longer has no answer."""
 
 
 def status(
@@ -95,13 +100,24 @@ def explain(
     output.json(why)
 
 
+@asynccontextmanager
+async def _answering(url: str) -> AsyncIterator[None]:
+    """Around a question: a house that is there answers at once."""
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            yield
+    except TimeoutError:
+        problem = f"{url} has not answered for {ANSWER_S:.0f} s"
+        raise BadInput("url", problem, "look at the machine, or start it again") from None
+
+
 async def _status(url: str, token: str | None) -> Status:
-    async with house(url, token) as one:
+    async with _answering(url), house(url, token) as one:
         return await one.status()
 
 
 async def _explain(url: str, token: str | None, action: str) -> Explanation:
-    async with house(url, token) as one:
+    async with _answering(url), house(url, token) as one:
         try:
             return await one.explain(action)
         except KeyError:

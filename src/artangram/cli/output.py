@@ -28,7 +28,7 @@ class Output:
         if json not in (None, "-"):
             make_folder(Path(str(json)))  # A place that cannot be written is said at once.
         self._json = json
-        self.console = Console(stderr=json == "-", highlight=False)
+        self.console = plain_console(stderr=json == "-")
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """The first column is a name; the others are numbers."""
@@ -65,12 +65,17 @@ class Output:
     @contextmanager
     def progress(self) -> Iterator[Progress]:
         """Spinners on standard error; silent when nobody looks."""
-        console = Console(stderr=True)
+        console = plain_console(stderr=True)
         columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
         with Progress(
             *columns, console=console, transient=True, disable=not console.is_terminal
         ) as p:
             yield p
+
+
+def plain_console(*, stderr: bool = False) -> Console:
+    """Shows names as they are: brackets and colons in them mean nothing."""
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -89,10 +94,10 @@ def make_folder(path: Path) -> None:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def writing(path: Path, *, what: str = "file") -> Iterator[None]:
     """A place that cannot be written is the caller's mistake."""
     try:
         yield
     except OSError as error:
         problem = error.strerror or str(error)
-        raise BadInput(str(path), problem, "name a file you may write") from None
+        raise BadInput(str(path), problem, f"name a {what} you may write") from None

@@ -2,22 +2,42 @@
 
 import asyncio
 import sys
+from contextlib import AbstractAsyncContextManager, aclosing
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec import Struct
 
 from artangram.cli.house import Token, Url, house
 from artangram.cli.output import Output
 from artangram.core.errors import BadInput
-from artangram.orchestrator.client import between
+from artangram.orchestrator.client import House, between
 from artangram.orchestrator.records import ActionResult
+from artangram.sandbox.protocol import Output as Piece
+
+
+class Ran(Struct, frozen=True, kw_only=True):
+    """What `--json` writes: how the command ended, what it printed, and where its time went."""
+
+    action: str
+    outcome: str
+    reason: str
+    exit_code: int | None
+    stdout: str
+    stderr: str
+    wait_s: float
+    overhead_s: float
+    run_s: float
+    core_s: float
 
 
 def run(
     command: Annotated[list[str], typer.Argument(help="The command; {units} becomes its cores.")],
     cpu: Annotated[str, typer.Option(help="Cores, or a range as in 1-8.")] = "1",
-    timeout: Annotated[float | None, typer.Option(help="Limit on its run, in seconds.")] = None,
+    timeout: Annotated[
+        float | None, typer.Option(help="Limit on its run, in seconds.", min=0)
+    ] = None,
     memory_mb: Annotated[int, typer.Option(help="Of the sandbox.", min=1)] = 512,
     file: Annotated[
         list[Path] | None, typer.Option(help="Copy this file into the sandbox. Repeat it.")
@@ -26,35 +46,69 @@ def run(
     token: Token = None,
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
 ) -> None:
-    """Run a command in a sandbox and end with its exit code. Put -- before the command."""
+    """Run a command in a sandbox and end with its exit code. Put -- before the command.
+
+    It prints as it runs. What the house refuses, or ends before the command does, is code 1.
+    """
     output = Output(json)
-    result = asyncio.run(_run(command, cpu, timeout, memory_mb, file or [], url, token))
-    if json is None:
-        sys.stdout.write(result.stdout)
-        sys.stderr.write(result.stderr)
-    if result.exit_code is None:
+    result = asyncio.run(
+        _run(
+            house(url, token),
+            command,
+            cpu=_cores(cpu),
+            timeout_s=timeout,
+            memory_mb=memory_mb,
+            files={path.name: _content(path) for path in file or []},
+            is_shown=json is None,
+        )
+    )
+    if not (result.ok or result.reason.startswith("exit code")):
         print(f"{result.outcome}: {result.reason}", file=sys.stderr)
-    output.json(result)
+    output.json(_ran(result))
     raise typer.Exit(1 if result.exit_code is None else result.exit_code % 256)
 
 
+def _ran(result: ActionResult) -> Ran:
+    return Ran(
+        action=result.action_id,
+        outcome=result.outcome,
+        reason=result.reason,
+        exit_code=result.exit_code,
+        stdout=result.stdout,
+        stderr=result.stderr,
+        wait_s=result.wait_s,
+        overhead_s=result.overhead_s,
+        run_s=result.run_s,
+        core_s=result.core_s,
+    )
+
+
 async def _run(
+    opening: AbstractAsyncContextManager[House],
     command: list[str],
-    cpu: str,
+    *,
+    cpu: int | dict[str, object],
     timeout_s: float | None,
     memory_mb: int,
-    files: list[Path],
-    url: str | None,
-    token: str | None,
+    files: dict[str, bytes],
+    is_shown: bool,
 ) -> ActionResult:
-    contents = [(path.name, _content(path)) for path in files]
-    async with (
-        house(url, token) as one,
-        one.trajectory(job="run", memory_mb=memory_mb) as trajectory,
-    ):
-        for name, content in contents:
+    async with opening as one, one.trajectory(job="run", memory_mb=memory_mb) as trajectory:
+        for name, content in files.items():
             await trajectory.write(name, content)
-        return await trajectory.run(command, cpu=_cores(cpu), timeout_s=timeout_s)
+        async with aclosing(trajectory.stream(command, cpu=cpu, timeout_s=timeout_s)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, ActionResult):
+                    return piece
+                if is_shown:
+                    _show(piece)
+    raise AssertionError("a stream ends with a result")
+
+
+def _show(piece: Piece) -> None:
+    channel = sys.stdout if piece.channel == "stdout" else sys.stderr
+    channel.buffer.write(piece.data)
+    channel.buffer.flush()
 
 
 def _content(path: Path) -> bytes:

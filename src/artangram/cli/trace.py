@@ -1,11 +1,12 @@
-"""`artangram trace`: make traces, and look into them."""
+"""`artangram trace`: make traces, of a family or of what ran."""
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
-from msgspec import structs
+from msgspec import Struct, structs
 
 from artangram.cli.output import Output, make_folder, writing
 from artangram.config.cluster import write_cluster
@@ -13,16 +14,16 @@ from artangram.core.errors import BadInput
 from artangram.observe.journal import JournalError
 from artangram.observe.journaltrace import deployed_in, trace_of
 from artangram.observe.recording import owner_of, recorded
-from artangram.observe.trace import write_trace
+from artangram.observe.trace import TraceSource, TraceTrajectory, write_trace
 from artangram.orchestrator.recovery import Setup
 from artangram.sim.families import FAMILIES, cluster_for, stream
 
-trace = typer.Typer(help="Make traces and look into them.", no_args_is_help=True)
+trace = typer.Typer(help="Make traces, of a family or of what ran.", no_args_is_help=True)
 
 
 @trace.callback()
 def _group() -> None:
-    """Make traces and look into them."""
+    """Make traces, of a family or of what ran."""
 
 
 @trace.command()
@@ -42,17 +43,18 @@ def generate(
         list[str] | None,
         typer.Option(help="Change the cluster, as in --size cores=256. Repeat it."),
     ] = None,
+    json: Annotated[str | None, typer.Option(help="Write what was made here; - is stdout.")] = None,
 ) -> None:
     """Make a synthetic trace of a family, and a cluster for it."""
+    output = Output(json)
     params, sizes = _pairs("--set", set_), _pairs("--size", size)
+    if sizes and cluster is None:
+        raise BadInput("--size", "there is no cluster to change", "say --cluster FILE, too")
     made = stream(family, seed=seed, preset=preset, **params)
     if cluster is not None:
         make_folder(cluster)
         write_cluster(cluster, cluster_for(family, **sizes))
-    make_folder(out)
-    with writing(out):
-        write_trace(out, made)
-    Output(None).console.print(f"{out}: a trace of the {family} family")
+    _write(out, made, what=f"of the {family} family", output=output)
 
 
 @trace.command()
@@ -63,11 +65,13 @@ def record(
     cluster: Annotated[
         Path | None, typer.Option(help="Also write the cluster it ran on (YAML).")
     ] = None,
+    json: Annotated[str | None, typer.Option(help="Write what was made here; - is stdout.")] = None,
 ) -> None:
     """Make a trace of what a live run did, for the simulator to do again.
 
     The run may still be going on; what has not ended yet is left out.
     """
+    output = Output(json)
     try:
         made = trace_of(recorded(state_dir), name=name)
         setup = msgspec.json.decode(owner_of(state_dir), type=Setup)
@@ -78,16 +82,7 @@ def record(
         make_folder(cluster)
         services = setup.cluster.services | later
         write_cluster(cluster, structs.replace(setup.cluster, services=services))
-    make_folder(out)
-    with writing(out):
-        write_trace(out, made)
-    num_actions = sum(len(turn.actions) for one in made.trajectories for turn in one.turns)
-    console = Output(None).console
-    console.print(
-        f"{out}: {len(made.trajectories)} trajectories, {num_actions} actions that ran with "
-        f"policy {setup.policy}",
-        soft_wrap=True,
-    )
+    _write(out, made, what=f"that ran with policy {setup.policy}", output=output)
 
 
 @trace.command()
@@ -101,6 +96,52 @@ def families(
         rows = [[field, str(getattr(record, field))] for field in record.__struct_fields__]
         output.table(f"{name} (presets: {', '.join(family.presets)})", ["--set", "default"], rows)
     output.json({name: family.presets for name, family in FAMILIES.items()})
+
+
+class Written(Struct, frozen=True, kw_only=True):
+    """What `--json` writes of a trace that was made."""
+
+    trace: str
+    trajectories: int
+    actions: int
+
+
+class _Counted:
+    """A trace that tells how far it was read."""
+
+    def __init__(self, source: TraceSource, on_count: Callable[[str], None]) -> None:
+        self.name = source.name
+        self.train_s = source.train_s
+        self.num_trajectories = self.num_actions = 0
+        self._source = source
+        self._on_count = on_count
+
+    @property
+    def trajectories(self) -> Iterator[TraceTrajectory]:
+        for one in self._source.trajectories:
+            self.num_trajectories += 1
+            self.num_actions += sum(len(turn.actions) for turn in one.turns)
+            self._on_count(str(self))
+            yield one
+
+    def __str__(self) -> str:
+        return f"{self.num_trajectories} trajectories, {self.num_actions} actions"
+
+
+def _write(out: Path, made: TraceSource, *, what: str, output: Output) -> None:
+    """Write a trace, and say how large it is."""
+    make_folder(out)
+    if out.exists() and not out.is_file():
+        # A trace takes the place of what is there, and that may be a device.
+        raise BadInput(str(out), "is not a file", "name a file you may write")
+    with output.progress() as progress, writing(out):
+        task = progress.add_task("")
+        counted = _Counted(made, lambda text: progress.update(task, description=text))
+        write_trace(out, counted)
+    output.console.print(f"{out}: {counted} {what}", soft_wrap=True)
+    output.json(
+        Written(trace=str(out), trajectories=counted.num_trajectories, actions=counted.num_actions)
+    )
 
 
 def _pairs(option: str, texts: list[str] | None) -> dict[str, object]:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from artangram.cli.house import Token, Url, plainly_refused
-from artangram.cli.output import Output
-from artangram.cli.train_plan import show_plan
+from artangram.cli.output import Output, make_folder
+from artangram.cli.train_plan import plan_of, show_plan
 from artangram.cli.train_view import acts_of, busy_of, line_of
 from artangram.config.train import TrainSpec, read_train
 from artangram.core.errors import BadInput
@@ -35,7 +35,9 @@ def train(
     print_plan: Annotated[bool, typer.Option(help="Say what would run, and run nothing.")] = False,
     url: Url = None,
     token: Token = None,
-    json: Annotated[str | None, typer.Option(help="Write the last step to a file, or -.")] = None,
+    json: Annotated[
+        str | None, typer.Option(help="Write the last step, or the plan, here; - is stdout.")
+    ] = None,
 ) -> None:
     """Train a model on tasks that use a house.
 
@@ -48,19 +50,21 @@ def train(
     sys.path.insert(0, str(file.parent.resolve()))
     if print_plan:
         show_plan(spec, output)
+        output.json(plan_of(spec))
         return
     place = out / spec.run.name
     if not resume and checkpoints(place / "checkpoints"):
         fix = "say --resume to go on with it, or name another --out"
         raise BadInput(str(place), "holds a run already", fix)
-    with _plainly_full(place):
+    make_folder(place / "house")
+    with _plainly_ended(place):
         last = asyncio.run(_run(spec, place, output, resume=resume, service=_Service(url, token)))
     output.json(last)
 
 
 @contextmanager
-def _plainly_full(place: Path) -> Iterator[None]:
-    """Around a run: a disk that takes nothing more is said in one line."""
+def _plainly_ended(place: Path) -> Iterator[None]:
+    """Around a run: what stops it is said in one line, and how to go on."""
     from artangram.weights.store import StoreFull
 
     fix = "make room and say --resume"
@@ -72,6 +76,10 @@ def _plainly_full(place: Path) -> Iterator[None]:
         if error.errno not in (ENOSPC, EDQUOT):
             raise
         raise BadInput(str(place), f"nothing more can be written: {error}", fix) from error
+    except KeyboardInterrupt:
+        if checkpoints(place / "checkpoints"):
+            print("say --resume to go on from the last checkpoint", file=sys.stderr)
+        raise
 
 
 @asynccontextmanager

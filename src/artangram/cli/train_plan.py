@@ -34,6 +34,18 @@ def show_plan(spec: TrainSpec, output: Output) -> None:
         output.table(title, ["task", "share", "groups a step", "made by"], tasks)
 
 
+def plan_of(spec: TrainSpec) -> dict[str, object]:
+    """The run with every default filled in, for programs."""
+    return {
+        "model": str(spec.model),
+        "run": spec.run,
+        "tasks": spec.tasks,
+        "stages": spec.stages,
+        "engines": spec.engines,
+        "house": spec.house,
+    }
+
+
 def _of_run(run: RunSettings) -> list[Row]:
     attempts = f"{run.groups * run.group_size} attempts"
     if run.min_groups is not None and run.min_groups < run.groups:

@@ -5,15 +5,25 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec import Struct
 
+from artangram.aio import listening
 from artangram.cli.house import plainly_refused
-from artangram.cli.output import Output
+from artangram.cli.output import Output, writing
 from artangram.config.house import HouseSpec, read_house
 from artangram.core.policies.catalog import policy as policy_named
 from artangram.orchestrator.up import kept_token
 from artangram.orchestrator.up import up as serve
 
 STATE_DIR = Path.home() / ".artangram"
+
+
+class Serves(Struct, frozen=True, kw_only=True):
+    """What `--json` writes; the token is in the file `token` of the state directory."""
+
+    url: str
+    policy: str
+    state_dir: str
 
 
 def up(
@@ -27,10 +37,15 @@ def up(
         typer.Option(help="YAML: functions, devices with their services, APIs with their quotas."),
     ] = None,
     policy: Annotated[str | None, typer.Option(help="As for `simulate`.")] = None,
-    cores: Annotated[int | None, typer.Option(help="Use only so many of this machine.")] = None,
+    cores: Annotated[
+        int | None, typer.Option(help="Use only so many of this machine.", min=1)
+    ] = None,
     token: Annotated[
         str | None,
         typer.Option(envvar="ARTANGRAM_TOKEN", help="Callers must send it; made up if not given."),
+    ] = None,
+    json: Annotated[
+        str | None, typer.Option(help="Write where it serves to a file, or -, once it does.")
     ] = None,
 ) -> None:
     """Serve this machine until SIGTERM or Ctrl-C, then drain.
@@ -42,28 +57,42 @@ def up(
     house = HouseSpec() if config is None else read_house(config)
     chosen = policy or house.policy
     policy_named(chosen)
-    secret = token or kept_token(state_dir)
-    console = Output(None).console
+    if port:
+        listening(host, port).close()  # Said before anything is opened, which may take a while.
+    with writing(state_dir, what="directory"):
+        secret = token or kept_token(state_dir)
+    output = Output(json)
+    with output.progress() as opening, plainly_refused(None):
+        opening.add_task("opening the house")
 
-    def on_ready(url: str) -> None:
-        console.print(f"Serving {url} with policy {chosen}; state in {state_dir}", soft_wrap=True)
-        console.print(f"export ARTANGRAM_URL={url}", soft_wrap=True)
-        if token is None:
-            console.print(f"export ARTANGRAM_TOKEN={secret}", soft_wrap=True)
-        console.file.flush()  # Whoever started us in the background reads this from a file.
+        def on_ready(url: str) -> None:
+            opening.stop()
+            _tell(
+                output, url, policy=chosen, state_dir=state_dir, made_up=None if token else secret
+            )
 
-    serving = serve(
-        state_dir,
-        on_ready=on_ready,
-        host=host,
-        port=port,
-        token=secret,
-        policy=chosen,
-        cores=cores or house.cores,
-        memory_mb=house.memory_mb,
-        offers=house.offers,
-        images=[Path(folder) for folder in house.images],
-    )
-    with plainly_refused(None):
+        serving = serve(
+            state_dir,
+            on_ready=on_ready,
+            host=host,
+            port=port,
+            token=secret,
+            policy=chosen,
+            cores=cores or house.cores,
+            memory_mb=house.memory_mb,
+            offers=house.offers,
+            images=[Path(folder) for folder in house.images],
+        )
         asyncio.run(serving)
-    console.print("Drained.")
+    output.console.print("Drained.")
+
+
+def _tell(output: Output, url: str, *, policy: str, state_dir: Path, made_up: str | None) -> None:
+    """Where it serves, for people and programs; the token only if nobody else knows it."""
+    console = output.console
+    output.json(Serves(url=url, policy=policy, state_dir=str(state_dir.resolve())))
+    console.print(f"Serving {url} with policy {policy}; state in {state_dir}", soft_wrap=True)
+    console.print(f"export ARTANGRAM_URL={url}", soft_wrap=True)
+    if made_up is not None:
+        console.print(f"export ARTANGRAM_TOKEN={made_up}", soft_wrap=True)
+    console.file.flush()  # Whoever started us in the background reads this from a file.

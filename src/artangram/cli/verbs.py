@@ -4,20 +4,23 @@ Only the verb that is wanted is imported: `doctor` answers where nothing else is
 nobody waits for the plots of another. Whoever asks what there is gets all of them.
 """
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Annotated
+from io import TextIOWrapper
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
 from artangram import __version__
-from artangram.cli.extras import how_to_get
+from artangram.cli.extras import what_to_install
 from artangram.core.errors import BadInput
 
 VERBS = {
     "demo": "demo",
     "train": "train",
+    "eval": "evaluate",
     "up": "up",
     "run": "run",
     "status": "ask",
@@ -29,7 +32,53 @@ VERBS = {
 }
 """Each verb, and the module it is in."""
 
+EXAMPLES = {
+    "demo": ("artangram demo --steps 40 --tasks calc,search",),
+    "train": (
+        "artangram train run.yaml --print-plan",
+        "artangram train run.yaml --resume",
+        "artangram train run.yaml --url $ARTANGRAM_URL",
+    ),
+    "eval": ("artangram eval run.yaml --problems 100 --temperature 0",),
+    "up": ("artangram up --config house.yaml --state-dir state",),
+    "run": (
+        "artangram run -- echo hello",
+        "artangram run --cpu 1-8 --file test_it.py -- pytest -q -n {units} test_it.py",
+    ),
+    "status": ("artangram status --url http://127.0.0.1:7410 --json - | jq .queued",),
+    "explain": ("artangram explain ACTION --url http://127.0.0.1:7410",),
+    "simulate": (
+        "artangram simulate --cluster cluster.yaml --trace day.jsonl.gz "
+        "--policy elastic --policy pods:1 --plot day.svg",
+    ),
+    "doctor": ("artangram doctor --json -",),
+    "trace": ("artangram trace generate day.jsonl.gz --family coding --cluster cluster.yaml",),
+    "bench": ("artangram bench lab --json lab.json",),
+}
+"""What people type; `--help` ends with it."""
+
 WITHOUT_VERBS = ("--version", "--install-completion", "--show-completion")
+
+
+_Misused: type[Exception] = typer.BadParameter.__mro__[1]
+"""Words that make no sense; typer gives the class no name of its own."""
+
+
+def perform(words: Sequence[str]) -> int:
+    """Do what the words say; the exit code. Words that make no sense are bad input."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # A name that the terminal cannot show is no reason to end.
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        return app(next(iter(words), None))(list(words), standalone_mode=False) or 0
+    except _Misused as misused:
+        error: Any = misused
+        path = "artangram" if error.ctx is None else error.ctx.command_path
+        said = error.format_message().rstrip(".")
+        if not said:  # Nothing was asked for, and the help is on the screen.
+            return 2
+        raise BadInput(path, said, f"see `{path} --help`") from None
 
 
 def app(first: str | None = None) -> typer.Typer:
@@ -48,23 +97,24 @@ def _add(made: typer.Typer, name: str, *, needs_all: bool) -> None:
     try:
         verb = getattr(import_module(f"artangram.cli.{VERBS[name]}"), name)
     except ModuleNotFoundError as error:
-        how = how_to_get(error.name)
-        if how is None or needs_all:
+        what = what_to_install(error.name, verb=name)
+        if what is None or needs_all:
             raise
-        verb = _absent(name, how)
+        verb = _absent(name, what)
+    epilog = "\n\n".join(f"[dim]$[/] {escape(example)}" for example in EXAMPLES[name])
     if isinstance(verb, typer.Typer):
-        made.add_typer(verb, name=name)
+        made.add_typer(verb, name=name, epilog=epilog)
     else:
-        made.command(name)(verb)
+        made.command(name, epilog=epilog)(verb)
 
 
-def _absent(name: str, how: str) -> Callable[[], None]:
+def _absent(name: str, what: str) -> Callable[[], None]:
     """Stands in the list for a verb that cannot be imported here."""
 
     def verb() -> None:
-        raise BadInput(name, "lacks packages", how)
+        raise BadInput(name, "lacks packages", what)
 
-    verb.__doc__ = f"Not installed: {escape(how)}"
+    verb.__doc__ = f"Not there yet. {escape(what)}"
     return verb
 
 

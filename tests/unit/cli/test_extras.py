@@ -36,6 +36,25 @@ def test_what_is_missing_is_named_with_its_extra(module: str, extra: str, verb: 
     assert said.stderr == wanted
 
 
+@pytest.mark.parametrize(
+    ("missing", "extras", "verb"),
+    [
+        (["numpy", "torch", "aiohttp"], "sim,service,train", ["bench", "lab"]),
+        (["numpy", "tokenizers", "pytest"], "sim,judge,demo", ["demo", "--out", "/dev/null/never"]),
+        (["torch", "aiohttp"], "service,train", ["train", "examples/guessing.yaml"]),
+        (["starlette", "yaml"], "cli,service", ["up", "--help"]),
+    ],
+)
+def test_all_that_is_missing_is_named_at_once(
+    missing: list[str], extras: str, verb: list[str]
+) -> None:
+    said = without(missing, *verb)
+    assert (said.returncode, said.stdout) == (2, "")
+    (line,) = said.stderr.splitlines()
+    assert line.endswith(f": are not installed; pip install 'artangram[{extras}]'")
+    assert set(missing) == set(line.removeprefix("error: ").partition(":")[0].split(", "))
+
+
 def test_doctor_answers_where_only_the_command_line_is_installed() -> None:
     said = without(
         ["numpy", "matplotlib", "aiohttp", "starlette", "torch"], "doctor", "--json", "-"
@@ -50,7 +69,8 @@ def test_doctor_answers_where_only_the_command_line_is_installed() -> None:
 def test_the_list_of_verbs_is_whole_wherever_it_is_asked_for() -> None:
     said = without(["numpy"], "--help")
     assert said.returncode == 0, said.stderr
-    assert "Not installed: pip install 'artangram[sim]'" in said.stdout
+    shown = " ".join(said.stdout.replace("\u2502", " ").split())
+    assert "numpy: is not installed; pip install 'artangram[sim]'" in shown
     assert all(f" {verb} " in said.stdout for verb in ("up", "run", "doctor", "simulate", "bench"))
 
 

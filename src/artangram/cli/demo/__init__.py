@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from artangram.cli.demo.plan import compare_policies
+from artangram.cli.output import make_folder
 from artangram.envs.tasks import DEMO_TASKS
 
 STEPS = 150
@@ -32,4 +33,5 @@ def demo(
         return
     from artangram.cli.demo.session import Session
 
+    make_folder(out / "report.html")
     asyncio.run(Session(out, steps=steps, seed=seed, tasks=tasks.split(",")).run())
