@@ -13,6 +13,7 @@ from artangram.gateway.engines.protocol import (
     Stats,
 )
 from artangram.models.vocabulary import Vocabulary
+from busy_machine import PATIENCE_S
 
 TOKEN = "a-secret"
 _SIGNS = '<call> {"}:,[]_.!? 0123456789'
@@ -42,7 +43,7 @@ class PuppetEngine:
 
     async def next_requests(self, count: int) -> list[Request]:
         """All, once so many are running."""
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(PATIENCE_S):
             while len(self._lines) < count:
                 self._came.clear()
                 await self._came.wait()
@@ -111,7 +112,7 @@ class PuppetEngine:
 
 async def until(condition: Callable[[], bool]) -> None:
     """What another process or socket does cannot be awaited."""
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 

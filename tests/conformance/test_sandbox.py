@@ -41,6 +41,7 @@ from artangram.sandbox import (
     TarImage,
     Warm,
 )
+from busy_machine import at_best, eventually
 from integration.sandbox.small_root import fill
 
 # One event loop for all: providers are expensive to make and belong to a loop.
@@ -49,7 +50,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 INSTALL_ENGINE = Path(__file__).parents[1] / "install_engine.sh"
 PROGRAMS = "cat echo env false nproc pwd setsid sh sleep taskset true yes"
 LATE_S = 0.05
-SLACK_S = 0.2  # until a busy machine lets the caller see it
+SLACK_S = 0.2  # until the caller sees it
 
 
 async def fake_provider() -> SandboxProvider:
@@ -239,12 +240,15 @@ async def test_missing_file_and_directory_are_os_errors(sandbox: Sandbox) -> Non
 
 
 async def test_deadline_ends_the_command_on_time(sandbox: Sandbox) -> None:
-    began_at = time.monotonic()
-    result = await sandbox.run(a_command("sleep", "30", timeout_s=0.2))
-    took_s = time.monotonic() - began_at
-    assert (result.timed_out, result.signal, result.exit_code) == (True, 9, 137)
-    assert 0.2 <= result.run_s < 0.2 + LATE_S
-    assert took_s < result.run_s + SLACK_S
+    async def lateness() -> float:
+        began_at = time.monotonic()
+        result = await sandbox.run(a_command("sleep", "30", timeout_s=0.2))
+        told_s = time.monotonic() - began_at - result.run_s
+        assert (result.timed_out, result.signal, result.exit_code) == (True, 9, 137)
+        assert result.run_s >= 0.2
+        return max((result.run_s - 0.2) / LATE_S, told_s / SLACK_S)
+
+    await at_best(lateness, below=1.0)
 
 
 async def test_output_beyond_the_cap_is_counted_and_dropped(sandbox: Sandbox) -> None:
@@ -319,11 +323,12 @@ async def test_what_is_begun_ends_with_its_sandbox(sandbox: Sandbox) -> None:
 
 
 async def test_files_are_served_while_a_command_runs(sandbox: Sandbox) -> None:
-    running = asyncio.create_task(sandbox.run(a_command("sleep", "0.3")))
+    running = asyncio.create_task(sandbox.run(a_command("sleep", "30")))
     await asyncio.sleep(0.05)
     await sandbox.write("meanwhile", b"1")
     assert await sandbox.read("meanwhile") == b"1"
     assert not running.done()
+    sandbox.end_command()
     await running
 
 
@@ -340,13 +345,17 @@ async def test_cancelled_command_ends_and_the_sandbox_lives_on(sandbox: Sandbox)
 async def test_cancel_at_any_moment_leaves_the_sandbox_usable(sandbox: Sandbox) -> None:
     """Also just when the answer is on its way."""
     for delay_s in (0, 0, 0.0005, 0.001, 0.001, 0.0015, 0.002, 0.002, 0.003, 0.004):
-        running = asyncio.create_task(sandbox.run(a_command("true")))
-        await asyncio.sleep(delay_s)
-        running.cancel()
-        await asyncio.wait({running})
-        began_at = time.monotonic()
-        assert (await sandbox.run(a_command("echo", "x"))).stdout == b"x\n"
-        assert time.monotonic() - began_at < 0.5
+
+        async def answer_s(delay_s: float = delay_s) -> float:
+            running = asyncio.create_task(sandbox.run(a_command("true")))
+            await asyncio.sleep(delay_s)
+            running.cancel()
+            await asyncio.wait({running})
+            began_at = time.monotonic()
+            assert (await sandbox.run(a_command("echo", "x"))).stdout == b"x\n"
+            return time.monotonic() - began_at
+
+        await at_best(answer_s, below=0.5)
 
 
 async def test_stream_yields_output_and_ends_with_the_result(sandbox: Sandbox) -> None:
@@ -366,13 +375,15 @@ async def test_abandoned_stream_ends_the_command(sandbox: Sandbox) -> None:
 
 
 async def test_resize_needs_at_least_one_core(sandbox: Sandbox) -> None:
-    running = asyncio.create_task(sandbox.run(a_command("sleep", "0.2", cores=(0,))))
+    running = asyncio.create_task(sandbox.run(a_command("sleep", "30", cores=(0,))))
     await asyncio.sleep(0.05)
     await sandbox.resize((0, 1))
     await sandbox.resize((1,))
     with pytest.raises(ValueError, match="core"):
         await sandbox.resize(())
-    assert (await running).ok
+    assert not running.done()
+    sandbox.end_command()
+    await running
 
 
 async def test_frozen_sandbox_wakes_for_a_command(sandbox: Sandbox) -> None:
@@ -465,18 +476,24 @@ async def test_result_tells_the_wait_and_the_core_seconds(sandbox: Sandbox) -> N
     async def sleep() -> CommandResult:
         return await sandbox.run(a_command("sleep", "0.2", cores=(0,)))
 
-    first, second = await asyncio.gather(sleep(), sleep())
-    assert first.lease_wait_s < 0.1
-    assert 0.15 < second.lease_wait_s < 0.2 + SLACK_S  # it asked a little after the first began
-    assert 0.2 <= first.core_s < 0.2 + SLACK_S
+    async def error_s() -> float:
+        first, second = await asyncio.gather(sleep(), sleep())
+        assert first.core_s >= 0.2
+        told_s = (first.lease_wait_s, second.lease_wait_s - 0.2, first.core_s - 0.2)
+        return max(map(abs, told_s))
+
+    await at_best(error_s, below=0.1)
     assert (await sandbox.run(a_command("true"))).core_s == 0
 
 
 async def test_core_seconds_count_every_core_that_was_held(sandbox: Sandbox) -> None:
-    running = asyncio.create_task(sandbox.run(a_command("sleep", "0.4", cores=(0,))))
-    await asyncio.sleep(0.2)
-    await sandbox.resize((0, 1))
-    assert 0.5 < (await running).core_s < 0.6 + 2 * SLACK_S
+    async def error_s() -> float:
+        running = asyncio.create_task(sandbox.run(a_command("sleep", "0.4", cores=(0,))))
+        await asyncio.sleep(0.2)
+        await sandbox.resize((0, 1))
+        return abs((await running).core_s - 0.6)
+
+    await at_best(error_s, below=0.1)
 
 
 async def test_closed_sandbox_raises_gone_and_closes_again(sandbox: Sandbox) -> None:
@@ -539,9 +556,7 @@ async def test_warm_pool_hands_over_ready_sandboxes_and_refills(
     first, second, third = [await warm.claim() for _ in range(3)]
     assert len({first.name, second.name, third.name}) == 3
     assert (await third.run(a_command("true"))).ok
-    async with asyncio.timeout(5):
-        while warm.num_ready < 2:  # noqa: ASYNC110 - nobody tells when it is full
-            await asyncio.sleep(0.02)
+    assert await eventually(lambda: warm.num_ready == 2)
     await asyncio.gather(first.close(), second.close(), third.close())
     await warm.close()
     with pytest.raises(SandboxGone):

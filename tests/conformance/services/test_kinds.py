@@ -17,6 +17,7 @@ from artangram.services.fake import FakeDevices, FakeReplica
 from artangram.services.gpus import Gpu
 from artangram.services.nursery import ProcessReplica
 from artangram.services.processes import ProcessDevices, a_nursery
+from busy_machine import PATIENCE_S
 from integration.services import toys
 
 OBEDIENT = "integration.services.toys:obedient"
@@ -121,7 +122,7 @@ async def test_an_ended_replica_answers_nobody_and_was_not_lost(lab: Lab):
 async def test_a_replica_that_dies_says_so(lab: Lab):
     [replica] = await restored(lab)
     lab.kill(replica)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         assert "signal 9" in await replica.lost
     with pytest.raises(ReplicaLost, match="signal 9"):
         await replica.predict([b"1"])
@@ -133,5 +134,5 @@ async def test_whoever_waits_when_it_dies_is_told(lab: Lab):
     await asyncio.sleep(0)
     lab.kill(replica)
     with pytest.raises(ReplicaLost, match="signal 9"):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await asking

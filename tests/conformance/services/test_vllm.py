@@ -16,6 +16,7 @@ from artangram.services import ReplicaLost, Service
 from artangram.services.devices import Answered, Deployment, Failed
 from artangram.services.gpus import Gpu
 from artangram.services.vllm import LOADER, VllmDevices
+from busy_machine import PATIENCE_S
 from conformance.services.sleepy import Sleepy
 from process_support import is_alive
 
@@ -149,7 +150,7 @@ async def test_a_started_server_that_dies_is_lost_with_its_last_words(
     [replica] = await devices.restore(started_by("--child", str(child)), first=0, degree=1)
     with contextlib.suppress(ReplicaLost):
         await replica.predict([b'"die"'])
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         reason = await replica.lost
     assert "ended with 7: as you wished" in reason
     assert not is_alive(int(child.read_text()))

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from artangram.envs.elastictest import command
+from busy_machine import PATIENCE_S
 
 
 class Run(NamedTuple):
@@ -68,7 +69,7 @@ class Suite:
         return process
 
     def finish(self, process: "subprocess.Popen[str]") -> Run:
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=PATIENCE_S)
         report = json.loads(self.report.read_text()) if self.report.exists() else {}
         return Run(process.returncode, out, err, report)
 
@@ -83,7 +84,7 @@ class Suite:
             env=self.environ(),
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=PATIENCE_S,
             check=False,
         )
 
@@ -94,7 +95,7 @@ class Suite:
         for process in self._started:
             if process.poll() is None:
                 process.kill()
-            process.communicate(timeout=5)
+            process.communicate(timeout=PATIENCE_S)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from busy_machine import PATIENCE_S
+
 
 def alive_below(pid: int) -> list[int]:
     """Processes whose parent is `pid`, and theirs."""
@@ -22,8 +24,8 @@ def alive_below(pid: int) -> list[int]:
     return found
 
 
-def wait_until(holds, *, at_most_s: float = 10.0) -> None:
-    deadline = time.monotonic() + at_most_s
+def wait_until(holds) -> None:
+    deadline = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -74,18 +76,19 @@ def test_a(n): log(n, os.getpid()); time.sleep(0.1)
 def test_a_test_that_takes_too_long_fails_and_says_where_it_was(new_suite):
     code = """
 def test_stuck():
-    time.sleep(60)
+    time.sleep(600)
 def test_stubborn():
-    signal.signal(signal.SIGABRT, signal.SIG_IGN); time.sleep(60)
+    signal.signal(signal.SIGABRT, signal.SIG_IGN); time.sleep(600)
 @pytest.mark.parametrize("n", range(3))
 def test_a(n): time.sleep(0.05)
 """
-    began = time.monotonic()
-    run = new_suite(test_a=code).run("--test-timeout=0.4")
-    assert time.monotonic() - began < 15
+    for limit_s in ("0.4", "3", "20"):  # Until the others have time enough on a busy machine.
+        run = new_suite(test_a=code).run(f"--test-timeout={limit_s}")
+        text = run.text_of("test_a.py::test_stuck")
+        assert f"it took longer than {limit_s} s" in text
+        if run.report["summary"]["passed"] == 3 and "line 8" in text:
+            break
     assert run.report["summary"] == {"passed": 3, "failed": 2, "skipped": 0}
-    text = run.text_of("test_a.py::test_stuck")
-    assert "it took longer than 0.4 s" in text
     assert "line 8 in test_stuck" in text
 
 
@@ -103,7 +106,7 @@ def test_a(): log(os.getpid()); os.kill(os.getppid(), signal.SIGKILL); time.slee
     suite = new_suite(test_a=code)
     assert suite.run(units=1).code == 3
     worker = int(suite.logged()[0])
-    wait_until(lambda: not Path(f"/proc/{worker}").exists(), at_most_s=2)
+    wait_until(lambda: not Path(f"/proc/{worker}").exists())
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGINT])
@@ -115,7 +118,7 @@ def test_nothing_is_left_when_the_run_is_ended_from_outside(new_suite, signum):
     assert len(below) == 3
     process.send_signal(signum)
     assert suite.finish(process).code != 0
-    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below), at_most_s=2)
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below))
 
 
 def test_a_worker_that_dies_in_its_last_tear_down_fails_the_run(new_suite):

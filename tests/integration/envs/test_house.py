@@ -13,6 +13,7 @@ from artangram.envs.elastictest import command, one_file
 from artangram.orchestrator.client import Trajectory, between
 from artangram.orchestrator.local import local
 from artangram.sandbox import HostImage, Rung, probe
+from busy_machine import PATIENCE_S
 
 PYTHON = "/usr/bin/python3"
 SITE = sysconfig.get_paths()["purelib"]
@@ -45,7 +46,7 @@ pytestmark = [
 
 async def made(trajectory: Trajectory, path: str) -> None:
     """Wait until there is such a file."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
                 await trajectory.read(path)

@@ -8,6 +8,7 @@ import aiohttp
 import pytest
 
 from artangram.gateway.http import ServerLimits
+from busy_machine import PATIENCE_S
 from gateway_support import TOKEN, WORDS, PuppetEngine, until
 
 AUTH = {"Authorization": f"Bearer {TOKEN}"}
@@ -107,7 +108,7 @@ async def test_a_caller_who_never_reads_his_stream_keeps_nothing(door):
     with socket.create_connection((host, int(port))) as caller:
         caller.sendall(f"{head}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
         request = await door.engine.next_request()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while door.engine.running:
                 door.engine.say(request, *[30] * 1000)
                 await asyncio.sleep(0.001)

@@ -16,6 +16,7 @@ from artangram.gateway.engines.scripted import Pace, ScriptedEngine
 from artangram.gateway.engines.vllm import VllmEngine
 from artangram.gateway.engines.vllmdouble import application
 from artangram.gateway.http import serving
+from busy_machine import PATIENCE_S
 from conformance.test_engine import *  # noqa: F403 - the suite, with our engine
 from conformance.test_engine import LONG, Answer, a_request
 
@@ -80,7 +81,7 @@ async def test_hanging_up_ends_the_request_at_the_server(engine, behind):
     before = behind.stats().sampled_tokens
     async with aclosing(engine.stream(a_request(max_tokens=LONG))) as items:
         await anext(items)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while behind.stats().running:  # noqa: ASYNC110 - the server notices when it does
             await asyncio.sleep(0.01)
     assert behind.stats().sampled_tokens - before < LONG

@@ -19,6 +19,7 @@ from artangram.orchestrator.server import serving
 from artangram.orchestrator.workshop import Offers
 from artangram.sandbox.fake import FakeProvider
 from artangram.services.service import Service
+from busy_machine import PATIENCE_S
 
 
 @asynccontextmanager
@@ -170,7 +171,7 @@ async def test_status_tells_when_an_api_is_left_alone() -> None:
         spec = artangram.ApiSpec(base_url=url, concurrency=2)
         async with a_house(apis={"search": spec}) as house:
             refused = asyncio.create_task(house.api("search").get("/refuse"))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 while not (now := await house.status()).apis[0].shut_s:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
             assert 50 < now.apis[0].shut_s <= 100

@@ -23,8 +23,11 @@ from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.local import NODE, running
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.sandbox import Rung, probe
+from busy_machine import PATIENCE_S, within
+from process_support import is_alive
 
 HERE = Path(__file__).parent
+SOON_S = 0.2
 FAKE = ("--provider", "fake", "--grace-s", "20")
 
 needs_namespaces = pytest.mark.skipif(
@@ -48,7 +51,7 @@ def a_killed_life(state_dir: Path, life: int, *, provider: str, chance: random.R
 
 
 async def outcomes(orchestrator: Orchestrator, accepted: list[str]) -> Counter[Outcome]:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         results = [await orchestrator.receipt(ActionId(name)).ended for name in accepted]
     return Counter(result.outcome for result in results)
 
@@ -60,14 +63,6 @@ def num_reports(state_dir: Path) -> Counter[str]:
         for decision in entry.decisions
         if isinstance(decision, Report)
     )
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
@@ -90,7 +85,7 @@ async def test_a_killed_orchestrator_forgets_nothing(tmp_path: Path, provider: s
 
 
 async def until_running(orchestrator: Orchestrator) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while orchestrator.status().running == 0:  # noqa: ASYNC110 - an agent tells nobody else
             await asyncio.sleep(0.01)
 
@@ -121,13 +116,13 @@ async def test_orchestrator_and_agent_killed_ends_as_infrastructure(tmp_path: Pa
     assert not is_alive(other)
 
 
-def processes_with(word: str) -> list[str]:
+def processes_with(word: str) -> list[int]:
     """The processes of this machine that have `word` in their argv."""
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
             if entry.name.isdigit() and word in (entry / "cmdline").read_text():
-                found.append(entry.name)
+                found.append(int(entry.name))
     return found
 
 
@@ -139,14 +134,14 @@ async def test_a_killed_agent_takes_everything_with_it(tmp_path: Path) -> None:
         House(Embedded(orchestrator)).trajectory() as t,
     ):
         task = asyncio.create_task(t.run(["sleep", word]))
-        async with asyncio.timeout(10):
-            while not await asyncio.to_thread(processes_with, word):  # noqa: ASYNC110 - a process
+        async with asyncio.timeout(PATIENCE_S):
+            while not (started := await asyncio.to_thread(processes_with, word)):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         (agent,) = orchestrator.nodes.values()
         assert isinstance(agent, RemoteAgent)
         os.kill(agent.pid, signal.SIGKILL)
         assert (await task).outcome is Outcome.INFRA_FAILED
-        await asyncio.sleep(0.5)
+        assert await within(SOON_S, lambda: not any(map(is_alive, started)))
         assert not await asyncio.to_thread(processes_with, word)
 
 

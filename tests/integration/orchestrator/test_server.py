@@ -27,6 +27,7 @@ from artangram.orchestrator.server import serving, until_told_to_stop
 from artangram.sandbox import SandboxGone
 from artangram.sandbox.protocol import Output
 from artangram.testing.fakes import NODE, FakeHouse, a_setup, fake_house
+from busy_machine import PATIENCE_S
 
 TOKEN = "a token of this test"
 
@@ -132,7 +133,7 @@ async def test_trajectories_of_a_silent_client_are_closed_and_those_of_a_live_on
         async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as raw:
             await raw.post(f"{url}/v1/trajectories", json={"trajectory": "unowned"})
         assert len(behind.orchestrator.ledger.trajectories) == 3
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while len(behind.orchestrator.ledger.trajectories) > 1:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         assert set(behind.orchestrator.ledger.trajectories) == {"kept"}
@@ -149,7 +150,7 @@ async def test_a_client_hears_that_its_action_runs_before_it_ends() -> None:
         await t.run(["true"])
         settled_s = t.queued_s
         running = asyncio.create_task(t.run(["sleep", "1000"]))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while behind.orchestrator.ledger.num_running == 0:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
             # As long as it is not known to run, what was queued grows with every look.
@@ -251,7 +252,7 @@ class Service:
 
     def end(self, number: signal.Signals) -> int:
         self.process.send_signal(number)
-        return self.process.wait(timeout=20)
+        return self.process.wait(timeout=PATIENCE_S)
 
 
 async def test_a_service_comes_back_after_a_kill_and_goes_on_request(tmp_path: Path) -> None:

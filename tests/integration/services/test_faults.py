@@ -15,6 +15,7 @@ from artangram.core.ids import NodeId, Resource, ServiceId
 from artangram.core.lease import Devices
 from artangram.services import ReplicaLost, Service, ServiceHost, cpu_devices, cpu_host
 from artangram.services.host import FIRST_PAUSE_S
+from busy_machine import PATIENCE_S
 from process_support import is_alive
 
 NODE = NodeId("gpu-0")
@@ -37,7 +38,7 @@ class Lost:
         self.places: asyncio.Queue[Devices] = asyncio.Queue()
 
     async def next(self) -> Devices:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             return await self.places.get()
 
 
@@ -61,7 +62,7 @@ def directory_of(host: ServiceHost) -> Path:
 
 
 async def ask(host: ServiceHost, devices: Devices, body: bytes) -> bytes:
-    async with asyncio.timeout(20), host.using(devices) as residency:
+    async with asyncio.timeout(PATIENCE_S), host.using(devices) as residency:
         return await residency.ask(body)
 
 
@@ -74,7 +75,7 @@ def exists(directory: bytes) -> bool:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():  # noqa: ASYNC110 - the kernel sets no event
             await asyncio.sleep(0.01)
 
@@ -235,7 +236,7 @@ async def test_when_the_host_is_killed_nothing_of_it_is_left():
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
     assert owner.stdout is not None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         directory, pid = (await owner.stdout.readline()).split()
     assert exists(directory)
     os.kill(owner.pid, signal.SIGKILL)

@@ -1,6 +1,7 @@
 """Bad input is one line on standard error that names the place and the fix, and exit code 2."""
 
 import gzip
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -150,7 +151,6 @@ def test_output_that_cannot_be_written_is_named(run, option, cluster, trace):
         (["run", "--cpu", "x", "true"], "cpu: 'x' is not a number of cores"),
         (["run", "--file", "/dev/null/x", "true"], "/dev/null/x: Not a directory"),
         (["run", "--url", "nonsense", "true"], "url: 'nonsense' is none; give what"),
-        (["status", "--url", "http://127.0.0.1:1"], "url: http://127.0.0.1:1: Cannot connect"),
         (["explain", "a"], "url: no service is named; give --url"),
         (["run", "--json", "/dev/null/x", "true"], "/dev/null/x: File exists"),
         (["bench", "day", "--json", "/dev/null/x"], "/dev/null/x: File exists"),
@@ -159,6 +159,14 @@ def test_output_that_cannot_be_written_is_named(run, option, cluster, trace):
 def test_a_verb_refuses_before_it_begins(run, verb, begins, monkeypatch):
     monkeypatch.delenv("ARTANGRAM_URL", raising=False)
     assert complaint(run(*verb)).startswith(begins)
+
+
+def test_a_service_that_is_not_there_is_named(run):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # Nobody else gets it, and nobody listens.
+        url = "http://127.0.0.1:{1}".format(*taken.getsockname())
+        said = complaint(run("status", "--url", url))
+    assert said.startswith(f"url: {url}: Cannot connect")
 
 
 @pytest.mark.parametrize("target", ["{trace}/x.jsonl", "{folder}", ".", ""])

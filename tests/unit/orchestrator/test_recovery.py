@@ -24,6 +24,7 @@ from artangram.orchestrator.records import ActionResult, Broken, Opening, Receip
 from artangram.orchestrator.recovery import Setup, frozen, thawed
 from artangram.sandbox.fake import Console, FakeProvider
 from artangram.testing.fakes import NODE, FakeHouse, a_setup, fake_house
+from busy_machine import PATIENCE_S
 
 SETUP = a_setup(cores=1)
 
@@ -91,7 +92,7 @@ async def submitted(house: FakeHouse, name: str, *argv: str, **more: object) -> 
 
 
 async def ending(house: FakeHouse, receipt: Receipt) -> ActionResult:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         return await house.orchestrator.receipt(receipt.action_id).ended
 
 
@@ -115,7 +116,7 @@ async def test_what_a_dead_process_had_opened_is_closed_unless_it_is_used(path: 
         assert set(ledger.trajectories) == {"left", "used", "remote"}
         request = RunRequest(trajectory=TrajectoryId("used"), argv=("sleep", "2"), kind="x")
         running = asyncio.create_task(house.backend.run(request))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while "remote" in ledger.trajectories:
                 assert "used" in ledger.trajectories
                 await asyncio.sleep(0.02)
