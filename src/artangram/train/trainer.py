@@ -180,10 +180,10 @@ class Trainer:
         for batch in batches:
             tokens = self._tokens(batch)
             if batch.is_idle:
-                (0.0 * tokens.logprobs.sum()).backward()  # type: ignore[no-untyped-call]
+                torch.autograd.backward(0.0 * tokens.logprobs.sum())
                 continue
             loss = self._loss(tokens, share, batch=batch, teachers=teachers)
-            loss.backward()  # type: ignore[no-untyped-call]
+            torch.autograd.backward(loss)
             tally.add(tokens, loss, is_first=batch.old is None)
             # Of the step's start, whatever the epoch: no weights have changed before the first.
             batch.old = tokens.old

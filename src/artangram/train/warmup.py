@@ -68,7 +68,7 @@ def _learn(
     weights[at] = 1 + rest
     later = packed.later_tokens()
     losses = -score(model, packed, at=later).logprobs
-    (losses * weights[later]).sum().div(len(at)).backward()  # type: ignore[no-untyped-call]
+    torch.autograd.backward((losses * weights[later]).sum() / len(at))
     others = [p for group in optimisers[0].param_groups for p in group["params"]]
     torch.nn.utils.clip_grad_norm_(others, 1.0)
     for optimiser in optimisers:
