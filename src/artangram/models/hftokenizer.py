@@ -1,7 +1,6 @@
 """A `tokenizers` file of Hugging Face behind our contract.
 
-Messages are framed as in ChatML, with the file's own markers. Templates that other models ship may
-rewrite what was said before, so that a history would not grow by a suffix; we do not run them.
+Messages are framed as the model's chat template does (see `frames`), as in ChatML if it has none.
 """
 
 from collections.abc import Sequence
@@ -9,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from artangram.core.errors import BadInput
-from artangram.models.tokenizer import ASSISTANT, Message
+from artangram.models.frames import frames_of
+from artangram.models.tokenizer import ASSISTANT, ROLES, Message
 
 FILE_NAME = "tokenizer.json"
-START, END = "<|im_start|>", "<|im_end|>"
 
 
 class HfTokenizer:
@@ -25,11 +24,13 @@ class HfTokenizer:
         if not path.exists():
             raise BadInput(str(path), "does not exist", "name a directory with a tokenizer")
         self._file: Any = File.from_file(str(path))
-        # A text that spells a control token is text.
+        frames = frames_of(directory, first_token=self._first)
+        self._begins = {role: self.encode(frames.begins[role]) for role in ROLES}
+        self._headers = {role: self.encode(frames.headers[role]) for role in ROLES}
+        self._ends = {role: self.encode(frames.ends[role]) for role in ROLES}
+        # From here on a text that spells a control token is text.
         self._file.encode_special_tokens = True
-        self._start = self._control(START)
-        self.eos_id = self._control(END)
-        self._between = self.encode("\n")
+        self.eos_id = self._end_of_reply(frames.ends[ASSISTANT])
         self.vocab_size = int(self._file.get_vocab_size())
 
     def __repr__(self) -> str:
@@ -44,21 +45,23 @@ class HfTokenizer:
     def render(self, messages: Sequence[Message], *, begins: bool = True) -> tuple[int, ...]:
         found: list[int] = []
         for message in messages:
-            found += self._frame(message.role, begins=begins and not found)
+            first = begins and not found
+            found += (self._begins if first else self._headers)[message.role]
             found += self.encode(message.content)
-            found.append(self.eos_id)
+            found += self._ends[message.role]
         return tuple(found)
 
     def opening(self) -> tuple[int, ...]:
-        return self._frame(ASSISTANT, begins=False)
+        return self._headers[ASSISTANT]
 
-    def _frame(self, role: str, *, begins: bool) -> tuple[int, ...]:
-        before = () if begins else self._between
-        return (*before, self._start, *self.encode(f"{role}\n"))
+    def _first(self, text: str) -> str:
+        tokens = self.encode(text)
+        return str(self._file.id_to_token(tokens[0])) if tokens else ""
 
-    def _control(self, text: str) -> int:
-        found = self._file.token_to_id(text)
-        if found is None:
-            fix = "take a model that knows ChatML, or add the marker to its vocabulary"
-            raise BadInput(FILE_NAME, f"{text!r} is not in it", fix)
-        return int(found)
+    def _end_of_reply(self, text: str) -> int:
+        found = self._ends[ASSISTANT]
+        if len(found) != 1 or self.encode(text) == found:
+            problem = f"{text!r}, which ends a reply, is no control token"
+            fix = "give the model a chat template that ends replies with one"
+            raise BadInput(FILE_NAME, problem, fix)
+        return found[0]

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from artangram.core.errors import BadInput
 from artangram.models import ROLES, HfTokenizer, Message, load_tokenizer
-
-tokenizers = pytest.importorskip("tokenizers")
+from tokenizer_support import a_file
 
 texts = st.text(alphabet="ab c<|im_end>\n", max_size=12) | st.just("a<|im_end|>b")
 messages = st.lists(st.builds(Message, st.sampled_from(ROLES), texts), max_size=3)
@@ -19,17 +18,6 @@ messages = st.lists(st.builds(Message, st.sampled_from(ROLES), texts), max_size=
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A byte-level tokenizer that merges nothing, with ChatML's markers."""
     return a_file(tmp_path_factory.mktemp("hf"), markers=["<|im_start|>", "<|im_end|>"])
-
-
-def a_file(path: Path, *, markers: list[str]) -> Path:
-    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    vocabulary = {character: number for number, character in enumerate(sorted(alphabet))}
-    file = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, []))
-    file.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    file.decoder = tokenizers.decoders.ByteLevel()
-    file.add_special_tokens(markers)
-    file.save(str(path / "tokenizer.json"))
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +57,10 @@ def test_messages_are_framed_as_in_chatml(tokenizer: HfTokenizer):
 
 
 def test_a_file_without_the_markers_is_refused(tmp_path: Path):
-    with pytest.raises(BadInput, match=r"'<\|im_end\|>' is not in it"):
+    with pytest.raises(BadInput, match=r"'<\|im_end\|>', which ends a reply, is no control token"):
         HfTokenizer(a_file(tmp_path, markers=["<|im_start|>", "</s>"]))
+    with pytest.raises(BadInput, match=r"the vocabulary has no <\|im_start\|>"):
+        HfTokenizer(a_file(tmp_path, markers=["<|im_end|>", "</s>"]))
 
 
 def test_a_missing_file_is_refused(tmp_path: Path):
