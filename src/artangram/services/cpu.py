@@ -50,7 +50,8 @@ class CpuDevices(ProcessDevices):
         return cls(devices, await a_nursery(preload, is_cold=is_cold))
 
     def births(self, deployment: Deployment, first: int, degree: int) -> list[wire.Birth]:
-        birth = a_birth(deployment)
+        follows = deployment.service.leaves_nothing
+        birth = structs.replace(a_birth(deployment), may_follow=follows)
         there = self.devices[first : first + degree]
         return [
             structs.replace(birth, cores=device.cores, threads=device.threads) for device in there

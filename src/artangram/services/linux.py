@@ -30,10 +30,18 @@ def status_mb(field: str) -> float:
     raise OSError(f"the kernel does not tell {field}")
 
 
-def limit_data(more_mb: float) -> None:
-    """Let this process allocate no more than `more_mb` beyond what it has."""
-    most = int((status_mb("VmData") + more_mb) * _MB)
-    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+def limit_data(most_mb: float) -> None:
+    """Let this process have no more data than `most_mb`; may be raised again."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    most = int(most_mb * _MB)
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+
+
+def trim_heap() -> None:
+    """Give back to the kernel what the allocator keeps for later."""
+    ctypes.CDLL(None).malloc_trim(0)
 
 
 def used_mb(pid: int, *, weights: str) -> float:

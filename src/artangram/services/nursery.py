@@ -1,8 +1,10 @@
 """Replicas as processes, seen from the host: born, asked, ended; each exactly once.
 
 The nursery listens on a socket in its directory; a process connects, says its number, and waits to
-hear what it is. One such process is kept to spare, so that no restore waits for a fork. Whatever
-happens to a process, its `ended` future is done only when it is gone, and its memory with it.
+hear what it is. One such process is kept to spare, so that no restore waits for a fork; and one
+that has dropped its model and holds next to nothing, for another of the same loader: forking torch
+and ending it costs more than loading a model that is in memory. Whatever happens to a process, its
+`ended` future is done only when it is gone, and its memory with it.
 """
 
 import asyncio
@@ -24,6 +26,9 @@ SHARED_MEMORY = Path("/dev/shm")
 
 LOAD_PATIENCE_S = 120.0
 """How long a loader may take; a restore maps what is in memory already."""
+
+DROP_PATIENCE_S = 2.0
+"""How long a process may take to drop its model; then it is killed."""
 
 _Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -59,6 +64,8 @@ class Nursery:
         #: A process that has nothing to do yet.
         self._spare: int | None = None
         self._is_sparing = False
+        #: A process that had a model of this loader.
+        self._used: tuple[str, int] | None = None
         self._background = Background(lambda error: None)  # Who needs a process will hear of it.
 
     def __repr__(self) -> str:
@@ -75,7 +82,7 @@ class Nursery:
         """
         if self._server is None:
             raise InfraFailed("the host of the model services is closed")
-        number, self._spare = self._spare, None
+        number = self._kept(birth)
         if number is None:
             number = await self._started()
         try:
@@ -96,6 +103,16 @@ class Nursery:
         if self.cradle.preload(module) and self._spare is not None:
             self.cradle.kill(self._spare)  # It has not imported it.
             self._spare = None
+
+    def keep(self, number: int, birth: wire.Birth) -> bool:
+        """Keep a process that has dropped its model; `False` if it has to end."""
+        expected = self._expected.get(number)
+        is_gone = expected is None or expected.ended.done()
+        if expected is None or is_gone or self._used is not None or self._server is None:
+            return False
+        expected.is_born = False
+        self._used = birth.loader, number
+        return True
 
     async def end(self, number: int) -> None:
         """Kill a replica; return when it is gone."""
@@ -118,6 +135,14 @@ class Nursery:
     @property
     def _socket(self) -> str:
         return str(self.directory / "host.sock")
+
+    def _kept(self, birth: wire.Birth) -> int | None:
+        """A process that waits to hear that it is `birth`."""
+        if birth.may_follow and self._used is not None and self._used[0] == birth.loader:
+            (_, used), self._used = self._used, None
+            return used
+        spare, self._spare = self._spare, None
+        return spare
 
     async def _started(self) -> int:
         """The number of a new process."""
@@ -157,7 +182,10 @@ class Nursery:
                 raise ReplicaLost(f"it {_told(await expected.ended)} while it loaded")
             match msgspec.msgpack.decode(body, type=wire.Report):
                 case wire.Loaded() as loaded:
-                    replica = ProcessReplica(self, number, pid, (reader, writer), expected.ended)
+                    streams = reader, writer
+                    replica = ProcessReplica(
+                        self, number, birth, pid=pid, streams=streams, ended=expected.ended
+                    )
                     return replica, loaded
                 case wire.Refused(field, problem, fix):
                     raise BadInput(field, problem, fix)
@@ -187,6 +215,8 @@ class Nursery:
         expected.ended.set_result(status)
         if number == self._spare:
             self._spare = None
+        if self._used is not None and number == self._used[1]:
+            self._used = None
         if not expected.is_born:
             expected.close()
         if expected.connected.done() or not expected.is_born:
@@ -200,6 +230,8 @@ class ProcessReplica:
         self,
         nursery: Nursery,
         number: int,
+        birth: wire.Birth,
+        *,
         pid: int,
         streams: _Streams,
         ended: asyncio.Future[int],
@@ -208,9 +240,12 @@ class ProcessReplica:
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._nursery = nursery
         self._number = number
+        self._birth = birth
         self._reader, self._writer = streams
         self._ended = ended
         self._asked: asyncio.Future[list[Answer]] | None = None
+        self._dropped: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        self._ending: asyncio.Task[None] | None = None
         self._listening = asyncio.create_task(self._listen())
 
     def __repr__(self) -> str:
@@ -228,10 +263,28 @@ class ProcessReplica:
             self._asked = None
 
     async def end(self) -> None:
-        if not self.lost.done():
-            self.lost.cancel()  # It goes because it should; nobody has to be told.
+        if self._ending is None:
+            self._ending = asyncio.create_task(self._end())
+        await asyncio.wait({self._ending})
+
+    async def _end(self) -> None:
+        is_well = not self.lost.done() and self._asked is None
+        self.lost.cancel()  # It goes because it should; nobody has to be told.
+        if is_well and self._birth.may_follow and await self._is_empty():
+            self._listening.cancel()
+            await asyncio.wait({self._listening})
+            if self._nursery.keep(self._number, self._birth):
+                return
         await self._nursery.end(self._number)
         await asyncio.wait({self._listening})
+        self._writer.close()
+
+    async def _is_empty(self) -> bool:
+        """Drop the model; does its process hold next to nothing then?"""
+        self._writer.write(wire.frame(wire.Drop()))
+        either: set[asyncio.Future[Any]] = {self._dropped, self._listening}
+        await asyncio.wait(either, timeout=DROP_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+        return self._dropped.done() and self._dropped.result() <= wire.MOST_LEFT_MB
 
     async def _listen(self) -> None:
         decode = msgspec.msgpack.Decoder(wire.Report).decode
@@ -241,6 +294,8 @@ class ProcessReplica:
                 case wire.Answers(answers):
                     if self._asked is not None and not self._asked.done():
                         self._asked.set_result(answers)
+                case wire.Dropped(left_mb):
+                    self._dropped.set_result(left_mb)
                 case wire.OutOfMemory(problem):
                     reason = f"it ran out of memory: {problem}"
         self._writer.close()

@@ -54,6 +54,8 @@ class ProcessDevices(ABC):
     async def try_out(self, deployment: Deployment, *, first: int) -> Measured:
         """The first of the processes that the least degree has."""
         birth = self.births(deployment, first, min(deployment.service.degrees))[0]
+        # What a process had before would be measured, too.
+        birth = structs.replace(birth, may_follow=False)
         example = deployment.service.example
         if example is not UNSET:
             birth = structs.replace(birth, example=msgspec.json.encode(example))

@@ -1,7 +1,8 @@
 """The process of one replica: hears what it is, loads its model, answers batch after batch.
 
-It ends with its host: when the connection closes, when the zygote ends, or when it is killed. Out
-of memory it says so and exits; nobody can tell what state the model is in then.
+Told to drop its model, it says how much is left of it, and waits to hear what it is next. It ends
+with its host: when the connection closes, when the zygote ends, or when it is killed. Out of memory
+it says so and exits; nobody can tell what state the model is in then.
 `python -m artangram.services.replica` is one without a zygote; whom to ask comes on stdin.
 """
 
@@ -11,6 +12,7 @@ import signal
 import socket
 import sys
 import time
+from typing import NamedTuple
 
 import msgspec
 
@@ -25,20 +27,69 @@ def live(fork: wire.Fork, *, parent: int) -> int:
     linux.end_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Its host decides when it ends.
     channel = _connected(fork)
+    births = msgspec.msgpack.Decoder(wire.Birth)
+    began_with: Footing | None = None
     try:
-        birth = channel.receive(msgspec.msgpack.Decoder(wire.Birth))
-        predict = None if birth is None else _begin(birth, channel)
-        if predict is None:
-            return 0
-        orders = msgspec.msgpack.Decoder(wire.Predict)
-        while (order := channel.receive(orders)) is not None:
-            channel.send(wire.Answers(answers(predict, order.items)))
+        while (birth := channel.receive(births)) is not None:
+            _settle(birth)
+            began_with = _lived(birth, channel, began_with)
+            if began_with is None:
+                return 0
+            channel.send(wire.Dropped(_left_mb(began_with)))
         return 0
     except MemoryError as error:
         channel.send(wire.OutOfMemory(str(error)[:200]))
         return wire.OUT_OF_MEMORY
     except ConnectionError:
         return 0  # The host is gone, and nobody waits for this.
+
+
+class Footing(NamedTuple):
+    """What a process has before its first model: what libraries take is the program's."""
+
+    data_mb: float
+    resident_mb: float
+    anonymous_mb: float
+    shared_mb: float
+
+    @classmethod
+    def now(cls) -> "Footing":
+        fields = ("VmData", "VmRSS", "RssAnon", "RssShmem")
+        return cls(*(linux.status_mb(field) for field in fields))
+
+
+def _lived(birth: wire.Birth, channel: wire.Channel, began_with: Footing | None) -> Footing | None:
+    """Be one replica until its model is to be dropped; `None` if the process has to end.
+
+    When this returns, nothing here holds the model any more.
+    """
+    begun = _begin(birth, channel, began_with)
+    if begun is None:
+        return None
+    predict, began_with = begun
+    orders = msgspec.msgpack.Decoder(wire.Request)
+    while (order := channel.receive(orders)) is not None:
+        match order:
+            case wire.Predict(items):
+                channel.send(wire.Answers(answers(predict, items)))
+            case wire.Drop():
+                return began_with
+    return None
+
+
+def _left_mb(began_with: Footing) -> float:
+    """What models of the past still hold of memory, or the allocator keeps."""
+    gc.collect()
+    left_mb = _more_mb(began_with)
+    if left_mb > wire.MOST_LEFT_MB:
+        linux.trim_heap()
+        left_mb = _more_mb(began_with)
+    return left_mb
+
+
+def _more_mb(began_with: Footing) -> float:
+    now = Footing.now()
+    return now.anonymous_mb - began_with.anonymous_mb + now.shared_mb - began_with.shared_mb
 
 
 def _connected(fork: wire.Fork) -> wire.Channel:
@@ -49,15 +100,15 @@ def _connected(fork: wire.Fork) -> wire.Channel:
     return channel
 
 
-def _begin(birth: wire.Birth, channel: wire.Channel) -> Predict | None:
-    """Settle on the devices and load; `None` if the loader is no good."""
+def _begin(
+    birth: wire.Birth, channel: wire.Channel, began_with: Footing | None
+) -> tuple[Predict, Footing] | None:
+    """Load, and say so; `None` if the loader is no good."""
     began = time.perf_counter()
-    _settle(birth)
     try:
         loader, is_forkable = imported(birth.loader)
-        # From here on: what libraries take is the program's, what follows is the model's.
-        data_mb, resident_mb = linux.status_mb("VmData"), linux.status_mb("VmRSS")
-        _limit(birth)
+        began_with = began_with or Footing.now()
+        _limit(birth, began_with)
         options = msgspec.json.decode(birth.options)
         predict = loaded(loader, birth.files, options=options, device=birth.device)
         load_s = time.perf_counter() - began
@@ -65,12 +116,18 @@ def _begin(birth: wire.Birth, channel: wire.Channel) -> Predict | None:
     except BadInput as error:
         channel.send(wire.Refused(error.field, error.problem, error.fix))
         return None
-    grown = linux.status_mb("VmData") - data_mb, linux.status_mb("VmHWM") - resident_mb
-    used_mb = max(grown) if birth.device == "cpu" else _on_device_mb()
+    used_mb = _grown_mb(began_with) if birth.device == "cpu" else _on_device_mb()
     channel.send(wire.Loaded(load_s, max(1, round(used_mb)), is_forkable, cost))
-    gc.collect()
-    gc.freeze()
-    return predict
+    if not birth.may_follow:  # Else its cycles could not be collected when it goes.
+        gc.collect()
+        gc.freeze()
+    return predict, began_with
+
+
+def _grown_mb(began_with: Footing) -> float:
+    """The most that its model has made of this process."""
+    data_mb = linux.status_mb("VmData") - began_with.data_mb
+    return max(data_mb, linux.status_mb("VmHWM") - began_with.resident_mb)
 
 
 def _settle(birth: wire.Birth) -> None:
@@ -81,13 +138,13 @@ def _settle(birth: wire.Birth) -> None:
         os.sched_setaffinity(0, birth.cores)
 
 
-def _limit(birth: wire.Birth) -> None:
+def _limit(birth: wire.Birth, began_with: Footing) -> None:
     """As many threads and as much memory as it may have."""
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(birth.threads)
     if birth.device == "cpu":
-        linux.limit_data(birth.limit_mb)
+        linux.limit_data(began_with.data_mb + birth.limit_mb)
     else:
         _limit_devices(birth.limit_mb)
 

@@ -4,7 +4,8 @@
   `predict(payloads) -> answers`, both lists of JSON values. A model may be that function itself.
 - `files` are the service's weights, in the order given. The loader is called anew at every restore
   and finds them in shared memory then: it should map them, not copy them.
-- Weights are the same on every call; nothing a model changes in itself outlives an eviction.
+- Weights are the same on every call; nothing a model changes in itself outlives an eviction. What
+  it changes in its process may, if it `leaves_nothing`: that is its author's word.
 """
 
 import math
@@ -43,6 +44,9 @@ class Service(Struct, frozen=True, kw_only=True):
     """A payload tried at deploy time, so that a model that cannot answer is refused at once."""
     longest_predict_s: float = 300.0
     """A batch that takes longer hangs: the copy is ended and its calls failed."""
+    leaves_nothing: bool = False
+    """A model that is dropped leaves nothing behind in its process, which may then load another
+    service of the same loader: a restore on cores takes no fork and no end of a process."""
 
 
 def loader_name(loader: Loader) -> str:

@@ -18,6 +18,9 @@ T = TypeVar("T")
 OUT_OF_MEMORY = 3
 """Exit code of a replica that needed more than it may have."""
 
+MOST_LEFT_MB = 64.0
+"""A process that has more left of its past is not used again: no service answers for that."""
+
 AFTER_WORDS = (0, OUT_OF_MEMORY)
 """Exit codes of replicas that have said why they end."""
 
@@ -40,6 +43,8 @@ class Birth(Struct, frozen=True, kw_only=True):
     """A payload to answer before it says that it is loaded; JSON."""
     batch: int = 1
     """How many of the example to answer at once."""
+    may_follow: bool = False
+    """It may be born in a process that has dropped another model of its loader, and leave it so."""
 
 
 class Fork(Struct, frozen=True, tag="fork"):
@@ -109,12 +114,26 @@ class OutOfMemory(Struct, frozen=True, tag="out_of_memory"):
     problem: str
 
 
-Report = Hello | Loaded | Refused | Answers | OutOfMemory
+class Dropped(Struct, frozen=True, tag="dropped"):
+    """The model is gone; the process could be born again."""
+
+    left_mb: float
+    """Memory that it has now and had not before its first model."""
+
+
+Report = Hello | Loaded | Refused | Answers | OutOfMemory | Dropped
 
 
 class Predict(Struct, frozen=True, tag="predict"):
     items: list[bytes]
     """Payloads; JSON."""
+
+
+class Drop(Struct, frozen=True, tag="drop"):
+    """Let go of the model, and wait for another birth."""
+
+
+Request = Predict | Drop
 
 
 def frame(message: object) -> bytes:

@@ -6,9 +6,17 @@ import time
 from pathlib import Path
 from typing import Any
 
+_LEFT: list[bytearray] = []
+"""What outlives the model that left it."""
+
 
 def obedient(files: list[Path], *, scale: int = 1) -> "Obedient":
     return Obedient(scale)
+
+
+def as_obedient(files: list[Path]) -> "Obedient":
+    """The same model by another loader."""
+    return Obedient(1)
 
 
 class Obedient:
@@ -37,6 +45,8 @@ class Obedient:
                 time.sleep(payload["s"])
             case "hoard":
                 self._hoard.append(bytearray(payload["mb"] << 20))
+            case "leave":
+                _LEFT.append(bytearray(payload["mb"] << 20))
             case "map":
                 self._maps.append(mapped := mmap.mmap(-1, payload["mb"] << 20))
                 mapped[:: mmap.PAGESIZE] = bytes(len(mapped) // mmap.PAGESIZE)
@@ -103,3 +113,17 @@ def noting(files: list[Path], *, path: str) -> Obedient:
     with Path(path).open("a") as notes:
         notes.write("imported\n" if is_own else "inherited\n")
     return obedient(files)
+
+
+def transformer(files: list[Path]) -> Any:
+    """A model of transformers as its users load it, from a directory; the last hidden states."""
+    import torch
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained(files[0].parent)
+
+    def predict(payloads: list[list[int]]) -> list[Any]:
+        with torch.inference_mode():
+            return [model(torch.tensor([ids])).last_hidden_state[0].tolist() for ids in payloads]
+
+    return predict

@@ -7,6 +7,7 @@
 - `static` has a device for every service and never loads during the run. Ours has `--devices`.
   Both houses are open all the time and take turns, round by round, each first as often as the
   other: what else the machine does meets both. The ratio has a confidence interval over rounds.
+  Before them is a rehearsal, in which the memory of the processes is looked at.
 - `load-per-call` has as many devices as ours and starts every call from nothing: a new interpreter
   that imports torch and reads the weights from storage, which the page cache makes fast.
 - Devices have one thread each and share this machine's cores; so a policy with more devices has
@@ -76,8 +77,8 @@ class ServiceFigures(Struct, frozen=True, kw_only=True):
 def services(
     count: Annotated[int, typer.Option(help="Of services.", min=2)] = 10,
     devices: Annotated[int, typer.Option(help="For ours; each holds one service.", min=1)] = 3,
-    rounds: Annotated[int, typer.Option(help="Of static and ours in turn.", min=1)] = 8,
-    bursts: Annotated[int, typer.Option(help="Of calls in a round.", min=1)] = 15,
+    rounds: Annotated[int, typer.Option(help="Of static and ours in turn.", min=1)] = 24,
+    bursts: Annotated[int, typer.Option(help="Of calls in a round.", min=1)] = 8,
     cold_bursts: Annotated[
         int, typer.Option(help="Of the first round for load-per-call; 0 leaves it out.", min=0)
     ] = 6,
@@ -93,22 +94,24 @@ def services(
         alone_s = asyncio.run(call_s(judges[0]))
         plans = [
             a_plan(random.Random(f"{seed} {number}"), judges, bursts, call_s=alone_s)
-            for number in range(rounds)
+            for number in range(rounds + 1)
         ]
         progress.update(task, description=f"{STATIC} and {OURS}")
-        rows, spread = asyncio.run(_compared(judges, plans, devices=devices))
+        rows, spread = asyncio.run(
+            _compared(judges, plans[1:], rehearsal=plans[0], devices=devices)
+        )
         if cold_bursts:
             progress.update(task, description=COLD)
             first = a_plan(random.Random(f"{seed} 0"), judges, cold_bursts, call_s=alone_s)
             rows.append(asyncio.run(_cold(judges, first, devices=devices)))
-        least_s = least_act_s(plans, call_s=alone_s)
+        least_s = least_act_s(plans[1:], call_s=alone_s)
         figures = _figures(rows, spread, judges, call_s=alone_s, least_s=least_s)
     _print(output, figures)
     output.json(origin.result("What does evicting services on execution cost and save?", figures))
 
 
 async def _compared(
-    judges: list[Service], plans: list[list[Arrival]], *, devices: int
+    judges: list[Service], plans: list[list[Arrival]], *, rehearsal: list[Arrival], devices: int
 ) -> tuple[list[Row], Spread]:
     """Static and ours in turn, each first in every other round."""
     async with (
@@ -117,6 +120,7 @@ async def _compared(
     ):
         for side in (static, ours):
             await side.warm(judges)
+            await side.rehearse(rehearsal)
         for number, plan in enumerate(plans):
             for side in (static, ours) if number % 2 == 0 else (ours, static):
                 await side.run(plan)
@@ -204,6 +208,6 @@ def _cells(row: Row) -> list[str]:
         f"{row.overhead_mean_s:.3f}",
         f"{row.run_mean_s:.3f}",
         str(row.restores),
-        f"{row.most_device_mb:.0f}",
+        "" if row.most_device_mb is None else f"{row.most_device_mb:.0f}",
         str(row.failed),
     ]

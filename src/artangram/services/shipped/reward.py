@@ -30,6 +30,7 @@ def reward(name: str, weights: Path) -> Service:
         loader=f"{__name__}:load",
         weights=(str(weights),),
         batch=32,
+        leaves_nothing=True,
         example={"text": "return x + 1"},
     )
 

@@ -24,6 +24,7 @@ def similarity(name: str = "similarity", *, directory: Path | None = None) -> Se
         weights=tuple(str(home / file) for file in FILES),
         degrees=(1, 2),
         batch=8,
+        leaves_nothing=True,
         example={"text": "It rains.", "reference": "There is rain."},
     )
 

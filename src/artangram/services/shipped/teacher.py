@@ -29,6 +29,7 @@ def teacher(name: str, directory: Path) -> Service:
         weights=(str(config), *map(str, weights)),
         degrees=(1, 2),
         batch=16,
+        leaves_nothing=True,
         example={"token_ids": [0, 1]},
     )
 
