@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from artangram.core.errors import BadInput
 from artangram.gateway import Gateway, Sampling, splits_of
+from artangram.gateway.engines import vllm
 from artangram.gateway.engines.protocol import Engine
 from artangram.gateway.engines.scripted import Pace, ScriptedEngine
 from artangram.gateway.engines.vllm import VllmEngine
@@ -69,12 +70,13 @@ async def test_the_server_itself_is_told_where_to_find_it(
     assert behind[writer.name].stats().taken_tokens - before == len(PROMPT) - 1
 
 
-async def test_what_waits_for_a_cache_when_weights_change_is_not_answered_from_it(
-    halves: list[Engine], weights: list[Path], behind: dict[str, ScriptedEngine]
+@pytest.mark.parametrize("changes", [True, False], ids=["new weights", "the same"])
+async def test_what_waits_for_a_cache_while_a_server_stands_still_is_begun_anew(
+    halves: list[Engine], weights: list[Path], behind: dict[str, ScriptedEngine], changes: bool
 ):
-    """vLLM would take it, whichever weights have read it."""
+    """vLLM would take it, whichever weights have read it and however long ago."""
     reader, writer = halves
-    version = writer.stats().version + 1
+    version = writer.stats().version + changes
     gateway = Gateway(split=splits_of({"default": {"prefill": "compute", "decode": "bandwidth"}}))
     gateway.add(reader, hardware="compute")
     gateway.add(writer, hardware="bandwidth")
@@ -84,12 +86,28 @@ async def test_what_waits_for_a_cache_when_weights_change_is_not_answered_from_i
     while not behind[writer.name].stats().waiting:  # noqa: ASYNC110 - a server tells nobody
         await asyncio.sleep(0.01)
     taken = writer.stats().taken_tokens
-    await writer.load(version, weights[1])
+    if changes:
+        await writer.load(version, weights[1])
     await writer.resume()
     reply = await turn
     assert [span.version for span in reply.spans] == [version]
-    assert (writer.stats().taken_tokens, gateway.counters.moves) == (taken, 1)
+    assert gateway.counters.moves == 1
+    # Once from what was read anew, if the weights let it.
+    assert writer.stats().taken_tokens - taken == (0 if changes else len(PROMPT) - 1)
     await session.close()
+
+
+async def test_what_was_read_too_long_ago_is_read_again(
+    halves: list[Engine], monkeypatch: pytest.MonkeyPatch, behind: dict[str, ScriptedEngine]
+):
+    """vLLM has given the place to others, and would answer from what is there."""
+    reader, writer = halves
+    alone = await answered(writer, a_request("alone"))
+    before = behind[writer.name].stats().taken_tokens
+    monkeypatch.setattr(vllm, "KEPT_S", 0.0)
+    async with reader.handing(a_request()) as cache:
+        assert await answered(writer, a_request(), cache) == alone
+    assert behind[writer.name].stats().taken_tokens == before
 
 
 async def test_what_a_server_cannot_fetch_it_reads_itself(

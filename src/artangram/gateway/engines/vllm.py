@@ -57,6 +57,11 @@ BEAT_S = 5.0
 VERB_S = 60.0
 """A verb that takes longer will not return."""
 LOAD_S = 600.0
+LEASE_S = 30
+"""vLLM keeps what was read for another for so long, and then gives the place to others; it is told
+so, and would do the same by itself. Who fetches later gets what is there by then, and no error."""
+KEPT_S = LEASE_S * 2 / 3
+"""After that we do not try: the fetching server must have renewed the lease before its end."""
 CLAIM_S = 60.0
 """A server that was to fetch what another has read, and does not, has lost its claim by then."""
 _CLAIM_LOOK_S = 0.5
@@ -118,7 +123,8 @@ class VllmEngine(FlightBooks[Flight]):
     async def stream(
         self, request: Request, *, cache: Cache | None = None
     ) -> AsyncGenerator[Chunk | Finish, None]:
-        handle = handle_for(request, cache, version=self._version)
+        now = asyncio.get_running_loop().time()
+        handle = handle_for(request, cache, version=self._version, now=now)
         flight = Flight(self._version, handle=handle)
         self._board(request, flight)
         flight.reading = asyncio.create_task(self._read(request, flight, self._read_once))
@@ -174,6 +180,11 @@ class VllmEngine(FlightBooks[Flight]):
                 await asyncio.sleep(_CLAIM_LOOK_S)
 
     async def resume(self) -> None:
+        for flight in self._flights.values():
+            if flight.handle is not None and not flight.has_begun:
+                # Fetched under other weights, or not yet: while it stands still a server does not
+                # renew its lease.
+                flight.items.put_nowait(Finish(FinishReason.ABORT))
         await self._verb("/resume")
         self._is_paused = False
 
@@ -222,9 +233,6 @@ class VllmEngine(FlightBooks[Flight]):
         self._version = version
         for flight in self._flights.values():
             flight.is_holding = True
-            if flight.handle is not None and not flight.has_begun:
-                # It may have been fetched already, and nobody would read it again.
-                flight.items.put_nowait(Finish(FinishReason.ABORT))
 
     async def _reload(self, path: Path) -> str | None:
         """What was wrong, if anything was."""
@@ -297,7 +305,8 @@ class VllmEngine(FlightBooks[Flight]):
             flight.items.put_nowait(_refusal(body))
             return
         self._prompt_tokens += len(request.prompt)
-        cache = cache_in(body, request, version=flight.version)
+        until = asyncio.get_running_loop().time() + KEPT_S
+        cache = cache_in(body, request, version=flight.version, until=until)
         flight.items.put_nowait(cache or Finish(FinishReason.ABORT))
 
     def _generate(self, body: bytes) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:

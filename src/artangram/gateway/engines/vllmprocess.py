@@ -12,7 +12,7 @@ from msgspec import Struct
 from artangram.aio import uncancelled
 from artangram.core.errors import BadInput, InfraFailed
 from artangram.gateway.engines.protocol import EngineGone
-from artangram.gateway.engines.vllm import VllmEngine
+from artangram.gateway.engines.vllm import LEASE_S, VllmEngine
 from artangram.services.started import Command, Started, free_port, started
 
 STARTS_WITHIN_S = 300.0
@@ -126,5 +126,6 @@ def _connected(settings: VllmSettings) -> list[str]:
         "kv_role": "kv_both",
         # What cannot be fetched is read anew; else the request would fail.
         "kv_load_failure_policy": "recompute",
+        "kv_connector_extra_config": {"kv_lease_duration": LEASE_S},
     }
     return ["--kv-transfer-config", msgspec.json.encode(transfer).decode()]

@@ -83,6 +83,8 @@ class Handle(Struct):
 
     prompt: str
     params: dict[str, Any]
+    until: float
+    """On the clock of the loop: whoever comes later finds something else there."""
 
 
 class Model(Struct):
@@ -134,14 +136,14 @@ def reading_of(request: Request) -> bytes:
     return msgspec.json.encode(body)
 
 
-def cache_in(body: bytes, request: Request, *, version: int) -> Cache | None:
+def cache_in(body: bytes, request: Request, *, version: int, until: float) -> Cache | None:
     """What another server must be told; nothing if this one does not hand over."""
     said = msgspec.json.decode(body, type=Generated)
     if not said.kv_transfer_params or not said.choices:
         return None
     spans = said.choices[0].weight_versions or []
     tokens = len(request.prompt) - 1
-    handle = Handle(name_of(request.prompt[:tokens]), said.kv_transfer_params)
+    handle = Handle(name_of(request.prompt[:tokens]), said.kv_transfer_params, until)
     return Cache(
         version=int(spans[0].version) if spans else version,
         tokens=tokens,
@@ -151,12 +153,13 @@ def cache_in(body: bytes, request: Request, *, version: int) -> Cache | None:
     )
 
 
-def handle_for(request: Request, cache: Cache | None, *, version: int) -> Handle | None:
+def handle_for(request: Request, cache: Cache | None, *, version: int, now: float) -> Handle | None:
     """What a server with this version can use of the cache: vLLM itself takes any."""
     if cache is None or cache.version != version:
         return None
     handle = msgspec.json.decode(cache.handle, type=Handle)
-    return handle if handle.prompt == name_of(request.prompt[:-1]) else None
+    is_there = now < handle.until and handle.prompt == name_of(request.prompt[:-1])
+    return handle if is_there else None
 
 
 class Events:
