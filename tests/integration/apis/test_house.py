@@ -3,11 +3,12 @@
 import asyncio
 
 import pytest
+from aiohttp import web
 
 import artangram
 from artangram.apis import ApiSpec
 from artangram.apis.enforcing import Enforcing, serving
-from artangram.core.errors import BadInput
+from artangram.core.errors import BadInput, InfraFailed
 from artangram.sandbox.fake import FakeProvider
 
 LIMIT, WINDOW_S = 20, 0.2
@@ -89,6 +90,36 @@ async def test_an_api_that_fails_for_a_while_loses_no_call_that_may_be_repeated(
         search = house.api("search")
         answers = await asyncio.gather(*(search.get("find") for _ in range(10)))
     assert [answer.status for answer in answers] == [200] * 10
+
+
+@pytest.mark.parametrize("status", [429, 500])
+async def test_a_deadline_ends_repeating(status: int) -> None:
+    """Whether the API wants to be left alone for an hour, or fails again and again."""
+
+    async def respond(request: web.Request) -> web.Response:
+        return web.Response(status=status, headers={"Retry-After": "3600"})
+
+    async with serving(respond) as url, a_house(url, patience=1, most_rest_s=3600) as house:
+        async with asyncio.timeout(60):
+            with pytest.raises(InfraFailed, match="deadline"):
+                await house.api("search").get("find", deadline_s=0.2)
+        assert (await house.status()).running == 0
+
+
+async def test_a_call_that_touches_two_apis_counts_with_both() -> None:
+    api = Enforcing(limit=1000, window_s=60)
+    async with serving(api.respond) as url:
+        ample = ApiSpec(base_url=url)
+        scarce = ApiSpec(base_url=url, limit=2, window_s=600)
+        apis = {"search": ample, "pages": scarce}
+        async with artangram.local(provider=FakeProvider(), apis=apis) as house:
+            search = house.api("search")
+            for _ in range(2):
+                await search.get("find", needs={"pages": 1})
+            with pytest.raises(InfraFailed, match="deadline"):
+                await search.get("find", needs={"pages": 1}, deadline_s=0.1)
+            assert (await search.get("find")).status == 200
+    assert api.served[""].taken == 3
 
 
 @pytest.mark.parametrize("name", ["cpu", "gpu", "functions", "platform"])

@@ -98,6 +98,10 @@ def wait_for(path: str) -> int:
     return os.getpid()
 
 
+wait_alone = function(name="wait alone")(wait_for.code)
+"""The same, but two copies of a call must not run at once."""
+
+
 @function(memory_mb=8)
 def hungry(mb: int) -> int:
     return len(bytearray(mb << 20))

@@ -9,8 +9,13 @@ import artangram
 from artangram.core.errors import BadInput, CallFailed
 from artangram.core.ids import ActionId, Resource
 from artangram.core.lease import Lease, Slots
+from artangram.functions.hedging import LEAST_SEEN
 from artangram.managers.call import FunctionCall
 from artangram.managers.functions import FunctionsManager
+from artangram.orchestrator.client import House
+from artangram.orchestrator.embedded import Embedded
+from artangram.orchestrator.local import running
+from artangram.orchestrator.workshop import Offers
 from artangram.sandbox.fake import FakeProvider
 from integration.functions import subjects  # by a name that workers can import, too
 
@@ -28,6 +33,29 @@ async def test_a_killed_worker_and_an_exception_are_told_apart(tmp_path: Path) -
         assert await house.function(subjects.die)(1, str(tmp_path)) == 2
         with pytest.raises(CallFailed, match="ValueError: no such luck"):
             await house.function(subjects.fail)("no such luck")
+
+
+async def test_only_who_may_run_twice_at_once_is_hedged(tmp_path: Path) -> None:
+    """Both are as late as each other, and there are workers to spare."""
+    go = tmp_path / "go"
+    offers = Offers(workers=4)
+    async with running(provider=FakeProvider(), offers=offers) as (orchestrator, workshop):
+        house = House(Embedded(orchestrator, workshop=workshop))
+        alone, hedged = house.function(subjects.wait_alone), house.function(subjects.wait_for)
+        for _ in range(LEAST_SEEN):
+            await alone("/")
+            await hedged("/")
+        manager = workshop.carriers[FunctionCall]
+        assert isinstance(manager, FunctionsManager)
+        calls = [asyncio.create_task(call(str(go))) for call in (alone, hedged)]
+        async with asyncio.timeout(60):
+            while not manager.local.num_hedges:  # noqa: ASYNC110 - there is no event for it
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        assert manager.local.workers.num_busy == 3
+        go.touch()
+        await asyncio.gather(*calls)
+    assert manager.local.num_hedges == 1
 
 
 async def test_the_same_key_is_called_once(tmp_path: Path) -> None:

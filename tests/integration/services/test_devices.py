@@ -1,7 +1,9 @@
 """Real models on devices made of cores: pinned, within their memory, one copy of the weights."""
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -130,3 +132,43 @@ async def test_a_torch_model_answers_the_same_after_eviction_and_at_any_degree(t
         assert len(await replicas(host, at("matrix", degree=2, restored=False))) == 2
     finally:
         await host.aclose()
+
+
+async def test_a_model_of_transformers_is_loaded_from_its_directory(tmp_path: Path):
+    """One that our own library wrote, so that theirs is imported once, in the zygote."""
+    if find_spec("transformers") is None:
+        pytest.skip("transformers is not installed")
+    from models_support import a_model
+
+    model, ids = a_model(), [3, 1, 4]
+    weights = saved(model, tmp_path)
+    preload = ("torch", "transformers.models.llama.modeling_llama")
+    devices = cpu_devices(CORES[:1], count=1, memory_mb=1500)
+    host = await cpu_host(NODE, devices, preload=preload)
+    try:
+        loader = f"{TOYS}:transformer"
+        await host.deploy(Service(id=ServiceId("causal"), loader=loader, weights=weights))
+        [answer] = await ask(host, at("causal"), [ids])
+    finally:
+        await host.aclose()
+    assert answer == pytest.approx(logits_of(model, ids), abs=1e-4)
+
+
+def saved(model: Any, directory: Path) -> tuple[str, ...]:
+    """The files that make up a model."""
+    from artangram.models.directory import save_model
+
+    save_model(model, directory)
+    return tuple(sorted(map(str, directory.iterdir())))
+
+
+def logits_of(model: Any, ids: list[int]) -> list[float]:
+    """Of the token after `ids`."""
+    import torch
+
+    from artangram.models.packed import pack
+
+    with torch.inference_mode():
+        hidden = model.hidden(pack([ids]))
+        found: list[float] = model.logits(hidden)[-1].tolist()
+    return found

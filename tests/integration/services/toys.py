@@ -116,14 +116,14 @@ def noting(files: list[Path], *, path: str) -> Obedient:
 
 
 def transformer(files: list[Path]) -> Any:
-    """A model of transformers as its users load it, from a directory; the last hidden states."""
+    """A model of transformers as its users load it, from a directory; logits of the next token."""
     import torch
-    from transformers import AutoModel
+    from transformers import AutoModelForCausalLM
 
-    model = AutoModel.from_pretrained(files[0].parent)
+    model = AutoModelForCausalLM.from_pretrained(files[0].parent)
 
-    def predict(payloads: list[list[int]]) -> list[Any]:
+    def predict(payloads: list[list[int]]) -> list[list[float]]:
         with torch.inference_mode():
-            return [model(torch.tensor([ids])).last_hidden_state[0].tolist() for ids in payloads]
+            return [model(torch.tensor([ids])).logits[0, -1].tolist() for ids in payloads]
 
     return predict
