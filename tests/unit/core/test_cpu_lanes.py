@@ -5,7 +5,7 @@ import pytest
 from artangram.core.cluster import QuotaSpec
 from artangram.core.events import Cancelled, ClockTicked, Finished, Submitted
 from artangram.core.ids import ActionId
-from artangram.core.policies.malleable import PASS_S
+from artangram.core.policies.malleable import IDLE_S, PASS_S
 from artangram.core.scheduler import Scheduler
 from builders import (
     a_cpu,
@@ -51,8 +51,15 @@ class TestMalleable:
     def test_it_grows_again_when_cores_come_back(self):
         scheduler = a_scheduler("malleable")
         told(scheduler, an_elastic("a", 2, 8), an_action("b", 5))
-        assert resized(scheduler.handle(Finished(B), 0.1)) == {}
-        assert resized(scheduler.handle(ClockTicked(), PASS_S)) == {"a": 8}
+        decisions = scheduler.handle(Finished(B), 0.01)
+        assert (resized(decisions), wakes(decisions)) == ({}, [IDLE_S])
+        assert resized(scheduler.handle(ClockTicked(), IDLE_S)) == {"a": 8}
+
+    def test_cores_that_nobody_could_use_are_not_divided_again_so_soon(self):
+        scheduler = a_scheduler("malleable")
+        told(scheduler, an_elastic("a", 2, 4), an_action("b"))
+        assert wakes(scheduler.handle(ClockTicked(), PASS_S)) == []
+        assert wakes(scheduler.handle(Submitted(an_action("c")), PASS_S + 0.01)) == [2 * PASS_S]
 
     def test_jobs_that_got_equally_much_go_by_their_keys(self):
         scheduler = a_scheduler("malleable")

@@ -7,13 +7,12 @@
   everybody runs. Left-over cores go to who is nearest to its end.
 """
 
-from operator import attrgetter
-
 from artangram.core.estimates import residual_s
 from artangram.core.lease import Allocation, Cores
 from artangram.core.policies.base import Desk, Hindrance, Ticket
 from artangram.core.policies.cpulane import RankedLane
 from artangram.core.policies.queue import Served
+from artangram.core.policies.running import Running
 from artangram.core.policies.width import fixed_widths, malleable_widths
 from artangram.core.pools.cpu import CpuNode
 from artangram.core.speedup import DEFAULT
@@ -28,10 +27,12 @@ PASS_S = 0.25
 """Least time between two divisions when nothing elastic starts or ends, and between two looks at
 how far the running have come: a division costs much less without one."""
 
+IDLE_S = 0.05
+"""Least time between two divisions when cores came free that somebody who runs might use: as long
+as a short command on few cores, where every idle core counts."""
+
 FREE_SQUEEZE = 0.01
 """Below this penalty an action starts with all the workers it can use, to grow as far as it may."""
-
-_work_left = attrgetter("work_left_s")
 
 
 class MalleableLane(RankedLane):
@@ -39,15 +40,17 @@ class MalleableLane(RankedLane):
 
     def __init__(self, node: CpuNode, desk: Desk, served: Served) -> None:
         super().__init__(node, desk, served)
-        #: Running elastic tickets, nearest to its end first as of the last division.
-        self._running: list[Ticket] = []
+        #: Elastic tickets, nearest to its end first as of the last division.
+        self._running = Running(PRESSURE / node.cores)
         #: Those of them that have no cores yet: `_divide` starts them.
         self._fresh: list[Ticket] = []
         self._rigid_units = 0
-        self._least_units = 0
         #: The price from which on every elastic action seen here is worth its least amount.
         self._dear = 0.0
         self._next_pass = 0.0
+        self._last_pass = 0.0
+        #: Cores that nobody could use at the last division.
+        self._num_unused = 0
         #: Before that time, work left is what it was when somebody last looked.
         self._next_look = 0.0
         #: Is it worth asking again whether the first elastic ticket may start?
@@ -72,7 +75,6 @@ class MalleableLane(RankedLane):
         super().give_back(ticket, now)
         if ticket.form.is_elastic:
             self._running.remove(ticket)
-            self._least_units -= ticket.form.amounts[0]
             self._ask_elastic = True
             self._next_pass = now
         else:
@@ -97,18 +99,25 @@ class MalleableLane(RankedLane):
 
     def dispatch(self, now: float) -> None:
         self._start_waiting(now)
-        if self._running and (self._fresh or now >= self._next_pass):
+        if self._running and (self._fresh or now >= self._pass_at()):
             self._divide(now)
             if self._node.free and len(self._elastic):
                 # Nobody who runs can use these cores: those who were refused may have them.
                 self._start_waiting(now)
                 if self._fresh:
                     self._divide(now)
-            self._next_pass = now + PASS_S
+            self._last_pass, self._next_pass = now, now + PASS_S
+            self._num_unused = self._node.free
             self.wake_at = None
         else:
-            self.wake_at = self._next_pass if self._running else None
+            self.wake_at = self._pass_at() if self._running else None
         self._wake_for_overdue(now)
+
+    def _pass_at(self) -> float:
+        """When cores are to be divided anew if nothing elastic starts or ends."""
+        if self._node.free > self._num_unused:
+            return min(self._last_pass + IDLE_S, self._next_pass)
+        return self._next_pass
 
     def _wake_for_overdue(self, now: float) -> None:
         """An elastic ticket that is held back starts at its key, whatever the price."""
@@ -118,7 +127,7 @@ class MalleableLane(RankedLane):
 
     def _room(self) -> int:
         """Cores that could be had by squeezing every elastic action to its least amount."""
-        return self._node.cores - self._rigid_units - self._least_units
+        return self._node.cores - self._rigid_units - self._running.least_units
 
     def _start_waiting(self, now: float) -> None:
         """Start what may start; elastic tickets only join `_running`: `_divide` gives cores."""
@@ -172,9 +181,8 @@ class MalleableLane(RankedLane):
         ticket.work_left_s = residual_s(ticket.work_s, ticket.spread, 0.0)
         ticket.updated_at = now + ticket.prepare_s
         ticket.units = 0
-        self._least_units += amounts[0]
         self._dear = max(self._dear, ticket.widths.dear)
-        self._running.append(ticket)
+        self._running.add(ticket)
         self._fresh.append(ticket)
 
     def _workers(self, ticket: Ticket) -> int:
@@ -186,33 +194,23 @@ class MalleableLane(RankedLane):
         amounts = ticket.form.amounts
         if self._node.squeeze_penalty < FREE_SQUEEZE or self._node.free >= amounts[-1]:
             return amounts[-1]
-        longer = sum(other.work_left_s > ticket.work_s for other in self._running)
+        longer = len(self._running) - self._running.num_shorter(ticket.work_s)
         price = PRESSURE * (longer + self.num_waiting()) / self._node.cores
         return fixed_widths(amounts, ticket.curve or DEFAULT).best(price)
 
     def _may_start(self, ticket: Ticket) -> bool:
         """Would there be cores for `ticket` if all with less work left got what they are worth?"""
-        pressure = PRESSURE / self._node.cores
-        if (len(self._elastic) - 1) * pressure >= self._dear:
+        others = len(self._elastic) - 1
+        if others * PRESSURE / self._node.cores >= self._dear:
             return True  # Nobody is worth more than its least amount, and that leaves room.
-        free = self._node.cores - self._rigid_units
-        least = ticket.form.amounts[0]
-        behind = len(self._running) + len(self._elastic) - 1
-        for other in self._running:
-            assert other.widths is not None
-            if other.work_left_s > ticket.work_s:
-                free -= other.widths.least
-            else:
-                behind -= 1
-                free -= other.widths.best_within(behind * pressure, free) or other.widths.least
-            if free < least:
-                return False
-        return True
+        cores = self._node.cores - self._rigid_units
+        behind = len(self._running) + others - 1
+        return self._running.has_room_for(ticket, cores, behind=behind)
 
     def _squeeze(self, units: int, now: float) -> None:
         """Free `units` cores by narrowing who has the most work left."""
         node = self._node
-        for ticket in reversed(self._running):
+        for ticket in reversed(self._running.tickets):
             if node.free >= units:
                 return
             surplus = ticket.units - ticket.form.amounts[0]
@@ -232,9 +230,10 @@ class MalleableLane(RankedLane):
         if now >= self._next_look:
             self._look(now)
         else:
-            running.sort(key=_work_left)  # Only the fresh ones have to find their place.
+            running.sort()
         sizes = self._sizes()
-        changes = [(t, size) for t, size in zip(running, sizes, strict=True) if size != t.units]
+        pairs = zip(running.tickets, sizes, strict=True)
+        changes = [(ticket, size) for ticket, size in pairs if size != ticket.units]
         for ticket, size in changes:
             if size < ticket.units:
                 self._resize(ticket, size, now)
@@ -246,14 +245,14 @@ class MalleableLane(RankedLane):
 
     def _look(self, now: float) -> None:
         """See how far everybody has come, and put who is nearest to its end first."""
-        for ticket in self._running:
+        for ticket in self._running.tickets:
             self._advance(ticket, now)
-        self._running.sort(key=_work_left)
+        self._running.sort()
         self._next_look = now + PASS_S
 
     def _sizes(self) -> list[int]:
         """What each of the running is worth, in their order, and who gets what is left over."""
-        running = self._running
+        running = self._running.tickets
         free = self._room()
         behind = len(running) + self.num_waiting()
         pressure = PRESSURE / self._node.cores
