@@ -125,14 +125,15 @@ async def test_a_process_that_waits_may_die(host: ServiceHost) -> None:
 
 
 async def test_an_end_that_comes_late_ends_nobody_else(host: ServiceHost) -> None:
-    one, other = following("one"), following("other")
-    await host.deploy(one)
-    await ask(host, at("one"), b"1")
+    one = following("one")
+    for service in (one, following("other")):
+        await host.deploy(service)
+    pid = int(await ask(host, at("one"), PID))
     [(_, [replica])] = host.replicas()
-    first, second = await pids(host, one, other)
+    await host.free(evicting(one))
+    assert int(await ask(host, at("other"), PID)) == pid
     await replica.end()
-    assert first == second
-    assert int(await ask(host, at("other", restored=False), PID)) == second
+    assert int(await ask(host, at("other", restored=False), PID)) == pid
 
 
 async def test_nothing_is_left_when_the_host_closes(tmp_path: Path) -> None:
