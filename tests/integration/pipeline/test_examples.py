@@ -54,6 +54,27 @@ def test_an_environment_of_ones_own_is_planned_trained_and_resumed(home):
     assert "step 2/3" not in resumed
 
 
+def test_an_environment_with_a_sandbox_is_played_by_hand(home):
+    said = run(home, "shell_task.py")
+    assert said.endswith("> wc -l < notes.txt\n51\nscore 1.0\n")
+
+
+def test_a_loop_of_ones_own_makes_versions(home):
+    text = (home / "own_loop.py").read_text()
+    (home / "own_loop.py").write_text(
+        text.replace('"models/guessing"), 30', '"models/guessing"), 2')
+    )
+    run(home, "warm_guessing.py")
+    lines = run(home, "own_loop.py").splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["step 1", "step 2"]
+
+
+def test_trl_is_rewarded_by_sandboxes(home):
+    pytest.importorskip("trl", reason="it is not installed")
+    said = run(home, "trl_reward.py")
+    assert said.count("rewards/runs/mean") == 2
+
+
 def test_the_plan_of_the_tools_example_is_read(home):
     assert "calc" in artangram(home, "train", "tools.yaml", "--print-plan")
 

@@ -3,20 +3,24 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from artangram import __version__
 
 BLOCKED = "import sys; sys.modules.update(dict.fromkeys({missing!r})); "
+RUN = str(Path(__file__).parents[3] / "examples" / "guessing.yaml")
 MAIN = "from artangram.cli import main; main()"
 
 
-def without(missing: list[str], *argv: str) -> subprocess.CompletedProcess[str]:
+def without(
+    missing: list[str], *argv: str, home: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     """A verb in a process that cannot import some modules."""
     code = BLOCKED.format(missing=missing) + MAIN
     return subprocess.run(
-        [sys.executable, "-c", code, *argv], capture_output=True, text=True, check=False
+        [sys.executable, "-c", code, *argv], cwd=home, capture_output=True, text=True, check=False
     )
 
 
@@ -41,14 +45,14 @@ def test_what_is_missing_is_named_with_its_extra(module: str, extra: str, verb: 
     [
         (["numpy", "torch", "aiohttp"], "sim,service,train", ["bench", "lab"]),
         (["numpy", "tokenizers", "pytest"], "sim,judge,demo", ["demo", "--out", "/dev/null/never"]),
-        (["torch", "aiohttp"], "service,train", ["train", "examples/guessing.yaml"]),
+        (["torch", "aiohttp"], "service,train", ["train", RUN]),
         (["starlette", "yaml"], "cli,service", ["up", "--help"]),
     ],
 )
 def test_all_that_is_missing_is_named_at_once(
-    missing: list[str], extras: str, verb: list[str]
+    missing: list[str], extras: str, verb: list[str], tmp_path: Path
 ) -> None:
-    said = without(missing, *verb)
+    said = without(missing, *verb, home=tmp_path)
     assert (said.returncode, said.stdout) == (2, "")
     (line,) = said.stderr.splitlines()
     assert line.endswith(f": are not installed; pip install 'artangram[{extras}]'")
