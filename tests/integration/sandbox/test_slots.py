@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import pytest_asyncio
 
 from artangram.sandbox.namespace import cores as lending
+from artangram.sandbox.namespace import home
 from artangram.sandbox.namespace.kernel import processes_below
 from artangram.sandbox.namespace.provider import NamespaceProvider
 from artangram.sandbox.namespace.sandbox import LocalSandbox
@@ -41,6 +44,68 @@ async def test_only_the_command_that_grows_is_spread_over_new_cores(
     await running
     for guest in guests:
         await guest.close()
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+@pytest.mark.parametrize("compiled", [True, False])
+class TestAtRest:
+    @pytest_asyncio.fixture(loop_scope="package")
+    async def provider(self, state_dir: Path, compiled: bool) -> AsyncIterator[NamespaceProvider]:
+        provider = await NamespaceProvider.open(state_dir=state_dir, compiled=compiled)
+        if not isinstance(provider.cores, lending.Slots):
+            pytest.skip("this machine has no cpusets of version 1")
+        yield provider
+        await provider.close()
+
+    async def test_who_ran_beside_others_is_in_nobodys_way(
+        self, provider: NamespaceProvider
+    ) -> None:
+        """Woken for other cores, it would have to wait for who is lent these."""
+        boxes = [await provider.create(HostImage()) for _ in range(2)]
+        commands = [Command(argv=("sleep", "0.1"), cores=(core,)) for core in (0, 1)]
+        await asyncio.gather(*map(LocalSandbox.run, boxes, commands))
+        assert await eventually(lambda: not in_a_slot(boxes[1]))
+
+    async def test_of_many_sandboxes_none_rests_in_a_slot(
+        self, provider: NamespaceProvider, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(home, "MOST_RESTING", 0)
+        box = await provider.create(HostImage())
+        await box.run(Command(argv=("true",), cores=(0,)))
+        assert await eventually(lambda: not in_a_slot(box))
+
+    async def test_a_command_has_its_cores_wherever_its_sandbox_was(
+        self, provider: NamespaceProvider, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        box = await provider.create(HostImage())
+        every = tuple(sorted(os.sched_getaffinity(0)))
+        for most_resting in (16, 0, 16):
+            monkeypatch.setattr(home, "MOST_RESTING", most_resting)
+            for cores in ((0,), (0,), (1,), (), (1,), ()):
+                assert await allowed(box, cores=cores) == set(cores or every)
+
+    async def test_who_is_kept_comes_along_to_the_next_cores(
+        self, provider: NamespaceProvider, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(home, "MOST_RESTING", 0)
+        box = await provider.create(HostImage())
+        await box.run(Command(argv=("sh", "-c", "sleep 1000 &"), cores=(0,), keep=True))
+        assert await allowed(box, cores=(1,)) == {1}
+        kept = processes_below(box.pid)[1:]
+        assert [os.sched_getaffinity(pid) for pid in kept] == [{1}]
+
+
+def in_a_slot(box: LocalSandbox) -> bool:
+    cpuset = Path(f"/proc/{box.pid}/cpuset").read_text()
+    return "/slot-" in cpuset
+
+
+async def allowed(box: LocalSandbox, *, cores: tuple[int, ...]) -> set[int]:
+    """The cores that a command which is lent `cores` may use."""
+    program = "import os; print(*os.sched_getaffinity(0))"
+    argv = ("python3", "-I", "-S", "-c", program)
+    result = await box.run(Command(argv=argv, cores=cores))
+    return {int(core) for core in result.stdout.split()}
 
 
 class OwnGroup:

@@ -26,12 +26,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { RUN, END, READ, WRITE, CHANGES, STOP, CONTINUE };
+enum { RUN, END, READ, WRITE, CHANGES, STOP, CONTINUE, LEARN };
 enum { READY, FAILED, EXITED, NOT_STARTED, DONE, REFUSED, OUTPUT };
 enum { TIMED_OUT = 1, CANCELLED = 2, WITH_OUTLETS = 4 };
-enum { KEEP = 1, WATCHED = 2, HAS_STDIN = 4, MOVES = 8 };
+enum { KEEP = 1, WATCHED = 2, HAS_STDIN = 4, MOVES = 8, RESTS = 16 };
 enum { MEASURES = 1 };
-enum { INLINE_BYTES = 64 << 10, MAX_DESCRIPTORS = 8, ROUNDS_BEFORE_ALL = 20 };
+enum { INLINE_BYTES = 64 << 10, MAX_DESCRIPTORS = 8, MAX_GROUPS = 1024, ROUNDS_BEFORE_ALL = 20 };
+enum { REST };
 /* A command that ends sooner has its output in its reply: to watch pipes costs a tenth of it. */
 static const double WATCH_AFTER_S = 0.002;
 /* By the interpreter we come from; programs expect the defaults, and PID 1 is immune to those. */
@@ -89,6 +90,9 @@ static struct pipes {
 } ahead = {{-1, -1}, {-1, -1}};
 static struct kept kept;
 static int has_run; /* who ran one command will run another */
+/* `tasks` files of control groups by number, 0 where none is known; and the one we are in. */
+static int groups[MAX_GROUPS];
+static int joined = -1, rests;
 /* One request at a time, and never while a reply is put together. */
 static char inbox[INLINE_BYTES + 16];
 
@@ -547,6 +551,35 @@ static int move_here(int group)
     return problem;
 }
 
+static int learn(int number, int *fd)
+{
+    if (number < 0 || number >= MAX_GROUPS)
+        return EINVAL;
+    groups[number] = *fd;
+    *fd = -1; /* ours from now on */
+    return 0;
+}
+
+static int join(int number)
+{
+    if (number < 0 || number >= MAX_GROUPS || !groups[number])
+        return EBADF;
+    if (number == joined)
+        return 0;
+    int problem = move_here(groups[number]);
+    joined = problem ? -1 : number;
+    return problem;
+}
+
+/* Nothing runs: leave the cores that were lent. Who is lent them next would be in our way when we
+ * are woken for others. Those who are kept stay, and we stay with them. */
+static void rest(void)
+{
+    if (rests && !kept.count)
+        join(REST);
+    rests = 0;
+}
+
 /* Words and environment of a request as a program wants them; the caller frees `argv`. */
 static int unpack_order(const struct request *request, char *body, struct order *order)
 {
@@ -627,14 +660,15 @@ static void run(const struct request *request, const struct order *order)
 /* 0, or an error number for a request that could not even be tried. */
 static int start(const struct request *request, char *body, const int *fds, int num_fds)
 {
-    int problem, num_wanted = !!(request->flags & HAS_STDIN) + !!(request->flags & MOVES);
+    int problem;
     int stdio[3] = {request->flags & HAS_STDIN ? fds[0] : 0, -1, -1}; /* ours is /dev/null */
     struct order order = {.fds = stdio};
     if (now_running.main)
         return EBUSY;
-    if (num_fds < num_wanted)
+    if (request->flags & HAS_STDIN && !num_fds)
         return EBADF;
-    if (request->flags & MOVES && (problem = move_here(fds[num_wanted - 1])))
+    rests = request->flags & RESTS;
+    if (request->flags & MOVES && (problem = join(request->mode)))
         return problem;
     if ((problem = unpack_order(request, body, &order)))
         return problem;
@@ -723,7 +757,7 @@ static int take_in(char *path, int source, int mode)
 /* -- requests ----------------------------------------------------------------------------- */
 
 /* 0 when it was answered or will be; else an error number. */
-static int dispatch(const struct request *request, char *body, const int *fds, int num_fds)
+static int dispatch(const struct request *request, char *body, int *fds, int num_fds)
 {
     int problem = 0;
     struct reply reply = {.number = request->number, .kind = DONE};
@@ -753,6 +787,8 @@ static int dispatch(const struct request *request, char *body, const int *fds, i
         kill(-1, request->verb == STOP ? SIGSTOP : SIGCONT);
         answer(&reply, -1);
         return 0;
+    case LEARN:
+        return num_fds < 1 ? EBADF : learn(request->mode, fds);
     default:
         return ENOSYS;
     }
@@ -812,7 +848,8 @@ static void serve_request(void)
     if (problem)
         answer_kind(request->number, REFUSED, problem);
     for (int i = 0; i < num_fds; i++)
-        close(fds[i]);
+        if (fds[i] >= 0)
+            close(fds[i]);
     free(held);
 }
 
@@ -856,8 +893,10 @@ void serve(const struct setting *setting)
         signal(LEFT_IGNORED[i], SIG_DFL);
     answer(&reply, -1);
     for (;;) {
-        if (has_run && !now_running.main)
+        if (has_run && !now_running.main) {
+            rest();
             open_ahead(); /* if it cannot, the next command tries again, and tells */
+        }
         int count = poll(ready, 2, timeout_ms());
         if (count == 0)
             on_due();

@@ -87,6 +87,9 @@ class Init:
         self._cpu_before = 0.0
         self._num_ended = 0
         self._end_request = 0
+        self._groups: dict[int, int] = {}
+        self._joined = -1
+        self._rests = False
 
     def serve(self) -> None:
         """Never returns: the process ends when the socket does."""
@@ -100,6 +103,8 @@ class Init:
         os._exit(0)
 
     def _serve_once(self) -> None:
+        if self._rests and not self._main:
+            self._rest()
         ready = self._poll.poll(self._timeout_ms())
         if not ready:
             self._end_main(TIMED_OUT)
@@ -108,6 +113,12 @@ class Init:
                 self._reap()
             else:
                 self._answer()
+
+    def _rest(self) -> None:
+        """Leave the cores that were lent: who has them next would be in our way when we wake."""
+        self._rests = False
+        if not self._kept:
+            self._join(request.REST)
 
     def _timeout_ms(self) -> float | None:
         if not self._main or self._flags:
@@ -155,8 +166,19 @@ class Init:
                 stops = asked.verb == request.STOP
                 self._everybody.signal(linux.SIGSTOP if stops else linux.SIGCONT)
                 self._done(asked)
+            case request.LEARN:
+                self._groups[asked.mode] = fds.pop()
             case _:
                 raise OSError(errno.ENOSYS, "no such verb")
+
+    def _join(self, number: int) -> None:
+        """Be in that control group, with everybody who was kept."""
+        if number not in self._groups:
+            raise OSError(errno.EBADF, "no such control group")
+        if number != self._joined:
+            others = self._everybody.pids() if self._kept else ()
+            processes.move_here(self._groups[number], others)
+            self._joined = number
 
     def _done(self, asked: request.Request, *fds: int) -> None:
         reply(self._sock, asked.number, DONE, fds=fds)
@@ -164,8 +186,9 @@ class Init:
     def _start(self, asked: request.Request, fds: list[int]) -> None:
         if self._main:
             raise OSError(errno.EBUSY, "a command is running")
+        self._rests = bool(asked.flags & request.RESTS)
         if asked.flags & request.MOVES:
-            processes.move_here(fds[-1], self._everybody.pids() if self._kept else ())
+            self._join(asked.mode)
         # Before the start: we may get our core back only when the program has ended.
         began_at = time.monotonic()
         self._cpu_before = _children_cpu_s()

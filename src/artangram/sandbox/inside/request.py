@@ -12,11 +12,14 @@ TYPE_CHECKING = False  # the real one would import `typing` into every sandbox
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-RUN, END, READ, WRITE, CHANGES, STOP, CONTINUE = range(7)
+RUN, END, READ, WRITE, CHANGES, STOP, CONTINUE, LEARN = range(8)
+"""Each is answered, but LEARN, which numbers the control group whose `tasks` file it brings."""
 
-KEEP, WATCHED, HAS_STDIN, MOVES = 1, 2, 4, 8
-"""Flags of a RUN: leftovers stay; output is handed out from the start; the first descriptor is
-its stdin; the last is the `tasks` file of a control group to join."""
+KEEP, WATCHED, HAS_STDIN, MOVES, RESTS = 1, 2, 4, 8, 16
+"""Flags of a RUN: leftovers stay; output is handed out from the start; a descriptor is its stdin;
+init joins a control group, whose number is in the place of a mode; it leaves that one for REST when
+nothing runs any more, unless somebody is kept."""
+REST = 0
 
 _HEAD = struct.Struct("<QBBIIIid")
 _LIMIT = struct.Struct("<iq")
@@ -75,9 +78,10 @@ def run_order(
     rlimits: Mapping[int, int],
     timeout_s: float,
     flags: int,
+    group: int,
 ) -> bytes:
     """A RUN. `texts` are path, words and environment as they travel, each ended by a NUL."""
-    head = _HEAD.pack(number, RUN, flags, num_words, num_environ, len(rlimits), 0, timeout_s)
+    head = _HEAD.pack(number, RUN, flags, num_words, num_environ, len(rlimits), group, timeout_s)
     if not rlimits:
         return head + texts
     return head + b"".join(_LIMIT.pack(kind, soft) for kind, soft in rlimits.items()) + texts

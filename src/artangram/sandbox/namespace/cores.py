@@ -1,7 +1,8 @@
 """Which cores the running command of a sandbox may use, and how that changes while it runs.
 
-- Version 1: a few slots, each a cpuset, are lent to running commands; a sandbox at rest holds
-  none. Writing a cpuset costs time in proportion to their number, so there is not one per sandbox.
+- Version 1: a few slots, each a cpuset, are lent to running commands. Writing a cpuset costs time
+  in proportion to their number and to who is in it, so there is not one per sandbox, and where
+  there are many sandboxes none stays in one at rest. A few may, if they run one after the other.
 - Version 2 has one hierarchy: the sandbox's own group is set as a command begins.
 - Without a group for them: affinity, which the filter forbids the sandbox to change.
 - A core that is added is not used before the kernel's balancer comes by, tens of milliseconds
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from artangram.sandbox.inside.birth import write_setting
+from artangram.sandbox.inside.request import REST
 from artangram.sandbox.inside.zygote import remove_group
 from artangram.sandbox.namespace.cgroups import BoxGroups, Groups
 from artangram.sandbox.namespace.kernel import processes_below
@@ -81,11 +83,15 @@ class Meter:
         self._since = now
 
 
+Numbered = tuple[int, int]
+"""A control group's number, and its `tasks` file."""
+
+
 class Hold(Protocol):
-    """The cores of one running command. `group` is a `tasks` file to join, or -1."""
+    """The cores of one running command; `groups` are what init has to know, the last to join."""
 
     @property
-    def group(self) -> int: ...
+    def groups(self) -> tuple[Numbered, ...]: ...
 
     def resize(self, cores: tuple[int, ...]) -> None: ...
 
@@ -95,6 +101,11 @@ class Hold(Protocol):
 class Cores(Protocol):
     """Lends cores to sandboxes while they run a command."""
 
+    @property
+    def num_lent(self) -> int:
+        """Slots in use; 0 where there are none."""
+        ...
+
     def lend(self, groups: BoxGroups | None, pid: int, *, cores: tuple[int, ...]) -> Hold: ...
 
     def close(self) -> None: ...
@@ -103,7 +114,7 @@ class Cores(Protocol):
 class Slot:
     """One cpuset of version 1, lent to one running command at a time."""
 
-    def __init__(self, home: Slots, directory: Path) -> None:
+    def __init__(self, home: Slots, number: int, directory: Path) -> None:
         self._home = home
         self.directory = str(directory)
         directory.mkdir()
@@ -111,7 +122,8 @@ class Slot:
         self.cores: tuple[int, ...] = ()
         self.holder = 0
         self.set(tuple(home.every))
-        self.group = os.open(self.directory + "/tasks", os.O_WRONLY | os.O_CLOEXEC)
+        self.tasks = os.open(self.directory + "/tasks", os.O_WRONLY | os.O_CLOEXEC)
+        self.groups = (home.park, (number, self.tasks))
 
     def set(self, cores: tuple[int, ...]) -> None:
         if cores != self.cores:
@@ -122,7 +134,7 @@ class Slot:
         grows = not set(cores) <= set(self.cores)
         self.set(cores)
         if grows:
-            # Not all who are in the slot: those at rest stay in the one they used last.
+            # Not all who are in the slot: those at rest may be in the one they used last.
             threads = threads_below(self.holder, most=MAX_SPREAD + 1)
             spread(threads, cores, every=self._home.every)
 
@@ -133,8 +145,8 @@ class Slot:
 class AnyCore:
     """No cores were named: the sandbox may use every core of its provider."""
 
-    def __init__(self, group: int) -> None:
-        self.group = group
+    def __init__(self, park: Numbered) -> None:
+        self.groups = (park,)
 
     def resize(self, cores: tuple[int, ...]) -> None:
         raise ValueError("only a command that was started with cores can be resized")
@@ -152,11 +164,16 @@ class Slots:
         self.every = all_cores()
         self.free: list[Slot] = []
         self._slots: list[Slot] = []
-        self._park = os.open(cpuset / "tasks", os.O_WRONLY | os.O_CLOEXEC)
+        #: Any core: for commands without cores, and for sandboxes at rest.
+        self.park = (REST, os.open(cpuset / "tasks", os.O_WRONLY | os.O_CLOEXEC))
+
+    @property
+    def num_lent(self) -> int:
+        return len(self._slots) - len(self.free)
 
     def lend(self, groups: BoxGroups | None, pid: int, *, cores: tuple[int, ...]) -> Hold:
         if not cores:
-            return AnyCore(self._park)
+            return AnyCore(self.park)
         slot = self._free_one(cores)
         slot.holder = pid
         slot.set(cores)
@@ -170,19 +187,22 @@ class Slots:
         return self.free.pop() if self.free else self._grow()
 
     def _grow(self) -> Slot:
-        slot = Slot(self, self._cpuset / f"slot-{len(self._slots)}")
+        number = len(self._slots) + 1
+        slot = Slot(self, number, self._cpuset / f"slot-{number}")
         self._slots.append(slot)
         return slot
 
     def close(self) -> None:
-        os.close(self._park)
+        os.close(self.park[1])
         for slot in self._slots:
-            os.close(slot.group)
+            os.close(slot.tasks)
             remove_group(slot.directory)
 
 
 class GroupCores:
     """Version 2: the sandbox's own group has the cores of its last command."""
+
+    num_lent = 0
 
     def lend(self, groups: BoxGroups | None, pid: int, *, cores: tuple[int, ...]) -> Hold:
         assert groups is not None
@@ -193,7 +213,7 @@ class GroupCores:
 
 
 class _OwnGroup:
-    group = -1
+    groups = ()
 
     def __init__(self, directory: str, cores: tuple[int, ...]) -> None:
         self._directory = directory
@@ -217,6 +237,8 @@ class _OwnGroup:
 class AffinityCores:
     """No control groups: affinity of PID 1 before the start, of everything below it later."""
 
+    num_lent = 0
+
     def lend(self, groups: BoxGroups | None, pid: int, *, cores: tuple[int, ...]) -> Hold:
         return _Affinity(pid, cores)
 
@@ -225,7 +247,7 @@ class AffinityCores:
 
 
 class _Affinity:
-    group = -1
+    groups = ()
 
     def __init__(self, pid: int, cores: tuple[int, ...]) -> None:
         self._pid = pid

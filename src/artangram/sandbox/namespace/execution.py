@@ -17,6 +17,7 @@ from typing import Protocol
 
 from artangram.sandbox.errors import SandboxError, SandboxGone
 from artangram.sandbox.inside import channel, init, request
+from artangram.sandbox.inside.request import Request
 from artangram.sandbox.namespace.cores import Cores, Hold, Meter
 from artangram.sandbox.namespace.exchange import Feed, Outlet, resume
 from artangram.sandbox.namespace.results import (
@@ -71,6 +72,11 @@ class Home(Protocol):
     cores: Cores
     watch: Watch
 
+    @property
+    def is_crowded(self) -> bool:
+        """Are there more sandboxes than may rest in the way of others?"""
+        ...
+
     def rlimits(self, *, processes: int, memory_mb: int) -> dict[int, int]:
         """What limits each process where no control group limits all of them."""
         ...
@@ -83,8 +89,8 @@ class Box(Protocol):
     pid: int
     num_ooms: int
     ended: asyncio.Event
-    joined: int
-    """The control group of cores that init joined last."""
+    groups: set[int]
+    """The numbers of control groups that init has learned."""
     measures: bool
     """Does init read the memory group itself?"""
 
@@ -134,7 +140,7 @@ class Execution:
         self._meter = Meter(len(command.cores), asked_at=asked_at, now=now)
         self._watch = home.watch
         try:
-            self._send(rlimits)
+            self._send(rlimits, rests=home.is_crowded or home.cores.num_lent > 1)
         except BaseException:
             self._hold.release()
             raise
@@ -142,25 +148,35 @@ class Execution:
         if groups is not None and not box.measures:
             groups.forget_peak()
 
-    def _send(self, rlimits: dict[int, int]) -> None:
+    def _send(self, rlimits: dict[int, int], *, rests: bool) -> None:
         box, command, fds = self._box, self._command, list[int]()
         flags = request.KEEP if command.keep else 0
         if self._feed is not None:
             flags |= request.WATCHED
+        group = self._group()
+        if group >= 0:
+            flags |= request.MOVES | (request.RESTS if rests else 0)
         if command.stdin:
             flags |= request.HAS_STDIN
             fds.append(channel.memory_file(command.stdin))
-        if self._hold.group >= 0 and self._hold.group != box.joined:
-            flags |= request.MOVES
-            box.joined = self._hold.group
-            fds.append(box.joined)
         home = box.traits.home
         try:
-            order = order_of(self.number, command, home=home, rlimits=rlimits, flags=flags)
+            order = order_of(
+                self.number, command, home=home, rlimits=rlimits, flags=flags, group=group
+            )
             box.send(order, fds)
         finally:
             if command.stdin:
                 os.close(fds[0])
+
+    def _group(self) -> int:
+        """The number of the control group to join, which init has learned; -1 if there is none."""
+        number, box = -1, self._box
+        for number, tasks in self._hold.groups:
+            if number not in box.groups:
+                box.send(Request(0, request.LEARN, mode=number).encode(), [tasks])
+                box.groups.add(number)
+        return number
 
     def resize(self, cores: tuple[int, ...]) -> None:
         self._hold.resize(cores)

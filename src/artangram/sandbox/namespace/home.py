@@ -21,6 +21,9 @@ from artangram.sandbox.namespace.snapshots import Shelf
 from artangram.sandbox.namespace.traits import Traits, fresh_uids
 from artangram.sandbox.protocol import Snapshot
 
+MOST_RESTING = 16
+"""Of more sandboxes than this, none at rest stays where a command may be lent cores."""
+
 
 class Household:
     """See the module, and `sandbox.Home` for what a sandbox asks of it."""
@@ -40,6 +43,10 @@ class Household:
     def run_path(self) -> Path:
         """The provider's own directory; gone when the provider is."""
         return self._run_dir.path
+
+    @property
+    def is_crowded(self) -> bool:
+        return len(self.live) > MOST_RESTING
 
     @property
     def _is_root(self) -> bool:

@@ -92,7 +92,7 @@ def absolute(path: str, *, home: str) -> str:
 
 
 def order_of(
-    number: int, command: Command, *, home: str, rlimits: dict[int, int], flags: int
+    number: int, command: Command, *, home: str, rlimits: dict[int, int], flags: int, group: int
 ) -> bytes:
     """What init needs to know to start the command."""
     settings = _settings(command.environ, home=home)
@@ -105,6 +105,7 @@ def order_of(
         rlimits=rlimits,
         timeout_s=command.timeout_s,
         flags=flags,
+        group=group,
     )
 
 

@@ -56,7 +56,7 @@ class LocalSandbox:
         self.pid = 0
         self.ended = asyncio.Event()
         self.num_ooms = 0
-        self.joined = -1
+        self.groups: set[int] = set()
         self.measures = False
         self._provider = provider
         self._loop = asyncio.get_running_loop()
