@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 """Until something has surely happened, or never will."""
 LOOK_S = 0.005
 

@@ -17,6 +17,7 @@ from artangram.managers.agent import AgentGone, Ended, NodeAgent, Place, Populat
 from artangram.managers.local import LocalAgent
 from artangram.managers.remote import RemoteAgent, connect, spawn
 from artangram.sandbox import Command, FakeProvider, Output, SandboxError, SandboxGone
+from busy_machine import PATIENCE_S
 
 NODE = NodeId("cpu-0")
 T = TrajectoryId("t")
@@ -40,7 +41,7 @@ class Heard:
         self.printed.append((run, output))
 
     async def next(self) -> Ended:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             return await self.ended.get()
 
 
@@ -256,9 +257,10 @@ class TestAgentProcess:
         agent.start(a_run("quick", "sleep", "0.05"))
         agent.start(a_run("slow", "sleep", "100", trajectory=TrajectoryId("other")))
         await agent.detach()
-        await asyncio.sleep(0.2)
         again = await connect(NODE, socket, now=time.time)
-        found = await again.attach(Heard())
+        async with asyncio.timeout(PATIENCE_S):
+            while not (found := await again.attach(Heard())).ended:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
         assert [ended.run.action_id for ended in found.ended] == ["quick"]
         began_at = found.ended[0].began_at
         assert began_at is not None
@@ -283,7 +285,7 @@ class TestAgentProcess:
         agent.start(a_run("slow", "sleep", "100"))
         closing = asyncio.create_task(agent.snapshot(TrajectoryId("none")))
         os.kill(agent.pid, 9)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             assert await heard.lost.get() == "the agent is gone"
         with pytest.raises(SandboxError):
             await closing
@@ -294,13 +296,17 @@ class TestAgentProcess:
 
     async def test_silence_is_death(self, tmp_path: Path) -> None:
         socket, options = tmp_path / "agent.sock", ("--provider", "fake")
-        agent = await spawn(NODE, socket, now=time.time, options=options, silence_s=0.3)
-        heard, pid = Heard(), agent.pid
-        await agent.attach(heard)
-        await asyncio.sleep(0.5)
+        for silence_s in (0.3, 3.0, 30.0):  # What is long for a busy machine?
+            agent = await spawn(NODE, socket, now=time.time, options=options, silence_s=silence_s)
+            heard, pid = Heard(), agent.pid
+            await agent.attach(heard)
+            await asyncio.sleep(1.5 * silence_s)
+            if heard.lost.empty():
+                break
+            await agent.aclose()
         assert heard.lost.empty()
         os.kill(pid, signal.SIGSTOP)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             assert "did not answer" in await heard.lost.get()
         await agent.aclose()
         with pytest.raises(ProcessLookupError):
@@ -312,7 +318,7 @@ class TestAgentProcess:
         await agent.attach(old)
         again = await connect(NODE, socket, now=time.time)
         await again.attach(Heard())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             assert await old.lost.get()
         await again.aclose()
         await agent.aclose()

@@ -27,11 +27,11 @@ from artangram.gateway.engines.torchprocess import TorchEngineProcess
 from artangram.gateway.engines.torchwire import Settings
 from artangram.gateway.hardware import ModelShape, Roofline, hardware
 from artangram.weights import roll
+from busy_machine import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PROMPT = (5, 6, 7)
-PATIENCE_S = 60.0
 LONG = 400
 """More tokens than an engine samples while a test says a word."""
 

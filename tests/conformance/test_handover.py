@@ -24,10 +24,10 @@ from artangram.gateway.engines.scripted import Pace, ScriptedEngine
 from artangram.gateway.engines.torchprocess import TorchEngineProcess
 from artangram.gateway.engines.torchwire import Settings
 from artangram.gateway.hardware import ModelShape, Roofline, hardware
+from busy_machine import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-PATIENCE_S = 60.0
 PROMPT = tuple(range(1, 21))
 OTHER_PROMPT = (9, *PROMPT[1:])
 

@@ -26,10 +26,10 @@ from artangram.gateway.engines.torchprocess import TorchEngineProcess
 from artangram.gateway.engines.torchwire import Settings
 from artangram.models.directory import save_model, save_weights
 from artangram.weights import roll
+from busy_machine import PATIENCE_S
 from gateway_support import until
 from models_support import a_model
 
-PATIENCE_S = 60.0
 OWNER = """
 import asyncio, sys
 from artangram.gateway.engines.torchprocess import TorchEngineProcess

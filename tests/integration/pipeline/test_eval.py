@@ -16,14 +16,17 @@ from artangram.models.beside import copy_beside_weights
 from artangram.pipeline.taskfactory import task_named
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
+PATIENCE_S = 600.0
 PROGRAM = (sys.executable, "-c", "from artangram.cli import main; main()")
+
+pytestmark = pytest.mark.timeout(900)  # Of a machine that does much else.
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     """The example, trained well enough that it cannot be taken for its beginning."""
     home = shutil.copytree(EXAMPLES, tmp_path_factory.mktemp("eval") / "examples")
-    subprocess.run([sys.executable, "warm_guessing.py"], cwd=home, check=True, timeout=120)
+    subprocess.run([sys.executable, "warm_guessing.py"], cwd=home, check=True, timeout=PATIENCE_S)
     assert artangram(home, "train", "guessing.yaml").returncode == 0
     return home
 
@@ -31,7 +34,7 @@ def home(tmp_path_factory):
 def artangram(home, *argv):
     command = [*PROGRAM, *argv]
     return subprocess.run(
-        command, cwd=home, capture_output=True, text=True, timeout=240, check=False
+        command, cwd=home, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
 
 

@@ -13,6 +13,8 @@ from artangram.pipeline.metrics import read
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
+pytestmark = pytest.mark.timeout(900)  # Of a machine that does much else.
+
 
 @pytest.fixture
 def home(tmp_path):
@@ -21,7 +23,7 @@ def home(tmp_path):
 
 def run(home, *argv):
     found = subprocess.run(
-        [sys.executable, *argv], cwd=home, capture_output=True, text=True, timeout=180, check=False
+        [sys.executable, *argv], cwd=home, capture_output=True, text=True, timeout=600, check=False
     )
     assert found.returncode == 0, found.stderr
     return found.stdout

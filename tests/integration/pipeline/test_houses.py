@@ -55,7 +55,7 @@ def test_a_killed_run_finds_its_own_house_again(tmp_path, model):
 def test_a_house_that_is_not_there_is_said_in_one_line(tmp_path):
     with Served(tmp_path) as served:
         run = served.train("first", *served.service, steps=1)
-        assert run.wait(timeout=120) != 0
+        assert run.wait(timeout=600) != 0
         said = (tmp_path / "first.log").read_text()
     assert "start it with `artangram up`" in said
     assert "Traceback" not in said

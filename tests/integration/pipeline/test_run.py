@@ -139,7 +139,7 @@ def test_a_killed_run_resumes_with_the_same_accounts(tmp_path):
         with_timeout(victim)
     victim.send_signal(signal.SIGKILL)
     victim.wait()
-    assert start(out, "resume").wait(timeout=120) == 0
+    assert start(out, "resume").wait(timeout=600) == 0
     assert [record.step for record in read(out / "metrics.jsonl")] == list(range(1, 9))
     state = msgspec.msgpack.decode(
         (latest(out / "checkpoints") / STATE_NAME).read_bytes(), type=RunState

@@ -17,11 +17,13 @@ from typing import Any
 
 import pytest
 
+from artangram.sandbox.namespace.compiled import init_library
+
 FIRST_PROCESS = Path(__file__).with_name("first_process.py")
 INSTALL_ENGINE = Path(__file__).parents[2] / "install_engine.sh"
 SOURCE = Path(__file__).parents[3] / "src"
 MODULES = Path("/usr/lib/uml/modules")
-BOOT_TIMEOUT_S = 120
+BOOT_TIMEOUT_S = 240
 
 
 def kernel() -> str:
@@ -34,8 +36,10 @@ def kernel() -> str:
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Any]:
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     program = kernel()  # Brings the modules, too.
+    state_dir = tmp_path_factory.mktemp("state")
+    init_library(state_dir)
     overlay = next(MODULES.glob("*/kernel/fs/overlayfs/overlay.ko"), "")
     files = "root=none rootfstype=hostfs rootflags=/ ro mem=1G con=null con0=null,fd:1 quiet"
     done = subprocess.run(
@@ -48,6 +52,7 @@ def found() -> dict[str, Any]:
             "--",
             str(FIRST_PROCESS),
             str(overlay),
+            str(state_dir),
         ],
         stdin=subprocess.DEVNULL,
         capture_output=True,
