@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from artangram.cli import ask
 from artangram.orchestrator.connect import connect
 from artangram.orchestrator.server import serving
 from artangram.testing.fakes import a_setup, fake_house
@@ -60,3 +61,48 @@ async def test_what_a_service_refuses_is_one_line(run):
         greedy = await asyncio.to_thread(run, "run", *reach, "--cpu", "2", "true")
         assert (unknown.code, stranger.code, greedy.code) == (2, 2, 1)
         assert greedy.err.startswith("refused: needs.cpu: asks for at least 2, which can never fit")
+
+
+@asynccontextmanager
+async def a_stranger(says: bytes | None) -> AsyncIterator[str]:
+    """Something else at an address: it answers every request so, or not at all."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        if says is not None:
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(says), says))
+        await reader.read()  # Until the caller hangs up.
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield "http://{}:{}".format(*server.sockets[0].getsockname())
+
+
+async def test_who_never_answers_is_given_up(run, monkeypatch):
+    monkeypatch.setattr(ask, "ANSWER_S", 0.5)
+    async with a_stranger(None) as url:
+        said = await asyncio.to_thread(run, "status", "--url", url)
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith(f"error: url: {url} has not answered for")
+
+
+async def test_who_answers_otherwise_is_no_house(run):
+    async with a_stranger(b"<html>hello</html>") as url:
+        said = await asyncio.to_thread(run, "status", "--url", url)
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith(f"error: url: {url} answers, but not as a house does")
+
+
+async def test_run_tells_programs_and_people_how_a_command_ended(run):
+    async with (
+        fake_house(a_setup(cores=1)) as behind,
+        serving(behind.orchestrator, token=TOKEN) as url,
+    ):
+        reach = ["--url", url, "--token", TOKEN]
+        told = await asyncio.to_thread(run, "run", *reach, "--json", "-", "--", "true")
+        late = await asyncio.to_thread(
+            run, "run", *reach, "--timeout", "0.1", "--", "sleep", "1000"
+        )
+    assert (told.code, told.json["outcome"], told.json["exit_code"]) == (0, "succeeded", 0)
+    assert (told.json["stdout"], told.err) == ("", "")
+    assert late.err.startswith("timed_out: it ran longer than 0.1 s")

@@ -37,13 +37,13 @@ def pods(cores, act_mean_s):
 def test_the_report_names_success_before_and_after(tmp_path):
     text = write_report(tmp_path, a_run(), some_resources(pods(2, 0.4), pods(4, 0.1)))
     assert "0.20 before, 0.90 after 4 steps" in text
-    assert "would have needed 4 cores; the run had 2" in text
+    assert "actions are as fast on 4 cores; the run had 2" in text
     assert (tmp_path / "report.txt").read_text() == text
 
 
 def test_what_pods_never_reach_is_not_claimed(tmp_path):
     text = write_report(tmp_path, a_run(), some_resources(pods(512, 0.4)))
-    assert "would not have been enough: from 512 cores on" in text
+    assert "actions are never as fast: from 512 cores on" in text
 
 
 def test_the_page_shows_the_curve_and_escapes_names(tmp_path):

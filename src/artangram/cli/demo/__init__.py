@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from artangram.cli.demo.plan import compare_policies
-from artangram.cli.output import make_folder
+from artangram.cli.output import Output, make_folder
 from artangram.envs.tasks import DEMO_TASKS
 
 STEPS = 150
@@ -23,15 +23,21 @@ def demo(
     plan: Annotated[
         bool, typer.Option("--plan", help="Compare scheduling policies in the simulator instead.")
     ] = False,
+    json: Annotated[
+        str | None, typer.Option(help="Write what was found here; - is stdout.")
+    ] = None,
 ) -> None:
     """Train a tiny model on tools, tests, a judge and a search API, all of them real.
 
     No GPU, no container engine, no API key. The report is OUT/report.html and OUT/report.txt.
     """
+    output = Output(json)
     if plan:
-        compare_policies(out)
+        compare_policies(out, output)
         return
     from artangram.cli.demo.session import Session
 
     make_folder(out / "report.html")
-    asyncio.run(Session(out, steps=steps, seed=seed, tasks=tasks.split(",")).run())
+    names = tasks.split(",")
+    session = Session(out, steps=steps, seed=seed, tasks=names, console=output.console)
+    output.json(asyncio.run(session.run()))

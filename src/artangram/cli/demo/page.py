@@ -27,7 +27,8 @@ p,figcaption{color:var(--soft);margin:.3em 0 1em;max-width:70ch}
 margin:1.4em 0}
 .tile{background:var(--tile);border-radius:.5em;padding:.8em 1em}
 .tile b{display:block;font-size:1.45em}.tile span{color:var(--soft);font-size:.85em}
-figure{margin:1.5em 0}svg{width:100%;height:auto;font-size:13px}svg text{fill:var(--soft)}
+figure{margin:1.5em 0}svg{width:100%;min-width:560px;height:auto;font-size:13px}
+.wide{overflow-x:auto}svg text{fill:var(--soft)}
 .grid{stroke:var(--line)}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 td,th{padding:.35em .8em .35em 0;border-bottom:1px solid var(--line);text-align:right;
@@ -98,7 +99,8 @@ def _section(section: Section) -> str:
     )
     return (
         f"<h2>{escape(section.title)}</h2><p>{escape(section.note)}</p>"
-        f'<table><tr>{_cells("th", head)}<th class="bar">{keys}</th></tr>{lines}</table>'
+        f'<div class="wide"><table><tr>{_cells("th", head)}<th class="bar">{keys}</th></tr>'
+        f"{lines}</table></div>"
     )
 
 
@@ -126,8 +128,8 @@ def _figure(curves: Sequence[Curve]) -> str:
         _drawn(curve, colour, last) for curve, colour in zip(curves, COLOURS, strict=False)
     )
     return (
-        f'<figure><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        f'aria-label="success per task over steps">{_axes(last)}{drawn}{_names(curves)}</svg>'
+        f'<figure><div class="wide"><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'aria-label="success per task over steps">{_axes(last)}{drawn}{_names(curves)}</svg></div>'
         f"<figcaption>Success of the attempts that were trained on, per task, mean of {SMOOTH} "
         "steps. Circles: held-out problems, before and after.</figcaption></figure>"
     )

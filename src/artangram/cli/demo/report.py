@@ -25,16 +25,16 @@ def write_report(out: Path, learned: "Learned", resources: Resources) -> str:
 def _sentence(learned: "Learned", resources: Resources) -> str:
     last = resources.static[-1]
     if resources.is_reached:
-        static = f"a core per sandbox would have needed {last.cores} cores"
+        static = f"With a core per sandbox, actions are as fast on {last.cores} cores"
     else:
         static = (
-            f"a core per sandbox would not have been enough: from {last.cores} cores on, making "
-            "pods is what takes the time"
+            "With a core per sandbox, actions are never as fast: "
+            f"from {last.cores} cores on, making pods takes the time"
         )
     return (
         f"Success on problems it never saw: {learned.before.success:.2f} before, "
-        f"{learned.after.success:.2f} after {len(learned.steps)} steps. For the same action "
-        f"completion time {static}; the run had {resources.cores}."
+        f"{learned.after.success:.2f} after {len(learned.steps)} steps. {static}; the run had "
+        f"{resources.cores}."
     )
 
 
@@ -71,7 +71,7 @@ def _success(learned: "Learned") -> Section:
     found = [(task, before.by_task[task], after.by_task[task]) for task in sorted(before.by_task)]
     found.append(("all", before.success, after.success))
     ended = learned.steps[-1].ended if learned.steps else {}
-    attempts = ", ".join(f"{count} {status}" for status, count in sorted(ended.items()))
+    attempts = ", ".join(f"{n:,} {status.replace('_', ' ')}" for status, n in sorted(ended.items()))
     return Section(
         title="What was learned",
         note=f"Success on held-out problems, {before.problems} attempts each time. "

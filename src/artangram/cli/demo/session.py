@@ -16,7 +16,8 @@ from rich.console import Console
 from artangram.apis.spec import ApiSpec
 from artangram.cli.demo.progress import Progress
 from artangram.cli.demo.report import write_report
-from artangram.cli.demo.resources import resources_of
+from artangram.cli.demo.resources import Resources, resources_of
+from artangram.cli.output import plain_console
 from artangram.core.errors import BadInput
 from artangram.envs.tasks import DEMO_TASKS, Teachable, demo_task, vocabulary
 from artangram.orchestrator.client import House
@@ -52,6 +53,13 @@ class Learned(Struct, frozen=True, kw_only=True):
     total_s: float
 
 
+class Found(Struct, frozen=True, kw_only=True):
+    """What the whole demo found; its report says the same."""
+
+    learned: Learned
+    resources: Resources
+
+
 def demo_settings(steps: int, seed: int, *, mode: str) -> RunSettings:
     """Four passes over each batch: attempts cost more here than learning from them.
 
@@ -83,6 +91,7 @@ class Session:
         mode: str = "asynchronous",
         latency_s: float = SEARCH_LATENCY_S,
         reshape: Reshape | None = None,
+        console: Console | None = None,
     ) -> None:
         if unknown := sorted(set(tasks) - set(DEMO_TASKS)):
             raise BadInput("tasks", f"{unknown} are none", f"say some of {', '.join(DEMO_TASKS)}")
@@ -91,16 +100,16 @@ class Session:
         self._latency_s = latency_s
         self._reshape = reshape
         self._tasks = tasks
-        self._console = Console(highlight=False)
+        self._console = console or plain_console()
         self._began_at = time.monotonic()
 
-    async def run(self) -> Learned:
+    async def run(self) -> Found:
         """The whole demo; the report lies in `out` afterwards."""
         learned = await self.learn()
         resources = await asyncio.to_thread(resources_of, self._state)
         text = write_report(self._out, learned, resources)
         self._console.print(text, soft_wrap=True)
-        return learned
+        return Found(learned=learned, resources=resources)
 
     async def learn(self) -> Learned:
         """The demo without its report."""

@@ -1,0 +1,32 @@
+"""`artangram run` in a real sandbox: what a command prints, when, and with which code it ends."""
+
+import signal
+import subprocess
+import sys
+
+VERB = [sys.executable, "-c", "from artangram.cli import main; main()", "run", "--"]
+
+
+def test_it_prints_what_the_command_prints_and_ends_as_it_does():
+    done = subprocess.run(
+        [*VERB, "sh", "-c", "printf '\\377'; echo two >&2; exit 3"],
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"\xff", b"two\n")
+
+
+def test_what_never_started_is_said():
+    done = subprocess.run([*VERB, "no-such-program"], capture_output=True, text=True, check=False)
+    assert done.returncode == 127
+    assert done.stderr == "failed: no-such-program: No such file or directory\n"
+
+
+def test_it_prints_while_the_command_runs_and_ctrl_c_ends_it():
+    argv = [*VERB, "sh", "-c", "echo begun; sleep 1000"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as verb:
+        assert verb.stdout is not None
+        assert verb.stdout.readline() == b"begun\n"
+        verb.send_signal(signal.SIGINT)
+        said = verb.communicate()
+    assert (verb.returncode, *said) == (130, b"", b"")
