@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from contextlib import AsyncExitStack
 
 import pytest
 
 from artangram.cli.bench.sandboxfloor import enter_floor
-from artangram.cli.bench.sandboxpeers import Missing
+from artangram.cli.bench.sandboxpeers import Missing, end_monitors
 from artangram.sandbox import NamespaceProvider
 from artangram.sandbox.bench import Series, measure
 
@@ -40,3 +43,17 @@ async def test_the_floor_times_and_counts_itself(provider: NamespaceProvider) ->
         assert took_ms > 0
         assert counts is not None
         assert await counts(0.1) > 0
+
+
+async def test_what_waits_for_a_container_that_is_gone_is_ended() -> None:
+    names = ("artangram-bench-sdk-1", "artangram-bench-sdk-12")
+    waits = "import time; time.sleep(1000)"
+    mine, other = (
+        subprocess.Popen(["conmon", "-c", waits, "-n", name], executable=sys.executable)  # noqa: ASYNC220
+        for name in names
+    )
+    end_monitors(names[0])
+    assert mine.wait(timeout=10) == -signal.SIGKILL
+    assert other.poll() is None
+    end_monitors(names[1])
+    assert other.wait(timeout=10) == -signal.SIGKILL
