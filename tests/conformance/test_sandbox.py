@@ -470,6 +470,11 @@ async def test_cores_are_held_where_promised(
     result = await sandbox.run(a_command("taskset", "-c", "0,1", "nproc", cores=(0,)))
     assert result.stdout in (b"1\n", b"")
     assert (await sandbox.run(a_command("nproc", cores=(0,)))).stdout == b"1\n"
+    every = tuple(sorted(os.sched_getaffinity(0)))
+    # From its first instruction on: many programs look only once, as they begin.
+    for _ in range(3):
+        told = await sandbox.run(a_command("nproc", cores=every))
+        assert told.stdout == f"{len(every)}\n".encode()
 
 
 async def test_result_tells_the_wait_and_the_core_seconds(sandbox: Sandbox) -> None:

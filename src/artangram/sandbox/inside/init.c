@@ -599,29 +599,6 @@ static int unpack_order(const struct request *request, char *body, struct order 
     return 0;
 }
 
-/* While we start a program we stay on our core, so that it starts there, and we leave at once: see
- * spawn_steered in processes.py. Is that so? */
-static int stay_here(void)
-{
-    cpu_set_t here;
-    int core = sched_getcpu();
-    CPU_ZERO(&here);
-    CPU_SET(core < 0 ? 0 : core, &here);
-    return core >= 0 && !sched_setaffinity(0, sizeof here, &here);
-}
-
-/* Program (if it still runs) and init may use every core of their group again. */
-static void roam(pid_t program)
-{
-    cpu_set_t every;
-    CPU_ZERO(&every);
-    for (int i = 0; i < at.num_cores && i < CPU_SETSIZE; i++)
-        CPU_SET(i, &every);
-    if (program > 0)
-        sched_setaffinity(program, sizeof every, &every);
-    sched_setaffinity(0, sizeof every, &every);
-}
-
 static void note_start(const struct request *request, pid_t pid, double began_at)
 {
     now_running.main = pid;
@@ -644,7 +621,6 @@ static void run(const struct request *request, const struct order *order)
         pwrite(at.peak_file, "0", 1, 0); /* a new peak begins with what is held now */
     /* The kernel's out-of-memory choice must fall on the command, not on PID 1. */
     pwrite(at.score_file, at.exposed, strlen(at.exposed), 0);
-    int is_pinned = stay_here();
     pid_t pid = spawn(order);
     if (pid > 0) {
         note_start(request, pid, began_at);
@@ -652,8 +628,6 @@ static void run(const struct request *request, const struct order *order)
     } else {
         answer_kind(request->number, NOT_STARTED, -pid);
     }
-    if (is_pinned)
-        roam(now_running.main);
     pwrite(at.score_file, at.sheltered, strlen(at.sheltered), 0);
 }
 

@@ -69,7 +69,7 @@ class Init:
     ) -> None:
         self._sock = sock
         self._everybody = everybody
-        self._spawn_program = processes.spawn_steered if steers else processes.spawn
+        self._spawn_program = processes.spawn
         self._upper = upper
         self._score_file = score_file
         self._sheltered, self._exposed = scores(score)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from artangram.sandbox.inside.population import Population
 
 ROUNDS_BEFORE_ALL = 20
-EVERY_CORE = tuple(range(linux.num_possible_cores()))
 _DEFAULTS = [linux.SIGPIPE, linux.SIGXFSZ, linux.SIGINT]
 
 
@@ -32,32 +31,6 @@ def spawn(argv: list[bytes], environ: Mapping[bytes, bytes], stdio: Sequence[int
         setsigmask=[],
         setsigdef=_DEFAULTS,
     )
-
-
-def spawn_steered(argv: list[bytes], environ: Mapping[bytes, bytes], stdio: Sequence[int]) -> int:
-    """Start it on our core, which we leave at once.
-
-    The kernel would put it on another one, to wait there for the next tick behind whoever runs.
-    It may use every core of its cpuset before it forks anything.
-    """
-    pinned = _stay_on(linux.current_core())
-    try:
-        pid = spawn(argv, environ, stdio)
-        if pinned:
-            os.sched_setaffinity(pid, EVERY_CORE)
-    finally:
-        if pinned:
-            os.sched_setaffinity(0, EVERY_CORE)
-    return pid
-
-
-def _stay_on(core: int) -> bool:
-    """False where cores are held by affinity alone, which the filter forbids to change."""
-    try:
-        os.sched_setaffinity(0, (core,))
-    except PermissionError:
-        return False
-    return True
 
 
 def find_program(name: bytes, path: bytes) -> bytes:
