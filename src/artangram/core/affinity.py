@@ -8,7 +8,8 @@
 - Within a class the replica wins where the request costs least: the seconds until it is done, and
   those that everybody who writes there loses while it is read. One that has read the session before
   need not read it again, so sessions stay where they are while that is worth the wait; and what
-  has much to be read keeps away from replicas that read slowly for many.
+  has much to be read keeps away from replicas that read slowly for many. An answer takes the
+  longer, the more its replica reads.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +36,9 @@ class Rates(Struct, frozen=True, kw_only=True, gc=False):
 
     prefill_per_s: float
     decode_per_s: float
-    """Of one request."""
+    """Of one request, beside as many others as there are lanes."""
+    alone_per_s: float | None = None
+    """Of one request without company; unless said, twice as fast."""
     lanes: int = 64
     """Requests it writes side by side; reading is one after the other."""
     hit_rate: float = 1.0
@@ -44,6 +47,15 @@ class Rates(Struct, frozen=True, kw_only=True, gc=False):
     def service_s(self, work: Work) -> float:
         """For a request of its own."""
         return work.prefill / self.prefill_per_s + work.decode / self.decode_per_s
+
+    @property
+    def alone_token_s(self) -> float:
+        return 1.0 / (self.alone_per_s or 2.0 * self.decode_per_s)
+
+    @property
+    def company_token_s(self) -> float:
+        """What each other request adds to it."""
+        return max(0.0, 1.0 / self.decode_per_s - self.alone_token_s) / self.lanes
 
     def backlog_s(self, work: Work) -> float:
         """Until a request that comes after `work` has the replica's attention."""
@@ -61,7 +73,11 @@ class Candidate(Struct, frozen=True, kw_only=True, gc=False):
     hardware: str
     outstanding: Work
     holds: int = 0
-    """Tokens of the session that it has read and kept."""
+    """Tokens of the session that it has read and believes to have kept."""
+    takes: int = 0
+    """Tokens of the prompt that another has read for it."""
+    reads_per_s: float = 0.0
+    """Tokens that it was given to read of late, for all who are there."""
 
 
 class Wanted(Struct, frozen=True, kw_only=True, gc=False):
@@ -71,17 +87,6 @@ class Wanted(Struct, frozen=True, kw_only=True, gc=False):
     prompt_tokens: int
     most_tokens: int
     """It may write."""
-
-
-class Choice(Struct, frozen=True, kw_only=True, gc=False):
-    replica: str
-    hardware: str
-    work: Work
-    """What it is expected to be for that replica."""
-    instead_of: str = ""
-    """The class that the task prefers, when that one could not take it."""
-    spilled_from: str = ""
-    """The class that the task prefers, when the request cost less on another."""
 
 
 class Observed(Struct, frozen=True, kw_only=True, gc=False):
@@ -180,6 +185,62 @@ class Habits:
         return Work(self._prefill[task].value, self._decode[task].value)
 
 
+class Costs:
+    """What a request costs on a replica, in seconds: its own, and those that others lose by it."""
+
+    def __init__(self, speeds: Speeds, habits: Habits) -> None:
+        self.speeds = speeds
+        self.habits = habits
+
+    def work(self, wanted: Wanted, one: Candidate) -> Work:
+        """What the request is expected to be for that replica."""
+        kept = max(self.speeds.of(one.hardware).hit_rate * one.holds, one.takes)
+        return Work(max(0.0, wanted.prompt_tokens - kept), self.answer(wanted))
+
+    def answer(self, wanted: Wanted) -> float:
+        """Tokens it is expected to write."""
+        return min(self.habits.decode(wanted.task), float(wanted.most_tokens))
+
+    def whole_s(self, wanted: Wanted, one: Candidate) -> float:
+        """Of all of it on one replica, for itself and for others."""
+        there_s = self.read_s(wanted, one)
+        return self.written_s(wanted, one, there_s=there_s) + self.others_s(wanted, one)
+
+    def read_s(self, wanted: Wanted, one: Candidate) -> float:
+        """Until it has read the prompt."""
+        rates = self.speeds.of(one.hardware)
+        unread = self.work(wanted, one).prefill
+        return rates.backlog_s(one.outstanding) + unread / rates.prefill_per_s
+
+    def written_s(self, wanted: Wanted, one: Candidate, *, there_s: float) -> float:
+        """Until it has written the answer to what has been read in `there_s`."""
+        rates = self.speeds.of(one.hardware)
+        begins_s = max(there_s, rates.backlog_s(one.outstanding))
+        writes = 1.0 - min(_MOST_READING, one.reads_per_s / rates.prefill_per_s)
+        return begins_s + self.answer(wanted) / (rates.decode_per_s * writes)
+
+    def others_s(self, wanted: Wanted, one: Candidate) -> float:
+        """What others lose: while it is read, nobody's answer goes on."""
+        answers = one.outstanding.decode / self.habits.answer()
+        unread = self.work(wanted, one).prefill
+        return answers * unread / self.speeds.of(one.hardware).prefill_per_s
+
+
+_MOST_READING = 0.9
+"""Of its time a replica is believed to read: a burst of prompts says little of what follows."""
+
+
+class Choice(Struct, frozen=True, kw_only=True, gc=False):
+    replica: str
+    hardware: str
+    work: Work
+    """What it is expected to be for that replica."""
+    instead_of: str = ""
+    """The class that the task prefers, when that one could not take it."""
+    spilled_from: str = ""
+    """The class that the task prefers, when the request cost less on another."""
+
+
 class Declared(Struct, frozen=True, kw_only=True):
     """A person said which classes a task likes, best first; `ANY` stands for all the others."""
 
@@ -230,6 +291,7 @@ class Router:
         self._probing: dict[str, int] = {}
         self.speeds = Speeds(rates)
         self.habits = Habits()
+        self.costs = Costs(self.speeds, self.habits)
 
     def home(self, task: str) -> str | None:
         """The class that `Auto` has given the task."""
@@ -306,17 +368,11 @@ class Router:
     def _best_of_each_class(
         self, wanted: Wanted, candidates: Sequence[Candidate]
     ) -> "dict[str, _Prediction]":
-        decode = min(self.habits.decode(wanted.task), wanted.most_tokens)
-        answer = self.habits.answer()
         best: dict[str, _Prediction] = {}
         for one in candidates:
-            rates = self.speeds.of(one.hardware)
-            work = Work(max(0.0, wanted.prompt_tokens - rates.hit_rate * one.holds), decode)
-            done_in_s = rates.backlog_s(one.outstanding) + rates.service_s(work)
-            # While a prompt is read nobody's answer goes on.
-            others_s = one.outstanding.decode / answer * work.prefill / rates.prefill_per_s
-            cost_s = done_in_s + others_s
+            cost_s = self.costs.whole_s(wanted, one)
             if one.hardware not in best or cost_s < best[one.hardware].cost_s:
+                work = self.costs.work(wanted, one)
                 best[one.hardware] = _Prediction(one.name, one.hardware, work, cost_s)
         return best
 

@@ -2,14 +2,17 @@
 
 - Reading is arithmetic and writing is memory traffic: the hardware that is best at one is often not
   the best at the other. But what was read has to move between them, and that takes time.
-- A task with declared halves is split whenever a replica of each is there. `AutoSplit` splits a
-  request only when it is predicted to cost clearly less that way, the move included: its own time,
-  and the time of those whose answers stand still while it is read.
+- A task with declared halves is split whenever a replica of each is there. With `AutoSplit` the
+  halves are those of the plan for all such tasks that is predicted to have the shortest turns, the
+  move included; none where no split is clearly better. Now and then plans are compared again.
 - Only replicas of one kind understand what the other has read.
 - The writer is chosen again when the prompt has been read: replicas come and go meanwhile.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import permutations
+from math import inf
 from typing import Any
 
 from msgspec import Struct
@@ -19,9 +22,9 @@ from artangram.core.affinity import (
     DEFAULT,
     Candidate,
     Choice,
-    Habits,
+    Costs,
     Learned,
-    Speeds,
+    Rates,
     Wanted,
     Work,
 )
@@ -42,7 +45,9 @@ class AutoSplit(Struct, frozen=True, kw_only=True, gc=False):
     """Nobody said: split what is predicted to gain by it."""
 
     margin: float = 0.1
-    """A gain below this share is not worth a second replica."""
+    """Turns must be shorter by this share before anything is split."""
+    look_every: int = 128
+    """Requests between two looks at the plan."""
 
 
 Rule = Halves | AutoSplit
@@ -83,6 +88,8 @@ class Half(Struct, frozen=True, gc=False):
     replica: Candidate
     kind: str
     """Of what it hands over and takes; empty if it does neither."""
+    turns: int = 0
+    """That it has now."""
 
 
 class Reading(Struct, frozen=True, kw_only=True, gc=False):
@@ -92,14 +99,155 @@ class Reading(Struct, frozen=True, kw_only=True, gc=False):
     decode: str
 
 
+PARTS = 4
+"""A task is divided between two classes in so many parts."""
+_ROUNDS = 20
+"""Halvings of an interval: far finer than the means that go in."""
+_SWEEPS = 2
+"""Times that each task is given the best place beside the others."""
+
+
+class Pool(Struct, frozen=True, kw_only=True, gc=False):
+    """The replicas of one class."""
+
+    replicas: int
+    rates: Rates
+
+
+class Demand(Struct, frozen=True, kw_only=True, gc=False):
+    """The turns of one task."""
+
+    share: float
+    """Of all turns."""
+    prefill: float
+    """Tokens that are read in one, what was forgotten included."""
+    decode: float
+    move_s: float
+    """To bring what was read to another replica."""
+
+
+class Flow(Struct, frozen=True, gc=False):
+    """A part of a task's turns: the class that reads them, and the one that writes."""
+
+    reads: str
+    writes: str
+    part: float = 1.0
+
+    @property
+    def is_split(self) -> bool:
+        return self.reads != self.writes
+
+
+Placed = tuple[Flow, ...]
+"""Where one task's turns go."""
+Plan = Mapping[str, Placed]
+
+
+class Planner:
+    """Looks for the plan with the shortest turns.
+
+    Whatever a replica reads stops all that it writes. A request by itself gains little by a second
+    replica; the gain is that nobody's answer is held up any more, and it is there only when all
+    requests of a task do the same. So plans are compared, by the mean seconds of a turn in a closed
+    system: as many turns are under way as now, and each class writes when it does not read.
+    Without a split a task may be divided between classes; a split must beat the best of those.
+    """
+
+    def __init__(
+        self, pools: Mapping[str, Pool], demands: Mapping[str, Demand], *, turns: float
+    ) -> None:
+        """`turns` are under way at a time."""
+        self._pools = pools
+        self._demands = demands
+        self._turns = turns
+
+    def best(self, *, splits: bool) -> tuple[float, Plan]:
+        """Mean seconds of a turn, and the plan that takes so long; with splits or without."""
+        options = list(self._options(splits=splits))
+        plan: dict[str, Placed] = dict.fromkeys(self._demands, options[0])
+        for task in [*self._demands] * _SWEEPS:
+            plan = min((plan | {task: one} for one in options), key=self.turn_s)
+        return self.turn_s(plan), plan
+
+    def turn_s(self, plan: Plan) -> float:
+        """So many turns a second that as many as said are under way; by that, what each takes."""
+        low, high = 0.0, min(self._most_per_s(plan), self._turns / self._mean_s(plan, per_s=0.0))
+        for _ in range(_ROUNDS):
+            middle = 0.5 * (low + high)
+            if middle * self._mean_s(plan, per_s=middle) < self._turns:
+                low = middle
+            else:
+                high = middle
+        return self._turns / high
+
+    def _options(self, *, splits: bool) -> Iterator[Placed]:
+        for name in self._pools:
+            yield (Flow(name, name),)
+        for first, second in permutations(self._pools, 2):
+            if splits:
+                yield (Flow(first, second),)
+            if first < second:
+                for part in range(1, PARTS):
+                    there = part / PARTS
+                    yield (Flow(first, first, 1.0 - there), Flow(second, second, there))
+
+    def _most_per_s(self, plan: Plan) -> float:
+        """Turns a second of which one class could do nothing but read."""
+        return 1.0 / max(self._reading(plan, per_s=1.0).values())
+
+    def _reading(self, plan: Plan, *, per_s: float) -> dict[str, float]:
+        """The share of its time for which each class reads."""
+        shares = dict.fromkeys(self._pools, 0.0)
+        for demand, flow in self._flows(plan):
+            pool = self._pools[flow.reads]
+            read_s = demand.prefill / pool.rates.prefill_per_s
+            shares[flow.reads] += per_s * demand.share * flow.part * read_s / pool.replicas
+        return shares
+
+    def _mean_s(self, plan: Plan, *, per_s: float) -> float:
+        reading = self._reading(plan, per_s=per_s)
+        token_s = self._token_s(plan, reading, per_s=per_s)
+        total_s = 0.0
+        for demand, flow in self._flows(plan):
+            busy = reading[flow.reads]
+            read_s = demand.prefill / self._pools[flow.reads].rates.prefill_per_s
+            # Readers serve one after the other: the mean wait of a queue with equal jobs.
+            read_s *= 1.0 + 0.5 * busy / (1.0 - busy)
+            move_s = demand.move_s if flow.is_split else 0.0
+            write_s = demand.decode * token_s[flow.writes]
+            total_s += demand.share * flow.part * (read_s + move_s + write_s)
+        return total_s
+
+    def _token_s(
+        self, plan: Plan, reading: Mapping[str, float], *, per_s: float
+    ) -> dict[str, float]:
+        """Of one answer on each class: the more tokens a second, the more company it has."""
+        tokens_per_s = dict.fromkeys(self._pools, 0.0)
+        for demand, flow in self._flows(plan):
+            tokens_per_s[flow.writes] += per_s * demand.share * flow.part * demand.decode
+        found = {}
+        for name, pool in self._pools.items():
+            writes = 1.0 - reading[name]
+            crowd = tokens_per_s[name] / pool.replicas * pool.rates.company_token_s / writes
+            found[name] = pool.rates.alone_token_s / writes / (1.0 - crowd) if crowd < 1.0 else inf
+        return found
+
+    def _flows(self, plan: Plan) -> Iterator[tuple[Demand, Flow]]:
+        for task, placed in plan.items():
+            for flow in placed:
+                yield self._demands[task], flow
+
+
 class Splitter:
     """Chooses the halves, and learns what a move takes. No clock, no I/O."""
 
-    def __init__(self, splits: Splits, *, speeds: Speeds, habits: Habits) -> None:
+    def __init__(self, splits: Splits, *, costs: Costs) -> None:
         self._splits = splits
-        self.speeds = speeds
-        self._habits = habits
+        self.costs = costs
         self._move = Learned()
+        self._turns = Learned()
+        self._prompts: dict[str, Learned] = {}
+        self._planned: dict[str, Halves] = {}
 
     def rule(self, task: str) -> Rule | None:
         return self._splits.rule(task)
@@ -118,78 +266,90 @@ class Splitter:
         rule = self.rule(wanted.task)
         if rule is None or wanted.prompt_tokens < 2:
             return None  # The last token is the writer's.
-        prefill, decode = (rule.prefill, rule.decode) if isinstance(rule, Halves) else (ANY, ANY)
-        reader = self._reader(wanted, halves, prefill=prefill, decode=decode)
-        if reader is None or (
-            isinstance(rule, AutoSplit) and not self._gains(rule, wanted, halves, reader=reader)
-        ):
+        if isinstance(rule, AutoSplit):
+            self._look(rule, wanted, halves)
+            if wanted.task not in self._planned:
+                return None
+            rule = self._planned[wanted.task]
+        reader = self._reader(wanted, halves, rule=rule)
+        if reader is None:
             return None
-        work = Work(_unread(wanted, reader.replica), 0.0)
-        return Reading(reader=_choice(reader.replica, work), decode=decode)
+        work = Work(self.costs.work(wanted, reader.replica).prefill, 0.0)
+        return Reading(reader=_choice(reader.replica, work), decode=rule.decode)
 
     def writer(
         self, wanted: Wanted, candidates: Sequence[Candidate], *, decode: str
     ) -> Choice | None:
         """Who writes what was read, now that it has been: any class rather than none.
 
-        What a candidate could take over it `holds`.
+        What a candidate could take over it `takes`.
         """
         fitting = [one for one in candidates if _is_of(decode, one)]
-        best = min(fitting or candidates, key=lambda one: self._cost_s(wanted, one), default=None)
+        best = min(
+            fitting or candidates, key=lambda one: self.costs.whole_s(wanted, one), default=None
+        )
         if best is None:
             return None
-        work = Work(_unread(wanted, best), self._answer(wanted))
+        work = self.costs.work(wanted, best)
         return _choice(best, work, instead_of="" if fitting else decode)
 
-    def _reader(
-        self, wanted: Wanted, halves: Sequence[Half], *, prefill: str, decode: str
-    ) -> Half | None:
+    def _reader(self, wanted: Wanted, halves: Sequence[Half], *, rule: Halves) -> Half | None:
         """Of those that read for somebody, the one that is soonest through."""
+        costs = self.costs
         readers = [
             one
             for one in halves
-            if _is_of(prefill, one.replica) and _others(one, halves, decode=decode)
+            if _is_of(rule.prefill, one.replica) and _others(one, halves, decode=rule.decode)
         ]
         return min(
             readers,
-            key=lambda one: self._read_s(wanted, one.replica) + self._others_s(wanted, one.replica),
+            key=lambda one: costs.read_s(wanted, one.replica) + costs.others_s(wanted, one.replica),
             default=None,
         )
 
-    def _gains(
-        self, auto: AutoSplit, wanted: Wanted, halves: Sequence[Half], *, reader: Half
-    ) -> bool:
-        there_s = self._read_s(wanted, reader.replica) + wanted.prompt_tokens * self.move_token_s
-        writers = [one.replica for one in _others(reader, halves, decode=ANY)]
-        halved_s = min(self._written_s(wanted, one, there_s) for one in writers)
-        halved_s += self._others_s(wanted, reader.replica)
-        whole_s = min(self._cost_s(wanted, one.replica) for one in halves)
-        return halved_s < whole_s * (1.0 - auto.margin)
+    def _look(self, auto: AutoSplit, wanted: Wanted, halves: Sequence[Half]) -> None:
+        """Take note of the request, and now and then see whether another plan is better."""
+        self._turns.add(1.0 + sum(one.turns for one in halves))
+        self._prompts.setdefault(wanted.task, Learned()).add(wanted.prompt_tokens)
+        if self._turns.count % auto.look_every == 0:
+            self._planned = self._plan(auto, halves)
 
-    def _read_s(self, wanted: Wanted, one: Candidate) -> float:
-        """Until it has read the request."""
-        rates = self.speeds.of(one.hardware)
-        return rates.backlog_s(one.outstanding) + _unread(wanted, one) / rates.prefill_per_s
+    def _plan(self, auto: AutoSplit, halves: Sequence[Half]) -> dict[str, Halves]:
+        pools, demands = self._pools(halves), self._demands()
+        if len(pools) < 2 or not demands:
+            return {}
+        planner = Planner(pools, demands, turns=self._turns.value)
+        whole_s, _ = planner.best(splits=False)
+        halved_s, plan = planner.best(splits=True)
+        if halved_s >= whole_s * (1.0 if self._planned else 1.0 - auto.margin):
+            return {}
+        return {
+            task: Halves(prefill=flow.reads, decode=flow.writes)
+            for task, (flow, *_) in plan.items()
+            if flow.is_split
+        }
 
-    def _written_s(self, wanted: Wanted, one: Candidate, there_s: float) -> float:
-        """Until it has written the answer to what is there in `there_s`."""
-        rates = self.speeds.of(one.hardware)
-        begins_s = max(there_s, rates.backlog_s(one.outstanding))
-        return begins_s + self._answer(wanted) / rates.decode_per_s
+    def _pools(self, halves: Sequence[Half]) -> dict[str, Pool]:
+        counts = Counter(one.replica.hardware for one in halves if one.kind)
+        return {
+            name: Pool(replicas=count, rates=self.costs.speeds.of(name))
+            for name, count in counts.items()
+        }
 
-    def _others_s(self, wanted: Wanted, one: Candidate) -> float:
-        """What others lose: while it reads, nobody's answer goes on."""
-        answers = one.outstanding.decode / self._habits.answer()
-        return answers * _unread(wanted, one) / self.speeds.of(one.hardware).prefill_per_s
-
-    def _cost_s(self, wanted: Wanted, one: Candidate) -> float:
-        """Of doing all of it there, for itself and for others: as routing counts it."""
-        done_in_s = self._written_s(wanted, one, self._read_s(wanted, one))
-        return done_in_s + self._others_s(wanted, one)
-
-    def _answer(self, wanted: Wanted) -> float:
-        """Tokens it is expected to write."""
-        return min(self._habits.decode(wanted.task), float(wanted.most_tokens))
+    def _demands(self) -> dict[str, Demand]:
+        """Of the tasks of which anything is known."""
+        typical = {task: self.costs.habits.typical(task) for task in self._prompts}
+        known = {task: work for task, work in typical.items() if work is not None}
+        total = sum(self._prompts[task].count for task in known)
+        return {
+            task: Demand(
+                share=self._prompts[task].count / total,
+                prefill=work.prefill,
+                decode=work.decode,
+                move_s=self._prompts[task].value * self.move_token_s,
+            )
+            for task, work in known.items()
+        }
 
 
 def _is_of(hardware: str, one: Candidate) -> bool:
@@ -206,10 +366,6 @@ def _others(reader: Half, halves: Sequence[Half], *, decode: str) -> list[Half]:
         and one.kind == reader.kind
         and _is_of(decode, one.replica)
     ]
-
-
-def _unread(wanted: Wanted, one: Candidate) -> float:
-    return float(max(0, wanted.prompt_tokens - one.holds))
 
 
 def _choice(one: Candidate, work: Work, *, instead_of: str = "") -> Choice:

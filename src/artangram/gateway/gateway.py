@@ -59,7 +59,7 @@ class Gateway:
         self.router = Router(affinity, rates=rates)
         self.counters = Counters()
         self._on_lost = on_lost
-        splitter = Splitter(split, speeds=self.router.speeds, habits=self.router.habits)
+        splitter = Splitter(split, costs=self.router.costs)
         self._halves = FirstHalves(splitter, self.counters, serve=self._serving)
         self._replicas: dict[str, Replica] = {}
         self._sessions: dict[str, Session] = {}
@@ -246,7 +246,8 @@ class Gateway:
         if ahead is not None:
             choice = self._halves.writer(turn, ahead, open_ones)
         else:
-            candidates = [replica.candidate(turn) for replica in open_ones]
+            now = asyncio.get_running_loop().time()
+            candidates = [replica.candidate(turn, now=now) for replica in open_ones]
             choice = self.router.choose(turn.wanted, candidates)
         if choice is None:
             return None

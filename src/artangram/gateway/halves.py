@@ -50,7 +50,9 @@ class Ahead:
 
     def candidate(self, replica: Replica) -> Candidate:
         cache = self.cache_for(replica)
-        return replica.candidate(self._turn, taking=0 if cache is None else cache.tokens)
+        now = asyncio.get_running_loop().time()
+        taking = 0 if cache is None else cache.tokens
+        return replica.candidate(self._turn, now=now, taking=taking)
 
     async def drop(self) -> None:
         """Nobody needs it any more."""
@@ -103,7 +105,9 @@ class FirstHalves:
         rule = self._splitter.rule(turn.task)
         if rule is None or not replicas:
             return None
-        reading = self._splitter.reading(turn.wanted, [one.half(turn) for one in replicas])
+        now = asyncio.get_running_loop().time()
+        halves = [one.half(turn, now=now) for one in replicas]
+        reading = self._splitter.reading(turn.wanted, halves)
         if reading is None and isinstance(rule, Halves):
             self._counters.unsplit += 1
         return reading
@@ -132,4 +136,4 @@ class FirstHalves:
                 work=Work(choice.work.prefill, 0.0),
                 prefill_s=now - ticket.started_at - cache.move_s,
             )
-            self._splitter.speeds.learn(seen)
+            self._splitter.costs.speeds.learn(seen)

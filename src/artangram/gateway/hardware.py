@@ -182,6 +182,7 @@ class Roofline(Struct, frozen=True, kw_only=True):
         return Rates(
             prefill_per_s=self.prefill_chunk / self.prefill_s(self.prefill_chunk),
             decode_per_s=1.0 / self.decode_s([context] * lanes),
+            alone_per_s=1.0 / self.decode_s([context]),
             lanes=lanes,
         )
 

@@ -7,6 +7,7 @@ outstanding work of a replica without turns is exactly zero.
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
+from math import exp
 
 from artangram.core.affinity import Candidate, Choice, Observed, Work
 from artangram.core.split import Half
@@ -15,6 +16,10 @@ from artangram.gateway.turn import Turn
 
 MOST_HELD = 4096
 """Sessions whose prefix a replica is believed to keep; engines forget the oldest, too."""
+
+
+RECENT_S = 10.0
+"""What was longer ago counts for little: a replica may read for other tasks by then."""
 
 
 class Ticket:
@@ -48,6 +53,23 @@ class Ticket:
         self.first_tokens = 0
 
 
+class Recent:
+    """How much of something there is in a second, of late."""
+
+    __slots__ = ("_at", "_per_s")
+
+    def __init__(self) -> None:
+        self._per_s = 0.0
+        self._at = 0.0
+
+    def add(self, amount: float, now: float) -> None:
+        self._per_s = self.per_s(now) + amount / RECENT_S
+        self._at = now
+
+    def per_s(self, now: float) -> float:
+        return self._per_s * exp((self._at - now) / RECENT_S)
+
+
 class Replica:
     """See the module."""
 
@@ -64,6 +86,7 @@ class Replica:
         self._tickets: dict[str, Ticket] = {}
         self._prefill = 0.0
         self._decode = 0.0
+        self._reads = Recent()
         self._read: OrderedDict[str, tuple[int | None, int]] = OrderedDict()
 
     def __repr__(self) -> str:
@@ -105,17 +128,19 @@ class Replica:
     def cache_kind(self) -> str:
         return self.handover.cache_kind if self.handover is not None else ""
 
-    def candidate(self, turn: Turn, *, taking: int = 0) -> Candidate:
+    def candidate(self, turn: Turn, *, now: float, taking: int = 0) -> Candidate:
         """As routing sees it, if it takes over so many tokens that were read elsewhere."""
         return Candidate(
             name=self.name,
             hardware=self.hardware,
             outstanding=self.load,
-            holds=min(max(self.holds(turn.session), taking), turn.num_tokens),
+            holds=min(self.holds(turn.session), turn.num_tokens),
+            takes=taking,
+            reads_per_s=self._reads.per_s(now),
         )
 
-    def half(self, turn: Turn) -> Half:
-        return Half(self.candidate(turn), self.cache_kind)
+    def half(self, turn: Turn, *, now: float) -> Half:
+        return Half(self.candidate(turn, now=now), self.cache_kind, self.turns)
 
     def stream(
         self, request: Request, *, cache: Cache | None = None
@@ -142,6 +167,7 @@ class Replica:
         self._tickets[request_id] = ticket
         self._prefill += ticket.prefill
         self._decode += ticket.decode
+        self._reads.add(ticket.prefill, now)
         turn.replica = self.name
         try:
             yield ticket

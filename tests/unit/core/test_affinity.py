@@ -1,6 +1,7 @@
 """Which class and which replica answers, and why not another."""
 
 import pytest
+from msgspec import structs
 
 from artangram.core.affinity import (
     GUESS,
@@ -107,6 +108,16 @@ def test_what_must_be_read_keeps_away_from_who_writes_for_many():
     reading = a_replica("y", "compute", outstanding=Work(40_000, 0))
     assert router.choose(a_request(prompt=8000), [writing, reading]).replica == "y"
     assert router.choose(a_request(prompt=8), [writing, reading]).replica == "x"
+
+
+def test_answers_keep_away_from_who_reads_for_others_all_the_time():
+    router = Router(affinity_of({"swe": "compute"}), rates=RATES)
+    learned(router, "swe", prefill=0, decode=100)
+    # 2 s of writing become 4 s where half of the time goes into reading.
+    reads = structs.replace(a_replica("reads", "compute"), reads_per_s=5000)
+    for waits_s, best in ((1.9, "waits"), (2.1, "reads")):
+        waits = a_replica("waits", "compute", outstanding=Work(waits_s * 10_000, 0))
+        assert router.choose(a_request(prompt=0), [reads, waits]).replica == best
 
 
 def test_tokens_are_part_of_long_answers():

@@ -1,10 +1,21 @@
 """Which requests are split between two replicas, and which replicas these are."""
 
 import pytest
+from msgspec import structs
 
-from artangram.core.affinity import ANY, Candidate, Habits, Observed, Rates, Speeds, Wanted, Work
+from artangram.core.affinity import (
+    ANY,
+    Candidate,
+    Costs,
+    Habits,
+    Observed,
+    Rates,
+    Speeds,
+    Wanted,
+    Work,
+)
 from artangram.core.errors import BadInput
-from artangram.core.split import AutoSplit, Half, Halves, Splits, Splitter, splits_of
+from artangram.core.split import MOVE_TOKEN_S, AutoSplit, Half, Halves, Reading, Splitter, splits_of
 
 READS = Rates(prefill_per_s=10_000, decode_per_s=20)
 WRITES = Rates(prefill_per_s=1000, decode_per_s=100)
@@ -14,7 +25,7 @@ DECLARED = {"default": {"prefill": "compute", "decode": "bandwidth"}}
 
 
 def a_splitter(value: str | dict = "auto") -> Splitter:
-    return Splitter(splits_of(value), speeds=Speeds(SPEEDS), habits=Habits())
+    return Splitter(splits_of(value), costs=Costs(Speeds(SPEEDS), Habits()))
 
 
 def a_half(name: str, hardware: str, *, busy: Work = IDLE, holds: int = 0, kind: str = "k") -> Half:
@@ -67,58 +78,77 @@ def test_a_prompt_of_one_token_is_not_split():
     assert a_splitter(DECLARED).reading(wanted(prompt=1), BOTH) is None
 
 
-def test_auto_splits_where_it_is_clearly_sooner():
-    # Read and written: 1 + 5 s on one, 10 + 1 s on the other, 1 + 0.03 + 1 s on both.
-    assert a_splitter().reading(wanted(), BOTH).reader.replica == "c"
-    # 0.1 + 5 s and 1 + 1 s against 0.1 + 0.003 + 1 s.
-    assert a_splitter().reading(wanted(prompt=1000), BOTH) is not None
-    # 0.1 + 1 s on the second by itself: nothing to gain.
-    assert a_splitter().reading(wanted(prompt=100), BOTH) is None
+def busy(turns: int, *, readers: int = 2, writers: int = 2) -> list[Half]:
+    """Pools with so many turns under way."""
+    hardware = ["compute"] * readers + ["bandwidth"] * writers
+    halves = [a_half(f"{kind}-{n}", kind) for n, kind in enumerate(hardware)]
+    return [structs.replace(halves[0], turns=turns), *halves[1:]]
 
 
-def test_auto_knows_what_the_writer_has_read_before():
-    knows = a_half("b", "bandwidth", holds=9990)
-    assert a_splitter().reading(wanted(), [BOTH[0], knows]) is None
+def asked(splitter: Splitter, halves: list[Half], *, prompt: int = 10_000) -> Reading | None:
+    """What becomes of a request after another look at the plan."""
+    for _ in range(AutoSplit().look_every - 1):
+        splitter.reading(wanted(prompt), halves)
+    return splitter.reading(wanted(prompt), halves)
+
+
+def a_learned_splitter(*, prefill: float = 2000, decode: float = 100) -> Splitter:
+    splitter = a_splitter()
+    seen = Observed(task="swe", hardware="compute", work=Work(prefill, decode))
+    splitter.costs.habits.learn(seen)
+    return splitter
+
+
+def test_auto_splits_what_is_clearly_sooner_that_way():
+    reading = asked(a_learned_splitter(), busy(20))
+    assert (reading.reader.hardware, reading.decode) == ("compute", "bandwidth")
+
+
+def test_auto_knows_nothing_before_a_turn_has_ended():
+    assert asked(a_splitter(), busy(20)) is None
+
+
+def test_auto_splits_nothing_where_one_replica_would_read_for_all():
+    assert asked(a_learned_splitter(prefill=20_000), busy(20, readers=1, writers=8)) is None
+
+
+def test_auto_splits_nothing_for_a_small_gain():
+    # Hardly anything is read, and the second class writes best by itself.
+    assert asked(a_learned_splitter(prefill=1), busy(20)) is None
 
 
 def test_auto_counts_the_move_as_it_was_seen():
-    splitter = a_splitter()
+    splitter = a_learned_splitter()
     splitter.learn(tokens=0, seconds=100.0)
-    assert splitter.reading(wanted(), BOTH) is not None
-    splitter.learn(tokens=10_000, seconds=4.0)  # Now 1 + 4 + 1 s against 1 + 5 s.
+    assert splitter.move_token_s == MOVE_TOKEN_S
+    splitter.learn(tokens=10_000, seconds=4.0)
     assert splitter.move_token_s == pytest.approx(4e-4)
-    assert splitter.reading(wanted(), BOTH) is None
+    assert asked(splitter, busy(20)) is None
 
 
-def test_auto_counts_who_waits():
-    busy = a_half("c", "compute", busy=Work(100_000, 0))
-    assert a_splitter().reading(wanted(), [busy, BOTH[1]]) is None
+def test_auto_stops_when_it_does_not_gain_any_more():
+    splitter = a_learned_splitter()
+    assert asked(splitter, busy(20)) is not None
+    assert splitter.reading(wanted(), busy(20)) is not None
+    splitter.learn(tokens=10_000, seconds=20.0)
+    assert asked(splitter, busy(20)) is None
 
 
-def test_auto_counts_those_whose_answers_stand_still_meanwhile():
-    # Ten answers would stand still for 0.1 s while the second reads.
-    writes = a_half("b", "bandwidth", busy=Work(0, 1280))
-    assert a_splitter().reading(wanted(prompt=100), [BOTH[0], writes]).reader.replica == "c"
+def test_auto_splits_nothing_without_two_classes():
+    assert asked(a_learned_splitter(), busy(20, writers=0)) is None
+
+
+def test_a_reader_is_chosen_with_those_whose_answers_stand_still_meanwhile():
     reads = a_half("c", "compute", busy=Work(0, 128_000))
     other = a_half("d", "compute", busy=Work(300_000, 0))
     assert a_splitter(DECLARED).reading(wanted(), [reads, other, BOTH[1]]).reader.replica == "d"
-
-
-def test_an_answer_is_as_long_as_the_tasks_answers_are():
-    splitter = a_splitter()
-    habits = Habits()
-    habits.learn(Observed(task="swe", hardware="compute", work=Work(10_000, 1)))
-    short = Splitter(Splits(tasks={"swe": AutoSplit()}), speeds=splitter.speeds, habits=habits)
-    # One token: 1 + 0.05 s on one, 1 + 0.03 + 0.01 s on both.
-    assert short.reading(wanted(), BOTH) is None
-    assert splitter.reading(wanted(), BOTH) is not None
 
 
 def test_the_writer_is_the_one_done_first_of_its_class():
     candidates = [
         Candidate(name="c", hardware="compute", outstanding=IDLE, holds=10_000),
         Candidate(name="far", hardware="bandwidth", outstanding=IDLE),
-        Candidate(name="takes", hardware="bandwidth", outstanding=Work(50, 0), holds=9999),
+        Candidate(name="takes", hardware="bandwidth", outstanding=Work(50, 0), takes=9999),
     ]
     choice = a_splitter(DECLARED).writer(wanted(), candidates, decode="bandwidth")
     assert (choice.replica, choice.instead_of, choice.work) == ("takes", "", Work(1, 100))

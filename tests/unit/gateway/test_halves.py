@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from artangram.core.split import AutoSplit
 from artangram.gateway import (
     Fallback,
     FinishReason,
@@ -238,19 +239,24 @@ async def test_a_reader_that_stands_still_is_given_up():
     assert [one.name for one in house.gateway.replicas] == ["writer"]
 
 
-async def test_auto_splits_only_what_gains_and_learns_what_a_move_takes():
+async def test_auto_splits_when_it_has_seen_that_it_gains_and_until_a_move_takes_too_long():
     rates = {
         "compute": Rates(prefill_per_s=1.0, decode_per_s=0.1),
         "bandwidth": Rates(prefill_per_s=0.1, decode_per_s=1.0),
     }
     house = House("auto", rates=rates)
-    assert (await house.turn(name="a")).replica == "writer"
+    looks = AutoSplit().look_every
+    for n in range(looks - 1):
+        await house.turn(name=f"unknown {n}")
+    assert house.split == (0, 0)
+    assert (await house.turn(name="known")).replica == "writer"
     assert house.split == (1, 0)
     house.reader.pace = Pace(token_s=1.0, prompt_token_s=1.0, move_token_s=10.0)
-    await house.turn(name="b")  # It does not know better yet.
-    assert house.split == (2, 0)
-    await house.turn(name="c")
-    assert house.split == (2, 0)
+    for n in range(looks - 1):
+        await house.turn(name=f"slow {n}")
+    assert house.split == (looks, 0)  # It does not look again before.
+    await house.turn(name="whole")
+    assert house.split == (looks, 0)
 
 
 async def test_what_is_read_elsewhere_belongs_to_the_task_and_to_the_readers_class():
