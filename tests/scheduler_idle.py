@@ -17,10 +17,18 @@ def check_no_idle_cores(books: Books, explain: Callable[[Life], Explanation]) ->
         here = [life for life in books.running() if _runs_on(life, node)]
         for life in here if idle else ():
             assert life.lease is not None
+            if not life.cores:
+                _check_aside(life, idle)
+                continue
             is_narrow = life.primary == CPU and len(life.cores) < life.lease.workers
             assert not is_narrow, f"{idle} cores are idle, {life} runs on {life.cores}"
         if len(nodes) == 1:  # else nobody outside knows where an action waits
             _check_first(books, explain, node=node, here=here)
+
+
+def _check_aside(life: Life, idle: int) -> None:
+    """Somebody stands aside only while his least amount cannot be had."""
+    assert life.least > idle, f"{idle} cores are idle, {life.action.id} stands aside"
 
 
 def _check_first(
@@ -44,4 +52,5 @@ def _runs_on(life: Life, node: NodeId) -> bool:
 
 def _bound_cores(life: Life) -> int:
     """The cores of `life` that nobody else can have while it runs."""
-    return life.least if life.is_elastic and life.primary == CPU else len(life.cores)
+    is_resized = life.is_elastic and life.primary == CPU
+    return min(life.least, len(life.cores)) if is_resized else len(life.cores)

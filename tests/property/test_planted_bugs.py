@@ -188,9 +188,14 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
         instead(
             MalleableLane,
             "_sizes",
-            lambda real: lambda lane: [t.form.amounts[0] for t in lane._running],
+            lambda real: lambda lane: [t.form.amounts[0] for t in lane._running.tickets],
         ),
         "cores are idle",
+    ),
+    "who stands aside is forgotten": (
+        "malleable",
+        instead(MalleableLane, "_resume", lambda real: lambda lane, ticket, now: False),
+        "stands aside",
     ),
     "rigid actions wait for the end of elastic ones": (
         "malleable",

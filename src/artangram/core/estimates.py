@@ -17,6 +17,12 @@ UNKNOWN_WORK_S = 1.0
 MEMORY = 32.0
 """After so many ended actions a kind's belief is a moving average of about as many."""
 
+UNKNOWN_SPREAD = 1.0
+"""How uncertain that is, and any belief about work that no caller stated until `DOUBTED_FOR` ended:
+commands of one kind easily differ by a factor of e."""
+
+DOUBTED_FOR = 4.0
+
 TRUSTED_AFTER = 8
 """Fewer ended actions of a kind than this do not correct what a caller says of it."""
 
@@ -71,7 +77,11 @@ class Estimates:
     def spread(self, action: Action) -> float:
         """How far off beliefs about its kind were: the deviation of the log of the work."""
         kind = self._kinds.get(action.kind)
-        return math.sqrt(kind.square_error) if kind is not None else 0.0
+        count, square = (0, 0.0) if kind is None else (kind.count, kind.square_error)
+        if action.work_s is None:
+            doubt = DOUBTED_FOR / (DOUBTED_FOR + count)
+            square += doubt * (UNKNOWN_SPREAD * UNKNOWN_SPREAD - square)
+        return math.sqrt(square)
 
     def curve(self, action: Action) -> Speedup:
         """Believed speed-up along the elastic resource."""

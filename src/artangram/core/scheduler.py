@@ -118,7 +118,7 @@ class Scheduler:
         ticket.units = allocation.units
         ticket.workers = workers
         ticket.started_at = ticket.units_since = now
-        ticket.unit_s = 0.0
+        ticket.unit_s = ticket.idle_s = 0.0
         self._floor.furnish(ticket)
         # A sandbox on the side is made while the lane prepares the rest.
         lease = Lease(
@@ -132,9 +132,7 @@ class Scheduler:
 
     def resize(self, ticket: Ticket, cores: Cores, now: float) -> None:
         """For lanes: see `Desk`."""
-        assert ticket.allocation is not None
-        ticket.unit_s += (now - ticket.units_since) * ticket.allocation.units
-        ticket.units_since = now
+        _count_units(ticket, now)
         ticket.allocation = cores
         ticket.units = cores.units
         self._out.append(Resize(ticket.action.id, cores))
@@ -218,8 +216,9 @@ class Scheduler:
         run_s = now - began_at
         units = 1.0
         if ticket.form.is_elastic and ticket.allocation is not None and now > ticket.started_at:
-            unit_s = ticket.unit_s + (now - ticket.units_since) * ticket.allocation.units
-            units = max(1.0, unit_s / (now - ticket.started_at))
+            _count_units(ticket, now)
+            run_s -= ticket.idle_s
+            units = max(1.0, ticket.unit_s / max(1e-9, now - ticket.started_at - ticket.idle_s))
         believed_s = ticket.work_s
         self.estimates.observe(ticket.action, believed_s=believed_s, run_s=run_s, units=units)
 
@@ -374,6 +373,15 @@ class Scheduler:
             units=ticket.units,
         )
         self._out.append(Report(record))
+
+
+def _count_units(ticket: Ticket, now: float) -> None:
+    """Sum up what `ticket` held since its units changed last."""
+    assert ticket.allocation is not None
+    held_s = now - ticket.units_since
+    ticket.unit_s += held_s * ticket.allocation.units
+    ticket.idle_s += 0.0 if ticket.allocation.units else held_s
+    ticket.units_since = now
 
 
 _NO_FORM = Form(resource=Resource(""), amounts=(1,))

@@ -128,7 +128,10 @@ class NodeAgent(Protocol):
     def start(self, run: Run) -> None: ...
 
     def resize(self, action_id: ActionId, cores: tuple[int, ...]) -> None:
-        """The run of `action_id` has these cores now; nothing happens if it has ended."""
+        """The run of `action_id` has these cores now; nothing happens if it has ended.
+
+        Without any it stands aside: it may use what others leave of those it had.
+        """
         ...
 
     def stop(self, action_id: ActionId) -> None:

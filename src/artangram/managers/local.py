@@ -122,8 +122,8 @@ class LocalAgent:
 
     def resize(self, action_id: ActionId, cores: tuple[int, ...]) -> None:
         running = self._running.get(action_id)
-        if running is None:
-            return
+        if running is None or not cores:
+            return  # One that stands aside stays where it is: the kernel shares its cores.
         running.cores = cores
         if running.sandbox is not None:
             self._background.start(_resize(running.sandbox, cores))

@@ -57,6 +57,8 @@ class _Work:
         needs = self.action.needs
         if needs.elastic is None:
             return 1.0
+        if units == 0:
+            return 0.0  # It stood aside.
         return (needs.speedup or DEFAULT).speed(units)
 
 

@@ -226,7 +226,8 @@ class Machine:
         run.updated_at = max(run.updated_at, now)
         run.rate = rate
         run.version += 1
-        self._remember(min(run.updated_at + run.work_left_s / rate, run.limit_at), run)
+        ends_at = run.updated_at + run.work_left_s / rate if rate else inf
+        self._remember(min(ends_at, run.limit_at), run)
 
     def _remember(self, at: float, thing: Run | SharedNode) -> None:
         if at < inf:

@@ -42,10 +42,10 @@ class TestMalleable:
         decisions = scheduler.handle(Submitted(an_action("b", 5)), 1.0)
         assert (resized(decisions), started(decisions)) == ({"a": 3}, ["b"])
 
-    def test_it_never_goes_below_its_least_amount(self):
+    def test_it_keeps_its_least_amount_when_longer_work_comes(self):
         scheduler = a_scheduler("malleable")
         told(scheduler, an_elastic("a", 4, 8))
-        assert told(scheduler, an_action("b", 5)) == []
+        assert told(scheduler, an_action("b", 5, work_s=1000.0)) == []
         assert told(scheduler, an_action("c", 4, work_s=0.01)) == ["c"]
 
     def test_it_grows_again_when_cores_come_back(self):
@@ -146,6 +146,108 @@ class TestMalleable:
         scheduler = self.a_scheduler_with_two_wakes()
         scheduler.handle(Cancelled(B), 0.4)
         assert wakes(scheduler.handle(ClockTicked(), 2 * PASS_S)) == []
+
+
+class TestStandingAside:
+    def a_scheduler_with_one_aside(self, **fields: object) -> Scheduler:
+        """`a`, which is long and needs 6 of 8 cores, stands aside for `b`, which needs 4."""
+        scheduler = a_scheduler("malleable", **fields)
+        told(scheduler, an_elastic("a", 6, 8, work_s=100.0))
+        decisions = scheduler.handle(Submitted(an_action("b", 4, work_s=0.1)), 1.0)
+        assert (resized(decisions), started(decisions)) == ({"a": 0}, ["b"])
+        return scheduler
+
+    def test_it_runs_on_when_there_is_room_again(self):
+        scheduler = self.a_scheduler_with_one_aside()
+        assert resized(scheduler.handle(Finished(B), 1.1))["a"] >= 6
+
+    def test_it_runs_on_before_anything_elastic_or_longer_starts(self):
+        scheduler = self.a_scheduler_with_one_aside()
+        told(scheduler, an_elastic("c", 6, 8, work_s=0.01), an_action("d", 6, work_s=500.0))
+        decisions = scheduler.handle(Finished(B), 1.1)
+        assert (list(resized(decisions)), started(decisions)) == (["a"], [])
+
+    def test_it_waits_on_while_others_pass_it(self):
+        scheduler = self.a_scheduler_with_one_aside()
+        assert told(scheduler, an_action("c", 5, work_s=0.1), now=1.05) == []
+        decisions = scheduler.handle(Finished(B), 1.1)
+        assert (resized(decisions), started(decisions)) == ({}, ["c"])
+
+    def test_it_stands_aside_for_nobody_once_it_is_overdue(self):
+        scheduler = a_scheduler("malleable")
+        told(scheduler, an_elastic("a", 6, 8, work_s=100.0))
+        assert told(scheduler, an_action("b", 4, work_s=0.1), now=10_000.0) == []
+
+    def test_nor_once_half_of_its_time_limit_is_over(self):
+        scheduler = a_scheduler("malleable")
+        told(scheduler, an_elastic("a", 6, 8, work_s=100.0, timeout_s=10.0))
+        assert told(scheduler, an_action("b", 4, work_s=0.1), now=6.0) == []
+        assert told(a_scheduler("malleable"), an_action("b", 4, work_s=0.1), now=6.0) == ["b"]
+
+    def test_a_shorter_one_does_then(self):
+        scheduler = a_scheduler("malleable")
+        told(scheduler, an_elastic("a", 3, 8, work_s=1000.0, timeout_s=10.0))
+        told(scheduler, an_elastic("b", 3, 8, work_s=100.0))
+        decisions = scheduler.handle(Submitted(an_action("c", 4, work_s=0.1)), 6.0)
+        assert (resized(decisions)["b"], started(decisions)) == (0, ["c"])
+
+    def test_nor_before_it_has_started(self):
+        """`a` goes first because its job got less, and has no cores yet when `b` asks."""
+        scheduler = a_scheduler("malleable")
+        told(scheduler, an_action("z", job="y"))
+        scheduler.handle(Finished(ActionId("z")), 0.5)
+        crowd = [an_elastic("a", 6, 8, work_s=100.0), an_action("b", 4, job="y", work_s=0.1)]
+        decisions = scheduler.handle_all([Submitted(one) for one in crowd], 0.5)
+        assert (resized(decisions), started(decisions)) == ({}, ["a"])
+
+    def test_it_may_end_meanwhile(self):
+        scheduler = self.a_scheduler_with_one_aside()
+        assert reported(scheduler.handle(Finished(A), 1.05)) == {"a": "succeeded"}
+        assert told(scheduler, an_action("c", 4), now=1.06) == ["c"]
+
+    def a_scheduler_with_a_wide_one_waiting(self) -> Scheduler:
+        """`c` passes `a`, but needs more than `x` leaves of the cores."""
+        scheduler = a_scheduler("malleable")
+        told(scheduler, an_elastic("a", 4, 8, work_s=100.0), an_action("x", 4, work_s=1000.0))
+        told(scheduler, an_action("b", 4, work_s=0.1))
+        assert told(scheduler, an_action("c", 5, work_s=0.1)) == []
+        return scheduler
+
+    def test_it_runs_on_till_who_passes_it_fits(self):
+        scheduler = self.a_scheduler_with_a_wide_one_waiting()
+        decisions = scheduler.handle(Finished(B), 0.1)
+        assert (resized(decisions), started(decisions)) == ({"a": 4}, [])
+        decisions = scheduler.handle(Finished(ActionId("x")), 0.2)
+        assert (resized(decisions), started(decisions)) == ({"a": 0}, ["c"])
+
+    def test_the_node_drains_for_who_passes_it_and_is_overdue(self):
+        scheduler = self.a_scheduler_with_a_wide_one_waiting()
+        decisions = scheduler.handle(Finished(B), 100.0)
+        assert (resized(decisions), started(decisions)) == ({}, [])
+        decisions = scheduler.handle(Finished(ActionId("x")), 101.0)
+        assert (resized(decisions), started(decisions)) == ({}, ["c"])
+
+    def test_its_cores_are_not_lent_to_others(self):
+        search = QuotaSpec(concurrency=2)
+        scheduler = self.a_scheduler_with_one_aside(cpu=a_cpu(), search=search)
+        needs = {"cpu": 1, "search": {"min": 1, "max": 2}}
+        assert told(scheduler, an_action("c", needs, elastic="search"), now=1.05) == []
+        assert "c" in started(scheduler.handle(Finished(B), 1.1))
+
+    def test_nobody_is_passed_that_is_overdue_and_elastic(self):
+        scheduler = a_scheduler("malleable")
+        told(scheduler, an_elastic("a", 4, 8, work_s=1e6), an_action("x", 4, work_s=1e6))
+        assert told(scheduler, an_elastic("e", 4, 8, work_s=0.01)) == []
+        assert told(scheduler, an_action("r", 1, work_s=0.1), now=100.0) == []
+
+    def test_what_is_learned_of_it_leaves_that_time_out(self):
+        scheduler = a_scheduler("malleable")
+        told(scheduler, an_elastic("a", 6, 8, work_s=None, speedup={"amdahl": 1.0}))
+        short = an_action("b", 4, work_s=0.1, kind="tool")
+        assert told(scheduler, short, now=0.5) == ["b"]
+        scheduler.handle(Finished(B), 10.5)
+        scheduler.handle(Finished(A), 12.0)
+        assert scheduler.estimates.work_s(an_elastic("c", 6, 8, work_s=None)) == pytest.approx(2.0)
 
 
 class TestMoldable:

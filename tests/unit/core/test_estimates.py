@@ -3,7 +3,14 @@
 import pytest
 
 from artangram.core.action import Action
-from artangram.core.estimates import CERTAIN, RESIDUE, UNKNOWN_WORK_S, Estimates, residual_s
+from artangram.core.estimates import (
+    CERTAIN,
+    RESIDUE,
+    UNKNOWN_SPREAD,
+    UNKNOWN_WORK_S,
+    Estimates,
+    residual_s,
+)
 from artangram.core.speedup import DEFAULT, Amdahl
 from builders import an_action
 
@@ -93,6 +100,13 @@ def test_the_spread_says_how_far_off_beliefs_were():
     assert taught(right, (2.0, 1.0), times=20).spread(right) == pytest.approx(0.0)
     assert taught(wrong, (1.0, 1.0), (4.0, 1.0), times=20).spread(wrong) > 0.5
     assert Estimates().spread(right) == 0.0
+
+
+def test_what_nobody_stated_is_uncertain_until_some_have_ended():
+    unknown = an_action("a", work_s=None, kind="steady")
+    assert Estimates().spread(unknown) == UNKNOWN_SPREAD
+    spreads = [taught(unknown, (2.0, 1.0), times=n).spread(unknown) for n in (1, 10, 100)]
+    assert UNKNOWN_SPREAD > spreads[0] > spreads[1] > spreads[2] > 0.0
 
 
 class TestWhatIsLeft:

@@ -44,6 +44,12 @@ def test_a_running_action_does_not_wait():
     assert said.summary == "runs on 2 units since 0.000 s"
 
 
+def test_one_that_stands_aside_says_so():
+    long, short = an_elastic("a", 6, 8, work_s=100.0), an_action("b", 4, work_s=0.1)
+    said = explained(submitted(a_scheduler("malleable"), long, short), "a")
+    assert (said.state, said.summary.partition(" for")[0]) == ("running", "stands aside")
+
+
 def test_an_unknown_action_is_an_error():
     with pytest.raises(KeyError):
         explained(a_scheduler(), "a")

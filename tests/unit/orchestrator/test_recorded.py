@@ -16,7 +16,7 @@ from artangram.observe.journal import Entry
 from artangram.observe.journalmemory import MemoryJournal
 from artangram.observe.journaltrace import deployed_in, trace_of
 from artangram.observe.trace import Trace
-from artangram.orchestrator.client import between
+from artangram.orchestrator.client import Trajectory, between
 from artangram.orchestrator.recovery import Setup
 from artangram.sandbox.fake import Console
 from artangram.sim.beliefs import Exact
@@ -71,6 +71,27 @@ async def test_the_simulator_does_the_same_again() -> None:
     assert simulation.tally.num_actions() == 8
     # A sleep does not get faster with its cores, a simulated action does: so nearly.
     assert simulation.now == pytest.approx(took, rel=0.25)
+
+
+async def test_standing_aside_is_no_work() -> None:
+    linear = {"power": 1.0}
+    async with (
+        fake_house(a_setup(cores=2)) as house,
+        house.trajectory(id="long") as long,
+        house.trajectory(id="one") as one,
+        house.trajectory(id="two") as two,
+    ):
+
+        async def tool(t: Trajectory) -> None:
+            await asyncio.sleep(3)
+            await t.run(["sleep", "2"], kind="tool")
+
+        suite = long.run(["sleep", "10"], cpu=between(1, 2), speedup=linear, kind="test")
+        await asyncio.gather(suite, tool(one), tool(two))
+    (life,) = [life for life in recorded(house).trajectories if life.trajectory == "long"]
+    ((action,),) = [turn.actions for turn in life.turns]
+    # Twice as fast on two cores, for eight of ten seconds.
+    assert action.work_s == pytest.approx(16.0, abs=0.2)
 
 
 async def test_what_failed_fails_again_as_late() -> None:

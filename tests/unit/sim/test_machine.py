@@ -81,6 +81,14 @@ class TestExclusiveCores:
         # 4 of 8 are done at 1; two of four cores do 2 x 0.9 a second.
         assert end_times(machine) == pytest.approx({"a": 1.0 + 4.0 / 1.8})
 
+    def test_one_that_stands_aside_makes_no_progress(self):
+        machine = Machine(a_cpu_cluster(4))
+        start(machine, "a", an_elastic_action(8.0, 4, serial=0.0), cores(4), workers=4)
+        machine.resize(ActionId("a"), cores(0), 1.0)
+        assert machine.next_at() is None
+        machine.resize(ActionId("a"), cores(4), 5.0)
+        assert end_times(machine) == {"a": 6.0}
+
     def test_the_penalty_ends_when_all_workers_have_a_core_again(self):
         machine = Machine(a_cpu_cluster(4, squeeze_penalty=0.1))
         start(machine, "a", an_elastic_action(8.0, 4, serial=0.0), cores(1), workers=4)

@@ -49,6 +49,7 @@ class Ticket:
         "curve",
         "done_s",
         "form",
+        "idle_s",
         "job",
         "key",
         "lane",
@@ -104,6 +105,8 @@ class Ticket:
         self.units = 0
         self.units_since = now
         self.unit_s = 0.0
+        #: How long it ran without any.
+        self.idle_s = 0.0
         self.workers = 0
         self.widths: Widths | None = None
         self.started_at = now

@@ -2,14 +2,17 @@
 
 - Rigid and elastic actions go by one virtual deadline (`RankedLane`). Nobody passes an overdue
   action, so waiting is bounded.
-- A running elastic action gives cores to others down to its least amount and never below.
+- A running elastic action gives cores to others down to its least amount, and all of them to
+  rigid work that is shorter and goes first: it stands aside then, without cores, until there is
+  room for it again. Past its virtual deadline it does not, so that is bounded as waiting is.
 - Who gets how much follows a price: the more actions are behind, the dearer a core, the narrower
   everybody runs. Left-over cores go to who is nearest to its end.
 """
 
 from artangram.core.estimates import residual_s
 from artangram.core.lease import Allocation, Cores
-from artangram.core.policies.base import Desk, Hindrance, Ticket
+from artangram.core.policies.aside import Aside, passes
+from artangram.core.policies.base import Desk, Hindrance, State, Ticket
 from artangram.core.policies.cpulane import RankedLane
 from artangram.core.policies.queue import Served
 from artangram.core.policies.running import Running
@@ -44,6 +47,7 @@ class MalleableLane(RankedLane):
         self._running = Running(PRESSURE / node.cores)
         #: Those of them that have no cores yet: `_divide` starts them.
         self._fresh: list[Ticket] = []
+        self._aside = Aside()
         self._rigid_units = 0
         #: The price from which on every elastic action seen here is worth its least amount.
         self._dear = 0.0
@@ -73,7 +77,9 @@ class MalleableLane(RankedLane):
 
     def give_back(self, ticket: Ticket, now: float) -> None:
         super().give_back(ticket, now)
-        if ticket.form.is_elastic:
+        if ticket in self._aside.tickets:
+            self._aside.tickets.remove(ticket)
+        elif ticket.form.is_elastic:
             self._running.remove(ticket)
             self._ask_elastic = True
             self._next_pass = now
@@ -86,7 +92,8 @@ class MalleableLane(RankedLane):
             self._ask_elastic = True  # No division will come to ask again.
 
     def lends(self, units: int, now: float) -> bool:
-        return units <= self._room()
+        first = self._aside.first
+        return units <= self._room() - (0 if first is None else first.form.amounts[0])
 
     def lend(self, ticket: Ticket, units: int, now: float) -> Allocation:
         self._squeeze(units, now)
@@ -131,22 +138,65 @@ class MalleableLane(RankedLane):
 
     def _start_waiting(self, now: float) -> None:
         """Start what may start; elastic tickets only join `_running`: `_divide` gives cores."""
-        while (room := self._room()) > 0 and (ticket := self._turn(now)) is not None:
-            fits = ticket.form.amounts[0] <= room
-            is_overdue = now >= ticket.key
-            if not ticket.form.is_elastic:
-                if not fits:
-                    break
-                self._rigid.pop(ticket)
-                self._start_rigid(ticket, now)
-            elif fits and (is_overdue or self._may_start(ticket)):
-                self._elastic.pop(ticket)
-                self._join(ticket, now)
-            elif is_overdue:
-                break  # Nothing may pass it: let the node drain.
-            else:
-                self._ask_elastic = False
-                self._refused_work_s = ticket.work_s
+        while (ticket := self._first(now)) is not None and self._let_in(ticket, now):
+            pass
+
+    def _first(self, now: float) -> Ticket | None:
+        """Who gets cores next: one that waits, or one that stands aside and is not passed."""
+        if self._room() > 0:
+            ticket, aside = self._turn(now), self._aside.first
+            return ticket if aside is None or passes(ticket, aside) else aside
+        rigid = self._rigid.peek() if self._running else None
+        is_held = rigid is not None and self._elastic.overdue_before(rigid, now) is not None
+        return None if is_held else rigid
+
+    def _let_in(self, ticket: Ticket, now: float) -> bool:
+        """Give `ticket` its turn. `False` if it has to wait, with everybody behind it."""
+        room, least = self._room(), ticket.form.amounts[0]
+        if ticket.state is State.RUNNING:
+            return self._resume(ticket, now)
+        if ticket.form.is_elastic:
+            return self._let_elastic_in(ticket, room, now)
+        if least > room + self._running.units_for(ticket, least - room):
+            # It can have the cores of who stands aside as soon as it fits: till then they are used.
+            aside = self._aside.first
+            return aside is not None and now < ticket.key and self._resume(aside, now)
+        self._rigid.pop(ticket)
+        self._start_rigid(ticket, now)
+        return True
+
+    def _let_elastic_in(self, ticket: Ticket, room: int, now: float) -> bool:
+        is_overdue = now >= ticket.key
+        if ticket.form.amounts[0] <= room and (is_overdue or self._may_start(ticket)):
+            self._elastic.pop(ticket)
+            self._join(ticket, now)
+            return True
+        if not is_overdue:
+            self._ask_elastic = False
+            self._refused_work_s = ticket.work_s
+        return not is_overdue  # Nothing may pass an overdue one: let the node drain.
+
+    def _set_aside_for(self, ticket: Ticket, now: float) -> None:
+        """Make room for `ticket` at the cost of longer ones that it passes."""
+        for other in reversed(list(self._running.tickets)):
+            if self._room() >= ticket.form.amounts[0]:
+                return
+            if other.units and passes(ticket, other):
+                self._resize(other, 0, now)
+                self._running.remove(other)
+                self._aside.add(other)
+
+    def _resume(self, ticket: Ticket, now: float) -> bool:
+        """Let one that stands aside run on with its least amount, if there is room."""
+        least = ticket.form.amounts[0]
+        if least > self._room():
+            return False
+        self._aside.tickets.remove(ticket)
+        self._squeeze(least, now)
+        ticket.updated_at = max(ticket.updated_at, now)
+        self._running.add(ticket)
+        self._resize(ticket, least, now)
+        return True
 
     def _turn(self, now: float) -> Ticket | None:
         """Whose turn it is; an elastic ticket that was refused is left out until it is overdue."""
@@ -164,6 +214,7 @@ class MalleableLane(RankedLane):
             return
         units = ticket.form.amounts[0]
         self._served.charge(ticket, ticket.work_s * units)
+        self._set_aside_for(ticket, now)
         self._squeeze(units, now)
         self._rigid_units += units
         self._start_on(ticket, units, now, workers=units)
@@ -254,7 +305,7 @@ class MalleableLane(RankedLane):
         """What each of the running is worth, in their order, and who gets what is left over."""
         running = self._running.tickets
         free = self._room()
-        behind = len(running) + self.num_waiting()
+        behind = len(running) + len(self._aside.tickets) + self.num_waiting()
         pressure = PRESSURE / self._node.cores
         sizes = [ticket.form.amounts[0] for ticket in running]
         for index, ticket in enumerate(running):
@@ -280,7 +331,8 @@ class MalleableLane(RankedLane):
             self._node.give_back(cores[size:])
             cores = cores[:size]
         else:
-            cores += self._node.take(size - ticket.units, near=cores[0])
+            near = cores[0] if cores else None
+            cores += self._node.take(size - ticket.units, near=near)
         ticket.units = size
         self._desk.resize(ticket, Cores(self._node.resource, self._node.id, cores), now)
 
@@ -295,7 +347,7 @@ class MalleableLane(RankedLane):
         ticket.updated_at = now
 
     def hindrance(self, ticket: Ticket, now: float) -> Hindrance:
-        ahead = self._ahead(ticket)
+        ahead = self._ahead(ticket) + len(self._aside.tickets)
         room, needed = self._room(), ticket.form.amounts[0]
         return Hindrance(
             resource=self._node.resource,

@@ -8,6 +8,7 @@ asks about many tickets in order of their work.
 from bisect import bisect_right, insort
 from operator import attrgetter
 
+from artangram.core.policies.aside import passes
 from artangram.core.policies.base import Ticket
 
 _work_left = attrgetter("work_left_s")
@@ -50,6 +51,16 @@ class Running:
     def num_shorter(self, work_s: float) -> int:
         """How many have at most `work_s` left."""
         return bisect_right(self.tickets, work_s, key=_work_left)
+
+    def units_for(self, ticket: Ticket, units: int) -> int:
+        """Cores that longer ones would give up for `ticket`; no more are counted than `units`."""
+        found = 0
+        for other in reversed(self.tickets):
+            if found >= units or other.work_left_s <= ticket.work_s:
+                break
+            if other.units and passes(ticket, other):
+                found += other.form.amounts[0]
+        return found
 
     def has_room_for(self, ticket: Ticket, cores: int, *, behind: int) -> bool:
         """Would `ticket` get its least amount if all with less work left had what they are worth?
