@@ -1,5 +1,6 @@
 """Fences and evictions of the residency lane in the rarer turns of events."""
 
+from artangram.core.ids import ServiceId
 from artangram.core.lease import Devices
 from artangram.core.policies.base import Ticket
 from artangram.core.policies.residency import ResidencyLane
@@ -28,23 +29,65 @@ def test_a_service_that_somebody_waits_for_is_not_evicted_for_another():
     check_books(pool)
 
 
-def test_nobody_is_evicted_for_calls_that_may_come():
-    services = {name: a_service(16_000, degrees=(1, 2)) for name in "ab"}
-    pool, desk = a_pool(services, devices=2, memory_mb=20_000), FakeDesk()
-    lane = ResidencyLane(pool, desk)
+def restored_while(services: str, *, devices: int) -> list[Devices]:
+    """What was restored while calls of one of `services` after the other came every second.
+
+    Before, `a` and `b` are resident on a device each, which has room for one of them.
+    """
+    pool = a_pool({name: ONE_EACH[name] for name in "ab"}, devices=devices, memory_mb=20_000)
+    lane = ResidencyLane(pool, FakeDesk())
     narrow = [a_ticket(0, "a", degrees=(1,)), a_ticket(1, "b", degrees=(1,))]
     for ticket in narrow:
         lane.push(ticket, 0.0)
     lane.dispatch(0.0)
     for ticket in narrow:
         lane.give_back(ticket, 2.0)
-    for seq in range(2, 40):
-        again = a_ticket(seq, "a", now=float(seq), degrees=(1, 2))
+    places = []
+    for seq in range(2, 80):
+        again = a_ticket(seq, services[seq % len(services)], now=float(seq), degrees=(1, 2))
         lane.push(again, float(seq))
         lane.dispatch(float(seq))
         assert isinstance(again.allocation, Devices)
-        assert not again.allocation.restored, f"{again} restored another copy"
+        places.append(again.allocation)
         lane.give_back(again, seq + 0.9)
+        check_books(pool)
+    return [place for place in places if place.restored]
+
+
+def test_a_copy_changes_its_degree_once_enough_calls_are_likely_to_come():
+    (wider,) = restored_while("a", devices=2)
+    assert wider.degree == 2
+    assert wider.evicted == ("a", "b")
+
+
+def test_nobody_in_demand_is_evicted_for_another_degree():
+    assert restored_while("ab", devices=2) == []
+
+
+def test_a_copy_changes_its_degree_in_its_own_place_only():
+    assert {place.first for place in restored_while("a", devices=4)} == {0}
+
+
+def test_an_overdue_action_waits_for_its_copy_if_that_is_sooner_than_a_restore():
+    services = {name: a_service(16_000, degrees=(1, 2)) for name in "ab"}
+    pool, desk = a_pool(services, devices=4, restore_mb_per_s=1_000.0), FakeDesk()
+    lane = ResidencyLane(pool, desk)
+    on_copy = a_ticket(0, "a", work_s=2.0, degrees=(2,))
+    beside = a_ticket(1, "b", work_s=1.0, degrees=(2,))
+    overdue = a_ticket(2, "a", work_s=0.1)
+    next_one = a_ticket(3, "b", degrees=(2,))
+    for ticket in (on_copy, beside, overdue, next_one):
+        lane.push(ticket, 0.0)
+        lane.dispatch(0.0)
+    lane.dispatch(1.0)
+    lane.give_back(beside, 8.6)
+    lane.dispatch(8.6)
+    assert desk.names() == ["a0", "b1", "b3"]
+    lane.give_back(on_copy, 9.1)
+    lane.dispatch(9.1)
+    assert overdue.allocation == Devices(
+        pool.resource, pool.nodes()[0].id, first=0, degree=2, service=ServiceId("a")
+    )
 
 
 def an_overdue_wide_one() -> tuple[ResidencyLane, FakeDesk, list[Ticket]]:

@@ -7,17 +7,20 @@
   would come to a copy that others, counting on theirs, have evicted. Joining a batch costs no
   devices.
 - A restore waits when a copy will be free before the restore would pay off.
+- A service changes the degree of its own copy when the price makes another one much better for
+  those who are likely to come: this takes no memory that others count on.
 - Between the services of a job the smallest score wins: the key, plus what the restore costs.
 - Between jobs the one goes first that got least for its share, plus what its restore costs. Age
   does not count: a job that floods the lane has the oldest tickets. Wide work beside narrow work
   that fills every gap lags by its patience, until a place drains for it.
 - Nobody starves. Inside a job keys are fixed and cannot be passed for ever. Of the job that goes
   first, a head that finds no place and is past its key, or whose job lags as much behind, gets a
-  place fenced off, which drains.
+  place fenced off, which drains: where a copy is, if that is as soon.
 """
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from math import exp, inf
 from typing import NamedTuple
 
@@ -35,6 +38,9 @@ SPLIT_S = 1.0
 
 MOST_BASE_PRICE = 16.0
 """Near saturation the load itself would make the price infinite."""
+
+RESHAPE = 0.87
+"""What a call may cost with another degree, as a share of now, for a copy to be replaced."""
 
 
 class Move(NamedTuple):
@@ -184,8 +190,13 @@ class ResidencyLane(GpuLane):
         """The best move for a head of a queue; none if no place is free or it better waits."""
         is_fenced = self._fenced_for == ticket.seq
         fence = None if is_fenced else self._fence
-        copies = [r for r in self.pool.residents(queue.service) if r.degree in self.degrees(ticket)]
+        copies = self._copies(ticket)
         cost, copy = self._best_copy(ticket, copies, fence)
+        if copy is not None:
+            to_come = max(1.0, queue.rate.per_s(self._now) * self._memory_s / len(copies))
+            shape = self._best_chunk(ticket, to_come, below=RESHAPE * cost, fence=fence, own=True)
+            if shape is not None:
+                return Move(0.0, ticket, shape)
         users = max(1.0, len(queue) / (len(copies) + 1))
         chunk = self._best_chunk(ticket, users, below=cost, fence=fence)
         if chunk is None:
@@ -194,6 +205,11 @@ class ResidencyLane(GpuLane):
             return None
         delay = self._alpha * chunk.degree / users + self._patience
         return Move(delay * chunk.restore_s, ticket, chunk)
+
+    def _copies(self, ticket: Ticket) -> list[Residency]:
+        """The copies that `ticket` can run on, busy or not."""
+        degrees = self.degrees(ticket)
+        return [r for r in self.pool.residents(service_of(ticket)) if r.degree in degrees]
 
     def _best_copy(
         self, ticket: Ticket, copies: list[Residency], fence: Fence | None
@@ -221,17 +237,29 @@ class ResidencyLane(GpuLane):
         return self.pool.block_size(copy) < self.pool.block_size(other)
 
     def _best_chunk(
-        self, ticket: Ticket, users: float, *, below: float, fence: Fence | None
+        self,
+        ticket: Ticket,
+        users: float,
+        *,
+        below: float,
+        fence: Fence | None,
+        own: bool = False,
     ) -> Chunk | None:
-        """The best free chunk for a copy with `users` that costs less than `below`."""
+        """The best free chunk for a copy with `users` that costs less than `below`.
+
+        With `own` it is in place of another copy of the service, which is worth nothing then.
+        """
         service = service_of(ticket)
+        worth = partial(self._worth_beside, service) if own else self._worth
         best = None
         for floor, degree in self._floors(ticket, users):
             if floor >= below:
                 break
             warm_s = self.pool.restore_s(service, degree)
             found: tuple[float, float, Chunk] | None = None
-            for chunk in self.pool.chunks(service, degree, worth=self._worth, fence=fence):
+            for chunk in self.pool.chunks(service, degree, worth=worth, fence=fence):
+                if own and all(r.service != service for r in chunk.evicted):
+                    continue
                 cold = (chunk.restore_s - warm_s) * (1.0 + degree * self._price)
                 cost = floor + (chunk.loss + cold) / users
                 rank = cost + SPLIT_S * _splits(chunk.block, degree)
@@ -264,13 +292,10 @@ class ResidencyLane(GpuLane):
         self._wake(free_at + limit_s)
         return True
 
-    def _drains(self, degree: int) -> Iterator[tuple[Fence, float]]:
-        """Every place for a chunk, and how long until nobody is believed to use it."""
-        for node in self.pool.nodes():
-            busy = [(r, self._believed(self.ends[r])) for r in node.residents if r in self.ends]
-            for first in node.buddy.layout(degree):
-                ends = (drain_s for r, drain_s in busy if r.overlaps(first, degree))
-                yield Fence(node.id, first, degree), max(ends, default=0.0)
+    def _drain_s(self, place: Fence) -> float:
+        """How long until nobody is believed to use a place."""
+        ends = (at for r, at in self.ends.items() if place.shuts_out(r.node, r.first, r.degree))
+        return max((self._believed(at) for at in ends), default=0.0)
 
     def _believed(self, at: float) -> float:
         """How long until `at`. What is late already is believed to take as long again."""
@@ -291,6 +316,10 @@ class ResidencyLane(GpuLane):
         if need is None:
             need = self._need[service] = self._likely_need(self._queues[service])
         return need * residency.restore_s * (1.0 + residency.degree * self._price)
+
+    def _worth_beside(self, service: ServiceId, residency: Residency) -> float:
+        """The same for all but `service`, which gets another copy instead."""
+        return 0.0 if residency.service == service else self._worth(residency)
 
     def _likely_need(self, queue: Demand) -> float:
         """How likely one copy of a service is asked for soon; surely, when somebody waits."""
@@ -326,16 +355,23 @@ class ResidencyLane(GpuLane):
         self._fenced_for = -1
 
     def _soonest(self, ticket: Ticket) -> Fence | None:
-        """The chunk of the least degree where `ticket` is believed to be ready first."""
-        degree, service = self.degrees(ticket)[0], service_of(ticket)
-        here = {(r.node, r.first) for r in self.pool.residents(service) if r.degree == degree}
+        """Where `ticket` is believed to be ready first: a copy, or a chunk of the least degree."""
         best: tuple[float, Fence | None] = (inf, None)
-        for place, drain_s in self._drains(degree):
-            is_here = (place.node, place.first) in here
-            restore_s = 0.0 if is_here else self.pool.restore_s(service, degree, place.node)
-            if drain_s + restore_s < best[0]:
-                best = (drain_s + restore_s, place)
+        for place, restore_s in self._places(ticket):
+            ready_s = self._drain_s(place) + restore_s
+            if ready_s < best[0]:
+                best = (ready_s, place)
         return best[1]
+
+    def _places(self, ticket: Ticket) -> Iterator[tuple[Fence, float]]:
+        """Every place that could be fenced for `ticket`, and what the restore there would take."""
+        for copy in self._copies(ticket):
+            yield Fence(copy.node, copy.first, copy.degree), 0.0
+        least = self.degrees(ticket)[0]
+        for node in self.pool.nodes():
+            restore_s = self.pool.restore_s(service_of(ticket), least, node.id)
+            for first in node.buddy.layout(least):
+                yield Fence(node.id, first, least), restore_s
 
 
 def _splits(block: int, degree: int) -> int:
