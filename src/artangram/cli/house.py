@@ -41,8 +41,13 @@ async def house(
 def _own(spec: "HouseSpec | None") -> AbstractAsyncContextManager[House]:
     if spec is None:
         return local()
-    offers = structs.asdict(spec.offers)
-    return local(policy=spec.policy, cores=spec.cores, memory_mb=spec.memory_mb, **offers)
+    return local(
+        policy=spec.policy,
+        cores=spec.cores,
+        memory_mb=spec.memory_mb,
+        shares=spec.shares,
+        **structs.asdict(spec.offers),
+    )
 
 
 def _service(url: str, token: str | None) -> AbstractAsyncContextManager[House]:

@@ -80,6 +80,7 @@ def up(
             policy=chosen,
             cores=cores or house.cores,
             memory_mb=house.memory_mb,
+            shares=house.shares,
             offers=house.offers,
             images=[Path(folder) for folder in house.images],
         )

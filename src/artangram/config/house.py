@@ -9,6 +9,8 @@ services:
   judge: {loader: "artangram.services.shipped.reward:load", batch: 16}
 apis:
   search: {base_url: "https://api.example.com", headers: {x-key: "${SEARCH_KEY}"}, limit: 60}
+jobs:
+  urgent: {share: 3}
 ```
 
 A key that is not known is an error, never ignored: a misspelt limit would be no limit.
@@ -32,6 +34,17 @@ _OWN = ("cores", "memory_mb", "policy", "images")
 _OFFERED = ("workers", "platform_calls", "functions", "devices", "device_memory_mb")
 
 
+class JobSpec(Struct, frozen=True, kw_only=True):
+    """One of the jobs that a house may have."""
+
+    share: float = 1.0
+    """What it is entitled to when something is short, relative to the others."""
+
+    def __post_init__(self) -> None:
+        if self.share <= 0:
+            raise ValueError(f"{self.share} is no share; give a number above 0")
+
+
 class HouseSpec(Struct, frozen=True, kw_only=True):
     """A house as its file describes it."""
 
@@ -40,16 +53,22 @@ class HouseSpec(Struct, frozen=True, kw_only=True):
     policy: str = "elastic"
     images: tuple[str, ...] = ()
     """Folders of this machine whose images callers over HTTP may name."""
+    jobs: dict[str, JobSpec] = {}
     offers: Offers = Offers()
+
+    @property
+    def shares(self) -> dict[str, float]:
+        return {name: job.share for name, job in self.jobs.items()}
 
 
 def read_house(path: AnyPath) -> HouseSpec:
     """The house a YAML file describes. Raises `BadFile`."""
     document = read_yaml(path)
-    top = document.known([*_OWN, *_OFFERED, "services", "apis"])
+    top = document.known([*_OWN, *_OFFERED, "services", "apis", "jobs"])
     offered: dict[str, Any] = {key: top[key].plain() for key in _OFFERED if key in top}
     services = top["services"].mapping() if "services" in top else {}
     apis = top["apis"].mapping() if "apis" in top else {}
+    jobs = top["jobs"].mapping() if "jobs" in top else {}
     offers = document.converted(Offers, offered, fix=_FIX)
     offers = msgspec.structs.replace(
         offers,
@@ -58,7 +77,8 @@ def read_house(path: AnyPath) -> HouseSpec:
     )
     rest: dict[str, Any] = {key: top[key].plain() for key in _OWN if key in top}
     house = document.converted(HouseSpec, rest, fix=_FIX)
-    return msgspec.structs.replace(house, offers=offers)
+    named = {name: _spec(item, JobSpec) for name, item in jobs.items()}
+    return msgspec.structs.replace(house, offers=offers, jobs=named)
 
 
 def _spec(item: Item, spec: type[Spec], **given: str) -> Spec:

@@ -96,8 +96,15 @@ class Journal(Protocol):
         """Write an entry; returns its number."""
         ...
 
-    def compact(self, snapshot: bytes, *, live: Iterable[str], settled_after: float) -> None:
-        """Replace all entries so far by `snapshot`.
+    def compact(
+        self,
+        snapshot: bytes,
+        *,
+        live: Iterable[str],
+        settled_after: float,
+        owner: bytes | None = None,
+    ) -> None:
+        """Replace all entries so far by `snapshot`, and the owner by another, if one is named.
 
         Of what is kept, `live` ids and those settled after `settled_after` stay.
         """
@@ -128,6 +135,12 @@ class Past(Struct, frozen=True, kw_only=True):
     @property
     def is_empty(self) -> bool:
         return self.snapshot is None and not self.entries
+
+    @property
+    def is_idle(self) -> bool:
+        """Did it end with nothing alive, and a snapshot of that?"""
+        alive = any(id.startswith(("action:", "trajectory:")) for id in self.kept)
+        return not self.entries and not alive
 
     @property
     def last_at(self) -> float:

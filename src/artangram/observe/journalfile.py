@@ -232,7 +232,14 @@ class FileJournal:
         self._todo.put((insert, then))
         return self._seq
 
-    def compact(self, snapshot: bytes, *, live: Iterable[str], settled_after: float) -> None:
+    def compact(
+        self,
+        snapshot: bytes,
+        *,
+        live: Iterable[str],
+        settled_after: float,
+        owner: bytes | None = None,
+    ) -> None:
         seq, at, ids = self._seq, self._last_at, [(id,) for id in live]
 
         def shrink(database: sqlite3.Connection) -> None:
@@ -250,6 +257,8 @@ class FileJournal:
                 " AND id NOT IN (SELECT id FROM settled)"
             )
             database.execute("DROP TABLE live")
+            if owner is not None:
+                database.execute("REPLACE INTO about VALUES ('owner', ?)", (owner,))
 
         self._todo.put((shrink, None))
 

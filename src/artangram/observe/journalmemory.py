@@ -58,7 +58,14 @@ class MemoryJournal:
             oldest, _ = self._settled.popitem(last=False)
             del self._ids[self._keys.pop(oldest)]
 
-    def compact(self, snapshot: bytes, *, live: Iterable[str], settled_after: float) -> None:
+    def compact(
+        self,
+        snapshot: bytes,
+        *,
+        live: Iterable[str],
+        settled_after: float,
+        owner: bytes | None = None,
+    ) -> None:
         self.entries.clear()
 
     def id_of(self, key: str) -> str | None:

@@ -55,6 +55,8 @@ class Life(Struct, frozen=True, kw_only=True):
     scheduler: Scheduler
     ledger: Ledger
     last_at: float = 0.0
+    is_anew: bool = False
+    """Is it still to be written what it begins with?"""
 
 
 class Body:
@@ -204,16 +206,20 @@ class Body:
                 settled.append(Settled(id=name, at=entry.at, body=encode(result)))
         then = partial(self._on_written, thens, results)
         seq = self.journal.append(entry, kept=kept, settled=settled, then=then)
-        if self.journal.is_lasting and seq % self._compact_every == 0:
-            self._compact(entry.at)
+        if seq % self._compact_every == 0:
+            self.compact(entry.at)
 
-    def _compact(self, now: float) -> None:
+    def compact(self, now: float, *, owner: bytes | None = None) -> None:
+        """Write all there is in place of what led to it; for another owner, if one is named."""
+        if not self.journal.is_lasting:
+            return
         live = [f"action:{action_id}" for action_id in self.ledger.actions]
         live += [f"trajectory:{trajectory}" for trajectory in self.ledger.trajectories]
         self.journal.compact(
             frozen(self.scheduler, self.ledger),
             live=[*live, *self.lasting],
             settled_after=now - RESULTS_KEPT_S,
+            owner=owner,
         )
 
     def _on_written(

@@ -6,6 +6,7 @@
 """
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from msgspec import structs
 
 from artangram.core.cluster import ClusterSpec, CpuSpec
 from artangram.core.errors import BadInput
-from artangram.core.ids import NodeId, Resource
+from artangram.core.ids import JobId, NodeId, Resource
 from artangram.managers.agent import AgentGone, NodeAgent
 from artangram.managers.cpu import CpuManager
 from artangram.managers.local import LEAST_FREE_MB, WARM, LocalAgent
@@ -46,11 +47,13 @@ async def local(
     state_dir: Path | str | None = None,
     provider: SandboxProvider | None = None,
     max_queued: int = Bounds().max_queued,
+    shares: Mapping[str, float] | None = None,
     **offers: Any,
 ) -> AsyncIterator[House]:
     """A house on this machine, or on so many cores and so much memory of it.
 
-    `provider` is where commands run, closed with the house; namespaces if none is given. `offers`
+    `provider` is where commands run, closed with the house; namespaces if none is given. `shares`
+    says what jobs are entitled to when something is short, against others, 1 if unsaid. `offers`
     are the fields of `Offers`: `devices`, `device_memory_mb`, `services`, `apis`, `workers`.
     """
     async with running(
@@ -60,6 +63,7 @@ async def local(
         state_dir=None if state_dir is None else Path(state_dir),
         provider=provider,
         bounds=Bounds(max_queued=max_queued),
+        shares=shares,
         offers=offers_of(offers),
     ) as (orchestrator, workshop):
         yield House(Embedded(orchestrator, workshop=workshop))
@@ -74,6 +78,7 @@ async def running(
     state_dir: Path | None = None,
     provider: SandboxProvider | None = None,
     bounds: Bounds | None = None,
+    shares: Mapping[str, float] | None = None,
     offers: Offers | None = None,
     agent_options: tuple[str, ...] = (),
 ) -> AsyncIterator[tuple[Orchestrator, Workshop]]:
@@ -83,7 +88,11 @@ async def running(
     async with AsyncExitStack() as stack:
         workshop = await Workshop.opened(offers or Offers(), machine)
         stack.push_async_callback(workshop.aclose)
-        cluster = ClusterSpec(pools={CPU: spec, **workshop.pools()}, services=workshop.services())
+        cluster = ClusterSpec(
+            pools={CPU: spec, **workshop.pools()},
+            services=workshop.services(),
+            shares=_checked(shares or {}),
+        )
         setup = Setup(cluster=cluster, policy=policy)
         journal, past = await _journal(state_dir, setup)
         if past is not None:
@@ -111,6 +120,13 @@ async def running(
         yield orchestrator, workshop
 
 
+def _checked(shares: Mapping[str, float]) -> dict[JobId, float]:
+    for job, share in shares.items():
+        if not 0 < share < math.inf:
+            raise BadInput(f"jobs.{job}.share", f"{share} is none", "give a number above 0")
+    return {JobId(job): share for job, share in shares.items()}
+
+
 def offers_of(given: Mapping[str, Any]) -> Offers:
     """Keyword arguments as offers. Raises `BadInput` for one that is unknown."""
     try:
@@ -133,12 +149,16 @@ async def _journal(state_dir: Path | None, setup: Setup) -> tuple[Journal, Past 
 
 def _as_measured_in(past: Past, setup: Setup, *, keeps_memory: bool) -> Setup:
     """`setup` with what was measured when the journal was begun: it differs by the minute."""
-    before, cluster = msgspec.json.decode(past.owner, type=Setup).cluster, setup.cluster
+    try:
+        before, cluster = msgspec.json.decode(past.owner, type=Setup).cluster, setup.cluster
+    except msgspec.MsgspecError:
+        return setup  # Of another version: nothing of it is comparable.
     pools, then = dict(cluster.pools), before.pools.get(CPU)
     if isinstance(then, CpuSpec) and not keeps_memory:
         pools[CPU] = structs.replace(cluster.pools[CPU], memory_mb=then.memory_mb)
     services = {name: before.services.get(name, now) for name, now in cluster.services.items()}
-    return Setup(cluster=ClusterSpec(pools=pools, services=services), policy=setup.policy)
+    cluster = structs.replace(cluster, pools=pools, services=services)
+    return structs.replace(setup, cluster=cluster)
 
 
 async def _close_agents(manager: CpuManager) -> None:

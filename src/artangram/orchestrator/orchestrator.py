@@ -92,8 +92,10 @@ class Orchestrator:
         self._hands = Hands(
             manager, on_gone=self._waiters.gone, carriers=self._carriers, new_agent=new_agent
         )
+        life = _life(setup, past)
+        self._is_anew = life.is_anew
         self._body = Body(
-            _life(setup, past),
+            life,
             journal=journal,
             clock=clock,
             hands=self._hands,
@@ -124,10 +126,13 @@ class Orchestrator:
 
     async def begin(self) -> None:
         """Attach to the agents; after a restart, make true what the journal says."""
-        await self._hands.attach(self._body, self._past)
         for deployed in deployed_in(self._past):
             self.catalog.services[deployed.service.id] = deployed.spec
             self._body.lasting.add(f"service:{deployed.service.id}")
+        if self._is_anew:
+            # Before any entry: what follows is decided by this setup.
+            self._body.compact(self.now(), owner=self.setup.encoded())
+        await self._hands.attach(self._body, self._past)
         if self._past is not None and not self._past.is_empty:
             self._empty_devices()
             # The tick that the last life asked for went with it; a needless one costs nothing.
@@ -298,6 +303,9 @@ class Orchestrator:
             for action_id in list(self.ledger.actions):
                 self.cancel(action_id, reason=f"it was not done {grace_s:g} s into the drain")
             await self._until_idle()
+        if not self.ledger.trajectories:
+            # Whatever starts next, of another setup or version, needs nothing of what was.
+            self._body.compact(self.now())
 
     async def aclose(self) -> None:
         """Stop deciding; who still waits is told. Agents and journal are their opener's."""
@@ -362,5 +370,10 @@ class Orchestrator:
 def _life(setup: Setup, past: Past | None) -> Life:
     if past is None:
         return Life(scheduler=setup.scheduler(), ledger=Ledger())
-    scheduler, ledger = restored(past, setup)
-    return Life(scheduler=scheduler, ledger=ledger, last_at=past.last_at)
+    found = restored(past, setup)
+    return Life(
+        scheduler=found.scheduler,
+        ledger=found.ledger,
+        last_at=past.last_at,
+        is_anew=found.is_anew,
+    )

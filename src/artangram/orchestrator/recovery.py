@@ -14,7 +14,8 @@ from msgspec import Struct
 
 from artangram.core.action import Action
 from artangram.core.cluster import ClusterSpec
-from artangram.core.events import Submitted, TrajectoryOpened
+from artangram.core.estimates import Estimates
+from artangram.core.events import ServiceDeployed, Submitted, TrajectoryOpened
 from artangram.core.ids import TrajectoryId
 from artangram.core.policies.catalog import policy
 from artangram.core.scheduler import Scheduler
@@ -45,13 +46,48 @@ class Setup(Struct, frozen=True, kw_only=True):
         return Scheduler(self.cluster, policy(self.policy))
 
 
-def restored(past: Past, setup: Setup) -> tuple[Scheduler, Ledger]:
+class Restored(Struct, frozen=True, kw_only=True):
     """The state after the last entry."""
-    if past.owner != setup.encoded() and not past.is_empty:
+
+    scheduler: Scheduler
+    ledger: Ledger
+    is_anew: bool = False
+    """It stands for another setup, or is not what the entries lead to: it has to be written."""
+
+
+def restored(past: Past, setup: Setup) -> Restored:
+    """What a journal leads to. Where nothing is alive in it, it takes another setup."""
+    if past.is_empty:
+        return Restored(scheduler=setup.scheduler(), ledger=Ledger())
+    try:
+        before = msgspec.json.decode(past.owner, type=Setup)
+        scheduler, ledger = _replayed(past, before)
+    except (msgspec.MsgspecError, JournalError) as error:
+        if past.is_idle:  # Nothing of it is needed to go on, whichever version wrote it.
+            return _anew(past, setup, Estimates(), Ledger())
+        raise JournalError(str(error)) from error
+    if past.owner == setup.encoded():
+        return Restored(scheduler=scheduler, ledger=ledger)
+    if ledger.actions or ledger.trajectories:
+        alive = f"{len(ledger.actions)} actions and {len(ledger.trajectories)} trajectories"
         raise JournalError(
-            "it belongs to another cluster or policy; start with those it was made with, "
-            "or with a new state directory"
+            f"it belongs to another cluster or policy, and {alive} are alive in it; start it as it "
+            "was and end them, or take a new state directory"
         )
+    return _anew(past, setup, scheduler.estimates, ledger)
+
+
+def _anew(past: Past, setup: Setup, estimates: Estimates, ledger: Ledger) -> Restored:
+    """A scheduler of `setup` that knows what was learned and deployed before."""
+    scheduler = setup.scheduler()
+    scheduler.estimates = estimates
+    for deployed in deployed_in(past):
+        event = ServiceDeployed(deployed.service.id, deployed.spec)
+        scheduler.handle(event, past.last_at)
+    return Restored(scheduler=scheduler, ledger=ledger, is_anew=True)
+
+
+def _replayed(past: Past, setup: Setup) -> tuple[Scheduler, Ledger]:
     if past.snapshot is not None:
         scheduler, ledger = thawed(past.snapshot.body, setup)
     else:

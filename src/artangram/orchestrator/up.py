@@ -6,7 +6,7 @@ The token is made once per state directory and kept there, readable by its owner
 import asyncio
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import structs
@@ -28,6 +28,7 @@ async def up(
     cores: int | None = None,
     memory_mb: int | None = None,
     bounds: Bounds | None = None,
+    shares: Mapping[str, float] | None = None,
     offers: Offers | None = None,
     images: Sequence[Path] = (),
     drain_s: float = DRAIN_S,
@@ -43,6 +44,7 @@ async def up(
             memory_mb=memory_mb,
             state_dir=state_dir,
             bounds=bounds,
+            shares=shares,
             offers=structs.replace(offers or Offers(), takes_objects=False),
             agent_options=agent_options,
         ) as (orchestrator, _),

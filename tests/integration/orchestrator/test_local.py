@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from artangram.core.errors import BadInput
 from artangram.core.records import Outcome
 from artangram.orchestrator.client import Trajectory, between
+from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.local import local
 from artangram.sandbox import Rung, probe
 from busy_machine import PATIENCE_S, at_best
@@ -78,3 +80,21 @@ async def test_closing_the_house_leaves_no_process(tmp_path: Path) -> None:
         assert (await t.run(["true"])).ok
         assert (tmp_path / "agent.sock").exists()
     assert not (tmp_path / "agent.sock").exists()
+
+
+async def test_a_house_with_nothing_alive_takes_other_cores_and_shares(tmp_path: Path) -> None:
+    async with local(cores=1, state_dir=tmp_path) as house, house.trajectory() as t:
+        assert (await t.run(["true"])).ok
+    shares = {"urgent": 3.0}
+    async with local(policy="fcfs", state_dir=tmp_path, shares=shares) as house:
+        assert isinstance(house.backend, Embedded)
+        assert house.backend.orchestrator.setup.cluster.shares == shares
+        assert (await house.status()).ended == 1
+        async with house.trajectory(job="urgent") as t:
+            assert (await t.run(["nproc"], cpu=CORES)).stdout == f"{CORES}\n"
+
+
+async def test_a_share_of_nothing_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"jobs\.idle\.share: 0\.0 is none; give a number above 0"):
+        async with local(shares={"idle": 0.0}):
+            pass

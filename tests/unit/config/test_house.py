@@ -32,11 +32,15 @@ services:
   judge: {loader: "judges:load", batch: 4, degrees: [1, 2], options: {size: 3}}
 apis:
   search: {base_url: "http://localhost:1", limit: 60, window_s: 10}
+jobs:
+  urgent: {share: 3}
+  other: {}
 """,
         )
     )
     assert (house.cores, house.policy, house.offers.devices) == (2, "tangram", 1)
     assert house.images == ("/srv/images",)
+    assert house.shares == {"urgent": 3.0, "other": 1.0}
     assert house.offers.functions == ("rewards:score",)
     assert house.offers.services == (
         Service(id="judge", loader="judges:load", batch=4, degrees=(1, 2), options={"size": 3}),
@@ -55,6 +59,8 @@ def test_a_house_on_gpus(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
+        ("jobs: {a: {share: 0}}", r"house\.yaml:1: jobs\.a: 0\.0 is no share; give a number"),
+        ("jobs: {a: {shares: 2}}", r"house\.yaml:1: jobs\.a\.shares: unknown key; did you mean"),
         ("coers: 2", r"house\.yaml:1: coers: unknown key; did you mean cores"),
         ("cores: two", r"house\.yaml:1: cores: expected `int"),
         ("cores: 1\nservices:\n  judge: {loder: 'a:b'}", r"house\.yaml:3: services\.judge\.loder"),

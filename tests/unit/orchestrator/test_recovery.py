@@ -4,15 +4,16 @@ A life that ends here without a word is a killed one: nothing is written on the 
 """
 
 import asyncio
+import pickle
+import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
 
-from artangram.core.cluster import ClusterSpec, CpuSpec
-from artangram.core.ids import ActionId, Resource, TrajectoryId
+from artangram.core.ids import ActionId, TrajectoryId
 from artangram.core.records import Outcome
 from artangram.managers.agent import Run
 from artangram.managers.local import LocalAgent
@@ -261,17 +262,66 @@ async def test_deadlines_go_on_after_a_restart(path: Path, agent: LocalAgent) ->
         assert (await ending(house, receipt)).outcome is Outcome.EXPIRED
 
 
-async def test_a_journal_of_another_cluster_is_refused(path: Path) -> None:
+WIDER = a_setup(cores=2)
+
+
+async def one_done(house: FakeHouse) -> tuple[Receipt, ActionResult]:
+    """An action that ended in a trajectory that was closed."""
+    receipt = await submitted(house, "a", "echo", "once")
+    result = await receipt.ended
+    await house.backend.close(TrajectoryId("a"))
+    return receipt, result
+
+
+async def test_a_journal_with_nothing_alive_in_it_takes_another_setup(path: Path) -> None:
     async with a_life(path) as house:
-        await submitted(house, "a", "true")
-    other = ClusterSpec(pools={Resource("cpu"): CpuSpec(nodes=1, cores=9, memory_mb=1)})
-    journal, past = await open_journal(path)
-    try:
-        with pytest.raises(JournalError, match="another cluster"):
-            async with fake_house(Setup(cluster=other), journal=journal, past=past):
-                pass
-    finally:
-        await journal.close()
+        receipt, first = await one_done(house)
+        learned = pickle.dumps(house.orchestrator._body.scheduler.estimates)
+    async with a_life(path, setup=WIDER) as house:
+        assert pickle.dumps(house.orchestrator._body.scheduler.estimates) == learned
+        assert house.orchestrator.status().ended == 1
+        assert await ending(house, receipt) == first
+        both = [await submitted(house, name, "sleep", "1000") for name in "bc"]
+    async with a_life(path, setup=WIDER) as house:
+        assert house.orchestrator.status().running == len(both)
+
+
+async def test_a_journal_of_another_cluster_is_refused_while_something_lives(path: Path) -> None:
+    async with a_life(path) as house:
+        await submitted(house, "a", "sleep", "1000")
+        await house.trajectory(id="b").__aenter__()
+    with pytest.raises(JournalError, match="1 actions and 2 trajectories are alive in it"):
+        async with a_life(path, setup=WIDER):
+            pass
+
+
+def of_another_version(path: Path) -> None:
+    """What an older release would have left: a snapshot that this one cannot read."""
+    with closing(sqlite3.connect(path)) as database, database:
+        changed = database.execute("UPDATE snapshot SET body = ?", (b"of another release",))
+        assert changed.rowcount == 1
+
+
+async def test_a_drained_journal_of_another_version_is_taken_over(path: Path) -> None:
+    async with a_life(path) as house:
+        receipt, first = await one_done(house)
+        await house.orchestrator.drain(grace_s=1.0)
+    of_another_version(path)
+    async with a_life(path) as house:
+        assert await ending(house, receipt) == first
+        await submitted(house, "b", "sleep", "1000")
+    async with a_life(path) as house:
+        assert house.orchestrator.status().running == 1
+
+
+async def test_one_of_another_version_with_something_alive_is_refused(path: Path) -> None:
+    async with a_life(path, bounds=Bounds(compact_every=1)) as house:
+        await submitted(house, "a", "sleep", "1000")
+        await house.orchestrator.drain(grace_s=0.01)
+    of_another_version(path)
+    with pytest.raises(JournalError, match="its snapshot is of another version"):
+        async with a_life(path):
+            pass
 
 
 async def test_a_full_disk_loses_nothing_that_was_accepted(path: Path) -> None:
