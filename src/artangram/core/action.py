@@ -8,6 +8,9 @@ from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, JobId, TrajectoryId
 from artangram.core.needs import Needs
 
+MOST_WORK_S = 1e9
+"""Thirty years."""
+
 
 class Action(Struct, frozen=True, kw_only=True, gc=False):
     """One schedulable piece of external work.
@@ -38,6 +41,8 @@ def checked(action: Action) -> Action:
     if not action.kind:
         raise BadInput("kind", "is empty", "name the kind of action, as in swe/test")
     _not_negative("work_s", action.work_s)
+    if action.work_s is not None and action.work_s > MOST_WORK_S:
+        raise BadInput("work_s", f"{action.work_s!r} is too long", f"give {MOST_WORK_S:g} at most")
     _not_negative("timeout_s", action.timeout_s)
     _not_negative("deadline_at", action.deadline_at)
     return action

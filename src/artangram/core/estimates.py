@@ -26,6 +26,10 @@ DOUBTED_FOR = 4.0
 TRUSTED_AFTER = 8
 """Fewer ended actions of a kind than this do not correct what a caller says of it."""
 
+MOST_ERROR = 10.0
+"""In log space. A caller who is further off has not told how long it takes, and must not spoil the
+beliefs about its kind for long."""
+
 RESIDUE = 0.05
 """Share of its estimate that is left, at the least, of an action that outlives it."""
 
@@ -108,13 +112,17 @@ class Estimates:
             log_work += math.log(self.curve(action).speed(units))
         kind.log_work += gain * (log_work - kind.log_work)
         if believed_s > 0.0:
-            error = log_work - math.log(believed_s)
+            error = _bounded(log_work - math.log(believed_s))
             kind.square_error += gain * (error * error - kind.square_error)
         stated = math.log(action.work_s) if action.work_s else None
         if stated is not None:
-            kind.bias += gain * (log_work - stated - kind.bias)
+            kind.bias += gain * (_bounded(log_work - stated) - kind.bias)
         if action.needs.elastic is not None and action.needs.speedup is None:
             _observe_scaling(kind, round(units), math.log(run_s) - (stated or 0.0))
+
+
+def _bounded(log_error: float) -> float:
+    return max(-MOST_ERROR, min(MOST_ERROR, log_error))
 
 
 def residual_s(work_s: float, spread: float, done_s: float) -> float:

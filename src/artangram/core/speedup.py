@@ -49,6 +49,9 @@ class Table(Struct, frozen=True, tag="table"):
 
 Speedup = Amdahl | Power | Table
 
+LEAST_SPEED, MOST_SPEED = 1e-3, 1e6
+"""Of a table; beyond, a work of seconds would take for ever, or no time."""
+
 DEFAULT = Amdahl(0.1)
 """Believed of an elastic kind until its runs say otherwise: most test suites scale about so."""
 
@@ -82,7 +85,8 @@ def _table(raw: object) -> Table:
     points = []
     for units, speed in raw.items():
         is_count = str(units).isdecimal() and int(units) > 0
-        is_speed = isinstance(speed, int | float) and not isinstance(speed, bool) and speed > 0
+        is_number = isinstance(speed, int | float) and not isinstance(speed, bool)
+        is_speed = is_number and LEAST_SPEED <= speed <= MOST_SPEED
         if not (is_count and is_speed):
             raise BadInput("speedup.table", f"{units!r}: {speed!r} is not units: speed", fix)
         points.append((int(units), float(speed)))

@@ -24,7 +24,9 @@ class Profile:
             self.free.append(free)
 
     def subtract(self, units: int, begin: int, end_at: float) -> None:
-        """`units` are used from step `begin` until `end_at`."""
+        """`units` are used from step `begin` until `end_at`, and never for no time at all."""
+        if end_at <= self.times[begin]:
+            end_at = self.times[begin] + OVERDUE_S
         end = bisect_left(self.times, end_at)
         if end == len(self.times) or self.times[end] > end_at:
             self.times.insert(end, end_at)
