@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from errno import EDQUOT, ENOSPC
 from pathlib import Path
@@ -108,40 +108,55 @@ async def _housed(
 async def _run(
     spec: TrainSpec, place: Path, output: Output, *, resume: bool, service: _Service
 ) -> "StepRecord | None":
-    from artangram.pipeline.lives import lived
-    from artangram.pipeline.loops import LOOPS
-    from artangram.pipeline.taskfactory import task_named
-    from artangram.pipeline.training import opened
-
     last = None
+    opening = output.console.status("opening the house and the engines, then the first step")
 
     def show(record: "StepRecord") -> None:
         nonlocal last
         last = record
+        opening.stop()
         output.console.print(line_of(record, spec.run.steps), soft_wrap=True)
         if acts := acts_of(record.usage):
             below = f"  ACT {acts}; at work: {busy_of(record.usage)}"
             output.console.print(below, style="dim", soft_wrap=True)
 
-    async with _housed(spec, place, service, resume=resume) as housed:
-        tasks = [
-            task_named(name, task.task, housed.house, job=spec.run.name, options=task.options)
-            for name, task in spec.tasks.items()
-        ]
-
-        async def life(resume: bool) -> None:
-            async with opened(
-                spec.run,
-                tasks=tasks,
-                model=spec.model,
-                out=place,
-                engines=spec.engines,
-                housed=housed,
-                stages=spec.stages,
-                resume=resume,
-            ) as training:
-                training.on_step = show
-                await LOOPS[spec.run.mode](training)
-
-        await lived(life, out=place, resume=resume)
+    with opening:  # Seen on a terminal only.
+        async with _housed(spec, place, service, resume=resume) as housed:
+            await _lived(spec, place, housed, show=show, resume=resume)
     return last
+
+
+async def _lived(
+    spec: TrainSpec,
+    place: Path,
+    housed: "Housed",
+    *,
+    show: Callable[["StepRecord"], None],
+    resume: bool,
+) -> None:
+    """The run in its house, in as many lives as it takes."""
+    from artangram.pipeline.lives import lived
+    from artangram.pipeline.loops import LOOPS
+    from artangram.pipeline.taskfactory import task_named
+    from artangram.pipeline.training import opened
+
+    tasks = [
+        task_named(name, task.task, housed.house, job=spec.run.name, options=task.options)
+        for name, task in spec.tasks.items()
+    ]
+
+    async def life(resume: bool) -> None:
+        async with opened(
+            spec.run,
+            tasks=tasks,
+            model=spec.model,
+            out=place,
+            engines=spec.engines,
+            housed=housed,
+            stages=spec.stages,
+            resume=resume,
+        ) as training:
+            training.on_step = show
+            await LOOPS[spec.run.mode](training)
+
+    await lived(life, out=place, resume=resume)

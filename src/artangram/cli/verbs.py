@@ -53,9 +53,14 @@ EXAMPLES = {
     ),
     "doctor": ("artangram doctor --json -",),
     "trace": ("artangram trace generate day.jsonl.gz --family coding --cluster cluster.yaml",),
+    "trace generate": (
+        "artangram trace generate day.jsonl.gz --family coding --set batch=64 "
+        "--cluster cluster.yaml --size cores=128",
+    ),
+    "trace record": ("artangram trace record state day.jsonl.gz --cluster ran.yaml",),
     "bench": ("artangram bench lab --json lab.json",),
 }
-"""What people type; `--help` ends with it."""
+"""What people type; `--help` ends with it. What is not here is shown with `--json`."""
 
 WITHOUT_VERBS = ("--version", "--install-completion", "--show-completion")
 
@@ -101,11 +106,19 @@ def _add(made: typer.Typer, name: str, *, needs_all: bool) -> None:
         if what is None or needs_all:
             raise
         verb = _absent(name, what)
-    epilog = "\n\n".join(f"[dim]$[/] {escape(example)}" for example in EXAMPLES[name])
     if isinstance(verb, typer.Typer):
-        made.add_typer(verb, name=name, epilog=epilog)
+        for one in verb.registered_commands:
+            assert one.callback is not None, "typer registers functions"
+            one.epilog = _examples(f"{name} {one.name or one.callback.__name__}")
+        made.add_typer(verb, name=name, epilog=_examples(name))
     else:
-        made.command(name, epilog=epilog)(verb)
+        made.command(name, epilog=_examples(name))(verb)
+
+
+def _examples(name: str) -> str:
+    """Lines that stay lines: typer joins what no blank line divides."""
+    given = EXAMPLES.get(name, (f"artangram {name} --json -",))
+    return "\n\n".join(f"[dim]$[/] {escape(example)}" for example in given)
 
 
 def _absent(name: str, what: str) -> Callable[[], None]:

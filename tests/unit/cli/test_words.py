@@ -40,6 +40,17 @@ def test_every_verb_helps_with_examples(run, verb: str, monkeypatch):
     assert all(f"$ {example}" in said.out for example in EXAMPLES[verb])
 
 
+@pytest.mark.parametrize(
+    ("words", "example"),
+    [
+        (["trace", "record"], "$ artangram trace record state day.jsonl.gz"),
+        (["bench", "live"], "$ artangram bench live --json -"),
+    ],
+)
+def test_every_part_of_a_verb_helps_with_an_example(run, words: list[str], example: str):
+    assert example in run(*words, "--help").out
+
+
 @pytest.mark.parametrize("words", [[], ["trace"], ["bench"]])
 def test_who_asks_for_nothing_is_helped(run, words: list[str]):
     said = run(*words)

@@ -139,7 +139,8 @@ class Session:
     async def _learn(self, housed: Housed) -> Learned:
         settings, house = self._settings, housed.house
         warm_at = time.monotonic()
-        model = await asyncio.to_thread(self._warm, house)
+        with self._console.status("warming up"):  # Seen on a terminal only.
+            model = await asyncio.to_thread(self._warm, house)
         warmup_s = time.monotonic() - warm_at
         tasks: list[Teachable] = [demo_task(name, house) for name in self._tasks]
         held = [demo_task(name, house, held_out=True) for name in self._tasks]
@@ -181,13 +182,14 @@ class Session:
         )
 
     async def _tested(self, training: Training, held: Sequence[Teachable], name: str) -> Evaluation:
-        found = await evaluate(
-            held,
-            training.gateway,
-            Exam(problems=EVAL_PROBLEMS),
-            tokenizer=training.tokenizer,
-            name=name,
-        )
+        with self._console.status("solving held-out problems"):
+            found = await evaluate(
+                held,
+                training.gateway,
+                Exam(problems=EVAL_PROBLEMS),
+                tokenizer=training.tokenizer,
+                name=name,
+            )
         tasks = ", ".join(f"{task} {value:.2f}" for task, value in found.by_task.items())
         self._console.print(f"Held-out success {name}: {found.success:.2f} ({tasks})")
         return found
