@@ -75,7 +75,9 @@ class Hands:
             case Resize(action_id, cores):
                 self.manager.resize(action_id, cores)
             case Stop(action_id):
-                self._stop(self._body.ledger.actions[action_id])
+                live = self._body.ledger.actions.get(action_id)
+                if live is not None:  # Else its node was lost at the same instant.
+                    self._stop(live)
 
     def result_of(self, live: LiveAction, record: ActionRecord) -> ActionResult:
         """An action was reported: the report and what its program left."""

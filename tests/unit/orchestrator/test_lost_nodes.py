@@ -1,0 +1,71 @@
+"""A node that is lost takes its own runs with it and nothing else; on virtual time."""
+
+import asyncio
+
+import pytest
+
+from artangram.core.records import Outcome
+from artangram.managers.agent import Inventory, Listener
+from artangram.managers.local import LocalAgent
+from artangram.orchestrator.client import Trajectory
+from artangram.orchestrator.records import ActionResult
+from artangram.sandbox.fake import FakeProvider
+from artangram.testing.fakes import NODE, FakeHouse, fake_house
+
+pytestmark = pytest.mark.looptime
+
+
+class FragileAgent(LocalAgent):
+    """Is lost when it is told to be."""
+
+    def __init__(self) -> None:
+        super().__init__(NODE, FakeProvider(), now=asyncio.get_running_loop().time)
+
+    async def attach(self, listener: Listener) -> Inventory:
+        self.listener = listener
+        return await super().attach(listener)
+
+    def lose(self) -> None:
+        self.listener.on_lost(NODE, "planted")
+
+
+def begun(trajectory: Trajectory, *argv: str, **more: object) -> "asyncio.Task[ActionResult]":
+    return asyncio.create_task(trajectory.run(argv, **more))  # type: ignore[arg-type]
+
+
+def cancel(house: FakeHouse) -> None:
+    for action_id in house.orchestrator.ledger.actions:
+        house.orchestrator.cancel(action_id)
+
+
+def close(house: FakeHouse) -> None:
+    for trajectory in house.orchestrator.ledger.trajectories:
+        house.orchestrator.close(trajectory)
+
+
+@pytest.mark.parametrize("stop", [cancel, close])
+@pytest.mark.parametrize("is_lost_first", [False, True])
+async def test_what_is_stopped_as_its_node_is_lost_ends_once(stop, is_lost_first) -> None:
+    agent = FragileAgent()
+    async with fake_house(agent=agent) as house, house.trajectory() as t:
+        running = begun(t, "sleep", "1000")
+        await asyncio.sleep(1)
+        if is_lost_first:
+            agent.lose()
+        stop(house)
+        if not is_lost_first:
+            agent.lose()
+        outcome = Outcome.INFRA_FAILED if is_lost_first else Outcome.CANCELLED
+        assert (await running).outcome is outcome
+        assert not house.orchestrator.status().is_draining
+    await agent.aclose()
+
+
+async def test_a_deadline_at_the_instant_of_a_loss_ends_once() -> None:
+    agent = FragileAgent()
+    async with fake_house(agent=agent) as house, house.trajectory() as t:
+        running = begun(t, "sleep", "1000", deadline_s=10)
+        asyncio.get_running_loop().call_later(10, agent.lose)
+        assert (await running).outcome in (Outcome.INFRA_FAILED, Outcome.EXPIRED)
+        assert not house.orchestrator.status().is_draining
+    await agent.aclose()
