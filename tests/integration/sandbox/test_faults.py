@@ -205,8 +205,10 @@ async def test_the_clone_made_ahead_is_used_and_not_missed_when_it_dies(state_di
         os.kill(spare, signal.SIGKILL)
         assert await eventually(lambda: not is_alive(spare))
         third = await provider.create(HostImage())
-        for sandbox in (first, second, third):
-            assert (await sandbox.run(Command(argv=("true",)))).ok
+        looks = Command(argv=("cat", "/proc/self/mounts", "/proc/net/fib_trie"))
+        seen = [await sandbox.run(looks) for sandbox in (first, second, third)]
+        assert all(result.ok for result in seen)
+        assert len({result.stdout for result in seen}) == 1
         assert await eventually(lambda: len(spares()) == 1)
         (spare,) = spares()
         os.kill(provider.zygote_pid, signal.SIGKILL)

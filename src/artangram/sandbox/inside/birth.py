@@ -17,6 +17,7 @@ from artangram.sandbox.inside import init, linux, population, root
 
 TYPE_CHECKING = False  # the real one would import `typing` into every sandbox
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 CONTROL, UPPER, SCORE, PEAK, OOMS = 3, 4, 5, 6, 7
@@ -33,6 +34,7 @@ def live(
     *,
     syscalls: linux.Filter | None,
     compiled: linux.CompiledInit | None = None,
+    is_prepared: bool = False,
 ) -> None:
     """Never returns. A plan with a `directory` is for a plain process without namespaces."""
     step = "control groups"
@@ -44,7 +46,7 @@ def live(
         if plan["directory"]:
             _use_directory(plan, control)
         else:
-            _enter_root(plan, control)
+            _enter_root(plan, control, is_prepared=is_prepared)
         control = CONTROL
         step = "identity"
         linux.reset_priority_on_fork()
@@ -109,29 +111,47 @@ def join_groups(groups: list[tuple[str, dict[str, str], str]], *, who: str = "0"
             write_setting(f"{directory}/{join_file}", who)
 
 
-def _enter_root(plan: dict[str, Any], control: int) -> None:
-    """Sort descriptors, build the root, set name and network in a child that shares them with us.
+def in_child(work: Callable[[], None]) -> bool:
+    """Do it in a child that shares directory, mounts and descriptors with us. Did it succeed?
 
     What it wrote to memory on the way ends with it: half of what a sandbox would hold.
     """
     pid = linux.clone(linux.CLONE_FS | linux.CLONE_FILES | linux.CLONE_VFORK)
     if pid == 0:
         try:
-            _keep_only(control, plan)
-            control = CONTROL
-            _open_readings(plan)
-            _put(root.enter(plan), UPPER)
-            _put(_open_score("/proc/1/oom_score_adj", plan["score"]), SCORE)
-            linux.sethostname(plan["hostname"])
-            if not plan["network"]:
-                _raise_loopback()
+            work()
             os._exit(0)
-        except BaseException as error:  # noqa: BLE001 - last words before the process ends
-            _tell("files", error, control)
         finally:
             os._exit(1)
-    if os.waitpid(pid, 0)[1]:
+    return not os.waitpid(pid, 0)[1]
+
+
+def prepare(stage: str, *, own_proc: bool, network: bool) -> None:
+    """What can be done in new namespaces before it is known who will live there."""
+    root.prepare(stage, own_proc=own_proc)
+    if not network:
+        _raise_loopback()
+
+
+def _enter_root(plan: dict[str, Any], control: int, *, is_prepared: bool) -> None:
+    if not in_child(lambda: _build_root(plan, control, is_prepared=is_prepared)):
         os._exit(70)
+
+
+def _build_root(plan: dict[str, Any], control: int, *, is_prepared: bool) -> None:
+    """Sort descriptors, build the root, set name and network."""
+    try:
+        _keep_only(control, plan)
+        control = CONTROL
+        _open_readings(plan)
+        if not is_prepared:
+            prepare(plan["stage"], own_proc=plan["own_proc"], network=plan["network"])
+        _put(root.enter(plan), UPPER)
+        _put(_open_score("/proc/1/oom_score_adj", plan["score"]), SCORE)
+        linux.sethostname(plan["hostname"])
+    except BaseException as error:
+        _tell("files", error, control)
+        raise
 
 
 def _use_directory(plan: dict[str, Any], control: int) -> None:

@@ -1,5 +1,6 @@
 """Build the private file tree of a sandbox and move into it.
 
+- `prepare` does what is the same for every sandbox, and can be done before one is asked for.
 - Everything writable lives in one tmpfs with a fixed size and number of files.
 - The base is only ever read: layers under an overlay, or read-only binds.
 - After `enter`, nothing of the old root can be reached by any path.
@@ -28,27 +29,34 @@ MASKED_PROC = ("kcore", "keys", "key-users", "sysrq-trigger", "timer_list", "kms
 READ_ONLY = MS_RDONLY | MS_NOSUID | MS_NODEV
 
 
+def prepare(stage: str, *, own_proc: bool) -> None:
+    """A place for the tree at `stage`; in it, as `d` and `p`, what will be `/dev` and `/proc`."""
+    linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
+    linux.mount("box", stage, kind="tmpfs", flags=MS_NOSUID | MS_NODEV, options="mode=755")
+    os.chdir(stage)
+    for name in ("u", "w", "r", "l", "d", "d/shm", "p"):
+        os.mkdir(name)
+    _add_devices()
+    if own_proc:
+        linux.mount("proc", "p", kind="proc", flags=MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    else:
+        linux.bind("/proc", "p")
+    _restrict_proc()
+
+
 def enter(plan: dict[str, Any]) -> int:
     """Make the tree of `plan` the root. Returns a descriptor of the layer that holds changes."""
-    linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
-    stage = plan["stage"]
-    options = f"size={plan['size_mb']}m,nr_inodes={plan['inodes']},mode=755"
-    linux.mount("box", stage, kind="tmpfs", flags=MS_NOSUID | MS_NODEV, options=options)
-    os.chdir(stage)
-    for name in ("u", "w", "r", "l", "d", "d/shm"):
-        os.mkdir(name)
+    os.chdir(plan["stage"])
+    options = f"size={plan['size_mb']}m,nr_inodes={plan['inodes']}"
+    linux.mount("box", ".", flags=linux.MS_REMOUNT | MS_NOSUID | MS_NODEV, options=options)
     _fill_changes(plan)
     _mount_overlay(plan)
     upper = os.open("u", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     for source, target in plan["binds"]:
         linux.bind(source, "r" + target, flags=READ_ONLY)
-    _add_devices()
+    linux.mount("d", "r/dev", flags=linux.MS_MOVE)
+    linux.mount("p", "r/proc", flags=linux.MS_MOVE)
     os.chdir("r")
-    if plan["own_proc"]:
-        linux.mount("proc", "proc", kind="proc", flags=MS_NOSUID | MS_NODEV | MS_NOEXEC)
-    else:
-        linux.bind("/proc", "proc")
-    _restrict_proc()
     linux.pivot_root_here()
     return upper
 
@@ -60,7 +68,6 @@ def _fill_changes(plan: dict[str, Any]) -> None:
         _directory("u/" + name, mode)
         if mode == 0o1777 or name == "work":
             os.chown("u/" + name, *owner)
-    os.chmod("d/shm", 0o1777)
     for name in ("etc", "proc", "dev"):
         _directory("u/" + name, 0o755)
     for path, data in plan["files"].items():
@@ -95,17 +102,18 @@ def _add_devices() -> None:
         os.symlink(target, "d/" + name)
     for name in DEVICES:
         os.close(os.open("d/" + name, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o666))
-    linux.bind("d", "r/dev")
+    os.chmod("d/shm", 0o1777)
+    linux.bind("d", "d")
     for name in DEVICES:
-        linux.bind("/dev/" + name, "r/dev/" + name)
-    linux.bind("d/shm", "r/dev/shm")
-    linux.mount("d", "r/dev", flags=linux.MS_BIND | linux.MS_REMOUNT | READ_ONLY | MS_NOEXEC)
+        linux.bind("/dev/" + name, "d/" + name)
+    linux.bind("d/shm", "d/shm")
+    linux.mount("d", "d", flags=linux.MS_BIND | linux.MS_REMOUNT | READ_ONLY | MS_NOEXEC)
 
 
 def _restrict_proc() -> None:
     for name in READ_ONLY_PROC:
-        if os.path.exists("proc/" + name):
-            linux.bind("proc/" + name, "proc/" + name, flags=READ_ONLY | MS_NOEXEC)
+        if os.path.exists("p/" + name):
+            linux.bind("p/" + name, "p/" + name, flags=READ_ONLY | MS_NOEXEC)
     for name in MASKED_PROC:
-        if os.path.exists("proc/" + name):
-            linux.bind("dev/null", "proc/" + name)
+        if os.path.exists("p/" + name):
+            linux.bind("d/null", "p/" + name)

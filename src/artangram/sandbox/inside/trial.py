@@ -33,12 +33,12 @@ def _namespaces(stage: str) -> None:
         birth.write_setting("/proc/self/setgroups", "deny")
         birth.write_setting("/proc/self/uid_map", f"1000 {uid} 1")
         birth.write_setting("/proc/self/gid_map", f"1000 {gid} 1")
-    base = stage + "/base"
+    base, place = stage + "/base", stage + "/stage"
     for name in ("", "/proc", "/dev"):
         os.mkdir(base + name)
     inner = os.stat(stage).st_uid
     plan = {
-        "stage": stage + "/stage",
+        "stage": place,
         "size_mb": 1,
         "inodes": 100,
         "uid": inner,
@@ -47,12 +47,12 @@ def _namespaces(stage: str) -> None:
         "layers": [base],
         "own": False,
         "binds": [],
-        "own_proc": True,
         "files": {},
     }
-    os.mkdir(stage + "/stage")
+    os.mkdir(place)
     pid = os.fork()
     if pid == 0:
+        root.prepare(place, own_proc=True)
         root.enter(plan)
         os._exit(0)
     if os.waitpid(pid, 0)[1]:

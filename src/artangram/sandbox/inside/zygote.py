@@ -45,7 +45,8 @@ class Zygote:
         self._born: dict[int, dict[str, Any]] = {}
         self._score = birth.own_score()
         self._spare: Spare | None = None
-        self._wants_spare = False
+        #: Where to prepare one; empty if none is wanted.
+        self._spare_stage = ""
 
     def serve(self, *, run_dir: str) -> None:
         poll = select.poll()
@@ -53,7 +54,7 @@ class Zygote:
         poll.register(self._ended, select.POLLIN)
         try:
             while True:
-                ready = poll.poll(IDLE_MS if self._wants_spare else None)
+                ready = poll.poll(IDLE_MS if self._spare_stage else None)
                 if not ready:
                     self._make_spare()
                 for fd, _ in ready:
@@ -90,7 +91,8 @@ class Zygote:
             channel.send(self._sock, ("failed", plan["name"], str(error)))
             return
         self._born[pid] = plan
-        self._wants_spare = not plan["directory"] and not plan["userns"] and self._spare is None
+        if not plan["directory"] and not plan["userns"] and self._spare is None:
+            self._spare_stage = plan["stage"]
         channel.send(self._sock, ("born", plan["name"], pid))
 
     def _clone(self, plan: dict[str, Any], flags: int, control: int) -> int:
@@ -114,16 +116,16 @@ class Zygote:
 
     def _make_spare(self) -> None:
         """Be one clone ahead of a caller who comes back later; in a burst it would only delay."""
-        self._wants_spare = False
+        stage, self._spare_stage = self._spare_stage, ""
         try:
-            self._spare = Spare(ISOLATED | linux.CLONE_NEWNET, self._live)
+            self._spare = Spare(ISOLATED | linux.CLONE_NEWNET, stage, self._live_prepared)
         except OSError:
             return  # who asks for a sandbox meets the same trouble and is told
 
     def _use_spare(self, plan: dict[str, Any], flags: int, control: int) -> int:
         """The process that becomes `plan`; 0 if no spare fits."""
         spare = self._spare
-        if spare is None or spare.flags != flags:
+        if spare is None or (spare.flags, spare.stage) != (flags, plan["stage"]):
             return 0
         self._spare = None
         try:
@@ -132,8 +134,17 @@ class Zygote:
             return 0
         return spare.pid
 
-    def _live(self, plan: dict[str, Any], control: int) -> None:
-        birth.live(plan, control, syscalls=self._syscalls, compiled=self._compiled)
+    def _live(self, plan: dict[str, Any], control: int, *, is_prepared: bool = False) -> None:
+        birth.live(
+            plan,
+            control,
+            syscalls=self._syscalls,
+            compiled=self._compiled,
+            is_prepared=is_prepared,
+        )
+
+    def _live_prepared(self, plan: dict[str, Any], control: int) -> None:
+        self._live(plan, control, is_prepared=True)
 
     def _kill(self, name: str) -> None:
         for pid, plan in self._born.items():
