@@ -14,6 +14,7 @@ import random
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import NamedTuple
+from urllib.parse import unquote
 
 import aiohttp
 
@@ -94,6 +95,8 @@ class ApiClient:
         on_begun: Callable[[], None] = lambda: None,
     ) -> Answer:
         """The answer to one request. Raises `CallFailed`, `InfraFailed` or `TurnedAway`."""
+        if _climbs(request.path):
+            raise CallFailed(f"{request!r}: leaves {self.spec.base_url}; name a path below it")
         # A call that was only turned away comes back into a pool that has rested already.
         if attempt > 1 and self.breaker.is_failing:
             await asyncio.sleep(self._back_off_s(attempt))
@@ -221,3 +224,11 @@ async def _on_headers_sent(
 ) -> None:
     passage: Passage = context.trace_request_ctx
     passage.sent()
+
+
+def _climbs(path: str) -> bool:
+    """Would it lead above the address that secrets are sent to, however it is written?"""
+    path = path.partition("?")[0].partition("#")[0]
+    while (plain := unquote(path)) != path:
+        path = plain
+    return ".." in path.replace("\\", "/").split("/")

@@ -78,6 +78,24 @@ async def test_no_path_leads_to_another_place(path: str) -> None:
         assert (await client.call(Request("GET", path))).body.startswith(b"/v1/")
 
 
+@pytest.mark.parametrize(
+    "path", ["../admin", "%2e%2e/admin", "a/../../admin", "a/..%2f..%252fadmin", "a%3f/../../x"]
+)
+async def test_no_path_climbs_above_the_address_that_secrets_go_to(path: str) -> None:
+    async def respond(request: web.Request) -> web.Response:
+        raise AssertionError("nothing may be sent")
+
+    async with a_client(respond) as (client, _):
+        with pytest.raises(CallFailed, match=r"leaves http://.*; name a path below it"):
+            await client.call(Request("GET", path))
+
+
+async def test_dots_in_names_and_questions_are_no_climbing() -> None:
+    async with a_client(responding(200)) as (client, _):
+        for path in ("a..b", "...", "find?q=../x", "v1.2/.well-known"):
+            assert (await client.call(Request("GET", path))).status == 200
+
+
 @pytest.mark.parametrize("status", [400, 403, 404, 422, 301])
 async def test_an_answer_that_is_no_success_is_the_calls_own_failure(status: int) -> None:
     async with a_client(responding(status, "no such page"), patience=1) as (client, closings):
