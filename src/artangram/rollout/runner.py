@@ -13,6 +13,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -202,7 +203,7 @@ class Life:
         failures = 0
         while True:
             try:
-                return await self._phase("reward", _asked(score), limit_s, of=env)
+                return _a_number(await self._phase("reward", _asked(score), limit_s, of=env))
             except Exception as error:
                 logger.info("%s: reward: %r", self.ticket.id, error)
                 failures += 1
@@ -293,3 +294,10 @@ class _Closing:
 
 async def _asked(score: Scorer) -> float:
     return await score()
+
+
+def _a_number(reward: float) -> float:
+    """Anything else would make a group's statistics worthless."""
+    if not math.isfinite(reward):
+        raise InfraFailed(f"its reward is {reward!r}, which nobody can learn from")
+    return float(reward)

@@ -143,6 +143,12 @@ async def test_a_reward_is_asked_for_again_without_playing_again():
     assert now() == pytest.approx(2.6)
 
 
+@pytest.mark.parametrize("reward", [float("nan"), float("inf"), "0.5"])
+async def test_a_reward_that_is_no_number_never_trains(reward: object):
+    found = await World(FakeDoor(), retries=NO_RETRIES).run(FakeTask(reward=lambda name: reward))
+    assert (found.status, found.reward) == (Status.INFRA_FAILED, None)
+
+
 async def test_a_reward_that_never_comes_is_not_zero():
     task = FakeTask(score_fails=lambda name: True)
     world = World(FakeDoor(), retries=Retries(attempts=0, rewards=2))
