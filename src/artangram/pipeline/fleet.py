@@ -13,7 +13,7 @@ from pathlib import Path
 from artangram.aio import uncancelled
 from artangram.core.weights import Versions
 from artangram.gateway import Gateway
-from artangram.gateway.engines.protocol import BadWeights, Engine, EngineGone
+from artangram.gateway.engines.protocol import Engine, EngineGone
 from artangram.pipeline.engines import Berth
 
 logger = logging.getLogger(__name__)
@@ -72,17 +72,19 @@ class Fleet:
     async def _replace(self, lost: Engine) -> None:
         if self._engines.pop(lost.name, None) is not None:
             await lost.aclose()
-        berth, failures = self._berths.pop(lost.name), 0
+        berth, failures, why = self._berths.pop(lost.name), 0, ""
         while failures < MOST_FAILURES or self._engines:
             try:
                 await self._add(berth)
                 return
-            except (EngineGone, BadWeights) as error:
-                logger.warning("no engine of %s could be started: %s", berth.hardware, error)
+            except Exception as error:  # noqa: BLE001
+                # Whatever it was: the next try may find another machine, or other weights.
+                logger.warning("no engine of %s could be started: %r", berth.hardware, error)
+                why = str(error)
                 await asyncio.sleep(min(2.0**failures, LONGEST_S))
                 failures += 1
         if not self.failed.done():
-            text = f"no engine could be started {failures} times; look at the log"
+            text = f"no engine could be started, {failures} times; the last time: {why}"
             self.failed.set_exception(EngineGone(text))
 
     async def _add(self, berth: Berth) -> None:
@@ -91,9 +93,13 @@ class Fleet:
         self._versions.hold(version, name)
         try:
             engine = await berth.start(name, version, self._path(version))
+            try:
+                while version < self._versions.current:
+                    version = await self._caught_up(engine)
+            except BaseException:
+                await uncancelled(engine.aclose())
+                raise
             self._engines[name], self._berths[name] = engine, berth
-            while version < self._versions.current:
-                version = await self._caught_up(engine)
             self._gateway.add(engine, hardware=berth.hardware)
         finally:
             for held in range(version + 1):

@@ -10,7 +10,7 @@ pytest.importorskip("torch", reason="berths know how to start engines of torch")
 
 from artangram.core.weights import Versions
 from artangram.gateway import Gateway
-from artangram.gateway.engines.protocol import EngineGone
+from artangram.gateway.engines.protocol import BadWeights, EngineGone
 from artangram.gateway.engines.scripted import ScriptedEngine
 from artangram.pipeline.engines import Berth
 from artangram.pipeline.fleet import LONGEST_S, MOST_FAILURES, Fleet
@@ -25,13 +25,14 @@ class Yard:
 
     def __init__(self):
         self.failures = 0
+        self.error = EngineGone("a planted failure")
         self.asked = count()
 
     async def start(self, name, version, directory):
         next(self.asked)
         if self.failures:
             self.failures -= 1
-            raise EngineGone("a planted failure")
+            raise self.error
         return ScriptedEngine(lambda request: range(3), name=name, version=version)
 
 
@@ -74,6 +75,44 @@ async def test_a_run_without_engines_is_told_so():
     await fleet.open([Berth("compute", yard.start)])
     yard.failures = MOST_FAILURES
     gateway.give_up(gateway.replicas[0].name, "planted")
-    with pytest.raises(EngineGone, match=f"{MOST_FAILURES} times"):
+    with pytest.raises(EngineGone, match=f"{MOST_FAILURES} times; the last time: a planted"):
         await asyncio.wait_for(fleet.failed, 60.0)
     await fleet.aclose()
+
+
+async def test_a_start_that_fails_in_any_way_is_tried_again():
+    yard, (fleet, gateway) = Yard(), a_fleet()
+    await fleet.open([Berth("compute", yard.start)])
+    yard.failures, yard.error = 2, OSError(11, "too many processes")
+    gateway.give_up(gateway.replicas[0].name, "planted")
+    await asyncio.sleep(10.0)
+    assert classes(gateway) == ["compute"]
+    await fleet.aclose()
+
+
+async def test_an_engine_that_cannot_load_what_it_missed_is_closed_and_counts_as_none():
+    yard, (fleet, gateway) = Yard(), a_fleet()
+    made = []
+
+    async def start(name, version, directory):
+        engine = await yard.start(name, version, directory)
+        if fleet.lost:  # The trainer goes on while it starts, and its weights are bad.
+            fleet._versions.announce(fleet._versions.current + 1)
+            engine.load = unloadable
+            made.append(engine)
+        return engine
+
+    await fleet.open([Berth("compute", start)])
+    gateway.give_up(gateway.replicas[0].name, "planted")
+    with pytest.raises(EngineGone, match=f"{MOST_FAILURES} times; the last time: planted"):
+        await asyncio.wait_for(fleet.failed, 600.0)
+    assert fleet.engines == ()
+    assert len(made) == MOST_FAILURES
+    for engine in made:
+        with pytest.raises(EngineGone, match="it was closed"):
+            await engine.pause()
+    await fleet.aclose()
+
+
+async def unloadable(version, path):
+    raise BadWeights("planted")
