@@ -281,7 +281,10 @@ async def test_weights_that_cannot_be_loaded_leave_the_old_ones(engine: Engine, 
         ({"prompt": PROMPT * 1000}, "prompt"),
         ({"sampling": Sampling(max_tokens=0)}, "max_tokens"),
         ({"sampling": Sampling(max_tokens=1, temperature=-1.0)}, "temperature"),
+        ({"sampling": Sampling(max_tokens=1, temperature=1e300)}, "temperature"),
+        ({"sampling": Sampling(max_tokens=1, temperature=1e-300)}, "temperature"),
         ({"sampling": Sampling(max_tokens=1, top_p=0.0)}, "top_p"),
+        ({"sampling": Sampling(max_tokens=1, seed=2**64)}, "seed"),
     ],
 )
 async def test_a_request_that_can_never_run_is_refused(

@@ -12,6 +12,7 @@ from busy_machine import PATIENCE_S
 from gateway_support import TOKEN, WORDS, PuppetEngine, until
 
 AUTH = {"Authorization": f"Bearer {TOKEN}"}
+MANY = b'{"model": "tiny", "n": 2, "prompt": [%s]}' % b", ".join([b'"a"'] * 65)
 SAMPLING = {"max_tokens": 5}
 
 
@@ -153,6 +154,7 @@ async def test_an_engine_that_dies_mid_stream_is_survived(door, http):
         ("POST", "/v1/chat/completions", b"{", 400, "invalid_value"),
         ("POST", "/v1/chat/completions", b'{"model": "tiny"}', 400, "invalid_value"),
         ("POST", "/v1/completions", b'{"model": "tiny", "prompt": []}', 400, "invalid_value"),
+        ("POST", "/v1/completions", MANY, 400, "invalid_value"),
         ("POST", "/v1/completions", b'{"model": "tiny", "prompt": [99999]}', 400, "invalid_value"),
         ("POST", "/v1/generate", b'{"token_ids": "x", "sampling": {}}', 400, "invalid_value"),
         ("GET", "/v1/chat/completions", b"", 405, "unknown_url"),

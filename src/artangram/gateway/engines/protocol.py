@@ -60,6 +60,10 @@ class Request(Struct, frozen=True, kw_only=True):
     """Requests of one session share a growing prefix, so the same replica is best."""
 
 
+TEMPERATURES = (1e-4, 100.0)
+"""Beyond, logits divided by it are all alike, or no numbers any more."""
+
+
 def refuse_unfit(request: Request, *, max_context: int, vocab_size: int | None = None) -> None:
     """Raise `BadInput` for a request that no weights could answer."""
     prompt, sampling = request.prompt, request.sampling
@@ -70,12 +74,16 @@ def refuse_unfit(request: Request, *, max_context: int, vocab_size: int | None =
         raise BadInput("prompt", f"has {len(prompt)} tokens", fix)
     if vocab_size is not None and not (min(prompt) >= 0 and max(prompt) < vocab_size):
         raise BadInput("prompt", "holds unknown tokens", f"use 0 to {vocab_size - 1}")
-    if sampling.max_tokens < 1:
+    if not 1 <= sampling.max_tokens < 2**31:
         raise BadInput("max_tokens", f"is {sampling.max_tokens}", "ask for at least one")
-    if not sampling.temperature >= 0:
-        raise BadInput("temperature", f"is {sampling.temperature}", "use 0 or more")
+    least, most = TEMPERATURES
+    if sampling.temperature != 0 and not least <= sampling.temperature <= most:
+        fix = f"use 0, or {least:g} to {most:g}"
+        raise BadInput("temperature", f"is {sampling.temperature}", fix)
     if not 0 < sampling.top_p <= 1:
         raise BadInput("top_p", f"is {sampling.top_p}", "use a share above 0, at most 1")
+    if sampling.seed is not None and not -(2**63) <= sampling.seed < 2**63:
+        raise BadInput("seed", f"is {sampling.seed}", "use a number of 64 bits")
 
 
 class FinishReason(StrEnum):

@@ -134,8 +134,8 @@ class Owner:
             raise BadInput("id", f"{request.id} is under way", "give every request its own")
         number = self._streams[request.id] = next(self._numbers)
         inbox = self._inboxes[number] = _Inbox()
-        self._send(order(number))
         try:
+            self._send(order(number))
             while True:
                 for item in await inbox.take():
                     if isinstance(item, EngineGone):

@@ -169,6 +169,11 @@ class CompletionRequest(Asked, kw_only=True):
         prompts = [one for one in self.prompt if not isinstance(one, int)]
         if not prompts or tokens:
             raise BadInput("prompt", "is no prompt", "send a text, tokens, or a list of either")
+        if len(prompts) * self.choices > MOST_CHOICES:
+            problem = f"asks for {len(prompts) * self.choices} answers"
+            raise BadInput(
+                "prompt", problem, f"ask for {MOST_CHOICES} at most, in several requests"
+            )
         return prompts
 
 
