@@ -17,7 +17,9 @@ PATIENCE_S = 120.0
 LOOK_S = 0.005
 
 
-async def at_best(measure: Callable[[], Awaitable[float]], *, below: float, tries: int = 8) -> None:
+async def at_best(
+    measure: Callable[[], Awaitable[float]], *, below: float, tries: int = 24
+) -> None:
     """Something takes less than `below`, on one of its tries at least."""
     taken: list[float] = []
     while len(taken) < tries:
