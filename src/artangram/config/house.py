@@ -16,10 +16,10 @@ jobs:
 A key that is not known is an error, never ignored: a misspelt limit would be no limit.
 """
 
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from artangram.apis.spec import ApiSpec
 from artangram.config.yamlfile import Item, read_yaml
@@ -29,7 +29,7 @@ from artangram.services.service import Service
 
 Spec = TypeVar("Spec", bound=Struct)
 
-_FIX = "see docs/services.md and docs/apis.md"
+_FIX = "see docs/formats.md, docs/services.md and docs/apis.md"
 _OWN = ("cores", "memory_mb", "policy", "images")
 _OFFERED = ("workers", "platform_calls", "functions", "devices", "device_memory_mb")
 
@@ -48,8 +48,8 @@ class JobSpec(Struct, frozen=True, kw_only=True):
 class HouseSpec(Struct, frozen=True, kw_only=True):
     """A house as its file describes it."""
 
-    cores: int | None = None
-    memory_mb: int | None = None
+    cores: Annotated[int, Meta(ge=1)] | None = None
+    memory_mb: Annotated[int, Meta(ge=1)] | None = None
     policy: str = "elastic"
     images: tuple[str, ...] = ()
     """Folders of this machine whose images callers over HTTP may name."""

@@ -64,11 +64,21 @@ class Item:
         try:
             return msgspec.convert(values, type=spec)
         except (msgspec.ValidationError, BadInput) as error:
-            found = _BAD_FIELD.fullmatch(str(error))
-            if found is None:
-                raise self.bad(str(error), fix) from None
-            field = found["field"].partition("[")[0].partition(".")[0]
-            raise self.mapping().get(field, self).bad(found["problem"].lower(), fix) from None
+            raise self._complaint(error, fix) from None
+
+    def _complaint(self, error: Exception, fix: str) -> BadFile:
+        """What a record refuses, said of the value that it refuses."""
+        found = _BAD_FIELD.fullmatch(str(error))
+        field = found["field"].partition("[")[0].partition(".")[0] if found else ""
+        place = self.mapping().get(field, self)
+        why = error if isinstance(error, BadInput) else error.__cause__
+        if isinstance(why, BadInput):
+            is_mapping = isinstance(place._node, yaml.MappingNode)
+            exact = place.mapping().get(why.field) if is_mapping else None
+            if exact is not None:
+                return exact.bad(why.problem, why.fix)
+            return place.bad(why.problem, why.fix, key=why.field)
+        return place.bad(found["problem"].lower() if found else str(error), fix)
 
     def items(self) -> list["Item"]:
         """The values of a list."""

@@ -29,8 +29,9 @@ class BadFile(BadInput):
 
     def __str__(self) -> str:
         place = f"{self.path}:{self.line}" if self.line else self.path
+        where = f"{place}: {self.field}" if self.field else place
         # What a file says is part of the text, and it may hold line breaks.
-        return " ".join(f"{place}: {self.field}: {self.problem}; {self.fix}".split())
+        return " ".join(f"{where}: {self.problem}; {self.fix}".split())
 
 
 def nearest(word: str, valid: list[str]) -> str:

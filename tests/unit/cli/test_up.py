@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -30,3 +31,43 @@ def test_a_house_with_a_wrong_key_serves_nobody(run, tmp_path: Path):
     assert (said.code, said.out) == (2, "")
     assert said.err == f"error: {house}:1: image: unknown key; did you mean images?\n"
     assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("cores: -3", "1: cores: expected `int` >= 1"),
+        ("cores: many", "1: cores: expected `int | null`, got `str`"),
+        ("\njobs:\n  a: {share: 0}", "3: jobs.a: 0.0 is no share"),
+        ("[1, 2]", "1: is not a mapping"),
+    ],
+)
+def test_what_a_house_cannot_be_is_named_with_its_line(run, tmp_path: Path, text: str, line: str):
+    house = tmp_path / "house.yaml"
+    house.write_text(text)
+    said = run("up", "--state-dir", tmp_path / "state", "--config", house)
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith(f"error: {house}:{line}")
+
+
+def test_a_port_in_use_is_named_before_anything_is_opened(run, tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0)) as ear:
+        port = str(ear.getsockname()[1])
+        said = run("up", "--state-dir", tmp_path / "state", "--port", port)
+    assert said.code == 2
+    assert said.err.startswith(f"error: address: 127.0.0.1 port {port}: Address already in use")
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_state_directory_that_cannot_be_is_named(run, tmp_path: Path):
+    (tmp_path / "file").touch()
+    said = run("up", "--state-dir", tmp_path / "file" / "state", "--port", "0")
+    assert said.code == 2
+    assert said.err.endswith("Not a directory; name a directory you may write\n")
+
+
+def test_a_run_that_asks_too_little_is_named_with_its_line(run, tmp_path: Path):
+    file = tmp_path / "run.yaml"
+    file.write_text("model: models\ntasks: {calc: {}}\nsteps: -1\n")
+    said = run("train", file)
+    assert (said.code, said.err) == (2, f"error: {file}:3: steps: -1 is too few; say 1 or more\n")

@@ -35,7 +35,7 @@ def test_a_file_says_which_engines_there_are_and_who_goes_where(tmp_path):
     [
         (("pools:", "pool:"), r"engines.yaml:3: pool: unknown key; did you mean pools\?"),
         (("urls:", "url:"), r"engines.yaml:4: pools.bandwidth.url: unknown key"),
-        (("slots: 8", "slots: 0"), "pools.compute: slots: 0 is too few"),
+        (("slots: 8", "slots: 0"), "pools.compute.slots: 0 is too few"),
         (("vllm: [bin/python, --dtype, float32], ", ""), "are for vLLM servers"),
         (('urls: ["', 'vllm: [python], urls: ["'), "are of servers that run"),
         (("lake: compute", "lake: fast"), "'fast' is no class of these engines"),
