@@ -28,6 +28,7 @@ from artangram.core.ids import ActionId, JobId, Resource, ServiceId, TrajectoryI
 from artangram.core.needs import Needs, parse_needs
 from artangram.core.policies.catalog import policy
 from artangram.core.records import ActionRecord
+from artangram.managers.agent import Place
 from artangram.managers.call import ApiCall, Call, FunctionCall, ServiceCall
 from artangram.managers.cpu import CpuManager
 from artangram.observe.journal import replay
@@ -36,7 +37,7 @@ from artangram.observe.trace import Trace, TraceAction, TraceTrajectory, TraceTu
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.records import Opening, Submission
 from artangram.orchestrator.recovery import Setup
-from artangram.sandbox import Command
+from artangram.sandbox import Command, Limits
 from artangram.sim.beliefs import Beliefs, beliefs
 from artangram.sim.driver import Simulation
 from artangram.sim.tally import Tally
@@ -106,9 +107,8 @@ class LiveRun:
     async def live(self, trajectory: TraceTrajectory) -> None:
         await self.clock.sleep_until(trajectory.arrive_s)
         name = trajectory.trajectory
-        self.orchestrator.open(
-            Opening(trajectory=name, job=trajectory.job, memory_mb=trajectory.memory_mb)
-        )
+        place = Place(limits=Limits(memory_mb=trajectory.memory_mb, disk_mb=1))
+        self.orchestrator.open(Opening(trajectory=name, job=trajectory.job, place=place))
         number = 0
         for turn in trajectory.turns:
             if turn.think_s:
@@ -196,7 +196,7 @@ def traces(
         turns=st.lists(turns, min_size=1, max_size=3).map(tuple),
         job=st.sampled_from([JobId("red"), JobId("blue")]),
         arrive_s=seconds,
-        memory_mb=st.sampled_from([0, 100, 400]),
+        memory_mb=st.sampled_from([1, 100, 400]),
     )
     return st.lists(trajectories, min_size=1, max_size=10).map(_as_trace)
 

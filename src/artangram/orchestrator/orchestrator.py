@@ -157,7 +157,7 @@ class Orchestrator:
             self._owners.keep(trajectory, opening.owner)
         opened = self._waiters.opening()
         self._body.post(
-            TrajectoryOpened(trajectory, opening.memory_mb, opening.job),
+            TrajectoryOpened(trajectory, opening.booked_mb, opening.job),
             kept=Kept(id=f"trajectory:{trajectory}", body=encode(opening)),
             then=partial(self._waiters.opened, opened),
         )

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from artangram.core.action import Action
 from artangram.core.cluster import ServiceSpec
+from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, JobId, Resource, ServiceId, TrajectoryId
 from artangram.core.records import ActionRecord, Outcome
 from artangram.managers.agent import Place, Population
@@ -33,9 +34,19 @@ class Opening(Struct, frozen=True, kw_only=True):
     job: JobId = JobId("default")
     task: str = ""
     memory_mb: int = 0
+    """To be held for it on its node, if that is more than its sandbox may use."""
     place: Place = Place()
     owner: str = ""
     """Who has to give signs of life, or it is closed; nobody, if it is the same process."""
+
+    def __post_init__(self) -> None:
+        if self.memory_mb < 0:
+            raise BadInput("memory_mb", f"{self.memory_mb} is negative", "give 0 or more")
+
+    @property
+    def booked_mb(self) -> int:
+        """Held for it on its node: no less than its sandbox may use."""
+        return max(self.memory_mb, self.place.limits.memory_mb)
 
 
 class Queueing(Struct, frozen=True, kw_only=True):

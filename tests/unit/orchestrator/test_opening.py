@@ -1,0 +1,54 @@
+"""Opening trajectories: what is booked for one, and that nothing is left of one that failed."""
+
+import asyncio
+
+import pytest
+
+from artangram.core.errors import BadInput
+from artangram.core.ids import TrajectoryId
+from artangram.core.records import Outcome
+from artangram.managers.agent import Place
+from artangram.orchestrator.client import RunRequest
+from artangram.orchestrator.records import ActionResult, Opening
+from artangram.sandbox import Limits
+from artangram.testing.fakes import FakeHouse, a_setup, fake_house
+
+pytestmark = pytest.mark.looptime
+
+
+async def opened(house: FakeHouse, name: str, *, memory_mb: int, limit_mb: int) -> None:
+    place = Place(limits=Limits(memory_mb=limit_mb, disk_mb=1))
+    opening = Opening(trajectory=TrajectoryId(name), memory_mb=memory_mb, place=place)
+    await house.orchestrator.open(opening)
+
+
+def run(house: FakeHouse, trajectory: str, *argv: str) -> "asyncio.Task[ActionResult]":
+    request = RunRequest(trajectory=TrajectoryId(trajectory), argv=argv, kind="x")
+    return asyncio.create_task(house.backend.run(request))
+
+
+@pytest.mark.parametrize(("memory_mb", "limit_mb"), [(600, 1), (1, 600), (0, 600)])
+async def test_two_who_may_use_more_than_there_is_do_not_run_together(
+    memory_mb: int, limit_mb: int
+) -> None:
+    async with fake_house(a_setup(cores=4, memory_mb=1000)) as house:
+        for name in "ab":
+            await opened(house, name, memory_mb=memory_mb, limit_mb=limit_mb)
+        first, second = run(house, "a", "sleep", "10"), run(house, "b", "true")
+        await asyncio.sleep(20)
+        assert (first.done(), second.done()) == (True, False)
+        house.orchestrator.close(TrajectoryId("a"))
+        assert (await second).ok
+
+
+async def test_who_may_use_more_than_any_node_has_is_refused() -> None:
+    async with fake_house(a_setup(memory_mb=1000)) as house:
+        await opened(house, "big", memory_mb=1, limit_mb=100_000)
+        result = await run(house, "big", "true")
+        assert result.outcome is Outcome.REFUSED
+        assert "100000 can never fit" in result.reason
+
+
+def test_nobody_opens_less_than_nothing() -> None:
+    with pytest.raises(BadInput, match="memory_mb: -900 is negative"):
+        Opening(trajectory=TrajectoryId("t"), memory_mb=-900)
