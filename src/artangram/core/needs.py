@@ -16,6 +16,9 @@ from artangram.core.speedup import Speedup, parse_speedup
 Amounts = tuple[int, ...]
 """Admissible amounts of one resource, ascending, never empty."""
 
+MOST_CHOICES = 1 << 14
+"""Of one need; each of them is weighed."""
+
 MOST_UNITS = 1 << 20
 """A larger amount is a typing error: no machine has it, and a range that wide would fill memory."""
 
@@ -65,6 +68,9 @@ def _amounts(field: str, raw: object) -> Amounts:
             low, high = _amount(f"{field}.min", raw["min"]), _amount(f"{field}.max", raw["max"])
             if low > high:
                 raise BadInput(field, f"min {low} is above max {high}", "swap them")
+            if high - low >= MOST_CHOICES:
+                fix = f"narrow it to {MOST_CHOICES}, or name the choices"
+                raise BadInput(field, f"{high - low + 1} amounts are too many to weigh", fix)
             return tuple(range(low, high + 1))
         if set(raw) == {"choices"} and isinstance(raw["choices"], list | tuple) and raw["choices"]:
             return tuple(sorted({_amount(f"{field}.choices", x) for x in raw["choices"]}))
