@@ -74,7 +74,6 @@ def _serve(plan: dict[str, Any]) -> None:
         upper=UPPER,
         score_file=SCORE,
         score=plan["score"],
-        steers=not plan["directory"],
     )
     init.reply(sock, 0, init.READY)
     server.serve()

@@ -12,7 +12,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -58,9 +57,9 @@ struct reply {
     int64_t figures[9];
 } __attribute__((packed));
 
-/* What the zygote tells: descriptors (-1 where there is none), cores there can be, scores. */
+/* What the zygote tells: descriptors (-1 where there is none), scores. */
 struct setting {
-    int sock, children, upper, score_file, peak_file, ooms_file, num_cores;
+    int sock, children, upper, score_file, peak_file, ooms_file;
     char sheltered[8], exposed[8];
 };
 

@@ -65,11 +65,9 @@ class Init:
         upper: int,
         score_file: int,
         score: int,
-        steers: bool,
     ) -> None:
         self._sock = sock
         self._everybody = everybody
-        self._spawn_program = processes.spawn
         self._upper = upper
         self._score_file = score_file
         self._sheltered, self._exposed = scores(score)
@@ -225,7 +223,7 @@ class Init:
         try:
             os.chdir(asked.path)
             with processes.LoweredLimits(asked.rlimits):
-                return self._spawn_program(list(asked.words), environ, stdio)
+                return processes.spawn(list(asked.words), environ, stdio)
         finally:
             os.chdir("/")
             os.pwrite(self._score_file, self._sheltered, 0)

@@ -162,19 +162,6 @@ def reset_priority_on_fork() -> None:
     os.sched_setscheduler(0, os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0))
 
 
-def current_core() -> int:
-    return _check(_libc.sched_getcpu(), "sched_getcpu")
-
-
-def num_possible_cores() -> int:
-    """One more than the highest number a core of this machine can have."""
-    try:
-        with open("/sys/devices/system/cpu/possible", "rb") as possible:
-            return int(possible.read().replace(b"-", b",").split(b",")[-1]) + 1
-    except OSError:
-        return os.cpu_count() or 1  # no /sys in this container
-
-
 def sethostname(name: str) -> None:
     _check(_libc.sethostname(name.encode(), len(name.encode())), "sethostname")
 
@@ -200,7 +187,6 @@ class _Setting(ctypes.Structure):
         ("score_file", ctypes.c_int),
         ("peak_file", ctypes.c_int),
         ("ooms_file", ctypes.c_int),
-        ("num_cores", ctypes.c_int),
         ("sheltered", ctypes.c_char * 8),
         ("exposed", ctypes.c_char * 8),
     )
@@ -211,12 +197,11 @@ class CompiledInit:
 
     def __init__(self, path: str) -> None:
         self._serve = ctypes.CDLL(path).serve
-        self._num_cores = num_possible_cores()
 
     def serve(self, sock: int, *files: int, scores: tuple[bytes, bytes]) -> None:
         """Never returns. `files` as in `struct setting`; they stay open for it."""
         children = child_signals()
-        setting = _Setting(sock, children, *files, self._num_cores, *scores)
+        setting = _Setting(sock, children, *files, *scores)
         self._serve(ctypes.byref(setting))
 
 
