@@ -20,7 +20,7 @@ from artangram.functions.function import FunctionSpec
 from artangram.functions.hedging import LEAST_SEEN
 from artangram.functions.local import ATTEMPTS, LocalFunctions
 from integration.functions import subjects  # by a name that workers can import, too
-from process_support import is_alive
+from process_support import environ, is_alive
 
 
 @asynccontextmanager
@@ -272,10 +272,7 @@ asyncio.run(main())
 
 
 async def test_workers_end_with_an_owner_that_is_killed(tmp_path: Path) -> None:
-    tests = str(Path(__file__).parents[2])
-    with subprocess.Popen(
-        [sys.executable, "-c", OWNER, str(tmp_path)], env={**os.environ, "PYTHONPATH": tests}
-    ) as owner:
+    with subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path)], env=environ()) as owner:
         await until((tmp_path / "pids").exists)
         owner.kill()
     for pid in map(int, (tmp_path / "pids").read_text().split()):

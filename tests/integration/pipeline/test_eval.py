@@ -4,7 +4,6 @@ import json
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,6 @@ from artangram.core.errors import BadInput
 from artangram.models.beside import copy_beside_weights
 from artangram.pipeline.taskfactory import task_named
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
 PATIENCE_S = 600.0
 PROGRAM = (sys.executable, "-c", "from artangram.cli import main; main()")
 
@@ -23,10 +21,9 @@ pytestmark = pytest.mark.timeout(900)  # Of a machine that does much else.
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory):
+def home(warm_examples, tmp_path_factory):
     """The example, trained well enough that it cannot be taken for its beginning."""
-    home = shutil.copytree(EXAMPLES, tmp_path_factory.mktemp("eval") / "examples")
-    subprocess.run([sys.executable, "warm_guessing.py"], cwd=home, check=True, timeout=PATIENCE_S)
+    home = shutil.copytree(warm_examples, tmp_path_factory.mktemp("eval") / "examples")
     assert artangram(home, "train", "guessing.yaml").returncode == 0
     return home
 

@@ -21,6 +21,11 @@ def home(tmp_path):
     return Path(shutil.copytree(EXAMPLES, tmp_path / "examples"))
 
 
+@pytest.fixture
+def warm_home(warm_examples, tmp_path):
+    return Path(shutil.copytree(warm_examples, tmp_path / "examples"))
+
+
 def run(home, *argv):
     found = subprocess.run(
         [sys.executable, *argv], cwd=home, capture_output=True, text=True, timeout=600, check=False
@@ -43,15 +48,14 @@ def test_the_student_comes_closer_to_its_teachers(home):
     assert gaps[-1] < 0.8 * gaps[0]
 
 
-def test_an_environment_of_ones_own_is_planned_trained_and_resumed(home):
-    text = (home / "guessing.yaml").read_text()
-    (home / "guessing.yaml").write_text(text.replace("steps: 30", "steps: 2"))
-    run(home, "warm_guessing.py")
-    assert "180" not in (plan := artangram(home, "train", "guessing.yaml", "--print-plan"))
+def test_an_environment_of_ones_own_is_planned_trained_and_resumed(warm_home):
+    text = (warm_home / "guessing.yaml").read_text()
+    (warm_home / "guessing.yaml").write_text(text.replace("steps: 30", "steps: 2"))
+    assert "180" not in (plan := artangram(warm_home, "train", "guessing.yaml", "--print-plan"))
     assert "12 problems" in plan
-    assert "step 2/2" in artangram(home, "train", "guessing.yaml")
-    (home / "guessing.yaml").write_text(text.replace("steps: 30", "steps: 3"))
-    resumed = artangram(home, "train", "guessing.yaml", "--resume")
+    assert "step 2/2" in artangram(warm_home, "train", "guessing.yaml")
+    (warm_home / "guessing.yaml").write_text(text.replace("steps: 30", "steps: 3"))
+    resumed = artangram(warm_home, "train", "guessing.yaml", "--resume")
     assert "step 3/3" in resumed
     assert "step 2/3" not in resumed
 
@@ -61,13 +65,12 @@ def test_an_environment_with_a_sandbox_is_played_by_hand(home):
     assert said.endswith("> wc -l < notes.txt\n51\nscore 1.0\n")
 
 
-def test_a_loop_of_ones_own_makes_versions(home):
-    text = (home / "own_loop.py").read_text()
-    (home / "own_loop.py").write_text(
+def test_a_loop_of_ones_own_makes_versions(warm_home):
+    text = (warm_home / "own_loop.py").read_text()
+    (warm_home / "own_loop.py").write_text(
         text.replace('"models/guessing"), 30', '"models/guessing"), 2')
     )
-    run(home, "warm_guessing.py")
-    lines = run(home, "own_loop.py").splitlines()
+    lines = run(warm_home, "own_loop.py").splitlines()
     assert [line.partition(":")[0] for line in lines] == ["step 1", "step 2"]
 
 

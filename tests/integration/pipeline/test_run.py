@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -17,6 +16,7 @@ from artangram.pipeline.metrics import read
 from artangram.pipeline.training import STATE_NAME, RunState
 from artangram.train.checkpoint import latest
 from integration.pipeline import small
+from process_support import environ
 
 
 def rewards(out):
@@ -123,10 +123,9 @@ async def test_what_one_class_reads_another_writes_with_the_same_probabilities(t
 
 
 def start(out, *options):
-    tests = Path(__file__).parents[2]
     return subprocess.Popen(
         [sys.executable, small.__file__, str(out), "1", "8", *options],
-        env={**os.environ, "PYTHONPATH": str(tests)},
+        env=environ(),
         start_new_session=True,
     )
 

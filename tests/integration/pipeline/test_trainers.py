@@ -1,8 +1,6 @@
 """A run from a file whose trainer is two processes, one of which is killed; and its curriculum."""
 
-import subprocess
-import sys
-from pathlib import Path
+import shutil
 
 import msgspec
 import pytest
@@ -17,24 +15,23 @@ from integration.pipeline.served import Served, balanced, killed
 
 pytestmark = pytest.mark.timeout(900)  # Of a machine that does much else.
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
 STEPS, GROUPS, GROUP_SIZE = 6, 6, 8
 SWEET_FROM = 2
 """The version from which on there is a second task, with twice the share of the first."""
 
 
-def the_example(place):
+def the_example(place, warm):
     """The curriculum of `examples`, shortened, trained by two processes that keep every step."""
-    for name in ("guessing.py", "curriculum.py", "warm_guessing.py"):
-        (place / name).write_text((EXAMPLES / name).read_text())
-    subprocess.run([sys.executable, "warm_guessing.py"], cwd=place, check=True, timeout=300)
+    for name in ("guessing.py", "curriculum.py"):
+        shutil.copy(warm / name, place)
+    shutil.copytree(warm / "models", place / "models")
     changes = {
         "[10, 2]": f"[{SWEET_FROM}, 2]",
         "steps: 30": f"steps: {STEPS}\ncheckpoint_every: 1",
         "min_groups: 4": "min_groups: 6",
         "min_samples: 8": "min_samples: 1, processes: 2",
     }
-    text = (EXAMPLES / "curriculum.yaml").read_text()
+    text = (warm / "curriculum.yaml").read_text()
     for old, new in changes.items():
         assert old in text
         text = text.replace(old, new)
@@ -42,9 +39,9 @@ def the_example(place):
     return place / "curriculum.yaml"
 
 
-def test_a_killed_process_of_the_trainer_costs_no_problem_and_no_step(tmp_path):
+def test_a_killed_process_of_the_trainer_costs_no_problem_and_no_step(tmp_path, warm_examples):
     with Served(tmp_path) as served:
-        run = served.train_file(the_example(tmp_path))
+        run = served.train_file(the_example(tmp_path, warm_examples))
         served.wait_for_steps("curriculum", 2, run)
         before = below(run.pid, "artangram.train.rank")
         killed(before[-1])

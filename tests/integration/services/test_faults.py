@@ -16,7 +16,7 @@ from artangram.core.lease import Devices
 from artangram.services import ReplicaLost, Service, ServiceHost, cpu_devices, cpu_host
 from artangram.services.host import FIRST_PAUSE_S
 from busy_machine import PATIENCE_S
-from process_support import is_alive
+from process_support import environ, is_alive
 
 NODE = NodeId("gpu-0")
 CORES = tuple(sorted(os.sched_getaffinity(0)))
@@ -233,7 +233,7 @@ async def test_when_the_host_is_killed_nothing_of_it_is_left():
         "-c",
         OWNER,
         stdout=asyncio.subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env=environ(),
     )
     assert owner.stdout is not None
     async with asyncio.timeout(PATIENCE_S):
