@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -13,10 +14,20 @@ from msgspec import structs
 from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
 from artangram.core.lease import Cores, Lease
 from artangram.core.records import Outcome
+from artangram.managers import wire
 from artangram.managers.agent import AgentGone, Ended, NodeAgent, Place, Population, Run, RunId
+from artangram.managers.agentd import AgentServer
 from artangram.managers.local import LocalAgent
 from artangram.managers.remote import RemoteAgent, connect, spawn
-from artangram.sandbox import Command, FakeProvider, Output, SandboxError, SandboxGone
+from artangram.sandbox import (
+    Command,
+    CommandResult,
+    FakeProvider,
+    Output,
+    SandboxError,
+    SandboxGone,
+)
+from artangram.sandbox.fake import Console
 from busy_machine import PATIENCE_S
 
 NODE = NodeId("cpu-0")
@@ -52,10 +63,11 @@ def a_run(
     expects_files: bool = False,
     attempt: int = 1,
     timeout_s: float = 60.0,
+    **more: Any,
 ) -> Run:
     cores = Cores(Resource("cpu"), NODE, (0,))
     lease = Lease(action_id=ActionId(name), allocations=(cores,), attempt=attempt)
-    command = Command(argv=argv, timeout_s=timeout_s, cores=(0,)) if argv else None
+    command = Command(argv=argv, timeout_s=timeout_s, cores=(0,), **more) if argv else None
     return Run(
         lease=lease,
         trajectory=trajectory,
@@ -322,3 +334,76 @@ class TestAgentProcess:
             assert await old.lost.get()
         await again.aclose()
         await agent.aclose()
+
+
+def _fill(console: Console, argv: tuple[str, ...]) -> int:
+    console.files[console.resolve(argv[1])] = bytes(10_000)
+    return 0
+
+
+class TestLongMessages:
+    """What is too long for a frame is told its asker, and the node stays."""
+
+    @pytest.fixture
+    async def agent(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> AsyncIterator[RemoteAgent]:
+        """On a wire that takes kilobytes, so that the tests need not send what is really long."""
+        monkeypatch.setattr(wire, "MOST_OUTPUT_BYTES", 4_000)
+        monkeypatch.setattr(wire, "MOST_BYTES", 10_000)
+        socket = tmp_path / "agent.sock"
+        here = LocalAgent(NODE, FakeProvider(programs={"fill": _fill}), now=time.monotonic)
+        serving = asyncio.create_task(AgentServer(here, grace_s=PATIENCE_S).serve(socket))
+        async with asyncio.timeout(PATIENCE_S):
+            while not socket.exists():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        agent = await connect(NODE, socket, now=time.time)
+        yield agent
+        await agent.aclose()
+        await serving
+
+    async def test_a_file_is_refused_on_both_ways(self, agent: RemoteAgent, heard: Heard) -> None:
+        agent.start(a_run("a", "fill", "there"))
+        await heard.next()
+        with pytest.raises(ValueError, match="are too many"):
+            await agent.write(T, "here", data=bytes(10_000))
+        with pytest.raises(ValueError, match="are too many"):
+            await agent.read(T, "there")
+        assert (await agent.ping()).sandboxes == 1
+
+    async def test_a_start_ends_at_once_and_says_why(
+        self, agent: RemoteAgent, heard: Heard
+    ) -> None:
+        agent.start(a_run("long", "cat", stdin=bytes(10_000)))
+        agent.start(a_run("odd", "echo", "\udc80"))
+        ends = [await heard.next(), await heard.next()]
+        assert [ended.outcome for ended in ends] == [Outcome.FAILED, Outcome.FAILED]
+        assert "are too many" in ends[0].reason
+        assert "surrogates not allowed" in ends[1].reason
+        agent.start(a_run("next", "true"))
+        assert (await heard.next()).outcome is Outcome.SUCCEEDED
+
+    async def test_output_is_cut_off_and_counted(self, agent: RemoteAgent, heard: Heard) -> None:
+        agent.start(a_run("a", "echo", 9_000 * "x", output_bytes=1 << 30))
+        ended = await heard.next()
+        assert ended.result is not None
+        assert len(ended.result.stdout) == 4_000
+        assert ended.result.truncated_bytes == 5_001
+
+    async def test_ends_that_are_too_long_together_are_found_one_by_one(
+        self, agent: RemoteAgent, heard: Heard
+    ) -> None:
+        for name in "abcd":
+            agent.start(a_run(name, "echo", 3_000 * name))
+            await heard.next()
+        for _ in range(2):
+            found = await agent.attach(heard)
+            assert [ended.run.action_id for ended in found.ended] == ["a", "b", "c", "d"]
+            assert all(ended.began_at is not None for ended in found.ended)
+
+
+def test_the_longest_output_fits_into_a_frame() -> None:
+    most = bytes(wire.MOST_OUTPUT_BYTES)
+    result = CommandResult(exit_code=0, stdout=most, stderr=most)
+    ended = Ended(run=RunId(ActionId("a"), 1), outcome=Outcome.SUCCEEDED, result=result)
+    assert wire.frame(wire.RunEnded(ended, 1.0))

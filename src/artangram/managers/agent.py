@@ -4,6 +4,8 @@
   `start` is followed by exactly one `Ended`, however the run ended.
 - *Asks* (`attach`, `ping`, `read`, `write`, `snapshot`, `close`) are awaited. They raise `OSError`
   for a path, `SandboxError` for a place that failed, `ValueError` for a caller's mistake.
+- An agent may bound what it takes and gives at once: a longer ask is a `ValueError`, a longer start
+  ends as `FAILED`, longer output is cut off and counted as truncated.
 - A trajectory's sandbox is made by the first run that needs it and lives until `close`.
 - An `Ended` is repeated at every `attach` until it was acknowledged: nobody misses one by dying.
 - When an agent is gone, everything on it is gone; its listener hears `on_lost` once.

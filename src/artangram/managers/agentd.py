@@ -121,20 +121,27 @@ class AgentServer:
                 self._agent.stop(action_id)
             case wire.Acknowledge(run):
                 self._agent.acknowledge(run)
+            case wire.Attach(number):
+                self._tell_inventory(number, writer)
             case wire.Leave():
                 self._goodbye = (request.number, writer)
                 self._over.set()
             case _:
                 self._background.start(self._answer(request, writer))
 
+    def _tell_inventory(self, number: int, writer: asyncio.StreamWriter) -> None:
+        found = self._agent.inventory()
+        for ended in found.ended:
+            writer.write(wire.frame(wire.EndFound(structs.replace(ended, began_at=None))))
+        writer.write(wire.frame(wire.Answer(number, structs.replace(found, ended=()))))
+
     async def _answer(self, ask: wire.Ask, writer: asyncio.StreamWriter) -> None:
-        answer: wire.Response
         try:
-            answer = await self._answered(ask)
+            frame = wire.frame(await self._answered(ask))
         except Exception as error:  # noqa: BLE001 - whatever it is, its asker must hear of it
-            answer = wire.refusal(ask.number, error)
+            frame = wire.frame(wire.refusal(ask.number, error))
         if not writer.is_closing():
-            writer.write(wire.frame(answer))
+            writer.write(frame)
 
     async def _answered(self, ask: wire.Ask) -> wire.Answer:
         agent = self._agent
@@ -149,10 +156,6 @@ class AgentServer:
                 await agent.forget(snapshot)
             case wire.CloseTrajectory(number, trajectory):
                 await agent.close(trajectory)
-            case wire.Attach(number):
-                found = agent.inventory()
-                untimed = (structs.replace(ended, began_at=None) for ended in found.ended)
-                return wire.Answer(number, structs.replace(found, ended=tuple(untimed)))
             case wire.Ping(number):
                 return wire.Answer(number, await agent.ping())
         return wire.Answer(number)

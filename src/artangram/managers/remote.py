@@ -1,6 +1,7 @@
 """The node agent in a process of its own, seen from the orchestrator.
 
 - `connect` reaches an agent that listens on a socket; `spawn` starts one first.
+- What is too long for the agent is refused here; it costs nobody else anything.
 - When the connection breaks, every waiting ask fails with `AgentGone` and the listener is told.
 - An agent that does not answer is as good as gone: it is killed, so that it really is.
 - `aclose` ends the agent; `detach` leaves it running, for an orchestrator that comes back.
@@ -22,6 +23,7 @@ import msgspec
 from msgspec import structs
 
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
+from artangram.core.records import Outcome
 from artangram.managers import wire
 from artangram.managers.agent import AgentGone, Ended, Inventory, Listener, Population, Run, RunId
 from artangram.sandbox.protocol import MAX_READ_BYTES, Snapshot
@@ -125,6 +127,8 @@ class RemoteAgent:
         self._listener: Listener | None = None
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[object]] = {}
+        #: Of an answer to `Attach` that is under way.
+        self._found: list[Ended] = []
         self._gone = ""
         self._reading = asyncio.create_task(self._read(reader))
         self._watching: asyncio.Task[None] | None = None
@@ -146,14 +150,19 @@ class RemoteAgent:
     async def attach(self, listener: Listener) -> Inventory:
         # Before the answer: an end told between the two is heard twice rather than never.
         self._listener = listener
+        self._found = []
         found = cast(Inventory, await self._ask(wire.Attach(self._number())))
-        return structs.replace(found, ended=tuple(self._retimed(ended) for ended in found.ended))
+        return structs.replace(found, ended=tuple(self._found))
 
     async def ping(self) -> Population:
         return cast(Population, await self._ask(wire.Ping(self._number())))
 
     def start(self, run: Run) -> None:
-        self._tell(wire.StartRun(run))
+        try:
+            self._tell(wire.StartRun(_bounded(run)))
+        except ValueError as error:
+            ended = Ended(run=run.id, outcome=Outcome.FAILED, reason=str(error))
+            asyncio.get_running_loop().call_soon(self._tell_end, ended)
 
     def resize(self, action_id: ActionId, cores: tuple[int, ...]) -> None:
         self._tell(wire.ResizeRun(action_id, cores))
@@ -216,11 +225,16 @@ class RemoteAgent:
         if not self._gone:
             self._writer.write(wire.frame(message))
 
-    async def _ask(self, ask: wire.Ask | wire.Leave) -> object:
+    def _tell_end(self, ended: Ended) -> None:
+        if self._listener is not None:
+            self._listener.on_ended(self.node, ended)
+
+    async def _ask(self, ask: wire.Ask | wire.Attach | wire.Leave) -> object:
         if self._gone:
             raise AgentGone(f"{self.node}: {self._gone}")
+        frame = wire.frame(ask)
         answer = self._waiting[ask.number] = asyncio.get_running_loop().create_future()
-        self._writer.write(wire.frame(ask))
+        self._writer.write(frame)
         try:
             return await answer
         finally:
@@ -252,8 +266,9 @@ class RemoteAgent:
     def _on_response(self, response: wire.Response) -> None:
         match response:
             case wire.RunEnded(ended, run_s):
-                if self._listener is not None:
-                    self._listener.on_ended(self.node, self._retimed(ended, run_s))
+                self._tell_end(self._retimed(ended, run_s))
+            case wire.EndFound(ended):
+                self._found.append(self._retimed(ended))
             case wire.RunPrinted(run, output):
                 if self._listener is not None:
                     self._listener.on_output(run, output)
@@ -289,3 +304,12 @@ class RemoteAgent:
                 answer.set_exception(AgentGone(f"{self.node}: {reason}"))
         if self._listener is not None:
             self._listener.on_lost(self.node, reason)
+
+
+def _bounded(run: Run) -> Run:
+    """`run`, printing no more than can be told of its end."""
+    command = run.command
+    if command is None or command.output_bytes <= wire.MOST_OUTPUT_BYTES:
+        return run
+    command = structs.replace(command, output_bytes=wire.MOST_OUTPUT_BYTES)
+    return structs.replace(run, command=command)

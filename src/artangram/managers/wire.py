@@ -15,8 +15,11 @@ from artangram.managers.agent import AgentGone, Ended, Inventory, Population, Ru
 from artangram.sandbox.errors import SandboxError, SandboxGone
 from artangram.sandbox.protocol import MAX_READ_BYTES, Output, Snapshot
 
-MOST_BYTES = 2 * MAX_READ_BYTES
-"""No frame is longer; a longer one is not ours."""
+MOST_OUTPUT_BYTES = MAX_READ_BYTES
+"""What a run may print on one of its two channels; more of it is cut off."""
+
+MOST_BYTES = 2 * MOST_OUTPUT_BYTES + (1 << 20)
+"""No frame is longer; a longer one is not ours. A run that printed all it may fits."""
 
 
 class StartRun(Struct, frozen=True, tag="start"):
@@ -81,8 +84,8 @@ class Leave(Struct, frozen=True, tag="leave"):
 
 Tell = StartRun | ResizeRun | StopRun | Acknowledge
 Files = ReadFile | WriteFile | TakeSnapshot | ForgetSnapshot | CloseTrajectory
-Ask = Attach | Ping | Files
-Request = Tell | Ask | Leave
+Ask = Ping | Files
+Request = Tell | Ask | Attach | Leave
 
 
 class Answer(Struct, frozen=True, tag="answer"):
@@ -99,6 +102,15 @@ class Refusal(Struct, frozen=True, tag="refusal"):
     errno: int = 0
 
 
+class EndFound(Struct, frozen=True, tag="found"):
+    """An end that nobody has acknowledged: as many as there are come before `Attach` is answered.
+
+    Each travels by itself, for together they may be longer than any frame.
+    """
+
+    ended: Ended
+
+
 class RunEnded(Struct, frozen=True, tag="ended"):
     """`ended.began_at` is replaced by how long ago that was when the run ended."""
 
@@ -111,7 +123,7 @@ class RunPrinted(Struct, frozen=True, tag="printed"):
     output: Output
 
 
-Response = Answer | Refusal | RunEnded | RunPrinted
+Response = Answer | Refusal | EndFound | RunEnded | RunPrinted
 
 
 def refusal(number: int, error: Exception) -> Refusal:
@@ -135,7 +147,11 @@ def raised(refusal: Refusal) -> Exception:
 
 
 def frame(message: Request | Response) -> bytes:
+    """As it travels. `ValueError` if it cannot: it is too long, or has text that is none."""
     body = msgspec.msgpack.encode(message)
+    if len(body) > MOST_BYTES:
+        most = f"an agent takes and gives {MOST_BYTES} at once"
+        raise ValueError(f"{len(body)} bytes are too many; {most}")
     return len(body).to_bytes(4, "big") + body
 
 
