@@ -6,9 +6,10 @@ import shutil
 import sys
 import time
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from threading import Event
 
 from msgspec import Struct
 from rich.console import Console
@@ -139,8 +140,7 @@ class Session:
     async def _learn(self, housed: Housed) -> Learned:
         settings, house = self._settings, housed.house
         warm_at = time.monotonic()
-        with self._console.status("warming up"):  # Seen on a terminal only.
-            model = await asyncio.to_thread(self._warm, house)
+        model = await self._warmed(house)
         warmup_s = time.monotonic() - warm_at
         tasks: list[Teachable] = [demo_task(name, house) for name in self._tasks]
         held = [demo_task(name, house, held_out=True) for name in self._tasks]
@@ -171,14 +171,30 @@ class Session:
             total_s=time.monotonic() - self._began_at,
         )
 
-    def _warm(self, house: House) -> Path:
+    async def _warmed(self, house: House) -> Path:
+        """In a thread, which ends when nobody waits for it any more."""
         self._console.print("Warming up: the model imitates attempts whose choices are random.")
+        is_given_up = Event()
+        with self._console.status("warming up") as status:  # Seen on a terminal only.
+
+            def on_step(step: int, loss: float) -> None:
+                if is_given_up.is_set():
+                    raise InterruptedError
+                status.update(f"warming up: step {step} of {WARMUP.steps}")
+
+            try:
+                return await asyncio.to_thread(self._warm, house, on_step)
+            finally:
+                is_given_up.set()
+
+    def _warm(self, house: House, on_step: Callable[[int, float], None]) -> Path:
         return warm_model(
             self._out / "models",
             tasks=[demo_task(name, house) for name in DEMO_TASKS],
             vocabulary=vocabulary(),
             seed=self._settings.seed,
             settings=WARMUP,
+            on_step=on_step,
         )
 
     async def _tested(self, training: Training, held: Sequence[Teachable], name: str) -> Evaluation:
@@ -207,6 +223,7 @@ async def searching(latency_s: float = SEARCH_LATENCY_S) -> AsyncIterator[str]:
         f"--latency-s={latency_s}",
         stdin=PIPE,
         stdout=PIPE,
+        start_new_session=True,  # Ctrl-C is for us; it ends when we close its input.
     )
     assert server.stdin is not None
     assert server.stdout is not None
