@@ -88,7 +88,7 @@ class MalleableLane(RankedLane):
 
     def _give_back_rigid(self, units: int) -> None:
         self._rigid_units -= units
-        if not self._running:
+        if not self._running.tickets:
             self._ask_elastic = True  # No division will come to ask again.
 
     def lends(self, units: int, now: float) -> bool:
@@ -106,7 +106,7 @@ class MalleableLane(RankedLane):
 
     def dispatch(self, now: float) -> None:
         self._start_waiting(now)
-        if self._running and (self._fresh or now >= self._pass_at()):
+        if self._running.tickets and (self._fresh or now >= self._pass_at()):
             self._divide(now)
             if self._node.free and len(self._elastic):
                 # Nobody who runs can use these cores: those who were refused may have them.
@@ -117,7 +117,7 @@ class MalleableLane(RankedLane):
             self._num_unused = self._node.free
             self.wake_at = None
         else:
-            self.wake_at = self._pass_at() if self._running else None
+            self.wake_at = self._pass_at() if self._running.tickets else None
         self._wake_for_overdue(now)
 
     def _pass_at(self) -> float:
@@ -138,21 +138,23 @@ class MalleableLane(RankedLane):
 
     def _start_waiting(self, now: float) -> None:
         """Start what may start; elastic tickets only join `_running`: `_divide` gives cores."""
-        while (ticket := self._first(now)) is not None and self._let_in(ticket, now):
-            pass
+        while (ticket := self._first(room := self._room(), now)) is not None:
+            if not self._let_in(ticket, room, now):
+                break
 
-    def _first(self, now: float) -> Ticket | None:
+    def _first(self, room: int, now: float) -> Ticket | None:
         """Who gets cores next: one that waits, or one that stands aside and is not passed."""
-        if self._room() > 0:
+        if room > 0:
             ticket, aside = self._turn(now), self._aside.first
             return ticket if aside is None or passes(ticket, aside) else aside
-        rigid = self._rigid.peek() if self._running else None
-        is_held = rigid is not None and self._elastic.overdue_before(rigid, now) is not None
-        return None if is_held else rigid
+        rigid = self._rigid.peek()
+        if rigid is None or self._elastic.overdue_before(rigid, now) is not None:
+            return None
+        return rigid
 
-    def _let_in(self, ticket: Ticket, now: float) -> bool:
+    def _let_in(self, ticket: Ticket, room: int, now: float) -> bool:
         """Give `ticket` its turn. `False` if it has to wait, with everybody behind it."""
-        room, least = self._room(), ticket.form.amounts[0]
+        least = ticket.form.amounts[0]
         if ticket.state is State.RUNNING:
             return self._resume(ticket, now)
         if ticket.form.is_elastic:

@@ -5,7 +5,7 @@ cores depends on these few alone. It is remembered until one comes or goes befor
 asks about many tickets in order of their work.
 """
 
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from operator import attrgetter
 
 from artangram.core.policies.aside import passes
@@ -34,9 +34,10 @@ class Running:
         return len(self.tickets)
 
     def add(self, ticket: Ticket) -> None:
-        insort(self.tickets, ticket, key=_work_left)
+        position = self.num_shorter(ticket.work_left_s)
+        self.tickets.insert(position, ticket)
         self.least_units += ticket.form.amounts[0]
-        del self._left[self.num_shorter(ticket.work_left_s) :]
+        del self._left[position + 1 :]
 
     def remove(self, ticket: Ticket) -> None:
         self.tickets.remove(ticket)
