@@ -13,6 +13,7 @@ from artangram.core.split import splits_of
 from artangram.core.weights import preset
 from artangram.gateway.hardware import model_shape
 from artangram.pipeline.simulated.cluster import PoolPlan, Scenario
+from artangram.pipeline.simulated.divisions import best_division
 from artangram.pipeline.simulated.fluid import alone_s, divided_s, mapped_s, needs_on
 from artangram.pipeline.simulated.rows import Row, compared, run_all
 from artangram.pipeline.simulated.systems import (
@@ -168,6 +169,8 @@ def affinity(settings: Settings) -> Iterator[Row]:
             "declared": structs.replace(mixed, affinity=affinity_of(AFFINITY)),
             "learned": structs.replace(mixed, affinity=affinity_of("auto")),
         }
+        division, divided = best_division(mixed)
+        ways[division] = divided
         alone = {
             kind: _endless({kind: count}, settings, model=model) for kind, count in ALONE_OF.items()
         }
@@ -179,7 +182,7 @@ def affinity(settings: Settings) -> Iterator[Row]:
                     f"{model}, {how}, against {kind} alone",
                     baseline=runs[kind],
                     ours=runs[how],
-                    paper=None if how == BLIND else paper,
+                    paper=paper if how in ("declared", "learned") else None,
                     fluid=_fluid(model, how, kind),
                 )
 

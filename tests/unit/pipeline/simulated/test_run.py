@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pytest
 from msgspec import structs
 
+from artangram.core.affinity import affinity_of
 from artangram.core.split import splits_of
 from artangram.core.weights import Staleness, preset
 from artangram.gateway.hardware import model_shape
@@ -140,6 +141,30 @@ def test_turns_are_read_by_one_replica_and_answered_by_another_if_somebody_says_
     split = structs.replace(whole, split=halves)
     assert simulate(split).trained == simulate(whole).trained
     assert simulate(split).steps_s != simulate(whole).steps_s
+
+
+def test_auto_finds_a_split_that_gains_and_none_where_there_is_none():
+    long = TaskShape(
+        name="t", turns=(20, 25), prompt_tokens=1200, seen_tokens=900, reply_tokens=80, turn_s=0.5
+    )
+    both = (PoolPlan(hardware="H800", devices=2), PoolPlan(hardware="H20", devices=2))
+    whole = structs.replace(
+        IN_TURN,
+        model=model_shape("qwen3-30b-a3b"),
+        pools=both,
+        tasks=(long,),
+        groups=6,
+        hit_rate=0.8,
+        affinity=affinity_of("auto"),
+        steps=1,
+    )
+    auto = structs.replace(whole, split=splits_of("auto"))
+    assert simulate(auto).waited_s[0] < 0.85 * simulate(whole).waited_s[0]
+    # Hardly anything is read: nobody is in the way of others.
+    short = structs.replace(long, seen_tokens=20, prompt_tokens=20)
+    whole = structs.replace(whole, tasks=(short,), hit_rate=1.0)
+    auto = structs.replace(whole, split=splits_of("auto"))
+    assert simulate(auto).waited_s[0] == pytest.approx(simulate(whole).waited_s[0], rel=0.03)
 
 
 def test_replicas_far_away_get_weights_through_the_store_and_near_ones_directly():
