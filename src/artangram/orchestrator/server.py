@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import secrets
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -105,8 +105,8 @@ class _Service:
         await asyncio.to_thread(permit_opening, opening, images=self._images)
         # Who names no owner keeps his trajectory open by using it.
         owner = opening.owner or f"the user of {opening.trajectory}"
-        await self._backend.open(structs.replace(opening, owner=owner))
-        return None
+        opened = self._backend.open(structs.replace(opening, owner=owner))
+        return await _while_listening(request, opened)
 
     async def heard(self, request: Request) -> object:
         return self._orchestrator.heard(request.path_params["owner"])
@@ -148,7 +148,8 @@ class _Service:
         return self._with_queueing(trajectory, None)
 
     async def result(self, request: Request) -> object:
-        return await self._orchestrator.receipt(_action(request)).ended
+        # Nobody who has hung up is taken for somebody who waits: that would keep a trajectory open.
+        return await _while_listening(request, self._orchestrator.receipt(_action(request)).ended)
 
     async def cancel(self, request: Request) -> object:
         self._orchestrator.cancel(_action(request))
@@ -220,7 +221,7 @@ async def _body(request: Request) -> bytes:
     return bytes(body)
 
 
-async def _while_listening(request: Request, work: Coroutine[Any, Any, T]) -> T | None:
+async def _while_listening(request: Request, work: Awaitable[T]) -> T | None:
     """What `work` returns; it is cancelled when its caller hangs up."""
     running = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_hung_up(request))

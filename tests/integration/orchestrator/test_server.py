@@ -199,6 +199,31 @@ async def test_who_hangs_up_takes_his_action_with_him() -> None:
         assert (result.ok, result.wait_s < 5) == (True, True)
 
 
+async def test_who_asks_for_a_result_and_hangs_up_keeps_nothing_open() -> None:
+    silence_s = 1.0
+    async with (
+        fake_house(bounds=Bounds(owner_silence_s=silence_s)) as behind,
+        serving(behind.orchestrator, token=TOKEN) as url,
+        aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as raw,
+    ):
+        ledger, about = behind.orchestrator.ledger, f"{url}/v1/trajectories"
+        await raw.post(about, json={"trajectory": "t"})
+        wanted = {"trajectory": "t", "argv": ["sleep", "1000"], "kind": "x", "key": "k"}
+        running = asyncio.create_task(raw.post(f"{about}/t/run", json=wanted))
+        while ledger.num_running == 0:  # noqa: ASYNC110 - it is far away
+            await asyncio.sleep(0.01)
+        (action,) = ledger.actions
+        asking = asyncio.create_task(raw.get(f"{url}/v1/actions/{action}"))
+        await raw.get(f"{url}/v1/status")
+        running.cancel()
+        await asyncio.sleep(1.5 * silence_s)
+        assert set(ledger.trajectories) == {"t"}
+        asking.cancel()
+        async with asyncio.timeout(PATIENCE_S):
+            while ledger.trajectories:  # noqa: ASYNC110 - it is far away
+                await asyncio.sleep(0.02)
+
+
 async def test_an_action_with_a_key_goes_on_and_answers_later() -> None:
     async with a_service() as (behind, house, _), house.trajectory() as t:
         running = asyncio.create_task(t.run(["sleep", "0.3"], key="k"))
