@@ -288,7 +288,11 @@ class Trajectory:
         return self._queued_s
 
     async def __aenter__(self) -> Self:
-        await self._backend.open(self._opening)
+        try:
+            await self._backend.open(self._opening)
+        except asyncio.CancelledError:
+            await self.close()  # It may be open, and nobody else would.
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:

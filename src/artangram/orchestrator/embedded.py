@@ -72,7 +72,12 @@ class Embedded:
         return repr(self.orchestrator)
 
     async def open(self, opening: Opening) -> None:
-        await self.orchestrator.open(opening)
+        opened = self.orchestrator.open(opening)
+        try:
+            await opened
+        except asyncio.CancelledError:
+            self.orchestrator.close(opening.trajectory)  # Who asked for it will not use it.
+            raise
 
     async def close(self, trajectory: TrajectoryId) -> None:
         self._homes.pop(trajectory, None)

@@ -52,3 +52,19 @@ async def test_who_may_use_more_than_any_node_has_is_refused() -> None:
 def test_nobody_opens_less_than_nothing() -> None:
     with pytest.raises(BadInput, match="memory_mb: -900 is negative"):
         Opening(trajectory=TrajectoryId("t"), memory_mb=-900)
+
+
+async def test_an_opening_that_is_cancelled_leaves_nothing_open() -> None:
+    async with fake_house() as house:
+        for opening in (
+            house.trajectory(id="t").__aenter__(),
+            house.backend.open(Opening(trajectory=TrajectoryId("t"))),
+        ):
+            task = asyncio.create_task(opening)
+            await asyncio.sleep(0)
+            assert house.orchestrator.ledger.has(TrajectoryId("t"))
+            task.cancel()
+            await asyncio.wait({task})
+            assert task.cancelled()
+            await asyncio.sleep(1)
+            assert not house.orchestrator.ledger.has(TrajectoryId("t"))
