@@ -78,7 +78,7 @@ async def test_killed_owner_and_zygote_leave_only_what_the_next_start_sweeps(
     os.kill(owned["zygote"], signal.SIGKILL)
     process.kill()
     assert await within(SOON_S, lambda: not any(map(is_alive, owned["pids"])))
-    await asyncio.sleep(1.0)  # a directory younger than that might belong to a provider in birth
+    os.utime(owned["run"], (0, 0))  # A young one might belong to a provider in birth.
     following = await NamespaceProvider.open(state_dir=state_dir)
     assert left_of(owned) == []
     await following.close()
@@ -172,9 +172,9 @@ async def test_closing_many_leaves_no_descriptor(own_provider: NamespaceProvider
     assert len(own_provider.live) == 1
 
 
-async def test_a_closed_provider_leaves_no_descriptor(tmp_path: Path) -> None:
+async def test_a_closed_provider_leaves_no_descriptor(state_dir: Path) -> None:
     before = set(os.listdir("/proc/self/fd"))
-    provider = await NamespaceProvider.open(state_dir=tmp_path)
+    provider = await NamespaceProvider.open(state_dir=state_dir)
     sandbox = await provider.create(HostImage())
     await sandbox.run(Command(argv=("true",), cores=(0,)))
     await provider.close()
