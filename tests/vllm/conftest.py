@@ -6,7 +6,9 @@ collected. `ARTANGRAM_VLLM_RESULT` names the file that the outcome is written to
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+import subprocess
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from time import perf_counter
 
@@ -70,36 +72,46 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 async def servers(
     models: list[Path], tmp_path_factory: pytest.TempPathFactory, figures: dict[str, object]
 ) -> AsyncIterator[list[VllmProcess]]:
-    """Two servers, each on a core of its own where there are two."""
     logs = tmp_path_factory.mktemp("logs")
-    cores = sorted(os.sched_getaffinity(0))
+    plans = {f"vllm-{n}": settings(models[0], core=n, log=logs / f"{n}.log") for n in range(2)}
     began_at = perf_counter()
-    running = [
-        asyncio.create_task(
-            VllmProcess.start(
-                settings(models[0], core=cores[number % len(cores)], log=logs / f"{number}.log"),
-                name=f"vllm-{number}",
-            )
-        )
-        for number in range(2)
-    ]
-    try:
-        engines = await asyncio.gather(*running)
+    async with started(plans) as engines:
         figures["two_servers_start_s"] = round(perf_counter() - began_at, 1)
         yield engines
+
+
+@asynccontextmanager
+async def started(plans: Mapping[str, VllmSettings]) -> AsyncIterator[list[VllmProcess]]:
+    """Servers by name, started together; none of them outlives the block."""
+    starting = [
+        asyncio.create_task(VllmProcess.start(plan, name=name)) for name, plan in plans.items()
+    ]
+    try:
+        yield await asyncio.gather(*starting)
     finally:
-        for start in running:
-            if not start.cancelled() and start.exception() is None:
-                await start.result().aclose()
+        for end in await asyncio.gather(*starting, return_exceptions=True):
+            if isinstance(end, VllmProcess):
+                await end.aclose()
 
 
-def settings(directory: Path, *, core: int, log: Path) -> VllmSettings:
+def settings(directory: Path, *, core: int, log: Path, **more: str) -> VllmSettings:
+    """Of a server on a core of its own, as far as there are cores."""
+    cores = sorted(os.sched_getaffinity(0))
     return VllmSettings(
         python=PYTHON,
         directory=str(directory),
         max_context=CONTEXT,
         dtype="float32",
         options=("--enforce-eager",),
-        environ={"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": str(core)},
+        environ={
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_CPU_OMP_THREADS_BIND": str(cores[core % len(cores)]),
+        },
         log=str(log),
+        **more,
     )
+
+
+def skip_without_nixl() -> None:
+    if subprocess.run([PYTHON, "-c", "import nixl"], check=False).returncode:
+        pytest.skip("vLLM's environment has no nixl")

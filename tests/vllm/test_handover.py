@@ -3,22 +3,17 @@
 Needs `pip install nixl` beside vLLM; without it these tests are skipped.
 """
 
-import asyncio
-import os
-import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from msgspec import structs
 
 from artangram.gateway.engines.protocol import Engine
-from artangram.gateway.engines.vllmprocess import VllmProcess
 from conformance import test_handover as suite
 from conformance.test_handover import *  # noqa: F403 - the suite, with our engine
 
-from .conftest import PYTHON, settings
+from .conftest import settings, skip_without_nixl, started
 
 # It makes engines of its own; see test_pools for servers that die.
 del test_a_reader_that_is_gone_hands_nothing_over  # noqa: F821
@@ -38,19 +33,13 @@ def weights(models: list[Path]) -> list[Path]:
 async def pair(
     weights: list[Path], tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[list[Engine]]:
-    if subprocess.run([PYTHON, "-c", "import nixl"], check=False).returncode:  # noqa: ASYNC221
-        pytest.skip("vLLM's environment has no nixl")
+    skip_without_nixl()
     logs = tmp_path_factory.mktemp("logs")
-    cores = sorted(os.sched_getaffinity(0))
-    plans = [
-        structs.replace(
-            settings(weights[0], core=cores[n % len(cores)], log=logs / f"{n}.log"),
-            kv_connector="NixlConnector",
+    plans = {
+        f"half-{n}": settings(
+            weights[0], core=n, log=logs / f"{n}.log", kv_connector="NixlConnector"
         )
         for n in range(2)
-    ]
-    starting = [VllmProcess.start(plan, name=f"half-{n}") for n, plan in enumerate(plans)]
-    engines = await asyncio.gather(*starting)
-    yield engines
-    for engine in engines:
-        await engine.aclose()
+    }
+    async with started(plans) as engines:
+        yield engines

@@ -50,7 +50,9 @@ async def begun(gateway: Gateway, servers: list[VllmProcess], *, tokens: int) ->
             await asyncio.sleep(0.005)
 
 
-def worst_difference(replies: Sequence[Reply], weights: dict[int, Path]) -> float:
+def worst_difference(
+    replies: Sequence[Reply], weights: dict[int, Path], *, prompt: tuple[int, ...] = PROMPT
+) -> float:
     """Between the logprobs of vLLM and those of our model with the weights of each span."""
     import torch
 
@@ -62,10 +64,10 @@ def worst_difference(replies: Sequence[Reply], weights: dict[int, Path]) -> floa
     for version, directory in weights.items():
         model = load_model(directory)
         for reply in replies:
-            packed = pack([(*PROMPT, *reply.token_ids)])
+            packed = pack([(*prompt, *reply.token_ids)])
             with torch.no_grad():
                 scores = score(model, packed, at=packed.later_tokens())
-            ours, theirs = scores.logprobs[len(PROMPT) - 1 :], torch.tensor(reply.logprobs)
+            ours, theirs = scores.logprobs[len(prompt) - 1 :], torch.tensor(reply.logprobs)
             for span in reply.spans:
                 if span.version == version:
                     some = slice(span.start, span.end)
