@@ -50,7 +50,7 @@ from artangram.orchestrator.records import (
     Status,
     Submission,
     decode_result,
-    encode,
+    encoded,
 )
 from artangram.orchestrator.recovery import Setup, deployed_in, restored
 from artangram.orchestrator.status import Books
@@ -152,13 +152,14 @@ class Orchestrator:
         trajectory = opening.trajectory
         if self.ledger.has(trajectory) or self._waiters.closing(trajectory) is not None:
             raise BadInput("trajectory", f"{trajectory!r} is already open", "use a new id")
+        kept = Kept(id=f"trajectory:{trajectory}", body=encoded(opening))
         self.ledger.expect(opening)
         if opening.owner:
             self._owners.keep(trajectory, opening.owner)
         opened = self._waiters.opening()
         self._body.post(
             TrajectoryOpened(trajectory, opening.booked_mb, opening.job),
-            kept=Kept(id=f"trajectory:{trajectory}", body=encode(opening)),
+            kept=kept,
             then=partial(self._waiters.opened, opened),
         )
         return opened
@@ -189,7 +190,10 @@ class Orchestrator:
 
     def submit(self, submission: Submission) -> Receipt:
         """Take an action on. Raises `Refused` or `BadInput`; then nothing has happened."""
-        action = checked(submission.action)
+        action, kept = checked(submission.action), None
+        if self._body.keeps(submission):
+            body = encoded(submission)
+            kept = Kept(id=f"action:{action.id}", key=submission.key, body=body)
         known = self._by_key(submission.key) if submission.key is not None else None
         if known is not None:
             return known
@@ -203,9 +207,6 @@ class Orchestrator:
         if action.trajectory is not None:
             self._owners.used(action.trajectory)
         receipt = self._waiters.expect(action.id, submission.key)
-        kept = None
-        if self._body.keeps(submission):
-            kept = Kept(id=f"action:{action.id}", key=submission.key, body=encode(submission))
         then = partial(self._waiters.accept, action.id)
         self._body.post(Submitted(action), kept=kept, then=then)
         return receipt
@@ -250,8 +251,8 @@ class Orchestrator:
         """From now on `service` can be called. Raises `BadInput` if its name is taken."""
         if service.id in self.catalog.services:
             raise BadInput("service", f"{service.id!r} is already deployed", "use another name")
+        kept = Kept(id=f"service:{service.id}", body=encoded(Deployed(service=service, spec=spec)))
         self.catalog.services[service.id] = spec
-        kept = Kept(id=f"service:{service.id}", body=encode(Deployed(service=service, spec=spec)))
         self._body.lasting.add(kept.id)
         self._body.post(ServiceDeployed(service.id, spec), kept=kept)
 

@@ -226,3 +226,12 @@ decode_submission = msgspec.msgpack.Decoder(Submission).decode
 decode_opening = msgspec.msgpack.Decoder(Opening).decode
 decode_deployed = msgspec.msgpack.Decoder(Deployed).decode
 decode_result = msgspec.msgpack.Decoder(ActionResult).decode
+
+
+def encoded(given: Submission | Opening | Deployed) -> bytes:
+    """What a caller gave, as the journal keeps it. Raises `BadInput` if that cannot be."""
+    try:
+        return encode(given)
+    except (UnicodeEncodeError, OverflowError) as error:
+        fix = "give text of Unicode and numbers of 64 bits"
+        raise BadInput("request", f"it cannot be written down: {error}", fix) from None

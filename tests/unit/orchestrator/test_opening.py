@@ -1,6 +1,7 @@
 """Opening trajectories: what is booked for one, and that nothing is left of one that failed."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +9,7 @@ from artangram.core.errors import BadInput
 from artangram.core.ids import TrajectoryId
 from artangram.core.records import Outcome
 from artangram.managers.agent import Place
+from artangram.observe.journalfile import open_journal
 from artangram.orchestrator.client import RunRequest
 from artangram.orchestrator.records import ActionResult, Opening
 from artangram.sandbox import Limits
@@ -68,3 +70,21 @@ async def test_an_opening_that_is_cancelled_leaves_nothing_open() -> None:
             assert task.cancelled()
             await asyncio.sleep(1)
             assert not house.orchestrator.ledger.has(TrajectoryId("t"))
+
+
+async def test_what_cannot_be_written_down_is_refused_and_forgotten(tmp_path: Path) -> None:
+    setup = a_setup()
+    journal, past = await open_journal(tmp_path / "journal.sqlite", owner=setup.encoded())
+    async with fake_house(setup, journal=journal, past=past) as house:
+        ledger = house.orchestrator.ledger
+        for opening in ({"task": "\udc80"}, {"memory_mb": 2**64}):
+            with pytest.raises(BadInput, match="cannot be written down"):
+                await house.trajectory(id="odd", **opening).__aenter__()
+            assert not ledger.has(TrajectoryId("odd"))
+        async with house.trajectory(id="t") as t:
+            for argv, output_bytes in ((["echo", "\udc80"], 1), (["true"], 2**64)):
+                with pytest.raises(BadInput, match="cannot be written down"):
+                    await t.run(argv, output_bytes=output_bytes, kind="x")
+                assert ledger.num_queued == 0
+            assert (await t.run(["echo", "x"])).ok
+    await journal.close()
