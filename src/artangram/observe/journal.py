@@ -166,13 +166,18 @@ def read_entries(path: Path) -> Iterator[Entry]:
     """The entries of a journal file, for readers that only look. Raises `JournalDamaged`."""
     if not path.exists():
         raise JournalError(f"{path}: no such journal")
-    database = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    database = sqlite3.connect(only_read(path), uri=True)
     try:
         yield from decoded(database, after=0)
     except sqlite3.DatabaseError as error:
         raise JournalDamaged(f"{path}: {error}; restore it from a copy") from error
     finally:
         database.close()
+
+
+def only_read(path: Path) -> str:
+    """The address under which SQLite opens `path`, whatever is in its name, and writes nothing."""
+    return f"{path.absolute().as_uri()}?mode=ro"
 
 
 def decoded(database: sqlite3.Connection, *, after: int) -> Iterator[Entry]:

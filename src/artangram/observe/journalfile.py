@@ -32,6 +32,7 @@ from artangram.observe.journal import (
     Snapshot,
     Then,
     decoded,
+    only_read,
 )
 from artangram.observe.journalwal import num_lost_frames
 
@@ -198,7 +199,7 @@ class FileJournal:
         self._last_at = past.last_at
         self._encode = msgspec.json.Encoder().encode
         self._database = database
-        self._reader = sqlite3.connect(f"file:{path}?mode=ro", uri=True, check_same_thread=False)
+        self._reader = sqlite3.connect(only_read(path), uri=True, check_same_thread=False)
         #: Bounded by the orchestrator: nobody is answered before the commit.
         self._todo: queue.SimpleQueue[tuple[_Work, Then | None] | None] = queue.SimpleQueue()
         self._error: JournalError | None = None

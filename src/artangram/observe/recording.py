@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 from artangram.core.errors import BadInput
-from artangram.observe.journal import Entry, JournalDamaged, decoded
+from artangram.observe.journal import Entry, JournalDamaged, decoded, only_read
 
 JOURNAL = "journal.sqlite"
 ARCHIVE = "archive.sqlite"
@@ -29,7 +29,7 @@ def recorded(state_dir: Path) -> Iterator[Entry]:
     with _opened(state_dir) as database:
         try:
             if (state_dir / ARCHIVE).exists():
-                database.execute("ATTACH DATABASE ? AS archive", (_uri(state_dir / ARCHIVE),))
+                database.execute("ATTACH DATABASE ? AS archive", (only_read(state_dir / ARCHIVE),))
                 database.execute(_WHOLE)
                 # One look at both; the journal first, for what leaves it is archived by then.
                 database.execute("BEGIN")
@@ -54,8 +54,4 @@ def _opened(state_dir: Path) -> closing[sqlite3.Connection]:
     if not path.exists():
         fix = "name the --state-dir of `artangram up`"
         raise BadInput(str(state_dir), f"there is no {JOURNAL} in it", fix)
-    return closing(sqlite3.connect(_uri(path), uri=True, isolation_level=None))
-
-
-def _uri(path: Path) -> str:
-    return f"{path.absolute().as_uri()}?mode=ro"
+    return closing(sqlite3.connect(only_read(path), uri=True, isolation_level=None))

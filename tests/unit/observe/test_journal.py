@@ -261,6 +261,16 @@ async def test_full_disk_is_told_and_what_was_acknowledged_stays(path: Path) -> 
     assert 10 < len((await reopened(path)).entries) == len(acknowledged)
 
 
+@pytest.mark.parametrize("name", ["a#b", "a?mode=rw", "a%20b", "a b", "file:a"])
+async def test_a_state_directory_may_have_any_name(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name / "journal.sqlite"
+    journal, _ = await open_journal(path, archive=path.with_name("archive.sqlite"))
+    await committed(journal, an_entry(1.0), kept=[Kept(id="a", key="k", body=b"")])
+    assert journal.id_of("k") == "a"
+    await journal.close()
+    assert [entry.at for entry in read_entries(path)] == [1.0]
+
+
 async def test_two_owners_are_one_too_many(path: Path) -> None:
     journal, _ = await open_journal(path)
     with pytest.raises(JournalError, match="another orchestrator"):
