@@ -166,14 +166,11 @@ def _past(database: sqlite3.Connection, owner: bytes) -> Past:
     )
 
 
-def _attributed(error: sqlite3.Error, path: Path) -> JournalError:
+def _attributed(error: Exception, path: Path) -> JournalError:
     """Whose fault is it, in words of ours?"""
-    if getattr(error, "sqlite_errorcode", None) in (
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_IOERR_WRITE,
-    ):
+    if getattr(error, "sqlite_errorcode", None) in _NO_ROOM:
         return JournalFull(f"{path}: no room for another entry; free some and start again")
-    if isinstance(error, sqlite3.OperationalError):
+    if isinstance(error, sqlite3.OperationalError) or not isinstance(error, sqlite3.Error):
         return JournalError(f"{path}: {error}")
     return JournalDamaged(f"{path}: {error}; restore it from a copy")
 
@@ -300,7 +297,7 @@ class FileJournal:
             for work in works:
                 work(database)
             database.execute("COMMIT")
-        except sqlite3.Error as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, all who wait must hear of it
             if database.in_transaction:
                 database.rollback()
             return _attributed(error, self.path)

@@ -261,6 +261,18 @@ async def test_full_disk_is_told_and_what_was_acknowledged_stays(path: Path) -> 
     assert 10 < len((await reopened(path)).entries) == len(acknowledged)
 
 
+async def test_what_sqlite_does_not_even_take_is_told_too(path: Path) -> None:
+    journal, _ = await open_journal(path)
+    await committed(journal, an_entry(1.0))
+    async with asyncio.timeout(10.0):
+        with pytest.raises(JournalError, match="surrogates not allowed"):
+            await committed(journal, an_entry(2.0), kept=[Kept(id="\udc80", body=b"")])
+        with pytest.raises(JournalError, match="surrogates not allowed"):
+            await committed(journal, an_entry(3.0))
+    await journal.close()
+    assert [entry.at for entry in (await reopened(path)).entries] == [1.0]
+
+
 @pytest.mark.parametrize("name", ["a#b", "a?mode=rw", "a%20b", "a b", "file:a"])
 async def test_a_state_directory_may_have_any_name(name: str, tmp_path: Path) -> None:
     path = tmp_path / name / "journal.sqlite"
