@@ -14,7 +14,7 @@ demo: $(STAMP)
 
 test: check cover
 	sh tests/install_engine.sh || echo "something is missing, see above: its tests are skipped, loudly"
-	$(BIN)/pytest -q tests
+	$(BIN)/pytest -q tests --ignore=tests/unit/core  # Those ran in `cover`.
 
 test-vllm: $(STAMP)
 	ARTANGRAM_VLLM_PYTHON=$(VLLM_PYTHON) ARTANGRAM_VLLM_RESULT=benchmarks/results/vllm.json $(BIN)/pytest -q tests/vllm
