@@ -15,7 +15,7 @@ from itertools import permutations
 from math import inf
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from artangram.core.affinity import (
     ANY,
@@ -295,17 +295,20 @@ class Splitter:
 
     def _reader(self, wanted: Wanted, halves: Sequence[Half], *, rule: Halves) -> Half | None:
         """Of those that read for somebody, the one that is soonest through."""
-        costs = self.costs
         readers = [
             one
             for one in halves
             if _is_of(rule.prefill, one.replica) and _others(one, halves, decode=rule.decode)
         ]
-        return min(
-            readers,
-            key=lambda one: costs.read_s(wanted, one.replica) + costs.others_s(wanted, one.replica),
-            default=None,
-        )
+        return min(readers, key=lambda one: self._reading_s(wanted, one.replica), default=None)
+
+    def _reading_s(self, wanted: Wanted, one: Candidate) -> float:
+        """As if it had kept all that it has read.
+
+        Elsewhere all of it is read again, and the time of readers is what others wait for.
+        """
+        keeps = structs.replace(one, takes=one.holds)
+        return self.costs.read_s(wanted, keeps) + self.costs.others_s(wanted, keeps)
 
     def _look(self, auto: AutoSplit, wanted: Wanted, halves: Sequence[Half]) -> None:
         """Take note of the request, and now and then see whether another plan is better."""
