@@ -22,10 +22,16 @@ from artangram.observe.journal import Kept, Past
 from artangram.orchestrator.body import Body
 from artangram.orchestrator.ledger import LiveAction, LiveTrajectory
 from artangram.orchestrator.records import ActionResult
+from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.protocol import Output
 
 NewAgent = Callable[[NodeId], Awaitable[NodeAgent]]
 """Gets an agent for a node whose agent is gone."""
+
+REPLACE_AFTER_S = 0.5
+"""Until a new agent is tried for again; doubled with every failure."""
+REPLACE_AFTER_MOST_S = 30.0
+"""What keeps agents from starting may pass, and without one a node is worth nothing."""
 
 
 class Hands:
@@ -49,6 +55,8 @@ class Hands:
         self._ends: dict[ActionId, Ended] = {}
         #: Who wants to see what an action prints; as many as such actions are alive.
         self._watchers: dict[ActionId, Callable[[Output], None]] = {}
+        #: Nodes whose agents are gone and not there again.
+        self._replacing: set[NodeId] = set()
         self._is_attached = False
         self._background = Background(self._on_error)
 
@@ -140,16 +148,37 @@ class Hands:
             if live.submission.call is not None and cores is not None and cores.node == node:
                 self._stop(live)  # It ran elsewhere, but its right to run is gone.
         self._body.post(NodeLost(_resource(node), node, f"{node} was lost: {reason}"))
-        if lost is not None and self._new_agent is not None:
-            self._background.start(self._replace(node, lost, self._new_agent))
+        if lost is None or self._new_agent is None or node in self._replacing:
+            return
+        self._replacing.add(node)
+        self._background.start(self._replace(node, lost, self._new_agent))
 
     async def _replace(self, node: NodeId, lost: NodeAgent, new_agent: NewAgent) -> None:
         await lost.aclose()
-        agent = await new_agent(node)
-        found = await agent.attach(self)
-        self.manager.agents[node] = agent
+        pause_s = REPLACE_AFTER_S
+        while (found := await self._found_on_new(node, new_agent)) is None:
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, REPLACE_AFTER_MOST_S)
+        self._replacing.discard(node)
         self._body.note(Kept(id=_name(node, found), body=b""))
         self._body.post(NodeJoined(_resource(node), node))
+
+    async def _found_on_new(self, node: NodeId, new_agent: NewAgent) -> Inventory | None:
+        """What a new agent has; `None` if it could not be had or is lost already."""
+        try:
+            agent = self.manager.agents[node] = await new_agent(node)
+        except (SandboxError, OSError) as error:
+            self._on_error(error)
+            return None
+        try:
+            found = await agent.attach(self)
+            if self.manager.agents.get(node) is agent:
+                return found
+        except SandboxError as error:
+            self._on_error(error)
+        self.manager.agents.pop(node, None)
+        await agent.aclose()
+        return None
 
     def _acknowledge(self, node: NodeId, run: RunId) -> None:
         agent = self.manager.agents.get(node)

@@ -17,6 +17,7 @@ from artangram.observe.journalmemory import MemoryJournal
 from artangram.orchestrator.client import House
 from artangram.orchestrator.clock import WallClock
 from artangram.orchestrator.embedded import Embedded
+from artangram.orchestrator.hands import NewAgent
 from artangram.orchestrator.orchestrator import Bounds, Orchestrator
 from artangram.orchestrator.recovery import Setup
 from artangram.sandbox.fake import FakeProvider, Program
@@ -52,6 +53,7 @@ async def fake_house(
     bounds: Bounds | None = None,
     agent: NodeAgent | None = None,
     carriers: Mapping[type, Carrier] | None = None,
+    new_agent: NewAgent | None = None,
 ) -> AsyncIterator[FakeHouse]:
     """A house that ends with the block. A given `agent` or `journal` outlives it."""
     provider = FakeProvider(programs=programs)
@@ -69,6 +71,7 @@ async def fake_house(
             past=past,
             bounds=bounds,
             carriers=carriers,
+            new_agent=new_agent,
         )
         stack.push_async_callback(orchestrator.aclose)
         await orchestrator.begin()

@@ -1,11 +1,14 @@
 """A node that is lost takes its own runs with it and nothing else; on virtual time."""
 
 import asyncio
+import errno
+from itertools import pairwise
 
 import pytest
 
+from artangram.core.ids import NodeId
 from artangram.core.records import Outcome
-from artangram.managers.agent import Inventory, Listener
+from artangram.managers.agent import Inventory, Listener, NodeAgent
 from artangram.managers.local import LocalAgent
 from artangram.orchestrator.client import Trajectory
 from artangram.orchestrator.records import ActionResult
@@ -69,3 +72,47 @@ async def test_a_deadline_at_the_instant_of_a_loss_ends_once() -> None:
         assert (await running).outcome in (Outcome.INFRA_FAILED, Outcome.EXPIRED)
         assert not house.orchestrator.status().is_draining
     await agent.aclose()
+
+
+class StillbornAgent(FragileAgent):
+    """Is lost as soon as it was attached to."""
+
+    async def attach(self, listener: Listener) -> Inventory:
+        found = await super().attach(listener)
+        self.lose()
+        return found
+
+
+async def test_a_lost_node_is_replaced_however_often_that_fails() -> None:
+    first, last, tried_at = FragileAgent(), FragileAgent(), []
+
+    async def new_agent(node: NodeId) -> NodeAgent:
+        tried_at.append(asyncio.get_running_loop().time())
+        if len(tried_at) < 9:
+            raise OSError(errno.EAGAIN, "no process can be started")
+        return StillbornAgent() if len(tried_at) == 9 else last
+
+    async with fake_house(agent=first, new_agent=new_agent) as house:
+        first.lose()
+        async with house.trajectory() as t:
+            assert (await t.run(["true"])).ok
+    pauses = [after - before for before, after in pairwise(tried_at)]
+    assert pauses == pytest.approx([0.5, 1, 2, 4, 8, 16, 30, 30, 30])
+    await last.aclose()
+
+
+async def test_a_replaced_node_is_replaced_again() -> None:
+    agents = [FragileAgent() for _ in range(3)]
+    coming = iter(agents[1:])
+
+    async def new_agent(node: NodeId) -> NodeAgent:
+        return next(coming)
+
+    async with fake_house(agent=agents[0], new_agent=new_agent) as house:
+        for agent in agents:
+            async with house.trajectory() as t:
+                async with asyncio.timeout(1000):
+                    assert (await t.run(["true"])).ok
+                if agent is not agents[-1]:
+                    agent.lose()
+    await agents[-1].aclose()
