@@ -33,10 +33,6 @@ from artangram.services.service import Service
 
 T = TypeVar("T")
 
-MOST_LINE_BYTES = 1 << 24
-"""The result of a stream is one line, with all that was printed."""
-
-
 BEAT_S = 5.0
 """Between two signs of life. Far below `SILENCE_S`, for they also bring what is queued."""
 
@@ -97,12 +93,11 @@ class _Http:
 
     async def stream(self, request: RunRequest) -> AsyncGenerator[Output | ActionResult, None]:
         body, path = msgspec.json.encode(request), f"{_of(request.trajectory)}/stream"
-        streaming = self._session.post(path, data=body, read_bufsize=MOST_LINE_BYTES)
         with self._waiting_for(request.trajectory):
-            async with streaming as answer:
+            async with self._session.post(path, data=body) as answer:
                 if answer.status != HTTPStatus.OK:
                     raise self._refusal(answer.status, await answer.read())
-                async for piece in read(answer.content):
+                async for piece in read(answer.content.iter_any()):
                     yield piece
 
     async def call(self, request: CallRequest) -> ActionResult:

@@ -33,9 +33,9 @@ async def written(
         await pieces.aclose()
 
 
-async def read(lines: AsyncIterable[bytes]) -> AsyncGenerator[Output | ActionResult, None]:
+async def read(chunks: AsyncIterable[bytes]) -> AsyncGenerator[Output | ActionResult, None]:
     """The way back; raises what was raised there."""
-    async for line in lines:
+    async for line in _lines(chunks):
         piece = msgspec.json.decode(line, type=Piece)
         if piece.problem is not None:
             raise raised(piece.problem)
@@ -43,3 +43,14 @@ async def read(lines: AsyncIterable[bytes]) -> AsyncGenerator[Output | ActionRes
             yield piece.output
         if piece.result is not None:
             yield piece.result
+
+
+async def _lines(chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
+    """Each as long as it is: that of a result holds all that was printed."""
+    line = bytearray()
+    async for chunk in chunks:
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            yield bytes(line + end)
+            line.clear()
+        line += rest

@@ -24,7 +24,9 @@ from artangram.orchestrator.orchestrator import Bounds
 from artangram.orchestrator.prometheus import MOST_KINDS, OTHER
 from artangram.orchestrator.records import ActionResult, Draining, Overloaded, Refused
 from artangram.orchestrator.server import serving, until_told_to_stop
+from artangram.orchestrator.strangers import MOST_OUTPUT_BYTES
 from artangram.sandbox import SandboxGone
+from artangram.sandbox.fake import Console
 from artangram.sandbox.protocol import Output
 from artangram.testing.fakes import NODE, FakeHouse, a_setup, fake_house
 from busy_machine import PATIENCE_S
@@ -332,3 +334,22 @@ async def test_what_is_printed_comes_as_it_is_printed() -> None:
         await t.close()
         with pytest.raises(BadInput, match="is not open"):
             await anext(t.stream(["true"]))
+
+
+async def test_a_stream_may_end_with_all_that_a_command_may_print() -> None:
+    size = MOST_OUTPUT_BYTES // 2
+
+    def flood(console: Console, argv: tuple[str, ...]) -> int:
+        console.print(bytes(size))
+        return 0
+
+    async with (
+        fake_house(programs={"flood": flood}) as behind,
+        serving(behind.orchestrator, token=TOKEN) as url,
+        connect(url, token=TOKEN) as house,
+        house.trajectory() as t,
+    ):
+        stream = t.stream(["flood"], output_bytes=MOST_OUTPUT_BYTES)
+        *_, result = [piece async for piece in stream]
+        assert isinstance(result, ActionResult)
+        assert len(result.stdout) == size
