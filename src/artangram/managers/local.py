@@ -174,7 +174,12 @@ class LocalAgent:
 
     def _stop(self, running: _Running) -> None:
         running.ended = Ended(run=running.run.id, outcome=Outcome.CANCELLED)
-        running.stop()
+        try:
+            running.stop()
+        except SandboxError:
+            # It takes no requests any more: only its own end ends what runs in it.
+            assert running.sandbox is not None, f"{running.run.id} runs nowhere"
+            self._background.start(running.sandbox.close())
 
     async def _stopped(self, runs: list[_Running]) -> None:
         """Return when all of them have been told to have ended."""
