@@ -55,9 +55,9 @@ class Patient:
             asked += 1
             try:
                 await self._backend.open(opening)
-            except BadInput:
+            except BadInput as error:
                 # It is open already: the first time it was heard, and only the answer was lost.
-                if asked == 1:
+                if asked == 1 or error.field != "trajectory":
                     raise
 
         await self._asked(ask)

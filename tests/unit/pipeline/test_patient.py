@@ -83,6 +83,18 @@ async def test_an_opening_whose_answer_was_lost_is_open():
         await patient.open(Opening(trajectory=TrajectoryId("t")))
 
 
+async def test_an_opening_that_is_refused_by_the_house_that_came_back_is_not_open():
+    house = Flickering(back_at=3.0)
+
+    async def refuse(opening):
+        house.answer(opening.trajectory)
+        raise BadInput("place.source", "is not offered", "name its folder under `images:`")
+
+    house.open = refuse
+    with pytest.raises(BadInput, match="not offered"):
+        await Patient(house).open(Opening(trajectory=TrajectoryId("t")))
+
+
 async def test_all_who_wait_look_together():
     house = Flickering(back_at=10.0)
     patient = Patient(house)
