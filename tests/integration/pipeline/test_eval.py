@@ -42,12 +42,13 @@ def found(home, *argv):
 
 
 def test_the_newest_checkpoint_is_better_than_what_the_run_began_with(home):
-    trained = found(home)
-    began = found(home, "--model", "models/guessing")
+    trained = found(home, "--problems", "200")
+    began = found(home, "--problems", "200", "--model", "models/guessing")
     assert trained["model"] == "out/guessing/checkpoints/step-00000030"
-    assert trained["found"]["problems"] == began["found"]["problems"] == 40
-    assert trained["found"]["success"] > began["found"]["success"] + 0.3
-    assert 0 <= trained["found"]["errors"]["guessing"] < 0.1
+    assert trained["found"]["problems"] == began["found"]["problems"] == 200
+    # A few minutes' training; that it learns more is the demo's to show.
+    assert trained["found"]["success"] > began["found"]["success"] + 0.1
+    assert 0 < trained["found"]["errors"]["guessing"] < 0.05
 
 
 def test_the_same_problems_are_asked_of_every_model(home):
