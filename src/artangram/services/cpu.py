@@ -33,9 +33,12 @@ class CpuDevice(Struct, frozen=True, kw_only=True):
 class CpuDevices(ProcessDevices):
     """See `devices.Kind`. Open it with `opened`."""
 
-    def __init__(self, devices: tuple[CpuDevice, ...], nursery: Nursery) -> None:
+    def __init__(
+        self, devices: tuple[CpuDevice, ...], nursery: Nursery, *, is_cold: bool = False
+    ) -> None:
         super().__init__(nursery, num_devices=len(devices), memory_mb=devices[0].memory_mb)
         self.devices = devices
+        self._is_cold = is_cold
 
     @classmethod
     async def opened(
@@ -47,10 +50,10 @@ class CpuDevices(ProcessDevices):
     ) -> "CpuDevices":
         """Devices that are ready to be used; `is_cold` starts every replica from nothing."""
         _check(devices)
-        return cls(devices, await a_nursery(preload, is_cold=is_cold))
+        return cls(devices, await a_nursery(preload, is_cold=is_cold), is_cold=is_cold)
 
     def births(self, deployment: Deployment, first: int, degree: int) -> list[wire.Birth]:
-        follows = deployment.service.leaves_nothing
+        follows = deployment.service.leaves_nothing and not self._is_cold
         birth = structs.replace(a_birth(deployment), may_follow=follows)
         there = self.devices[first : first + degree]
         return [

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from artangram.core.lease import Devices
 from artangram.services import ReplicaLost, Service, ServiceHost, cpu_devices, cpu_host
+from artangram.services.cpu import CpuDevices
 from artangram.services.linux import used_mb
 from artangram.services.wire import MOST_LEFT_MB
 from integration.services.test_faults import CORES, NODE, a_service, ask, at, until
@@ -69,6 +70,18 @@ async def test_who_did_not_promise_it_has_a_process_of_its_own(
     first, second = await pids(host, one, other)
     assert first != second
     assert is_alive(first) is one.leaves_nothing
+
+
+async def test_cold_devices_start_every_replica_from_nothing() -> None:
+    layout = cpu_devices(CORES, count=2, memory_mb=600)
+    kind = await CpuDevices.opened(layout, preload=(), is_cold=True)
+    host = ServiceHost(NODE, kind)
+    try:
+        first, second = await pids(host, following("one"), following("other"))
+        assert first != second
+        assert not is_alive(first)
+    finally:
+        await host.aclose()
 
 
 async def test_a_model_that_left_much_behind_takes_its_process_along(host: ServiceHost) -> None:
