@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from artangram.core.affinity import Rates
-from artangram.core.split import Demand, Flow, Planner, Pool
+from artangram.core.plans import Demand, Flow, Planner, Pool
 
 READS = Rates(prefill_per_s=10_000, decode_per_s=50, alone_per_s=50)
 WRITES = Rates(prefill_per_s=1000, decode_per_s=100, alone_per_s=100)
