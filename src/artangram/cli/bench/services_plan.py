@@ -67,10 +67,10 @@ def a_plan(
     return sorted(plan, key=lambda arrival: arrival.at_s)
 
 
-def least_act_s(plans: list[list[Arrival]], *, call_s: float) -> float:
+def one_queue_s(plans: list[list[Arrival]], *, call_s: float) -> float:
     """The mean ACT of one queue before all cores if every service were always resident.
 
-    First come, first served; for calls of one length no schedule does better.
+    First come, first served, a call at a time; only who answers several at once can do better.
     """
     acts = []
     for plan in plans:
