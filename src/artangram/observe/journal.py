@@ -137,12 +137,6 @@ class Past(Struct, frozen=True, kw_only=True):
         return self.snapshot is None and not self.entries
 
     @property
-    def is_idle(self) -> bool:
-        """Did it end with nothing alive, and a snapshot of that?"""
-        alive = any(id.startswith(("action:", "trajectory:")) for id in self.kept)
-        return not self.entries and not alive
-
-    @property
     def last_at(self) -> float:
         """The time of the last entry; a clock that goes on from here never goes back."""
         if self.entries:

@@ -63,7 +63,7 @@ def restored(past: Past, setup: Setup) -> Restored:
         before = msgspec.json.decode(past.owner, type=Setup)
         scheduler, ledger = _replayed(past, before)
     except (msgspec.MsgspecError, JournalError) as error:
-        if past.is_idle:  # Nothing of it is needed to go on, whichever version wrote it.
+        if _is_idle(past):  # Nothing of it is needed to go on, whichever version wrote it.
             return _anew(past, setup, Estimates(), Ledger())
         raise JournalError(str(error)) from error
     if past.owner == setup.encoded():
@@ -75,6 +75,12 @@ def restored(past: Past, setup: Setup) -> Restored:
             "was and end them, or take a new state directory"
         )
     return _anew(past, setup, scheduler.estimates, ledger)
+
+
+def _is_idle(past: Past) -> bool:
+    """Did it end with nothing alive, and a snapshot of that?"""
+    alive = any(id.startswith(("action:", "trajectory:")) for id in past.kept)
+    return not past.entries and not alive
 
 
 def _anew(past: Past, setup: Setup, estimates: Estimates, ledger: Ledger) -> Restored:
