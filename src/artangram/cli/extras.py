@@ -17,6 +17,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 _NEEDED: dict[str, tuple[str, ...]] = {
     "demo": ("sim", "service", "train", "judge", "demo"),
     "train": ("service", "train"),
+    "eval": ("service", "train"),
     "up": ("service",),
     "status": ("service",),
     "explain": ("service",),

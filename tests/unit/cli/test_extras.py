@@ -46,6 +46,7 @@ def test_what_is_missing_is_named_with_its_extra(module: str, extra: str, verb: 
         (["numpy", "torch", "aiohttp"], "sim,service,train", ["bench", "lab"]),
         (["numpy", "tokenizers", "pytest"], "sim,judge,demo", ["demo", "--out", "/dev/null/never"]),
         (["torch", "aiohttp"], "service,train", ["train", RUN]),
+        (["torch", "aiohttp"], "service,train", ["eval", RUN]),
         (["starlette", "yaml"], "cli,service", ["up", "--help"]),
     ],
 )
