@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 import pytest_asyncio
+from starlette.responses import Response
 
 from artangram.gateway.engines.protocol import BadWeights, EngineGone, Request, Sampling
 from artangram.gateway.engines.scripted import Pace, ScriptedEngine
@@ -143,6 +145,31 @@ async def test_weights_changed_by_somebody_else_are_noticed(weights: Path):
         await engine._verb("/update_weight_version", json={"new_version": "9"})
         with pytest.raises(EngineGone, match="somebody else"):
             await answer.end()
+
+
+@pytest.mark.parametrize(
+    ("choice", "problem"),
+    [
+        ({"token_ids": [3, 4], "logprobs": {"content": [{"logprob": -1.0}]}}, "1 log-prob.* 2 tok"),
+        ({"finish_reason": "eaten"}, "eaten"),
+        ({"token_ids": "three"}, "Expected `array"),
+    ],
+)
+async def test_a_server_that_answers_what_no_vllm_would_is_gone(weights: Path, choice, problem):
+    """Nobody waits for the end of such an answer, and none of it is trained on."""
+    event = b"data: " + msgspec.json.encode({"choices": [{"index": 0, **choice}]}) + b"\n\n"
+    app = application(a_scripted())
+    app.router.routes[:] = [one for one in app.routes if "generate" not in one.path]
+    app.add_route(
+        "/inference/v1/generate",
+        lambda _: Response(event, media_type="text/event-stream"),
+        methods=["POST"],
+    )
+    async with serving(app) as url:
+        engine = await VllmEngine.connect(url, directory=weights)
+        with pytest.raises(EngineGone, match=problem):
+            await asyncio.wait_for(Answer(engine, a_request()).end(), PATIENCE_S)
+        await engine.aclose()
 
 
 async def test_no_server_no_engine():

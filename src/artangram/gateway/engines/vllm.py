@@ -282,8 +282,10 @@ class VllmEngine(FlightBooks[Flight]):
                 if not is_unseen:
                     flight.handle = None
                 await read_once(request, flight)
-        except (*_BROKEN, msgspec.MsgspecError) as error:
+        except _BROKEN as error:
             await self._on_broken(flight, error)
+        except (msgspec.MsgspecError, ValueError) as error:
+            self.crash(f"no vLLM we know answers so: {error}")
 
     async def _read_once(self, request: Request, flight: Flight) -> None:
         async with self._generate(body_of(request, handle=flight.handle)) as response:
@@ -317,6 +319,8 @@ class VllmEngine(FlightBooks[Flight]):
         token_ids = choice.token_ids or []
         content = (choice.logprobs.content if choice.logprobs else None) or []
         logprobs = [one.logprob for one in content]
+        if len(logprobs) != len(token_ids):
+            raise ValueError(f"{len(logprobs)} log-probabilities of {len(token_ids)} tokens")
         self._sampled_tokens += len(token_ids)
         if token_ids and not flight.has_begun:
             flight.has_begun = True
