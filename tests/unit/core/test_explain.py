@@ -73,18 +73,22 @@ class TestMalleable:
     def test_cores_that_not_even_squeezing_frees(self):
         scheduler = submitted(a_scheduler("malleable"), an_action("a", 6), an_action("b", 4))
         said = hindrance(scheduler, "b")
-        assert said.because == "needs 4 cores of cpu-0, 2 can be had by squeezing others"
+        assert said.because == "needs 4 of the cores of cpu-0, squeezing others frees 2"
         assert said.starts_when == (
-            "2 more cores of cpu-0 are given back, "
-            "at the latest when it is overdue in 40.0 s and its cores are free"
+            "2 more of the cores of cpu-0 come back, at the latest when it is overdue in 40.0 s"
         )
 
     def test_others_with_an_earlier_deadline(self):
         big, small = an_action("b", 8, work_s=0.1), an_action("c", 2, work_s=100.0)
         scheduler = submitted(a_scheduler("malleable"), an_action("a", 6), big, small)
         said = hindrance(scheduler, "c")
-        assert said.because == "1 actions with an earlier virtual deadline go first on cpu-0"
-        assert said.starts_when.startswith("1 actions ahead of it have started, at the latest")
+        assert said.because == "actions with an earlier virtual deadline (1) go first on cpu-0"
+        assert said.starts_when.startswith("those ahead of it (1) have started, at the latest")
+
+    def test_one_that_is_overdue(self):
+        scheduler = submitted(a_scheduler("malleable"), an_action("a", 6), an_action("b", 4))
+        (said,) = scheduler.explain(ActionId("b"), 50.0).hindrances
+        assert said.starts_when.startswith("its cores are free: it is overdue")
 
     def test_running_actions_that_are_worth_more(self):
         curve = {"amdahl": 0.0}

@@ -361,21 +361,20 @@ class MalleableLane(RankedLane):
         )
 
     def _starts_when(self, ticket: Ticket, room: int, ahead: int, now: float) -> str:
+        if ticket.key <= now:
+            return "its cores are free: it is overdue, and only what is so for longer goes before"
         needed, soonest = ticket.form.amounts[0], []
         if needed > room:
-            soonest.append(f"{needed - room} more cores of {self._node.id} are given back")
+            soonest.append(f"{needed - room} more of the cores of {self._node.id} come back")
         if ahead:
-            soonest.append(f"{ahead} actions ahead of it have started")
+            soonest.append(f"those ahead of it ({ahead}) have started")
         first = " and ".join(soonest) or "others end"
-        overdue_s = max(0.0, ticket.key - now)
-        return (
-            f"{first}, at the latest when it is overdue in {overdue_s:.1f} s and its cores are free"
-        )
+        return f"{first}, at the latest when it is overdue in {ticket.key - now:.1f} s"
 
     def _because(self, ticket: Ticket, room: int, ahead: int, now: float) -> str:
         needed = ticket.form.amounts[0]
         if needed > room:
-            return f"needs {needed} cores of {self._node.id}, {room} can be had by squeezing others"
+            return f"needs {needed} of the cores of {self._node.id}, squeezing others frees {room}"
         if ahead:
-            return f"{ahead} actions with an earlier virtual deadline go first on {self._node.id}"
+            return f"actions with an earlier virtual deadline ({ahead}) go first on {self._node.id}"
         return "running actions nearer to their end are worth the cores more"
