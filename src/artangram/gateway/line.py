@@ -12,11 +12,13 @@ from artangram.core.trajectory import Segment
 class Line:
     """The token history of one conversation."""
 
-    __slots__ = ("_segments", "_token_ids", "is_after_reply", "oldest_version")
+    __slots__ = ("_segments", "_token_ids", "is_after_reply", "is_busy", "oldest_version")
 
     def __init__(self, given: Sequence[int] = (), *, is_after_reply: bool = False) -> None:
         self.is_after_reply = is_after_reply
         """The last token was sampled, here or in the line this one is a fork of."""
+        self.is_busy = False
+        """It is in a turn or about to be: nobody else may continue it."""
         self._token_ids = list(given)
         self._segments = [Segment(token_ids=tuple(given))] if given else []
         self.oldest_version: int | None = None

@@ -92,18 +92,23 @@ class Session:
 
     async def stream(self, new: New, sampling: Sampling) -> AsyncGenerator[Chunk | Reply, None]:
         """The chunks as they are sampled, then the reply. Close it to give the turn up."""
-        if self._running:
+        if self._running or self.line.is_busy:
             raise BadInput("session", f"{self.id} is in a turn", "wait for its reply")
-        async with aclosing(self.stream_on(self.line, new, sampling)) as items:
-            async for item in items:
-                yield item
+        self.line.is_busy = True
+        try:
+            async with aclosing(self.stream_on(self.line, new, sampling)) as items:
+                async for item in items:
+                    yield item
+        finally:
+            self.line.is_busy = False
 
     async def stream_on(
         self, line: Line, new: New, sampling: Sampling, *, stops: Sequence[str] = ()
     ) -> AsyncGenerator[Chunk | Reply, None]:
         """Like `stream`, on any line of this session; turns on different lines may overlap.
 
-        A text of `stops` ends the reply: its tokens are part of it, its text is not.
+        The caller sees to it that the line is nobody else's meanwhile (`is_busy`). A text of
+        `stops` ends the reply: its tokens are part of it, its text is not.
         """
         if self._is_closed:
             raise SessionClosed(f"session {self.id} is closed")

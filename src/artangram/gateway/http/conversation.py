@@ -37,19 +37,19 @@ class Mark(Struct, frozen=True, gc=False):
 class Branch:
     """A line and the messages it stands for."""
 
-    __slots__ = ("has_reply", "is_busy", "line", "marks")
+    __slots__ = ("has_reply", "line", "marks")
 
     def __init__(self, line: Line, marks: Sequence[Mark] = ()) -> None:
         self.line = line
         self.marks = list(marks)
-        self.is_busy = False
         self.has_reply = False
         """Of its own."""
 
-    @property
-    def is_usable(self) -> bool:
-        """Not so if somebody spoke to it in tokens: nobody can say which messages those are."""
-        return bool(self.marks) or not len(self.line)
+    def ends_after(self, length: int) -> bool:
+        """Whether these messages are all that it holds. Who spoke to its line in tokens, or in
+        plain text, has said more: nobody can tell which messages that is."""
+        end = self.marks[-1].end if self.marks else 0
+        return len(self.marks) == length and len(self.line) == end
 
     def known(self, messages: Sequence[Message]) -> int:
         """How many of the messages it begins with."""
@@ -108,7 +108,7 @@ class Conversation:
 
     def _release(self, branch: Branch) -> None:
         """Its turn has ended. A branch that has nothing of its own is forgotten."""
-        branch.is_busy = False
+        branch.line.is_busy = False
         if not branch.has_reply and branch is not self._branches[0]:
             self._branches.remove(branch)
 
@@ -117,23 +117,19 @@ class Conversation:
 
         def fit(branch: Branch) -> tuple[int, bool, bool]:
             known = branch.known(messages)
-            return known, len(branch.marks) == known, not branch.is_busy
+            return known, branch.ends_after(known), not branch.line.is_busy
 
-        usable = [branch for branch in self._branches if branch.is_usable]
-        if not usable:
-            return Branch(Line()), 0
-        best = max(usable, key=fit)
+        best = max(self._branches, key=fit)
         return best, fit(best)[0]
 
     def _taken(self, branch: Branch, known: int) -> Branch:
-        is_known = any(branch is one for one in self._branches)
-        if is_known and len(branch.marks) == known and not branch.is_busy:
-            branch.is_busy = True
+        if branch.ends_after(known) and not branch.line.is_busy:
+            branch.line.is_busy = True
             return branch
         return self._added(branch.fork(known))
 
     def _added(self, branch: Branch) -> Branch:
-        branch.is_busy = True
+        branch.line.is_busy = True
         self._branches.append(branch)
         return branch
 

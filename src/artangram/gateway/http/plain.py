@@ -44,51 +44,61 @@ class Begun(Struct, frozen=True):
     """The whole prompt; `None` when it came as tokens."""
 
 
+class Told(Struct, frozen=True):
+    """What a line says, when it had so many tokens."""
+
+    line: Line
+    text: str
+    length: int
+
+
 class Lines:
-    """The lines of one session that plain completions have made, and their texts."""
+    """The lines of one session, and the texts of those that plain completions have made.
+
+    Knows the session's lines and not the session, which may so end before it.
+    """
 
     def __init__(self, session: Session, tokenizer: Tokenizer) -> None:
-        self._session = session
+        self._lines = session.lines
         self._tokenizer = tokenizer
-        self._texts: list[tuple[Line, str]] = []
-        self._busy: set[int] = set()
+        self._told: list[Told] = []
 
     def begun(self, prompt: str | Sequence[int]) -> Begun:
+        """The longest line that nobody uses and that the prompt continues."""
         if isinstance(prompt, str):
             return self._begun_by_text(prompt)
         self._refuse_unknown(prompt)
         tokens = tuple(prompt)
-        for line in self._session.lines:
-            if line.token_ids() == tokens[: len(line)] and self._is_free(line):
-                return Begun(line, tokens[len(line) :], None)
-        return Begun(Line(), tokens, None)
+        free = [line for line in self._lines if not line.is_busy]
+        fitting = [line for line in free if line.token_ids() == tokens[: len(line)]]
+        line = max(fitting, key=len, default=Line())
+        return Begun(line, tokens[len(line) :], None)
 
     def _begun_by_text(self, prompt: str) -> Begun:
-        for line, text in self._texts:
-            if prompt.startswith(text) and self._is_free(line):
-                return Begun(line, self._tokenizer.encode(prompt[len(text) :]), prompt)
-        first = self._session.line
-        line = first if not len(first) and self._is_free(first) else Line()
+        told = [one for one in self._told if prompt.startswith(one.text) and _is_up_to_date(one)]
+        if told:
+            best = max(told, key=lambda one: len(one.text))
+            return Begun(best.line, self._tokenizer.encode(prompt[len(best.text) :]), prompt)
+        first = self._lines[0]
+        line = Line() if len(first) or first.is_busy else first
         return Begun(line, self._tokenizer.encode(prompt), prompt)
-
-    def take(self, begun: Begun) -> None:
-        self._busy.add(id(begun.line))
-
-    def release(self, begun: Begun) -> None:
-        self._busy.discard(id(begun.line))
 
     def answered(self, begun: Begun, reply: Reply) -> None:
         if begun.text is not None:
-            self._texts = [one for one in self._texts if one[0] is not begun.line]
-            self._texts.append((begun.line, begun.text + reply.text))
-
-    def _is_free(self, line: Line) -> bool:
-        return id(line) not in self._busy
+            # All of its tokens: a stop text that ended it is none of the reply, but of the line.
+            text = begun.text + self._tokenizer.decode(reply.token_ids)
+            self._told = [one for one in self._told if one.line is not begun.line]
+            self._told.append(Told(begun.line, text, len(begun.line)))
 
     def _refuse_unknown(self, tokens: Sequence[int]) -> None:
         size = self._tokenizer.vocab_size
         if not all(0 <= token < size for token in tokens):
             raise BadInput("prompt", "has tokens that do not exist", f"use 0 to {size - 1}")
+
+
+def _is_up_to_date(told: Told) -> bool:
+    """Not so if somebody has continued the line in another way, or is about to."""
+    return len(told.line) == told.length and not told.line.is_busy
 
 
 class Completion:
@@ -133,7 +143,7 @@ class Completion:
 
     async def _items(self, index: int, begun: Begun) -> AsyncGenerator[Chunk | Reply, None]:
         asked = self._asked
-        self._lines.take(begun)
+        begun.line.is_busy = True
         stream = self._session.stream_on(
             begun.line, begun.given, asked.sampling(choice=index), stops=asked.stops
         )
@@ -146,7 +156,7 @@ class Completion:
                         self._lines.answered(begun, item)
                     yield item
         finally:
-            self._lines.release(begun)
+            begun.line.is_busy = False
 
     async def _choice(self, index: int, prompt: str | list[int]) -> tuple[TextChoice, Reply]:
         begun = self._lines.begun(prompt)

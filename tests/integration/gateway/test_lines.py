@@ -1,0 +1,99 @@
+"""Which line of its session a request continues: the model reads what its caller said, no more."""
+
+import asyncio
+import gc
+
+import pytest
+
+from artangram.gateway.session import Session
+from artangram.models.tokenizer import USER, Message
+from gateway_support import WORDS
+
+HELLO = {"role": "user", "content": "hello"}
+
+
+async def chat(client, *messages):
+    return await client.chat.completions.create(model="tiny", messages=list(messages))
+
+
+async def completion(client, prompt, **more):
+    return await client.completions.create(model="tiny", prompt=prompt, **more)
+
+
+async def answered(door, asking, text):
+    """What the door answers, when the engine says this."""
+    running = asyncio.create_task(asking)
+    await door.says(text)
+    return await running
+
+
+async def both(door, *asking):
+    """Two requests at once; the engine answers when it has both."""
+    running = []
+    for number, one in enumerate(asking, start=1):
+        running.append(asyncio.create_task(one))
+        requests = await door.engine.next_requests(number)
+    for request in list(requests):
+        door.engine.say(request, *WORDS.encode("dog"), WORDS.eos_id)
+        door.engine.end(request)
+    return [await one for one in running]
+
+
+def tokens_of(door):
+    return [line.token_ids() for line in door.gateway.sessions["s"].lines]
+
+
+def prompt_of(*texts):
+    return WORDS.render([Message(USER, text) for text in texts]) + WORDS.opening()
+
+
+@pytest.mark.parametrize("asked", [chat, completion])
+async def test_a_session_that_nobody_named_ends_with_its_request(door, asked):
+    await answered(door, asked(door.client(), HELLO if asked is chat else "the cat"), "sat")
+    gc.collect()
+    assert [one for one in gc.get_objects() if isinstance(one, Session)] == []
+
+
+@pytest.mark.parametrize("is_chat_first", [False, True])
+async def test_a_chat_and_a_text_at_once_do_not_share_a_line(door, is_chat_first):
+    client = door.client(session="s")
+    asking = [chat(client, HELLO), completion(client, "the cat")]
+    await both(door, *(asking if is_chat_first else reversed(asking)))
+    dog = (*WORDS.encode("dog"), WORDS.eos_id)
+    expected = [(*prompt_of("hello"), *dog), (*WORDS.encode("the cat"), *dog)]
+    assert sorted(tokens_of(door)) == sorted(expected)
+
+
+async def test_a_chat_does_not_go_on_from_tokens_that_are_none_of_its_messages(door):
+    client = door.client(session="s")
+    first = await answered(door, chat(client, HELLO), "the cat")
+    (line,) = tokens_of(door)
+    await answered(door, completion(client, [*line, 12]), "mat")
+    said = first.choices[0].message.to_dict()
+    await answered(door, chat(client, HELLO, said, HELLO), "dog")
+    main, fork = door.gateway.sessions["s"].lines
+    assert main.token_ids(len(line)) == fork.token_ids(len(line)) == line
+    assert door.engine.asked[-1].prompt == (*line, *prompt_of("hello"))
+
+
+async def test_a_text_does_not_go_on_from_tokens_that_are_none_of_it(door):
+    client = door.client(session="s")
+    first = await answered(door, completion(client, "the cat"), "sat")
+    (line,) = tokens_of(door)
+    await answered(door, completion(client, [*line, 12]), "mat")
+    prompt = f"the cat{first.choices[0].text} on"
+    await answered(door, completion(client, prompt), "a dog")
+    assert door.engine.asked[-1].prompt == WORDS.encode(prompt)
+
+
+@pytest.mark.parametrize(
+    ("more", "lines"), [(":6", 1), ("7", 2)], ids=["with the stop text", "without"]
+)
+async def test_who_goes_on_after_a_stop_text_is_taken_at_his_word(door, more, lines):
+    client = door.client(session="s")
+    asking = asyncio.create_task(completion(client, "12", stop=":"))
+    await door.says("34:5", ends=False)
+    prompt = f"12{(await asking).choices[0].text}{more}"
+    await answered(door, completion(client, prompt), "8")
+    assert WORDS.decode(door.engine.asked[-1].prompt) == prompt == f"1234{more}"
+    assert len(tokens_of(door)) == lines
