@@ -14,6 +14,8 @@ from gateway_support import TOKEN, WORDS, PuppetEngine, until
 AUTH = {"Authorization": f"Bearer {TOKEN}"}
 MANY = b'{"model": "tiny", "n": 2, "prompt": [%s]}' % b", ".join([b'"a"'] * 65)
 SAMPLING = {"max_tokens": 5}
+NO_TEXT = b'{"model": "tiny", "prompt": "\xff"}'
+DEEP = b'{"model": "tiny", "messages": [], "tool_choice": %s1%s}' % (b"[" * 9999, b"]" * 9999)
 
 
 @pytest.fixture
@@ -153,6 +155,8 @@ async def test_an_engine_that_dies_mid_stream_is_survived(door, http):
     [
         ("POST", "/v1/chat/completions", b"{", 400, "invalid_value"),
         ("POST", "/v1/chat/completions", b'{"model": "tiny"}', 400, "invalid_value"),
+        ("POST", "/v1/chat/completions", DEEP, 400, "invalid_value"),
+        ("POST", "/v1/completions", NO_TEXT, 400, "invalid_value"),
         ("POST", "/v1/completions", b'{"model": "tiny", "prompt": []}', 400, "invalid_value"),
         ("POST", "/v1/completions", MANY, 400, "invalid_value"),
         ("POST", "/v1/completions", b'{"model": "tiny", "prompt": [99999]}', 400, "invalid_value"),

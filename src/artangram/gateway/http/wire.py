@@ -193,7 +193,7 @@ class OpenRequest(Struct, kw_only=True):
 def decoded(body: bytes, record: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=record)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput("body", str(error), "see docs/gateway.md") from error
 
 
