@@ -16,6 +16,7 @@ from artangram.models.tokenizer import ASSISTANT, SYSTEM, Message
 
 CALL = "<call>"
 _ROLES = {"developer": SYSTEM}
+_NO_JSON = (ValueError, RecursionError)
 
 
 class Dialect(Protocol):
@@ -76,21 +77,25 @@ def _written(call: FunctionCall) -> str:
 
 
 def _read(text: str) -> FunctionCall | None:
+    """The call, if it is one that can be sent: models write all sorts of things."""
     try:
         found = json.loads(text)
-    except ValueError:
+        if not isinstance(found, dict) or not isinstance(found.get("name"), str):
+            return None
+        found["name"].encode()  # Half of a surrogate pair is no text.
+        arguments = found.get("arguments", {})
+        if not isinstance(arguments, dict):
+            return None
+        return FunctionCall(name=found["name"], arguments=json.dumps(arguments, allow_nan=False))
+    except _NO_JSON:
         return None
-    if not isinstance(found, dict) or not isinstance(found.get("name"), str):
-        return None
-    arguments = found.get("arguments", {})
-    if not isinstance(arguments, dict):
-        return None
-    return FunctionCall(name=found["name"], arguments=json.dumps(arguments))
 
 
 def _same_json(text: str) -> str:
-    """However it was spaced."""
+    """However it was spaced and escaped."""
     try:
-        return json.dumps(json.loads(text))
-    except ValueError:
+        plain = json.dumps(json.loads(text), ensure_ascii=False)
+        plain.encode()
+    except _NO_JSON:
         return text
+    return plain
