@@ -31,6 +31,10 @@ from artangram.observe.badfile import AnyPath, nearest
 
 MB_PER_GB = 1000
 
+MOST_MB = 10**12
+LEAST_RATE, MOST_NUMBER = 1e-6, 1e9
+"""Seconds, rates and shares beyond are typing errors, and no clock would have room for them."""
+
 KINDS: dict[str, type[PoolSpec]] = {
     "cpu": CpuSpec,
     "gpu": GpuSpec,
@@ -111,9 +115,20 @@ def _pool(item: Item) -> PoolSpec:
     if isinstance(spec, CpuSpec) and spec.numa > spec.cores:
         problem = f"{spec.numa} domains of {spec.cores} cores"
         raise item.bad(problem, "give at most as many domains as cores", key="numa")
+    if isinstance(spec, CpuSpec):
+        _check_total(item, "cores", nodes=spec.nodes, each=spec.cores)
+    if isinstance(spec, GpuSpec):
+        _check_total(item, "devices", nodes=spec.nodes, each=spec.devices)
     if isinstance(spec, QuotaSpec) and spec.concurrency is None and spec.limit is None:
         raise item.bad("limits nothing", "give concurrency, limit or both")
     return spec
+
+
+def _check_total(item: Item, key: str, *, nodes: int, each: int) -> None:
+    """Each of them has a place in the books, whoever uses it."""
+    if nodes * each > MOST_UNITS:
+        fix = f"give at most {MOST_UNITS} of a pool"
+        raise item.mapping()[key].bad(f"{nodes * each} in all nodes are too many", fix)
 
 
 def _service(item: Item, pools: dict[Resource, PoolSpec]) -> ServiceSpec:
@@ -175,9 +190,9 @@ def _value(item: Item, key: _Key) -> object:
     number = item.number() * key.factor
     if _holds(kind, int):
         return _whole(item, name, number)
-    if number < 0 or (number == 0 and name in _NEVER_ZERO):
-        least = "above 0" if name in _NEVER_ZERO else "0 or more"
-        raise item.bad(f"{item.value()!r} is out of range", f"give a number {least}")
+    least = LEAST_RATE if name in _NEVER_ZERO else 0
+    if not least <= number <= MOST_NUMBER:
+        raise item.bad(f"{item.value()!r} is out of range", f"give {least:g} to {MOST_NUMBER:g}")
     if name in _SHARES and number >= 1:
         raise item.bad(f"{item.value()!r} is not a share", "give a number from 0 to below 1")
     return float(number)
@@ -189,12 +204,12 @@ def _holds(kind: Any, wanted: type) -> bool:
 
 def _whole(item: Item, name: str, number: float) -> int:
     is_size = name.endswith("_mb")
+    least, most = int(name not in _MAY_BE_ZERO), MOST_MB if is_size else MOST_UNITS
+    if not least <= number <= most:
+        fix = f"give {least} to {most}{' MB' if is_size else ''}"
+        raise item.bad(f"{item.value()!r} is out of range", fix)
     if number != int(number) and not is_size:
         raise item.bad(f"{item.value()!r} is not a whole number", "give a whole number")
-    least = 0 if name in _MAY_BE_ZERO else 1
-    if number < least or (number > MOST_UNITS and not is_size):
-        fix = f"give {least} or more" if is_size else f"give {least} to {MOST_UNITS}"
-        raise item.bad(f"{item.value()!r} is out of range", fix)
     return int(number)
 
 
