@@ -26,7 +26,7 @@ from artangram.core.cluster import (
 )
 from artangram.core.errors import BadInput
 from artangram.core.ids import JobId, Resource, ServiceId
-from artangram.core.needs import MOST_UNITS
+from artangram.core.speedup import MOST_UNITS
 from artangram.observe.badfile import AnyPath, nearest
 
 MB_PER_GB = 1000

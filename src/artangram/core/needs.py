@@ -11,16 +11,13 @@ from msgspec import Struct
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import Resource, ServiceId
-from artangram.core.speedup import Speedup, parse_speedup
+from artangram.core.speedup import MOST_UNITS, Speedup, parse_speedup
 
 Amounts = tuple[int, ...]
 """Admissible amounts of one resource, ascending, never empty."""
 
 MOST_CHOICES = 1 << 14
 """Of one need; each of them is weighed."""
-
-MOST_UNITS = 1 << 20
-"""A larger amount is a typing error: no machine has it, and a range that wide would fill memory."""
 
 
 class Needs(Struct, frozen=True, kw_only=True, cache_hash=True):

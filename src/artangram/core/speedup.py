@@ -49,6 +49,9 @@ class Table(Struct, frozen=True, tag="table"):
 
 Speedup = Amdahl | Power | Table
 
+MOST_UNITS = 1 << 20
+"""A larger amount is a typing error: no machine has it, and a range that wide would fill memory."""
+
 LEAST_SPEED, MOST_SPEED = 1e-3, 1e6
 """Of a table; beyond, a work of seconds would take for ever, or no time."""
 
@@ -84,10 +87,11 @@ def _table(raw: object) -> Table:
         raise BadInput("speedup.table", f"{raw!r} is not a table", fix)
     points = []
     for units, speed in raw.items():
-        is_count = str(units).isdecimal() and int(units) > 0
+        written = str(units)[:20]  # More digits are no count, and may be too many to be a number.
+        is_count = written.isdecimal() and 0 < int(written) <= MOST_UNITS
         is_number = isinstance(speed, int | float) and not isinstance(speed, bool)
         is_speed = is_number and LEAST_SPEED <= speed <= MOST_SPEED
-        if not (is_count and is_speed):
-            raise BadInput("speedup.table", f"{units!r}: {speed!r} is not units: speed", fix)
-        points.append((int(units), float(speed)))
+        if not (is_count and is_speed and written == str(int(written))):
+            raise BadInput("speedup.table", f"{written!r}: {speed!r} is not units: speed", fix)
+        points.append((int(written), float(speed)))
     return Table(tuple(sorted(points)))

@@ -7,8 +7,8 @@ import pytest
 from artangram.core.action import checked
 from artangram.core.errors import BadInput
 from artangram.core.ids import Resource
-from artangram.core.needs import MOST_UNITS, parse_needs
-from artangram.core.speedup import Amdahl, Power, Table, parse_speedup
+from artangram.core.needs import parse_needs
+from artangram.core.speedup import MOST_UNITS, Amdahl, Power, Table, parse_speedup
 from builders import an_action
 
 
@@ -97,6 +97,9 @@ class TestSpeedup:
             ({"table": [1]}, "speedup.table: [1] is not a table; map numbers of units to speeds"),
             ({"table": {"0": 1}}, "speedup.table: '0': 1 is not units: speed; map numbers"),
             ({"table": {"x": 1}}, "speedup.table: 'x': 1 is not units: speed; map numbers"),
+            ({"table": {"9" * 5000: 1}}, "speedup.table: '99999999999999999999': 1 is not units"),
+            ({"table": {"1048577": 1}}, "speedup.table: '1048577': 1 is not units: speed; map"),
+            ({"table": {"02": 1}}, "speedup.table: '02': 1 is not units: speed; map numbers"),
             ({"table": {"1": 0}}, "speedup.table: '1': 0 is not units: speed; map numbers"),
             ({"table": {"1": True}}, "speedup.table: '1': True is not units: speed; map numbers"),
         ],

@@ -9,7 +9,7 @@ from collections import deque
 from artangram.core.cluster import QuotaSpec
 from artangram.core.ids import Resource
 from artangram.core.lease import Calls
-from artangram.core.needs import MOST_UNITS
+from artangram.core.speedup import MOST_UNITS
 
 
 class QuotaPool:
