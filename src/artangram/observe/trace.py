@@ -13,16 +13,17 @@ import zlib
 from collections.abc import Generator, Iterable, Iterator
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Annotated, NoReturn, Protocol, Self
+from typing import NoReturn, Protocol, Self
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import TrajectoryId
 from artangram.observe.badfile import DECODE_ERRORS, AnyPath, BadFile, in_our_words
 from artangram.observe.traceline import (
     LineDecoder,
+    Seconds,
     TraceAction,
     TraceTrajectory,
     TraceTurn,
@@ -68,7 +69,7 @@ class TraceSource(Protocol):
 class _Header(Struct, forbid_unknown_fields=True):
     artangram_trace: int
     name: str = ""
-    train_s: Annotated[float, Meta(ge=0)] = 0.0
+    train_s: Seconds = 0.0
 
 
 def read_trace(path: AnyPath) -> Trace:

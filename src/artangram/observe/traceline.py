@@ -11,6 +11,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Raw, Struct
 
+from artangram.core.action import MOST_WORK_S
 from artangram.core.errors import BadInput
 from artangram.core.ids import JobId, TrajectoryId
 from artangram.core.needs import Amounts, Needs, parse_needs
@@ -56,7 +57,8 @@ class TraceTrajectory(Struct, frozen=True, kw_only=True, gc=False):
 
 
 # The file's shape. `needs` and `speedup` stay raw bytes: they repeat, and bytes are a cheap key.
-_Seconds = Annotated[float, Meta(ge=0)]
+Seconds = Annotated[float, Meta(ge=0, le=MOST_WORK_S)]
+_Limit = Annotated[float, Meta(ge=0)]
 _Count = Annotated[int, Meta(ge=0)]
 _Name = Annotated[str, Meta(min_length=1)]
 _ABSENT = Raw()
@@ -65,18 +67,18 @@ _ABSENT = Raw()
 class _Action(Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     kind: _Name
     needs: Raw
-    work_s: _Seconds
+    work_s: Seconds
     elastic: str | None = None
     speedup: Raw = _ABSENT
     service: str | None = None
-    fail_at_s: _Seconds | None = None
+    fail_at_s: _Limit | None = None
     reward: bool = False
-    timeout_s: _Seconds | None = None
+    timeout_s: _Limit | None = None
     repeatable: bool = False
 
 
 class _Turn(Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
-    think_s: _Seconds = 0.0
+    think_s: Seconds = 0.0
     prompt_tokens: _Count = 0
     output_tokens: _Count = 0
     actions: tuple[_Action, ...] = ()
@@ -88,7 +90,7 @@ class _Trajectory(Struct, forbid_unknown_fields=True, gc=False):
     job: _Name = "default"
     task: str = ""
     step: _Count = 0
-    arrive_s: _Seconds = 0.0
+    arrive_s: Seconds = 0.0
     memory_mb: _Count = 0
 
 
