@@ -9,6 +9,7 @@ from typing import Protocol
 
 from msgspec import structs
 
+from artangram.core.action import MOST_WORK_S
 from artangram.core.errors import BadInput
 from artangram.core.needs import Needs
 from artangram.core.speedup import DEFAULT
@@ -64,7 +65,8 @@ class Noisy:
         return self._uncurved.of(action.needs, is_wrong=True)
 
     def work_s(self, action: TraceAction) -> float | None:
-        return action.work_s * self._random.lognormvariate(0.0, self._sigma)
+        guess = action.work_s * self._random.lognormvariate(0.0, self._sigma)
+        return min(guess, MOST_WORK_S)
 
 
 class Learned:
@@ -82,14 +84,14 @@ class Learned:
 
 def beliefs(name: str, seed: int) -> Beliefs:
     """Beliefs by name: `exact`, `learned` or `noisy:SIGMA`."""
-    base, _, argument = name.partition(":")
-    if base == "exact":
+    if name == "exact":
         return Exact()
-    if base == "learned":
+    if name == "learned":
         return Learned()
+    base, colon, argument = name.partition(":")
     if base == "noisy":
         try:
-            sigma = float(argument or "1.0")
+            sigma = float(argument if colon else "1.0")
         except ValueError:
             sigma = -1.0
         if 0 <= sigma <= MOST_SIGMA:

@@ -6,6 +6,7 @@ from statistics import mean, pstdev
 
 import pytest
 
+from artangram.core.action import MOST_WORK_S
 from artangram.core.errors import BadInput
 from artangram.core.speedup import DEFAULT
 from artangram.sim.beliefs import Exact, Learned, Noisy, beliefs
@@ -46,6 +47,13 @@ def test_noise_is_lognormal_around_the_truth():
     assert pstdev(errors) == pytest.approx(0.5, rel=0.05)
 
 
+def test_wild_noise_is_still_a_time_that_a_scheduler_takes():
+    told = beliefs("noisy:10", 0)
+    guesses = [told.work_s(WIDE) for _ in range(400)]
+    assert max(guesses) == MOST_WORK_S
+    assert min(guesses) < 1e-6
+
+
 def test_no_noise_is_the_truth():
     assert beliefs("noisy:0", 1).work_s(WIDE) == pytest.approx(8.0)
 
@@ -65,7 +73,10 @@ def test_equal_needs_are_told_as_one_object():
     assert told.needs(an_elastic_action(1.0, 5, serial=0.33)) is not told.needs(twin)
 
 
-@pytest.mark.parametrize("name", ["", "exactly", "noisy:x", "noisy:-1", "noisy:nan", "noisy:inf"])
+UNKNOWN = ["", "exactly", "exact:1", "learned:1", "noisy:", "noisy:x", "noisy:-1", "noisy:nan"]
+
+
+@pytest.mark.parametrize("name", [*UNKNOWN, "noisy:inf"])
 def test_an_unknown_belief_is_refused(name):
     with pytest.raises(BadInput, match="estimates"):
         beliefs(name, 0)
