@@ -36,14 +36,15 @@ speed, resizing still beats the best choice at start on the laboratory traces.""
 
 def policy(name: str) -> SchedulingPolicy:
     """The policy called `name`, with its argument after a colon."""
-    base, _, argument = name.partition(":")
+    base, colon, argument = name.partition(":")
     build = _POLICIES.get(base)
     if build is None:
         known = ", ".join(sorted(_POLICIES))
         raise BadInput("policy", f"unknown policy {name!r}", f"use one of: {known}")
-    if argument and base not in _WITH_ARGUMENT:
+    default = _WITH_ARGUMENT.get(base)
+    if colon and default is None:
         raise BadInput("policy", f"{base} takes no argument", f"write {base} instead of {name}")
-    return build(name, argument)
+    return build(name, argument if colon else default or "")
 
 
 def _elastic(name: str, argument: str) -> SchedulingPolicy:
@@ -67,15 +68,15 @@ def _fcfs(name: str, argument: str) -> SchedulingPolicy:
 
 
 def _fixed(name: str, argument: str) -> SchedulingPolicy:
-    size = max(1, _cores(name, argument or "4") // 1000)
+    size = _units(name, argument)
     cpu, gpu = partial(FcfsLane, size=size), partial(GpuFcfsLane, degree=size)
     return _composed(name, cpu=_alike(cpu), gpu=_gpu_alike(gpu))
 
 
 def _pods(name: str, argument: str) -> SchedulingPolicy:
-    request, _, limit = (argument or "1").partition("/")
+    request, slash, limit = argument.partition("/")
     request_milli = _cores(name, request)
-    limit_milli = _cores(name, limit) if limit else request_milli
+    limit_milli = _cores(name, limit) if slash else request_milli
     if limit_milli < request_milli:
         raise BadInput("policy", f"{name!r} limits a pod below its request", "as in pods:0.5/4")
     lane = partial(SharedLane, weight_milli=request_milli, limit_milli=limit_milli)
@@ -95,7 +96,7 @@ def _overcommit(name: str, argument: str) -> SchedulingPolicy:
 
 
 def _static(name: str, argument: str) -> SchedulingPolicy:
-    gpu = partial(StaticLane, degree=max(1, _cores(name, argument or "4") // 1000))
+    gpu = partial(StaticLane, degree=_units(name, argument))
     return _composed(name, cpu=_alike(FcfsLane), gpu=_gpu_alike(gpu))
 
 
@@ -121,7 +122,8 @@ _POLICIES: dict[str, Callable[[str, str], SchedulingPolicy]] = {
     "unmanaged": _unmanaged,
 }
 
-_WITH_ARGUMENT = {"fixed", "pods", "static"}
+_WITH_ARGUMENT = {"fixed": "4", "pods": "1", "static": "4"}
+"""What is meant where the argument is left out."""
 
 _CpuLane = Callable[[CpuNode, Desk, Served], Lane]
 _GpuLane = Callable[[GpuPool, Desk, Served], GpuLane]
@@ -165,6 +167,14 @@ def _gpu_alike(lane: Callable[[GpuPool, Desk], GpuLane]) -> _GpuLane:
 
 def _each_for_itself(pool: QuotaPool, desk: Desk, served: Served) -> QuotaLane:
     return UnmanagedLane(pool, desk)
+
+
+def _units(name: str, text: str) -> int:
+    units, rest = divmod(_cores(name, text), 1000)
+    if rest:
+        problem = f"{name!r} is not a whole number of units"
+        raise BadInput("policy", problem, "as in fixed:4, static:2")
+    return units
 
 
 def _cores(name: str, text: str) -> int:
