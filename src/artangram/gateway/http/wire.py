@@ -1,7 +1,7 @@
 """What callers send, as records, and what of it we cannot do.
 
-The names are those of OpenAI's interface; unknown fields are ignored, as OpenAI does. A field that
-would change the answer and that no engine here obeys is refused, never ignored.
+The names are those of OpenAI's interface. A field that would change the answer and that no engine
+here obeys is refused, never ignored, and so is one that nobody here knows, unless it is `null`.
 """
 
 from collections.abc import Sequence
@@ -13,11 +13,25 @@ from msgspec import Struct
 from artangram.core.errors import BadInput
 from artangram.gateway.engines.protocol import Sampling
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Struct)
 
 MOST_CHOICES = 128
 DEFAULT_TOKENS = 1024
 """Of an answer, when the caller sets no limit."""
+HARMLESS = frozenset(
+    {
+        "metadata",
+        "prediction",
+        "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "user",
+    }
+)
+"""Ignored: who asks, what is kept of it, how soon the answer comes and what it costs."""
 
 
 class FunctionCall(Struct, kw_only=True):
@@ -43,6 +57,7 @@ class ChatMessage(Struct, kw_only=True, omit_defaults=True):
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
     name: str | None = None
+    function_call: dict[str, Any] | None = None
 
     def text(self) -> str:
         if self.content is None or isinstance(self.content, str):
@@ -56,6 +71,10 @@ class ChatMessage(Struct, kw_only=True, omit_defaults=True):
 class Tool(Struct, kw_only=True):
     type: Literal["function"] = "function"
     function: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.function.get("name"), str):
+            raise ValueError("a function needs a name")
 
 
 class StreamOptions(Struct, kw_only=True):
@@ -92,8 +111,13 @@ class Asked(Struct, kw_only=True):
     def includes_usage(self) -> bool:
         return self.stream_options is not None and self.stream_options.include_usage
 
+    def limit(self) -> tuple[str, int | None]:
+        """The field that says how many tokens an answer may have, and what it says."""
+        return "max_tokens", self.max_tokens
+
     def most_tokens(self) -> int:
-        return DEFAULT_TOKENS if self.max_tokens is None else self.max_tokens
+        most = self.limit()[1]
+        return DEFAULT_TOKENS if most is None else most
 
     def sampling(self, *, choice: int = 0) -> Sampling:
         self.refuse_what_we_cannot()
@@ -107,7 +131,7 @@ class Asked(Struct, kw_only=True):
 
     def refuse_what_we_cannot(self) -> None:
         _between("n", self.choices, least=1, most=MOST_CHOICES)
-        _between("max_tokens", self.most_tokens(), least=1, most=None)
+        _between(*self.limit(), least=1, most=None)
         _between("temperature", self.temperature, least=0, most=2)
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise BadInput("top_p", f"is {self.top_p}", "use more than 0 and at most 1")
@@ -125,24 +149,32 @@ class ChatRequest(Asked, kw_only=True):
     top_logprobs: int | None = None
     tools: list[Tool] | None = None
     tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
     response_format: dict[str, Any] | None = None
+    modalities: list[str] | None = None
 
-    def most_tokens(self) -> int:
+    def limit(self) -> tuple[str, int | None]:
         if self.max_completion_tokens is not None:
-            return self.max_completion_tokens
-        return super().most_tokens()
+            return "max_completion_tokens", self.max_completion_tokens
+        return super().limit()
 
     def refuse_what_we_cannot(self) -> None:
         super().refuse_what_we_cannot()
         if not self.messages:
             raise BadInput("messages", "is empty", "send at least one")
+        if any(message.function_call for message in self.messages):
+            raise BadInput("messages", "have a function_call", "send it as tool_calls")
         if self.top_logprobs:
             fix = "use logprobs: true, which gives that of the sampled token"
             raise BadInput("top_logprobs", "is not supported", fix)
         if self.tool_choice not in (None, "auto", "none"):
             raise BadInput("tool_choice", "cannot be forced", "use auto or none")
+        if self.tools and self.parallel_tool_calls is False:
+            raise BadInput("parallel_tool_calls", "cannot be prevented", "leave it out")
         if (self.response_format or {}).get("type", "text") != "text":
             raise BadInput("response_format", "is not supported", "ask for text")
+        if self.modalities not in (None, ["text"]):
+            raise BadInput("modalities", "are not supported", "ask for text")
 
     def offered_tools(self) -> list[Tool]:
         return [] if self.tool_choice == "none" else self.tools or []
@@ -153,9 +185,14 @@ class CompletionRequest(Asked, kw_only=True):
     logprobs: int | None = None
     echo: bool = False
     suffix: str | None = None
+    best_of: int | None = None
 
     def refuse_what_we_cannot(self) -> None:
         super().refuse_what_we_cannot()
+        # Of the sampled token, whether it is the likeliest or not.
+        _between("logprobs", self.logprobs, least=0, most=1)
+        if self.best_of not in (None, self.choices):
+            raise BadInput("best_of", "is not supported", "ask for n, and choose")
         if self.echo or self.suffix:
             raise BadInput("echo" if self.echo else "suffix", "is not supported", "leave it out")
 
@@ -177,11 +214,15 @@ class CompletionRequest(Asked, kw_only=True):
         return prompts
 
 
+class TokenSampling(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """As engines know it, and no more."""
+
+
 class GenerateRequest(Struct, kw_only=True):
     """Token in, token out: these tokens come next in the session, or are the whole prompt."""
 
     token_ids: list[int]
-    sampling: Sampling
+    sampling: TokenSampling
     stream: bool = False
 
 
@@ -192,9 +233,14 @@ class OpenRequest(Struct, kw_only=True):
 
 def decoded(body: bytes, record: type[T]) -> T:
     try:
-        return msgspec.json.decode(body, type=record)
+        given = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        found = msgspec.json.decode(body, type=record)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput("body", str(error), "see docs/gateway.md") from error
+    for name in given.keys() - HARMLESS.union(record.__struct_fields__):
+        if bytes(given[name]) != b"null":
+            raise BadInput(name, "is not supported", "leave it out")
+    return found
 
 
 def _between(name: str, value: float | None, *, least: float, most: float | None) -> None:

@@ -1,0 +1,155 @@
+"""Fields of a request: obeyed, harmless, or refused by name, and never ignored in silence."""
+
+import asyncio
+from typing import get_type_hints
+
+import aiohttp
+import openai
+import pytest
+from openai.types import completion_create_params as text
+from openai.types.chat import completion_create_params as chats
+
+from artangram.gateway.http.wire import HARMLESS, ChatRequest, CompletionRequest
+from artangram.models.tokenizer import SYSTEM, USER, Message
+from gateway_support import TOKEN, WORDS
+
+HELLO = [{"role": "user", "content": "hello"}]
+TOOL = {"type": "function", "function": {"name": "sat"}}
+
+
+async def chat(client, messages=HELLO, **more):
+    return await client.chat.completions.create(model="tiny", messages=messages, **more)
+
+
+async def asked(door, **more):
+    """What the engine is asked, for a chat with these fields."""
+    running = asyncio.create_task(chat(door.client(), **more))
+    await door.says("cat")
+    await running
+    return door.engine.asked[-1]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("temperature", -1),
+        ("temperature", 2.1),
+        ("top_p", 0),
+        ("n", 0),
+        ("n", 129),
+        ("max_tokens", 0),
+        ("max_completion_tokens", 0),
+        ("stop", [""]),
+        ("top_logprobs", 3),
+        ("presence_penalty", 1),
+        ("frequency_penalty", -0.5),
+        ("logit_bias", {"7": 100}),
+        ("response_format", {"type": "json_object"}),
+        ("tools", [{"type": "function", "function": {}}]),
+        ("tool_choice", "required"),
+        ("tool_choice", {"type": "function", "function": {"name": "sat"}}),
+        ("modalities", ["text", "audio"]),
+        ("messages", []),
+        ("messages", [{"role": "pope", "content": "hello"}]),
+        ("messages", [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]),
+        ("messages", [{"role": "assistant", "function_call": {"name": "sat", "arguments": "{}"}}]),
+    ],
+)
+async def test_what_cannot_be_done_is_refused_with_the_name_of_the_field(door, field, value):
+    with pytest.raises(openai.BadRequestError, match=field):
+        await chat(door.client(), **{"messages": HELLO, field: value})
+    assert door.engine.asked == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("logprobs", 5), ("best_of", 3), ("echo", True), ("suffix", "on")]
+)
+async def test_so_it_is_for_a_text(door, field, value):
+    with pytest.raises(openai.BadRequestError, match=field):
+        await door.client().completions.create(model="tiny", prompt="cat", **{field: value})
+    assert door.engine.asked == []
+
+
+async def test_several_calls_at_once_cannot_be_prevented(door):
+    with pytest.raises(openai.BadRequestError, match="parallel_tool_calls"):
+        await chat(door.client(), tools=[TOOL], parallel_tool_calls=False)
+    await asked(door, tools=[TOOL], parallel_tool_calls=True)
+
+
+@pytest.mark.parametrize(
+    "name", ["top_k", "min_p", "repetition_penalty", "functions", "guided_json"]
+)
+async def test_a_field_that_nobody_knows_is_refused_unless_it_is_null(door, name):
+    with pytest.raises(openai.BadRequestError) as refused:
+        await chat(door.client(), extra_body={name: 1})
+    assert refused.value.param == name
+    await asked(door, extra_body={name: None})
+
+
+@pytest.mark.parametrize(
+    ("fields", "record"),
+    [
+        (get_type_hints(chats.CompletionCreateParamsBase), ChatRequest),
+        (get_type_hints(text.CompletionCreateParamsBase), CompletionRequest),
+    ],
+)
+def test_nothing_that_is_ignored_would_change_an_answer(fields, record):
+    """Every field that OpenAI's client can send, but for those of which we know what they mean."""
+    refused = {
+        "audio",
+        "function_call",
+        "functions",
+        "moderation",
+        "reasoning_effort",
+        "verbosity",
+        "web_search_options",
+    }
+    assert fields.keys() - HARMLESS - set(record.__struct_fields__) <= refused
+
+
+async def test_harmless_fields_change_nothing(door):
+    plain = await asked(door)
+    more = await asked(door, user="me", metadata={"a": "b"}, store=True, service_tier="auto")
+    assert (more.prompt, more.sampling) == (plain.prompt, plain.sampling)
+
+
+async def test_tokens_are_sampled_as_their_caller_says_or_not_at_all(door):
+    sampling = {"max_tokens": 5, "top_k": 3}
+    async with aiohttp.ClientSession(
+        door.url, headers={"Authorization": f"Bearer {TOKEN}"}
+    ) as http:
+        answer = await http.post("/v1/generate", json={"token_ids": [1], "sampling": sampling})
+        assert (answer.status, "top_k" in await answer.text()) == (400, True)
+    assert door.engine.asked == []
+
+
+async def test_the_newer_name_of_the_limit_counts(door):
+    request = await asked(door, max_tokens=50, max_completion_tokens=7)
+    assert request.sampling.max_tokens == 7
+
+
+async def test_how_to_sample_reaches_the_engine_and_choices_have_seeds_of_their_own(door):
+    how = {"temperature": 0.5, "top_p": 0.9, "seed": 11, "max_tokens": 9}
+    running = asyncio.create_task(chat(door.client(), n=2, **how))
+    requests = list(await door.engine.next_requests(2))
+    for request in requests:
+        door.engine.say(request, WORDS.eos_id)
+        door.engine.end(request)
+    await running
+    found = [(r.sampling.temperature, r.sampling.top_p, r.sampling.seed) for r in requests]
+    assert found == [(0.5, 0.9, 11), (0.5, 0.9, 12)]
+    assert {r.sampling.max_tokens for r in requests} == {9}
+
+
+async def test_developers_speak_as_the_system_and_parts_are_one_text(door):
+    parts = [{"type": "text", "text": "the "}, {"type": "text", "text": "cat"}]
+    messages = [{"role": "developer", "content": "sat"}, {"role": "user", "content": parts}]
+    request = await asked(door, messages=messages)
+    said = [Message(SYSTEM, "sat"), Message(USER, "the cat")]
+    assert request.prompt == WORDS.render(said) + WORDS.opening()
+
+
+@pytest.mark.parametrize("message", [{"content": ""}, {"content": None}, {"content": []}, {}])
+async def test_who_says_nothing_has_said_an_empty_message(door, message):
+    request = await asked(door, messages=[{"role": "user", **message}])
+    assert request.prompt == WORDS.render([Message(USER, "")]) + WORDS.opening()
