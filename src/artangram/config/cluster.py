@@ -27,7 +27,7 @@ from artangram.core.cluster import (
 from artangram.core.errors import BadInput
 from artangram.core.ids import JobId, Resource, ServiceId
 from artangram.core.speedup import MOST_UNITS
-from artangram.observe.badfile import AnyPath, nearest
+from artangram.observe.badfile import AnyPath, BadFile, nearest
 
 MB_PER_GB = 1000
 
@@ -62,7 +62,10 @@ class _Key(NamedTuple):
 
 def read_cluster(path: AnyPath) -> ClusterSpec:
     """The cluster a YAML file describes. Raises `BadFile`."""
-    document = read_yaml(path)
+    return _cluster(read_yaml(path))
+
+
+def _cluster(document: Item) -> ClusterSpec:
     top = document.known(["pools", "services", "jobs"])
     if "pools" not in top:
         raise document.bad("is missing", "describe at least one pool", key="pools")
@@ -77,7 +80,7 @@ def read_cluster(path: AnyPath) -> ClusterSpec:
 
 
 def write_cluster(path: AnyPath, cluster: ClusterSpec) -> None:
-    """Write `cluster` so that `read_cluster` gives it back."""
+    """Write `cluster` so that `read_cluster` gives it back. Raises `BadInput` if it would not."""
     document = {
         "pools": {
             str(name): {"kind": pool.__struct_config__.tag, **_written(pool)}
@@ -87,8 +90,13 @@ def write_cluster(path: AnyPath, cluster: ClusterSpec) -> None:
         "jobs": {str(name): {"share": share} for name, share in cluster.shares.items()},
     }
     kept = {name: section for name, section in document.items() if section}
+    text = yaml.safe_dump(kept, sort_keys=False)
     try:
-        Path(path).write_text(yaml.safe_dump(kept, sort_keys=False), encoding="utf-8")
+        _cluster(Item(path, "", yaml.compose(text, Loader=yaml.SafeLoader)))
+    except BadFile as error:  # There is no file yet whose line could be named.
+        raise BadInput(error.field, error.problem, error.fix) from None
+    try:
+        Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
         problem = error.strerror or str(error)
         raise BadInput(str(path), problem, "name a file you may write") from None

@@ -3,11 +3,13 @@
 import math
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 import yaml
 from yaml.constructor import SafeConstructor
+from yaml.reader import ReaderError
 
 from artangram.core.errors import BadInput
 from artangram.observe.badfile import AnyPath, BadFile, nearest
@@ -122,7 +124,7 @@ class Item:
         """A finite number; an `int` if it is written as one."""
         value = self.value()
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.bad(f"{value!r} is not a number", "give a number")
+            raise self.bad(f"{value!r} is not a number", _as_number(value))
         try:
             is_finite = math.isfinite(value)
         except OverflowError:
@@ -132,19 +134,43 @@ class Item:
         return value
 
 
+def _as_number(value: object) -> str:
+    """How to write what looks like a number and is a word to YAML: in quotes, or as 1e3."""
+    try:
+        number = float(str(value))
+    except ValueError:
+        number = math.inf
+    return f"write {number:.12g}" if math.isfinite(number) else "give a number"
+
+
 def read_yaml(path: AnyPath) -> Item:
     """The one document of a file. Raises `BadFile`."""
+    text = _text(path)
     try:
-        with open(path, encoding="utf-8") as file:
-            node = yaml.compose(file, Loader=yaml.SafeLoader)
-    except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        raise BadFile(path, BadInput("file", why, "name a readable YAML file")) from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        complaint = BadInput("yaml", f"character #x{error.character:04x}", "remove it")
+        raise BadFile(path, complaint, line=line) from None
+    except (yaml.YAMLError, RecursionError) as error:
         raise _not_yaml(path, error) from None
     if node is None:
         raise BadFile(path, BadInput("file", "it is empty", "write what it is to describe"))
     return Item(path, "", node)
+
+
+def _text(path: AnyPath) -> str:
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise BadFile(path, BadInput("file", why, "name a readable YAML file")) from None
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        complaint = BadInput("file", "is not UTF-8 text", "save it as UTF-8")
+        raise BadFile(path, complaint, line=line) from None
 
 
 def _not_yaml(path: AnyPath, error: Exception) -> BadFile:

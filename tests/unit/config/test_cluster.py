@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
-from artangram.config.cluster import read_cluster
+from artangram.config.cluster import read_cluster, write_cluster
 from artangram.core.cluster import CpuSpec, FunctionsSpec, GpuSpec, QuotaSpec, ServiceSpec
+from artangram.core.errors import BadInput
 from artangram.observe.badfile import BadFile
 
 DESIGN = """\
@@ -95,7 +97,9 @@ def test_every_field_of_every_spec_is_a_key(tmp_path):
         ("nodes: 1", "nodes: 0", "nodes: 0 is out of range; give 1 to"),
         ("nodes: 1", "nodes: -1", "nodes: -1 is out of range"),
         ("nodes: 1", "nodes: 1.5", "nodes: 1.5 is not a whole number"),
-        ("nodes: 1", "nodes: two", "nodes: 'two' is not a number"),
+        ("nodes: 1", "nodes: two", "nodes: 'two' is not a number; give a number"),
+        ("nodes: 1", "nodes: '12'", "nodes: '12' is not a number; write 12"),
+        ("nodes: 1", "nodes: 1e3", "nodes: '1e3' is not a number; write 1000"),
         ("nodes: 1", "nodes: yes", "nodes: True is not a number"),
         ("nodes: 1", "nodes: .inf", "nodes: inf is not a finite number"),
         ("nodes: 1", f"nodes: {10**400}", "nodes: 10000000000000000000 is not a finite number"),
@@ -178,10 +182,28 @@ def test_weights_may_fit_only_at_a_high_degree(tmp_path):
 
 def test_missing_file_and_wrong_bytes_are_complaints(tmp_path):
     assert complaint(tmp_path / "no.yaml").startswith("no.yaml: file: no such file")
-    (tmp_path / "c.yaml").write_bytes(b"pools: \xff\n")
-    assert complaint(tmp_path / "c.yaml").startswith("c.yaml: yaml: ")
+    for data in (CPU.encode() + b"# \xfc\n", CPU.encode("utf-16")):
+        (tmp_path / "c.yaml").write_bytes(data)
+        assert complaint(tmp_path / "c.yaml").endswith("file: is not UTF-8 text; save it as UTF-8")
+    (tmp_path / "c.yaml").write_bytes(CPU.encode() + b"# \xfc\n")
+    assert complaint(tmp_path / "c.yaml").startswith("c.yaml:3: file: ")
+    (tmp_path / "c.yaml").write_text(CPU + "# \x00\n")
+    assert complaint(tmp_path / "c.yaml") == "c.yaml:3: yaml: character #x0000; remove it"
+
+
+def test_a_mark_of_the_byte_order_is_no_part_of_the_file(tmp_path):
+    (tmp_path / "c.yaml").write_text(CPU, encoding="utf-8-sig")
+    assert read_cluster(tmp_path / "c.yaml").pools["cpu"].cores == 4
 
 
 def test_endless_nesting_and_cycles_are_complaints(tmp_path):
     assert complaint(a_file(tmp_path, "[" * 5000)).startswith("c.yaml")
     assert complaint(a_file(tmp_path, "pools: &a\n  cpu: *a\n")).startswith("c.yaml")
+
+
+def test_a_cluster_that_could_not_be_read_back_is_not_written(tmp_path):
+    huge = ServiceSpec(pool="gpu", weights_mb=10**6)
+    spec = structs.replace(read_cluster(a_file(tmp_path, GPU)), services={"t": huge})
+    with pytest.raises(BadInput, match=r"^services\.t: needs 1000000 MB on each device"):
+        write_cluster(tmp_path / "new.yaml", spec)
+    assert not (tmp_path / "new.yaml").exists()
