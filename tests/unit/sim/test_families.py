@@ -83,6 +83,11 @@ def test_few_needs_serve_all_actions_of_a_trace():
         ("coding", {"batch": "many"}, "batch"),
         ("lab", {"burst": 1.5}, "burst"),
         ("lab", {"rho": 0}, "rho"),
+        ("lab", {"rho": 1e-320}, "rho"),
+        ("lab", {"tail": 1e308}, "tail"),
+        ("coding", {"test_cores": 1 << 21}, "test_cores"),
+        ("coding", {"think_sigma": 400}, "think_sigma"),
+        ("deepsearch", {"train_s": "inf"}, "train_s"),
     ],
 )
 def test_bad_parameter_is_named(family, changes, field):
@@ -95,6 +100,19 @@ def test_bad_parameter_is_named(family, changes, field):
 def test_squeezing_never_costs_all_of_the_speed(family):
     with pytest.raises(BadInput, match="squeeze_penalty"):
         cluster_for(family, squeeze_penalty=1)
+
+
+@pytest.mark.parametrize("family", ["coding", "lab", "mixed"])
+def test_a_cluster_has_no_more_cores_than_its_file_may_say(family):
+    with pytest.raises(BadInput, match="cores: expected `int` <= 1048576"):
+        cluster_for(family, cores=1 << 21)
+
+
+def test_wild_draws_are_still_times(tmp_path):
+    wild = {"think_median_s": 1e9, "think_sigma": 10, "longest_s": 1e6, "tool_sigma": 10}
+    trace = generate("coding", seed=1, tasks=1, batch=3, steps=1, **wild)
+    write_trace(tmp_path / "wild.jsonl", trace)
+    assert read_trace(tmp_path / "wild.jsonl") == trace
 
 
 def test_parameters_may_be_text_from_a_command_line():

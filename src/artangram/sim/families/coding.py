@@ -29,6 +29,7 @@ from artangram.sim.families.draw import (
     Share,
     Size,
     Spread,
+    Units,
     duration,
     elastic_cores,
     fails_at,
@@ -59,10 +60,10 @@ class CodingParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Commands that are builds, and can use several cores."""
     build_median_s: Seconds = 6.0
     build_sigma: Spread = 0.7
-    build_cores: Count = 8
+    build_cores: Units = 8
     test_median_s: Seconds = 30.0
     test_sigma: Spread = 0.93
-    test_cores: Count = 16
+    test_cores: Units = 16
     """The most cores a final test can use."""
     serial_min: Share = 0.02
     serial_max: Share = 0.2
@@ -74,10 +75,10 @@ class CodingParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class CodingSizes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    cores: Count = 1280
-    node_cores: Count = 256
+    cores: Units = 1280
+    node_cores: Units = 256
     """A node has at most so many cores."""
-    memory_gb: Count = 2400
+    memory_gb: Units = 2400
     """Of one node."""
     squeeze_penalty: Penalty = 0.0
     create_s: Seconds = 1.5

@@ -20,6 +20,7 @@ from artangram.sim.families.draw import (
     Seconds,
     Share,
     Spread,
+    Units,
     duration,
     fails_at,
     lognormal,
@@ -65,11 +66,11 @@ class DeepsearchParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class DeepsearchSizes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    search_per_minute: Count = 1200
-    browse_per_minute: Count = 900
-    concurrency: Count = 64
+    search_per_minute: Units = 1200
+    browse_per_minute: Units = 900
+    concurrency: Units = 64
     """Calls under way at once, for each API."""
-    gpus: Count = 8
+    gpus: Units = 8
     judge_gb: Positive = 64.0
     restore_gb_per_s: Positive = 16.0
 

@@ -7,16 +7,18 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from artangram.core.action import MOST_WORK_S
 from artangram.core.ids import Resource, ServiceId
 from artangram.core.needs import Needs
-from artangram.core.speedup import Amdahl
+from artangram.core.speedup import MOST_UNITS, Amdahl
 
-Count = Annotated[int, Meta(ge=1)]
-Size = Annotated[int, Meta(ge=0)]
-Seconds = Annotated[float, Meta(ge=0)]
-Spread = Annotated[float, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=1, le=1 << 30)]
+Units = Annotated[int, Meta(ge=1, le=MOST_UNITS)]
+Size = Annotated[int, Meta(ge=0, le=10**12)]
+Seconds = Annotated[float, Meta(ge=0, le=MOST_WORK_S)]
+Spread = Annotated[float, Meta(ge=0, le=10)]
 """How uneven something is; 0 if not at all."""
-Positive = Annotated[float, Meta(gt=0)]
+Positive = Annotated[float, Meta(ge=1e-3, le=1e6)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Penalty = Annotated[float, Meta(ge=0, lt=1)]
 """A share of its speed that something loses, and never all of it."""
@@ -37,13 +39,13 @@ def stream(*parts: object) -> Random:
     return Random("/".join(map(str, parts)))
 
 
-def lognormal(rng: Random, median: float, *, sigma: float, most: float = math.inf) -> float:
+def lognormal(rng: Random, median: float, *, sigma: float, most: float = MOST_WORK_S) -> float:
     """A long-tailed amount around `median`, never above `most`, to a tenth of a millisecond."""
     drawn = min(rng.lognormvariate(math.log(median), sigma), most) if median > 0 else 0.0
     return round(drawn, 4)
 
 
-def duration(rng: Random, median: float, *, sigma: float, most: float = math.inf) -> float:
+def duration(rng: Random, median: float, *, sigma: float, most: float = MOST_WORK_S) -> float:
     """How long something outside takes."""
     return max(SHORTEST_S, lognormal(rng, median, sigma=sigma, most=most))
 

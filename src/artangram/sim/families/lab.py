@@ -7,16 +7,25 @@ schedule, so lower bounds on the mean ACT are tight here and policies can be tol
 import math
 from collections.abc import Iterator
 from random import Random
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from artangram.core.cluster import ClusterSpec, CpuSpec
 from artangram.core.ids import JobId, TrajectoryId
 from artangram.core.needs import Needs
 from artangram.core.speedup import Amdahl
 from artangram.observe.trace import TraceAction, TraceTrajectory, TraceTurn
-from artangram.sim.families.draw import CPU, ONE_CORE, Count, Penalty, Positive, Share
+from artangram.sim.families.draw import (
+    CPU,
+    ONE_CORE,
+    Count,
+    Penalty,
+    Positive,
+    Share,
+    Spread,
+    Units,
+)
 
 WIDTHS = (1, 2, 4, 8, 16)
 NUM_BURSTS = 6
@@ -25,19 +34,19 @@ BURST_S = 5.0
 
 
 class LabParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    cores: Count = 64
+    cores: Units = 64
     n: Count = 3000
-    rho: Annotated[float, Meta(gt=0)] = 0.7
+    rho: Positive = 0.7
     """Offered load: work on one core each, over cores times the arrival window."""
     burst: Share = 0.0
     """The share of the actions that arrives in six bursts; the others come evenly."""
-    tail: Positive = 1.0
+    tail: Spread = 1.0
     """The sigma of the lognormal durations of tests."""
     test_share: Share = 0.06
 
 
 class LabSizes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    cores: Count = 64
+    cores: Units = 64
     squeeze_penalty: Penalty = 0.0
 
 

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 from artangram.core.cluster import ClusterSpec
 from artangram.observe.trace import TraceTrajectory
 from artangram.sim.families import coding, deepsearch, mopd
-from artangram.sim.families.draw import Count, Penalty, Positive, Seconds
+from artangram.sim.families.draw import Count, Penalty, Positive, Seconds, Units
 
 
 class MixedParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -20,20 +20,20 @@ class MixedParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     search_tasks: Count = 1
     search_batch: Count = 256
     mopd_batch: Count = 128
-    services: Count = 10
+    services: Units = 10
     duty: Annotated[float, Meta(gt=0, lt=1)] = 0.04
 
 
 class MixedSizes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    cores: Count = 256
-    node_cores: Count = 256
-    memory_gb: Count = 2400
+    cores: Units = 256
+    node_cores: Units = 256
+    memory_gb: Units = 2400
     squeeze_penalty: Penalty = 0.0
-    gpus: Count = 48
-    services: Count = 10
-    search_per_minute: Count = 1200
-    browse_per_minute: Count = 900
-    concurrency: Count = 64
+    gpus: Units = 48
+    services: Units = 10
+    search_per_minute: Units = 1200
+    browse_per_minute: Units = 900
+    concurrency: Units = 64
     restore_gb_per_s: Positive = 16.0
 
 

@@ -24,6 +24,7 @@ from artangram.sim.families.draw import (
     Count,
     Positive,
     Spread,
+    Units,
     duration,
     lognormal,
     service_call,
@@ -41,7 +42,7 @@ TOKENS_PER_S = 40
 class MopdParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     batch: Count = 2048
     steps: Count = 3
-    services: Count = 10
+    services: Units = 10
     calls: Count = 2
     """Teachers asked by one trajectory, one after the other."""
     zipf: Spread = 1.0
@@ -55,8 +56,8 @@ class MopdParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class MopdSizes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    gpus: Count = 40
-    services: Count = 10
+    gpus: Units = 40
+    services: Units = 10
     weights_gb: Positive = 60.0
     restore_gb_per_s: Positive = 16.0
 
