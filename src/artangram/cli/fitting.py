@@ -4,7 +4,6 @@ An action that no node, device or quota could ever serve is a mistake in one of 
 it is said with its line and its field before anything runs.
 """
 
-import gzip
 from collections.abc import Iterator
 from math import inf
 from pathlib import Path
@@ -31,6 +30,9 @@ class FittingTrace:
         }
         #: Fits every node there is.
         self._safe_mb = min(self._memory_mb.values(), default=inf)
+        if path.is_fifo():
+            problem, fix = "a pipe can be read only once", "save the trace to a file"
+            raise BadFile(path, BadInput("file", problem, fix))
         with open_trace(path) as reader:
             self.name = reader.name
             self.train_s = reader.train_s
@@ -41,11 +43,11 @@ class FittingTrace:
     @property
     def trajectories(self) -> Iterator[TraceTrajectory]:
         with open_trace(self._path) as reader:
-            for index, trajectory in enumerate(reader.trajectories):
+            for trajectory in reader.trajectories:
                 try:
                     self._check(trajectory)
                 except BadInput as error:
-                    raise BadFile(self._path, error, line=_line_of(self._path, index)) from None
+                    raise BadFile(self._path, error, line=reader.line) from None
                 yield trajectory
 
     def _check(self, trajectory: TraceTrajectory) -> None:
@@ -65,10 +67,3 @@ class FittingTrace:
             if name in used and trajectory.memory_mb > most:
                 problem = f"{trajectory.memory_mb} can never fit: a node of {name} has {most}"
                 raise BadInput("memory_mb", problem, "give it less, or enlarge the nodes")
-
-
-def _line_of(path: Path, index: int) -> int:
-    """The line of a trajectory, counted from 0, behind the header; blank lines do not count."""
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        written = (number for number, line in enumerate(file, start=1) if not line.isspace())
-        return next(number for nth, number in enumerate(written) if nth == index + 1)

@@ -36,7 +36,7 @@ def recorded(state_dir: Path) -> Iterator[Entry]:
                 database.execute("SELECT max(seq) FROM main.entry").fetchone()
             yield from decoded(database, after=0)
         except sqlite3.DatabaseError as error:
-            raise JournalDamaged(f"{state_dir}: {error}; restore it from a copy") from error
+            raise JournalDamaged(str(error)) from error
 
 
 def owner_of(state_dir: Path) -> bytes:
@@ -45,7 +45,7 @@ def owner_of(state_dir: Path) -> bytes:
         try:
             row = database.execute("SELECT body FROM about WHERE name = 'owner'").fetchone()
         except sqlite3.DatabaseError as error:
-            raise JournalDamaged(f"{state_dir}: {error}; restore it from a copy") from error
+            raise JournalDamaged(str(error)) from error
     return bytes(row[0]) if row is not None else b""
 
 

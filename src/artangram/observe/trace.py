@@ -1,4 +1,4 @@
-"""The trace: what trajectories did, or will be made to do, as JSON lines (plain or `.gz`).
+"""The trace: what trajectories did, or will be made to do, as JSON lines (plain or compressed).
 
 - Line 1 is the header `{"artangram_trace": 1, "name": ..., "train_s": ...}`; every further line is
   one trajectory. Steps never decrease from line to line and trajectory ids are unique, so a reader
@@ -10,14 +10,16 @@
 import gzip
 import os
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Generator, Iterable, Iterator
-from io import BufferedIOBase
+from io import BufferedIOBase, BufferedReader
 from pathlib import Path
 from typing import NoReturn, Protocol, Self
 
 import msgspec
 from msgspec import Struct
 
+from artangram.core.action import MOST_WORK_S
 from artangram.core.errors import BadInput
 from artangram.core.ids import TrajectoryId
 from artangram.observe.badfile import DECODE_ERRORS, AnyPath, BadFile, in_our_words
@@ -44,6 +46,8 @@ __all__ = [
 ]
 
 VERSION = 1
+GZIP = b"\x1f\x8b"
+"""What every compressed file begins with."""
 
 
 class Trace(Struct, frozen=True, kw_only=True):
@@ -107,6 +111,11 @@ class TraceReader:
     def __repr__(self) -> str:
         return f"<TraceReader {self._path}: line {self._line}>"
 
+    @property
+    def line(self) -> int:
+        """The number of the last line read, from 1."""
+        return self._line
+
     def close(self) -> None:
         """The file is closed; there is nothing more to read."""
         self._lines.close()
@@ -130,7 +139,7 @@ class TraceReader:
         if line is None:
             self._refuse(BadInput("artangram_trace", "the file is empty", fix))
         try:
-            header = msgspec.json.decode(line, type=_Header)
+            header = msgspec.json.decode(line.removeprefix(BOM_UTF8), type=_Header)
         except DECODE_ERRORS as error:
             complaint = in_our_words(error, lambda _: list(_Header.__struct_fields__))
             self._refuse(BadInput(complaint.field, complaint.problem, fix))
@@ -142,7 +151,7 @@ class TraceReader:
     def _read_lines(self) -> Generator[bytes, None, None]:
         """Lines that are not blank. `_line` is the number of the last one."""
         try:
-            with _open(self._path) as file:
+            with open(self._path, "rb") as plain, _unpacked(plain) as file:
                 for self._line, line in enumerate(file, start=1):
                     if not line.isspace():
                         yield line
@@ -158,7 +167,8 @@ class TraceReader:
 def write_trace(path: AnyPath, trace: TraceSource) -> None:
     """Write `trace`, compressed if `path` ends in `.gz`. The file appears only when complete.
 
-    Raises `BadInput` for a trace that could not be read back: no trajectories, steps out of order.
+    Raises `BadInput` for a trace that could not be read back: no trajectories, steps out of order,
+    times beyond any clock.
     """
     target = Path(path)
     part = target.with_name(target.name + ".part")
@@ -177,18 +187,34 @@ def write_trace(path: AnyPath, trace: TraceSource) -> None:
 
 def _encoded(trace: TraceSource) -> Iterator[bytes]:
     order = _Order()
+    if not _is_time(trace.train_s):
+        raise BadInput("train_s", f"{trace.train_s} is no time", f"give {MOST_WORK_S:g} at most")
     yield msgspec.json.encode(_Header(VERSION, trace.name, trace.train_s)) + b"\n"
     for trajectory in trace.trajectories:
         order.check(trajectory)
+        _check_times(trajectory)
         yield encode_line(trajectory)
     if not order.any:
         raise BadInput("trajectories", "there are none", "write at least one trajectory")
 
 
-def _open(path: AnyPath) -> BufferedIOBase:
-    if str(path).endswith(".gz"):
-        return gzip.open(path, "rb")
-    return open(path, "rb")
+def _check_times(trajectory: TraceTrajectory) -> None:
+    thinking = (turn.think_s for turn in trajectory.turns)
+    working = (action.work_s for turn in trajectory.turns for action in turn.actions)
+    for time_s in (trajectory.arrive_s, *thinking, *working):
+        if not _is_time(time_s):
+            fix = f"give {MOST_WORK_S:g} at most"
+            raise BadInput(f"{trajectory.trajectory}: times", f"{time_s} is none", fix)
+
+
+def _is_time(seconds: float) -> bool:
+    return 0 <= seconds <= MOST_WORK_S
+
+
+def _unpacked(plain: BufferedReader) -> BufferedIOBase:
+    """What is in the file, whatever its name says of it."""
+    is_packed = plain.peek(len(GZIP)).startswith(GZIP)
+    return gzip.GzipFile(fileobj=plain) if is_packed else plain
 
 
 class _Order:

@@ -2,10 +2,12 @@
 
 import gzip
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from artangram.core.errors import BadInput
 from artangram.core.speedup import Amdahl
@@ -128,6 +130,20 @@ def test_compressed_trace_reads_as_the_plain_one(tmp_path):
     assert gzip.decompress((tmp_path / "t.jsonl.gz").read_bytes()).startswith(b'{"artangram_trace"')
 
 
+def test_a_file_is_unpacked_by_what_is_in_it_whatever_its_name(tmp_path):
+    plain = a_file(tmp_path, HEADER, a_line())
+    trace = read_trace(plain)
+    (tmp_path / "packed.jsonl").write_bytes(gzip.compress(plain.read_bytes()))
+    assert read_trace(tmp_path / "packed.jsonl") == trace
+    assert read_trace(plain.rename(tmp_path / "plain.gz")) == trace
+
+
+def test_a_mark_of_the_byte_order_is_no_part_of_the_trace(tmp_path):
+    path = a_file(tmp_path, HEADER, a_line())
+    path.write_text(path.read_text(), encoding="utf-8-sig")
+    assert read_trace(path).name == "small"
+
+
 def test_writing_twice_gives_the_same_bytes(tmp_path):
     trace = read_trace(a_file(tmp_path, HEADER, a_line()))
     write_trace(tmp_path / "a.gz", trace)
@@ -230,9 +246,25 @@ def test_field_name_with_a_line_break_still_gives_one_line(tmp_path):
     assert "unknown field" in complaint(a_file(tmp_path, HEADER, a_line(**{"a\nb": 1})))
 
 
-def test_trace_that_could_not_be_read_back_is_not_written(tmp_path):
-    twice = tuple(TraceTrajectory(trajectory="a", turns=(TraceTurn(),)) for _ in range(2))
-    for bad in ((), twice):
-        with pytest.raises(BadInput):
-            write_trace(tmp_path / "x", Trace(name="", train_s=0, trajectories=bad))
+def a_trace(*trajectories: TraceTrajectory, train_s: float = 0.0) -> Trace:
+    return Trace(name="", train_s=train_s, trajectories=trajectories)
+
+
+ONCE = TraceTrajectory(trajectory="a", turns=(TraceTurn(),))
+
+
+@pytest.mark.parametrize(
+    ("bad", "field"),
+    [
+        (a_trace(), "trajectories"),
+        (a_trace(ONCE, ONCE), "trajectory"),
+        (a_trace(ONCE, train_s=math.inf), "train_s"),
+        (a_trace(structs.replace(ONCE, arrive_s=math.nan)), "a: times"),
+        (a_trace(structs.replace(ONCE, turns=(TraceTurn(think_s=1e10),))), "a: times"),
+    ],
+)
+def test_trace_that_could_not_be_read_back_is_not_written(tmp_path, bad, field):
+    with pytest.raises(BadInput) as caught:
+        write_trace(tmp_path / "x", bad)
+    assert caught.value.field == field
     assert list(tmp_path.iterdir()) == []
