@@ -26,7 +26,7 @@ class Output:
 
     def __init__(self, json: str | None) -> None:
         if json not in (None, "-"):
-            make_folder(Path(str(json)))  # A place that cannot be written is said at once.
+            claim_file(Path(str(json)))
         self._json = json
         self.console = plain_console(stderr=json == "-")
 
@@ -83,6 +83,13 @@ def write_file(path: Path, data: bytes) -> None:
     make_folder(path)
     with writing(path):
         path.write_bytes(data)
+
+
+def claim_file(path: Path) -> None:
+    """A file that will be written after long work: what cannot be one is said at once."""
+    make_folder(path)
+    if path.is_dir():
+        raise BadInput(str(path), "is a directory", "name a file you may write")
 
 
 def make_folder(path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.progress import Progress, TaskID
 
-from artangram.cli.output import Output, make_folder, writing
+from artangram.cli.output import Output, claim_file, writing
 from artangram.core.cluster import ClusterSpec
 from artangram.core.errors import BadInput
 from artangram.core.ids import JobId
@@ -55,8 +55,10 @@ def replay(
     """Run every policy, print the comparison, draw it if asked."""
     for name in policies:
         policy_named(name)
-    if plot is not None and plot.suffix not in (".svg", ".png"):
-        raise BadInput("plot", f"{plot} is neither .svg nor .png", "name it so")
+    if plot is not None:
+        if plot.suffix not in (".svg", ".png"):
+            raise BadInput("plot", f"{plot} is neither .svg nor .png", "name it so")
+        claim_file(plot)
     reports, drawn = [], []
     with output.progress() as progress:
         task = progress.add_task("lower bound")
@@ -105,6 +107,9 @@ def print_reports(reports: Sequence[SimReport], *, output: Output) -> None:
     ]
     title = f"{first.trace}: action completion time of {first.actions} actions, in seconds"
     output.table(title, [*columns, *pools, "decide"], rows)
+    for one in (one for one in reports if one.refused):
+        cannot = f"{one.policy} can never run {one.refused} of them on this cluster"
+        output.console.print(f"{cannot}: they failed at once and have no times.")
     if first.lower_bound is not None:
         kind, act = first.lower_bound.kind, first.lower_bound.act_mean_s
         output.console.print(f"No policy has a mean ACT below {act:.2f} s ({kind} bound).")
@@ -121,7 +126,6 @@ def _mean_step(one: SimReport) -> float:
 def _draw(
     drawn: Sequence[Curves], path: Path, *, bound: LowerBound, title: str, output: Output
 ) -> None:
-    make_folder(path)
     with writing(path):
         plot(drawn, path, lower_bound_s=bound.act_mean_s, title=title)
     output.console.print(f"Picture: {path}")

@@ -26,7 +26,7 @@ def simulate(
     estimates: Annotated[
         str, typer.Option(help="What the scheduler is told: exact, learned or noisy:SIGMA.")
     ] = "exact",
-    seed: Annotated[int, typer.Option(help="Of the noise in the estimates.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the noise in the estimates.")] = 0,
     json: Annotated[str | None, typer.Option(help="Write the report here; - is stdout.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw it here (.svg or .png).")] = None,
 ) -> None:

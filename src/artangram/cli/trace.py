@@ -31,7 +31,7 @@ def generate(
     out: Annotated[Path, typer.Argument(help="The trace (.jsonl or .jsonl.gz).")],
     family: Annotated[str, typer.Option(help=f"One of: {', '.join(FAMILIES)}.")] = "coding",
     preset: Annotated[str, typer.Option(help="Named settings of the family.")] = "default",
-    seed: Annotated[int, typer.Option(help="Same seed, same trace.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same trace.")] = 0,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", help="Change a parameter, as in --set batch=64. Repeat it."),
@@ -52,6 +52,7 @@ def generate(
         raise BadInput("--size", "there is no cluster to change", "say --cluster FILE, too")
     made = stream(family, seed=seed, preset=preset, **params)
     if cluster is not None:
+        _not_both(out, cluster)
         make_folder(cluster)
         write_cluster(cluster, cluster_for(family, **sizes))
     _write(out, made, what=f"of the {family} family", output=output)
@@ -77,8 +78,10 @@ def record(
         setup = msgspec.json.decode(owner_of(state_dir), type=Setup)
         later = deployed_in(recorded(state_dir))
     except (JournalError, msgspec.MsgspecError) as error:
-        raise BadInput(str(state_dir), str(error), "restore it from a copy") from None
+        problem = str(error).partition(";")[0]  # Some say how to mend it, too.
+        raise BadInput(str(state_dir), problem, "restore it from a copy") from None
     if cluster is not None:
+        _not_both(out, cluster)
         make_folder(cluster)
         services = setup.cluster.services | later
         write_cluster(cluster, structs.replace(setup.cluster, services=services))
@@ -142,6 +145,11 @@ def _write(out: Path, made: TraceSource, *, what: str, output: Output) -> None:
     output.json(
         Written(trace=str(out), trajectories=counted.num_trajectories, actions=counted.num_actions)
     )
+
+
+def _not_both(out: Path, cluster: Path) -> None:
+    if out.resolve() == cluster.resolve():
+        raise BadInput("--cluster", f"{cluster} is the trace", "give it a file of its own")
 
 
 def _pairs(option: str, texts: list[str] | None) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """Bad input is one line on standard error that names the place and the fix, and exit code 2."""
 
 import gzip
+import os
 import socket
 import subprocess
 import sys
@@ -145,10 +146,39 @@ def test_output_that_cannot_be_written_is_named(run, option, cluster, trace):
     assert line.endswith("name a file you may write")
 
 
+@pytest.mark.parametrize("option", ["--json", "--plot"])
+def test_a_folder_in_place_of_an_output_is_named_before_anything_runs(
+    run, option, cluster, trace, tmp_path
+):
+    (tmp_path / "folder.svg").mkdir()
+    options = [option, tmp_path / "folder.svg"]
+    said = complaint(run("simulate", "--cluster", cluster, "--trace", trace, *options))
+    assert said == f"{tmp_path / 'folder.svg'}: is a directory; name a file you may write"
+
+
+def test_a_pipe_in_place_of_a_trace_is_named(run, cluster, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    said = complaint(run("simulate", "--cluster", cluster, "--trace", tmp_path / "pipe"))
+    assert (
+        said == f"{tmp_path / 'pipe'}: file: a pipe can be read only once; save the trace to a file"
+    )
+
+
+def test_a_seed_below_zero_is_refused_since_it_would_be_that_above(run, cluster, trace, tmp_path):
+    simulated = ["simulate", "--cluster", cluster, "--trace", trace]
+    for verb in (simulated, ["trace", "generate", tmp_path / "x.jsonl"]):
+        assert "'--seed'" in complaint(run(*verb, "--seed", "-1"))
+
+
 @pytest.mark.parametrize(
     ("verb", "begins"),
     [
         (["run", "--cpu", "x", "true"], "cpu: 'x' is not a number of cores"),
+        (["run", ""], "argv: names no program; give the program first"),
+        (["run", "--timeout", "0", "true"], "timeout_s: 0.0 is no limit on a run; give seconds"),
+        (["run", "--timeout", "inf", "true"], "timeout_s: inf is no limit on a run"),
+        (["run", "--memory-mb", "3", "true"], "memory_mb: 3 is too little for any sandbox; give 4"),
+        (["run", "--file", __file__, "--file", __file__, "true"], "file: two are named test_bad"),
         (["run", "--file", "/dev/null/x", "true"], "/dev/null/x: Not a directory"),
         (["run", "--url", "nonsense", "true"], "url: 'nonsense' is none; give what"),
         (["explain", "a"], "url: no service is named; give --url"),
@@ -180,6 +210,19 @@ def test_cluster_that_cannot_be_written_is_named(run, trace, tmp_path):
     options = ["--family", "lab", "--cluster", trace / "x.yaml"]
     said = complaint(run("trace", "generate", tmp_path / "x.jsonl", *options))
     assert said.startswith(f"{trace / 'x.yaml'}: ")
+
+
+def test_one_file_for_the_trace_and_its_cluster_is_refused(run, tmp_path):
+    same = tmp_path / "same"
+    said = complaint(run("trace", "generate", same, "--family", "lab", "--cluster", same))
+    assert said == f"--cluster: {same} is the trace; give it a file of its own"
+    assert not same.exists()
+
+
+def test_a_damaged_journal_is_named_once(run, tmp_path):
+    (tmp_path / "journal.sqlite").write_text("not a database, but longer than its header" * 9)
+    said = complaint(run("trace", "record", tmp_path, tmp_path / "x.jsonl"))
+    assert said == f"{tmp_path}: file is not a database; restore it from a copy"
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,13 @@ def test_without_json_the_table_is_on_standard_output(run, cluster, trace):
     assert "No policy has a mean ACT below 2.33 s" in said.out
 
 
+def test_what_a_policy_can_never_run_is_said(run, cluster, trace):
+    options = ["--policy", "elastic", "--policy", "pods:5"]
+    said = run("simulate", "--cluster", cluster, "--trace", trace, *options).out
+    assert "pods:5 can never run 3 of them on this cluster" in said
+    assert "elastic can never" not in said
+
+
 def test_a_narrow_terminal_cuts_no_figure(run, cluster, trace, monkeypatch):
     monkeypatch.setenv("COLUMNS", "30")
     narrow = run("simulate", "--cluster", cluster, "--trace", trace).out
