@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from artangram.core.errors import BadInput
 from artangram.sandbox import (
     Command,
     CommandResult,
@@ -41,6 +42,8 @@ from artangram.sandbox import (
     TarImage,
     Warm,
 )
+from artangram.sandbox.protocol import LEAST_INODES, LEAST_MEMORY_MB, MOST_PROCESSES
+from artangram.sandbox.protocol import MOST_OF_ANYTHING as MOST
 from busy_machine import at_best, eventually
 from integration.sandbox.small_root import fill
 
@@ -540,17 +543,64 @@ async def test_closed_provider_ends_its_sandboxes(maker: Maker, source: Source) 
         {"argv": ("",)},
         {"argv": ("a\0b",)},
         {"argv": ("a",), "timeout_s": 0},
+        {"argv": ("a",), "timeout_s": float("nan")},
+        {"argv": ("a",), "timeout_s": float("inf")},
+        {"argv": ("a",), "output_bytes": -1},
+        {"argv": ("a",), "processes": -1},
+        {"argv": ("a",), "processes": MOST_PROCESSES + 1},
+        {"argv": ("a",), "memory_mb": LEAST_MEMORY_MB - 1},
         {"argv": ("a",), "environ": {"A=B": "c"}},
     ],
 )
-async def test_impossible_commands_are_value_errors(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r".+"):
+async def test_impossible_commands_are_refused_by_name(wrong: dict[str, object]) -> None:
+    with pytest.raises(BadInput) as caught:
         Command(**wrong)  # type: ignore[arg-type]
+    assert list(wrong)[-1] in caught.value.field
 
 
-async def test_disk_larger_than_memory_is_a_value_error() -> None:
-    with pytest.raises(ValueError, match="memory"):
-        Limits(memory_mb=64, disk_mb=65)
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"disk_mb": 513},
+        {"disk_mb": 0},
+        {"memory_mb": LEAST_MEMORY_MB - 1, "disk_mb": 1},
+        {"memory_mb": 1 << 44},
+        {"processes": 0},
+        {"processes": MOST_PROCESSES + 1},
+        {"inodes": LEAST_INODES - 1},
+        {"inodes": 1 << 62},
+    ],
+)
+async def test_limits_that_no_sandbox_can_keep_are_refused_by_name(wrong: dict[str, int]) -> None:
+    with pytest.raises(BadInput) as caught:
+        Limits(**wrong)  # type: ignore[arg-type]
+    assert caught.value.field == next(iter(wrong))
+
+
+async def test_no_command_may_use_more_than_its_sandbox(
+    provider: SandboxProvider, source: Source
+) -> None:
+    sandbox = await provider.create(source, limits=Limits(memory_mb=64, disk_mb=8, processes=8))
+    with pytest.raises(BadInput, match="memory_mb: 65 is more than its sandbox may use"):
+        await sandbox.run(a_command("true", memory_mb=65))
+    with pytest.raises(BadInput, match="processes: 9 is more than its sandbox may use"):
+        await sandbox.run(a_command("true", processes=9))
+    assert (await sandbox.run(a_command("true", memory_mb=64, processes=8))).ok
+    await sandbox.close()
+
+
+async def test_the_least_and_most_that_can_be_asked_for_make_a_sandbox(
+    provider: SandboxProvider, source: Source
+) -> None:
+    least = Limits(memory_mb=LEAST_MEMORY_MB, disk_mb=1, inodes=LEAST_INODES, processes=1)
+    most = Limits(memory_mb=MOST, disk_mb=MOST, inodes=MOST, processes=MOST_PROCESSES)
+    for limits in (least, most):
+        sandbox = await provider.create(source, limits=limits)
+        result = await sandbox.run(a_command("true"))
+        # Where memory is that of each process, all that it could touch counts, libraries too.
+        is_by_process = Promise.MEMORY_LIMIT not in provider.capabilities.promises
+        assert result.ok or (limits is least and is_by_process and result.start_error)
+        await sandbox.close()
 
 
 async def test_warm_pool_hands_over_ready_sandboxes_and_refills(

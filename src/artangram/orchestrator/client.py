@@ -22,6 +22,7 @@ from artangram.core.needs import Needs, parse_needs
 from artangram.functions import Function, function_of
 from artangram.managers.agent import Place
 from artangram.managers.call import ServiceCall
+from artangram.managers.cpu import LONGEST_RUN_S
 from artangram.orchestrator.calling import (
     Api,
     CallRequest,
@@ -78,6 +79,8 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     cwd: str = WORK_DIR
     stdin: bytes = b""
     output_bytes: int = 1 << 20
+    memory_mb: int = 0
+    processes: int = 0
     keep: bool = False
 
 
@@ -85,6 +88,8 @@ def needs_of(request: RunRequest) -> Needs:
     """The needs a request states. Raises `BadInput`."""
     if isinstance(request.cpu, int) and not request.needs and request.speedup is None:
         return _rigid(request.cpu)
+    if "cpu" in request.needs:
+        raise BadInput("needs.cpu", "is said twice", "say it as `cpu` alone")
     return parse_needs(
         {"cpu": request.cpu, **request.needs},
         elastic="cpu" if isinstance(request.cpu, dict) else None,
@@ -101,7 +106,7 @@ def _rigid(cpu: int) -> Needs:
 def submission_of(
     request: RunRequest, opening: Opening, *, action_id: ActionId, now: float
 ) -> Submission:
-    """The action a request asks for. Raises `BadInput` or `ValueError`."""
+    """The action a request asks for. Raises `BadInput`."""
     action = Action(
         id=action_id,
         kind=request.kind,
@@ -119,9 +124,14 @@ def submission_of(
         environ=request.environ,
         cwd=request.cwd,
         stdin=request.stdin,
+        timeout_s=LONGEST_RUN_S if request.timeout_s is None else request.timeout_s,
         output_bytes=request.output_bytes,
+        memory_mb=request.memory_mb,
+        processes=request.processes,
         keep=request.keep,
     )
+    if request.memory_mb or request.processes:
+        opening.place.limits.admit(command)
     return Submission(action=action, command=command, key=request.key)
 
 
@@ -191,7 +201,8 @@ class House:
         """One attempt at a problem, to be used as `async with`. It keeps its files to its end."""
         limits = Limits(
             memory_mb=memory_mb,
-            disk_mb=min(256, memory_mb) if disk_mb is None else disk_mb,
+            # Half: who fills all of its memory with files leaves none to run anything.
+            disk_mb=min(256, memory_mb // 2) if disk_mb is None else disk_mb,
             processes=processes,
             network=network,
         )
@@ -320,11 +331,14 @@ class Trajectory:
         cwd: str = WORK_DIR,
         stdin: bytes = b"",
         output_bytes: int = 1 << 20,
+        memory_mb: int = 0,
+        processes: int = 0,
         keep: bool = False,
     ) -> ActionResult:
         """Run a command on `cpu` cores; `{units}` in it becomes their number.
 
-        `timeout_s` limits its run, `deadline_s` the whole wait for it. `repeatable` lets it run
+        `timeout_s` limits its run, `deadline_s` the whole wait for it; `memory_mb` and `processes`
+        of 0 are those of the trajectory. `repeatable` lets it run
         again, in an empty sandbox if need be, when infrastructure failed under it. The same `key`
         twice is the same action, run once.
         """
@@ -344,6 +358,8 @@ class Trajectory:
             cwd=cwd,
             stdin=stdin,
             output_bytes=output_bytes,
+            memory_mb=memory_mb,
+            processes=processes,
             keep=keep,
         )
         async with self._turn:

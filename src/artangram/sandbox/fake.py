@@ -158,8 +158,11 @@ class _Underway:
 class FakeSandbox:
     """One fake box: a dict of files and the names of programs."""
 
-    def __init__(self, provider: FakeProvider, name: str, files: dict[str, bytes]) -> None:
+    def __init__(
+        self, provider: FakeProvider, name: str, files: dict[str, bytes], *, limits: Limits
+    ) -> None:
         self.name = name
+        self.limits = limits
         self.cores: tuple[int, ...] = ()
         self.is_frozen = False
         self._provider = provider
@@ -210,6 +213,7 @@ class FakeSandbox:
             self._current.kill()
 
     def _start(self, command: Command, *, asked_at: float, on_end: OnEnd) -> None:
+        self.limits.admit(command)
         now, console = self._loop.time(), Console(command, self._files)
         self.cores = command.cores
         self._meter = Meter(len(command.cores), asked_at=asked_at, now=now)
@@ -346,7 +350,7 @@ class FakeProvider:
                 raise CreateFailed(f"no snapshot {source.name!r}")
             files = dict(self._snapshots[source.name])
         self._num_made += 1
-        sandbox = FakeSandbox(self, f"fake-{self._num_made}", files)
+        sandbox = FakeSandbox(self, f"fake-{self._num_made}", files, limits=limits)
         self.live.add(sandbox)
         return sandbox
 

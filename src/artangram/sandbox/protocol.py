@@ -1,7 +1,8 @@
 """The contract of every sandbox: a few verbs, and the records that go in and come out.
 
 - `run` always answers with a `CommandResult`, however the program ended; it raises only
-  `SandboxError` (the place failed) or `ValueError` (the caller did).
+  `SandboxError` (the place failed) or `ValueError` (the caller did). Limits that no sandbox could
+  keep are `BadInput` as soon as they are written down.
 - At most one command runs in a sandbox at a time; a second `run` waits. `read`, `write` and
   `resize` work meanwhile.
 - When `run` returns, every process it started is gone, unless the command said `keep`.
@@ -11,16 +12,27 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import AsyncIterator, Callable
 from typing import Literal, Protocol
 
 import msgspec
 
+from artangram.core.errors import BadInput
 from artangram.sandbox.errors import SandboxError
 
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 WORK_DIR = "/work"
 MAX_READ_BYTES = 64 << 20
+
+LEAST_MEMORY_MB = 4
+"""Init and `true` together take 1 to 1.7; with 1 not even init starts."""
+LEAST_INODES = 64
+"""The files that every sandbox is made with are about 30."""
+MOST_PROCESSES = (1 << 22) - 1
+"""The kernel has no more numbers for them, init's included."""
+MOST_OF_ANYTHING = 1 << 40
+"""Megabytes or files: no machine has as many, and not much further counters wrap around."""
 
 
 class Rung(enum.IntEnum):
@@ -82,10 +94,28 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     network: bool = False
 
     def __post_init__(self) -> None:
-        if min(self.memory_mb, self.disk_mb, self.inodes, self.processes) <= 0:
-            raise ValueError("every limit of a sandbox is positive")
+        _check("memory_mb", self.memory_mb, LEAST_MEMORY_MB, MOST_OF_ANYTHING)
+        _check("disk_mb", self.disk_mb, 1, MOST_OF_ANYTHING)
+        _check("inodes", self.inodes, LEAST_INODES, MOST_OF_ANYTHING)
+        _check("processes", self.processes, 1, MOST_PROCESSES)
         if self.disk_mb > self.memory_mb:
-            raise ValueError("disk_mb may not exceed memory_mb: files live in memory")
+            problem = f"{self.disk_mb} is above memory_mb, and files live in memory"
+            raise BadInput("disk_mb", problem, f"give {self.memory_mb} at most")
+
+    def admit(self, command: Command) -> None:
+        """Raises `BadInput` if one command may use more than its whole sandbox."""
+        for field in ("memory_mb", "processes"):
+            wanted, most = getattr(command, field), getattr(self, field)
+            if wanted > most:
+                problem = f"{wanted} is more than its sandbox may use"
+                raise BadInput(field, problem, f"give {most} at most, or open it with more")
+
+
+def _check(field: str, value: int, least: int, most: int) -> None:
+    if value < least:
+        raise BadInput(field, f"{value} is too little for any sandbox", f"give {least} or more")
+    if value > most:
+        raise BadInput(field, f"{value} is more than a kernel can count", f"give {most} at most")
 
 
 DEFAULT_LIMITS = Limits()
@@ -101,7 +131,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if min(self.weight_milli, self.limit_milli) <= 0:
-            raise ValueError("weight and limit of a share are positive")
+            raise BadInput("share", "is of no weight, or of nothing", "give both 1 or more")
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,13 +155,21 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not self.argv or not self.argv[0]:
-            raise ValueError("a command needs a program")
-        if self.timeout_s <= 0:
-            raise ValueError("timeout_s must be positive")
+            raise BadInput("argv", "names no program", "give the program first, then its words")
+        if not 0 < self.timeout_s < math.inf:
+            problem = f"{self.timeout_s!r} is no limit on a run"
+            raise BadInput("timeout_s", problem, "give seconds, above 0")
+        if self.output_bytes < 0:
+            raise BadInput("output_bytes", f"{self.output_bytes} is negative", "give 0 or more")
+        if self.processes:
+            _check("processes", self.processes, 1, MOST_PROCESSES)
+        if self.memory_mb:
+            _check("memory_mb", self.memory_mb, LEAST_MEMORY_MB, MOST_OF_ANYTHING)
         if "\0" in "".join((*self.argv, self.cwd, *self.environ, *self.environ.values())):
-            raise ValueError("no text of a command may contain a NUL")
+            raise BadInput("argv, cwd or environ", "has a NUL", "leave it out")
         if "" in self.environ or "=" in "".join(self.environ):
-            raise ValueError("a name in environ is not empty and has no '='")
+            fix = "give NAME: VALUE"
+            raise BadInput("environ", "has a name that is empty or has a '='", fix)
 
 
 class CommandResult(msgspec.Struct, frozen=True, kw_only=True):

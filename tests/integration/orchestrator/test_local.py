@@ -45,6 +45,26 @@ async def test_program_errors_and_limits_are_results() -> None:
         assert (missing.outcome, missing.exit_code) == (Outcome.FAILED, 127)
 
 
+@pytest.mark.skipif(probe().rung < Rung.CGROUPS, reason="memory is limited by process here")
+async def test_an_action_may_have_less_than_its_trajectory() -> None:
+    eater = ["python3", "-c", "bytearray(40 << 20); print('ate')"]
+    async with local() as house, house.trajectory(memory_mb=128, processes=64) as t:
+        hungry = await t.run(eater, memory_mb=32)
+        assert (hungry.outcome, hungry.reason) == (Outcome.FAILED, "it ran out of memory")
+        alone = await t.run(["sh", "-c", "true & wait; echo forked"], processes=1)
+        assert "forked" not in alone.stdout
+        assert (await t.run(eater)).stdout == "ate\n"
+        with pytest.raises(BadInput, match="memory_mb: 129 is more than its sandbox may use"):
+            await t.run(["true"], memory_mb=129)
+
+
+async def test_who_fills_its_disk_can_still_run_something() -> None:
+    async with local() as house, house.trajectory(memory_mb=64) as t:
+        full = await t.run(["sh", "-c", "head -c 100000000 /dev/zero > x"])
+        assert (full.exit_code, "No space left on device" in full.stderr) == (1, True)
+        assert (await t.run(["sh", "-c", "rm x; echo more"])).stdout == "more\n"
+
+
 @pytest.mark.skipif(CORES < 2, reason="one core cannot be divided")
 async def test_a_running_action_really_gets_other_cores() -> None:
     async with (

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from artangram.core.errors import BadInput
 from artangram.sandbox import Command, CommandResult, HostImage, NamespaceProvider, Rung, Share
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 from busy_machine import at_best
@@ -175,6 +176,14 @@ class TestBombs:
         forker = "print(sum(isinstance(attempt(os.fork), int) for _ in range(1)))"
         assert (await attack(forker, processes=1)).stdout == b"0\n"
         assert (await attack(forker)).stdout.startswith(b"1\n")
+
+    async def test_less_memory_than_its_files_take_is_refused_and_the_sandbox_lives(
+        self, attack: Attack
+    ) -> None:
+        assert (await attack("open('x', 'wb').write(bytes(20 << 20))")).ok
+        with pytest.raises(BadInput, match="memory_mb: 16 is less than the 2"):
+            await attack("print()", memory_mb=16)
+        assert (await attack("print('lives')")).stdout == b"lives\n"
 
     @pytest.mark.parametrize("where", ["/work", "/tmp", "/dev/shm", "/var/tmp"])
     async def test_disk_fills_up_at_its_limit(self, attack: Attack, where: str) -> None:
@@ -355,6 +364,18 @@ class TestKernel:
         )  # fmt: skip
         result = await attack(f"print({{call(n, 0, 0, 0, 0, 0, 0) for n in {numbers}}})")
         assert result.stdout == b"{'EPERM'}\n"
+
+    async def test_every_namespace_is_its_own(
+        self, attack: Attack, provider: NamespaceProvider
+    ) -> None:
+        kinds = ["ipc", "mnt", "net", "pid", "uts"]
+        kinds += ["cgroup"] if provider.capabilities.rung >= Rung.CGROUPS else []
+        kinds += ["user"] if os.getuid() else []
+        seen = await attack(f"for k in {kinds}: print(os.readlink('/proc/self/ns/' + k))")
+        ours = {os.readlink(f"/proc/self/ns/{kind}") for kind in kinds}
+        theirs = set(seen.stdout.decode().split())
+        assert len(theirs) == len(kinds), seen
+        assert not theirs & ours
 
     async def test_no_namespace_can_be_opened_by_clone(self, attack: Attack) -> None:
         flags = [0x10000000, 0x20000000, 0x40000000, 0x20000, 0x8000000, 0x4000000, 0x2000000]

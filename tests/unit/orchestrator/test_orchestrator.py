@@ -264,8 +264,26 @@ async def test_what_can_never_run_is_refused_with_the_reason() -> None:
         assert "can never fit" in result.reason
         with pytest.raises(BadInput, match="min 3 is above max 1"):
             await t.run(["true"], cpu=between(3, 1))
-        with pytest.raises(ValueError, match="needs a program"):
+        with pytest.raises(BadInput, match="names no program"):
             await t.run([""], kind="x")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"timeout_s": 0}, "timeout_s"),
+        ({"output_bytes": -1}, "output_bytes"),
+        ({"cpu": 2, "needs": {"cpu": 1}}, "needs.cpu: is said twice"),
+        ({"environ": {"A": "\0"}}, "environ"),
+    ],
+)
+async def test_what_no_sandbox_could_run_is_refused_and_harms_nobody(
+    wrong: dict[str, object], field: str
+) -> None:
+    async with fake_house() as house, house.trajectory() as t:
+        with pytest.raises(BadInput, match=field):
+            await t.run(["true"], **wrong)  # type: ignore[arg-type]
+        assert (await t.run(["true"])).ok
 
 
 async def test_too_many_waiting_actions_are_refused_at_once() -> None:

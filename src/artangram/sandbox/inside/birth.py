@@ -224,7 +224,7 @@ def own_score() -> int:
 def _become(plan: dict[str, Any]) -> None:
     """The sandbox's user, with no rights and no way to get any."""
     for kind, value in plan["rlimits"].items():
-        resource.setrlimit(kind, (value, value))
+        _limit(kind, value)
     if plan["userns"]:
         linux.forbid_capabilities()  # without one, the zygote did it for all
     elif os.getuid() == 0:
@@ -238,6 +238,14 @@ def _become(plan: dict[str, Any]) -> None:
         linux.prctl(linux.PR_SET_PDEATHSIG, 9)
     linux.prctl(linux.PR_SET_DUMPABLE, 0)
     linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
+
+
+def _limit(kind: int, value: int) -> None:
+    """Nobody may go beyond what already holds here; that is less, and so kept as well."""
+    most = resource.getrlimit(kind)[1]
+    if most != resource.RLIM_INFINITY:
+        value = min(value, most)
+    resource.setrlimit(kind, (value, value))
 
 
 def _no_more_imports() -> None:

@@ -16,6 +16,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from artangram.core.errors import BadInput
 from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.inside.birth import write_setting
 from artangram.sandbox.inside.zygote import count_ooms, remove_group
@@ -172,6 +173,11 @@ class BoxGroups:
         name = "memory.peak" if self._is_v2 else "memory.max_usage_in_bytes"
         return f"{self._where['memory']}/{name}"
 
+    @property
+    def _held_file(self) -> str:
+        name = "memory.current" if self._is_v2 else "memory.usage_in_bytes"
+        return f"{self._where['memory']}/{name}"
+
     def plan(self) -> Plan:
         memory = self._memory_settings(self._limits.memory_mb)
         pids = {"pids.max": str(self._limits.processes + 1)}  # and PID 1
@@ -210,7 +216,7 @@ class BoxGroups:
             remove_group(directory)
 
     def begin(self, *, memory_mb: int, processes: int) -> None:
-        """Set the limits of one action."""
+        """Set the limits of one action. Raises `BadInput` if what is held is more already."""
         wanted = processes or self._limits.processes
         if wanted != self._processes:
             write_setting(self._where["pids"] + "/pids.max", str(wanted + 1))
@@ -233,6 +239,11 @@ class BoxGroups:
             write_setting(self.peak_file, "0")
 
     def _resize_memory(self, memory_mb: int) -> None:
+        held_mb = int(read_setting(self._held_file)) // MB
+        if held_mb >= memory_mb:
+            # Version 1 would refuse it, version 2 would kill for it.
+            problem = f"{memory_mb} is less than the {held_mb} that its sandbox holds in files"
+            raise BadInput("memory_mb", problem, "give more, or remove files first")
         settings = list(self._memory_settings(memory_mb).items())
         if memory_mb > self._memory_mb:
             settings.reverse()  # version 1: memory may never exceed memory plus swap

@@ -125,9 +125,14 @@ class Execution:
         self._mourning: asyncio.Task[None] | None = None
 
     def begin(self, home: Home, *, asked_at: float) -> None:
-        """Limit, lend cores, send. What it raises has left nothing behind."""
+        """Limit, lend cores, send. What it raises has left nothing behind.
+
+        `BadInput` for limits that this sandbox cannot keep.
+        """
         box, command = self._box, self._command
         groups, limits = box.traits.groups, box.traits.limits
+        if command.memory_mb or command.processes:
+            limits.admit(command)
         rlimits = home.rlimits(
             processes=command.processes or limits.processes,
             memory_mb=command.memory_mb or limits.memory_mb,
