@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from pathlib import Path
 from typing import Annotated
@@ -12,8 +13,11 @@ from msgspec import Struct
 from artangram.cli.house import Token, Url, house
 from artangram.cli.output import Output
 from artangram.core.errors import BadInput
-from artangram.orchestrator.client import House, between
+from artangram.managers.cpu import LONGEST_RUN_S
+from artangram.orchestrator.client import House, Trajectory, between
 from artangram.orchestrator.records import ActionResult
+from artangram.orchestrator.strangers import MOST_OUTPUT_BYTES
+from artangram.sandbox.protocol import Command, Limits
 from artangram.sandbox.protocol import Output as Piece
 
 
@@ -30,6 +34,8 @@ class Ran(Struct, frozen=True, kw_only=True):
     overhead_s: float
     run_s: float
     core_s: float
+    truncated_bytes: int
+    """Printed beyond what is kept of a command's output."""
 
 
 def run(
@@ -38,7 +44,7 @@ def run(
     timeout: Annotated[
         float | None, typer.Option(help="Limit on its run, in seconds.", min=0)
     ] = None,
-    memory_mb: Annotated[int, typer.Option(help="Of the sandbox.", min=1)] = 512,
+    memory_mb: Annotated[int, typer.Option(help="Of the sandbox.")] = 512,
     file: Annotated[
         list[Path] | None, typer.Option(help="Copy this file into the sandbox. Repeat it.")
     ] = None,
@@ -48,9 +54,13 @@ def run(
 ) -> None:
     """Run a command in a sandbox and end with its exit code. Put -- before the command.
 
-    It prints as it runs. What the house refuses, or ends before the command does, is code 1.
+    It prints as it runs; its standard input is empty. What the house refuses, or ends before the
+    command does, is code 1.
     """
     output = Output(json)
+    # What no sandbox could do is said before one is made.
+    Limits(memory_mb=memory_mb, disk_mb=1)
+    Command(argv=tuple(command), timeout_s=LONGEST_RUN_S if timeout is None else timeout)
     result = asyncio.run(
         _run(
             house(url, token),
@@ -58,12 +68,15 @@ def run(
             cpu=_cores(cpu),
             timeout_s=timeout,
             memory_mb=memory_mb,
-            files={path.name: _content(path) for path in file or []},
+            files=_contents(file or []),
             is_shown=json is None,
         )
     )
     if not (result.ok or result.reason.startswith("exit code")):
         print(f"{result.outcome}: {result.reason}", file=sys.stderr)
+    if _num_truncated(result):
+        problem = f"{_num_truncated(result)} bytes of what it printed are left out"
+        print(f"truncated: {problem}; print into a file instead", file=sys.stderr)
     output.json(_ran(result))
     raise typer.Exit(1 if result.exit_code is None else result.exit_code % 256)
 
@@ -80,6 +93,7 @@ def _ran(result: ActionResult) -> Ran:
         overhead_s=result.overhead_s,
         run_s=result.run_s,
         core_s=result.core_s,
+        truncated_bytes=_num_truncated(result),
     )
 
 
@@ -95,8 +109,11 @@ async def _run(
 ) -> ActionResult:
     async with opening as one, one.trajectory(job="run", memory_mb=memory_mb) as trajectory:
         for name, content in files.items():
-            await trajectory.write(name, content)
-        async with aclosing(trajectory.stream(command, cpu=cpu, timeout_s=timeout_s)) as pieces:
+            await _copy(trajectory, name, content)
+        printed = trajectory.stream(
+            command, cpu=cpu, timeout_s=timeout_s, output_bytes=MOST_OUTPUT_BYTES
+        )
+        async with aclosing(printed) as pieces:
             async for piece in pieces:
                 if isinstance(piece, ActionResult):
                     return piece
@@ -109,6 +126,28 @@ def _show(piece: Piece) -> None:
     channel = sys.stdout if piece.channel == "stdout" else sys.stderr
     channel.buffer.write(piece.data)
     channel.buffer.flush()
+
+
+def _num_truncated(result: ActionResult) -> int:
+    return 0 if result.command is None else result.command.truncated_bytes
+
+
+async def _copy(trajectory: Trajectory, name: str, content: bytes) -> None:
+    try:
+        await trajectory.write(name, content)
+    except OSError as error:
+        problem = f"{error.strerror or error}, in the sandbox"
+        raise BadInput(name, problem, "give the sandbox more with --memory-mb") from None
+
+
+def _contents(paths: Sequence[Path]) -> dict[str, bytes]:
+    """By the name that each will have in the sandbox."""
+    found: dict[str, bytes] = {}
+    for path in paths:
+        if path.name in found:
+            raise BadInput("file", f"two are named {path.name}", "rename one: both go to /work")
+        found[path.name] = _content(path)
+    return found
 
 
 def _content(path: Path) -> bytes:

@@ -4,7 +4,10 @@ import signal
 import subprocess
 import sys
 
-VERB = [sys.executable, "-c", "from artangram.cli import main; main()", "run", "--"]
+from artangram.orchestrator.strangers import MOST_OUTPUT_BYTES
+
+RUN = [sys.executable, "-c", "from artangram.cli import main; main()", "run"]
+VERB = [*RUN, "--"]
 
 
 def test_it_prints_what_the_command_prints_and_ends_as_it_does():
@@ -30,3 +33,21 @@ def test_it_prints_while_the_command_runs_and_ctrl_c_ends_it():
         verb.send_signal(signal.SIGINT)
         said = verb.communicate()
     assert (verb.returncode, *said) == (130, b"", b"")
+
+
+def test_what_is_left_out_of_its_output_is_said():
+    more = MOST_OUTPUT_BYTES + 100
+    done = subprocess.run(
+        [*VERB, "head", "-c", str(more), "/dev/zero"], capture_output=True, check=True
+    )
+    assert len(done.stdout) == MOST_OUTPUT_BYTES
+    assert done.stderr.startswith(b"truncated: 100 bytes of what it printed are left out; ")
+
+
+def test_a_file_that_does_not_fit_is_said_in_one_line(tmp_path):
+    large = tmp_path / "large"
+    large.write_bytes(bytes(40 << 20))
+    argv = [*RUN, "--memory-mb", "64", "--file", str(large), "true"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: large: No space left on device, in the sandbox; give ")
