@@ -29,6 +29,7 @@ from artangram.sandbox import (
 )
 from artangram.sandbox.fake import Console
 from busy_machine import PATIENCE_S
+from process_support import few_open_files, most_open_files
 
 NODE = NodeId("cpu-0")
 T = TrajectoryId("t")
@@ -289,6 +290,17 @@ class TestAgentProcess:
         await agent.aclose()
         with pytest.raises(AgentGone, match="no agent listens"):
             await connect(NODE, socket, now=time.time)
+
+    async def test_it_has_room_for_as_many_sandboxes_as_it_may(self, tmp_path: Path) -> None:
+        with few_open_files() as most:
+            agent, _ = await self.spawned(tmp_path, grace_s=10)
+        assert most_open_files(agent.pid) == most
+        await agent.aclose()
+
+    async def test_one_that_does_not_start_says_why(self, tmp_path: Path) -> None:
+        options = ("--provider", "nothing")
+        with pytest.raises(AgentGone, match=r"ended at once: .* invalid choice: 'nothing'"):
+            await spawn(NODE, tmp_path / "agent.sock", now=time.time, options=options)
 
     async def test_its_death_is_told_to_everybody_who_waits(self, tmp_path: Path) -> None:
         agent, _ = await self.spawned(tmp_path, grace_s=10)

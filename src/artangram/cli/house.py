@@ -15,7 +15,7 @@ from artangram.observe.journal import JournalError
 from artangram.orchestrator.client import House
 from artangram.orchestrator.local import local
 from artangram.orchestrator.records import Refused
-from artangram.sandbox import NotCapable
+from artangram.sandbox import NotCapable, SandboxError
 
 if TYPE_CHECKING:
     from artangram.config.house import HouseSpec
@@ -82,6 +82,8 @@ def plainly_refused(url: str | None) -> Iterator[None]:
         raise BadInput("state", str(error), "or take another directory") from None
     except NotCapable as error:
         raise BadInput("sandbox", str(error), "see `artangram doctor`") from None
+    except SandboxError as error:
+        raise BadInput("sandbox", str(error), "try again, or see `artangram doctor`") from None
 
 
 def _of_connections() -> tuple[type[Exception], ...]:

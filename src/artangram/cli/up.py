@@ -1,6 +1,8 @@
 """`artangram up`: the orchestrator of this machine as a service."""
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +14,7 @@ from artangram.cli.house import plainly_refused
 from artangram.cli.output import Output, writing
 from artangram.config.house import HouseSpec, read_house
 from artangram.core.policies.catalog import policy as policy_named
-from artangram.orchestrator.up import kept_token
+from artangram.orchestrator.tokens import checked_token, kept_token
 from artangram.orchestrator.up import up as serve
 
 STATE_DIR = Path.home() / ".artangram"
@@ -60,9 +62,9 @@ def up(
     if port:
         listening(host, port).close()  # Said before anything is opened, which may take a while.
     with writing(state_dir, what="directory"):
-        secret = token or kept_token(state_dir)
+        secret = checked_token(token or kept_token(state_dir))
     output = Output(json)
-    with output.progress() as opening, plainly_refused(None):
+    with output.progress() as opening, _refused(state_dir):
         opening.add_task("opening the house")
 
         def on_ready(url: str) -> None:
@@ -86,6 +88,13 @@ def up(
         )
         asyncio.run(serving)
     output.console.print("Drained.")
+
+
+@contextmanager
+def _refused(state_dir: Path) -> Iterator[None]:
+    """Whatever keeps it from serving is said in one line."""
+    with plainly_refused(None), writing(state_dir, what="directory"):
+        yield
 
 
 def _tell(output: Output, url: str, *, policy: str, state_dir: Path, made_up: str | None) -> None:

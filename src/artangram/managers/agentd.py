@@ -24,6 +24,7 @@ from artangram.core.ids import NodeId
 from artangram.managers import wire
 from artangram.managers.agent import AgentGone, Ended, RunId
 from artangram.managers.local import LEAST_FREE_MB, WARM, LocalAgent
+from artangram.managers.machine import allow_open_files
 from artangram.sandbox import (
     ContainerProvider,
     FakeProvider,
@@ -229,7 +230,9 @@ def main() -> int:
     parser.add_argument("--warm", type=int, default=WARM)
     parser.add_argument("--least-free-mb", type=int, default=LEAST_FREE_MB)
     parser.add_argument("--lowest", choices=[r.name.lower() for r in Rung], default="namespaces")
-    return asyncio.run(_main(parser.parse_args()))
+    options = parser.parse_args()
+    allow_open_files()
+    return asyncio.run(_main(options))
 
 
 if __name__ == "__main__":

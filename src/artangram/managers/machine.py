@@ -1,6 +1,7 @@
-"""This machine as a node: its cores in the order of their NUMA domains, and its memory."""
+"""This machine as a node: its cores in the order of their NUMA domains, memory, open files."""
 
 import os
+import resource
 from pathlib import Path
 
 from msgspec import Struct
@@ -42,6 +43,15 @@ def this_machine() -> Machine:
         numa=len(domains),
         memory_mb=free_memory_mb(),
     )
+
+
+def allow_open_files() -> None:
+    """Let this process open as many files as it may: every sandbox and every caller takes some.
+
+    The usual limit is for programs that look at all numbers below it, and ends at a thousand.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _domains() -> list[set[int]]:

@@ -22,6 +22,7 @@ from typing import BinaryIO, cast
 import msgspec
 from msgspec import structs
 
+from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
 from artangram.core.records import Outcome
 from artangram.managers import wire
@@ -36,6 +37,9 @@ END_PATIENCE_S = 10.0
 
 SILENCE_S = 15.0
 """How long an agent may not answer: far longer than the worst stall of a busy machine."""
+
+MOST_PATH_BYTES = 103
+"""What the kernel takes of a socket's path, without the ending that `agentd` begins with."""
 
 _LOOK_EVERY_S = 0.02
 _PID_OF_PEER = struct.Struct("3i")
@@ -52,12 +56,14 @@ async def spawn(
     """Start an agent that listens on `socket`, and connect to it."""
     argv = ("-m", "artangram.managers.agentd", "--node", node, "--socket", str(socket), *options)
     log = socket.with_suffix(".log")
+    _check_path(socket)
     process = await _started(argv, log)
     try:
         async with asyncio.timeout(START_PATIENCE_S):
             while not await asyncio.to_thread(socket.exists):
                 if process.returncode is not None:
-                    raise AgentGone(f"the agent of {node} ended at once: see {log}")
+                    words = await asyncio.to_thread(_last_words, log)
+                    raise AgentGone(f"the agent of {node} ended at once: {words}; see {log}")
                 await asyncio.sleep(_LOOK_EVERY_S)
         return await connect(node, socket, now=now, process=process, silence_s=silence_s)
     except BaseException:
@@ -82,6 +88,18 @@ async def _started(argv: tuple[str, ...], log: Path) -> asyncio.subprocess.Proce
             stderr=messages,
             start_new_session=True,
         )
+
+
+def _check_path(socket: Path) -> None:
+    num_bytes = len(os.fsencode(socket))
+    if num_bytes > MOST_PATH_BYTES:
+        problem = f"{socket} has {num_bytes} bytes, and a socket's path {MOST_PATH_BYTES} at most"
+        raise BadInput("state_dir", problem, "take a directory with a shorter path")
+
+
+def _last_words(log: Path) -> str:
+    lines = log.read_text(errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "without a word")
 
 
 def _private(log: Path) -> BinaryIO:

@@ -28,6 +28,7 @@ from artangram.orchestrator.records import (
     Refused,
     Status,
 )
+from artangram.orchestrator.tokens import checked_token
 from artangram.sandbox.protocol import Output, Snapshot
 from artangram.services.service import Service
 
@@ -42,7 +43,7 @@ async def connect(
     url: str, *, token: str | None = None, beat_s: float = BEAT_S
 ) -> AsyncIterator[House]:
     """The house at `url`. Trajectories opened there are kept open by signs of life from here."""
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    headers = {} if token is None else {"Authorization": f"Bearer {checked_token(token)}"}
     # An action may take as long as it takes, and thousands may wait at once.
     session = aiohttp.ClientSession(
         url.rstrip("/") + "/v1/",

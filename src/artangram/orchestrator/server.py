@@ -37,6 +37,7 @@ from artangram.orchestrator.pieces import written
 from artangram.orchestrator.prometheus import Exposition
 from artangram.orchestrator.records import QUEUEING, Opening
 from artangram.orchestrator.strangers import permit_opening, permit_run
+from artangram.orchestrator.tokens import checked_token
 from artangram.sandbox.protocol import MAX_READ_BYTES
 
 DRAIN_S = 30.0
@@ -44,6 +45,11 @@ DRAIN_S = 30.0
 
 MOST_BODY_BYTES = MAX_READ_BYTES
 """The largest file that can be written at once."""
+
+_SEND_THE_TOKEN = (
+    "send the token that `artangram up` printed: --token, ARTANGRAM_TOKEN, or over HTTP "
+    "Authorization: Bearer ..."
+)
 
 T = TypeVar("T")
 
@@ -55,8 +61,8 @@ def application(
 
     `images` are the folders whose images callers may name.
     """
-    if token == "":
-        raise BadInput("token", "is empty, so everybody would have it", "give one, or none")
+    if token is not None:
+        checked_token(token)
     service = _Service(orchestrator, images)
     # Ids may have slashes, so the longer addresses are tried first.
     one, action = "/v1/trajectories/{trajectory:path}", "/v1/actions/{action:path}"
@@ -173,7 +179,7 @@ def _guarded(verb: Callable[[Request], Any], token: str | None) -> Callable[[Req
 
     async def respond(request: Request) -> Response:
         if token is not None and not _has_token(request, token):
-            refusal = Problem(error="token", message="send the token: Authorization: Bearer ...")
+            refusal = Problem(error="token", message=_SEND_THE_TOKEN)
             return _response(refusal, HTTPStatus.UNAUTHORIZED)
         try:
             return _response(await verb(request))

@@ -1,19 +1,16 @@
-"""A service from its first line to its last: `artangram up` without the command line.
-
-The token is made once per state directory and kept there, readable by its owner alone.
-"""
+"""A service from its first line to its last: `artangram up` without the command line."""
 
 import asyncio
-import os
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import structs
 
+from artangram.managers.machine import allow_open_files
 from artangram.orchestrator.local import running
 from artangram.orchestrator.orchestrator import Bounds
 from artangram.orchestrator.server import DRAIN_S, serving, until_told_to_stop
+from artangram.orchestrator.tokens import kept_token
 from artangram.orchestrator.workshop import Offers
 
 
@@ -34,7 +31,8 @@ async def up(
     drain_s: float = DRAIN_S,
     agent_options: tuple[str, ...] = (),
 ) -> None:
-    """Serve until SIGTERM or SIGINT; `on_ready` hears the address."""
+    """Serve until SIGTERM or SIGINT; `on_ready` hears the address. For a process of its own."""
+    allow_open_files()
     if token is None:
         token = await asyncio.to_thread(kept_token, state_dir)
     async with (
@@ -52,17 +50,3 @@ async def up(
     ):
         on_ready(url)
         await until_told_to_stop(orchestrator, drain_s=drain_s)
-
-
-def kept_token(state_dir: Path) -> str:
-    """The token of a state directory, made if it has none."""
-    path = state_dir / "token"
-    state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return path.read_text().strip()
-    with open(file, "w") as new:
-        token = secrets.token_urlsafe(32)
-        new.write(token + "\n")
-    return token

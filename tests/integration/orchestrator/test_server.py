@@ -30,6 +30,7 @@ from artangram.sandbox.fake import Console
 from artangram.sandbox.protocol import Output
 from artangram.testing.fakes import NODE, FakeHouse, a_setup, fake_house
 from busy_machine import PATIENCE_S
+from process_support import few_open_files, most_open_files
 
 TOKEN = "a token of this test"
 
@@ -306,6 +307,13 @@ async def test_a_service_comes_back_after_a_kill_and_goes_on_request(tmp_path: P
     assert await asyncio.to_thread(second.end, signal.SIGTERM) == 0
     with pytest.raises(AgentGone):
         await agent_at(NODE, tmp_path / "agent.sock", now=time.time)
+
+
+async def test_a_service_takes_as_many_callers_as_it_may(tmp_path: Path) -> None:
+    with few_open_files() as most:
+        service = await asyncio.to_thread(Service, tmp_path)
+    assert most_open_files(service.process.pid) == most
+    assert await asyncio.to_thread(service.end, signal.SIGTERM) == 0
 
 
 async def test_a_signal_drains_first() -> None:

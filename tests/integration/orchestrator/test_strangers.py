@@ -14,7 +14,7 @@ from artangram.orchestrator.client import House
 from artangram.orchestrator.connect import connect
 from artangram.orchestrator.server import application, serving
 from artangram.orchestrator.strangers import MOST_OUTPUT_BYTES
-from artangram.orchestrator.up import kept_token
+from artangram.orchestrator.tokens import checked_token, kept_token
 from artangram.sandbox.protocol import DirectoryImage, HostImage, Snapshot, Source, TarImage
 from artangram.testing.fakes import fake_house
 
@@ -136,6 +136,20 @@ async def test_an_address_in_use_is_said_and_nothing_hangs() -> None:
             async with serving(behind.orchestrator, token=TOKEN, port=port):
                 pass
         assert (await answer(url, "/v1/status", headers=BEARER))[0] == 200
+
+
+@pytest.mark.parametrize("token", ["two\nlines", "h\xe4\xdflich", " padded ", "nul\0"])
+async def test_a_token_that_no_header_carries_is_refused_on_both_sides(token: str) -> None:
+    async with fake_house() as behind, serving(behind.orchestrator, token=TOKEN) as url:
+        with pytest.raises(BadInput, match="token: has characters that a header does not carry"):
+            application(behind.orchestrator, token=token)
+        with pytest.raises(BadInput, match="token: has characters that a header does not carry"):
+            async with connect(url, token=token):
+                pass
+
+
+def test_a_token_that_is_made_can_be_sent(tmp_path: Path) -> None:
+    assert checked_token(kept_token(tmp_path)) == kept_token(tmp_path)
 
 
 def test_the_token_is_made_once_and_for_its_owner_only(tmp_path: Path) -> None:

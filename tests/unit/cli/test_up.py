@@ -66,6 +66,28 @@ def test_a_state_directory_that_cannot_be_is_named(run, tmp_path: Path):
     assert said.err.endswith("Not a directory; name a directory you may write\n")
 
 
+def test_a_state_directory_too_deep_for_a_socket_is_named(run, tmp_path: Path):
+    deep = tmp_path / ("d" * 100)
+    said = run("up", "--state-dir", deep, "--port", "0")
+    assert (said.code, said.out) == (2, "")
+    (line,) = said.err.splitlines()
+    assert line.startswith(f"error: state_dir: {deep / 'agent.sock'} has ")
+    assert line.endswith("path 103 at most; take a directory with a shorter path")
+
+
+def test_a_journal_that_cannot_be_locked_is_named(run, tmp_path: Path):
+    (tmp_path / "journal.sqlite.lock").mkdir()
+    said = run("up", "--state-dir", tmp_path, "--port", "0")
+    assert (said.code, said.out) == (2, "")
+    assert said.err == f"error: {tmp_path}: Is a directory; name a directory you may write\n"
+
+
+def test_a_token_that_nobody_could_send_is_refused(run, tmp_path: Path):
+    said = run("up", "--state-dir", tmp_path / "state", "--port", "0", "--token", "two\nlines")
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith("error: token: has characters that a header does not carry")
+
+
 def test_a_run_that_asks_too_little_is_named_with_its_line(run, tmp_path: Path):
     file = tmp_path / "run.yaml"
     file.write_text("model: models\ntasks: {calc: {}}\nsteps: -1\n")
