@@ -18,10 +18,12 @@ from artangram.core.errors import BadInput
 from artangram.core.explain import Explanation
 from artangram.core.ids import ActionId, JobId, NodeId, Resource, TrajectoryId
 from artangram.core.needs import Needs
+from artangram.core.records import Outcome
 from artangram.functions import Function
 from artangram.managers.agent import AgentGone, NodeAgent, Population
 from artangram.orchestrator.calling import CallRequest, called
 from artangram.orchestrator.client import RunRequest, submission_of
+from artangram.orchestrator.errors import bad_input
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.records import ActionResult, Opening, Receipt, Status, Submission
 from artangram.orchestrator.workshop import Workshop
@@ -188,6 +190,8 @@ class Embedded:
             receipt = self._homes[trajectory] = self._make_home(trajectory)
         result = await asyncio.shield(receipt.ended)
         agent = self.orchestrator.home(trajectory)
+        if agent is None and result.outcome is Outcome.REFUSED:
+            raise bad_input(result.reason)
         if agent is None:
             raise SandboxGone(f"{trajectory} got no sandbox: {result.reason}")
         return agent

@@ -63,11 +63,11 @@ def raised(problem: Problem) -> Exception:
         case "file":
             return OSError(problem.errno, problem.message)
         case "input":
-            return _bad_input(problem.message)
+            return bad_input(problem.message)
     return Refused(problem.message)
 
 
-def _bad_input(message: str) -> Exception:
+def bad_input(message: str) -> ValueError:
     """`BadInput` again, if that is how it reads."""
     field, colon, rest = message.partition(": ")
     problem, semicolon, fix = rest.partition("; ")

@@ -29,7 +29,7 @@ def run(house: FakeHouse, trajectory: str, *argv: str) -> "asyncio.Task[ActionRe
     return asyncio.create_task(house.backend.run(request))
 
 
-@pytest.mark.parametrize(("memory_mb", "limit_mb"), [(600, 1), (1, 600), (0, 600)])
+@pytest.mark.parametrize(("memory_mb", "limit_mb"), [(600, 4), (1, 600), (0, 600)])
 async def test_two_who_may_use_more_than_there_is_do_not_run_together(
     memory_mb: int, limit_mb: int
 ) -> None:
@@ -49,6 +49,14 @@ async def test_who_may_use_more_than_any_node_has_is_refused() -> None:
         result = await run(house, "big", "true")
         assert result.outcome is Outcome.REFUSED
         assert "100000 can never fit" in result.reason
+
+
+async def test_files_for_who_is_refused_are_refused_for_the_same_reason() -> None:
+    async with fake_house(a_setup(memory_mb=1000)) as house:
+        t = house.trajectory(memory_mb=100_000)
+        await t.__aenter__()
+        with pytest.raises(BadInput, match="memory_mb: 100000 can never fit"):
+            await t.write("x", b"")
 
 
 def test_nobody_opens_less_than_nothing() -> None:
@@ -77,7 +85,7 @@ async def test_what_cannot_be_written_down_is_refused_and_forgotten(tmp_path: Pa
     journal, past = await open_journal(tmp_path / "journal.sqlite", owner=setup.encoded())
     async with fake_house(setup, journal=journal, past=past) as house:
         ledger = house.orchestrator.ledger
-        for opening in ({"task": "\udc80"}, {"memory_mb": 2**64}):
+        for opening in ({"task": "\udc80"}, {"job": "\udc80"}):
             with pytest.raises(BadInput, match="cannot be written down"):
                 await house.trajectory(id="odd", **opening).__aenter__()
             assert not ledger.has(TrajectoryId("odd"))
