@@ -29,6 +29,10 @@ class TextStream:
         self._ids += token_ids
         return self._more(is_last=False)
 
+    def push_each(self, token_ids: Sequence[int]) -> list[str]:
+        """What each of them adds: one that ends in half a character nothing, the next all of it."""
+        return [self.push([token_id]) for token_id in token_ids]
+
     def flush(self) -> str:
         """What was held back."""
         return self._more(is_last=True)

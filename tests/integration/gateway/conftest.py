@@ -8,6 +8,7 @@ from openai import AsyncOpenAI
 
 from artangram.gateway import Gateway
 from artangram.gateway.http import ServerLimits, application, serving
+from artangram.models.tokenizer import Tokenizer
 from gateway_support import TOKEN, WORDS, PuppetEngine
 
 
@@ -16,6 +17,7 @@ class Door:
     url: str
     gateway: Gateway
     engine: PuppetEngine
+    tokenizer: Tokenizer = WORDS
     clients: list[AsyncOpenAI] = field(default_factory=list)
 
     def client(self, *, session: str | None = None, token: str = TOKEN) -> AsyncOpenAI:
@@ -27,7 +29,7 @@ class Door:
     async def says(self, text: str, *, pieces: int = 1, ends: bool = True) -> None:
         """The engine answers its newest request with these words."""
         request = await self.engine.next_request()
-        tokens = (*WORDS.encode(text), *((WORDS.eos_id,) if ends else ()))
+        tokens = (*self.tokenizer.encode(text), *((self.tokenizer.eos_id,) if ends else ()))
         step = -(-len(tokens) // pieces)
         for start in range(0, len(tokens), step):
             self.engine.say(request, *tokens[start : start + step])
@@ -41,12 +43,17 @@ def limits() -> ServerLimits:
 
 
 @pytest.fixture
-async def door(limits: ServerLimits) -> AsyncIterator[Door]:
+def tokenizer() -> Tokenizer:
+    return WORDS
+
+
+@pytest.fixture
+async def door(limits: ServerLimits, tokenizer: Tokenizer) -> AsyncIterator[Door]:
     gateway, engine = Gateway(), PuppetEngine("a", version=4)
     gateway.add(engine)
-    app = application(gateway, tokenizer=WORDS, model="tiny", token=TOKEN, limits=limits)
+    app = application(gateway, tokenizer=tokenizer, model="tiny", token=TOKEN, limits=limits)
     async with serving(app, stall_s=0.5) as url:
-        door = Door(url, gateway, engine)
+        door = Door(url, gateway, engine, tokenizer)
         yield door
         for client in door.clients:
             await client.close()

@@ -1,10 +1,13 @@
 """Text of tokens that keep coming is the text of all of them, however they are cut."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from artangram.gateway.text import Certain, StopTexts, TextStream, cut
+from artangram.models.hftokenizer import HfTokenizer
 from gateway_support import WORDS
+from tokenizer_support import a_file
 
 token = st.integers(0, WORDS.vocab_size - 1)
 # Also the same token many times over: spaces without a word between them are a hard case.
@@ -31,6 +34,29 @@ def test_the_pieces_joined_are_the_whole(ids, lengths):
     stream = TextStream(WORDS)
     said = "".join(stream.push(piece) for piece in pieces(ids, lengths)) + stream.flush()
     assert said == WORDS.decode(ids)
+
+
+@pytest.fixture(scope="module")
+def bytewise(tmp_path_factory):
+    markers = ["<|im_start|>", "<|im_end|>"]
+    return HfTokenizer(a_file(tmp_path_factory.mktemp("bytes"), markers=markers))
+
+
+@unhurried
+@given(ids=st.one_of(st.lists(st.integers(0, 257), max_size=60), token_ids), lengths=sizes)
+def test_characters_of_several_tokens_come_whole(bytewise, ids, lengths):
+    stream = TextStream(bytewise)
+    said = "".join(stream.push(piece) for piece in pieces(ids, lengths)) + stream.flush()
+    assert said == bytewise.decode(ids)
+
+
+@unhurried
+@given(st.text(max_size=40))
+def test_what_each_token_adds_joined_is_the_whole(bytewise, text):
+    ids = bytewise.encode(text)
+    added = TextStream(bytewise).push_each(ids)
+    assert len(added) == len(ids)
+    assert "".join(added) == text.rstrip("\ufffd")
 
 
 @unhurried

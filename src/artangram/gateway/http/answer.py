@@ -1,6 +1,7 @@
 """What callers get, as records with the names of OpenAI's interface."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -8,7 +9,6 @@ from artangram.core.trajectory import Segment, VersionSpan
 from artangram.gateway.engines.protocol import FinishReason
 from artangram.gateway.http.wire import ToolCall
 from artangram.gateway.turn import Reply
-from artangram.models.tokenizer import Tokenizer
 
 
 class Usage(Struct, frozen=True, kw_only=True):
@@ -19,6 +19,7 @@ class Usage(Struct, frozen=True, kw_only=True):
 
 class TokenLogprob(Struct, frozen=True, kw_only=True):
     token: str
+    """What it adds to the text; see `TextStream.push_each`."""
     logprob: float
     bytes: list[int]
     top_logprobs: list[str] = []
@@ -31,8 +32,8 @@ class ChatLogprobs(Struct, frozen=True, kw_only=True):
 class TextLogprobs(Struct, frozen=True, kw_only=True):
     tokens: list[str]
     token_logprobs: list[float]
+    text_offset: list[int]
     top_logprobs: None = None
-    text_offset: list[int] = []
 
 
 class Exact(Struct, frozen=True, kw_only=True):
@@ -169,21 +170,22 @@ def generated(reply: Reply) -> Generated:
     )
 
 
-def chat_logprobs(
-    tokenizer: Tokenizer, token_ids: Sequence[int], logprobs: Sequence[float]
-) -> ChatLogprobs:
-    found = []
-    for token_id, logprob in zip(token_ids, logprobs, strict=True):
-        text = tokenizer.decode([token_id])
-        found.append(TokenLogprob(token=text, logprob=logprob, bytes=list(text.encode())))
-    return ChatLogprobs(content=found)
+def chat_logprobs(texts: Sequence[str], logprobs: Sequence[float]) -> ChatLogprobs:
+    """Of tokens that add these texts."""
+    pairs = zip(texts, logprobs, strict=True)
+    content = [
+        TokenLogprob(token=text, logprob=logprob, bytes=list(text.encode()))
+        for text, logprob in pairs
+    ]
+    return ChatLogprobs(content=content)
 
 
 def text_logprobs(
-    tokenizer: Tokenizer, token_ids: Sequence[int], logprobs: Sequence[float]
+    texts: Sequence[str], logprobs: Sequence[float], *, start: int = 0
 ) -> TextLogprobs:
-    texts = [tokenizer.decode([token_id]) for token_id in token_ids]
-    return TextLogprobs(tokens=texts, token_logprobs=list(logprobs))
+    """Of tokens that add these texts, after `start` characters of the answer."""
+    offsets = list(accumulate((len(text) for text in texts), initial=start))
+    return TextLogprobs(tokens=list(texts), token_logprobs=list(logprobs), text_offset=offsets[:-1])
 
 
 def exact(reply: Reply, prompt: tuple[int, ...]) -> Exact:

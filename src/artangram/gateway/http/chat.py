@@ -119,7 +119,7 @@ class Chat:
                 tool_calls=spoken.calls or UNSET,
             ),
             finish_reason=spoken.finish,
-            logprobs=self._logprobs(reply),
+            logprobs=self._logprobs(reply, TextStream(self._tokenizer)),
             artangram=exact(reply, prompt.whole(base)) if self._asked.return_token_ids else UNSET,
         )
         return choice, reply
@@ -128,7 +128,7 @@ class Chat:
         self, index: int, prompt: Prompt, *, replies: list[Reply]
     ) -> AsyncGenerator[DeltaChoice, None]:
         base = len(prompt.branch.line)
-        text = TextStream(self._tokenizer)
+        text, spelled = TextStream(self._tokenizer), TextStream(self._tokenizer)
         marks = [*self._asked.stops, *([self._dialect.call_mark] if self._tools else [])]
         certain = Certain(marks)
         is_first = True
@@ -139,7 +139,7 @@ class Chat:
                     yield DeltaChoice(index=index, delta=Delta(role="assistant", content=""))
                 if isinstance(item, Chunk):
                     words = certain.push(text.push(item.token_ids))
-                    logprobs = self._logprobs(item)
+                    logprobs = self._logprobs(item, spelled)
                     if words or logprobs:
                         delta = Delta(content=words)
                         yield DeltaChoice(index=index, delta=delta, logprobs=logprobs)
@@ -171,7 +171,7 @@ class Chat:
         finish = "tool_calls" if calls else str(reply.finish)
         return Spoken(words=words, calls=named, finish=finish)
 
-    def _logprobs(self, part: Chunk | Reply) -> ChatLogprobs | None:
+    def _logprobs(self, part: Chunk | Reply, spelled: TextStream) -> ChatLogprobs | None:
         if not self._asked.logprobs:
             return None
-        return chat_logprobs(self._tokenizer, part.token_ids, part.logprobs)
+        return chat_logprobs(spelled.push_each(part.token_ids), part.logprobs)

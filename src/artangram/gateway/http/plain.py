@@ -169,7 +169,7 @@ class Completion:
             index=index,
             text=reply.text,
             finish_reason=str(reply.finish),
-            logprobs=self._logprobs(reply),
+            logprobs=self._logprobs(reply, Spelled(self._tokenizer)),
             artangram=exact(reply, read) if self._asked.return_token_ids else UNSET,
         )
         return choice, reply
@@ -178,25 +178,44 @@ class Completion:
         self, index: int, prompt: str | list[int], *, replies: list[Reply]
     ) -> AsyncGenerator[TextChoice, None]:
         begun = self._lines.begun(prompt)
-        text, certain = TextStream(self._tokenizer), Certain(self._asked.stops)
+        read = begun.line.token_ids() + begun.given
+        text, spelled = TextStream(self._tokenizer), Spelled(self._tokenizer)
+        certain = Certain(self._asked.stops)
         async with aclosing(self._items(index, begun)) as items:
             async for item in items:
                 if isinstance(item, Chunk):
-                    words, finish = certain.push(text.push(item.token_ids)), None
-                    logprobs = self._logprobs(item)
+                    words = certain.push(text.push(item.token_ids))
+                    logprobs = self._logprobs(item, spelled)
+                    if words or logprobs:
+                        yield TextChoice(
+                            index=index, text=words, finish_reason=None, logprobs=logprobs
+                        )
                 else:
                     replies.append(item)
-                    words, finish = certain.rest(item.text), str(item.finish)
-                    logprobs = None
-                if words or finish or logprobs:
                     yield TextChoice(
-                        index=index, text=words, finish_reason=finish, logprobs=logprobs
+                        index=index,
+                        text=certain.rest(item.text),
+                        finish_reason=str(item.finish),
+                        artangram=exact(item, read) if self._asked.return_token_ids else UNSET,
                     )
 
-    def _logprobs(self, part: Chunk | Reply) -> TextLogprobs | None:
+    def _logprobs(self, part: Chunk | Reply, spelled: "Spelled") -> TextLogprobs | None:
         if self._asked.logprobs is None:
             return None
-        return text_logprobs(self._tokenizer, part.token_ids, part.logprobs)
+        return spelled.logprobs(part)
+
+
+class Spelled:
+    """The answer token by token, as far as it has come."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._stream = TextStream(tokenizer)
+        self._length = 0
+
+    def logprobs(self, part: Chunk | Reply) -> TextLogprobs:
+        texts = self._stream.push_each(part.token_ids)
+        start, self._length = self._length, self._length + sum(map(len, texts))
+        return text_logprobs(texts, part.logprobs, start=start)
 
 
 async def generated_events(session: Session, asked: GenerateRequest) -> AsyncGenerator[bytes, None]:
