@@ -131,6 +131,7 @@ class Answer:
                     if isinstance(item, Finish):
                         self.ends.append(item)
                     else:
+                        assert len(item.logprobs) == len(item.token_ids)
                         self.chunks.append(item)
                         self.begun.set()
         finally:

@@ -63,6 +63,7 @@ class Gateway:
         self._halves = FirstHalves(splitter, self.counters, serve=self._serving)
         self._replicas: dict[str, Replica] = {}
         self._sessions: dict[str, Session] = {}
+        self._opened = 0
         self._changed = asyncio.Event()
         self._told: set[Fallback] = set()
         self._watchdog = Watchdog(
@@ -126,7 +127,8 @@ class Gateway:
         """A conversation of its own. Whoever opens it closes it."""
         if session_id in self._sessions:
             raise BadInput("session", f"{session_id!r} is open", "close it first, or name another")
-        session = Session(self, session_id, task=task, tokenizer=tokenizer)
+        self._opened += 1
+        session = Session(self, session_id, number=self._opened, task=task, tokenizer=tokenizer)
         self._sessions[session_id] = session
         return session
 

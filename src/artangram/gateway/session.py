@@ -41,7 +41,13 @@ class Session:
     """See the module. Made by `Gateway.open`."""
 
     def __init__(
-        self, gateway: "Gateway", session_id: str, *, task: str, tokenizer: Tokenizer | None
+        self,
+        gateway: "Gateway",
+        session_id: str,
+        *,
+        number: int,
+        task: str,
+        tokenizer: Tokenizer | None,
     ) -> None:
         self.id = session_id
         self.task = task
@@ -49,6 +55,8 @@ class Session:
         self.lines = [Line()]
         """The conversation, and whatever a caller branched off from it."""
         self._gateway = gateway
+        self._number = number
+        """Of all that were opened: an engine may still end the requests of one of the same name."""
         self._running: dict[str, Turn] = {}
         self._turns = 0
         self._queued_s = 0.0
@@ -192,7 +200,7 @@ class Session:
         if self.tokenizer is not None and self.tokenizer.eos_id not in sampling.stop_ids:
             stop_ids = (*sampling.stop_ids, self.tokenizer.eos_id)
             sampling = structs.replace(sampling, stop_ids=stop_ids)
-        turn_id = f"{self.id}/{self._turns}"
+        turn_id = f"{self.id}/{self._number}-{self._turns}"
         return Turn(turn_id, prompt, sampling=sampling, session=self.id, task=self.task)
 
     def _text(self, sampled: Sequence[int]) -> str:

@@ -8,7 +8,13 @@ from msgspec import Struct, structs
 
 from artangram.core.affinity import Wanted
 from artangram.core.trajectory import Segment, VersionSpan
-from artangram.gateway.engines.protocol import Chunk, FinishReason, Request, Sampling
+from artangram.gateway.engines.protocol import (
+    Chunk,
+    EngineGone,
+    FinishReason,
+    Request,
+    Sampling,
+)
 
 
 class Reply(Struct, frozen=True, kw_only=True):
@@ -124,7 +130,11 @@ class Turn:
         )
 
     def take(self, chunk: Chunk) -> None:
+        """Raises `EngineGone` if not every token has its logprob: nothing after it would fit."""
         start, end = len(self.sampled), len(self.sampled) + len(chunk.token_ids)
+        if len(chunk.logprobs) != end - start:
+            counts = f"{len(chunk.logprobs)} log-probabilities of {end - start} tokens"
+            raise EngineGone(f"{self.replica} gave {counts}: none of it can be trained on")
         if start == end:
             return
         self.sampled += chunk.token_ids

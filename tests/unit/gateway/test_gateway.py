@@ -17,6 +17,8 @@ from artangram.gateway import (
     Sampling,
     SessionClosed,
 )
+from artangram.gateway.engines.protocol import Chunk
+from artangram.gateway.engines.scripted import Pace, ScriptedEngine
 from artangram.models.tokenizer import USER, Message
 from gateway_support import WORDS, PuppetEngine, settled
 
@@ -119,6 +121,27 @@ async def test_a_replica_that_dies_after_the_last_token_has_answered():
     assert (await turn).finish is FinishReason.LENGTH
 
 
+class Forgetful(ScriptedEngine):
+    """Tells the log-probability of every token but the last."""
+
+    async def stream(self, request, *, cache=None):
+        async for item in super().stream(request, cache=cache):
+            is_chunk = isinstance(item, Chunk)
+            yield Chunk(item.token_ids, item.logprobs[:-1], item.version) if is_chunk else item
+
+
+async def test_an_engine_that_leaves_out_a_logprob_is_gone_and_nothing_of_it_is_kept():
+    sound = ScriptedEngine(lambda _: [7] * 9, name="sound")
+    gateway = Gateway(affinity=Declared(tasks={"t": ("first", "second")}))
+    gateway.add(Forgetful(lambda _: [8] * 9, name="forgetful"), hardware="first")
+    gateway.add(sound, hardware="second")
+    session = gateway.open("s", task="t")
+    reply = await session.generate([1], FEW)
+    assert reply.token_ids == (7,) * FEW.max_tokens
+    assert [len(one.logprobs) for one in session.segments()] == [0, FEW.max_tokens]
+    assert [replica.name for replica in gateway.replicas] == ["sound"]
+
+
 async def test_without_replicas_a_turn_waits_until_its_deadline():
     gateway = Gateway()
     session = gateway.open("s")
@@ -192,6 +215,19 @@ async def test_closing_a_session_ends_its_turn():
     with pytest.raises(SessionClosed):
         await session.generate([1], FEW)
     assert (engine.running, dict(gateway.sessions)) == ([], {})
+
+
+async def test_a_name_can_be_used_again_while_the_last_turn_under_it_still_ends():
+    gateway = Gateway()
+    gateway.add(ScriptedEngine(lambda _: [7] * 9, pace=Pace(token_s=0.001)))
+    session = gateway.open("s")
+    turn = asyncio.create_task(session.generate([1], FEW))
+    await settled()
+    await session.close()
+    reply = await gateway.open("s").generate([1], FEW)
+    assert len(reply.token_ids) == FEW.max_tokens
+    with pytest.raises(SessionClosed):
+        await turn
 
 
 async def test_a_session_has_one_turn_at_a_time():
