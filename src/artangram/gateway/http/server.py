@@ -26,6 +26,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from artangram.aio import listening, served
+from artangram.core.errors import BadInput
 from artangram.gateway.gateway import Gateway
 from artangram.gateway.http.answer import Head, Model, Models, SessionView, generated
 from artangram.gateway.http.chat import Chat
@@ -100,6 +101,7 @@ def application(
             route(f"{prefix}/v1/completions", service.complete, "POST"),
             route(f"{prefix}/v1/generate", service.generate, "POST"),
             route(f"{prefix}/v1/models", service.models, "GET"),
+            route(f"{prefix}/v1/models/{{model:path}}", service.model, "GET"),
         ]
     routes += [
         route("/sessions", service.open, "POST"),
@@ -183,10 +185,16 @@ class _Service:
         return await unless_gone(request.receive, whole())
 
     async def models(self, request: Request) -> Response:
+        return _json(Models(data=[self._the_model()]))
+
+    async def model(self, request: Request) -> Response:
+        self._refuse_other_models(request.path_params["model"])
+        return _json(self._the_model())
+
+    def _the_model(self) -> Model:
         contexts = [replica.engine.max_context for replica in self._gateway.replicas]
         most = max(contexts, default=None)
-        one = Model(id=self._model, created=self._began, max_model_len=most)
-        return _json(Models(data=[one]))
+        return Model(id=self._model, created=self._began, max_model_len=most)
 
     async def open(self, request: Request) -> Response:
         asked = decoded(await self._body(request), OpenRequest)
@@ -244,6 +252,8 @@ class _Service:
     def _opened(self, name: str, task: str) -> Session:
         if len(self._gateway.sessions) >= self._limits.most_sessions:
             raise too_many_sessions(self._limits.most_sessions)
+        if not name or "/" in name:
+            raise BadInput("id", f"{name!r} is no part of an address", "use a name without slashes")
         return self._gateway.open(name, task=task, tokenizer=self._tokenizer)
 
     def _known(self, name: str) -> Session:

@@ -1,0 +1,114 @@
+"""Sessions by name: who opens them, what becomes of a name after its session's end."""
+
+import asyncio
+
+import aiohttp
+import openai
+import pytest
+
+from artangram.gateway.http import ServerLimits
+from gateway_support import TOKEN, WORDS
+
+HELLO = [{"role": "user", "content": "hello"}]
+
+
+@pytest.fixture
+async def http(door):
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    async with aiohttp.ClientSession(door.url, headers=headers) as session:
+        yield session
+
+
+async def chat(client, messages=HELLO):
+    return await client.chat.completions.create(model="tiny", messages=messages)
+
+
+async def test_a_name_that_is_used_again_begins_with_nothing(door, http):
+    client = door.client(session="s")
+    for word in ("cat", "dog"):
+        asking = asyncio.create_task(chat(client))
+        await door.says(word)
+        await asking
+        closed = await (await http.delete("/sessions/s")).json()
+        ((given, said),) = closed["lines"]
+        assert WORDS.decode(said["token_ids"]) == word
+        assert len(said["logprobs"]) == len(said["token_ids"])
+        assert door.engine.asked[-1].prompt == tuple(given["token_ids"])
+
+
+@pytest.mark.parametrize("limits", [ServerLimits(opens_sessions=False)])
+async def test_an_agent_that_outlives_its_trajectory_does_not_begin_another(door):
+    session = door.gateway.open("s", tokenizer=WORDS)
+    client = door.client(session="s")
+    asking = asyncio.create_task(chat(client))
+    await door.says("cat")
+    await asking
+    assert len(session.segments()) == 2
+    await session.close()
+    with pytest.raises(openai.NotFoundError, match="there is no session 's'"):
+        await chat(client)
+    assert len(door.engine.asked) == 1
+
+
+async def test_a_session_that_ends_in_a_turn_says_so_to_its_agent(door, http):
+    asking = asyncio.create_task(chat(door.client(session="s")))
+    await door.engine.next_request()
+    await http.delete("/sessions/s")
+    with pytest.raises(openai.APIStatusError) as gone:
+        await asking
+    assert (gone.value.status_code, gone.value.code) == (410, "session_closed")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/chat/completions"),
+        ("POST", "/v1/completions"),
+        ("POST", "/v1/generate"),
+        ("GET", "/v1/models"),
+        ("GET", "/v1/models/tiny"),
+        ("POST", "/sessions"),
+        ("POST", "/sessions/s/v1/chat/completions"),
+        ("GET", "/sessions/s"),
+        ("DELETE", "/sessions/s"),
+    ],
+)
+@pytest.mark.parametrize("token", ["", "Bearer ", "Bearer wrong", f"Bearer {TOKEN}s"])
+async def test_nobody_gets_anywhere_without_the_token(door, http, method, path, token):
+    door.gateway.open("s")
+    answer = await http.request(method, path, headers={"Authorization": token}, json={"id": "t"})
+    assert (answer.status, (await answer.json())["error"]["code"]) == (401, "invalid_api_key")
+    assert list(door.gateway.sessions) == ["s"]
+
+
+@pytest.mark.parametrize("limits", [ServerLimits(most_sessions=1)])
+async def test_there_are_only_so_many_sessions(door, http):
+    assert (await http.post("/sessions", json={"id": "s"})).status == 200
+    with pytest.raises(openai.RateLimitError, match="1 sessions are open"):
+        await chat(door.client(session="t"))
+
+
+@pytest.mark.parametrize("name", ["", "a/b"])
+async def test_a_name_that_no_address_could_have_is_refused(door, http, name):
+    answer = await http.post("/sessions", json={"id": name})
+    assert (answer.status, (await answer.json())["error"]["param"]) == (400, "id")
+    assert dict(door.gateway.sessions) == {}
+
+
+@pytest.mark.parametrize("limits", [ServerLimits(most_body_bytes=100)])
+async def test_a_body_that_is_too_large_is_refused(door, http):
+    answer = await http.post("/v1/completions", data=b" " * 101)
+    assert (answer.status, (await answer.json())["error"]["code"]) == (413, "body_too_large")
+
+
+async def test_two_agents_by_header_are_two_trajectories(door):
+    for name in ("cat", "dog"):
+        client = door.client().with_options(default_headers={"x-artangram-session": name})
+        asking = asyncio.create_task(chat(client))
+        await door.says(name)
+        await asking
+    said = {name: one.segments()[1].token_ids for name, one in door.gateway.sessions.items()}
+    assert {name: WORDS.decode(tokens) for name, tokens in said.items()} == {
+        "cat": "cat",
+        "dog": "dog",
+    }
