@@ -56,7 +56,7 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def verify(manifest: Manifest, directory: Path) -> None:
-    """Raise `BadVersion` unless every file is there and is what was published."""
+    """Raise `BadVersion` unless every file is there and is what was published, and no other is."""
     for entry in manifest.files:
         path = directory / entry.name
         try:
@@ -65,6 +65,11 @@ def verify(manifest: Manifest, directory: Path) -> None:
             raise BadVersion(f"{path}: {error.strerror}; publish the version again") from error
         if found != entry:
             raise BadVersion(f"{path}: is not what was published; publish the version again")
+    known = {MANIFEST_NAME, *(entry.name for entry in manifest.files)}
+    # Engines read every bucket they find.
+    for path in directory.iterdir():
+        if path.name not in known:
+            raise BadVersion(f"{path}: was not published; publish the version again")
 
 
 def _entry(path: Path) -> FileEntry:

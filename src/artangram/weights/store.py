@@ -64,6 +64,8 @@ class WeightStore:
         try:
             write(unfinished)
             manifest = manifest_of(version, unfinished)
+            if not manifest.num_bytes:
+                raise BadInput("weights", f"version {version} holds none", "publish some")
             write_manifest(manifest, unfinished)
             unfinished.rename(self.path(version))
         except OSError as error:

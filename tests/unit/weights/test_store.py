@@ -87,6 +87,7 @@ def test_what_a_dead_publisher_left_is_swept(tmp_path: Path):
         lambda path: path.unlink(),
         lambda path: path.write_bytes(path.read_bytes()[:-1]),
         lambda path: path.write_bytes(path.read_bytes()[:-1] + b"\xff"),
+        lambda path: (path.parent / "bucket-00009.safetensors").write_bytes(path.read_bytes()),
         lambda path: (path.parent / "manifest.json").unlink(),
         lambda path: (path.parent / "manifest.json").write_text("{}"),
     ],
@@ -105,6 +106,14 @@ def test_a_version_under_a_false_name_is_refused(tmp_path: Path):
     store.path(1).rename(store.path(2))
     with pytest.raises(BadVersion, match="says that it is version 1"):
         store.verify(2)
+
+
+def test_a_version_without_weights_is_not_published(tmp_path: Path):
+    store = WeightStore(tmp_path)
+    with pytest.raises(BadInput, match="holds none"):
+        store.publish(1, [])
+    assert store.versions() == ()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_input_that_cannot_be_published_is_refused(tmp_path: Path):
