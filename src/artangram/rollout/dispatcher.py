@@ -9,6 +9,7 @@
 """
 
 import asyncio
+import logging
 from collections.abc import Iterator
 
 from msgspec import Struct, structs
@@ -39,6 +40,8 @@ from artangram.rollout.sink import Ready, Sink, SinkListener
 from artangram.rollout.source import Source
 from artangram.rollout.tally import Tally
 from artangram.rollout.updates import Updates
+
+logger = logging.getLogger(__name__)
 
 CLEARLY = 1.1
 """Late by a hair is not late: where all take the same time, nobody is."""
@@ -95,6 +98,7 @@ class Dispatcher(SinkListener):
         self._lives: dict[TrajectoryId, Life] = {}
         self._in_envs = 0
         self._durations: dict[str, Durations] = {}
+        self._told: set[str] = set()
         self._is_closed = False
         self._is_pumping = False
         self.waits: Wait | None = None
@@ -300,8 +304,17 @@ class Dispatcher(SinkListener):
             self._tally.on_reissue(group.task)
 
     def _lose(self, group: OpenGroup, reason: DropReason) -> None:
+        if reason is DropReason.INFRA:
+            self._tell(group)
         self._close_group(group, f"its group was given up: {reason}")
         self._source.give_back(group.issue, reason)
+
+    def _tell(self, group: OpenGroup) -> None:
+        """Who waits for a batch of which every attempt fails hears nothing else."""
+        # Loud once for each task.
+        level = logging.INFO if group.task in self._told else logging.WARNING
+        self._told.add(group.task)
+        logger.log(level, "%s is given up: %s", group.id, self._tally.last_failure)
 
     def _close_group(self, group: OpenGroup, why: str) -> None:
         group.is_open = False

@@ -19,6 +19,7 @@ from typing import Self
 from msgspec import Struct
 
 from artangram.core.admission import Limits, Mix, Pace
+from artangram.core.errors import InfraFailed
 from artangram.core.ids import JobId
 from artangram.core.trajectory import Batch, Group
 from artangram.core.weights import Staleness
@@ -141,6 +142,7 @@ class Rollout:
         """Stop every trajectory; return when all have ended. The log says what was cut off."""
         biases = self.tally.biases()  # Before the end cuts off the rest, which says nothing.
         await self.dispatcher.close()
+        self.sink.fail(InfraFailed("the rollout is closed: no more batches come of it"))
         for task, bias in biases.items():
             if bias.cancelled and bias.tokens is not None:
                 text = "%s: %d trajectories kept, %d cancelled with %.2f times as many tokens each"

@@ -6,7 +6,7 @@
 - The trainer waits for a whole batch, or, if it says how few are enough, until waiting has cost
   as much as the missing part of a step (`admission.patience_s`). What a task did not deliver it
   owes to the next batch.
-- When the rollout itself fails, the trainer hears of it instead of waiting for ever.
+- When the rollout itself fails or closes, the trainer hears of it instead of waiting for ever.
 """
 
 import asyncio
@@ -131,6 +131,9 @@ class Sink:
 
     def settle(self, batch: Batch) -> list[Issue]:
         """The batch was trained on: these problems are done."""
+        if any(group.id not in self._delivered for group in batch.groups):
+            problem = "was settled before, or is not of this rollout"
+            raise BadInput("batch", problem, "settle each batch once")
         return [self._delivered.pop(group.id) for group in batch.groups]
 
     def _check_ask(self, num_groups: int, min_groups: int | None) -> None:

@@ -9,6 +9,7 @@ from itertools import islice
 import msgspec
 import pytest
 
+from artangram.core.errors import InfraFailed
 from artangram.core.trajectory import Status
 from artangram.core.verdict import DropReason
 from artangram.core.weights import Staleness
@@ -255,6 +256,27 @@ async def test_the_trainer_hears_when_problems_cannot_be_drawn():
     async with a_rollout(Broken(), door=door) as rollout:
         with pytest.raises(RuntimeError, match="data set is gone"):
             await train(rollout, door, batches=9, num_groups=1)
+
+
+async def test_the_trainer_hears_that_the_rollout_was_closed():
+    async with a_rollout(FakeTask(turn_s=lambda _: 1e9), door=FakeDoor()) as rollout:
+        asked = asyncio.create_task(rollout.sink.batch(1))
+        await asyncio.sleep(1)
+    with pytest.raises(InfraFailed, match="closed"):
+        await asked
+    with pytest.raises(InfraFailed, match="closed"):
+        await rollout.sink.batch(1)
+
+
+async def test_the_log_says_why_no_attempt_at_a_problem_succeeds(caplog):
+    task = FakeTask(fails=lambda _: True)
+    plan = {"retries": Retries(attempts=0), "spares": Spares(most_reissues=2)}
+    async with a_rollout(task, door=FakeDoor(), **plan) as rollout:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(rollout.sink.batch(1), 60)
+    (warned,) = [one for one in caplog.records if one.levelno == logging.WARNING]
+    assert "is given up" in warned.getMessage()
+    assert rollout.tally.last_failure in warned.getMessage()
 
 
 async def test_equal_rewards_can_be_dropped():

@@ -135,6 +135,15 @@ async def test_asking_wrongly_says_what_is_right():
         await sink.batch(1000)
 
 
+async def test_a_batch_is_settled_once():
+    sink = a_sink()
+    sink.put(ready("a", 0))
+    batch = await sink.batch(1)
+    assert len(sink.settle(batch)) == 1
+    with pytest.raises(BadInput, match="settle each batch once"):
+        sink.settle(batch)
+
+
 async def test_the_one_that_would_go_last_is_let_go_first():
     sink = a_sink()
     sink.put(ready("new", 1))
