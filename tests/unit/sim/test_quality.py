@@ -1,0 +1,86 @@
+"""The goals of the benchmarks in the small: a scheduler that decides worse fails here first.
+
+`artangram bench lab`, `coding` and `mopd` measure the goals themselves, on larger traces.
+"""
+
+from functools import cache
+from statistics import mean
+
+import pytest
+
+from artangram.core.cluster import ClusterSpec
+from artangram.core.policies import catalog
+from artangram.core.policies.moldable import MoldableLane
+from artangram.sim.bounds import lower_bound
+from artangram.sim.families import GeneratedTrace, cluster_for, stream
+from artangram.sim.report import ActTimes, report
+from sim_support import simulated
+
+SEEDS = (1, 2, 3)
+LAB = cluster_for("lab", cores=16, squeeze_penalty=0.1)
+SCARCE = cluster_for("coding", cores=8, squeeze_penalty=0.1)
+"""For 32 trajectories."""
+
+
+def a_lab_trace(seed: int) -> GeneratedTrace:
+    return stream("lab", seed=seed, n=500, rho=0.9, burst=0.6, cores=16)
+
+
+def act(trace: GeneratedTrace, cluster: ClusterSpec, policy: str, told: str = "exact") -> ActTimes:
+    simulation = simulated(trace, cluster, policy, estimates=told)
+    found = report(simulation, policy=policy, trace=trace, cluster=cluster)
+    assert found.failed == 0
+    return found.act
+
+
+@cache
+def lab(seed: int, policy: str) -> ActTimes:
+    return act(a_lab_trace(seed), LAB, policy)
+
+
+@cache
+def coding(seed: int, policy: str) -> ActTimes:
+    return act(stream("coding", seed=seed, tasks=1, batch=32, steps=1), SCARCE, policy)
+
+
+@cache
+def fixed_bound_s(seed: int) -> float:
+    found = lower_bound(a_lab_trace(seed), LAB).moldable_act_mean_s
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(("told", "most"), [("exact", 1.12), ("noisy:1.0", 1.18)])
+def test_elastic_is_near_the_bound_of_what_fixed_sizes_reach(told, most):
+    found = {seed: act(a_lab_trace(seed), LAB, "elastic", told).mean_s for seed in SEEDS}
+    assert mean(found[seed] / fixed_bound_s(seed) for seed in SEEDS) <= most
+
+
+def test_without_resizing_it_would_not_be(monkeypatch):
+    monkeypatch.setattr(catalog, "MalleableLane", MoldableLane)
+    with pytest.raises(AssertionError):
+        test_elastic_is_near_the_bound_of_what_fixed_sizes_reach("exact", 1.12)
+
+
+@pytest.mark.parametrize(("peer", "least"), [("tangram", 1.8), ("fixed:4", 2.5)])
+def test_actions_that_arrive_by_themselves_take_longer_under_others(peer, least):
+    gains = [lab(seed, peer).mean_s / lab(seed, "elastic").mean_s for seed in SEEDS]
+    assert mean(gains) >= least
+
+
+def test_the_slowest_take_no_longer_than_under_tangram():
+    assert all(lab(seed, "elastic").p99_s <= lab(seed, "tangram").p99_s for seed in SEEDS)
+
+
+@pytest.mark.parametrize(
+    ("peer", "least"), [("overcommit", 1.1), ("tangram", 1.3), ("pods:1", 6.0), ("pods:0.5/4", 2.0)]
+)
+def test_actions_of_agents_take_longer_under_others_where_cores_are_scarce(peer, least):
+    for seed in SEEDS:
+        assert coding(seed, peer).mean_s >= least * coding(seed, "elastic").mean_s
+
+
+def test_teachers_that_are_seldom_asked_need_few_of_their_devices():
+    trace = stream("mopd", seed=1, batch=256, steps=1, duty=0.01)
+    on_their_own = act(trace, cluster_for("mopd", gpus=40), "static")
+    assert act(trace, cluster_for("mopd", gpus=11), "elastic").mean_s <= on_their_own.mean_s
