@@ -1,17 +1,9 @@
-"""What GPU lanes promise on any workload.
-
-Each property was shown to catch a planted bug (planted in the source, seen to fail, taken back):
-- everybody ends: `GpuLane.give_back` that forgets residencies of degree 8;
-- no idle devices: `ResidencyLane._weigh` without a move for services that have no copy while
-  others run; `GpuFcfsLane.dispatch` that starts one ticket per call;
-- starvation: `ResidencyLane._is_newly_fenced` that never fences, `_weigh` that ignores the fence;
-- determinism: `ResidencyLane._best_chunk` that adds a random cost.
-"""
+"""What GPU lanes promise on any workload."""
 
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from artangram.core.cluster import ServiceSpec
@@ -24,6 +16,7 @@ from artangram.core.policies.residency import ResidencyLane
 from artangram.core.policies.static import StaticLane
 from artangram.core.pools.gpu import GpuPool
 from gpu_support import FakeDesk, a_pool, a_service, a_ticket, believed_s, check_books, play
+from scheduler_world import examples
 
 SERVICES = {
     "a": a_service(60_000, batch=2),
@@ -32,7 +25,7 @@ SERVICES = {
     "d": a_service(9_000, degrees=(1,)),
 }
 EVERY_LANE = [ResidencyLane, GpuFcfsLane, GpuTangramLane, LoadPerCallLane, StaticLane]
-FEW = settings(max_examples=30, deadline=None)
+FEW = examples(30)
 
 Request = tuple[str, float, float, float]
 """Service, gap to the one before, believed seconds, and the true ones relative to it."""
@@ -129,7 +122,7 @@ def a_stream(
     return sorted(crowd + [("wide", at, 2.0) for at in wide], key=lambda item: item[1])
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(
     load=st.floats(0.6, 1.3),
     wide=st.lists(st.floats(0.0, 150.0), min_size=1, max_size=3, unique=True),
@@ -157,3 +150,17 @@ def test_nobody_starves(load, wide):
         first = [t for t in tickets if t.key <= last_key and t.started_at >= ticket.key]
         rounds = sum(t.workers for t in first) / 8 + len([t for t in first if t.workers == 8])
         assert ticket.started_at <= last_key + 2 * longest_s * (rounds + 1)
+
+
+@examples(10)
+@given(work_s=st.sampled_from([1e3, 1e5]), gap=st.sampled_from([4.0, 5.0]))
+def test_long_work_is_passed_for_ten_minutes_at_most(work_s, gap):
+    """One device, and always a short call that came later and would go first."""
+    services = {"a": a_service(100, degrees=(1,))}
+    pool, desk = a_pool(services, devices=1), FakeDesk()
+    short = [a_ticket(n, now=n * gap, work_s=5.0, degrees=(1,), curve=None) for n in range(300)]
+    late = a_ticket(999, now=1.0, work_s=work_s, degrees=(1,), curve=None)
+    play(ResidencyLane(pool, desk), desk, [*short, late])
+    overdue_at = late.submitted_at + 600.0
+    waiting = [t for t in short if t.key <= overdue_at < t.started_at]
+    assert 500.0 < late.started_at <= overdue_at + 5.0 * (1 + len(waiting))

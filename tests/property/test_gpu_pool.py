@@ -1,16 +1,5 @@
-"""The books of a GPU pool balance after every step, whatever the steps are.
+"""The books of a GPU pool balance after every step, whatever the steps are."""
 
-Each invariant was shown to catch a planted bug (planted in the source, seen to fail, taken back):
-- alignment: `Buddy.positions` stepping by 1 instead of by the size;
-- merge: `Buddy.give_back` without its loop, so buddies stay apart;
-- free devices: `GpuPool.take` without `buddy.take`, so a chunk is given twice;
-- memory: `GpuNode.evictions` that stops after the first eviction;
-- one service per device: `GpuPool.is_startable` that ignores the free block;
-- busy never evicted: `GpuPool.chunks` over all positions instead of the free ones;
-- everything given back: `lose_service` that evicts a busy residency without its devices.
-"""
-
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
@@ -18,6 +7,7 @@ from artangram.core.ids import NodeId, ServiceId
 from artangram.core.pools.buddy import Buddy
 from artangram.core.pools.gpunode import Residency
 from gpu_support import a_pool, a_service, check_books
+from scheduler_world import examples
 
 SERVICES = {
     "big": a_service(120_000, runtime_mb=2_000),
@@ -116,7 +106,5 @@ class GpuBooks(RuleBasedStateMachine):
             assert node.buddy.blocks() == whole, "not merged although all is given back"
 
 
-GpuBooks.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=50, deadline=None, derandomize=True
-)
+GpuBooks.TestCase.settings = examples(150, steps=50)
 TestGpuBooks = GpuBooks.TestCase

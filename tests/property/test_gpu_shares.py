@@ -1,11 +1,6 @@
-"""Jobs that flood one GPU pool get device-seconds in proportion to their shares.
+"""Jobs that flood one GPU pool get device-seconds in proportion to their shares."""
 
-Shown to catch planted bugs: jobs ranked by the keys of their tickets, starts that are not charged
-or charged without the share, a job that is remembered for what it did not use, and no place that
-drains for wide work.
-"""
-
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from artangram.core.ids import JobId
@@ -14,6 +9,7 @@ from artangram.core.policies.queue import Served
 from artangram.core.policies.residency import ResidencyLane
 from artangram.core.pools.gpu import GpuPool
 from gpu_support import FakeDesk, a_pool, a_service, a_ticket, believed_s, play
+from scheduler_world import examples
 
 X, Y = JobId("x"), JobId("y")
 SERVICES = {
@@ -75,7 +71,7 @@ def bound(pool: GpuPool, started: list[Ticket], shares: dict[JobId, float]) -> f
     return max(MOST_DELAY * restore_s, patience) + 8 * longest_s + piece
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@examples(12)
 @given(
     share=st.sampled_from([1.0, 3.0]),
     services=st.sampled_from(SAME_PLACES),
@@ -92,7 +88,7 @@ def test_device_seconds_follow_the_shares(share, services, work_s):
     assert greatest_lead(desk.started, shares) <= bound(pool, desk.started, shares)
 
 
-@settings(max_examples=6, deadline=None, derandomize=True)
+@examples(6)
 @given(
     wide=st.sampled_from(["c", "wide"]),
     work_s=st.tuples(st.sampled_from([2.0, 8.0]), st.sampled_from([2.0, 8.0])),
@@ -112,7 +108,7 @@ def test_wide_work_gets_its_share_beside_narrow_work_that_fills_every_gap(wide, 
     assert greatest_lead(desk.started, shares) <= bound(pool, desk.started, shares)
 
 
-@settings(max_examples=10, deadline=None, derandomize=True)
+@examples(10)
 @given(service=st.sampled_from("abc"), came_at=st.floats(5.0, 100.0))
 def test_a_newcomer_is_not_stuck_behind_a_flood(service, came_at):
     """At most the one passes it for whom a place was fenced off before."""

@@ -16,7 +16,7 @@ from artangram.core.estimates import Estimates
 from artangram.core.floor import Floor
 from artangram.core.homes import Homes
 from artangram.core.lease import Devices
-from artangram.core.policies import gpulane
+from artangram.core.policies import cpulane, gpulane
 from artangram.core.policies.base import Ticket
 from artangram.core.policies.counted import CountedLane
 from artangram.core.policies.fcfs import FcfsLane
@@ -373,3 +373,9 @@ def test_the_overload_catches_an_order_that_ignores_virtual_deadlines(monkeypatc
     instead(Served, "goes_first", latest_first)(monkeypatch)
     with pytest.raises(AssertionError, match="passed the overdue"):
         test_policies.test_nobody_starves_under_overload(name="malleable", penalty=0.0)
+
+
+def test_the_hour_catches_slack_without_an_end(monkeypatch):
+    monkeypatch.setattr(cpulane, "SLACK_CAP_S", 1e9)
+    with pytest.raises(AssertionError):
+        test_policies.test_long_work_is_passed_for_an_hour_at_most(name="malleable")

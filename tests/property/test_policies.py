@@ -196,3 +196,20 @@ def test_nobody_starves_under_overload(name, penalty, seeds):
         earlier = [r for r in records if watch.keys[r.action_id] <= key and r.ended_at > key]
         latest = key + sum(run_s[str(r.action_id)] for r in earlier) + max(run_s.values())
         assert record.started_at <= latest
+
+
+@pytest.mark.parametrize("name", ["malleable", "moldable"])
+@examples(4)
+@given(work_s=st.sampled_from([1e3, 1e5]), gap=st.sampled_from([8.0, 10.0]))
+def test_long_work_is_passed_for_an_hour_at_most(name, work_s, gap):
+    """One core, and always a short command that came later and would go first."""
+    short_s = 10.0
+    arrivals = [(n * gap, an_action(f"s{n}", 1, work_s=short_s)) for n in range(600)]
+    arrivals.append((1.0, an_action("long", 1, work_s=work_s)))
+    watch = Watch(name)
+    scheduler = Scheduler(a_cluster(cpu=a_cpu(cores=1)), watch.watched(policy(name)))
+    run_s = {str(action.id): short_s for _, action in arrivals}
+    started_at = {r.action_id: r.started_at for r in played(scheduler, arrivals, run_s=run_s)}
+    overdue_at = 1.0 + 3600.0
+    waiting = [a for a, key in watch.keys.items() if key <= overdue_at < started_at[a]]
+    assert 3000.0 < started_at["long"] <= overdue_at + short_s * (1 + len(waiting))
