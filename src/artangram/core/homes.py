@@ -1,9 +1,9 @@
 """Which node a trajectory lives on.
 
 A trajectory is housed at its first cpu action and stays: its files and memory are there. A node is
-eligible when it has memory for the whole trajectory (and, with pods, the pod's request); among
-those, one that can give cores now, then the one with the least memory held and the fewest
-trajectories and waiting actions for its size. Who fits no node waits in line, and nobody who needs
+eligible when it has memory for the whole trajectory (and, with pods, the pod's request). Among
+those, the best has for its size the fewest busy cores, trajectories and waiting actions, and the
+least of its memory held; one sum weighs them. Who fits no node waits in line, and nobody who needs
 room passes, so that a large trajectory does not wait for ever.
 """
 
