@@ -199,13 +199,7 @@ class House:
         id: str | None = None,
     ) -> "Trajectory":
         """One attempt at a problem, to be used as `async with`. It keeps its files to its end."""
-        limits = Limits(
-            memory_mb=memory_mb,
-            # Half: who fills all of its memory with files leaves none to run anything.
-            disk_mb=min(256, memory_mb // 2) if disk_mb is None else disk_mb,
-            processes=processes,
-            network=network,
-        )
+        limits = Limits.sized(memory_mb, disk_mb=disk_mb, processes=processes, network=network)
         opening = Opening(
             trajectory=TrajectoryId(id or f"{task or 'trajectory'}-{self._new_id()}"),
             job=JobId(job),

@@ -102,6 +102,20 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
             problem = f"{self.disk_mb} is above memory_mb, and files live in memory"
             raise BadInput("disk_mb", problem, f"give {self.memory_mb} at most")
 
+    @classmethod
+    def sized(cls, memory_mb: int, *, disk_mb: int | None, processes: int, network: bool) -> Limits:
+        """Of so much memory half may be in files and a quarter in inodes, or what is usual.
+
+        So who fills both still leaves some to run in; an inode takes up to 2 KB.
+        """
+        return cls(
+            memory_mb=memory_mb,
+            disk_mb=min(256, memory_mb // 2) if disk_mb is None else disk_mb,
+            inodes=min(65536, memory_mb * 128),
+            processes=processes,
+            network=network,
+        )
+
     def admit(self, command: Command) -> None:
         """Raises `BadInput` if one command may use more than its whole sandbox."""
         for field in ("memory_mb", "processes"):

@@ -58,11 +58,26 @@ async def test_an_action_may_have_less_than_its_trajectory() -> None:
             await t.run(["true"], memory_mb=129)
 
 
-async def test_who_fills_its_disk_can_still_run_something() -> None:
-    async with local() as house, house.trajectory(memory_mb=64) as t:
-        full = await t.run(["sh", "-c", "head -c 100000000 /dev/zero > x"])
-        assert (full.exit_code, "No space left on device" in full.stderr) == (1, True)
-        assert (await t.run(["sh", "-c", "rm x; echo more"])).stdout == "more\n"
+HOARD = """
+import itertools, os
+try:
+    for n in itertools.count():
+        os.close(os.open(f"{n}", os.O_CREAT | os.O_WRONLY))
+except OSError as error:
+    print(error.strerror, flush=True)
+os.execvp("sh", ["sh", "-c", "cat /dev/zero > 0"])
+"""
+
+
+@pytest.mark.parametrize("memory_mb", [16, 64])
+async def test_who_fills_its_disk_with_names_and_bytes_can_still_be_used(memory_mb: int) -> None:
+    async with local() as house, house.trajectory(memory_mb=memory_mb) as t:
+        full = await t.run(["python3", "-c", HOARD])
+        assert (full.stdout, full.exit_code) == ("No space left on device\n", 1)
+        assert "No space left on device" in full.stderr
+        with pytest.raises(OSError, match="No space left on device"):
+            await t.write("more", bytes(memory_mb << 18))
+        assert (await t.run(["sh", "-c", "rm *; echo more"])).stdout == "more\n"
 
 
 @pytest.mark.skipif(CORES < 2, reason="one core cannot be divided")
