@@ -18,7 +18,7 @@ from artangram.core.errors import BadInput, InfraFailed
 from artangram.core.trajectory import Segment
 from artangram.gateway.engines.protocol import Chunk, Sampling
 from artangram.gateway.line import Line
-from artangram.gateway.text import StopTexts, cut
+from artangram.gateway.text import StopTexts, cut, text_after
 from artangram.gateway.turn import Reply, Turn
 from artangram.models.tokenizer import USER, Message, Tokenizer
 
@@ -111,20 +111,28 @@ class Session:
             self.line.is_busy = False
 
     async def stream_on(
-        self, line: Line, new: New, sampling: Sampling, *, stops: Sequence[str] = ()
+        self,
+        line: Line,
+        new: New,
+        sampling: Sampling,
+        *,
+        stops: Sequence[str] = (),
+        is_message: bool = True,
     ) -> AsyncGenerator[Chunk | Reply, None]:
         """Like `stream`, on any line of this session; turns on different lines may overlap.
 
         The caller sees to it that the line is nobody else's meanwhile (`is_busy`). A text of
-        `stops` ends the reply: its tokens are part of it, its text is not.
+        `stops` ends the reply: its tokens are part of it, its text is not. The text of a reply that
+        is no message of its own is what it adds to the prompt's.
         """
         if self._is_closed:
             raise SessionClosed(f"session {self.id} is closed")
         given = self.given(line, new)
         turn = self._turn(line.token_ids() + given, sampling)
+        before = () if is_message else turn.prompt
         self._running[turn.id] = turn
         try:
-            async with aclosing(self._chunks(turn, stops)) as chunks:
+            async with aclosing(self._chunks(turn, stops, before)) as chunks:
                 async for chunk in chunks:
                     yield chunk
         finally:
@@ -134,18 +142,21 @@ class Session:
             raise SessionClosed(f"session {self.id} was closed in its turn")
         self._commit(line, given, turn)
         now = asyncio.get_running_loop().time()
-        yield turn.reply(cut(self._text(turn.sampled), stops), now=now)
+        yield turn.reply(cut(self._text(turn.sampled, before), stops), now=now)
 
-    def _chunks(self, turn: Turn, stops: Sequence[str]) -> AsyncGenerator[Chunk, None]:
-        served = self._gateway.serve(turn)
-        return self._until_stop(served, turn, stops) if stops else served
-
-    async def _until_stop(
-        self, served: AsyncGenerator[Chunk, None], turn: Turn, stops: Sequence[str]
+    def _chunks(
+        self, turn: Turn, stops: Sequence[str], before: Sequence[int]
     ) -> AsyncGenerator[Chunk, None]:
+        if not stops:
+            return self._gateway.serve(turn)
         if self.tokenizer is None:
             raise BadInput("stop", "is text", "open the session with a tokenizer")
-        watch = StopTexts(self.tokenizer, stops)
+        watch = StopTexts(self.tokenizer, stops, after=before)
+        return self._until(watch, turn, self._gateway.serve(turn))
+
+    async def _until(
+        self, watch: StopTexts, turn: Turn, served: AsyncGenerator[Chunk, None]
+    ) -> AsyncGenerator[Chunk, None]:
         async with aclosing(served) as chunks:
             async for chunk in chunks:
                 found = watch.found_after(chunk.token_ids)
@@ -203,5 +214,5 @@ class Session:
         turn_id = f"{self.id}/{self._number}-{self._turns}"
         return Turn(turn_id, prompt, sampling=sampling, session=self.id, task=self.task)
 
-    def _text(self, sampled: Sequence[int]) -> str:
-        return "" if self.tokenizer is None else self.tokenizer.decode(sampled)
+    def _text(self, sampled: Sequence[int], before: Sequence[int]) -> str:
+        return "" if self.tokenizer is None else text_after(self.tokenizer, before, sampled)

@@ -13,16 +13,17 @@ _HALF = "\ufffd"
 
 
 class TextStream:
-    """`push` tokens; what it returns, joined, is the text of all of them."""
+    """`push` tokens; what it returns, joined, is what they add to the text of those they come
+    after: a word may or may not have a space before it."""
 
     __slots__ = ("_ids", "_read", "_start", "_tokenizer")
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, after: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
-        self._ids: list[int] = []
+        self._ids = list(after[-_WINDOW:])
         self._start = 0
         """Where the window begins."""
-        self._read = 0
+        self._read = len(self._ids)
         """Tokens whose text was given out."""
 
     def push(self, token_ids: Sequence[int]) -> str:
@@ -59,10 +60,12 @@ class StopTexts:
 
     __slots__ = ("_longest", "_stops", "_stream", "_tail")
 
-    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str]) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, stops: Sequence[str], *, after: Sequence[int] = ()
+    ) -> None:
         self._stops = stops
         self._longest = max(len(stop) for stop in stops)
-        self._stream = TextStream(tokenizer)
+        self._stream = TextStream(tokenizer, after=after)
         self._tail = ""
 
     def found_after(self, token_ids: Sequence[int]) -> int | None:
@@ -111,3 +114,18 @@ def cut(text: str, stops: Sequence[str]) -> str:
     """The text before the first of the stop texts."""
     places = [place for stop in stops if (place := text.find(stop)) >= 0]
     return text[: min(places, default=len(text))]
+
+
+def text_after(tokenizer: Tokenizer, before: Sequence[int], token_ids: Sequence[int]) -> str:
+    """What tokens add to the text of those before them."""
+    if not before:
+        return tokenizer.decode(token_ids)
+    window = before[-_WINDOW:]
+    return tokenizer.decode([*window, *token_ids])[len(tokenizer.decode(window)) :]
+
+
+def encoded_after(tokenizer: Tokenizer, before: str, text: str) -> tuple[int, ...]:
+    """The tokens of a text that comes after another, if that does not change those of the other."""
+    known = tokenizer.encode(before)
+    both = tokenizer.encode(before + text)
+    return both[len(known) :] if both[: len(known)] == known else tokenizer.encode(text)

@@ -105,3 +105,31 @@ async def test_who_goes_on_after_a_stop_text_is_taken_at_his_word(door, more, li
     await answered(door, completion(client, prompt), "8")
     assert WORDS.decode(door.engine.asked[-1].prompt) == prompt == f"1234{more}"
     assert len(tokens_of(door)) == lines
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_text_can_be_put_together_from_prompt_and_answer(door, streams):
+    client, prompt = door.client(session="s"), "the cat"
+    for said in ("sat on", "a mat"):
+        asking = asyncio.create_task(completion(client, prompt, stream=streams, logprobs=0))
+        request = await door.engine.next_request()
+        door.engine.say(request, *WORDS.encode(said))
+        door.engine.end(request)
+        answer = await asking
+        pieces = [piece async for piece in answer] if streams else [answer]
+        choices = [piece.choices[0] for piece in pieces]
+        spelled = [token for one in choices if one.logprobs for token in one.logprobs.tokens]
+        prompt += "".join(choice.text for choice in choices)
+        assert prompt.endswith("".join(spelled))
+    (line,) = tokens_of(door)
+    assert WORDS.decode(line) == prompt == "the cat sat on a mat"
+
+
+async def test_a_text_goes_on_as_if_it_had_been_one(door):
+    client = door.client(session="s")
+    first = await answered(door, completion(client, "the cat"), "sat")
+    prompt = f"the cat{first.choices[0].text} on a mat"
+    await answered(door, completion(client, prompt), "dog")
+    read = door.engine.asked[-1].prompt
+    assert [token for token in read if token != WORDS.eos_id] == list(WORDS.encode(prompt))
+    assert len(tokens_of(door)) == 1

@@ -211,18 +211,18 @@ async def test_completions_take_text_and_tokens(door):
             client.completions.create(model="tiny", prompt=prompt, max_tokens=9, logprobs=1)
         )
         request = await door.engine.next_request()
-        door.engine.say(request, *WORDS.encode(" sat" if prompt == "the cat" else " a mat"))
+        door.engine.say(request, *WORDS.encode("sat" if prompt == "the cat" else "a mat"))
         door.engine.end(request)
         answer = await asking
-    assert answer.choices[0].text.strip() == "a mat"
-    assert len(answer.choices[0].logprobs.token_logprobs) == len(WORDS.encode(" a mat"))
+    assert answer.choices[0].text == " a mat"
+    assert len(answer.choices[0].logprobs.token_logprobs) == len(WORDS.encode("a mat"))
     (line,) = door.gateway.sessions["s"].lines
     more = asyncio.create_task(
         client.completions.create(model="tiny", prompt=[*line.token_ids(), 12], stream=True)
     )
     await door.says("dog")
     text = "".join([piece.choices[0].text async for piece in await more])
-    assert text == "dog"
+    assert text.strip() == "dog"
     assert len(door.gateway.sessions["s"].lines) == 1
 
 

@@ -28,7 +28,7 @@ from artangram.gateway.http.sse import DONE, event
 from artangram.gateway.http.wire import CompletionRequest, GenerateRequest
 from artangram.gateway.line import Line
 from artangram.gateway.session import Session
-from artangram.gateway.text import Certain, TextStream
+from artangram.gateway.text import Certain, TextStream, encoded_after, text_after
 from artangram.gateway.turn import Reply
 from artangram.models.tokenizer import Tokenizer
 
@@ -42,6 +42,11 @@ class Begun(Struct, frozen=True):
     given: tuple[int, ...]
     text: str | None
     """The whole prompt; `None` when it came as tokens."""
+
+    @property
+    def read(self) -> tuple[int, ...]:
+        """All that the model reads, as long as it has not answered."""
+        return self.line.token_ids() + self.given
 
 
 class Told(Struct, frozen=True):
@@ -78,15 +83,17 @@ class Lines:
         told = [one for one in self._told if prompt.startswith(one.text) and _is_up_to_date(one)]
         if told:
             best = max(told, key=lambda one: len(one.text))
-            return Begun(best.line, self._tokenizer.encode(prompt[len(best.text) :]), prompt)
+            new = prompt[len(best.text) :]
+            return Begun(best.line, encoded_after(self._tokenizer, best.text, new), prompt)
         first = self._lines[0]
         line = Line() if len(first) or first.is_busy else first
         return Begun(line, self._tokenizer.encode(prompt), prompt)
 
-    def answered(self, begun: Begun, reply: Reply) -> None:
+    def answered(self, begun: Begun, read: Sequence[int], reply: Reply) -> None:
+        """To what was read, this was the reply."""
         if begun.text is not None:
             # All of its tokens: a stop text that ended it is none of the reply, but of the line.
-            text = begun.text + self._tokenizer.decode(reply.token_ids)
+            text = begun.text + text_after(self._tokenizer, read, reply.token_ids)
             self._told = [one for one in self._told if one.line is not begun.line]
             self._told.append(Told(begun.line, text, len(begun.line)))
 
@@ -142,10 +149,14 @@ class Completion:
         yield DONE
 
     async def _items(self, index: int, begun: Begun) -> AsyncGenerator[Chunk | Reply, None]:
-        asked = self._asked
+        asked, read = self._asked, begun.read
         begun.line.is_busy = True
         stream = self._session.stream_on(
-            begun.line, begun.given, asked.sampling(choice=index), stops=asked.stops
+            begun.line,
+            begun.given,
+            asked.sampling(choice=index),
+            stops=asked.stops,
+            is_message=False,
         )
         try:
             async with aclosing(stream) as items:
@@ -153,14 +164,14 @@ class Completion:
                     if isinstance(item, Reply):
                         if item.finish is FinishReason.ABORT:
                             raise aborted()
-                        self._lines.answered(begun, item)
+                        self._lines.answered(begun, read, item)
                     yield item
         finally:
             begun.line.is_busy = False
 
     async def _choice(self, index: int, prompt: str | list[int]) -> tuple[TextChoice, Reply]:
         begun = self._lines.begun(prompt)
-        read = begun.line.token_ids() + begun.given
+        read = begun.read
         async with aclosing(self._items(index, begun)) as items:
             async for item in items:
                 if isinstance(item, Reply):
@@ -169,7 +180,7 @@ class Completion:
             index=index,
             text=reply.text,
             finish_reason=str(reply.finish),
-            logprobs=self._logprobs(reply, Spelled(self._tokenizer)),
+            logprobs=self._logprobs(reply, Spelled(self._tokenizer, after=read)),
             artangram=exact(reply, read) if self._asked.return_token_ids else UNSET,
         )
         return choice, reply
@@ -178,8 +189,9 @@ class Completion:
         self, index: int, prompt: str | list[int], *, replies: list[Reply]
     ) -> AsyncGenerator[TextChoice, None]:
         begun = self._lines.begun(prompt)
-        read = begun.line.token_ids() + begun.given
-        text, spelled = TextStream(self._tokenizer), Spelled(self._tokenizer)
+        read = begun.read
+        text = TextStream(self._tokenizer, after=read)
+        spelled = Spelled(self._tokenizer, after=read)
         certain = Certain(self._asked.stops)
         async with aclosing(self._items(index, begun)) as items:
             async for item in items:
@@ -208,8 +220,8 @@ class Completion:
 class Spelled:
     """The answer token by token, as far as it has come."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._stream = TextStream(tokenizer)
+    def __init__(self, tokenizer: Tokenizer, *, after: Sequence[int]) -> None:
+        self._stream = TextStream(tokenizer, after=after)
         self._length = 0
 
     def logprobs(self, part: Chunk | Reply) -> TextLogprobs:
