@@ -9,7 +9,7 @@ from typing import Any
 
 from artangram.core.errors import BadInput
 from artangram.models.frames import frames_of
-from artangram.models.tokenizer import ASSISTANT, ROLES, Message
+from artangram.models.tokenizer import ASSISTANT, ROLES, Message, refuse_unknown_role
 
 FILE_NAME = "tokenizer.json"
 
@@ -23,7 +23,10 @@ class HfTokenizer:
         path = directory / FILE_NAME
         if not path.exists():
             raise BadInput(str(path), "does not exist", "name a directory with a tokenizer")
-        self._file: Any = File.from_file(str(path))
+        try:
+            self._file: Any = File.from_file(str(path))
+        except Exception as error:
+            raise BadInput(str(path), str(error), "save the tokenizer again") from error
         frames = frames_of(directory, first_token=self._first)
         self._begins = {role: self.encode(frames.begins[role]) for role in ROLES}
         self._headers = {role: self.encode(frames.headers[role]) for role in ROLES}
@@ -45,6 +48,7 @@ class HfTokenizer:
     def render(self, messages: Sequence[Message], *, begins: bool = True) -> tuple[int, ...]:
         found: list[int] = []
         for message in messages:
+            refuse_unknown_role(message.role)
             first = begins and not found
             found += (self._begins if first else self._headers)[message.role]
             found += self.encode(message.content)

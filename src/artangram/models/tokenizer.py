@@ -12,6 +12,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from artangram.core.errors import BadInput
+
 SYSTEM, USER, ASSISTANT, TOOL = ROLES = ("system", "user", "assistant", "tool")
 
 
@@ -20,6 +22,11 @@ class Message(Struct, frozen=True):
 
     role: str
     content: str
+
+
+def refuse_unknown_role(role: str) -> None:
+    if role not in ROLES:
+        raise BadInput("role", f"{role!r} is not known", f"use one of {', '.join(ROLES)}")
 
 
 class Tokenizer(Protocol):

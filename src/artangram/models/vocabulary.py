@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from artangram.core.errors import BadInput
-from artangram.models.tokenizer import ASSISTANT, ROLES, Message
+from artangram.models.tokenizer import ASSISTANT, ROLES, Message, refuse_unknown_role
 
 FILE_NAME = "tokenizer.json"
 PAD, UNKNOWN, END, GLUE, SPACE = CONTROL = ("<pad>", "<unk>", "<end>", "<glue>", "<space>")
@@ -108,8 +108,7 @@ class Vocabulary:
         return (self._role_id(ASSISTANT),)
 
     def _role_id(self, role: str) -> int:
-        if role not in ROLES:
-            raise BadInput("role", f"{role!r} is not known", f"use one of {', '.join(ROLES)}")
+        refuse_unknown_role(role)
         return self._ids[f"<{role}>"]
 
     def _split(self, word: str) -> list[str]:

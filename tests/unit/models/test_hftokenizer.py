@@ -66,3 +66,15 @@ def test_a_file_without_the_markers_is_refused(tmp_path: Path):
 def test_a_missing_file_is_refused(tmp_path: Path):
     with pytest.raises(BadInput, match="name a directory with a tokenizer"):
         HfTokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"model": {"type": "none"}}'])
+def test_a_broken_file_is_refused(tmp_path: Path, content: bytes):
+    (tmp_path / "tokenizer.json").write_bytes(content)
+    with pytest.raises(BadInput, match=r"tokenizer\.json"):
+        load_tokenizer(tmp_path)
+
+
+def test_an_unknown_role_is_refused(tokenizer: HfTokenizer):
+    with pytest.raises(BadInput, match="use one of system, user, assistant, tool"):
+        tokenizer.render([Message("pope", "hello")])
