@@ -66,11 +66,21 @@ async def test_a_session_can_be_opened_with_a_task(door, http):
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_a_caller_who_goes_away_ends_his_turn_and_leaves_nothing(door, http, streams):
-    body = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}], "stream": streams}
-    asking = asyncio.create_task(http.post("/v1/chat/completions", json=body))
-    request = await door.engine.next_request()
-    door.engine.say(request, 30)
+@pytest.mark.parametrize("choices", [1, 3])
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hello"}]}),
+        ("/v1/completions", {"prompt": "hello"}),
+    ],
+)
+async def test_a_caller_who_goes_away_ends_his_turns_and_leaves_nothing(
+    door, http, path, asked, choices, streams
+):
+    body = {"model": "tiny", "n": choices, "stream": streams, **asked}
+    asking = asyncio.create_task(http.post(path, json=body))
+    for request in await door.engine.next_requests(choices):
+        door.engine.say(request, 30)
     if streams:
         response = await asking
         await response.content.readany()
@@ -81,7 +91,7 @@ async def test_a_caller_who_goes_away_ends_his_turn_and_leaves_nothing(door, htt
     await until(lambda: not door.engine.running)
     await until(lambda: not door.gateway.sessions)
     assert door.gateway.replicas[0].turns == 0
-    assert door.gateway.counters.failed == 1
+    assert door.gateway.counters.failed == choices
 
 
 @pytest.mark.parametrize("limits", [ServerLimits(idle_s=0.1)])
