@@ -17,8 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from artangram.core.errors import BadInput
 from artangram.core.records import Outcome
 from artangram.managers.agent import AgentGone
+from artangram.managers.machine import allow_open_files
 from artangram.managers.remote import connect as agent_at
-from artangram.orchestrator.client import House, between
+from artangram.orchestrator.client import House, RunRequest, between
 from artangram.orchestrator.connect import connect
 from artangram.orchestrator.orchestrator import Bounds
 from artangram.orchestrator.prometheus import MOST_KINDS, OTHER
@@ -238,12 +239,20 @@ async def test_an_action_with_a_key_goes_on_and_answers_later() -> None:
         assert behind.orchestrator.ledger.num_ended == 1
 
 
-async def test_hundreds_wait_at_once() -> None:
-    async with a_service(cores=8) as (_, house, _):
-        boxes = [house.trajectory(memory_mb=8) for _ in range(300)]
+async def test_thousands_wait_at_once() -> None:
+    allow_open_files()  # Here are both ends of each connection.
+    async with a_service(cores=1) as (behind, house, _), house.trajectory() as busy:
+        holding = asyncio.create_task(busy.run(["sleep", "1000"]))
+        boxes = [house.trajectory(memory_mb=8) for _ in range(100)]
         await asyncio.gather(*(box.__aenter__() for box in boxes))
-        results = await asyncio.gather(*(box.run(["sleep", "0.01"]) for box in boxes))
-        assert {result.outcome for result in results} == {Outcome.SUCCEEDED}
+        asked = [RunRequest(trajectory=box.id, argv=("true",), kind="x") for box in boxes] * 20
+        async with asyncio.TaskGroup() as group:
+            waiting = [group.create_task(house.backend.run(request)) for request in asked]
+            async with asyncio.timeout(PATIENCE_S):
+                while behind.orchestrator.ledger.num_queued < len(asked):  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+            holding.cancel()
+        assert {task.result().outcome for task in waiting} == {Outcome.SUCCEEDED}
 
 
 async def test_the_description_names_every_path() -> None:
