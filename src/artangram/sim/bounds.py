@@ -143,8 +143,10 @@ def mean_busy(actions: Moldable) -> float:
 
 def fastest_s(action: TraceAction, cluster: ClusterSpec) -> float:
     """The least time `action` runs, on whatever it can get of `cluster`."""
-    most = _node_units(cluster, action.needs.elastic)
-    return min(_limit_s(action), action.work_s / _top_speed(action.needs, most))
+    if action.needs.elastic is None:
+        return min(_limit_s(action), action.work_s)
+    widest = _widest(action.needs, cluster, pool=action.needs.elastic)
+    return min(_limit_s(action), action.work_s / _top_speed(action.needs, widest))
 
 
 def fixed_sizes(
@@ -172,9 +174,8 @@ def _least_area(action: TraceAction, cluster: ClusterSpec, *, pool: Resource) ->
         return 0.0  # a kernel may give it next to nothing until it is cut off
     if needs.elastic != pool:
         return needs.of(pool)[0] * fastest_s(action, cluster)
-    most = min(needs.of(pool)[-1], _node_units(cluster, pool) or inf)
-    curve = needs.speedup or DEFAULT
-    return action.work_s * min(n / curve.speed(n) for n in range(1, int(most) + 1))
+    curve, widest = needs.speedup or DEFAULT, _widest(needs, cluster, pool=pool)
+    return action.work_s * min(n / curve.speed(n) for n in range(1, widest + 1))
 
 
 def _time_s(action: TraceAction, cluster: ClusterSpec, *, pool: Resource, units: int) -> float:
@@ -190,13 +191,20 @@ def _limit_s(action: TraceAction) -> float:
     return min((limit for limit in limits if limit is not None), default=inf)
 
 
+def _widest(needs: Needs, cluster: ClusterSpec, *, pool: Resource) -> int:
+    """The most units of its elastic resource that `needs` can be served on."""
+    widest = needs.of(pool)[-1]
+    service = cluster.services.get(needs.service) if needs.service is not None else None
+    if service is not None and service.pool == pool:
+        # A deployment serves every call at its own degree, whatever was asked for.
+        widest = max(widest, *service.degrees)
+    return min(widest, _node_units(cluster, pool) or widest)
+
+
 @lru_cache(maxsize=1 << 16)
-def _top_speed(needs: Needs, most: int | None) -> float:
-    if needs.elastic is None:
-        return 1.0
+def _top_speed(needs: Needs, widest: int) -> float:
     curve = needs.speedup or DEFAULT
-    widest = min(needs.of(needs.elastic)[-1], most or inf)
-    return max(curve.speed(n) for n in range(1, int(widest) + 1))
+    return max(curve.speed(n) for n in range(1, widest + 1))
 
 
 def _arrivals(trace: TraceSource, cluster: ClusterSpec) -> list[tuple[float, TraceAction]] | None:

@@ -104,10 +104,12 @@ class _Chains:
             self._pools[resource] = GpuPool(resource, spec, self._cluster.services)
         assert needs.service is not None
         possible = self._pools[resource].degrees(needs.service)
+        if not set(possible) & set(amounts):
+            return []
+        # Of any degree, asked for or not: a deployment serves every call at its own.
         return [
             (degree, spec.overhead_s + self._seconds(action, resource, degree))
-            for degree in amounts
-            if degree in possible
+            for degree in possible
         ]
 
 

@@ -111,8 +111,8 @@ def test_no_schedule_of_tiny_chains_beats_their_bound(seed, devices, blocks):
     assert 0.6 * best < bound <= best * (1 + 1e-9)
 
 
-def simulated(trace: Trace, cluster: ClusterSpec) -> float:
-    simulation = Simulation(trace, cluster, policy("elastic"), beliefs("exact", 0))
+def simulated(trace: Trace, cluster: ClusterSpec, name: str = "elastic") -> float:
+    simulation = Simulation(trace, cluster, policy(name), beliefs("exact", 0))
     simulation.run()
     acts = [act for times in simulation.tally.by_kind.values() for act in times.act]
     return sum(acts) / len(acts)
@@ -125,6 +125,14 @@ def test_elastic_does_not_beat_the_bound_of_teachers(gpus):
     bound = lower_bound(trace, cluster)
     assert bound.kind == "chains"
     assert bound.act_mean_s <= simulated(trace, cluster)
+
+
+@pytest.mark.parametrize("count", [1, 8])
+def test_a_deployment_that_is_wider_than_was_asked_for_does_not_beat_the_bound(count):
+    """It serves every call at its own degree, here four, where two is the most of a call."""
+    trace = a_trace(*(a_trajectory(n, a_call(4.0), a_call(2.0)) for n in range(count)))
+    cluster = a_cluster(4, degrees=(1, 2, 4))
+    assert lower_bound(trace, cluster).act_mean_s <= simulated(trace, cluster, "static")
 
 
 def test_chain_alone_takes_its_fastest_times():
