@@ -4,12 +4,13 @@ import asyncio
 from typing import get_type_hints
 
 import aiohttp
+import msgspec
 import openai
 import pytest
 from openai.types import completion_create_params as text
 from openai.types.chat import completion_create_params as chats
 
-from artangram.gateway.http.wire import HARMLESS, ChatRequest, CompletionRequest
+from artangram.gateway.http.wire import HARMLESS, ChatRequest, CompletionRequest, decoded
 from artangram.models.tokenizer import SYSTEM, USER, Message
 from gateway_support import TOKEN, WORDS
 
@@ -105,6 +106,18 @@ def test_nothing_that_is_ignored_would_change_an_answer(fields, record):
         "web_search_options",
     }
     assert fields.keys() - HARMLESS - set(record.__struct_fields__) <= refused
+
+
+@pytest.mark.parametrize("record", [ChatRequest, CompletionRequest], ids=["a chat", "a text"])
+def test_a_field_that_is_null_is_as_if_it_were_not_there(record):
+    needed = (
+        {"model": "tiny", "messages": HELLO}
+        if record is ChatRequest
+        else {"model": "tiny", "prompt": "cat"}
+    )
+    nulls = dict.fromkeys(set(record.__struct_fields__) - needed.keys())
+    found = [decoded(msgspec.json.encode(one), record) for one in (needed, nulls | needed)]
+    assert found[0] == found[1]
 
 
 async def test_harmless_fields_change_nothing(door):

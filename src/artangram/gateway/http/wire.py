@@ -78,7 +78,7 @@ class Tool(Struct, kw_only=True):
 
 
 class StreamOptions(Struct, kw_only=True):
-    include_usage: bool = False
+    include_usage: bool | None = None
 
 
 class Asked(Struct, kw_only=True):
@@ -93,7 +93,7 @@ class Asked(Struct, kw_only=True):
     stop: str | list[str] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    return_token_ids: bool = False
+    return_token_ids: bool | None = None
     """Also say which tokens the prompt and the answer were made of."""
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
@@ -109,7 +109,7 @@ class Asked(Struct, kw_only=True):
 
     @property
     def includes_usage(self) -> bool:
-        return self.stream_options is not None and self.stream_options.include_usage
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
 
     def limit(self) -> tuple[str, int | None]:
         """The field that says how many tokens an answer may have, and what it says."""
@@ -183,7 +183,7 @@ class ChatRequest(Asked, kw_only=True):
 class CompletionRequest(Asked, kw_only=True):
     prompt: str | list[int | str | list[int]]
     logprobs: int | None = None
-    echo: bool = False
+    echo: bool | None = None
     suffix: str | None = None
     best_of: int | None = None
 
