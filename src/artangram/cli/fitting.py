@@ -11,6 +11,8 @@ from pathlib import Path
 from artangram.core.cluster import ClusterSpec, CpuSpec
 from artangram.core.errors import BadInput
 from artangram.core.forms import Forms
+from artangram.core.ids import Resource
+from artangram.core.needs import Needs
 from artangram.observe.trace import BadFile, TraceTrajectory, open_trace
 
 
@@ -51,14 +53,27 @@ class FittingTrace:
                 yield trajectory
 
     def _check(self, trajectory: TraceTrajectory) -> None:
+        home: Resource | None = None
         for nth, turn in enumerate(trajectory.turns):
             for index, action in enumerate(turn.actions):
                 try:
                     self._forms.of(action.needs)
+                    home = self._home(action.needs, home)
                 except BadInput as error:
                     raise error.within(f"turns[{nth}].actions[{index}]") from None
         if trajectory.memory_mb > self._safe_mb:
             self._check_memory(trajectory)
+
+    def _home(self, needs: Needs, home: Resource | None) -> Resource | None:
+        """The pool of cores that a trajectory lives on, which was `home` until now."""
+        for name, _ in needs.amounts:
+            if name not in self._memory_mb:
+                continue
+            if home not in (None, name):
+                fix = "give the others a trajectory of their own"
+                raise BadInput(f"needs.{name}", f"its trajectory lives on {home}", fix)
+            home = name
+        return home
 
     def _check_memory(self, trajectory: TraceTrajectory) -> None:
         actions = (action for turn in trajectory.turns for action in turn.actions)

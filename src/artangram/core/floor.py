@@ -17,6 +17,7 @@ from artangram.core.cluster import (
     ServiceSpec,
     node_ids,
 )
+from artangram.core.errors import BadInput
 from artangram.core.events import ServiceLost
 from artangram.core.explain import Explanation, explanation
 from artangram.core.homes import Homes
@@ -93,6 +94,11 @@ class Floor:
         homes = self._homes_of(ticket)
         if homes is not None:
             homes.check(ticket)
+            for name, others in self.homes.items():
+                # Two pools whose trajectories wait for memory of each other would wait for ever.
+                if others is not homes and others.lives_here(ticket.action.trajectory):
+                    fix = "open another trajectory for the cores of another pool"
+                    raise BadInput("needs", f"its trajectory lives on {name}", fix)
         for resource, gpu in self._gpu.items():
             if ticket.action.needs.of(resource):
                 gpu.check(ticket)

@@ -98,6 +98,10 @@ class Homes:
                 "open the trajectory with less memory",
             )
 
+    def lives_here(self, trajectory: TrajectoryId | None) -> bool:
+        """Has `trajectory` a node here, or does it wait for one?"""
+        return trajectory in self._home or trajectory in self._homeless
+
     def house(self, ticket: Ticket, now: float) -> bool:
         """Give `ticket` a node; `False` if it has to wait for memory, and now does."""
         trajectory = ticket.action.trajectory

@@ -69,6 +69,18 @@ def test_trace_is_refused_with_file_line_and_field(run, case, cluster, trace):
     assert said.startswith(f"{trace}:3: {FIELDS[case]}")
 
 
+def test_a_trajectory_on_two_pools_of_cores_is_refused(run, cluster, trace):
+    cluster.write_text(
+        cluster.read_text() + "  big: {kind: cpu, nodes: 1, cores: 4, memory_gb: 1}\n"
+    )
+    text = trace.read_text().replace(
+        '"needs": {"cpu": 1}, "work_s": 2', '"needs": {"big": 1}, "work_s": 2'
+    )
+    trace.write_text(text)
+    said = complaint(run("simulate", "--cluster", cluster, "--trace", trace))
+    assert said.startswith(f"{trace}:2: turns[0].actions[1].needs.cpu: its trajectory lives on big")
+
+
 def test_blank_lines_do_not_shift_the_line_number(run, cluster, trace):
     text = trace.read_text().replace('{"cpu": 1}, "work_s": 3', '{"tpu": 1}, "work_s": 3')
     packed = trace.with_suffix(".jsonl.gz")

@@ -14,6 +14,7 @@ from artangram.core.events import (
 from artangram.core.homes import SAMPLE
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
 from artangram.core.lease import Cores
+from artangram.core.records import Outcome
 from artangram.core.scheduler import Scheduler
 from builders import CPU, a_cpu, a_scheduler, an_action, leases, records, started
 
@@ -45,6 +46,20 @@ def test_actions_without_a_trajectory_go_where_cores_are_free():
 def test_a_node_without_memory_still_has_cores():
     scheduler = opened(a_scheduler(cpu=a_cpu(memory_mb=0)), t=0)
     assert node_of(scheduler, "a", "t") == "cpu-0"
+
+
+@pytest.mark.parametrize("memory_mb", [10, 1000])
+def test_a_trajectory_lives_in_one_pool(memory_mb):
+    """Else two of them could wait for memory of each other, each in the pool of the other."""
+    scheduler = opened(a_scheduler(cpu=a_cpu(), big=a_cpu()), other=10, t=memory_mb)
+    scheduler.handle(Submitted(an_action("first", trajectory="other")), 0.0)
+    scheduler.handle(Submitted(an_action("second", trajectory="t")), 0.0)  # It waits for memory.
+    elsewhere = an_action("elsewhere", {"big": 1}, trajectory="t")
+    (record,) = records(scheduler.handle(Submitted(elsewhere), 0.0))
+    assert record.outcome is Outcome.REFUSED
+    assert record.reason.startswith("needs: its trajectory lives on cpu; open another trajectory")
+    alone = an_action("alone", {"big": 1})
+    assert started(scheduler.handle(Submitted(alone), 0.0)) == ["alone"]
 
 
 @pytest.mark.parametrize("nodes", [2, SAMPLE, SAMPLE + 4, 3 * SAMPLE])
