@@ -34,6 +34,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 PROMPT = (5, 6, 7)
 LONG = 400
 """More tokens than an engine samples while a test says a word."""
+TRIES = 1
+"""To be in time for such an answer; more where one may come all at once."""
 
 
 async def scripted(directory: Path) -> Engine:
@@ -240,6 +242,14 @@ async def test_each_token_has_the_version_that_sampled_it(engine: Engine, weight
 async def test_a_turn_survives_new_weights_in_every_mode(
     engine: Engine, weights: Path, mode: Update
 ):
+    for _ in range(TRIES):
+        if await survived(engine, weights, mode):
+            return
+    pytest.fail("every answer was whole before its weights could change")
+
+
+async def survived(engine: Engine, weights: Path, mode: Update) -> bool:
+    """Did the turn go on under new weights, as it should? Else it ended before them."""
     old = engine.stats().version
     gateway, versions = Gateway(), Versions(old)
     gateway.add(engine)
@@ -256,12 +266,18 @@ async def test_a_turn_survives_new_weights_in_every_mode(
         rolled = await roll(gateway, old + 1, pull=near, versions=versions, mode=mode)
         reply = await turn
         after = await session.generate(PROMPT, Sampling(max_tokens=4))
-    both = [old] if mode is Update.DRAIN else [old, old + 1]
-    assert ([span.version for span in reply.spans], len(reply.token_ids)) == (both, LONG)
+    found = [span.version for span in reply.spans]
+    assert len(reply.token_ids) == LONG
     assert [span.version for span in after.spans] == [old + 1]
     assert rolled.failed == ()
-    assert gateway.counters.moves == (mode is Update.ABORT)
     await session.close()
+    if mode is Update.DRAIN:
+        assert (found, gateway.counters.moves) == ([old], 0)
+        return True
+    if found == [old]:
+        return False
+    assert (found, gateway.counters.moves) == ([old, old + 1], mode is Update.ABORT)
+    return True
 
 
 async def test_weights_that_cannot_be_loaded_leave_the_old_ones(engine: Engine, weights: Path):
@@ -280,6 +296,7 @@ async def test_weights_that_cannot_be_loaded_leave_the_old_ones(engine: Engine, 
     [
         ({"prompt": ()}, "prompt"),
         ({"prompt": PROMPT * 1000}, "prompt"),
+        ({"prompt": (1, -1)}, "prompt"),
         ({"sampling": Sampling(max_tokens=0)}, "max_tokens"),
         ({"sampling": Sampling(max_tokens=1, temperature=-1.0)}, "temperature"),
         ({"sampling": Sampling(max_tokens=1, temperature=1e300)}, "temperature"),

@@ -13,6 +13,7 @@ import pytest
 import pytest_asyncio
 from starlette.responses import Response
 
+from artangram.core.errors import BadInput
 from artangram.gateway.engines.protocol import BadWeights, EngineGone, Request, Sampling
 from artangram.gateway.engines.scripted import Pace, ScriptedEngine
 from artangram.gateway.engines.vllm import VllmEngine
@@ -170,6 +171,14 @@ async def test_a_server_that_answers_what_no_vllm_would_is_gone(weights: Path, c
         with pytest.raises(EngineGone, match=problem):
             await asyncio.wait_for(Answer(engine, a_request()).end(), PATIENCE_S)
         await engine.aclose()
+
+
+async def test_tokens_that_the_model_does_not_know_do_not_reach_the_server(tmp_path: Path):
+    write_tensor(tmp_path / "model.safetensors", "a", length=4)
+    (tmp_path / "config.json").write_text('{"vocab_size": 9, "architectures": ["Tiny"]}')
+    async with an_engine(a_scripted(), tmp_path) as engine:
+        with pytest.raises(BadInput, match="use 0 to 8"):
+            await Answer(engine, a_request(prompt=(1, 9))).end()
 
 
 async def test_no_server_no_engine():

@@ -26,6 +26,8 @@ class FlightBooks(Generic[F]):
     def __init__(self, *, name: str, max_context: int, version: int) -> None:
         self.name = name
         self.max_context = max_context
+        self._vocab_size: int | None = None
+        """Where it is known, who asks with other tokens is refused: some engines die of them."""
         self._version = version
         self._flights: dict[str, F] = {}
         self._is_paused = False
@@ -54,7 +56,7 @@ class FlightBooks(Generic[F]):
     def _board(self, request: Request, flight: F) -> None:
         """The request is under way from now on. Raises if it cannot be."""
         self._raise_if_gone()
-        refuse_unfit(request, max_context=self.max_context)
+        refuse_unfit(request, max_context=self.max_context, vocab_size=self._vocab_size)
         if request.id in self._flights:
             raise BadInput("id", f"{request.id} is under way", "give every request its own")
         self._flights[request.id] = flight

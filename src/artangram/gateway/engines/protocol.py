@@ -72,8 +72,9 @@ def refuse_unfit(request: Request, *, max_context: int, vocab_size: int | None =
     if len(prompt) >= max_context:
         fix = f"leave room for an answer within {max_context}"
         raise BadInput("prompt", f"has {len(prompt)} tokens", fix)
-    if vocab_size is not None and not (min(prompt) >= 0 and max(prompt) < vocab_size):
-        raise BadInput("prompt", "holds unknown tokens", f"use 0 to {vocab_size - 1}")
+    if min(prompt) < 0 or (vocab_size is not None and max(prompt) >= vocab_size):
+        known = "0 or more" if vocab_size is None else f"0 to {vocab_size - 1}"
+        raise BadInput("prompt", "holds unknown tokens", f"use {known}")
     if not 1 <= sampling.max_tokens < 2**31:
         raise BadInput("max_tokens", f"is {sampling.max_tokens}", "ask for at least one")
     least, most = TEMPERATURES

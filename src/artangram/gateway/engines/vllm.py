@@ -50,6 +50,7 @@ from artangram.gateway.engines.vllmwire import (
     reading_of,
     shapes_in,
     spans_of,
+    vocab_in,
 )
 
 BEAT_S = 5.0
@@ -117,6 +118,7 @@ class VllmEngine(FlightBooks[Flight]):
         context = models.data[0].max_model_len
         engine = cls(url, name=name, version=version, max_context=context)
         engine._directory, engine._shapes, engine._reload_method = directory, shapes, reload
+        engine._vocab_size = None if directory is None else vocab_in(directory)
         engine.cache_kind = cache_kind
         return engine
 

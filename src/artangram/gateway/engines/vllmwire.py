@@ -183,6 +183,10 @@ def spans_of(versions: list[Version]) -> list[VersionSpan]:
     return [VersionSpan(int(one.version), one.start, one.end) for one in versions]
 
 
+class _Config(Struct):
+    vocab_size: int | None = None
+
+
 class _Tensor(Struct):
     dtype: str
     shape: tuple[int, ...]
@@ -204,6 +208,15 @@ def shapes_in(directory: Path) -> Shapes:
         except (OSError, msgspec.MsgspecError) as error:
             raise BadWeights(f"{path}: {error}") from error
     return shapes
+
+
+def vocab_in(directory: Path) -> int | None:
+    """How many tokens the model of a directory knows; `None` if it does not say."""
+    try:
+        config = msgspec.json.decode((directory / "config.json").read_bytes(), type=_Config)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return config.vocab_size
 
 
 def _shapes_of(path: Path) -> Shapes:
