@@ -161,4 +161,4 @@ class PlainNode:
         penalty = self._penalty if cores < contender.workers - 1e-9 else 0.0
         if contender.curve is None:
             return min(1.0, cores / contender.workers) * (1 - penalty)
-        return (cores if cores < 1 else contender.curve.speed(cores)) * (1 - penalty)
+        return min(cores, 1) * contender.curve.speed(max(cores, 1)) * (1 - penalty)

@@ -203,13 +203,11 @@ class _Bends:
         return number
 
     def apply(self, numbers: NDArray[np.int64], *, cores: Floats, speed: Floats) -> None:
-        """Overwrite the speeds of those that have such a curve and at least one core."""
-        if not self._curves:
-            return
-        whole = np.where(cores >= 1.0, numbers, 0)
-        for number in np.unique(whole[whole > 0]):
-            rows = whole == number
-            speed[rows] = _curved(self._curves[number - 1], cores[rows])
+        """Overwrite the speeds of those that have such a curve."""
+        for number in np.unique(numbers[numbers > 0]) if self._curves else ():
+            rows = numbers == number
+            whole = _curved(self._curves[number - 1], np.maximum(cores[rows], 1.0))
+            speed[rows] = np.minimum(cores[rows], 1.0) * whole
 
 
 def _curved(curve: Power | Table, cores: Floats) -> Floats:

@@ -109,11 +109,19 @@ def test_a_curve_holds_between_whole_cores(kind, curve: Speedup, at_one_and_a_ha
 
 
 @both
-@pytest.mark.parametrize("curve", [Amdahl(0.5), Power(0.5), Table(((1, 1.0), (4, 3.0)))])
-def test_below_one_core_a_share_is_a_share_of_its_time(kind, curve: Speedup):
+@pytest.mark.parametrize(
+    ("curve", "on_one"),
+    [
+        (Amdahl(0.5), 1.0),
+        (Power(0.5), 1.0),
+        (Table(((1, 1.0), (4, 3.0))), 1.0),
+        (Table(((2, 0.5), (4, 3.0))), 0.5),
+    ],
+)
+def test_below_one_core_a_share_is_a_share_of_its_time(kind, curve: Speedup, on_one: float):
     four = [a_contender(name, 1.0, workers=4, curve=curve) for name in "abcd"]
     found = ends_of(*four, kind=kind, cores=1)
-    assert found == pytest.approx(dict.fromkeys("abcd", 4.0))
+    assert found == pytest.approx(dict.fromkeys("abcd", 4.0 / on_one))
 
 
 @both
