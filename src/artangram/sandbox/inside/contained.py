@@ -28,7 +28,7 @@ def main(control: str, *, library: str) -> None:
     sock.connect(control)
     plan, _ = channel.receive(sock)
     linux.forbid_capabilities()
-    linux.unshare(linux.CLONE_NEWNS)
+    linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWCGROUP)
     _keep_files(plan)
     plan["score"] = birth.own_score()
     syscalls = linux.Filter(seccomp.program(own_affinity=plan["own_affinity"]))
