@@ -108,12 +108,13 @@ class Machine:
         run = Run(action, lease, now)
         self._runs[run.action_id] = run
         for side in run.sides:
-            self._count(side.resource, _side_units(run, side), now)
+            if isinstance(side, CoreShare):
+                self._contend(_beside(run, side), side, now)
+            else:
+                self._count(side.resource, side.units, now)
         match run.allocation:
             case CoreShare() as share:
-                node = self._shared_node(share)
-                node.start(_contender(run, share), now)
-                self._remember(node.next_at(), node)
+                self._contend(_contender(run, share), share, now)
             case Devices() as devices:
                 members = self._batches.setdefault(_batch(devices), {})
                 members[run.action_id] = run
@@ -158,9 +159,7 @@ class Machine:
         self._forget(run.action_id, now)
         match run.allocation:
             case CoreShare() as share:
-                node = self._shared_node(share)
-                node.stop(run.action_id, now)
-                self._remember(node.next_at(), node)
+                self._yield(run, share, now)
             case Devices() as devices:
                 members = self._batches[_batch(devices)]
                 del members[run.action_id]
@@ -176,8 +175,21 @@ class Machine:
         run.version += 1
         self._set_used(run, 0.0, now)
         for side in run.sides:
-            self._count(side.resource, -_side_units(run, side), now)
+            if isinstance(side, CoreShare):
+                self._yield(run, side, now)
+            else:
+                self._count(side.resource, -side.units, now)
         return run
+
+    def _contend(self, contender: Contender, share: CoreShare, now: float) -> None:
+        node = self._shared_node(share)
+        node.start(contender, now)
+        self._remember(node.next_at(), node)
+
+    def _yield(self, run: Run, share: CoreShare, now: float) -> None:
+        node = self._shared_node(share)
+        node.stop(run.action_id, now)
+        self._remember(node.next_at(), node)
 
     def _shared_node(self, share: CoreShare) -> SharedNode:
         node = self._shared.get(share.node)
@@ -258,15 +270,22 @@ def _contender(run: Run, share: CoreShare) -> Contender:
     )
 
 
+def _beside(run: Run, share: CoreShare) -> Contender:
+    """Takes part of a node for as long as the action runs elsewhere, which it does not slow."""
+    return Contender(
+        action_id=run.action_id,
+        weight_milli=share.weight_milli,
+        limit_milli=share.limit_milli,
+        workers=run.action.needs.of(share.resource)[0],
+        curve=None,
+        work_s=inf,
+        begins_at=run.began_at,
+        cut_at=inf,
+    )
+
+
 def _end(run: Run, is_cut: bool) -> Ended:
     return Ended(run, run.limit_outcome if is_cut else Outcome.SUCCEEDED)
-
-
-def _side_units(run: Run, side: Allocation) -> int:
-    """What a side keeps busy. A share of a node may be wide; the action uses what it needs."""
-    if isinstance(side, CoreShare):
-        return run.action.needs.of(side.resource)[0]
-    return side.units
 
 
 def capacity_of(spec: PoolSpec) -> int | None:

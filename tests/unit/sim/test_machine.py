@@ -221,6 +221,14 @@ class TestOtherPools:
         assert end_times(machine) == {"a": 2.0}
         assert machine.use[CPU].unit_s == pytest.approx(6.0)
 
+    def test_a_share_on_the_side_contends_and_is_gone_with_its_action(self):
+        machine = Machine(a_cpu_cluster(1))
+        start(machine, "a", an_action(2.0, needs={"gpu": 1, "cpu": 1}), Calls(GPU, 1), a_share())
+        start(machine, "b", an_action(2.0), a_share())
+        # They share the core until 2, when b has done one of its two seconds.
+        assert end_times(machine) == pytest.approx({"a": 2.0, "b": 3.0})
+        assert machine.use[CPU].unit_s == pytest.approx(3.0)
+
 
 def test_what_ends_together_is_told_together():
     machine = Machine(a_cpu_cluster(8))
