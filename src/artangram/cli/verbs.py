@@ -76,7 +76,8 @@ def perform(words: Sequence[str]) -> int:
             # A name that the terminal cannot show is no reason to end.
             stream.reconfigure(errors="backslashreplace")
     try:
-        return app(next(iter(words), None))(list(words), standalone_mode=False) or 0
+        verbs = app(next(iter(words), None))
+        return verbs(list(words), prog_name="artangram", standalone_mode=False) or 0
     except _Misused as misused:
         error: Any = misused
         path = "artangram" if error.ctx is None else error.ctx.command_path
