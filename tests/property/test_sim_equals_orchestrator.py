@@ -196,7 +196,7 @@ def traces(
         turns=st.lists(turns, min_size=1, max_size=3).map(tuple),
         job=st.sampled_from([JobId("red"), JobId("blue")]),
         arrive_s=seconds,
-        memory_mb=st.sampled_from([1, 100, 400]),
+        memory_mb=st.sampled_from([4, 100, 400]),
     )
     return st.lists(trajectories, min_size=1, max_size=10).map(_as_trace)
 
