@@ -1,20 +1,15 @@
 """`artangram status` and `artangram explain`: what a running service does, and why it does not."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Annotated
 
 import typer
 
-from artangram.cli.house import Token, Url, house, service_url
+from artangram.cli.house import Token, Url, answering, house, service_url
 from artangram.cli.output import Output
 from artangram.core.errors import BadInput
 from artangram.core.explain import Explanation
 from artangram.orchestrator.records import ApiStatus, Status
-
-ANSWER_S = 30.0
-"""A question that takes longer has no answer."""
 
 
 def status(
@@ -100,24 +95,13 @@ def explain(
     output.json(why)
 
 
-@asynccontextmanager
-async def _answering(url: str) -> AsyncIterator[None]:
-    """Around a question: a house that is there answers at once."""
-    try:
-        async with asyncio.timeout(ANSWER_S):
-            yield
-    except TimeoutError:
-        problem = f"{url} has not answered for {ANSWER_S:.0f} s"
-        raise BadInput("url", problem, "look at the machine, or start it again") from None
-
-
 async def _status(url: str, token: str | None) -> Status:
-    async with _answering(url), house(url, token) as one:
+    async with answering(url), house(url, token) as one:
         return await one.status()
 
 
 async def _explain(url: str, token: str | None, action: str) -> Explanation:
-    async with _answering(url), house(url, token) as one:
+    async with answering(url), house(url, token) as one:
         try:
             return await one.explain(action)
         except KeyError:

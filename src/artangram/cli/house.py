@@ -1,5 +1,6 @@
 """Which house a verb speaks to: the service at `--url`, or one of its own while it runs."""
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
@@ -26,6 +27,10 @@ Url = Annotated[
 Token = Annotated[
     str | None, typer.Option(envvar="ARTANGRAM_TOKEN", help="The token that `up` printed.")
 ]
+
+
+ANSWER_S = 30.0
+"""A question that takes longer has no answer."""
 
 
 @asynccontextmanager
@@ -90,6 +95,17 @@ def _of_connections() -> tuple[type[Exception], ...]:
     """What connections raise; where the package for them was not needed, there were none."""
     aiohttp = sys.modules.get("aiohttp")
     return () if aiohttp is None else (aiohttp.ClientError,)
+
+
+@asynccontextmanager
+async def answering(url: str) -> AsyncIterator[None]:
+    """Around a question: a house that is there answers at once."""
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            yield
+    except TimeoutError:
+        problem = f"{url} has not answered for {ANSWER_S:.0f} s"
+        raise BadInput("url", problem, "look at the machine, or start it again") from None
 
 
 def service_url(url: str | None) -> str:

@@ -3,14 +3,14 @@
 import asyncio
 import sys
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from msgspec import Struct
 
-from artangram.cli.house import Token, Url, house
+from artangram.cli.house import Token, Url, answering, house
 from artangram.cli.output import Output
 from artangram.core.errors import BadInput
 from artangram.managers.cpu import LONGEST_RUN_S
@@ -65,6 +65,7 @@ def run(
         _run(
             house(url, token),
             command,
+            url=url,
             cpu=_cores(cpu),
             timeout_s=timeout,
             memory_mb=memory_mb,
@@ -101,13 +102,20 @@ async def _run(
     opening: AbstractAsyncContextManager[House],
     command: list[str],
     *,
+    url: str | None,
     cpu: int | dict[str, object],
     timeout_s: float | None,
     memory_mb: int,
     files: dict[str, bytes],
     is_shown: bool,
 ) -> ActionResult:
-    async with opening as one, one.trajectory(job="run", memory_mb=memory_mb) as trajectory:
+    async with AsyncExitStack() as stack:
+        one = await stack.enter_async_context(opening)
+        if url is not None:
+            async with answering(url):  # What comes then may take as long as it takes.
+                await one.status()
+        trajectory = one.trajectory(job="run", memory_mb=memory_mb)
+        await stack.enter_async_context(trajectory)
         for name, content in files.items():
             await _copy(trajectory, name, content)
         printed = trajectory.stream(

@@ -5,7 +5,9 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from artangram.cli import ask
+import pytest
+
+from artangram.cli import house
 from artangram.orchestrator.connect import connect
 from artangram.orchestrator.server import serving
 from artangram.testing.fakes import a_setup, fake_house
@@ -78,10 +80,11 @@ async def a_stranger(says: bytes | None) -> AsyncIterator[str]:
         yield "http://{}:{}".format(*server.sockets[0].getsockname())
 
 
-async def test_who_never_answers_is_given_up(run, monkeypatch):
-    monkeypatch.setattr(ask, "ANSWER_S", 0.5)
+@pytest.mark.parametrize("verb", [["status"], ["explain", "x"], ["run", "true"]])
+async def test_who_never_answers_is_given_up(run, verb, monkeypatch):
+    monkeypatch.setattr(house, "ANSWER_S", 0.5)
     async with a_stranger(None) as url:
-        said = await asyncio.to_thread(run, "status", "--url", url)
+        said = await asyncio.to_thread(run, *verb, "--url", url)
     assert (said.code, said.out) == (2, "")
     assert said.err.startswith(f"error: url: {url} has not answered for")
 
