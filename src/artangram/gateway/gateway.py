@@ -186,7 +186,10 @@ class Gateway:
         now = asyncio.get_running_loop().time
         request = turn.request(max_context=replica.engine.max_context)
         cache = self._halves.taken(turn, ahead, replica)
-        with self._serving(turn, replica, choice, request_id=request.id) as ticket:
+        with (
+            self._serving(turn, replica, choice, request_id=request.id) as ticket,
+            self._learning(turn, ticket, choice),
+        ):
             async with aclosing(replica.stream(request, cache=cache)) as items:
                 async for item in items:
                     if ahead is not None:
@@ -198,7 +201,7 @@ class Gateway:
                         yield item
                         ticket.is_held_up = False
                     else:
-                        self._on_finish(turn, ticket, choice, finish=item)
+                        self._on_finish(turn, finish=item)
                         return
             raise EngineGone(f"{replica.name}: the stream of {request.id} ended without a finish")
         turn.end_if_complete()
@@ -220,9 +223,17 @@ class Gateway:
         finally:
             self._wake()
 
-    def _on_finish(self, turn: Turn, ticket: Ticket, choice: Choice, *, finish: Finish) -> None:
+    @contextmanager
+    def _learning(self, turn: Turn, ticket: Ticket, choice: Choice) -> Iterator[None]:
+        """Learn from a turn that ends in the block, or that a stop text ends: that closes it."""
+        try:
+            yield
+        finally:
+            if turn.finish not in (None, FinishReason.ABORT):
+                self.router.learn(observed(turn, ticket, choice))
+
+    def _on_finish(self, turn: Turn, *, finish: Finish) -> None:
         if finish.reason is not FinishReason.ABORT:
-            self.router.learn(observed(turn, ticket, choice))
             turn.finish = finish.reason
         elif turn.is_aborted:
             turn.finish = FinishReason.ABORT

@@ -319,3 +319,24 @@ async def test_turns_spread_by_outstanding_work_and_sessions_stay_where_their_pr
     await first
     await a_turn(second, idle, given=[0], said=[1])
     assert gateway.counters.by_replica == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize("stops", [(), ("sat",)])
+async def test_routing_learns_from_turns_however_they_end(stops):
+    engine, learned = PuppetEngine("a"), []
+    gateway = a_gateway(engine)
+    gateway.router.learn = learned.append
+    session = gateway.open("s", task="t", tokenizer=WORDS)
+    items = session.stream_on(session.line, "the cat", FEW, stops=stops)
+    turn = asyncio.create_task(all_of(items))
+    request = await engine.next_request()
+    engine.say(request, *WORDS.encode("the dog sat"))
+    if not stops:
+        engine.end(request)
+    await turn
+    (seen,) = learned
+    assert (seen.task, seen.work.decode) == ("t", len(WORDS.encode("the dog sat")))
+
+
+async def all_of(items):
+    return [item async for item in items]
