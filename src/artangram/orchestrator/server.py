@@ -282,8 +282,16 @@ async def serving(
             yield url
 
 
-async def until_told_to_stop(orchestrator: Orchestrator, *, drain_s: float = DRAIN_S) -> None:
-    """Return after SIGTERM or SIGINT and a drain; a second signal cuts the drain short."""
+async def until_told_to_stop(
+    orchestrator: Orchestrator,
+    *,
+    drain_s: float = DRAIN_S,
+    on_ready: Callable[[], None] = lambda: None,
+) -> None:
+    """Return after SIGTERM or SIGINT and a drain; a second signal cuts the drain short.
+
+    `on_ready` is called when signals are heard: whoever is told then may send one at once.
+    """
     told, impatient = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -292,6 +300,7 @@ async def until_told_to_stop(orchestrator: Orchestrator, *, drain_s: float = DRA
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
+    on_ready()
     await told.wait()
     draining = asyncio.ensure_future(orchestrator.drain(drain_s))
     cut = asyncio.ensure_future(impatient.wait())

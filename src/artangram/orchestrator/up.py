@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from msgspec import structs
@@ -48,5 +49,5 @@ async def up(
         ) as (orchestrator, _),
         serving(orchestrator, host=host, port=port, token=token, images=images) as url,
     ):
-        on_ready(url)
-        await until_told_to_stop(orchestrator, drain_s=drain_s)
+        ready = partial(on_ready, url)
+        await until_told_to_stop(orchestrator, drain_s=drain_s, on_ready=ready)
