@@ -74,6 +74,13 @@ class TestMalleable:
         workers = [lease.workers for lease in leases(scheduler.handle_all(crowd, 0.0))]
         assert max(workers) < 8
 
+    @pytest.mark.parametrize("penalty", [0.0, 0.1])
+    def test_more_cores_than_make_it_faster_are_left_to_others(self, penalty):
+        scheduler = a_scheduler("malleable", cpu=a_cpu(squeeze_penalty=penalty))
+        falls = {"table": {"1": 1.0, "2": 1.5, "4": 0.5}}
+        (lease,) = leases(scheduler.handle(Submitted(an_elastic("a", 1, 4, speedup=falls)), 0.0))
+        assert (lease.workers, len(lease.allocations[0].cores)) == (2, 2)
+
     def test_one_that_did_not_fit_starts_when_rigid_ones_have_gone(self):
         scheduler = a_scheduler("malleable")
         assert told(scheduler, an_action("a", 6), an_elastic("b", 4, 8)) == ["a"]

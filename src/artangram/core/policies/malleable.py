@@ -244,12 +244,12 @@ class MalleableLane(RankedLane):
         More workers could use cores that come free later, but until then they are squeezed. With
         cores for all of them free at this moment, nobody is about to be squeezed.
         """
-        amounts = ticket.form.amounts
-        if self._node.squeeze_penalty < FREE_SQUEEZE or self._node.free >= amounts[-1]:
-            return amounts[-1]
+        widths = fixed_widths(ticket.form.amounts, ticket.curve or DEFAULT)
+        fastest = widths.best(0.0)
+        if self._node.squeeze_penalty < FREE_SQUEEZE or self._node.free >= fastest:
+            return fastest
         longer = len(self._running) - self._running.num_shorter(ticket.work_s)
-        price = PRESSURE * (longer + self.num_waiting()) / self._node.cores
-        return fixed_widths(amounts, ticket.curve or DEFAULT).best(price)
+        return widths.best(PRESSURE * (longer + self.num_waiting()) / self._node.cores)
 
     def _may_start(self, ticket: Ticket) -> bool:
         """Would there be cores for `ticket` if all with less work left got what they are worth?"""
