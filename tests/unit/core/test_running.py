@@ -23,7 +23,7 @@ def a_running_ticket(seq: int, amounts: tuple[int, ...], work_s: float) -> Ticke
 
 def walked(tickets: list[Ticket], ticket: Ticket, cores: int, behind: int) -> bool:
     """The same question, asked of one ticket after the other."""
-    for other in sorted(tickets, key=lambda one: one.work_left_s):
+    for other in tickets:
         if other.work_left_s > ticket.work_s:
             cores -= other.widths.least
         else:
@@ -51,7 +51,10 @@ def test_what_is_remembered_is_what_a_walk_finds(steps, cores, behind):
     for seq, (step, amounts, work_s) in enumerate(steps):
         ticket = a_running_ticket(seq, amounts, work_s)
         found = running.has_room_for(ticket, cores, behind=behind)
-        assert found == walked(tickets, ticket, cores, behind)
+        # Who is first of two with as much work left is nobody's concern.
+        assert running.tickets == sorted(running.tickets, key=lambda one: one.work_left_s)
+        assert set(running.tickets) == set(tickets)
+        assert found == walked(running.tickets, ticket, cores, behind)
         if step == "start" and running.least_units < cores:
             # It was waiting, so as many are behind as before: what is remembered may be of use.
             running.add(ticket)
