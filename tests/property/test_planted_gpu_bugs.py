@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 
 import pytest
+from hypothesis.errors import FlakyFailure
 from hypothesis.stateful import run_state_machine_as_test
 
 from artangram.core.policies import residency
@@ -185,5 +186,6 @@ LANE_PLANTS: dict[str, tuple[Plant, Callable[[], object]]] = {
 def test_the_property_catches(bug, monkeypatch):
     plant, prove = LANE_PLANTS[bug]
     plant(monkeypatch)
-    with pytest.raises(AssertionError):
+    # A bug of its own mood may be gone when hypothesis looks again.
+    with pytest.raises((AssertionError, FlakyFailure)):
         prove()
