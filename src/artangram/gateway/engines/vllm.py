@@ -321,8 +321,6 @@ class VllmEngine(FlightBooks[Flight]):
         token_ids = choice.token_ids or []
         content = (choice.logprobs.content if choice.logprobs else None) or []
         logprobs = [one.logprob for one in content]
-        if len(logprobs) != len(token_ids):
-            raise ValueError(f"{len(logprobs)} log-probabilities of {len(token_ids)} tokens")
         self._sampled_tokens += len(token_ids)
         if token_ids and not flight.has_begun:
             flight.has_begun = True
