@@ -239,7 +239,8 @@ class MalleableLane(RankedLane):
         self._fresh.append(ticket)
 
     def _workers(self, ticket: Ticket) -> int:
-        """The degree `ticket` starts with: its size at today's price, when squeezing costs speed.
+        """The degree `ticket` starts with: no more than make it faster, and its size at today's
+        price when squeezing costs speed.
 
         More workers could use cores that come free later, but until then they are squeezed. With
         cores for all of them free at this moment, nobody is about to be squeezed.
