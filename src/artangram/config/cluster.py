@@ -14,7 +14,7 @@ import yaml
 from msgspec import Struct
 from msgspec.structs import FieldInfo
 
-from artangram.config.yamlfile import Item, read_yaml
+from artangram.config.yamlfile import Item, parse_yaml, read_yaml
 from artangram.core.cluster import (
     ClusterSpec,
     CpuSpec,
@@ -92,7 +92,7 @@ def write_cluster(path: AnyPath, cluster: ClusterSpec) -> None:
     kept = {name: section for name, section in document.items() if section}
     text = yaml.safe_dump(kept, sort_keys=False)
     try:
-        _cluster(Item(path, "", yaml.compose(text, Loader=yaml.SafeLoader)))
+        _cluster(parse_yaml(text, path=path))
     except BadFile as error:  # There is no file yet whose line could be named.
         raise BadInput(error.field, error.problem, error.fix) from None
     try:
@@ -218,7 +218,7 @@ def _whole(item: Item, name: str, number: float) -> int:
         raise item.bad(f"{item.value()!r} is out of range", fix)
     if number != int(number) and not is_size:
         raise item.bad(f"{item.value()!r} is not a whole number", "give a whole number")
-    return int(number)
+    return round(number)  # 64.1 GB are 64099.99... MB
 
 
 def _degrees(item: Item) -> tuple[int, ...]:

@@ -140,12 +140,19 @@ def _as_number(value: object) -> str:
         number = float(str(value))
     except ValueError:
         number = math.inf
-    return f"write {number:.12g}" if math.isfinite(number) else "give a number"
+    if not math.isfinite(number):
+        return "give a number"
+    digits, e, power = f"{number:.12g}".partition("e")
+    return f"write {digits}.0e{power}" if e and "." not in digits else f"write {digits}{e}{power}"
 
 
 def read_yaml(path: AnyPath) -> Item:
     """The one document of a file. Raises `BadFile`."""
-    text = _text(path)
+    return parse_yaml(_text(path), path=path)
+
+
+def parse_yaml(text: str, *, path: AnyPath) -> Item:
+    """The one document of `text`, which is or will be the file at `path`. Raises `BadFile`."""
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except ReaderError as error:

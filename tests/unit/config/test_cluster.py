@@ -115,6 +115,8 @@ def test_every_field_of_every_spec_is_a_key(tmp_path):
         ("8}", "8, squeeze_penalty: 1}", "squeeze_penalty: 1 is not a share"),
         ("8}", "8, pods_per_s: 0}", "pods_per_s: 0 is out of range; give 1e-06 to 1e+09"),
         ("8}", "8, pods_per_s: 1.0e-9}", "pods_per_s: 1e-09 is out of range; give 1e-06 to"),
+        ("8}", "8, pods_per_s: 1e-3}", "pods_per_s: '1e-3' is not a number; write 0.001"),
+        ("8}", "8, pods_per_s: 2e-5}", "pods_per_s: '2e-5' is not a number; write 2.0e-05"),
         ("8}", "8, nodes: 2}", "nodes: comes twice"),
     ],
 )
@@ -122,6 +124,19 @@ def test_bad_pool_is_one_complaint(tmp_path, written, changed, says):
     line = complaint(a_file(tmp_path, CPU.replace(written, changed)))
     assert line.startswith(f"c.yaml:2: pools.cpu.{says}")
     assert "; " in line
+
+
+@pytest.mark.parametrize(("gb", "mb"), [("64.1", 64_100), ("1.001", 1001), ("0.002", 2)])
+def test_a_size_in_gb_is_the_same_in_mb(tmp_path, gb, mb):
+    cluster = read_cluster(a_file(tmp_path, CPU.replace("memory_gb: 8", f"memory_gb: {gb}")))
+    assert cluster.pools["cpu"] == CpuSpec(nodes=1, cores=4, memory_mb=mb)
+
+
+def test_a_number_that_is_proposed_is_one(tmp_path):
+    written = CPU.replace("8}", "8, create_s: 3e-7}")
+    proposed = complaint(a_file(tmp_path, written)).rpartition("write ")[2]
+    cluster = read_cluster(a_file(tmp_path, written.replace("3e-7", proposed)))
+    assert cluster.pools["cpu"] == CpuSpec(nodes=1, cores=4, memory_mb=8000, create_s=3e-7)
 
 
 @pytest.mark.parametrize(
