@@ -1,8 +1,10 @@
 """Who starts before whom on cores: what only somebody beside the lanes can see."""
 
 from dataclasses import replace
+from operator import attrgetter
 
 from artangram.core.ids import ActionId
+from artangram.core.lease import Allocation
 from artangram.core.policies.base import Desk, Lane, State, Ticket
 from artangram.core.policies.malleable import MalleableLane
 from artangram.core.policies.policy import SchedulingPolicy
@@ -12,6 +14,9 @@ from artangram.core.pools.cpu import CpuNode
 QUEUED_BY_KEY = {"elastic", "malleable", "moldable"}
 IN_LINE = {"fcfs", "fixed", "tangram", "static", "load-per-call", "unmanaged"}
 """Policies whose cores are given in order of a virtual deadline, and strictly in line."""
+
+
+_order = attrgetter("key", "seq")
 
 
 class Watch:
@@ -24,6 +29,8 @@ class Watch:
         self._pushed: dict[Ticket, int] = {}
         #: Tickets started since the last check, their own order, and how many had come by then.
         self._started: list[tuple[Ticket, int, int]] = []
+        #: Tickets that were lent cores since, by which lane, and how many had come by then.
+        self._lent: list[tuple[Ticket, Lane, int]] = []
         self._lanes: list[Lane] = []
         #: The virtual deadlines of all that ever waited for cores.
         self.keys: dict[ActionId, float] = {}
@@ -47,6 +54,16 @@ class Watch:
                 if other.lane is ticket.lane and its_order <= num_come:
                     self._check_pair(ticket, other, is_first=order < its_order, now=now)
 
+        lent, self._lent = self._lent, []
+        for ticket, lane, num_come in lent:
+            waiting = [t for t, n in self._pushed.items() if t.lane is lane and n <= num_come]
+            if self._base in QUEUED_BY_KEY and len({t.job for t in waiting}) == 1:
+                self._check_loan(ticket, min(waiting, key=_order), now)
+
+    def _check_loan(self, ticket: Ticket, first: Ticket, now: float) -> None:
+        is_before = now < first.key or _order(ticket) < _order(first)
+        assert is_before, f"{ticket}, which was lent cores, passed the overdue {first}"
+
     def _check_pair(self, ticket: Ticket, other: Ticket, *, is_first: bool, now: float) -> None:
         is_due = other.job == ticket.job and now >= other.key
         if self._base in QUEUED_BY_KEY and is_due:
@@ -57,7 +74,7 @@ class Watch:
 
     def _lane(self, chosen: SchedulingPolicy, node: CpuNode, desk: Desk, served: Served) -> Lane:
         lane = chosen.cpu(node, _Spy(desk, self), served)
-        push = lane.push
+        push, lend = lane.push, lane.lend
 
         def pushed(ticket: Ticket, now: float) -> None:
             push(ticket, now)
@@ -65,7 +82,11 @@ class Watch:
             self._pushed[ticket] = self._num_pushed
             self.keys[ticket.action.id] = ticket.key
 
-        lane.push = pushed
+        def lent(ticket: Ticket, units: int, now: float) -> Allocation:
+            self._lent.append((ticket, lane, self._num_pushed))
+            return lend(ticket, units, now)
+
+        lane.push, lane.lend = pushed, lent
         self._lanes.append(lane)
         return lane
 

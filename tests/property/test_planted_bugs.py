@@ -89,6 +89,14 @@ def drifting(real: Method) -> Method:
     return lambda *args: real(*args) * (1 + next(clock) % 7)
 
 
+def at_the_head(real: Method) -> Method:
+    def push(self: FcfsLane, ticket: Ticket, now: float) -> None:
+        real(self, ticket, now)
+        self._line.move_to_end(ticket, last=False)
+
+    return push
+
+
 def joining_again(real: Method) -> Method:
     def node_joined(self: Floor, resource: str, node: str, now: float) -> None:
         if resource in self.homes and self.has_node(resource, node):
@@ -204,7 +212,12 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
             "_start_waiting",
             lambda real: lambda lane, now: None if lane._running else real(lane, now),
         ),
-        "could start on",
+        "could start on|passed the overdue",
+    ),
+    "an overdue action is passed by loans": (
+        "malleable",
+        instead(cpulane.RankedLane, "overdue", nothing),
+        "was lent cores, passed the overdue",
     ),
     "an overdue action is passed": (
         "malleable",
@@ -213,7 +226,7 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
     ),
     "the line is served from its end": (
         "fcfs",
-        instead(FcfsLane, "push", lambda real: lambda lane, t, now: lane._line.appendleft(t)),
+        instead(FcfsLane, "push", at_the_head),
         "which came first",
     ),
     "nobody says why an action waits": (
@@ -246,7 +259,7 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
     "a node that joins again is taken for empty": (
         "fcfs",
         instead(Floor, "node_joined", joining_again),
-        "is a.*'s, not a|over-committed|got back more|cpu-0",
+        "is a.*'s, not a|over-committed|got back more|cpu-[01]",
     ),
     "memory is never given back": (
         "fcfs",

@@ -134,6 +134,20 @@ def test_jobs_that_flood_are_served_in_proportion_to_their_shares(name, run_s):
         assert abs(rich - 0.75 * count) <= 2, f"{rich} of the first {count} starts are the rich's"
 
 
+@pytest.mark.parametrize("name", ["malleable", "moldable"])
+def test_elastic_work_counts_as_much_as_the_cores_it_uses(name):
+    """Both use 20 core-seconds: two cores for ten seconds, whoever says it in which way."""
+    needs, fields = {"cpu": {"choices": [2, 4]}}, {"elastic": "cpu", "speedup": {"power": 1.0}}
+    arrivals = []
+    for n in range(40):
+        arrivals.append((0.0, an_action(f"e{n}", needs, job="elastic", work_s=20.0, **fields)))
+        arrivals.append((0.0, an_action(f"r{n}", 2, job="rigid", work_s=10.0)))
+    run_s = {str(action.id): 10.0 for _, action in arrivals}
+    scheduler = Scheduler(a_cluster(cpu=a_cpu(cores=4)), policy(name))
+    records = in_order_of_start(played(scheduler, arrivals, run_s=run_s))
+    assert abs(sum(record.job == "elastic" for record in records[:40]) - 20) <= 2
+
+
 @pytest.mark.parametrize("name", FLOODS)
 @examples(10)
 @given(came_at=st.floats(1.0, 20.0))

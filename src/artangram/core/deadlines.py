@@ -39,7 +39,7 @@ class Deadlines:
 
     def take_due(self, now: float) -> list[Ticket]:
         """The tickets whose deadline has come, each once."""
-        due = []
+        due: dict[Ticket, None] = {}  # One that was queued again may have several.
         while (at := self.next_at()) is not None and at <= now:
-            due.append(heappop(self._heap)[2])
-        return due
+            due[heappop(self._heap)[2]] = None
+        return list(due)

@@ -2,13 +2,14 @@
 
 - What the caller says is used; its work is corrected by how wrong its kind was before (in log
   space, so that halves and doubles weigh the same).
-- What the caller does not say is learned from ended actions of the same kind.
+- What the caller does not say is learned from ended actions of the same kind: of work the mean,
+  for whoever goes first delays the others by what is expected of it.
 - Beliefs only rank and size; a wrong one costs time, never correctness.
 """
 
 import math
 
-from artangram.core.action import Action
+from artangram.core.action import MOST_WORK_S, Action
 from artangram.core.speedup import DEFAULT, Amdahl, Speedup
 
 UNKNOWN_WORK_S = 1.0
@@ -36,6 +37,9 @@ RESIDUE = 0.05
 CERTAIN = 0.1
 """Beliefs that are off by less than about this share are taken at their word."""
 
+MOST_KINDS = 65_536
+"""A caller who makes up a kind for every action teaches nothing; the oldest are forgotten then."""
+
 REFIT_EVERY = 16
 """Ended actions between two fits of a kind's speed-up."""
 
@@ -49,11 +53,11 @@ _SERIAL_STEPS = [0.01, *(step / 50 for step in range(1, 51))]
 class _Kind:
     """Moving averages of one kind."""
 
-    __slots__ = ("bias", "count", "curve", "log_work", "scaling", "square_error")
+    __slots__ = ("bias", "count", "curve", "scaling", "square_error", "work_s")
 
     def __init__(self) -> None:
         self.count = 0
-        self.log_work = 0.0
+        self.work_s = 0.0
         #: Mean of log(work / the caller's estimate).
         self.bias = 0.0
         #: Mean square of log(work / what was believed of it).
@@ -73,7 +77,7 @@ class Estimates:
         """Believed duration on one unit."""
         kind = self._kinds.get(action.kind)
         if action.work_s is None:
-            return math.exp(kind.log_work) if kind is not None else UNKNOWN_WORK_S
+            return kind.work_s if kind is not None else UNKNOWN_WORK_S
         if kind is None or kind.count < TRUSTED_AFTER:
             return action.work_s
         return action.work_s * math.exp(kind.bias)
@@ -94,23 +98,28 @@ class Estimates:
         kind = self._kinds.get(action.kind)
         return DEFAULT if kind is None else kind.curve
 
+    def speed(self, action: Action, units: float) -> float:
+        """How much faster it is believed to run on `units`; not at all if nothing is elastic."""
+        return 1.0 if action.needs.elastic is None else self.curve(action).speed(units)
+
     def observe(self, action: Action, *, believed_s: float, run_s: float, units: float) -> None:
         """An action ended well after `run_s` on so many units of its elastic resource on average.
 
-        `units` is 1 for an action that has no elastic resource; `believed_s` was its work as
-        believed when it was queued.
+        `units` says nothing of an action that has no elastic resource; `believed_s` was its work
+        on one unit, as believed when it was queued.
         """
         if run_s <= 0.0:
             return
         kind = self._kinds.get(action.kind)
         if kind is None:
+            if len(self._kinds) >= MOST_KINDS:
+                del self._kinds[next(iter(self._kinds))]
             kind = self._kinds[action.kind] = _Kind()
         kind.count += 1
         gain = 1.0 / min(kind.count, MEMORY)
-        log_work = math.log(run_s)
-        if action.needs.elastic is not None:
-            log_work += math.log(self.curve(action).speed(units))
-        kind.log_work += gain * (log_work - kind.log_work)
+        speed = self.speed(action, units)
+        kind.work_s += gain * (min(run_s * speed, MOST_WORK_S) - kind.work_s)
+        log_work = math.log(run_s) + math.log(speed)  # Of extremes, the product may be no number.
         if believed_s > 0.0:
             error = _bounded(log_work - math.log(believed_s))
             kind.square_error += gain * (error * error - kind.square_error)

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from artangram.core.ids import ActionId
+from artangram.core.ids import ActionId, Resource
 from artangram.core.policies.base import Hindrance, State, Ticket
 
 
@@ -30,4 +30,28 @@ def explanation(ticket: Ticket, hindrances: list[Hindrance]) -> Explanation:
         state=ticket.state.value,
         summary=summary,
         hindrances=tuple(hindrances),
+    )
+
+
+def lacking(resource: Resource, units: int, *, free: int, ahead: int) -> Hindrance:
+    """What an action needs on the side is not there."""
+    return Hindrance(
+        resource=resource,
+        needed=units,
+        free=free,
+        ahead=ahead,
+        because=f"{units} of {resource} are not free at the same time as the rest",
+        starts_when=f"{units} of {resource} are given back",
+    )
+
+
+def claimed(resource: Resource, units: int) -> Hindrance:
+    """It is, but for somebody else."""
+    return Hindrance(
+        resource=resource,
+        needed=units,
+        free=0,
+        ahead=1,
+        because="an overdue action has a claim on what it needs",
+        starts_when="that one has started",
     )

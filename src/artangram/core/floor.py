@@ -7,7 +7,7 @@
   before it. The smallest key wins every claim, so claims cannot block each other for ever.
 """
 
-from heapq import heappop, heappush
+from collections import OrderedDict
 
 from artangram.core.cluster import (
     ClusterSpec,
@@ -19,10 +19,11 @@ from artangram.core.cluster import (
 )
 from artangram.core.errors import BadInput
 from artangram.core.events import ServiceLost
-from artangram.core.explain import Explanation, explanation
+from artangram.core.explain import Explanation, claimed, explanation, lacking
 from artangram.core.homes import Homes
 from artangram.core.ids import NodeId, Resource, ServiceId, TrajectoryId
 from artangram.core.lease import Allocation, Cores, CoreShare, Devices
+from artangram.core.parked import Parked
 from artangram.core.policies.base import Desk, Hindrance, Lane, State, Ticket
 from artangram.core.policies.gpulane import GpuLane
 from artangram.core.policies.policy import QuotaLane, SchedulingPolicy
@@ -30,8 +31,7 @@ from artangram.core.policies.queue import Served
 from artangram.core.pools.functions import FunctionPool
 from artangram.core.pools.gpu import GpuPool
 from artangram.core.pools.quota import QuotaPool
-
-_Heap = list[tuple[float, int, Ticket]]
+from artangram.core.wakes import Wakes
 
 
 class Floor:
@@ -46,11 +46,9 @@ class Floor:
         self._quota: dict[Resource, QuotaLane] = {}
         self._lanes: dict[Resource, Lane] = {}
         #: Lanes to dispatch, in the order they were touched.
-        self._touched: dict[Lane, None] = {}
-        self._wakes: list[tuple[float, int, Lane]] = []
-        self._wake_of: dict[Lane, float] = {}
-        self._wake_seq = 0
-        self._parked: dict[Lane, _Heap] = {}
+        self._touched: OrderedDict[Lane, None] = OrderedDict()
+        self._wakes = Wakes()
+        self._parked = Parked()
         self._claims: dict[Lane, Ticket] = {}
         for resource in cluster.pools:
             self._add_pool(resource)
@@ -70,7 +68,7 @@ class Floor:
             self._touched[ticket.lane] = None
             ticket.lane = None
         elif ticket.parked_at is not None:
-            ticket.parked_at = None
+            self._parked.withdraw(ticket)
         elif homes is not None and ticket.node is None:
             homes.withdraw(ticket)
             self._house_waiting(homes, now)
@@ -123,22 +121,17 @@ class Floor:
 
     def dispatch(self, now: float) -> None:
         """Let every lane act that something happened to, or whose time has come."""
-        while self._wakes and self._wakes[0][0] <= now:
-            at, _, lane = heappop(self._wakes)
-            if self._wake_of.get(lane) == at:
-                del self._wake_of[lane]
-                self._touched[lane] = None
-        while self._unpark(now) or self._touched:
-            lanes, self._touched = self._touched, {}
-            for lane in lanes:
+        for lane in self._wakes.take_due(now):
+            self._touched[lane] = None
+        while (self._parked and self._unpark(now)) or self._touched:
+            while self._touched:
+                lane, _ = self._touched.popitem(last=False)
                 lane.dispatch(now)
-                self._wake_lane(lane, lane.wake_at)
+                self._wakes.ask(lane, lane.wake_at)
 
     def next_wake(self) -> float | None:
         """When `dispatch` has something to do although nothing happens."""
-        while self._wakes and self._wake_of.get(self._wakes[0][2]) != self._wakes[0][0]:
-            heappop(self._wakes)
-        return self._wakes[0][0] if self._wakes else None
+        return self._wakes.next_at()
 
     def seize_sides(self, ticket: Ticket, now: float) -> bool:
         """Take all sides of `ticket`, or park it where the first one is missing."""
@@ -147,9 +140,14 @@ class Floor:
         lane = ticket.lane
         assert lane is not None
         ticket.lane = None
-        missing = lane if self._is_claimed(lane, ticket) else self._missing_side(ticket, now)
+        missing = self._missing_side(ticket, now)
         if missing is not None:
-            self._park(ticket, missing, now)
+            self._parked.add(ticket, missing)
+            self._await(ticket, missing, now)
+            return False
+        if self._is_claimed(lane, ticket):
+            self._parked.bar(ticket, lane)
+            self._await(ticket, lane, now)
             return False
         ticket.lane = lane
         ticket.sides = tuple(
@@ -158,6 +156,12 @@ class Floor:
         )
         self._unclaim(ticket, now)
         return True
+
+    def refusing(self, ticket: Ticket, now: float) -> Resource | None:
+        for api, units in ticket.form.sides:
+            if api in self._quota and not self._is_lent(self._quota[api], ticket, units, now):
+                return api
+        return None
 
     def node_joined(self, resource: Resource, node: NodeId, now: float) -> None:
         if resource in self._gpu:
@@ -177,9 +181,8 @@ class Floor:
         lane = self.homes[resource].lanes[node]
         self.homes[resource].lose(node)
         self._touched.pop(lane, None)
-        self._wake_of.pop(lane, None)
+        self._wakes.forget(lane)
         self._claims.pop(lane, None)
-        self._parked.pop(lane, None)
 
     def has_node(self, resource: Resource, node: NodeId) -> bool:
         return resource in self._gpu or node in self.homes[resource].lanes
@@ -225,9 +228,10 @@ class Floor:
             lane = self._lane_of(ticket, resource)
             if lane is not None and not lane.lends(units, now):
                 free = next((n for n in range(units - 1, 0, -1) if lane.lends(n, now)), 0)
-                hindrances.append(self._side_hindrance(resource, units, lane, free=free))
+                ahead = self._parked.num_before(ticket, lane)
+                hindrances.append(lacking(resource, units, free=free, ahead=ahead))
         if ticket.parked_at is not None and not hindrances:
-            hindrances.append(self._claim_hindrance(ticket))
+            hindrances.append(claimed(*self._need_at(ticket, ticket.parked_at)))
         return hindrances
 
     def _add_pool(self, resource: Resource) -> None:
@@ -272,7 +276,7 @@ class Floor:
     def _push(self, ticket: Ticket, now: float) -> None:
         lane = self._lane_of(ticket, ticket.form.resource)
         assert lane is not None, f"{ticket} has no lane"
-        ticket.lane, ticket.parked_at = lane, None
+        ticket.lane = lane
         lane.push(ticket, now)
         self._touched[lane] = None
 
@@ -283,20 +287,15 @@ class Floor:
     def _missing_side(self, ticket: Ticket, now: float) -> Lane | None:
         for resource, units in ticket.form.sides:
             lane = self._side_lane(ticket, resource)
-            if self._is_claimed(lane, ticket) or not lane.lends(units, now):
+            if not self._is_lent(lane, ticket, units, now):
                 return lane
         return None
-
-    def _park(self, ticket: Ticket, lane: Lane, now: float) -> None:
-        ticket.parked_at = lane
-        heappush(self._parked.setdefault(lane, []), (ticket.key, ticket.seq, ticket))
-        self._await(ticket, lane, now)
 
     def _await(self, ticket: Ticket, lane: Lane, now: float) -> None:
         """A parked ticket has to wait: once overdue, at the cost of those behind it."""
         if now >= ticket.key:
             self._claim(ticket)
-        self._wake_lane(lane, self._lends_at(ticket, lane, now))
+        self._wakes.ask(lane, self._lends_at(ticket, lane, now))
 
     def _lends_at(self, ticket: Ticket, lane: Lane, now: float) -> float | None:
         """When time alone may help a parked ticket: a window moves on, or it becomes overdue."""
@@ -310,31 +309,38 @@ class Floor:
 
     def _unpark(self, now: float) -> bool:
         """Push the parked tickets that find now what was missing. Were there any?"""
-        return any([self._unpark_at(lane, now) for lane in list(self._parked)])
+        return any([self._unpark_at(lane, now) for lane in self._parked.lanes()])
 
     def _unpark_at(self, lane: Lane, now: float) -> bool:
         """As many of the first parked at `lane` as it could serve together."""
-        parked = self._parked[lane]
         is_pushed = False
         units = 0
-        while parked:
-            ticket = parked[0][2]
-            if ticket.parked_at is lane:
-                units += self._units_at(ticket, lane)
-                if self._is_claimed(lane, ticket) or not lane.lends(units, now):
-                    self._await(ticket, lane, now)
-                    return is_pushed
-                self._push(ticket, now)
-                is_pushed = True
-            heappop(parked)
-        del self._parked[lane]
+        while (ticket := self._parked.first(lane)) is not None:
+            units += self._need_at(ticket, lane)[1]
+            if not self._is_lent(lane, ticket, units, now):
+                self._await(ticket, lane, now)
+                break
+            self._parked.withdraw(ticket)
+            self._push(ticket, now)
+            is_pushed = True
         return is_pushed
 
-    def _units_at(self, ticket: Ticket, lane: Lane) -> int:
+    def _need_at(self, ticket: Ticket, lane: Lane) -> tuple[Resource, int]:
+        """What `ticket` needs of `lane`, which is one of its own."""
         for resource, units in ticket.form.sides:
             if self._lane_of(ticket, resource) is lane:
-                return units
-        return ticket.form.amounts[0]
+                return resource, units
+        return ticket.form.resource, ticket.form.amounts[0]
+
+    def _is_lent(self, lane: Lane, ticket: Ticket, units: int, now: float) -> bool:
+        """May `ticket` have `units` of `lane` now? Not what the overdue there needs before it."""
+        if self._is_claimed(lane, ticket) or not lane.lends(units, now):
+            return False
+        first = lane.overdue(now)
+        if first is None or not _is_before(first, ticket):
+            return True
+        # Who has yet to act may have enough for several: it serves all who are overdue first.
+        return lane not in self._touched and lane.lends(units + first.form.amounts[0], now)
 
     def _is_claimed(self, lane: Lane, ticket: Ticket) -> bool:
         claimant = self._claims.get(lane)
@@ -351,42 +357,21 @@ class Floor:
     def _unclaim(self, ticket: Ticket, now: float) -> None:
         if not self._claims:
             return
-        for lane in [lane for lane, owner in self._claims.items() if owner is ticket]:
+        lanes = [lane for lane, owner in self._claims.items() if owner is ticket]
+        for lane in lanes:
             del self._claims[lane]
+        if lanes:
+            self._claim_next(now)
+        for lane in lanes:
             self._touched[lane] = None
-            for _, _, parked in self._parked.pop(lane, ()):
-                if parked.parked_at is lane:
-                    self._push(parked, now)
+            for barred in self._parked.unbar(lane, self._claims.get(lane)):
+                self._push(barred, now)
 
-    def _wake_lane(self, lane: Lane, at: float | None) -> None:
-        known = self._wake_of.get(lane)
-        if at is None or (known is not None and known <= at):
-            return
-        self._wake_seq += 1
-        self._wake_of[lane] = at
-        heappush(self._wakes, (at, self._wake_seq, lane))
-
-    def _side_hindrance(
-        self, resource: Resource, units: int, lane: Lane, *, free: int
-    ) -> Hindrance:
-        return Hindrance(
-            resource=resource,
-            needed=units,
-            free=free,
-            ahead=len(self._parked.get(lane, ())),
-            because=f"{units} of {resource} are not free at the same time as the rest",
-            starts_when=f"{units} of {resource} are given back",
-        )
-
-    def _claim_hindrance(self, ticket: Ticket) -> Hindrance:
-        return Hindrance(
-            resource=ticket.form.resource,
-            needed=ticket.form.amounts[0],
-            free=0,
-            ahead=1,
-            because="an overdue action has a claim on what it needs",
-            starts_when="that one has started",
-        )
+    def _claim_next(self, now: float) -> None:
+        """A claim was given up: those claim what they need who had to leave it to somebody else."""
+        for ticket in self._parked.firsts():
+            if now >= ticket.key:
+                self._claim(ticket)
 
 
 def _is_on(allocation: Allocation, node: NodeId | None) -> bool:

@@ -4,7 +4,8 @@ A trajectory is housed at its first cpu action and stays: its files and memory a
 eligible when it has memory for the whole trajectory (and, with pods, the pod's request). Among
 those, the best has for its size the fewest busy cores, trajectories and waiting actions, and the
 least of its memory held; one sum weighs them. Who fits no node waits in line, and nobody who needs
-room passes, so that a large trajectory does not wait for ever.
+room passes, so that a large trajectory does not wait for ever. Who needs none waits for no one, but
+for a node.
 """
 
 from collections import OrderedDict
@@ -55,6 +56,9 @@ class Homes:
 
     def add(self, node_id: NodeId) -> None:
         """A node joins, empty."""
+        for party, (ticket, *_) in reversed(list(self._homeless.items())):
+            if not self._takes_room(ticket):
+                self._homeless.move_to_end(party, last=False)
         node = CpuNode(self._resource, node_id, self._spec)
         self._nodes[node_id] = node
         self._ids.append(node_id)
@@ -106,7 +110,7 @@ class Homes:
         """Give `ticket` a node; `False` if it has to wait for memory, and now does."""
         trajectory = ticket.action.trajectory
         node = self._home.get(trajectory) if trajectory is not None else None
-        if node is None and not self._is_behind(ticket):
+        if node is None and not (self._homeless and self._takes_room(ticket)):
             node = self._choose(ticket)
         if node is None:
             self._homeless.setdefault(_party(ticket), []).append(ticket)
@@ -148,19 +152,22 @@ class Homes:
         needed = self._memory_of(ticket)
         free = max((node.memory_free_mb for node in self._nodes.values()), default=0)
         ahead = list(self._homeless).index(_party(ticket))
+        because = f"no node has {needed} MB (or room for a pod) for its trajectory"
+        starts_when = f"trajectories end and free {needed} MB on one node; {ahead} go first"
+        if not self._nodes:
+            because, starts_when = "all nodes are lost", f"one is there again; {ahead} go first"
         return Hindrance(
             resource=Resource(f"{self._resource} memory_mb"),
             needed=needed,
             free=free,
             ahead=ahead,
-            because=f"no node has {needed} MB (or room for a pod) for its trajectory",
-            starts_when=f"trajectories end and free {needed} MB on one node; {ahead} go first",
+            because=because,
+            starts_when=starts_when,
         )
 
-    def _is_behind(self, ticket: Ticket) -> bool:
-        """Would `ticket` take room that somebody waits for?"""
-        takes_room = self._memory_of(ticket) > 0 or self._policy.request_milli > 0
-        return takes_room and bool(self._homeless)
+    def _takes_room(self, ticket: Ticket) -> bool:
+        """Would `ticket` take room that somebody may wait for?"""
+        return self._memory_of(ticket) > 0 or self._policy.request_milli > 0
 
     def _choose(self, ticket: Ticket) -> NodeId | None:
         memory_mb = self._memory_of(ticket)

@@ -65,14 +65,19 @@ def _amounts(field: str, raw: object) -> Amounts:
             low, high = _amount(f"{field}.min", raw["min"]), _amount(f"{field}.max", raw["max"])
             if low > high:
                 raise BadInput(field, f"min {low} is above max {high}", "swap them")
-            if high - low >= MOST_CHOICES:
-                fix = f"narrow it to {MOST_CHOICES}, or name the choices"
-                raise BadInput(field, f"{high - low + 1} amounts are too many to weigh", fix)
+            _check_number(field, high - low + 1, fix="narrow it to {most}, or name the choices")
             return tuple(range(low, high + 1))
         if set(raw) == {"choices"} and isinstance(raw["choices"], list | tuple) and raw["choices"]:
+            _check_number(field, len(raw["choices"]), fix="name {most} at most")
             return tuple(sorted({_amount(f"{field}.choices", x) for x in raw["choices"]}))
         raise BadInput(field, f"{dict(raw)!r} is not an amount", fix)
     return (_amount(field, raw),)
+
+
+def _check_number(field: str, number: int, *, fix: str) -> None:
+    if number > MOST_CHOICES:
+        problem = f"{number} amounts are too many to weigh"
+        raise BadInput(field, problem, fix.format(most=MOST_CHOICES))
 
 
 def _amount(field: str, raw: object) -> int:

@@ -103,6 +103,10 @@ class Scheduler:
         """For lanes: see `Desk`."""
         return self._floor.seize_sides(ticket, now)
 
+    def refusing(self, ticket: Ticket, now: float) -> Resource | None:
+        """For lanes: see `Desk`."""
+        return self._floor.refusing(ticket, now)
+
     def start(
         self,
         ticket: Ticket,
@@ -151,8 +155,9 @@ class Scheduler:
         for ticket in self._deadlines.take_due(now):
             self._cancel(ticket, Outcome.EXPIRED, "its deadline passed", now)
         self._floor.dispatch(now)
-        times = (self._floor.next_wake(), self._deadlines.next_at())
-        wake = min((at for at in times if at is not None), default=None)
+        wake, deadline = self._floor.next_wake(), self._deadlines.next_at()
+        if deadline is not None and (wake is None or deadline < wake):
+            wake = deadline
         if wake is not None and wake != self._announced:
             self._announced = wake
             self._out.append(WakeAt(wake))
@@ -191,6 +196,8 @@ class Scheduler:
         if ticket.form.is_elastic:
             ticket.curve = self.estimates.curve(ticket.action)
             ticket.spread = self.estimates.spread(ticket.action)
+        else:
+            ticket.work_s /= self.estimates.speed(ticket.action, ticket.form.amounts[0])
         self._floor.admit(ticket, now)
 
     def _on_finished(self, event: Finished, now: float) -> None:
@@ -213,13 +220,14 @@ class Scheduler:
         self._end(ticket, outcome, reason, now, began_at=began_at)
 
     def _learn(self, ticket: Ticket, began_at: float, now: float) -> None:
-        run_s = now - began_at
-        units = 1.0
-        if ticket.form.is_elastic and ticket.allocation is not None and now > ticket.started_at:
+        run_s, believed_s, units = now - began_at, ticket.work_s, 1.0
+        if not ticket.form.is_elastic:
+            units = ticket.form.amounts[0]
+            believed_s *= self.estimates.speed(ticket.action, units)
+        else:
             _count_units(ticket, now)
             run_s -= ticket.idle_s
             units = max(1.0, ticket.unit_s / max(1e-9, now - ticket.started_at - ticket.idle_s))
-        believed_s = ticket.work_s
         self.estimates.observe(ticket.action, believed_s=believed_s, run_s=run_s, units=units)
 
     def _may_repeat(self, ticket: Ticket, now: float, *, is_new: bool = False) -> bool:

@@ -98,6 +98,18 @@ class TestUnmanaged:
         assert wakes(scheduler.handle(Submitted(an_action("b", both)), 1.0)) == [10.0]
         assert started(scheduler.handle(ClockTicked(), 10.0)) == ["b"]
 
+    def test_a_call_of_two_apis_keeps_neither_from_others_while_one_refuses(self):
+        one = QuotaSpec(limit=1, window_s=100.0)
+        scheduler = a_scheduler("unmanaged", browse=one, search=one)
+        scheduler.handle(a_call("a"), 0.0)
+        scheduler.handle(Submitted(an_action("b", {"browse": 1, "search": 1})), 0.0)
+        browsing = Submitted(an_action("c", {"browse": 1}))
+        assert started(scheduler.handle(browsing, 0.5)) == ["c"]
+        for at in (1.0, 3.0, 7.0):
+            decisions = scheduler.handle(ClockTicked(), at)
+        (record,) = records(decisions)
+        assert record.reason == "refused 4 times, last by browse"
+
     def test_a_refused_client_tries_again_later_and_later_then_fails(self):
         scheduler = a_scheduler("unmanaged", search=QuotaSpec(concurrency=1))
         scheduler.handle(a_call("a"), 0.0)
@@ -108,7 +120,18 @@ class TestUnmanaged:
             decisions = scheduler.handle(ClockTicked(), now)
             tries = wakes(decisions)
         (record,) = records(decisions)
-        assert (record.outcome, record.reason) == ("infra_failed", "refused 4 times by search")
+        assert record.outcome is Outcome.INFRA_FAILED
+        assert record.reason == "refused 4 times, last by search"
+
+    def test_cores_are_never_said_to_have_refused_a_call(self):
+        scheduler = a_scheduler("unmanaged", cpu=a_cpu(), search=QuotaSpec(concurrency=1))
+        scheduler.handle(a_call("a"), 0.0)
+        needs = {"cpu": 1, "search": {"min": 1, "max": 2}}
+        scheduler.handle(Submitted(an_action("b", needs, elastic="search")), 0.0)
+        for at in (1.0, 3.0, 7.0):
+            decisions = scheduler.handle(ClockTicked(), at)
+        (record,) = records(decisions)
+        assert record.reason == "refused 4 times, last by search"
 
     def test_who_tries_at_the_right_moment_gets_through(self):
         scheduler = a_scheduler("unmanaged", search=QuotaSpec(concurrency=1, overhead_s=0.5))
@@ -157,7 +180,8 @@ class TestSlots:
 
 
 def test_a_static_deployment_lends_no_devices():
-    assert not StaticLane(a_pool(), FakeDesk()).lends(1, 0.0)
+    lane = StaticLane(a_pool(), FakeDesk())
+    assert (lane.lends(1, 0.0), lane.overdue(0.0)) == (False, None)
 
 
 def test_pools_and_tickets_read_well():

@@ -234,6 +234,30 @@ class TestStandingAside:
         decisions = scheduler.handle(Finished(ActionId("x")), 101.0)
         assert (resized(decisions), started(decisions)) == ({}, ["c"])
 
+    def a_scheduler_with_two_aside(self) -> Scheduler:
+        """`a` goes first and needs two cores, `b` one; `r` and `s` have two of the three."""
+        scheduler = a_scheduler("malleable")
+        told(scheduler, an_elastic("a", 2, 6, work_s=100.0), an_elastic("b", 1, 6, work_s=200.0))
+        assert told(scheduler, an_action("x", 5, work_s=1e5)) == ["x"]
+        decisions = scheduler.handle(Submitted(an_action("r", 1, work_s=0.1)), 1.0)
+        assert (resized(decisions), started(decisions)) == ({"b": 0}, ["r"])
+        decisions = scheduler.handle(Submitted(an_action("s", 1, work_s=0.1)), 1.0)
+        assert (resized(decisions)["a"], started(decisions)) == (0, ["s"])
+        return scheduler
+
+    def test_what_is_too_little_for_the_first_is_given_to_the_next(self):
+        scheduler = self.a_scheduler_with_two_aside()
+        told(scheduler, an_action("t", 1, work_s=0.1), now=1.05)
+        assert resized(scheduler.handle(Finished(ActionId("t")), 1.1)) == {"b": 1}
+        ended = [Finished(ActionId(name)) for name in "rs"]
+        assert resized(scheduler.handle_all(ended, 1.2)) == {"a": 2}
+
+    def test_but_the_node_drains_for_the_first_once_it_is_overdue(self):
+        scheduler = self.a_scheduler_with_two_aside()
+        told(scheduler, an_action("t", 1, work_s=0.1), now=1.05)
+        assert resized(scheduler.handle(Finished(ActionId("t")), 5000.0)) == {}
+        assert resized(scheduler.handle(Finished(ActionId("r")), 5000.0)) == {"a": 2}
+
     def test_its_cores_are_not_lent_to_others(self):
         search = QuotaSpec(concurrency=2)
         scheduler = self.a_scheduler_with_one_aside(cpu=a_cpu(), search=search)
@@ -326,6 +350,15 @@ class TestMoldable:
         assert told(scheduler, an_elastic("b", 1, 8, work_s=100.0)) == []
         assert told(scheduler, an_elastic("c", 1, 8, work_s=200.0)) == []
         assert started(scheduler.handle(Finished(A), 0.5))[0] == "b"
+
+    def test_one_that_is_overdue_waits_for_cores_and_not_for_time(self):
+        """However long the other one goes on after it should have ended."""
+        scheduler = a_scheduler("moldable")
+        scheduler.handle(Submitted(an_action("a", 4, work_s=1.0)), 0.0)
+        scheduler.handle(Submitted(an_elastic("b", 6, 8, work_s=1.0)), 0.0)
+        assert wakes(scheduler.handle(ClockTicked(), 29.0)) == [pytest.approx(29.05)]
+        assert wakes(scheduler.handle(ClockTicked(), 1000.0)) == []
+        assert started(scheduler.handle(Finished(ActionId("a")), 2000.0)) == ["b"]
 
 
 class TestTangram:

@@ -18,6 +18,15 @@ def test_the_earliest_is_due_first_and_each_once():
     assert deadlines.next_at() is None
 
 
+def test_who_has_several_is_due_once():
+    deadlines = Deadlines()
+    ticket, other = a_waiting_ticket(0), a_waiting_ticket(1)
+    for at in (3.0, 3.0, 4.0):
+        deadlines.add(at, ticket)
+    deadlines.add(3.5, other)
+    assert deadlines.take_due(5.0) == [ticket, other]
+
+
 def test_an_ended_ticket_is_never_due():
     deadlines = Deadlines()
     ticket = a_waiting_ticket(0)

@@ -11,8 +11,10 @@ from artangram.core.estimates import (
     Estimates,
     residual_s,
 )
+from artangram.core.events import Finished, Submitted
+from artangram.core.ids import ActionId
 from artangram.core.speedup import DEFAULT, Amdahl
-from builders import an_action
+from builders import a_cpu, a_scheduler, an_action
 
 
 def elastic(work_s: float | None = None, speedup: object = None) -> Action:
@@ -40,9 +42,26 @@ def test_work_is_learned_from_the_same_kind_only():
     assert estimates.work_s(an_action("b", kind="other")) == UNKNOWN_WORK_S
 
 
-def test_halves_and_doubles_weigh_the_same():
-    estimates = taught(an_action("a"), (5.0, 1.0), (20.0, 1.0))
-    assert estimates.work_s(an_action("b")) == pytest.approx(10.0)
+def test_work_that_nobody_states_is_expected_to_be_the_mean():
+    # Sandboxes are ready, or are made: in log space they would look as short as a command.
+    estimates = taught(an_action("a"), (0.00002, 1.0), (0.02, 1.0))
+    assert estimates.work_s(an_action("b")) == pytest.approx(0.01, rel=0.01)
+
+
+def test_halves_and_doubles_of_what_is_stated_weigh_the_same():
+    action = an_action("a", work_s=10.0)
+    estimates = taught(action, (5.0, 1.0), (20.0, 1.0), times=4)
+    assert estimates.work_s(action) == pytest.approx(10.0)
+
+
+def test_kinds_that_callers_make_up_are_forgotten(monkeypatch):
+    monkeypatch.setattr("artangram.core.estimates.MOST_KINDS", 2)
+    estimates = Estimates()
+    for kind in ("a", "b", "c"):
+        action = an_action("x", kind=kind)
+        estimates.observe(action, believed_s=1.0, run_s=5.0, units=1.0)
+    believed = [estimates.work_s(an_action("x", kind=kind)) for kind in ("a", "b", "c")]
+    assert believed == [UNKNOWN_WORK_S, 5.0, 5.0]
 
 
 def test_old_runs_are_forgotten():
@@ -125,3 +144,29 @@ class TestWhatIsLeft:
 
     def test_far_beyond_its_belief_as_much_again_is_left(self):
         assert residual_s(10.0, CERTAIN, 1e6) == 1e6
+
+
+class TestOneAmount:
+    """Elastic, but a node has no more than one of its amounts: it runs as fast as on that."""
+
+    def an_action(self, name: str, work_s: float | None = 40.0) -> Action:
+        needs, linear = {"cpu": {"choices": [4, 8]}}, {"power": 1.0}
+        return an_action(name, needs, elastic="cpu", speedup=linear, work_s=work_s)
+
+    def test_its_place_in_line_is_by_the_cores_it_uses(self):
+        scheduler = a_scheduler(cpu=a_cpu(cores=4))
+        scheduler.handle_all([Submitted(an_action("x", 4)), Submitted(self.an_action("a"))], 0.0)
+        (said,) = scheduler.explain(ActionId("a"), 0.0).hindrances
+        assert "overdue in 1200.0 s" in said.starts_when
+
+    def test_what_is_learned_is_its_work_on_one(self):
+        scheduler = a_scheduler(cpu=a_cpu(cores=4))
+        scheduler.handle(Submitted(self.an_action("a", None)), 0.0)
+        scheduler.handle(Finished(ActionId("a")), 10.0)
+        assert scheduler.estimates.work_s(self.an_action("b", None)) == pytest.approx(40.0)
+
+    def test_a_right_belief_is_no_error(self):
+        scheduler = a_scheduler(cpu=a_cpu(cores=4))
+        scheduler.handle(Submitted(self.an_action("a")), 0.0)
+        scheduler.handle(Finished(ActionId("a")), 10.0)
+        assert scheduler.estimates.spread(self.an_action("b")) == pytest.approx(0.0)

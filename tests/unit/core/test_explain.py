@@ -3,9 +3,16 @@
 import pytest
 
 from artangram.core.cluster import FunctionsSpec, QuotaSpec, ServiceSpec
-from artangram.core.events import Finished, Submitted, Throttled, TrajectoryOpened
+from artangram.core.events import (
+    ClockTicked,
+    Finished,
+    NodeLost,
+    Submitted,
+    Throttled,
+    TrajectoryOpened,
+)
 from artangram.core.explain import Explanation, explanation
-from artangram.core.ids import ActionId, Resource, TrajectoryId
+from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
 from artangram.core.policies.base import Hindrance
 from artangram.core.scheduler import Scheduler
 from builders import (
@@ -75,7 +82,8 @@ class TestMalleable:
         said = hindrance(scheduler, "b")
         assert said.because == "needs 4 of the cores of cpu-0, squeezing others frees 2"
         assert said.starts_when == (
-            "2 more of the cores of cpu-0 come back, at the latest when it is overdue in 40.0 s"
+            "2 more of the cores of cpu-0 come back; "
+            "overdue in 120.0 s: nobody of its job passes it then"
         )
 
     def test_others_with_an_earlier_deadline(self):
@@ -83,11 +91,11 @@ class TestMalleable:
         scheduler = submitted(a_scheduler("malleable"), an_action("a", 6), big, small)
         said = hindrance(scheduler, "c")
         assert said.because == "actions with an earlier virtual deadline (1) go first on cpu-0"
-        assert said.starts_when.startswith("those ahead of it (1) have started, at the latest")
+        assert said.starts_when.startswith("those ahead of it (1) have started; overdue in ")
 
     def test_one_that_is_overdue(self):
         scheduler = submitted(a_scheduler("malleable"), an_action("a", 6), an_action("b", 4))
-        (said,) = scheduler.explain(ActionId("b"), 50.0).hindrances
+        (said,) = scheduler.explain(ActionId("b"), 150.0).hindrances
         assert said.starts_when.startswith("its cores are free: it is overdue")
 
     def test_running_actions_that_are_worth_more(self):
@@ -138,13 +146,21 @@ class TestCalls:
         assert said.because == "the API refused it and it backs off"
         assert (said.free, said.starts_when) == (0, "its next try finds room in the window")
 
+    def test_the_api_asked_for_a_pause(self):
+        scheduler = self.a_scheduler(concurrency=1)
+        scheduler.handle(Throttled(SEARCH, 9.0), 0.0)
+        submitted(scheduler, an_action("a", {"search": 1}))
+        assert hindrance(scheduler, "a").starts_when == (
+            "the API takes calls again in 9.000 s; 0 actions go first"
+        )
+
     def test_a_second_resource_is_missing(self):
         scheduler = self.a_scheduler(concurrency=1)
         scheduler.handle(Throttled(SEARCH, 9.0), 0.0)
         submitted(scheduler, an_action("a", {"cpu": 1, "search": 1}))
         said = hindrance(scheduler, "a")
         assert said.because == "1 of search are not free at the same time as the rest"
-        assert (said.ahead, said.starts_when) == (1, "1 of search are given back")
+        assert (said.ahead, said.starts_when) == (0, "1 of search are given back")
 
     def test_somebody_overdue_has_a_claim(self):
         scheduler = self.a_scheduler("fcfs", concurrency=1)
@@ -163,13 +179,13 @@ class TestCalls:
 
 
 class TestDevices:
-    def a_scheduler(self) -> Scheduler:
+    def a_scheduler(self, name: str = "fcfs") -> Scheduler:
         gpu = Resource("gpu")
         services = {
-            "a": ServiceSpec(pool=gpu, weights_mb=10, degrees=(1,)),
+            "a": ServiceSpec(pool=gpu, weights_mb=10, degrees=(1, 2)),
             "b": ServiceSpec(pool=gpu, weights_mb=10, degrees=(4,)),
         }
-        return Scheduler(a_cluster(gpu=a_gpu(), services=services), policy("fcfs"))
+        return Scheduler(a_cluster(gpu=a_gpu(), services=services), policy(name))
 
     def test_devices_are_missing(self):
         scheduler = self.a_scheduler()
@@ -177,6 +193,55 @@ class TestDevices:
         submitted(scheduler, *(an_action(n, {"gpu": 4}, service="b") for n in "yz"))
         assert hindrance(scheduler, "y").because == "4 devices are needed, 3 are free"
         assert hindrance(scheduler, "z").because == "1 actions go first"
+
+    def test_free_devices_are_kept_for_somebody(self):
+        scheduler = self.a_scheduler("elastic")
+        submitted(scheduler, an_action("x", {"gpu": 1}, service="a", work_s=1000.0))
+        submitted(scheduler, an_action("wide", {"gpu": 4}, service="b", work_s=1.0))
+        scheduler.handle(ClockTicked(), 100.0)
+        scheduler.handle(Submitted(an_action("y", {"gpu": 1}, service="a")), 100.0)
+        assert hindrance(scheduler, "wide").because == "4 devices are needed, 3 are free"
+        said = hindrance(scheduler, "y")
+        assert (said.needed, said.free) == (1, 3)
+        assert said.because == "free devices are kept for an overdue action"
+        assert said.starts_when == "that one has started"
+
+    def test_a_copy_is_soon_free(self):
+        gpu, slow = Resource("gpu"), a_gpu(restore_mb_per_s=1.0)
+        services = {"a": ServiceSpec(pool=gpu, weights_mb=100)}
+        scheduler = Scheduler(a_cluster(gpu=slow, services=services), policy("elastic"))
+        calls = [Submitted(an_action(n, {"gpu": 1}, service="a", work_s=1.0)) for n in "xyz"]
+        scheduler.handle(calls[0], 0.0)
+        scheduler.handle_all([Finished(ActionId("x")), *calls[1:]], 101.0)
+        assert scheduler.explain(ActionId("z"), 101.0).hindrances[0].because == (
+            "a is busy and restoring another copy takes longer"
+        )
+
+    def test_more_devices_are_worth_the_wait(self):
+        needs, fields = {"gpu": {"choices": [1, 2]}}, {"elastic": "gpu", "service": "a"}
+        scheduler = self.a_scheduler("tangram")
+        submitted(scheduler, *(an_action(n, {"gpu": 1}, service="a", work_s=0.1) for n in "xyz"))
+        linear = {"speedup": {"power": 1.0}, "work_s": 100.0}
+        submitted(scheduler, an_action("w", needs, **fields, **linear))
+        assert hindrance(scheduler, "w").because == "it had better wait for devices that others use"
+
+    def test_a_fixed_degree_is_needed_whole(self):
+        needs, fields = {"gpu": {"choices": [1, 2]}}, {"elastic": "gpu", "service": "a"}
+        scheduler = self.a_scheduler("fixed:2")
+        submitted(scheduler, *(an_action(n, {"gpu": 1}, service="a") for n in "xyz"))
+        submitted(scheduler, an_action("w", needs, **fields))
+        assert hindrance(scheduler, "w").because == "2 devices are needed, 1 are free"
+
+    def test_static_deployments_are_busy_or_lost(self):
+        scheduler = self.a_scheduler("static:1")
+        submitted(scheduler, *(an_action(n, {"gpu": 1}, service="a") for n in "xy"))
+        said = hindrance(scheduler, "y")
+        assert (said.because, said.starts_when) == (
+            "every deployment of a is busy",
+            "one of them is idle",
+        )
+        scheduler.handle(NodeLost(Resource("gpu"), NodeId("gpu-0")), 0.0)
+        assert hindrance(scheduler, "y").because == "a has lost its devices"
 
     def test_free_devices_are_not_side_by_side(self):
         gpu = Resource("gpu")
@@ -199,6 +264,16 @@ def test_what_was_only_just_told_is_not_decided_yet():
     scheduler.take_in([Submitted(an_action("a"))], 0.0)
     said = hindrance(scheduler, "a")
     assert (said.because, said.starts_when) == ("it was only just submitted", "at once")
+
+
+def test_no_node_is_left():
+    scheduler = a_scheduler()
+    scheduler.handle(NodeLost(Resource("cpu"), NodeId("cpu-0")), 0.0)
+    said = hindrance(submitted(scheduler, an_action("a")), "a")
+    assert (said.because, said.starts_when) == (
+        "all nodes are lost",
+        "one is there again; 0 go first",
+    )
 
 
 def test_no_node_has_the_memory():

@@ -4,7 +4,7 @@ import pytest
 
 from artangram.core.cluster import FunctionsSpec, QuotaSpec, ServiceSpec, node_ids
 from artangram.core.errors import BadInput
-from artangram.core.forms import Forms
+from artangram.core.forms import MOST_KNOWN, Forms
 from artangram.core.ids import Resource
 from artangram.core.needs import parse_needs
 from artangram.core.policies.base import Form
@@ -33,6 +33,19 @@ def refusal(raw: dict[str, object], **fields: object) -> str:
     with pytest.raises(BadInput) as caught:
         form(raw, **fields)
     return str(caught.value)
+
+
+def test_no_more_forms_are_remembered_than_are_of_use():
+    forms = Forms(CLUSTER)
+    for n in range(MOST_KNOWN + 10):
+        speedup = {"amdahl": n / (2 * MOST_KNOWN)}
+        forms.of(parse_needs({"cpu": {"min": 1, "max": 2}}, elastic="cpu", speedup=speedup))
+        assert len(forms) <= MOST_KNOWN
+
+
+def test_a_pool_without_services_says_so():
+    with pytest.raises(BadInput, match="not a service of gpu; describe it under services"):
+        Forms(a_cluster(gpu=a_gpu())).of(parse_needs({"gpu": 1}, service="judge"))
 
 
 def test_equal_needs_share_one_form():

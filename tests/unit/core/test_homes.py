@@ -157,3 +157,15 @@ class TestPods:
         assert record.reason == (
             "policy: no node of cpu has the cores that pods:9 reserves; reserve 8 or less"
         )
+
+
+def test_who_needs_no_room_waits_for_nobody_who_does_once_there_is_a_node():
+    """Or its later actions, which pass, would give its trajectory another node than its first."""
+    scheduler = opened(a_scheduler(cpu=a_cpu(nodes=2)), t=600, u=600, light=0)
+    nodes = [NodeId("cpu-0"), NodeId("cpu-1")]
+    scheduler.handle_all([NodeLost(CPU, node) for node in nodes], 0.0)
+    waiting = [an_action(name, trajectory=name) for name in ("t", "u", "light")]
+    scheduler.handle_all([Submitted(action) for action in [*waiting, an_action("alone")]], 1.0)
+    assert started(scheduler.handle(NodeJoined(CPU, nodes[0]), 2.0)) == ["t", "light", "alone"]
+    assert started(scheduler.handle(NodeJoined(CPU, nodes[1]), 3.0)) == ["u"]
+    assert node_of(scheduler, "later", "light") == nodes[0]

@@ -45,6 +45,10 @@ class TestNeeds:
             (True, "needs.cpu: True is not a whole number; amounts are whole units"),
             ({"min": 4, "max": 2}, "needs.cpu: min 4 is above max 2; swap them"),
             ({"min": 1, "max": 1 << 20}, "needs.cpu: 1048576 amounts are too many to weigh"),
+            (
+                {"choices": [1] * (1 << 15)},
+                "needs.cpu: 32768 amounts are too many to weigh; name 16384",
+            ),
             ({"min": 0, "max": 2}, "needs.cpu.min: 0 is out of range; give 1 to 1048576"),
             ({"choices": [1, "x"]}, "needs.cpu.choices: 'x' is not a whole number; amounts are"),
             ({"min": 1}, "needs.cpu: {'min': 1} is not an amount; give a whole number"),

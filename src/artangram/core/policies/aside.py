@@ -23,6 +23,13 @@ class Aside:
     def first(self) -> Ticket | None:
         return self.tickets[0] if self.tickets else None
 
+    def to_resume(self, room: int, now: float) -> Ticket | None:
+        """Who runs on next: the first, or till that one is overdue the first that fits `room`."""
+        first = self.first
+        if first is None or first.form.amounts[0] <= room or first.key <= now:
+            return first
+        return next((t for t in self.tickets if t.form.amounts[0] <= room), first)
+
     def add(self, ticket: Ticket) -> None:
         self.tickets.append(ticket)
         self.tickets.sort(key=_order)

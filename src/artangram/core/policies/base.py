@@ -84,7 +84,8 @@ class Ticket:
         self.attempt = 1
         #: Attempts that did nothing: being turned away leaves an action as good as new.
         self.num_turned_away = 0
-        #: Believed duration on one unit, and how it shrinks with more; set before the lane sees it.
+        #: Believed duration on one unit, and how it shrinks with more; without a curve, on what it
+        #: needs. Set before the lane sees it.
         self.work_s = 0.0
         self.curve: Speedup | None = None
         #: How uncertain that duration is: the deviation of its log.
@@ -142,6 +143,9 @@ class Desk(Protocol):
         again when it is there.
         """
 
+    def refusing(self, ticket: Ticket, now: float) -> Resource | None:
+        """A further API that `ticket` needs and that would not take its calls now, if any."""
+
     def start(
         self,
         ticket: Ticket,
@@ -180,6 +184,12 @@ class Lane(Protocol):
 
     def give_back(self, ticket: Ticket, now: float) -> None:
         """`ticket` no longer runs here."""
+
+    def overdue(self, now: float) -> Ticket | None:
+        """Who goes first of those who wait here past their key, if anybody does.
+
+        Nothing it needs is lent to who comes after it.
+        """
 
     def lends(self, units: int, now: float) -> bool:
         """Could `units` be lent now to an action that waits in another lane?"""

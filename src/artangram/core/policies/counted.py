@@ -43,6 +43,9 @@ class CountedLane:
     def num_waiting(self) -> int:
         return len(self._queue)
 
+    def overdue(self, now: float) -> Ticket | None:
+        return self._queue.peek()
+
     def dispatch(self, now: float) -> None:
         while (ticket := self._queue.peek()) is not None:
             units = ticket.form.amounts[0]

@@ -63,6 +63,11 @@ class RankedLane(CpuLane):
     def num_waiting(self) -> int:
         return len(self._rigid) + len(self._elastic)
 
+    def overdue(self, now: float) -> Ticket | None:
+        heads = (self._rigid.peek(), self._elastic.peek())
+        late = [ticket for ticket in heads if ticket is not None and ticket.key <= now]
+        return min(late, key=lambda ticket: (ticket.key, ticket.seq), default=None)
+
     def _enqueue(self, ticket: Ticket, *, area: float, alpha: float) -> None:
         ticket.key = ticket.submitted_at + min(alpha * area, SLACK_CAP_S)
         self._queue_of(ticket).push(ticket)

@@ -5,7 +5,7 @@ from math import exp
 
 from artangram.core.ids import JobId, ServiceId
 from artangram.core.policies.base import Ticket
-from artangram.core.policies.gpulane import Line
+from artangram.core.policies.line import Line
 
 
 class Fading:

@@ -4,7 +4,7 @@
 admissible amount of at most N. The first that does not fit blocks all behind it.
 """
 
-from collections import deque
+from collections import OrderedDict
 
 from artangram.core.policies.base import Desk, Hindrance, Ticket
 from artangram.core.policies.cpulane import CpuLane
@@ -17,24 +17,28 @@ class FcfsLane(CpuLane):
     def __init__(self, node: CpuNode, desk: Desk, *, size: int = 1) -> None:
         super().__init__(node, desk)
         self._size = size
-        self._line: deque[Ticket] = deque()
+        #: Whoever is cancelled leaves from anywhere at once.
+        self._line: OrderedDict[Ticket, None] = OrderedDict()
 
     def push(self, ticket: Ticket, now: float) -> None:
         ticket.key = ticket.submitted_at
-        self._line.append(ticket)
+        self._line[ticket] = None
 
     def withdraw(self, ticket: Ticket) -> None:
-        self._line.remove(ticket)
+        del self._line[ticket]
 
     def num_waiting(self) -> int:
         return len(self._line)
 
+    def overdue(self, now: float) -> Ticket | None:
+        return next(iter(self._line), None)
+
     def dispatch(self, now: float) -> None:
-        while self._line:
-            units = self._units(self._line[0])
+        while (ticket := next(iter(self._line), None)) is not None:
+            units = self._units(ticket)
             if units > self._node.free:
                 return
-            ticket = self._line.popleft()
+            del self._line[ticket]
             if self._desk.seize_sides(ticket, now):
                 self._start_on(ticket, units, now, workers=units)
 
@@ -44,7 +48,7 @@ class FcfsLane(CpuLane):
         return fitting[-1] if fitting and ticket.form.is_elastic else amounts[0]
 
     def hindrance(self, ticket: Ticket, now: float) -> Hindrance:
-        ahead, units = self._line.index(ticket), self._units(ticket)
+        ahead, units = list(self._line).index(ticket), self._units(ticket)
         return Hindrance(
             resource=self._node.resource,
             needed=units,

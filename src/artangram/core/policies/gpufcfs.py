@@ -6,7 +6,8 @@ whose batch has room is joined.
 """
 
 from artangram.core.policies.base import Desk, Ticket
-from artangram.core.policies.gpulane import GpuLane, Line, best_fit, fixed_degree, service_of
+from artangram.core.policies.gpulane import GpuLane, best_fit, fixed_degree, service_of
+from artangram.core.policies.line import Line
 from artangram.core.pools.gpu import Chunk, GpuPool
 from artangram.core.pools.gpunode import Residency
 
@@ -33,6 +34,9 @@ class GpuFcfsLane(GpuLane):
     def ahead(self, ticket: Ticket) -> int:
         return self._line.place(ticket)
 
+    def overdue(self, now: float) -> Ticket | None:
+        return self._line.head if self._line else None
+
     def dispatch(self, now: float) -> None:
         while self._line:
             ticket = self._line.head
@@ -42,6 +46,9 @@ class GpuFcfsLane(GpuLane):
             self._line.remove(ticket)
             if self.desk.seize_sides(ticket, now):
                 self.start(ticket, spot, now)
+
+    def _needed(self, ticket: Ticket) -> int:
+        return self._degree_of(ticket)
 
     def _degree_of(self, ticket: Ticket) -> int:
         degrees = self.degrees(ticket)

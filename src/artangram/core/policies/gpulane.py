@@ -5,7 +5,6 @@ runs on which, so that an end that comes after its node was lost changes nothing
 """
 
 from abc import abstractmethod
-from bisect import bisect_left, insort
 from collections.abc import Iterator
 from math import inf
 
@@ -15,43 +14,8 @@ from artangram.core.lease import Allocation, Devices
 from artangram.core.needs import Amounts
 from artangram.core.policies.base import Desk, Hindrance, Lane, Ticket
 from artangram.core.pools.buddy import chunk_size
-from artangram.core.pools.gpu import BARE, Chunk, GpuPool
+from artangram.core.pools.gpu import BARE, Chunk, Fence, GpuPool
 from artangram.core.pools.gpunode import Residency
-
-
-class Line:
-    """Tickets in order of their key; ties go to the earlier submission."""
-
-    __slots__ = ("_order", "_tickets")
-
-    def __init__(self) -> None:
-        self._order: list[tuple[float, int]] = []
-        self._tickets: dict[int, Ticket] = {}
-
-    def __len__(self) -> int:
-        return len(self._order)
-
-    def __iter__(self) -> Iterator[Ticket]:
-        return (self._tickets[seq] for _, seq in self._order)
-
-    def __contains__(self, seq: object) -> bool:
-        return seq in self._tickets
-
-    @property
-    def head(self) -> Ticket:
-        return self._tickets[self._order[0][1]]
-
-    def add(self, ticket: Ticket) -> None:
-        insort(self._order, (ticket.key, ticket.seq))
-        self._tickets[ticket.seq] = ticket
-
-    def remove(self, ticket: Ticket) -> None:
-        del self._order[self.place(ticket)]
-        del self._tickets[ticket.seq]
-
-    def place(self, ticket: Ticket) -> int:
-        """How many go before `ticket`."""
-        return bisect_left(self._order, (ticket.key, ticket.seq))
 
 
 def service_of(ticket: Ticket) -> ServiceId:
@@ -73,6 +37,8 @@ class GpuLane(Lane):
         self.num_restores = 0
         #: When each busy residency is believed to be idle again.
         self.ends: dict[Residency, float] = {}
+        #: Devices that are kept free for somebody.
+        self.fence: Fence | None = None
         self._degrees: dict[tuple[ServiceId, Amounts], Amounts] = {}
         self._running: dict[int, Residency] = {}
         self._loans: dict[Devices, Residency] = {}
@@ -124,12 +90,11 @@ class GpuLane(Lane):
             self._release(residency, now)
 
     def lends(self, units: int, now: float) -> bool:
-        return self.pool.fits(chunk_size(units))
+        return next(self._loans_of(units), None) is not None
 
     def lend(self, ticket: Ticket, units: int, now: float) -> Allocation:
         """Bare devices: what was resident and idle on them makes room."""
-        chunks = self.pool.chunks(BARE, chunk_size(units), worth=used_at)
-        chunk = min(chunks, key=lambda c: (c.block, len(c.evicted), c.loss))
+        chunk = min(self._loans_of(units), key=lambda c: (c.block, len(c.evicted), c.loss))
         residency = self.pool.restore(BARE, chunk, now)
         self.pool.take(residency, now)
         evicted = tuple(r.service for r in chunk.evicted)
@@ -143,6 +108,10 @@ class GpuLane(Lane):
     def take_back(self, allocation: Allocation, now: float) -> None:
         assert isinstance(allocation, Devices)
         self._release(self._loans.pop(allocation), now)
+
+    def _loans_of(self, units: int) -> Iterator[Chunk]:
+        """Where `units` devices could be lent now."""
+        return self.pool.chunks(BARE, chunk_size(units), worth=used_at, fence=self.fence)
 
     def node_lost(self, node: NodeId) -> None:
         """A node is gone; `give_back` of what ran there changes nothing any more."""
@@ -168,26 +137,31 @@ class GpuLane(Lane):
             self.ends.pop(residency, None)
 
     def hindrance(self, ticket: Ticket, now: float) -> Hindrance:
-        needed, free = self.degrees(ticket)[0], self.pool.free
         ahead = self.ahead(ticket)
-        if ahead:
-            because, starts_when = f"{ahead} actions go first", "they have started"
-        elif free < needed:
-            because, starts_when = f"{needed} devices are needed, {free} are free", "others end"
-        elif not self.pool.fits(needed):
-            because = f"{free} devices are free, but no aligned {needed} of them"
-            starts_when = "neighbours end"
-        else:
-            because = f"{service_of(ticket)} is busy and restoring another copy takes longer"
-            starts_when = "a copy is idle"
+        because, starts_when = f"{ahead} actions go first", "they have started"
+        if not ahead:
+            because, starts_when = self._reason(ticket)
         return Hindrance(
             resource=self.pool.resource,
-            needed=needed,
-            free=free,
+            needed=self._needed(ticket),
+            free=self.pool.free,
             ahead=ahead,
             because=because,
             starts_when=starts_when,
         )
+
+    def _needed(self, ticket: Ticket) -> int:
+        """How many devices `ticket` needs at least."""
+        return self.degrees(ticket)[0]
+
+    def _reason(self, ticket: Ticket) -> tuple[str, str]:
+        """Why `ticket`, the first of its line, does not start, and what would let it."""
+        needed, free = self._needed(ticket), self.pool.free
+        if free < needed:
+            return f"{needed} devices are needed, {free} are free", "others end"
+        if not self.pool.fits(needed):
+            return f"{free} devices are free, but no aligned {needed} of them", "neighbours end"
+        return "it had better wait for devices that others use", "one of them ends"
 
 
 def fixed_degree(degrees: Amounts, wanted: int) -> int:

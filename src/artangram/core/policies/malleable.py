@@ -21,7 +21,12 @@ from artangram.core.pools.cpu import CpuNode
 from artangram.core.speedup import DEFAULT
 
 ALPHA = 10.0
-"""Seconds of slack per core-second of work. Any value from 5 up gives the same mean ACT."""
+"""Seconds of slack per core-second of elastic work. Any value from 5 up gives the same mean ACT,
+but with more the longest of a step start later, and so the step ends later."""
+
+RIGID_ALPHA = 30.0
+"""The same for rigid work. Commands of milliseconds are soon overdue in a burst, and then it does
+not matter any more how short they are."""
 
 PRESSURE = 3.0
 """Weight of each action behind in the price: a poor size also delays those still to come."""
@@ -64,7 +69,7 @@ class MalleableLane(RankedLane):
     def push(self, ticket: Ticket, now: float) -> None:
         form = ticket.form
         if not form.is_elastic:
-            self._enqueue(ticket, area=ticket.work_s * form.amounts[0], alpha=ALPHA)
+            self._enqueue(ticket, area=ticket.work_s * form.amounts[0], alpha=RIGID_ALPHA)
             return
         area = fixed_widths(form.amounts, ticket.curve or DEFAULT).area
         self._enqueue(ticket, area=ticket.work_s * area, alpha=ALPHA)
@@ -145,7 +150,7 @@ class MalleableLane(RankedLane):
     def _first(self, room: int, now: float) -> Ticket | None:
         """Who gets cores next: one that waits, or one that stands aside and is not passed."""
         if room > 0:
-            ticket, aside = self._turn(now), self._aside.first
+            ticket, aside = self._turn(now), self._aside.to_resume(room, now)
             return ticket if aside is None or passes(ticket, aside) else aside
         rigid = self._rigid.peek()
         if rigid is None or self._elastic.overdue_before(rigid, now) is not None:
@@ -161,7 +166,7 @@ class MalleableLane(RankedLane):
             return self._let_elastic_in(ticket, room, now)
         if least > room + self._running.units_for(ticket, least - room):
             # It can have the cores of who stands aside as soon as it fits: till then they are used.
-            aside = self._aside.first
+            aside = self._aside.to_resume(room, now)
             return aside is not None and now < ticket.key and self._resume(aside, now)
         self._rigid.pop(ticket)
         self._start_rigid(ticket, now)
@@ -224,12 +229,11 @@ class MalleableLane(RankedLane):
     def _join(self, ticket: Ticket, now: float) -> None:
         if not self._desk.seize_sides(ticket, now):
             return
-        amounts = ticket.form.amounts
-        self._served.charge(ticket, ticket.work_s * amounts[0])
+        amounts, curve = ticket.form.amounts, ticket.curve or DEFAULT
+        least_area = amounts[0] * fixed_widths(amounts, curve).times[amounts[0]]
+        self._served.charge(ticket, ticket.work_s * least_area)
         ticket.workers = self._workers(ticket)
-        ticket.widths = malleable_widths(
-            amounts, ticket.curve or DEFAULT, ticket.workers, self._node.squeeze_penalty
-        )
+        ticket.widths = malleable_widths(amounts, curve, ticket.workers, self._node.squeeze_penalty)
         ticket.done_s = 0.0
         ticket.work_left_s = residual_s(ticket.work_s, ticket.spread, 0.0)
         ticket.updated_at = now + ticket.prepare_s
@@ -370,7 +374,7 @@ class MalleableLane(RankedLane):
         if ahead:
             soonest.append(f"those ahead of it ({ahead}) have started")
         first = " and ".join(soonest) or "others end"
-        return f"{first}, at the latest when it is overdue in {ticket.key - now:.1f} s"
+        return f"{first}; overdue in {ticket.key - now:.1f} s: nobody of its job passes it then"
 
     def _because(self, ticket: Ticket, room: int, ahead: int, now: float) -> str:
         needed = ticket.form.amounts[0]

@@ -109,8 +109,8 @@ class MoldableLane(RankedLane):
 
     def _set_wake(self, now: float) -> None:
         first = self._elastic.peek()
-        if first is None or self._node.free == 0:
-            self.wake_at = None
+        if first is None or self._node.free == 0 or first.key <= now:
+            self.wake_at = None  # Once overdue it takes what is free: only cores that come help.
         else:
             times = (at for at in (self._held_until, first.key) if now < at < math.inf)
             self.wake_at = min(times, default=None)

@@ -30,6 +30,9 @@ class PacedLane(CountedLane):
 
     def _starts_when(self, ticket: Ticket, ahead: int, now: float) -> str:
         at = self._quota.fits_at(ticket.form.amounts[0], now)
+        if now < self._quota.closed_until:
+            pause_s = self._quota.closed_until - now
+            return f"the API takes calls again in {pause_s:.3f} s; {ahead} actions go first"
         if at is None:
             return f"a call under way ends; {ahead} actions go first"
         return f"the window moves on in {at - now:.3f} s; {ahead} actions go first"

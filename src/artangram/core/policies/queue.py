@@ -1,7 +1,7 @@
 """Waiting tickets: in order of a static key inside a job, by fair shares between jobs.
 
-- The key never changes while a ticket waits, so a plain heap serves. Cancelled tickets are skipped
-  when they surface: they no longer name this queue's lane.
+- The key never changes while a ticket waits, so a plain heap serves. Cancelled tickets, which no
+  longer name this queue's lane, leave when they surface, or together once they are most of it.
 - Between jobs that wait at the same time, the one that was served least for its share goes first
   (start-time fair queueing), so that a job that floods the queue delays mostly itself.
 """
@@ -45,20 +45,29 @@ class Served:
 
 _Heap = list[tuple[float, int, Ticket]]
 
+FEWEST = 64
+"""Below this, looking for cancelled tickets is not worth it."""
+
 
 class Queue:
     """Tickets of one lane: a heap for each job."""
 
-    __slots__ = ("_heaps", "_lane", "_size", "served")
+    __slots__ = ("_heaps", "_lane", "_num_gone", "_size", "served")
 
     def __init__(self, lane: Lane, served: Served) -> None:
         self._lane = lane
         self._heaps: dict[JobId, _Heap] = {}
         self._size = 0
+        #: Cancelled tickets that are still in a heap.
+        self._num_gone = 0
         self.served = served
 
     def __len__(self) -> int:
         return self._size
+
+    def num_entries(self) -> int:
+        """How many are remembered, cancelled ones among them."""
+        return sum(len(heap) for heap in self._heaps.values())
 
     def push(self, ticket: Ticket) -> None:
         heap = self._heaps.setdefault(ticket.job, [])
@@ -93,17 +102,25 @@ class Queue:
             del self._heaps[ticket.job]
 
     def forget(self) -> None:
-        """One ticket of this queue was withdrawn: its `lane` no longer names ours."""
+        """One ticket of this queue was withdrawn: its `lane` will no longer name ours."""
         self._size -= 1
+        self._num_gone += 1
+        if self._num_gone > FEWEST + self._size:
+            self._tidy()
 
     def tickets(self) -> list[Ticket]:
         """All waiting tickets, in no particular order."""
-        return [
-            ticket
-            for heap in self._heaps.values()
-            for _, _, ticket in heap
-            if ticket.lane is self._lane and ticket.state is State.WAITING
-        ]
+        tickets = (ticket for heap in self._heaps.values() for _, _, ticket in heap)
+        return list(dict.fromkeys(filter(self._is_waiting, tickets)))
+
+    def _is_waiting(self, ticket: Ticket) -> bool:
+        return ticket.lane is self._lane and ticket.state is State.WAITING
+
+    def _tidy(self) -> None:
+        for heap in self._heaps.values():
+            # Who was withdrawn and came back is there twice.
+            heap[:] = sorted({entry for entry in heap if self._is_waiting(entry[2])})
+        self._num_gone = 1  # Who leaves just now still names our lane.
 
     def _first(self, heap: _Heap) -> Ticket | None:
         while heap:
@@ -111,6 +128,7 @@ class Queue:
             if ticket.lane is self._lane and ticket.state is State.WAITING:
                 return ticket
             heappop(heap)
+            self._num_gone -= 1
         return None
 
     def _first_of_all(self) -> Ticket | None:

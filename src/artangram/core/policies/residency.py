@@ -28,7 +28,7 @@ from artangram.core.cluster import ServiceSpec
 from artangram.core.ids import JobId, NodeId, ServiceId
 from artangram.core.policies.base import Desk, Ticket
 from artangram.core.policies.demand import Demand, Fading
-from artangram.core.policies.gpulane import GpuLane, seconds, service_of
+from artangram.core.policies.gpulane import GpuLane, seconds, service_of, used_at
 from artangram.core.policies.queue import Served
 from artangram.core.pools.gpu import BARE, Chunk, Fence, GpuPool
 from artangram.core.pools.gpunode import Residency
@@ -94,7 +94,6 @@ class ResidencyLane(GpuLane):
         self._served = Served({}) if served is None else served
         self._waiting = 0
         self._waiting_of: Counter[JobId] = Counter()
-        self._fence: Fence | None = None
         self._fenced_for = -1
         # What one pass of `dispatch` looks up again and again.
         self._now = 0.0
@@ -131,12 +130,18 @@ class ResidencyLane(GpuLane):
     def num_waiting(self) -> int:
         return self._waiting
 
+    def overdue(self, now: float) -> Ticket | None:
+        """Not the one that has a place fenced off: nothing is lent there."""
+        heads = (head for queue in self._queues.values() for head in queue.heads())
+        late = [head for head in heads if head.key <= now and head.seq != self._fenced_for]
+        return min(late, key=lambda ticket: (ticket.key, ticket.seq), default=None)
+
     def ahead(self, ticket: Ticket) -> int:
         return self._queues[service_of(ticket)].line(ticket).place(ticket)
 
     def node_lost(self, node: NodeId) -> None:
         super().node_lost(node)
-        if self._fence is not None and self._fence.node == node:
+        if self.fence is not None and self.fence.node == node:
             self._drop_fence()
 
     def dispatch(self, now: float) -> None:
@@ -189,7 +194,7 @@ class ResidencyLane(GpuLane):
     def _weigh(self, queue: Demand, ticket: Ticket) -> Move | None:
         """The best move for a head of a queue; none if no place is free or it better waits."""
         is_fenced = self._fenced_for == ticket.seq
-        fence = None if is_fenced else self._fence
+        fence = None if is_fenced else self.fence
         copies = self._copies(ticket)
         cost, copy = self._best_copy(ticket, copies, fence)
         if copy is not None:
@@ -334,7 +339,7 @@ class ResidencyLane(GpuLane):
 
     def _newly_fenced(self, blocked: list[Ticket]) -> Ticket | None:
         """An overdue ticket of the job that goes first gets the place that drains first."""
-        if self._fence is not None:
+        if self.fence is not None:
             return None
         served = [self._served.of(ticket.job) for ticket in blocked]
         least, most = min(served), max(served)
@@ -346,22 +351,27 @@ class ResidencyLane(GpuLane):
         if self._now < first.key and most - least <= patience:
             self._wake(first.key)
             return None
-        self._fence = self._soonest(first)
+        self.fence = self._soonest(first)
         self._fenced_for = first.seq
         return first
 
+    def _reason(self, ticket: Ticket) -> tuple[str, str]:
+        service, needed = service_of(ticket), self._needed(ticket)
+        if not self.pool.fits(needed):
+            return super()._reason(ticket)
+        if any(self.pool.chunks(service, needed, worth=used_at, fence=self.fence)):
+            because = f"{service} is busy and restoring another copy takes longer"
+            return because, "a copy is idle"
+        return "free devices are kept for an overdue action", "that one has started"
+
     def _drop_fence(self) -> None:
-        self._fence = None
+        self.fence = None
         self._fenced_for = -1
 
     def _soonest(self, ticket: Ticket) -> Fence | None:
         """Where `ticket` is believed to be ready first: a copy, or a chunk of the least degree."""
-        best: tuple[float, Fence | None] = (inf, None)
-        for place, restore_s in self._places(ticket):
-            ready_s = self._drain_s(place) + restore_s
-            if ready_s < best[0]:
-                best = (ready_s, place)
-        return best[1]
+        found = ((self._drain_s(place) + s, place) for place, s in self._places(ticket))
+        return min(found, key=lambda item: item[0], default=(inf, None))[1]
 
     def _places(self, ticket: Ticket) -> Iterator[tuple[Fence, float]]:
         """Every place that could be fenced for `ticket`, and what the restore there would take."""

@@ -32,6 +32,9 @@ class SharedLane:
     def num_waiting(self) -> int:
         return len(self._arrived)
 
+    def overdue(self, now: float) -> Ticket | None:
+        return None
+
     def dispatch(self, now: float) -> None:
         arrived, self._arrived = self._arrived, []
         for ticket in arrived:

@@ -11,7 +11,8 @@ from artangram.core.cluster import ServiceSpec
 from artangram.core.errors import BadInput
 from artangram.core.ids import NodeId, ServiceId
 from artangram.core.policies.base import Desk, Ticket
-from artangram.core.policies.gpulane import GpuLane, Line, fixed_degree, service_of, used_at
+from artangram.core.policies.gpulane import GpuLane, fixed_degree, service_of, used_at
+from artangram.core.policies.line import Line
 from artangram.core.pools.buddy import Buddy
 from artangram.core.pools.gpu import GpuPool
 from artangram.core.pools.gpunode import Residency
@@ -96,9 +97,19 @@ class StaticLane(GpuLane):
         if residency.is_lost:
             self._is_complete = False  # Its devices are free for another deployment only now.
 
+    def overdue(self, now: float) -> Ticket | None:
+        """Nobody: nothing is lent that somebody could need."""
+        return None
+
     def lends(self, units: int, now: float) -> bool:
         """Never: idle devices of a deployment still hold it."""
         return False
+
+    def _reason(self, ticket: Ticket) -> tuple[str, str]:
+        service = service_of(ticket)
+        if self.pool.residents(service):
+            return f"every deployment of {service} is busy", "one of them is idle"
+        return f"{service} has lost its devices", "there are devices for another deployment"
 
     def _open(self, service: ServiceId) -> list[Residency]:
         """The deployments that take another action now."""

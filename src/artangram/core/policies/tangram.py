@@ -35,7 +35,7 @@ class TangramLane(FcfsLane):
 
     def _begin(self, ticket: Ticket, units: int, now: float) -> bool:
         """Take `ticket` out of the line and start it, unless it lacks another resource."""
-        self._line.popleft()
+        del self._line[ticket]
         if not self._desk.seize_sides(ticket, now):
             return False
         self._ends[ticket] = now + ticket.prepare_s + _duration(ticket, units)

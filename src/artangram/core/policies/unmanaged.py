@@ -3,7 +3,8 @@
 A refused call (429) does not count against the window. It is tried again after a back-off that
 doubles, `RETRIES` times at most; then the call has failed. So has one that is not answered within
 `TIMEOUT_S`, tries and all. Nobody keeps an order: who tries while the window has room gets through.
-These are the documented habits of API clients.
+A call of two APIs is refused if either refuses it; one that needs cores waits for them. These are
+the documented habits of API clients.
 """
 
 from heapq import heappop, heappush
@@ -42,6 +43,9 @@ class UnmanagedLane:
     def num_waiting(self) -> int:
         return self._waiting
 
+    def overdue(self, now: float) -> Ticket | None:
+        return None
+
     def dispatch(self, now: float) -> None:
         while self._tries and self._tries[0][0] <= now:
             _, _, tries, ticket = heappop(self._tries)
@@ -50,8 +54,9 @@ class UnmanagedLane:
         self.wake_at = self._tries[0][0] if self._tries else None
 
     def _try(self, ticket: Ticket, tries: int, now: float) -> None:
-        units = ticket.form.amounts[0]
-        if self._pool.fits(units, now):
+        units, name = ticket.form.amounts[0], self._pool.resource
+        refusing = self._desk.refusing(ticket, now) if self._pool.fits(units, now) else name
+        if refusing is None:
             self._waiting -= 1
             if self._desk.seize_sides(ticket, now):
                 allocation = self._pool.take(units, now)
@@ -61,7 +66,7 @@ class UnmanagedLane:
             heappush(self._tries, (now + BACKOFF_S * 2**tries, ticket.seq, tries + 1, ticket))
         else:
             self._waiting -= 1
-            self._desk.give_up(ticket, f"refused {tries + 1} times by {self._pool.resource}", now)
+            self._desk.give_up(ticket, f"refused {tries + 1} times, last by {refusing}", now)
 
     def give_back(self, ticket: Ticket, now: float) -> None:
         self._pool.give_back(ticket.units, now)

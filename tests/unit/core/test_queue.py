@@ -1,0 +1,46 @@
+"""Tickets that wait in a lane, and those who no longer do."""
+
+from artangram.core.cluster import FunctionsSpec
+from artangram.core.ids import Resource
+from artangram.core.policies.base import Ticket
+from artangram.core.policies.counted import CountedLane
+from artangram.core.policies.queue import FEWEST, Queue, Served
+from artangram.core.pools.functions import FunctionPool
+from builders import a_waiting_ticket
+
+
+def a_lane() -> CountedLane:
+    pool = FunctionPool(Resource("functions"), FunctionsSpec(ceiling=1))
+    return CountedLane(pool, None, Served({}))
+
+
+def test_the_cancelled_are_forgotten_even_if_the_first_waits_for_ever():
+    lane = a_lane()
+    queue = Queue(lane, Served({}))
+
+    def come(seq: int, job: str) -> Ticket:
+        ticket = a_waiting_ticket(seq, job=job)
+        ticket.lane = lane
+        queue.push(ticket)
+        return ticket
+
+    first = come(0, "job")
+    for seq in range(1, 1000):
+        late = come(seq, "job" if seq % 3 else "another")
+        queue.forget()
+        late.lane = None
+        assert queue.num_entries() <= FEWEST + 4
+    assert (queue.peek(), queue.tickets(), len(queue)) == (first, [first], 1)
+
+
+def test_one_that_comes_back_again_and_again_is_there_once():
+    lane = a_lane()
+    queue, waiting = Queue(lane, Served({})), [a_waiting_ticket(seq) for seq in range(FEWEST)]
+    for ticket in waiting:
+        ticket.lane = lane
+        queue.push(ticket)
+    for _ in range(1000):
+        queue.forget()
+        queue.push(waiting[-1])
+    assert (len(queue), queue.tickets()) == (FEWEST, waiting)
+    assert queue.num_entries() <= 3 * FEWEST
