@@ -57,8 +57,13 @@ def in_our_words(error: Exception, fields_at: Callable[[str], list[str]]) -> Bad
         return BadInput(_join(place, unknown[1]), "unknown field", fix)
     if missing := _MISSING.match(what):
         return BadInput(_join(place, missing[1]), "is missing", "add it")
-    fix = "give 0 or more" if ">= 0" in what else "give that"
-    return BadInput(place or "json", what[0].lower() + what[1:], fix)
+    return BadInput(place or "json", what[0].lower() + what[1:], _fix(what))
+
+
+def _fix(what: str) -> str:
+    if "out of range" in what:
+        return "give a number of fewer digits"
+    return "give 0 or more" if ">= 0" in what else "give that"
 
 
 def _join(place: str, field: str) -> str:

@@ -126,7 +126,7 @@ class Past(Struct, frozen=True, kw_only=True):
     """What a journal held when it was opened."""
 
     owner: bytes
-    """What `open_journal` was told before the first entry: cluster and policy, opaque here."""
+    """What `compact` was told last: cluster and policy, opaque here. Empty if nothing was."""
     snapshot: Snapshot | None
     entries: tuple[Entry, ...]
     kept: dict[str, Kept]

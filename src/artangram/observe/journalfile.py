@@ -49,6 +49,9 @@ CREATE INDEX IF NOT EXISTS settled_at ON settled (at);
 CREATE TABLE IF NOT EXISTS snapshot (seq INTEGER PRIMARY KEY, at REAL NOT NULL, body BLOB NOT NULL);
 """
 
+#: The name of what is over may be given again; it stands for what was said last.
+_KEEP = "INSERT INTO kept VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET body = excluded.body"
+
 _NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE)
 _Work = Callable[[sqlite3.Connection], None]
 
@@ -56,7 +59,6 @@ _Work = Callable[[sqlite3.Connection], None]
 class Wishes(Struct, frozen=True, kw_only=True):
     """How a journal is to be kept."""
 
-    owner: bytes = b""
     sync: bool = False
     """Is every commit to outlive a loss of power, at the cost of a disk's flush?"""
     max_bytes: int | None = None
@@ -66,13 +68,12 @@ class Wishes(Struct, frozen=True, kw_only=True):
 async def open_journal(
     path: Path,
     *,
-    owner: bytes = b"",
     sync: bool = False,
     max_bytes: int | None = None,
     archive: Path | None = None,
 ) -> tuple["FileJournal", Past]:
     """Open or make the journal at `path`, and read what it holds."""
-    wishes = Wishes(owner=owner, sync=sync, max_bytes=max_bytes, archive=archive)
+    wishes = Wishes(sync=sync, max_bytes=max_bytes, archive=archive)
     return await asyncio.to_thread(_open, path, wishes, asyncio.get_running_loop())
 
 
@@ -132,9 +133,7 @@ def _prepare(database: sqlite3.Connection, wishes: Wishes) -> Past:
     version = _about(database, "version", str(VERSION).encode())
     if version != str(VERSION).encode():
         raise JournalError(f"it has version {version.decode()}, this reads version {VERSION}")
-    past = _past(database, wishes.owner)
-    if past.is_empty:
-        database.execute("REPLACE INTO about VALUES ('owner', ?)", (wishes.owner,))
+    past = _past(database)
     if wishes.max_bytes is not None:
         (page_size,) = database.execute("PRAGMA page_size").fetchone()
         database.execute(f"PRAGMA max_page_count = {wishes.max_bytes // page_size}")
@@ -152,14 +151,14 @@ def _about(database: sqlite3.Connection, name: str, first: bytes) -> bytes:
     return bytes(body)
 
 
-def _past(database: sqlite3.Connection, owner: bytes) -> Past:
+def _past(database: sqlite3.Connection) -> Past:
     row = database.execute("SELECT seq, at, body FROM snapshot ORDER BY seq DESC").fetchone()
     snapshot = Snapshot(seq=row[0], at=row[1], body=row[2]) if row is not None else None
     unsettled = database.execute(
         "SELECT id, key, body FROM kept WHERE id NOT IN (SELECT id FROM settled)"
     )
     return Past(
-        owner=_about(database, "owner", owner),
+        owner=_about(database, "owner", b""),
         snapshot=snapshot,
         entries=tuple(decoded(database, after=snapshot.seq if snapshot is not None else 0)),
         kept={id: Kept(id=id, key=key, body=body) for id, key, body in unsettled},
@@ -221,9 +220,7 @@ class FileJournal:
         def insert(database: sqlite3.Connection) -> None:
             database.execute("INSERT INTO entry VALUES (?, ?, ?)", row)
             for item in kept:
-                database.execute(
-                    "INSERT INTO kept VALUES (?, ?, ?)", (item.id, item.key, item.body)
-                )
+                database.execute(_KEEP, (item.id, item.key, item.body))
             for end in settled:
                 database.execute("INSERT INTO settled VALUES (?, ?, ?)", (end.id, end.at, end.body))
 
@@ -241,9 +238,7 @@ class FileJournal:
         seq, at, ids = self._seq, self._last_at, [(id,) for id in live]
 
         def shrink(database: sqlite3.Connection) -> None:
-            if _has_archive(database):
-                old = "SELECT * FROM main.entry WHERE seq <= ?"
-                database.execute(f"INSERT OR IGNORE INTO archive.entry {old}", (seq,))
+            _archive(database, seq)
             database.execute("DELETE FROM snapshot")
             database.execute("INSERT INTO snapshot VALUES (?, ?, ?)", (seq, at, snapshot))
             database.execute("DELETE FROM entry WHERE seq <= ?", (seq,))
@@ -302,6 +297,19 @@ class FileJournal:
                 database.rollback()
             return _attributed(error, self.path)
         return None
+
+
+def _archive(database: sqlite3.Connection, seq: int) -> None:
+    """Copy what is to be removed, between two transactions.
+
+    One over both files is none when its process dies or a disk is full: the journal is written
+    first, and what the archive did not get would be gone.
+    """
+    if _has_archive(database):
+        database.execute("COMMIT")
+        old = "SELECT * FROM main.entry WHERE seq <= ?"
+        database.execute(f"INSERT OR IGNORE INTO archive.entry {old}", (seq,))
+        database.execute("BEGIN IMMEDIATE")
 
 
 def _has_archive(database: sqlite3.Connection) -> bool:

@@ -2,7 +2,7 @@
 
 - The work of an action is what it did on the units it had: seconds, weighted by its speed-up.
 - What a trajectory did between two actions is thinking; actions that follow each other at once
-  belong to one turn.
+  belong to one turn, and so do those that ran side by side: they come one after the other then.
 - A call without a trajectory is a trajectory of its own that arrives when the call was made.
 - Actions that never started or failed by infrastructure are left out; one that was cut by its
   time limit has twice the work it did: all that is known is that it was more.
@@ -10,7 +10,8 @@
   simulator has it done before, and takes that for success.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 from artangram.core.action import Action
 from artangram.core.cluster import ServiceSpec
@@ -97,18 +98,24 @@ def trace_of(entries: Iterable[Entry], *, name: str) -> Trace:
 
 class _Recorder:
     def __init__(self) -> None:
+        #: In the order of their openings, also those whose name was given again.
+        self._all: list[_Life] = []
         self._lives: dict[TrajectoryId, _Life] = {}
         self._working: dict[ActionId, _Work] = {}
 
     def on_event(self, event: Event, at: float) -> None:
         match event:
-            case TrajectoryOpened(trajectory):
-                self._lives[trajectory] = _Life(event, at)
+            case TrajectoryOpened():
+                self._begin(event, at)
             case Submitted(action):
                 self._working[action.id] = _Work(action)
                 if action.trajectory is None:
                     alone = _alone(action.id)
-                    self._lives[alone] = _Life(TrajectoryOpened(alone, 0, action.job), at)
+                    self._begin(TrajectoryOpened(alone, 0, action.job), at)
+
+    def _begin(self, opened: TrajectoryOpened, at: float) -> None:
+        life = self._lives[opened.trajectory] = _Life(opened, at)
+        self._all.append(life)
 
     def on_decision(self, decision: Decision, at: float) -> None:
         match decision:
@@ -127,19 +134,32 @@ class _Recorder:
         life.add(record, _as_it_ended(record, work))
 
     def trajectories(self) -> tuple[TraceTrajectory, ...]:
-        lives = [life for life in self._lives.values() if life.turns]
+        lives = [life for life in self._all if life.turns]
         began_at = min((life.opened_at for life in lives), default=0.0)
+        names = _told_apart(life.opened.trajectory for life in lives)
         return tuple(
             TraceTrajectory(
-                trajectory=life.opened.trajectory,
+                trajectory=name,
                 turns=tuple(TraceTurn(think_s=s, actions=tuple(acts)) for s, acts in life.turns),
                 job=life.opened.job,
                 task=life.task,
                 arrive_s=life.opened_at - began_at,
                 memory_mb=life.opened.memory_mb,
             )
-            for life in lives
+            for name, life in zip(names, lives, strict=True)
         )
+
+
+def _told_apart(names: Iterable[TrajectoryId]) -> Iterator[TrajectoryId]:
+    """In a trace every trajectory has a name of its own."""
+    taken, again = set[TrajectoryId](), Counter[TrajectoryId]()
+    for name in names:
+        own = name
+        while own in taken:
+            again[name] += 1
+            own = TrajectoryId(f"{name}-{again[name] + 1}")
+        taken.add(own)
+        yield own
 
 
 def _alone(action_id: ActionId) -> TrajectoryId:

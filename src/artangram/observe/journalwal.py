@@ -1,8 +1,10 @@
 """Is the write-ahead log of a SQLite file whole?
 
 SQLite reads a log up to the first frame whose checksum is wrong and drops the rest without a word.
-That is right for a frame that was being written when its process died: nothing follows it, and
-nobody was told that it is safe. When frames of the same log follow, acknowledged ones are at stake.
+That is right for a transaction that was being written when its process died: no commit follows, and
+nobody was told that it is safe. In one that is too long for memory SQLite even writes over its own
+frames, and sums them up again only at its commit. When a commit of the same log follows,
+acknowledged frames are at stake.
 """
 
 import struct
@@ -32,9 +34,9 @@ def _lost(
     data: bytes, page_size: int, *, salts: list[int], sums: tuple[int, int], words: str
 ) -> int:
     size = _FRAME.size + page_size
-    is_broken, lost = False, 0
+    is_broken, num_behind, lost = False, 0, 0
     for at in range(_HEADER.size, len(data) - size + 1, size):
-        _, _, *rest = _FRAME.unpack_from(data, at)
+        _, pages_at_commit, *rest = _FRAME.unpack_from(data, at)
         if rest[:2] != salts:
             break  # From here on the file holds an older log.
         if not is_broken:
@@ -42,7 +44,9 @@ def _lost(
             sums = _sums(data[at + _FRAME.size : at + size], sums, words)
             is_broken = list(sums) != rest[2:]
         else:
-            lost += 1
+            num_behind += 1
+            if pages_at_commit:
+                lost = num_behind
     return lost
 
 

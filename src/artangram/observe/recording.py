@@ -4,6 +4,7 @@
 - Nothing is changed; `journaltrace.trace_of` makes a trace of what is found.
 """
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -40,7 +41,7 @@ def recorded(state_dir: Path) -> Iterator[Entry]:
 
 
 def owner_of(state_dir: Path) -> bytes:
-    """What the orchestrator said of itself before the first entry. Raises `BadInput`."""
+    """What the orchestrator said of itself last. Raises `BadInput`."""
     with _opened(state_dir) as database:
         try:
             row = database.execute("SELECT body FROM about WHERE name = 'owner'").fetchone()
@@ -51,7 +52,7 @@ def owner_of(state_dir: Path) -> bytes:
 
 def _opened(state_dir: Path) -> closing[sqlite3.Connection]:
     path = state_dir / JOURNAL
-    if not path.exists():
+    if not os.path.exists(path):  # Nor where nobody may look.
         fix = "name the --state-dir of `artangram up`"
         raise BadInput(str(state_dir), f"there is no {JOURNAL} in it", fix)
     return closing(sqlite3.connect(only_read(path), uri=True, isolation_level=None))

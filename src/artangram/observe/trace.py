@@ -31,6 +31,7 @@ from artangram.observe.traceline import (
     TraceTurn,
     encode_line,
 )
+from artangram.observe.twice import refuse_twice
 
 __all__ = [
     "BadFile",
@@ -138,11 +139,15 @@ class TraceReader:
         fix = f'begin with {{"artangram_trace": {VERSION}, "name": "...", "train_s": 60}}'
         if line is None:
             self._refuse(BadInput("artangram_trace", "the file is empty", fix))
+        line = line.removeprefix(BOM_UTF8)
         try:
-            header = msgspec.json.decode(line.removeprefix(BOM_UTF8), type=_Header)
+            header = msgspec.json.decode(line, type=_Header)
+            refuse_twice(line, msgspec.json.decode(line))
         except DECODE_ERRORS as error:
             complaint = in_our_words(error, lambda _: list(_Header.__struct_fields__))
             self._refuse(BadInput(complaint.field, complaint.problem, fix))
+        except BadInput as error:
+            self._refuse(error)
         if header.artangram_trace != VERSION:
             problem = f"version {header.artangram_trace} is unknown"
             self._refuse(BadInput("artangram_trace", problem, f"this reads version {VERSION}"))

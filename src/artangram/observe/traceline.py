@@ -6,10 +6,10 @@
 
 import re
 from sys import intern
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from artangram.core.action import MOST_WORK_S
 from artangram.core.errors import BadInput
@@ -17,6 +17,7 @@ from artangram.core.ids import JobId, TrajectoryId
 from artangram.core.needs import Amounts, Needs, parse_needs
 from artangram.core.speedup import Amdahl, Power, Speedup
 from artangram.observe.badfile import DECODE_ERRORS, in_our_words
+from artangram.observe.twice import refuse_twice
 
 MOST_NEEDS = 1 << 16
 """Distinct needs remembered while reading; more only cost memory, so then all are forgotten."""
@@ -57,6 +58,7 @@ class TraceTrajectory(Struct, frozen=True, kw_only=True, gc=False):
 
 
 # The file's shape. `needs` and `speedup` stay raw bytes: they repeat, and bytes are a cheap key.
+# Encoded again, a record has the keys its line had, but for defaults that an action or turn names.
 Seconds = Annotated[float, Meta(ge=0, le=MOST_WORK_S)]
 _Limit = Annotated[float, Meta(ge=0)]
 _Count = Annotated[int, Meta(ge=0)]
@@ -87,11 +89,11 @@ class _Turn(Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
 class _Trajectory(Struct, forbid_unknown_fields=True, gc=False):
     trajectory: _Name
     turns: Annotated[tuple[_Turn, ...], Meta(min_length=1)]
-    job: _Name = "default"
-    task: str = ""
-    step: _Count = 0
-    arrive_s: Seconds = 0.0
-    memory_mb: _Count = 0
+    job: _Name | UnsetType = UNSET
+    task: str | UnsetType = UNSET
+    step: _Count | UnsetType = UNSET
+    arrive_s: Seconds | UnsetType = UNSET
+    memory_mb: _Count | UnsetType = UNSET
 
 
 class LineDecoder:
@@ -105,16 +107,17 @@ class LineDecoder:
         """The trajectory of one line. Raises `BadInput`."""
         try:
             raw = self._decode(line)
+            refuse_twice(line, raw)
         except DECODE_ERRORS as error:
             raise in_our_words(error, _fields_at) from None
         return TraceTrajectory(
             trajectory=TrajectoryId(raw.trajectory),
             turns=tuple([self._turn(turn, index) for index, turn in enumerate(raw.turns)]),
-            job=JobId(intern(raw.job)),
-            task=intern(raw.task),
-            step=raw.step,
-            arrive_s=raw.arrive_s,
-            memory_mb=raw.memory_mb,
+            job=JobId(intern(raw.job or "default")),
+            task=intern(raw.task or ""),
+            step=raw.step or 0,
+            arrive_s=raw.arrive_s or 0.0,
+            memory_mb=raw.memory_mb or 0,
         )
 
     def _turn(self, raw: _Turn, index: int) -> TraceTurn:
@@ -154,12 +157,20 @@ class LineDecoder:
 
 
 def _parse(raw: _Action) -> Needs:
+    needs = _decoded(raw.needs, "needs")
+    speedup = _decoded(raw.speedup, "speedup") if bytes(raw.speedup) else None
+    return parse_needs(needs, elastic=raw.elastic, speedup=speedup, service=raw.service)
+
+
+def _decoded(raw: Raw, field: str) -> Any:
     try:
-        needs = msgspec.json.decode(raw.needs)
-        speedup = msgspec.json.decode(raw.speedup) if bytes(raw.speedup) else None
+        value = msgspec.json.decode(raw)
+        refuse_twice(bytes(raw), value)
     except DECODE_ERRORS as error:
         raise in_our_words(error, _fields_at) from None
-    return parse_needs(needs, elastic=raw.elastic, speedup=speedup, service=raw.service)
+    except BadInput as error:
+        raise error.within(field) from None
+    return value
 
 
 def _fields_at(place: str) -> list[str]:

@@ -300,13 +300,14 @@ async def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
     assert place.stat().st_mode & 0o777 == 0o700
 
 
-async def test_the_owner_of_the_first_entry_is_remembered(path: Path) -> None:
-    for owner in (b"fcfs", b"elastic", b"pods"):
-        journal, past = await open_journal(path, owner=owner)
-        if owner == b"elastic":
-            await committed(journal, an_entry())
+async def test_the_owner_that_was_named_last_is_remembered(path: Path) -> None:
+    owners = []
+    for owner in (b"fcfs", b"elastic", None, b"pods"):
+        journal, past = await open_journal(path)
+        owners.append(past.owner)
+        journal.compact(b"", live=[], settled_after=0.0, owner=owner)
         await journal.close()
-    assert past.owner == b"elastic"
+    assert owners == [b"", b"fcfs", b"elastic", b"elastic"]
 
 
 async def test_a_torn_file_is_damage(path: Path) -> None:
@@ -392,6 +393,33 @@ async def test_a_torn_last_frame_was_never_acknowledged(path: Path) -> None:
     assert num_lost_frames(log) == 0
     cut_last_byte(log)
     assert (await reopened(path)).entries
+
+
+_LONG_WRITER = """
+import os, random, signal, sqlite3, sys
+
+database = sqlite3.connect(sys.argv[1], isolation_level=None)
+database.execute("PRAGMA cache_size = 10")  # Pages in memory: the rest goes to the log early.
+database.execute("BEGIN")
+chance = random.Random(0)
+for number in range(3000):
+    row = (str(number), str(chance.random()), b"")
+    database.execute("INSERT INTO kept VALUES (?, ?, ?)", row)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def killed_in_a_long_transaction(path: Path) -> None:
+    subprocess.run([sys.executable, "-c", _LONG_WRITER, str(path)], check=False)
+
+
+async def test_a_long_transaction_that_was_killed_is_no_damage(path: Path) -> None:
+    journal, _ = await open_journal(path)
+    await committed(journal, an_entry())
+    await journal.close()
+    killed_in_a_long_transaction(path)
+    past = await reopened(path)
+    assert (len(past.entries), past.kept) == (1, {})
 
 
 def test_memory_journal_answers_the_same_key_with_the_same_ending() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sqlite3
+import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -26,9 +27,9 @@ def an_entry(at: float) -> Entry:
     return Entry(at=at, events=(ClockTicked(),), decisions=())
 
 
-async def a_journal(state_dir: Path, *, owner: bytes = b"") -> FileJournal:
+async def a_journal(state_dir: Path) -> FileJournal:
     archive = state_dir / "archive.sqlite"
-    journal, _ = await open_journal(state_dir / "journal.sqlite", owner=owner, archive=archive)
+    journal, _ = await open_journal(state_dir / "journal.sqlite", archive=archive)
     return journal
 
 
@@ -74,8 +75,53 @@ async def test_compaction_cut_short_repeats_nothing(tmp_path: Path) -> None:
     assert [entry.at for entry in recorded(tmp_path)] == [1.0, 2.0]
 
 
+_NO_ROOM_TO_ARCHIVE = """
+import asyncio, resource, sqlite3, sys
+from pathlib import Path
+from artangram.core.events import Cancelled
+from artangram.core.ids import ActionId
+from artangram.observe.journal import Entry
+from artangram.observe.journalfile import open_journal
+
+MOST_BYTES = 500_000
+
+async def main(state_dir):
+    path, archive = state_dir / "journal.sqlite", state_dir / "archive.sqlite"
+    journal, _ = await open_journal(path, archive=archive)
+    reader, other = sqlite3.connect(archive, isolation_level=None), sqlite3.connect(path)
+
+    async def appended(first, last):
+        for number in range(first, last):
+            done = asyncio.get_running_loop().create_future()
+            event = Cancelled(ActionId("x" * 4000), "")
+            entry = Entry(at=float(number), events=(event,), decisions=())
+            journal.append(entry, then=done.set_result)
+            error = await done
+        return error
+
+    await appended(0, 100)
+    reader.execute("BEGIN")
+    reader.execute("SELECT * FROM entry").fetchall()  # Now the archive's log can only grow.
+    journal.compact(b"", live=[], settled_after=0.0)
+    assert await appended(100, 200) is None
+    other.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # That of the journal begins anew.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_BYTES, MOST_BYTES))
+    journal.compact(b"", live=[], settled_after=0.0)
+    assert await appended(200, 201) is not None
+    await journal.close()
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+
+
+def test_what_cannot_be_archived_stays_in_the_journal(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", _NO_ROOM_TO_ARCHIVE, str(tmp_path)], check=True)
+    assert [entry.at for entry in recorded(tmp_path)] == list(range(200))
+
+
 async def test_journal_without_an_archive_is_enough(tmp_path: Path) -> None:
-    journal, _ = await open_journal(tmp_path / "journal.sqlite", owner=b"me")
+    journal, _ = await open_journal(tmp_path / "journal.sqlite")
+    journal.compact(b"", live=[], settled_after=0.0, owner=b"me")
     await written(journal, 1.0)
     await journal.close()
     assert [entry.at for entry in recorded(tmp_path)] == [1.0]

@@ -166,6 +166,7 @@ def test_writing_twice_gives_the_same_bytes(tmp_path):
         ({"turns": [{}]}, "t.jsonl:2: trajectory: is missing; add it"),
         (a_line(turns=[]), "t.jsonl:2: turns: "),
         (a_line(arrive_s=-1), "t.jsonl:2: arrive_s: expected `float` >= 0.0; give 0 or more"),
+        ('{"arrive_s": 1e999}', "arrive_s: number out of range; give a number of fewer digits"),
         (a_line(arrive_s=1e10), "t.jsonl:2: arrive_s: expected `float` <= 1000000000.0; give that"),
         (a_line(turns=[{"think_s": 1e10}]), "t.jsonl:2: turns[0].think_s: expected `float` <="),
         (an_action_line(work_s=1e300), "turns[1].actions[1].work_s: expected `float` <= 10000000"),
@@ -199,9 +200,56 @@ def test_bad_line_is_one_complaint_that_names_line_field_and_fix(tmp_path, line,
     assert "; " in text
 
 
-def test_endless_nesting_inside_needs_is_a_complaint(tmp_path):
+TWICE = {
+    '"step": 0': ('"step": 0, "step": 1', "step"),
+    '"think_s": 2.1': ('"think_s": 2.1, "think_s" :0', "turns[0].think_s"),
+    '"work_s": 0.4': ('"work_s": 40, "work_s": 0.4', "turns[0].actions[0].work_s"),
+    '"kind": "swe/tool"': ('"reward": false, "kind": "a:b", "kind": "c"', "actions[0].kind"),
+    '{"cpu": 1}': ('{"cpu": 1, "cpu": 4}', "turns[0].actions[0].needs.cpu"),
+    '"needs": {"cpu": 1}': (
+        '"elastic": "cpu", "needs": {"cpu": {"min": 1, "max": 2, "max": 8}}',
+        "turns[0].actions[0].needs.cpu.max",
+    ),
+    '1}, "work_s"': (
+        '1}, "elastic": "cpu", "speedup": {"table": {"1": 1, "1": 9}}, "work_s"',
+        "turns[0].actions[0].speedup.table.1",
+    ),
+}
+"""What stands in a line, what takes its place, and the field that comes twice then."""
+
+
+@pytest.mark.parametrize("good", TWICE)
+def test_a_key_that_comes_twice_is_a_complaint(tmp_path, good):
+    bad, field = TWICE[good]
+    line = json.dumps(a_line())
+    assert line.count(good) == 1
+    said = complaint(a_file(tmp_path, HEADER, line.replace(good, bad)))
+    assert said.startswith("t.jsonl:2: ")
+    assert f"{field}: comes twice; remove one of them" in said
+
+
+def test_a_key_that_comes_twice_in_the_header_is_a_complaint(tmp_path):
+    header = json.dumps(HEADER).replace("{", '{"train_s": 5, ')
+    said = complaint(a_file(tmp_path, header, a_line()))
+    assert said == "t.jsonl:1: train_s: comes twice; remove one of them"
+
+
+def test_defaults_that_are_written_out_are_no_complaint(tmp_path):
+    short = {"trajectory": "c-0", "turns": [{"actions": [{"kind": "a", "needs": {"x:y": 1}}]}]}
+    short["turns"][0]["actions"][0]["work_s"] = 10
+    beside = {"elastic": None, "service": None, "fail_at_s": None, "reward": False}
+    long = a_line(job="default", task="", memory_mb=0, turns=[{"think_s": 0, "prompt_tokens": 0}])
+    long["turns"][0]["actions"] = [{**short["turns"][0]["actions"][0], **beside}]
+    assert (
+        read_trace(a_file(tmp_path, HEADER, long)).trajectories
+        == read_trace(a_file(tmp_path, HEADER, short)).trajectories
+    )
+
+
+@pytest.mark.parametrize("beside", [{}, {"reward": False}])
+def test_endless_nesting_inside_needs_is_a_complaint(tmp_path, beside):
     nested = "[" * 100_000 + "]" * 100_000
-    line = json.dumps(an_action_line(needs="HERE")).replace('"HERE"', nested)
+    line = json.dumps(an_action_line(needs="HERE", **beside)).replace('"HERE"', nested)
     assert complaint(a_file(tmp_path, HEADER, line)).startswith("t.jsonl:2: ")
 
 
