@@ -158,10 +158,9 @@ class Simulation:
                 self._wake_at = at
             case Stop(action_id, _):
                 run = self.machine.stop(action_id, now)
+                began_at = min(run.began_at, now)  # It may still have been in the making.
                 self._events.append(
-                    Finished(
-                        action_id, Outcome.CANCELLED, began_at=run.began_at, attempt=run.attempt
-                    )
+                    Finished(action_id, Outcome.CANCELLED, began_at=began_at, attempt=run.attempt)
                 )
 
     def _on_report(self, record: ActionRecord, now: float) -> None:

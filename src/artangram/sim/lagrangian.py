@@ -137,8 +137,9 @@ class _Grid:
     def _points(self, after_s: Floats, slack_s: Floats) -> tuple[Ints, Floats]:
         """All grid points within the slack after each time, with the row they belong to."""
         first = np.floor(after_s / self.cell_s).astype(np.int64) + 1
-        last = np.floor((after_s + slack_s) / self.cell_s).astype(np.int64)
-        counts = np.maximum(np.minimum(last, self._cells) - first + 1, 0)
+        # A high price lets a start be later than any whole number says.
+        last = np.minimum(np.floor((after_s + slack_s) / self.cell_s), self._cells).astype(np.int64)
+        counts = np.maximum(last - first + 1, 0)
         row = np.repeat(np.arange(len(after_s)), counts)
         nth = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
         return row, (first[row] + nth) * self.cell_s

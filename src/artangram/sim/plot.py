@@ -2,6 +2,7 @@
 
 - Left the share of actions that took longer than so many seconds, on logarithmic axes: the tail is
   where policies differ. A dot marks the mean, a dashed line the lower bound on it.
+- The first policy is the widest line: where several agree, each shows beside the next.
 - Right the utilisation of every pool over time.
 - `curves` keeps the few points a picture needs, so that a simulation can be forgotten before the
   next one begins.
@@ -11,6 +12,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from warnings import catch_warnings, filterwarnings
 
 import matplotlib as mpl
 import numpy as np
@@ -29,6 +31,8 @@ from artangram.sim.tally import Tally
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 """Okabe and Ito: told apart with any colour vision."""
 DASHES = ("-", "--", ":", "-.")
+THIN, THICK = 1.4, 4.2
+"""Widths of the last line and of the first of many."""
 MOST_POINTS = 120
 """Of one line: as many as the eye sees at this size."""
 MOST_COLUMNS = 4
@@ -75,7 +79,8 @@ def plot(
     if kind not in ("svg", "png"):
         raise BadInput("plot", f"cannot draw {path.name!r}", "name a .svg or a .png file")
     # Without a salt the ids inside an SVG are random.
-    with mpl.rc_context({"svg.hashsalt": "artangram"}):
+    with mpl.rc_context({"svg.hashsalt": "artangram"}), catch_warnings():
+        filterwarnings("ignore", "Glyph")  # A letter that the font lacks is drawn as a box.
         figure = _figure(curves, lower_bound_s, title)
         metadata = {"Date": None} if kind == "svg" else {}
         figure.savefig(path, format=kind, dpi=130, metadata=metadata)
@@ -101,19 +106,20 @@ def _figure(curves: Sequence[Curves], lower_bound_s: float | None, title: str | 
     columns = min(MOST_COLUMNS, max(1, len(labels)))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
     if title:
-        figure.suptitle(title, fontsize=12)
+        figure.suptitle(_literal(title), fontsize=12)
     return figure
 
 
 def _draw_tail(axes: Axes, curves: Sequence[Curves], lower_bound_s: float | None) -> None:
     for index, one in enumerate(curves):
         seconds, shares = _columns(one.act)
-        label = f"{one.policy} (mean {one.act_mean_s:.3g} s)"
-        axes.plot(seconds, shares, label=label, **_line(index))
+        style = _line(index, of=len(curves))
+        axes.plot(seconds, shares, **style)
+        dot = {**style, "marker": "o", "markersize": 3.4 + style["linewidth"]}
+        axes.plot([], [], label=f"{one.policy} (mean {one.act_mean_s:.3g} s)", **dot)
         if seconds:
             mean_s = max(LEAST_S, one.act_mean_s)
-            share = float(np.interp(mean_s, seconds, shares))
-            axes.plot([mean_s], [share], marker="o", markersize=5, color=_line(index)["color"])
+            axes.plot([mean_s], [float(np.interp(mean_s, seconds, shares))], **dot)
     if lower_bound_s is not None and lower_bound_s > 0:
         label = f"lower bound on the mean ({lower_bound_s:.3g} s)"
         axes.axvline(lower_bound_s, color="#666666", linewidth=1.2, dashes=(2, 2), label=label)
@@ -129,12 +135,18 @@ def _draw_tail(axes: Axes, curves: Sequence[Curves], lower_bound_s: float | None
 def _draw_use(axes: Axes, curves: Sequence[Curves], pool: Resource) -> None:
     for index, one in enumerate(curves):
         seconds, shares = _columns(one.utilisation.get(pool, ()))
-        axes.plot(seconds, shares, **_line(index))
+        axes.plot(seconds, shares, **_line(index, of=len(curves)))
     axes.set_ylim(0.0, 1.05)
     axes.set_xlim(left=0.0)
     axes.set_ylabel("in use")
-    axes.set_title(f"Utilisation of {pool}", fontsize=11)
+    axes.set_title(f"Utilisation of {_literal(pool)}", fontsize=11)
     _tidy(axes)
+
+
+def _literal(name: str) -> str:
+    """A name as it is: what stands between two dollars is no formula."""
+    shown = "".join(letter if letter.isprintable() else " " for letter in name)
+    return shown.replace("$", r"\$")
 
 
 def _tidy(axes: Axes) -> None:
@@ -143,10 +155,11 @@ def _tidy(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _line(index: int) -> dict[str, Any]:
-    """A colour for each policy; when they are used up, another dash."""
+def _line(index: int, *, of: int) -> dict[str, Any]:
+    """A colour for each policy; when they are used up, another dash. Narrower one by one."""
     dash = DASHES[index // len(COLOURS) % len(DASHES)]
-    return {"color": COLOURS[index % len(COLOURS)], "linestyle": dash, "linewidth": 1.6}
+    width = THIN + (THICK - THIN) * (of - 1 - index) / max(4, of - 1)
+    return {"color": COLOURS[index % len(COLOURS)], "linestyle": dash, "linewidth": width}
 
 
 def _all_act(tally: Tally) -> NDArray[np.float64]:

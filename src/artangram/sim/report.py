@@ -92,8 +92,10 @@ class SimReport(Struct, frozen=True, kw_only=True):
     by_kind: dict[str, KindTimes]
     steps: tuple[StepReport, ...]
     failed: int
-    """Actions that neither succeeded nor were cancelled; the refused ones are among them."""
+    """Actions that neither succeeded nor were cancelled, the refused and given up among them."""
     refused: int
+    given_up: int
+    """Actions that the policy ended before they were done. It may fall below the bounds so."""
     utilisation: dict[Resource, float]
     lower_bound: LowerBound | None
     decision_us: DecisionCost
@@ -128,6 +130,7 @@ def report(
         steps=_steps(tally, critical_paths or {}),
         failed=tally.failed,
         refused=tally.refused,
+        given_up=tally.given_up,
         utilisation={name: line.mean_share(simulation.now) for name, line in use.items()},
         lower_bound=bound,
         decision_us=_decision_cost(tally),

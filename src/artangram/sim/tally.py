@@ -10,6 +10,8 @@ from artangram.core.ids import JobId
 from artangram.core.records import ActionRecord, Outcome
 
 _GOOD = {Outcome.SUCCEEDED, Outcome.CANCELLED}
+_GIVEN_UP = {Outcome.INFRA_FAILED, Outcome.EXPIRED}
+"""Nothing breaks here and no trace has deadlines: only a policy ends an action so."""
 
 
 class Times:
@@ -38,6 +40,8 @@ class Tally:
         self.failed = 0
         #: Of the failed ones, those that could never run; they have no times.
         self.refused = 0
+        #: Of the failed ones, those that the policy ended before they were done.
+        self.given_up = 0
         self.restores = 0
         self.resizes = 0
         #: Job, step, duration.
@@ -46,6 +50,7 @@ class Tally:
 
     def record(self, record: ActionRecord) -> None:
         self.failed += record.outcome not in _GOOD
+        self.given_up += record.outcome in _GIVEN_UP
         if record.outcome is Outcome.REFUSED:
             self.refused += 1
         else:

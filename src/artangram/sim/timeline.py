@@ -3,6 +3,8 @@
 The bins double in width whenever time runs past the last one, so a day and a second cost the same.
 """
 
+from math import ceil
+
 BINS = 512
 
 
@@ -27,11 +29,12 @@ class Timeline:
     def shares(self, until: float) -> list[tuple[float, float]]:
         """Times and the share of the capacity in use around them, up to `until`."""
         self._advance(until)
-        last = min(BINS, int(until / self.bin_s) + 1)
-        return [
-            ((index + 0.5) * self.bin_s, self._bins[index] / (self.bin_s * self.capacity))
-            for index in range(last)
-        ]
+        shares = []
+        for index in range(ceil(until / self.bin_s)):
+            begin = index * self.bin_s
+            width_s = min(self.bin_s, until - begin)  # Only a part of the last bin is over.
+            shares.append((begin + width_s / 2, self._bins[index] / (width_s * self.capacity)))
+        return shares
 
     def mean_share(self, until: float) -> float:
         """The share of the capacity in use on average up to `until`."""

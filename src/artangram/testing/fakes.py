@@ -57,7 +57,7 @@ async def fake_house(
 ) -> AsyncIterator[FakeHouse]:
     """A house that ends with the block. A given `agent` or `journal` outlives it."""
     provider = FakeProvider(programs=programs)
-    clock = WallClock()
+    clock = WallClock(not_before=0.0 if past is None else past.last_at)
     async with AsyncExitStack() as stack:
         if agent is None:
             agent = LocalAgent(NODE, provider, now=clock.now)

@@ -109,6 +109,13 @@ def test_no_schedule_beats_the_bound_of_any_price(seed):
         assert bound_at(actions, price, cell_s=rng.uniform(0.2, 3)) <= best * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("price", [1e3, 1e15, 1e20, 1e300])
+def test_nobody_beats_the_bound_of_a_price_that_nobody_would_pay(price):
+    """Three seconds of work on one unit: they end at 1, 2 and 3 s at best."""
+    actions = moldable([0.0] * 3, [[(1, 1.0)]] * 3, units=1)
+    assert bound_at(actions, np.array([price, 0.0, 0.0, 0.0]), cell_s=1.0) <= 2.0
+
+
 def test_lagrangian_bound_of_tiny_instances_is_close_to_the_best_schedule():
     ratios, plain = [], []
     for seed in range(40):

@@ -142,6 +142,26 @@ class TestFailures:
         assert acts(simulation, "late") == pytest.approx([12.0])
 
 
+class TestPatience:
+    """A client hangs up 600 s after its first try."""
+
+    def test_a_call_that_waits_for_a_core_again_and_again_ends_once(self):
+        cluster = a_cluster(
+            cpu=CpuSpec(nodes=1, cores=1, memory_mb=1), search=QuotaSpec(concurrency=1)
+        )
+        call = an_action(1.0, kind="call", needs={"search": 1, "cpu": 1}, elastic="search")
+        busy = [a_trajectory(f"busy-{n}", a_turn(0, an_action(200.0))) for n in range(4)]
+        ended = simulated(a_trace(*busy, a_trajectory("b", a_turn(0, call))), cluster, "unmanaged")
+        assert acts(ended, "call") == [600.0]
+
+    def test_a_call_that_was_still_in_the_making_never_ran(self):
+        cluster = a_cluster(search=QuotaSpec(concurrency=1, overhead_s=700.0))
+        call = an_action(1.0, needs={"search": 1})
+        ended = simulated(a_trace(a_trajectory("a", a_turn(0, call))), cluster, "unmanaged")
+        times = ended.tally.by_kind["tool"]
+        assert (times.act[0], times.overhead[0], times.run[0]) == (600.0, 600.0, 0.0)
+
+
 class TestOtherPools:
     def test_a_service_is_restored_once_and_then_resident(self):
         judge = ServiceSpec(pool=Resource("gpu"), weights_mb=32_000)

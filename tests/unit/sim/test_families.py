@@ -6,6 +6,7 @@ from statistics import mean
 
 import pytest
 
+from artangram.config.cluster import read_cluster, write_cluster
 from artangram.core.cluster import CpuSpec
 from artangram.core.errors import BadInput
 from artangram.observe.trace import Trace, TraceAction, TraceTrajectory, read_trace, write_trace
@@ -247,13 +248,16 @@ def test_search_call_may_need_two_quotas():
     assert (("search", (1,)), ("browse", (1,))) in needs
 
 
-@pytest.mark.parametrize("duty", [0.02, 0.04, 0.2])
-def test_mopd_keeps_a_static_deployment_busy_for_its_duty(duty):
+@pytest.mark.parametrize(
+    ("duty", "services", "calls"), [(0.02, 10, 2), (0.04, 10, 2), (0.2, 10, 2), (0.04, 3, 9)]
+)
+def test_mopd_keeps_a_static_deployment_busy_for_its_duty(duty, services, calls):
     busy = []
     for seed in range(3):
-        trace = generate("mopd", seed=seed, steps=1, duty=duty)
+        settings = {"steps": 1, "duty": duty, "services": services, "calls": calls}
+        trace = generate("mopd", seed=seed, **settings)
         step_s = max(sum(life_s(x, most=4)) for x in trace.trajectories) + trace.train_s
-        busy.append(sum(time_s(a, most=4) for a in all_actions(trace)) / (10 * step_s))
+        busy.append(sum(time_s(a, most=4) for a in all_actions(trace)) / (services * step_s))
     assert mean(busy) == pytest.approx(duty, rel=0.15)
 
 
@@ -274,6 +278,20 @@ def test_mopd_asks_different_teachers_unevenly_and_changes_its_favourites():
         assert often[0][1] > 4 * often[-1][1]
         favourites.append([service for service, _ in often])
     assert favourites[0] != favourites[1] != favourites[2]
+
+
+@pytest.mark.parametrize("family", ["deepsearch", "mopd", "mixed"])
+@pytest.mark.parametrize("gpus", [2, 4, 7, 12, 20])
+def test_a_cluster_of_few_devices_can_be_written(family, gpus, tmp_path):
+    cluster = cluster_for(family, gpus=gpus)
+    write_cluster(tmp_path / "c.yaml", cluster)
+    assert read_cluster(tmp_path / "c.yaml") == cluster
+
+
+def test_a_model_that_no_node_holds_is_refused():
+    with pytest.raises(BadInput, match="gpus: a model that needs 2 does not fit on 1; give 2"):
+        cluster_for("deepsearch", gpus=1)
+    assert cluster_for("mopd", gpus=1).services["teacher-0"].degrees == (1,)
 
 
 def test_mopd_cluster_has_one_pool_of_the_size_asked_for():

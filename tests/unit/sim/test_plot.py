@@ -1,15 +1,17 @@
 """The picture: the right points, few of them, the same bytes every time."""
 
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
 import matplotlib as mpl
 import pytest
 from matplotlib._pylab_helpers import Gcf
+from msgspec import structs
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import Resource
-from artangram.sim.plot import LEAST_S, MOST_POINTS, Curves, curves, plot
+from artangram.sim.plot import COLOURS, LEAST_S, MOST_POINTS, Curves, curves, plot
 from sim_support import CPU, a_cpu_cluster, a_trace, a_trajectory, a_turn, an_action, simulated
 
 POOLS = ("cpu", "gpu", "search", "score")
@@ -80,6 +82,15 @@ def test_the_same_curves_give_the_same_bytes(tmp_path: Path):
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
+def test_policies_that_do_the_same_are_both_seen(tmp_path: Path):
+    plot([some_curves("first"), some_curves("second")], tmp_path / "x.svg")
+    strokes = re.findall(
+        r"stroke: (#\w{6}); stroke-width: ([\d.]+)", (tmp_path / "x.svg").read_text()
+    )
+    widths = [{float(width) for colour, width in strokes if colour == c} for c in COLOURS[:2]]
+    assert min(widths[0]) > max(widths[1])
+
+
 def test_a_png_is_drawn_by_its_suffix(tmp_path: Path):
     plot([some_curves("x")], tmp_path / "x.PNG")
     assert (tmp_path / "x.PNG").read_bytes().startswith(b"\x89PNG")
@@ -88,6 +99,14 @@ def test_a_png_is_drawn_by_its_suffix(tmp_path: Path):
 def test_another_suffix_is_refused(tmp_path: Path):
     with pytest.raises(BadInput, match="svg"):
         plot([some_curves("x")], tmp_path / "x.gif")
+
+
+@pytest.mark.parametrize("name", ["$\\frac$ of", "a\\$b", "two\nlines\0", "\u65e5\u672c", "$"])
+def test_a_name_is_drawn_as_it_is_whatever_it_holds(tmp_path: Path, name: str):
+    one = some_curves("elastic")
+    use = next(iter(one.utilisation.values()))
+    plot([structs.replace(one, utilisation={Resource(name): use})], tmp_path / "x.svg", title=name)
+    ElementTree.parse(tmp_path / "x.svg")
 
 
 def test_a_simulation_without_actions_is_drawn(tmp_path: Path):

@@ -51,7 +51,7 @@ def test_the_json_has_the_fields_of_the_contract():
     assert set(found["decision_us"]) == {"mean", "p99"}
     contract = {"policy", "actions", "act", "by_kind", "steps", "failed", "utilisation"}
     ours = {"resizes", "restores", "refused", "simulated_s", "trace", "cluster", "estimates"}
-    assert set(found) == contract | ours | {"lower_bound", "decision_us"}
+    assert set(found) == contract | ours | {"lower_bound", "decision_us", "given_up"}
 
 
 def test_act_is_wait_overhead_and_run():
@@ -98,6 +98,20 @@ def test_a_refused_action_is_counted_but_has_no_times():
     assert found.act.mean_s == pytest.approx(3.5)
     assert found.lower_bound is not None
     assert found.lower_bound.act_mean_s <= found.act.mean_s
+
+
+@pytest.mark.parametrize("work_s", [60.0, 700.0])
+def test_calls_that_a_client_gave_up_are_counted(work_s: float):
+    """Of two calls where one may be made, one is refused too often; 700 s nobody waits for."""
+    cluster = a_cluster(search=QuotaSpec(concurrency=1))
+    call = an_action(work_s, needs={"search": 1})
+    trace = a_trace(a_trajectory("a", a_turn(0, call)), a_trajectory("b", a_turn(0, call)))
+    found = reported(trace, cluster, "unmanaged")
+    assert (found.actions, found.refused) == (2, 0)
+    assert found.failed == found.given_up == (1 if work_s < 600 else 2)
+    assert found.lower_bound is not None
+    assert found.act.mean_s < found.lower_bound.act_mean_s
+    assert reported(trace, cluster, "elastic").given_up == 0
 
 
 def test_resizes_are_counted_where_a_policy_resizes():

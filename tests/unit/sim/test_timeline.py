@@ -25,6 +25,13 @@ def test_bins_tell_what_was_in_use_when():
     assert shares[:4] == [(0.5, 0.25), (1.5, 0.5), (2.5, 0.25), (3.5, 0.0)]
 
 
+def test_the_last_bin_ends_when_time_does():
+    use = Timeline(1)
+    use.add(1, 0.0)
+    assert use.shares(1.25) == [(0.5, 1.0), (1.125, 1.0)]
+    assert use.shares(2.0) == [(0.5, 1.0), (1.5, 1.0)]
+
+
 def test_nothing_happened_before_the_beginning():
     assert Timeline(1).mean_share(0.0) == 0.0
 
@@ -57,5 +64,7 @@ def test_bins_hold_the_same_integral_whatever_happened(changes):
         units = wanted
     shares = use.shares(now)
     assert use.unit_s == pytest.approx(total)
-    assert sum(share for _, share in shares) * use.bin_s * 8 == pytest.approx(total)
+    widths = [min(use.bin_s, now - index * use.bin_s) for index in range(len(shares))]
+    held = sum(share * width for (_, share), width in zip(shares, widths, strict=True))
+    assert held * 8 == pytest.approx(total)
     assert all(-1e-9 <= share <= 1 + 1e-9 for _, share in shares)

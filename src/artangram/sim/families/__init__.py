@@ -111,4 +111,6 @@ def _changed(record: Any, changes: dict[str, object]) -> Any:
     try:
         return msgspec.convert(values, type(record), strict=False)
     except msgspec.ValidationError as error:
-        raise in_our_words(error, lambda _: list(record.__struct_fields__)) from None
+        said = in_our_words(error, lambda _: list(record.__struct_fields__))
+        problem = said.problem.replace("`str`", repr(changes.get(said.field)))
+        raise BadInput(said.field, problem, said.fix) from None

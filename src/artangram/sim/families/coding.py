@@ -5,7 +5,7 @@ at once and think between their commands, so demand comes as a burst that melts 
 Presets:
 
 - `default`: three jobs of 256 trajectories, think times of a busy inference cluster. Mean fastest
-  action about 1.35 s, critical path of a step about 910 s.
+  action about 1.35 s, critical path of a job's step about 780 s, the longest of the three 910 s.
 - `paper`: one task of 1280 trajectories that are active for 47 % of their life when elastic actions
   run on 4 cores, tests that scale to 32 cores, and about 1 s in a mean action.
 """

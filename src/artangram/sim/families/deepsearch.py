@@ -103,13 +103,14 @@ def of_step(params: DeepsearchParams, *, seed: int, step: int) -> Iterator[Trace
 
 
 def cluster(sizes: DeepsearchSizes) -> ClusterSpec:
+    pool = gpu_pool(sizes.gpus, restore_gb_per_s=sizes.restore_gb_per_s)
     return ClusterSpec(
         pools={
             SEARCH: api_quota(sizes.search_per_minute, concurrency=sizes.concurrency),
             BROWSE: api_quota(sizes.browse_per_minute, concurrency=sizes.concurrency),
-            GPU: gpu_pool(sizes.gpus, restore_gb_per_s=sizes.restore_gb_per_s),
+            GPU: pool,
         },
-        services={ServiceId(JUDGE): model_service(sizes.judge_gb, JUDGE_DEGREES)},
+        services={ServiceId(JUDGE): model_service(sizes.judge_gb, JUDGE_DEGREES, on=pool)},
     )
 
 

@@ -30,9 +30,14 @@ def gpu_pool(gpus: int, *, restore_gb_per_s: float) -> GpuSpec:
     )
 
 
-def model_service(weights_gb: float, degrees: tuple[int, ...]) -> ServiceSpec:
+def model_service(weights_gb: float, degrees: tuple[int, ...], *, on: GpuSpec) -> ServiceSpec:
+    """A service at those of `degrees` that a node has devices for."""
+    possible = tuple(degree for degree in degrees if degree <= on.devices)
+    if not possible:
+        problem = f"a model that needs {degrees[0]} does not fit on {on.devices}"
+        raise BadInput("gpus", problem, f"give {degrees[0]} at least")
     return ServiceSpec(
-        pool=GPU, weights_mb=round(weights_gb * 1000), degrees=degrees, runtime_mb=RUNTIME_MB
+        pool=GPU, weights_mb=round(weights_gb * 1000), degrees=possible, runtime_mb=RUNTIME_MB
     )
 
 

@@ -70,6 +70,7 @@ def cluster(sizes: MixedSizes) -> ClusterSpec:
             search_per_minute=sizes.search_per_minute,
             browse_per_minute=sizes.browse_per_minute,
             concurrency=sizes.concurrency,
+            gpus=sizes.gpus,
         )
     )
     teach = mopd.cluster(

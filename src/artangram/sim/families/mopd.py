@@ -44,7 +44,7 @@ class MopdParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     steps: Count = 3
     services: Units = 10
     calls: Count = 2
-    """Teachers asked by one trajectory, one after the other."""
+    """Teachers asked by one trajectory, one after the other; at most all of them."""
     zipf: Spread = 1.0
     """How uneven the mix is; 0 asks all teachers equally often."""
     duty: Annotated[float, Meta(gt=0, lt=1)] = 0.04
@@ -68,8 +68,13 @@ PRESETS = {"default": MopdParams(), "paper": MopdParams(services=9)}
 
 def step_s(params: MopdParams) -> float:
     """How long a step with its training lasts when no call waits."""
-    busy_s = params.batch * params.calls * params.call_mean_s
+    busy_s = params.batch * num_asked(params) * params.call_mean_s
     return busy_s / (params.services * params.duty)
+
+
+def num_asked(params: MopdParams) -> int:
+    """Teachers of one trajectory: nobody asks one twice."""
+    return min(params.calls, params.services)
 
 
 def train_s(params: MopdParams) -> float:
@@ -88,7 +93,7 @@ def of_step(params: MopdParams, *, seed: int, step: int) -> Iterator[TraceTrajec
     think_median_s = _think_median_s(params)
     for index in range(params.batch):
         think_s = lognormal(rng, think_median_s, sigma=params.think_sigma)
-        teachers = _distinct(rng, popular, min(params.calls, params.services))
+        teachers = _distinct(rng, popular, num_asked(params))
         turn = TraceTurn(
             think_s=think_s,
             output_tokens=round(think_s * TOKENS_PER_S),
@@ -104,9 +109,10 @@ def of_step(params: MopdParams, *, seed: int, step: int) -> Iterator[TraceTrajec
 
 
 def cluster(sizes: MopdSizes) -> ClusterSpec:
-    service = model_service(sizes.weights_gb, DEGREES)
+    pool = gpu_pool(sizes.gpus, restore_gb_per_s=sizes.restore_gb_per_s)
+    service = model_service(sizes.weights_gb, DEGREES, on=pool)
     return ClusterSpec(
-        pools={GPU: gpu_pool(sizes.gpus, restore_gb_per_s=sizes.restore_gb_per_s)},
+        pools={GPU: pool},
         services={ServiceId(teacher_name(n)): service for n in range(sizes.services)},
     )
 
