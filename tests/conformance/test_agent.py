@@ -27,7 +27,7 @@ from artangram.sandbox import (
     SandboxError,
     SandboxGone,
 )
-from artangram.sandbox.fake import Console
+from artangram.sandbox.fake import Console, FakeSandbox
 from busy_machine import PATIENCE_S
 from process_support import few_open_files, most_open_files
 
@@ -113,6 +113,21 @@ async def test_a_run_ends_with_its_result(agent: NodeAgent, heard: Heard) -> Non
     assert ended.result.stdout == b"hello\n"
     assert ended.began_at is not None
     assert before <= ended.began_at <= time.time()
+
+
+async def test_to_make_a_sandbox_is_all_the_work_of_a_run_without_a_command() -> None:
+    class Slow(FakeProvider):
+        async def create(self, *args: Any, **more: Any) -> FakeSandbox:
+            await asyncio.sleep(0.05)
+            return await super().create(*args, **more)
+
+    agent, heard = LocalAgent(NODE, Slow(), now=time.time), Heard()
+    await agent.attach(heard)
+    agent.start(a_run("open"))
+    ended = await heard.next()
+    assert ended.began_at is not None
+    assert time.time() - ended.began_at >= 0.05
+    await agent.aclose()
 
 
 async def test_what_a_streaming_run_prints_is_told_before_its_end(
@@ -290,6 +305,24 @@ class TestAgentProcess:
         await agent.aclose()
         with pytest.raises(AgentGone, match="no agent listens"):
             await connect(NODE, socket, now=time.time)
+
+    async def test_one_that_leaves_does_not_take_the_socket_of_another(
+        self, tmp_path: Path
+    ) -> None:
+        left, socket = await self.spawned(tmp_path, grace_s=0.2)
+        socket.unlink()
+        agent, _ = await self.spawned(tmp_path, grace_s=10)
+        await left.detach()
+        await left.aclose()
+        again = await connect(NODE, socket, now=time.time)
+        assert again.pid == agent.pid
+        await again.aclose()
+        await agent.aclose()
+
+    async def test_one_whose_starter_is_gone_never_listens(self, tmp_path: Path) -> None:
+        options = ("--provider", "fake", "--parent", "1")
+        with pytest.raises(AgentGone, match="who started it is gone"):
+            await spawn(NODE, tmp_path / "agent.sock", now=time.time, options=options)
 
     async def test_it_has_room_for_as_many_sandboxes_as_it_may(self, tmp_path: Path) -> None:
         with few_open_files() as most:

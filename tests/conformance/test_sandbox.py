@@ -46,6 +46,7 @@ from artangram.sandbox.protocol import LEAST_INODES, LEAST_MEMORY_MB, MOST_PROCE
 from artangram.sandbox.protocol import MOST_OF_ANYTHING as MOST
 from busy_machine import at_best, eventually
 from integration.sandbox.small_root import fill
+from process_support import is_alive
 
 # One event loop for all: providers are expensive to make and belong to a loop.
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -183,6 +184,35 @@ async def test_missing_program_is_exit_127_with_a_reason(sandbox: Sandbox) -> No
     assert "No such file" in result.start_error
 
 
+async def test_a_missing_working_directory_is_not_taken_for_a_missing_program(
+    provider: SandboxProvider, sandbox: Sandbox
+) -> None:
+    if isinstance(provider, FakeProvider):
+        return  # It has files but no directories.
+    result = await sandbox.run(a_command("true", cwd="/work/nowhere"))
+    told = "its working directory: No such file or directory"
+    assert (result.exit_code, result.start_error) == (126, told)
+
+
+async def test_more_words_than_a_program_takes_are_exit_126_with_a_reason(
+    provider: SandboxProvider, sandbox: Sandbox
+) -> None:
+    if isinstance(provider, FakeProvider):
+        return  # it starts nothing
+    result = await sandbox.run(a_command("true", "x" * (5 << 20)))
+    assert (result.exit_code, result.start_error) == (126, "Argument list too long")
+
+
+async def test_program_may_lower_its_own_limits_at_once(
+    provider: SandboxProvider, sandbox: Sandbox
+) -> None:
+    if isinstance(provider, FakeProvider):
+        return  # it starts nothing
+    for _ in range(30):
+        result = await sandbox.run(a_command("sh", "-c", "ulimit -n 64; echo started"))
+        assert (result.start_error, result.stdout) == ("", b"started\n")
+
+
 async def test_errors_are_printed_apart_from_output(sandbox: Sandbox) -> None:
     result = await sandbox.run(a_command("cat", "/work/nothing"))
     assert result.stdout == b""
@@ -252,6 +282,12 @@ async def test_deadline_ends_the_command_on_time(sandbox: Sandbox) -> None:
         return max((result.run_s - 0.2) / LATE_S, told_s / SLACK_S)
 
     await at_best(lateness, below=1.0)
+
+
+async def test_time_may_be_as_long_as_a_caller_likes(sandbox: Sandbox) -> None:
+    """Three months are more milliseconds than the kernel can count."""
+    for timeout_s in (8e6, 1e18, 1e300):
+        assert (await sandbox.run(a_command("true", timeout_s=timeout_s))).ok
 
 
 async def test_output_beyond_the_cap_is_counted_and_dropped(sandbox: Sandbox) -> None:
@@ -465,6 +501,19 @@ async def test_disk_is_limited_where_promised(
     await sandbox.close()
 
 
+async def test_one_command_may_have_less_disk_than_its_sandbox(
+    provider: SandboxProvider, source: Source
+) -> None:
+    if isinstance(provider, FakeProvider):
+        return  # Its programs write no files.
+    sandbox = await provider.create(source, limits=Limits(memory_mb=64, disk_mb=16))
+    await sandbox.write("one", bytes(1 << 20))
+    doubled = a_command("sh", "-c", "cat one one one > three")
+    limited = a_command(*doubled.argv, disk_mb=2)
+    assert [(await sandbox.run(one)).ok for one in (limited, doubled)] == [False, True]
+    await sandbox.close()
+
+
 async def test_cores_are_held_where_promised(
     sandbox: Sandbox, promises: frozenset[Promise]
 ) -> None:
@@ -478,6 +527,22 @@ async def test_cores_are_held_where_promised(
     for _ in range(3):
         told = await sandbox.run(a_command("nproc", cores=every))
         assert told.stdout == f"{len(every)}\n".encode()
+
+
+async def test_cores_that_nobody_has_are_refused(
+    provider: SandboxProvider, sandbox: Sandbox
+) -> None:
+    if isinstance(provider, FakeProvider):
+        return  # it has as many as it is asked for
+    for cores in ((4095,), (0, 4095)):
+        with pytest.raises(BadInput, match="4095"):
+            await sandbox.run(a_command("true", cores=cores))
+    running = asyncio.create_task(sandbox.run(a_command("sleep", "30", cores=(0,))))
+    await asyncio.sleep(0.05)
+    with pytest.raises(BadInput, match="cores: 4095"):
+        await sandbox.resize((4095,))
+    sandbox.end_command()
+    assert (await running).core_s < 5
 
 
 async def test_result_tells_the_wait_and_the_core_seconds(sandbox: Sandbox) -> None:
@@ -536,12 +601,42 @@ async def test_closed_provider_ends_its_sandboxes(maker: Maker, source: Source) 
         await provider.create(source)
 
 
+async def test_closed_provider_ends_what_was_about_to_be_made(maker: Maker, source: Source) -> None:
+    provider = await maker()
+    await provider.create(source)
+    making = [asyncio.create_task(provider.create(source)) for _ in range(12)]
+    await asyncio.sleep(0.01)
+    await provider.close()
+    made = await asyncio.gather(*making, return_exceptions=True)
+    for one in made:
+        if isinstance(one, BaseException):
+            assert isinstance(one, SandboxError)
+        else:
+            assert not one.is_alive
+    if isinstance(provider, NamespaceProvider | PlainProvider):
+        assert not provider.live
+        assert not is_alive(provider.zygote_pid)
+
+
+async def test_closed_provider_makes_nothing_of_an_image_that_comes_late(
+    maker: Maker, source: Source
+) -> None:
+    provider = await maker()
+    making = asyncio.create_task(provider.create(source))
+    await asyncio.sleep(0)  # It waits for the image, if it waits at all.
+    await provider.close()
+    await asyncio.wait({making}, timeout=20)
+    assert making.done()
+    assert isinstance(making.exception(), SandboxError) or not making.result().is_alive
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
         {"argv": ()},
         {"argv": ("",)},
         {"argv": ("a\0b",)},
+        {"argv": ("a", "b" * (7 << 20))},
         {"argv": ("a",), "timeout_s": 0},
         {"argv": ("a",), "timeout_s": float("nan")},
         {"argv": ("a",), "timeout_s": float("inf")},
@@ -549,7 +644,9 @@ async def test_closed_provider_ends_its_sandboxes(maker: Maker, source: Source) 
         {"argv": ("a",), "processes": -1},
         {"argv": ("a",), "processes": MOST_PROCESSES + 1},
         {"argv": ("a",), "memory_mb": LEAST_MEMORY_MB - 1},
+        {"argv": ("a",), "disk_mb": -1},
         {"argv": ("a",), "environ": {"A=B": "c"}},
+        {"argv": ("a",), "environ": {"A": "b" * (7 << 20)}},
     ],
 )
 async def test_impossible_commands_are_refused_by_name(wrong: dict[str, object]) -> None:
@@ -585,7 +682,9 @@ async def test_no_command_may_use_more_than_its_sandbox(
         await sandbox.run(a_command("true", memory_mb=65))
     with pytest.raises(BadInput, match="processes: 9 is more than its sandbox may use"):
         await sandbox.run(a_command("true", processes=9))
-    assert (await sandbox.run(a_command("true", memory_mb=64, processes=8))).ok
+    with pytest.raises(BadInput, match="disk_mb: 9 is more than its sandbox may use"):
+        await sandbox.run(a_command("true", disk_mb=9))
+    assert (await sandbox.run(a_command("true", memory_mb=64, processes=8, disk_mb=8))).ok
     await sandbox.close()
 
 

@@ -223,7 +223,11 @@ class FakeSandbox:
             result = CommandResult(exit_code=127, start_error=os.strerror(errno.ENOENT))
             self._loop.call_soon(self._end, result)
             return
-        started = program(console, command.argv)
+        try:
+            started = program(console, command.argv)
+        except BaseException:
+            self._current = None
+            raise
         if isinstance(started, int):
             self._loop.call_soon(self._finish, started)
             return

@@ -31,6 +31,8 @@ LEAST_INODES = 64
 """The files that every sandbox is made with are about 30."""
 MOST_PROCESSES = (1 << 22) - 1
 """The kernel has no more numbers for them, init's included."""
+MOST_WORDS_BYTES = 6 << 20
+"""Of a program's words and environment together; init would hold them in the sandbox's memory."""
 MOST_OF_ANYTHING = 1 << 40
 """Megabytes or files: no machine has as many, and not much further counters wrap around."""
 
@@ -108,6 +110,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
         So who fills both still leaves some to run in; an inode takes up to 2 KB.
         """
+        _check("memory_mb", memory_mb, LEAST_MEMORY_MB, MOST_OF_ANYTHING)
         return cls(
             memory_mb=memory_mb,
             disk_mb=min(256, memory_mb // 2) if disk_mb is None else disk_mb,
@@ -118,7 +121,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     def admit(self, command: Command) -> None:
         """Raises `BadInput` if one command may use more than its whole sandbox."""
-        for field in ("memory_mb", "processes"):
+        for field in ("memory_mb", "disk_mb", "processes"):
             wanted, most = getattr(command, field), getattr(self, field)
             if wanted > most:
                 problem = f"{wanted} is more than its sandbox may use"
@@ -126,6 +129,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _check(field: str, value: int, least: int, most: int) -> None:
+    if type(value) is not int:
+        raise BadInput(field, f"{value!r} is no whole number", f"give {least} or more")
     if value < least:
         raise BadInput(field, f"{value} is too little for any sandbox", f"give {least} or more")
     if value > most:
@@ -151,7 +156,8 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
 class Command(msgspec.Struct, frozen=True, kw_only=True):
     """One argv in a sandbox, with the limits of this action alone.
 
-    `processes` and `memory_mb` of 0 mean: those of the sandbox. Empty `cores` means: any core.
+    `processes`, `memory_mb` and `disk_mb` of 0 mean: those of the sandbox. `disk_mb` is for all
+    files of the sandbox on rung CGROUPS, and for each file below. Empty `cores` means: any core.
     `share` is for those who contend for the same cores, and holds on rung CGROUPS only.
     """
 
@@ -163,9 +169,15 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     output_bytes: int = 1 << 20
     processes: int = 0
     memory_mb: int = 0
+    disk_mb: int = 0
     keep: bool = False
     cores: tuple[int, ...] = ()
     share: Share | None = None
+
+    @property
+    def has_own_limits(self) -> bool:
+        """Is it to have less than its sandbox?"""
+        return bool(self.memory_mb or self.disk_mb or self.processes)
 
     def __post_init__(self) -> None:
         if not self.argv or not self.argv[0]:
@@ -179,8 +191,14 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
             _check("processes", self.processes, 1, MOST_PROCESSES)
         if self.memory_mb:
             _check("memory_mb", self.memory_mb, LEAST_MEMORY_MB, MOST_OF_ANYTHING)
-        if "\0" in "".join((*self.argv, self.cwd, *self.environ, *self.environ.values())):
+        if self.disk_mb:
+            _check("disk_mb", self.disk_mb, 1, MOST_OF_ANYTHING)
+        texts = "".join((*self.argv, self.cwd, *self.environ, *self.environ.values()))
+        if "\0" in texts:
             raise BadInput("argv, cwd or environ", "has a NUL", "leave it out")
+        if len(texts) > MOST_WORDS_BYTES:
+            problem = "is more than any kernel gives to a program"
+            raise BadInput("argv or environ", problem, "write it to a file, or give it as stdin")
         if "" in self.environ or "=" in "".join(self.environ):
             fix = "give NAME: VALUE"
             raise BadInput("environ", "has a name that is empty or has a '='", fix)

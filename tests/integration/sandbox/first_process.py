@@ -21,6 +21,9 @@ POWER_OFF = 0x4321FEDC
 FINIT_MODULE = 313
 MOUNTS = {"proc": "/proc", "sysfs": "/sys", "tmpfs": "/mnt", "cgroup2": "/sys/fs/cgroup"}
 CGROUPS = Path("/sys/fs/cgroup")
+DUMPED = Path("/mnt/dumped")
+ASKED = Path("/mnt/asked")
+SIGABRT = 6
 PYTHON = ("/usr/bin/python3", "-I", "-S", "-c")
 ALLOCATE = "data = b'x' * (1 << 27)"
 FORK = """
@@ -33,6 +36,39 @@ try:
 except OSError:
     print(count)
 """
+
+# Ways to make the kernel look for a module: protocols, tables of sockets, bridges and the like.
+LOAD = {
+    "protocols": """
+import socket
+for family in (socket.AF_INET, socket.AF_INET6):
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET):
+        for protocol in (33, 115, 132, 200):
+            try:
+                socket.socket(family, kind, protocol).close()
+            except OSError:
+                pass
+""",
+    "tables": """
+import socket, struct
+for family in (1, 2, 10, 16, 17, 40):
+    for protocol in (0, 6, 132, 255):
+        asked = struct.pack("IHHIIBBBBI", 72, 20, 0x301, 1, 0, family, protocol, 0, 0, 0xFFF)
+        try:
+            with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4) as sock:
+                sock.sendto(asked + bytes(48), (0, 0))
+        except OSError:
+            pass
+""",
+    "questions": """
+import fcntl, socket
+for question in range(0x8900, 0x8A00):
+    try:
+        fcntl.ioctl(socket.socket(), question, bytes(256))
+    except OSError:
+        pass
+""",
+}
 
 
 def mount_all(overlay: str) -> None:
@@ -54,6 +90,34 @@ def sit_in_a_group() -> None:
     (home / "cgroup.procs").write_text("0")
 
 
+def take_cores() -> None:
+    """As on many machines: a crash starts a program, by root and outside of any sandbox."""
+    helper = Path("/mnt/helper")
+    helper.write_text(f"#!/bin/sh\n: > {DUMPED}\nexec cat > /dev/null\n")
+    helper.chmod(0o755)
+    Path("/proc/sys/kernel/core_pattern").write_text(f"|{helper}")
+
+
+def was_dumped() -> bool:
+    found = DUMPED.exists()
+    DUMPED.unlink(missing_ok=True)
+    return found
+
+
+def take_requests() -> None:
+    """As on most machines: the kernel starts a program for a module that it lacks."""
+    helper = Path("/mnt/modprobe")
+    helper.write_text(f'#!/bin/sh\necho "$@" >> {ASKED}\nexit 1\n')
+    helper.chmod(0o755)
+    Path("/proc/sys/kernel/modprobe").write_text(str(helper))
+
+
+def was_asked() -> list[str]:
+    found = ASKED.read_text().splitlines() if ASKED.exists() else []
+    ASKED.unlink(missing_ok=True)
+    return found
+
+
 def groups_left() -> list[str]:
     return sorted(path.name for path in (CGROUPS / "app").iterdir() if path.is_dir())
 
@@ -72,8 +136,22 @@ async def look(state_dir: Path) -> dict[str, Any]:
     await box.run(Command(argv=("setsid", "-f", "sleep", "100"), keep=True))
     events = next((CGROUPS / "app").glob(f"artangram-*/{box.name}/cgroup.events")).read_text()
     lent = await second.run(Command(argv=("/usr/bin/nproc",), cores=(0,)))
+    dumped = []
+    take_cores()
+    for code in ("", "resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); "):
+        crash = "import os, resource; " + code + "os.abort()"
+        assert (await second.run(Command(argv=(*PYTHON, crash)))).signal == SIGABRT
+        dumped.append(was_dumped())
+    take_requests()
+    asked = {}
+    for way, code in LOAD.items():
+        tried = await second.run(Command(argv=(*PYTHON, code)))
+        assert tried.ok, tried
+        asked[way] = was_asked()
     await provider.close()
     return {
+        "dumped": dumped,
+        "asked": asked,
         "rung": provider.capabilities.rung.name,
         "detail": next(f.detail for f in probe().features if f.name == "cgroups"),
         "out_of_memory": [bomb.out_of_memory, small.out_of_memory],

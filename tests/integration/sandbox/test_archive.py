@@ -37,7 +37,7 @@ async def test_plain_tar_is_unpacked_once(rootfs: Path, tmp_path: Path) -> None:
         [a_file("../evil")],
         [a_link("out", "/"), a_file("out/tmp/artangram-evil")],
         [a_link("out", "../.."), a_file("out/evil")],
-        [a_link("out", "../../secret", hard=True)],
+        [a_link("out", "../../../secret", hard=True), a_file("out")],
         [a_link("out", "../../.."), a_file("out/.wh.secret")],
     ],
     ids=["climb", "absolute link", "relative link", "hard link", "deletion through a link"],
@@ -61,6 +61,33 @@ async def test_hostile_archive_writes_nothing_outside(
     assert list(tmp_path.rglob("evil")) == []
     assert not Path("/tmp/artangram-evil").exists()
     assert list((tmp_path / "cache").iterdir()) == []
+
+
+@pytest.mark.parametrize("way", ["{secret}", "folder/secret"])
+async def test_hard_links_lead_to_files_of_the_image_only(tmp_path: Path, way: str) -> None:
+    """A link to a file outside would show it inside; what is unpacked over it would replace it."""
+    secret = tmp_path / "secret"
+    secret.write_text("s")
+    other = way.format(secret=secret)
+    members = [a_link("folder", str(tmp_path)), a_link("out", other, hard=True), a_file("out")]
+    (tmp_path / "evil.tar").write_bytes(a_tar(*members))
+    with pytest.raises(ImageError):
+        unpack(tmp_path / "evil.tar", cache_dir=tmp_path / "cache")
+    assert (secret.read_text(), secret.stat().st_nlink) == ("s", 1)
+
+
+async def test_a_file_replaced_by_a_layer_keeps_its_other_name(tmp_path: Path) -> None:
+    base = a_tar(a_file("one", b"old"), a_link("two", "one", hard=True))
+    manifest = json.dumps([{"Layers": ["0.tar", "1.tar"]}]).encode()
+    (tmp_path / "image.tar").write_bytes(
+        a_tar(
+            a_file("manifest.json", manifest),
+            a_file("0.tar", base),
+            a_file("1.tar", a_tar(a_file("one", b"new"))),
+        )
+    )
+    root = unpack(tmp_path / "image.tar", cache_dir=tmp_path / "cache")
+    assert ((root / "one").read_text(), (root / "two").read_text()) == ("new", "old")
 
 
 async def test_devices_and_set_user_id_bits_are_left_out(tmp_path: Path) -> None:

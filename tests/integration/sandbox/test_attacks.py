@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import socket
 import time
@@ -12,14 +13,24 @@ from pathlib import Path
 import pytest
 
 from artangram.core.errors import BadInput
-from artangram.sandbox import Command, CommandResult, HostImage, NamespaceProvider, Rung, Share
+from artangram.sandbox import (
+    Command,
+    CommandResult,
+    HostImage,
+    NamespaceProvider,
+    Rung,
+    SandboxError,
+    Share,
+)
+from artangram.sandbox.namespace.kernel import processes_below
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 from busy_machine import at_best
 
-from .conftest import SMALL, Attack
+from .conftest import PYTHON, SMALL, Attack
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
+CACHESTAT = 451
 SLACK_S = 1.0  # until the caller sees it
 WAIT = "import time\nwhile not ({}): time.sleep(0.005)\n"
 
@@ -55,6 +66,19 @@ async def written(sandbox: LocalSandbox, name: str) -> bool:
             await sandbox.read(name)
             return True
         await asyncio.sleep(0.005)
+
+
+def name_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().strip()
+
+
+def dirty_pages(path: Path) -> int:
+    """Pages that are not yet on the disk; 0 where the kernel does not tell."""
+    libc, about = ctypes.CDLL(None), (ctypes.c_uint64 * 5)()
+    with path.open("rb") as file:
+        whole = (ctypes.c_uint64 * 2)(0, 0)
+        failed = libc.syscall(CACHESTAT, file.fileno(), whole, about, 0)
+    return 0 if failed else about[1]
 
 
 class TestOutput:
@@ -177,6 +201,13 @@ class TestBombs:
         assert (await attack(forker, processes=1)).stdout == b"0\n"
         assert (await attack(forker)).stdout.startswith(b"1\n")
 
+    async def test_a_file_may_take_more_than_the_memory_of_the_action_before(
+        self, sandbox: LocalSandbox, attack: Attack
+    ) -> None:
+        assert (await attack("print()", memory_mb=16)).ok
+        await sandbox.write("file", bytes(24 << 20))
+        assert len(await sandbox.read("file")) == 24 << 20
+
     async def test_less_memory_than_its_files_take_is_refused_and_the_sandbox_lives(
         self, attack: Attack
     ) -> None:
@@ -184,6 +215,20 @@ class TestBombs:
         with pytest.raises(BadInput, match="memory_mb: 16 is less than the 2"):
             await attack("print()", memory_mb=16)
         assert (await attack("print('lives')")).stdout == b"lives\n"
+
+    async def test_a_kept_process_killed_for_a_file_is_no_command_out_of_memory(
+        self, sandbox: LocalSandbox, attack: Attack
+    ) -> None:
+        kept = await attack(
+            "import time\n"
+            "if os.fork() == 0:\n  x = b'x' * (75 << 20); open('/work/up', 'w'); time.sleep(600)\n"
+            + WAIT.format("os.path.exists('/work/up')"),
+            keep=True,
+        )
+        assert kept.leftovers_kept == 1
+        await sandbox.write("file", bytes(30 << 20))
+        result = await sandbox.run(Command(argv=("true",)))
+        assert (result.leftovers_kept, result.out_of_memory) == (0, False)
 
     @pytest.mark.parametrize("where", ["/work", "/tmp", "/dev/shm", "/var/tmp"])
     async def test_disk_fills_up_at_its_limit(self, attack: Attack, where: str) -> None:
@@ -195,6 +240,23 @@ class TestBombs:
         name, size_mb = result.stdout.split()
         assert name == b"ENOSPC"
         assert 16 <= int(size_mb) <= SMALL.disk_mb
+
+    async def test_disk_of_one_action_is_for_that_action_only(
+        self, sandbox: LocalSandbox, attack: Attack
+    ) -> None:
+        filler = (
+            "n = 0\n"
+            "for where in ('/work', '/tmp', '/dev/shm'):\n"
+            "  fd = os.open(where + '/fill', os.O_CREAT | os.O_WRONLY | os.O_TRUNC)\n"
+            "  try:\n    while True: n += os.write(fd, bytes(1 << 16))\n"
+            "  except OSError as e: assert e.errno == errno.ENOSPC\n"
+            "print(n >> 20)"
+        )
+        assert int((await attack(filler, disk_mb=4)).stdout) in range(2, 5)
+        with pytest.raises(BadInput, match="disk_mb: 2 is less than what its files take"):
+            await attack("print()", disk_mb=2)
+        await sandbox.write("file", bytes(8 << 20))
+        assert int((await attack(filler)).stdout) in range(16, SMALL.disk_mb)
 
     async def test_inodes_run_out_at_their_limit(self, attack: Attack) -> None:
         result = await attack(
@@ -280,7 +342,7 @@ class TestFiles:
         await sandbox.run(Command(argv=("ln", "-s", "../" * 20 + str(secret)[1:], "climb")))
         await sandbox.run(Command(argv=("ln", "-s", f"/proc/1/root{secret}", "magic")))
         for name in ("link", "climb", "magic", str(secret), f"../../..{secret}"):
-            with pytest.raises(OSError, match=r"No such file|denied"):
+            with pytest.raises(OSError, match=r"No such file|denied|Too many levels"):
                 await sandbox.read(name)
 
     async def test_write_never_follows_a_link_out(
@@ -313,6 +375,17 @@ class TestFiles:
 
         await at_best(refused, below=0.5)
 
+    async def test_no_name_leads_to_what_init_holds_open(self, sandbox: LocalSandbox) -> None:
+        """Files of control groups among it, which tell of processes outside of the sandbox."""
+        await sandbox.run(Command(argv=("true",), cores=(0,)))
+        await sandbox.run(Command(argv=("ln", "-s", "/proc/self/fd", "held")))
+        for number in range(20):
+            for path in (f"held/{number}", f"/proc/1/fd/{number}", f"/dev/fd/{number}/etc/passwd"):
+                with pytest.raises(OSError, match=r".+"):
+                    await sandbox.read(path)
+                with pytest.raises(OSError, match=r".+"):
+                    await sandbox.write(path, b"x")
+
     async def test_write_beyond_the_disk_is_an_os_error(self, sandbox: LocalSandbox) -> None:
         with pytest.raises(OSError, match="No space"):
             await sandbox.write("big", bytes((SMALL.disk_mb + 1) << 20))
@@ -334,6 +407,42 @@ class TestFiles:
         target = await sibling.run(Command(argv=("readlink", "link")))
         assert target.stdout == b"/etc/hostname\n"
         await sibling.close()
+
+    async def test_snapshot_takes_no_more_disk_than_the_sandbox_had(
+        self, provider: NamespaceProvider, sandbox: LocalSandbox, attack: Attack
+    ) -> None:
+        """A file of holes costs nothing in memory, and would fill the disk of the machine."""
+        await attack(
+            "fd = os.open('/work/sparse', os.O_CREAT | os.O_RDWR)\n"
+            "for at in (0, 1 << 28, 3 << 28): os.pwrite(fd, b'data', at)\n"
+            "os.truncate(fd, 1 << 30)\n"
+            "os.truncate(os.open('/work/hole', os.O_CREAT | os.O_RDWR), 1 << 30)"
+        )
+        sibling = await provider.create(await sandbox.snapshot(), limits=SMALL)
+        (layer,) = sibling.traits.layers
+        copies = [os.stat(f"{layer}/work/{name}") for name in ("sparse", "hole")]
+        assert [copy.st_size for copy in copies] == [1 << 30, 1 << 30]
+        assert sum(copy.st_blocks for copy in copies) * 512 < 1 << 20
+        read = (
+            "import os; fd = os.open('/work/sparse', os.O_RDONLY)\n"
+            "print([os.pread(fd, 5, at) for at in (0, 1 << 28, 3 << 28, (1 << 30) - 1)])"
+        )
+        told = await sibling.run(Command(argv=(*PYTHON, read)))
+        assert eval(told.stdout) == [b"data\0"] * 3 + [b"\0"]
+        await sibling.close()
+
+    async def test_snapshot_of_a_bottomless_tree_is_refused_and_leaves_nothing(
+        self, provider: NamespaceProvider, sandbox: LocalSandbox, attack: Attack
+    ) -> None:
+        """Each level would take two descriptors of the provider, who serves others as well."""
+        await attack("for _ in range(600): os.mkdir('d'); os.chdir('d')")
+        before = os.listdir(provider.run_path / "snapshots")
+        with pytest.raises(SandboxError, match="128 directories in each other"):
+            await sandbox.snapshot()
+        assert os.listdir(provider.run_path / "snapshots") == before
+        assert await still_works(sandbox)
+        await attack("import shutil; sys.setrecursionlimit(9999); shutil.rmtree('d')")
+        await provider.forget(await sandbox.snapshot())
 
     async def test_deletions_survive_a_snapshot(
         self, provider: NamespaceProvider, sandbox: LocalSandbox
@@ -472,6 +581,30 @@ class TestKernel:
         result = await attack("os.abort()")
         assert (result.signal, result.exit_code) == (6, 134)
 
+    async def test_nobody_forgets_that_no_core_is_dumped(self, attack: Attack) -> None:
+        """With a limit of 0 the kernel would pipe it to a program of the machine."""
+        result = await attack(
+            "import resource\n"
+            "resource.setrlimit(resource.RLIMIT_CORE, (0, 0))\n"
+            "resource.prlimit(os.getpid(), resource.RLIMIT_CORE, (0, 0))\n"
+            "print(resource.getrlimit(resource.RLIMIT_CORE))"
+        )
+        assert result.stdout == b"(1, 1)\n"
+
+    async def test_nobody_waits_for_the_machines_disks(
+        self, attack: Attack, tmp_path: Path
+    ) -> None:
+        """Written back at a program's wish, they would hold up everybody, and its own end."""
+        (tmp_path / "file").write_bytes(bytes(1 << 20))
+        dirty = dirty_pages(tmp_path / "file")
+        if not dirty:
+            return  # this kernel does not tell, or there is no disk
+        result = await attack(
+            "os.sync(); print(call(306, os.open('/usr/bin', os.O_RDONLY)), call(306, 0))"
+        )
+        assert result.stdout == b"0 0\n"
+        assert dirty_pages(tmp_path / "file") == dirty
+
 
 class TestNetwork:
     async def test_host_services_cannot_be_reached(self, attack: Attack) -> None:
@@ -499,9 +632,45 @@ class TestNetwork:
         assert set(eval(families)) <= {1, 2, 10, 16}
         assert [r.strip() for r in refused] == ["EAFNOSUPPORT"] * 3
 
+    async def test_netlink_tells_nothing_of_the_machine(self, attack: Attack) -> None:
+        """Of its devices, for one; interfaces are those of the namespace."""
+        result = await attack(
+            "print(call(41, 16, 3, 0) > 0, {call(41, 16, 3, n) for n in (2, 4, 9, 12, 15, 16, 21)})"
+        )
+        assert result.stdout == b"True {'EPROTONOSUPPORT'}\n"
+
+    async def test_protocols_are_few(self, attack: Attack) -> None:
+        """For others the kernel would have the machine load a module, or try to."""
+        result = await attack(
+            "def known(family, kind):\n"
+            "  tried = {n: call(41, family, kind | 0x80800, n) for n in range(300)}\n"
+            "  return [n for n, result in tried.items() if isinstance(result, int)]\n"
+            "for kind in range(1, 7): print(kind, known(2, kind), known(10, kind))"
+        )
+        assert result.stdout.splitlines()[:2] == [b"1 [0, 6] [0, 6]", b"2 [0, 17] [0, 17]"]
+        assert result.stdout.splitlines()[2:] == [b"%d [] []" % kind for kind in range(3, 7)]
+
     async def test_raw_sockets_are_refused(self, attack: Attack) -> None:
         result = await attack("print(call(41, 2, 3, 1), call(41, 10, 3, 58))")
         assert result.stdout == b"EPERM EPERM\n"
+
+    async def test_what_waits_in_sockets_is_limited(
+        self, provider: NamespaceProvider, attack: Attack
+    ) -> None:
+        """Control groups of version 1 do not count it as memory, and all share one pool of it."""
+        if provider.capabilities.rung < Rung.CGROUPS:
+            return  # nor is anything else of a whole sandbox
+        result = await attack(
+            "import socket\n"
+            "ear, pairs, sent = socket.create_server(('127.0.0.1', 0)), [], 0\n"
+            "for _ in range(40):\n"
+            "  pairs.append((socket.create_connection(ear.getsockname()), ear.accept()[0]))\n"
+            "  pairs[-1][0].setblocking(False)\n"
+            "  try:\n    while True: sent += pairs[-1][0].send(bytes(65536))\n"
+            "  except BlockingIOError: pass\n"
+            "print(sent >> 20)"
+        )
+        assert 0 < int(result.stdout) <= SMALL.memory_mb // 2
 
     async def test_loopback_works_inside(self, attack: Attack) -> None:
         result = await attack(
@@ -536,7 +705,8 @@ class TestInit:
             "space = ctypes.create_string_buffer(256)\n"
             "print({call(302, 1, 7, space, 0), call(203, 1, 128, space), call(144, 1, 5, space),"
             " call(142, 1, space), call(314, 1, space, 0), call(141, 0, 1, 19),"
-            " call(141, 2, os.getuid(), 19), call(141, 1, 0, 19), call(251, 1, 1, 0)})"
+            " call(141, 2, os.getuid(), 19), call(141, 1, 0, 19), call(251, 1, 1, 0),"
+            " call(251, 2, 1, 0), call(251, 3, os.getuid(), 3 << 13)})"
         )
         assert result.stdout == b"{'EPERM'}\n"
         assert await still_works(sandbox)
@@ -554,6 +724,31 @@ class TestInit:
             "sys.exit(7)"
         )
         assert result.exit_code == 7
+        assert await still_works(sandbox)
+
+    async def test_descriptors_on_their_way_do_not_keep_init_from_answering(
+        self, sandbox: LocalSandbox, attack: Attack
+    ) -> None:
+        """The kernel counts those that wait in sockets by user, and init is the same user."""
+        running = asyncio.create_task(
+            attack(
+                "import array, resource, socket, time\n"
+                "most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+                "resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))\n"
+                "rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [0] * 250))]\n"
+                "pairs = []\n"
+                "def fill():\n"
+                "  while True:\n"
+                "    pairs.append(socket.socketpair()); pairs[-1][0].setblocking(False)\n"
+                "    try:\n      while True: pairs[-1][0].sendmsg([b'x'], rights)\n"
+                "    except BlockingIOError: pass\n"
+                "print(attempt(fill)); open('/work/full', 'w')\n"
+                + WAIT.format("os.path.exists('/work/seen')")
+            )
+        )
+        assert await written(sandbox, "full")
+        await sandbox.write("seen", b"")
+        assert (await running).stdout == b"ETOOMANYREFS\n"
         assert await still_works(sandbox)
 
     async def test_reply_is_not_delayed_by_a_daemon_that_holds_the_pipes(
@@ -584,6 +779,22 @@ class TestInit:
         ):
             await ended_on_time(attack, code, timeout_s=0.25, late_s=late_s)
 
+    async def test_no_lease_on_a_program_delays_its_start_or_end(
+        self, sandbox: LocalSandbox, attack: Attack
+    ) -> None:
+        """Who opens a leased file waits for 45 s: init, which has started it and not yet seen."""
+        await sandbox.write("program", b"#!/bin/sh\necho started\n", mode=0o755)
+        await attack(
+            "import fcntl, signal, time\n"
+            "if os.fork() == 0:\n"
+            "  signal.signal(signal.SIGIO, signal.SIG_IGN)\n"
+            "  leased = attempt(fcntl.fcntl, os.open('/work/program', os.O_RDWR), 1024, 1)\n"
+            "  open('/work/held', 'w').write(str(leased)); time.sleep(600)\n"
+            + WAIT.format("os.path.exists('/work/held') and os.path.getsize('/work/held')"),
+            keep=True,
+        )
+        assert await sandbox.read("held") == b"EPERM"
+
     async def test_daemon_cannot_outlive_its_action(self, attack: Attack) -> None:
         result = await attack(
             "if os.fork() == 0:\n  os.setsid()\n"
@@ -596,6 +807,37 @@ class TestInit:
         await asyncio.sleep(0.35)
         late = await attack("print(os.path.exists('/work/late'))")
         assert late.stdout == b"False\n"
+
+    async def test_nobody_outlives_its_action_by_being_another_at_every_look(
+        self, sandbox: LocalSandbox
+    ) -> None:
+        """Each ends when it has forked the next; beside the kept, init has to look who is who."""
+        flee = Command(argv=("sh", "-c", "f() { f & exit; }; f & sleep 0.01"))
+        num_kept = 0
+        for _ in range(60):
+            if not num_kept:
+                await sandbox.run(Command(argv=("setsid", "-f", "sleep", "1000"), keep=True))
+            num_kept = (await sandbox.run(flee)).leftovers_kept
+            left = [name_of(pid) for pid in processes_below(sandbox.pid)[1:]]
+            assert left == ["sleep"] * num_kept
+
+    async def test_nobody_outlives_its_action_as_the_threads_of_a_dead_one(
+        self, sandbox: LocalSandbox, attack: Attack
+    ) -> None:
+        """Its first thread has ended, so it looks dead; beside a kept one, each is looked at."""
+        await sandbox.run(Command(argv=("setsid", "-f", "sleep", "100"), keep=True))
+        stays = (
+            "import threading, time\n"
+            "if os.fork() == 0:\n"
+            "  os.setsid()\n"
+            "  def stay(): open('/work/stays', 'w'); time.sleep(60)\n"
+            "  threading.Thread(target=stay).start()\n"
+            "  libc.syscall(60, 0)\n" + WAIT.format("os.path.exists('/work/stays')")
+        )
+        result = await attack(stays)
+        assert (result.exit_code, result.leftovers_killed, result.leftovers_kept) == (0, 1, 1)
+        kept = await attack(stays, keep=True)
+        assert kept.leftovers_kept == 2
 
     async def test_kept_processes_do_nothing_between_actions(
         self, provider: NamespaceProvider, sandbox: LocalSandbox, attack: Attack

@@ -136,6 +136,18 @@ async def test_the_longest_at_rest_goes_first_and_only_while_memory_is_short(
     assert await guest.run(TWO, *show) == b""
 
 
+async def test_one_that_cannot_be_put_to_sleep_keeps_nobody_awake(
+    guest: Guest, machine: Machine
+) -> None:
+    dig = "import os\nfor _ in range(200): os.mkdir('d'); os.chdir('d')"
+    await guest.run(ONE, "python3", "-I", "-S", "-c", dig)
+    await guest.run(TWO, "true")
+    machine.figures = [50]
+    assert await guest.agent.relieve() == 1
+    assert (await guest.agent.ping()).asleep == 1
+    assert await guest.run(ONE, "echo", "awake") == b"awake\n"
+
+
 async def test_short_memory_is_noticed_at_the_end_of_a_run(
     guest: Guest, machine: Machine, boxes: NamespaceProvider
 ) -> None:

@@ -124,6 +124,20 @@ async def test_closed_sandbox_is_gone_from_the_engine(provider: ContainerProvide
     assert sandbox.name not in await asyncio.to_thread(containers)
 
 
+async def test_who_is_cancelled_while_a_container_is_made_leaves_none(
+    provider: ContainerProvider,
+) -> None:
+    before = set(provider.live)
+    making = asyncio.create_task(provider.create(HostImage()))
+    # It has reported, and is not limited yet: nobody tells of that, and it does not last.
+    while set(provider.live) == before:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    making.cancel()
+    await asyncio.wait({making})
+    assert making.cancelled()
+    assert set(provider.live) == before
+
+
 async def test_killed_container_is_told_and_leaves_the_others(
     provider: ContainerProvider, sandbox: LocalSandbox
 ) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import resource
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -20,12 +23,14 @@ import pytest_asyncio
 from artangram.sandbox import (
     Command,
     HostImage,
+    Limits,
     NamespaceProvider,
     NotCapable,
     SandboxError,
     SandboxGone,
 )
 from artangram.sandbox.inside.population import children
+from artangram.sandbox.namespace import sandbox as sandboxes
 from artangram.sandbox.namespace.kernel import processes_below
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 from busy_machine import eventually, within
@@ -160,6 +165,94 @@ async def test_stuck_init_is_killed_and_the_command_timed_out(
     assert await within(SOON_S, lambda: not sandbox.is_alive)
 
 
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_who_is_asked_twice_to_end_a_command_lives_on(
+    provider: NamespaceProvider, monkeypatch: pytest.MonkeyPatch, is_cancelled: bool
+) -> None:
+    """Whoever does not answer in time is taken for stuck, and init answers once."""
+    monkeypatch.setattr(sandboxes, "GRACE_S", 0.5)
+    sandbox = await provider.create(HostImage())
+    # On init's own core: it dies only when init has heard us out.
+    running = asyncio.create_task(sandbox.run(Command(argv=("sleep", "1000"), cores=(0,))))
+    await asyncio.sleep(0.05)
+    sandbox.end_command()
+    if is_cancelled:
+        running.cancel()
+    sandbox.end_command()
+    await asyncio.wait({running})
+    await asyncio.sleep(0.7)
+    assert (await sandbox.run(Command(argv=("true",)))).ok
+    await sandbox.close()
+
+
+async def test_nobody_is_forgotten_however_many_there_are(own_provider: NamespaceProvider) -> None:
+    """The kernel tells of children a page at a time. Who is not told of would not be frozen."""
+    limits = Limits(memory_mb=2048, processes=1100)
+    sandbox = await own_provider.create(HostImage(), limits=limits)
+    fork = "import os, time\nfor _ in range(1000):\n  if not os.fork(): time.sleep(1000)"
+    argv = ("python3", "-I", "-S", "-c", fork)
+    assert (await sandbox.run(Command(argv=argv, keep=True))).leftovers_kept == 1000
+    assert len(processes_below(sandbox.pid)) == 1001
+    await sandbox.close()
+
+
+async def test_who_needs_a_sandbox_awake_is_not_overtaken_by_its_freezing(
+    own_provider: NamespaceProvider,
+) -> None:
+    sandbox = await own_provider.create(HostImage())
+    await sandbox.run(Command(argv=("setsid", "-f", "sleep", "1000"), keep=True))
+    with no_free_thread() as free:
+        reading = asyncio.create_task(sandbox.read("/etc/passwd"))
+        await asyncio.sleep(0.1)  # It has been answered, and the sandbox is about to be frozen.
+        writing = asyncio.create_task(sandbox.write("large", bytes(100 << 20)))
+        await asyncio.sleep(0)
+        free()
+        await asyncio.wait_for(writing, 10)
+        await asyncio.wait_for(reading, 10)
+    assert (await sandbox.run(Command(argv=("true",), timeout_s=10))).leftovers_kept == 1
+    await sandbox.close()
+
+
+@pytest.mark.parametrize("steps", range(4))
+async def test_who_comes_while_a_frozen_sandbox_is_closed_is_told(
+    own_provider: NamespaceProvider, steps: int
+) -> None:
+    """Between its thaw and its end there are a few steps of the event loop."""
+    box = await own_provider.create(HostImage())
+    await box.run(Command(argv=("sh", "-c", "sleep 1000 &"), keep=True))
+    closing = asyncio.create_task(box.close())
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    with suppress(SandboxGone):
+        await asyncio.wait_for(box.run(Command(argv=("true",))), 10)
+    await closing
+
+
+async def test_what_died_while_it_was_frozen_can_be_closed(
+    own_provider: NamespaceProvider,
+) -> None:
+    sandbox = await own_provider.create(HostImage())
+    await sandbox.run(Command(argv=("setsid", "-f", "sleep", "1000"), keep=True))
+    os.kill(sandbox.pid, signal.SIGKILL)
+    # Its groups are gone, and we have not heard of it: nobody awaits anything here.
+    while any(list(group.glob(sandbox.name)) for group in groups_of(own_provider)):
+        time.sleep(0.005)  # noqa: ASYNC251
+    await sandbox.close()
+    assert not own_provider.live
+
+
+@contextmanager
+def no_free_thread() -> Iterator[Callable[[], None]]:
+    """Work for the loop's threads waits until the block ends, or what it gets is called."""
+    go, loop = threading.Event(), asyncio.get_running_loop()
+    for _ in range(64):
+        loop.run_in_executor(None, go.wait)
+    try:
+        yield go.set
+    finally:
+        go.set()
+
+
 async def test_closing_many_leaves_no_descriptor(own_provider: NamespaceProvider) -> None:
     await own_provider.create(HostImage())
     before = len(os.listdir("/proc/self/fd"))
@@ -254,3 +347,72 @@ async def test_output_nobody_can_receive_is_not_the_programs_fault(
         await sandbox.run(command)
     assert (await sandbox.run(command)).ok
     await sandbox.close()
+
+
+async def test_files_nobody_can_receive_are_not_the_programs_fault(
+    provider: NamespaceProvider,
+) -> None:
+    sandbox = await provider.create(HostImage())
+    await sandbox.write("file", b"x")
+    with no_room_for_descriptors():
+        with pytest.raises(SandboxError, match="too many open files"):
+            await sandbox.read("file")
+        with pytest.raises(SandboxError, match="Too many open files"):
+            await sandbox.snapshot()
+    assert await sandbox.read("file") == b"x"
+    await sandbox.close()
+
+
+async def test_a_cancelled_read_takes_nothing_from_who_has_its_descriptor_next(
+    provider: NamespaceProvider,
+) -> None:
+    sandbox = await provider.create(HostImage())
+    await sandbox.write("large", bytes(60 << 20))
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        reading = asyncio.create_task(sandbox.read("large"))
+        await asyncio.sleep(0.005)  # A thread reads by now.
+        reading.cancel()
+        await asyncio.wait({reading})
+        pipes = [os.pipe() for _ in range(4)]
+        for _, inlet in pipes:
+            os.write(inlet, b"of somebody else")
+            os.close(inlet)
+        await asyncio.sleep(0.05)
+        for outlet, _ in pipes:
+            assert os.read(outlet, 100) == b"of somebody else"
+            os.close(outlet)
+    assert len(os.listdir("/proc/self/fd")) == before
+    await sandbox.close()
+
+
+async def test_who_is_cancelled_leaves_no_descriptor(provider: NamespaceProvider) -> None:
+    sandbox = await provider.create(HostImage())
+    await sandbox.run(Command(argv=("setsid", "-f", "sleep", "1000"), keep=True))
+    before = len(os.listdir("/proc/self/fd"))
+    with no_free_thread():
+        readings = [asyncio.create_task(sandbox.read("/etc/passwd")) for _ in range(10)]
+        await asyncio.sleep(0.1)  # They have been answered; the last waits for the freezing.
+        for reading in readings:
+            reading.cancel()
+    await asyncio.wait(readings)
+    del readings, reading  # They remember where they were.
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
+    await sandbox.close()
+
+
+async def test_a_snapshot_that_nobody_gets_leaves_no_files(
+    own_provider: NamespaceProvider,
+) -> None:
+    snapshots = own_provider.run_path / "snapshots"
+    sandbox = await own_provider.create(HostImage())
+    many = "for n in range(5000): open(f'file{n}', 'w').write('x' * 5000)"
+    await sandbox.run(Command(argv=("python3", "-I", "-S", "-c", many)))
+    taking = asyncio.create_task(sandbox.snapshot())
+    assert await eventually(lambda: len(os.listdir(snapshots)) == 1)
+    taking.cancel()
+    await asyncio.wait({taking})
+    assert taking.cancelled()
+    assert os.listdir(snapshots) == []
+    assert (await sandbox.run(Command(argv=("true",)))).ok

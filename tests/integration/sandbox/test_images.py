@@ -20,6 +20,8 @@ from artangram.sandbox import (
     NamespaceProvider,
     TarImage,
 )
+from artangram.sandbox.inside import linux
+from artangram.sandbox.namespace import images
 
 from .archives import docker_archive, oci_archive
 
@@ -113,3 +115,44 @@ async def test_network_is_the_hosts_when_allowed(provider: NamespaceProvider) ->
     inside = await box.run(Command(argv=("readlink", "/proc/self/ns/net")))
     assert inside.stdout.decode().strip() == os.readlink("/proc/self/ns/net")
     await box.close()
+
+
+@pytest.mark.parametrize("link", ["etc", "etc/passwd"])
+async def test_no_file_of_the_machine_is_taken_for_one_of_the_image(
+    tmp_path: Path, link: str
+) -> None:
+    """What passes for the users of an image can be read by everybody inside."""
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "passwd").write_text("secret\n")
+    image = tmp_path / "image"
+    (image / link).parent.mkdir(parents=True)
+    (image / link).symlink_to(secret / "passwd" if link.endswith("passwd") else secret)
+    base = images.prepare(DirectoryImage(path=str(image)), cache_dir=tmp_path / "cache")
+    assert b"secret" not in base.files_for(1, 1)["/etc/passwd"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can mount")
+async def test_what_is_mounted_below_a_shown_directory_is_only_shown(
+    state_dir: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A flag of one mount is none of those below it: a disk under /opt would be writable."""
+    shown = tmp_path_factory.mktemp("shown")
+    shown.chmod(0o755)
+    (shown / "disk").mkdir()
+    linux.mount("disk", str(shown / "disk"), kind="tmpfs", options="mode=777,size=1m")
+    try:
+        (shown / "disk/file").write_text("of the machine")
+        provider = await NamespaceProvider.open(state_dir=state_dir)
+        sandbox = await provider.create(HostImage(also=(str(shown),)))
+        try:
+            script = f"cd {shown}/disk && cat file; touch evil; grep {shown}/disk /proc/self/mounts"
+            told = await sandbox.run(Command(argv=("sh", "-c", script)))
+            assert told.stdout.startswith(b"of the machine")
+            assert b"Read-only file system" in told.stderr
+            assert b"ro,nosuid,nodev" in told.stdout
+            assert os.listdir(shown / "disk") == ["file"]
+        finally:
+            await provider.close()
+    finally:
+        linux.detach(str(shown / "disk"))

@@ -12,7 +12,7 @@ import pytest
 
 from artangram.sandbox import Command, HostImage, Limits, NamespaceProvider, NotCapable, Rung, probe
 from artangram.sandbox.errors import SandboxError
-from artangram.sandbox.namespace import cgroups
+from artangram.sandbox.namespace import cgroups, cores
 from artangram.sandbox.namespace import provider as providers
 from artangram.sandbox.namespace.cgroups import Groups, Hierarchies, find_hierarchies
 from artangram.sandbox.namespace.cores import GroupCores, as_list
@@ -79,7 +79,10 @@ async def test_version_2_has_one_group_per_sandbox(tmp_path: Path) -> None:
     assert join == "cgroup.procs"
 
 
-async def test_version_2_narrows_the_group_while_a_command_runs(tmp_path: Path) -> None:
+async def test_version_2_narrows_the_group_while_a_command_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cores, "all_cores", lambda: frozenset(range(4)))
     controllers = frozenset({"memory", "pids", "cpuset"})
     groups = Groups(Hierarchies(v2=tmp_path, v2_controllers=controllers), "me")
     box = groups.of("box-1", Limits())
@@ -131,7 +134,8 @@ def a_freezer(
 
     monkeypatch.setattr(cgroups, "write_setting", lambda _, state: written.append(state))
     monkeypatch.setattr(cgroups, "read_setting", read)
-    groups = Groups(Hierarchies(v1={"freezer": Path("/nowhere")}), "me")
+    nowhere = dict.fromkeys(("freezer", "memory"), Path("/nowhere"))
+    groups = Groups(Hierarchies(v1=nowhere), "me")
     return groups.of("box-1", Limits()), written
 
 

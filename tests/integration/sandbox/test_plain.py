@@ -31,6 +31,7 @@ from artangram.sandbox import (
     ladder,
     open_provider,
 )
+from artangram.sandbox.inside.zygote import remove_all
 from artangram.sandbox.namespace.kernel import processes_below
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.plain import provider as providers
@@ -126,6 +127,59 @@ async def test_kept_processes_rest_stopped(box: LocalSandbox) -> None:
         return len(await box.read("ticks")) - before
 
     await at_best(ticks, below=1)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+async def test_kept_processes_have_the_cores_of_the_next_command(box: LocalSandbox) -> None:
+    await box.run(Command(argv=DAEMON, keep=True))
+    assert (await box.run(Command(argv=("true",), cores=(1,)))).leftovers_kept == 1
+    (kept,) = processes_below(box.pid)[1:]
+    assert os.sched_getaffinity(kept) == {1}
+
+
+async def test_no_depth_of_directories_outlasts_a_sandbox(plain: PlainProvider) -> None:
+    """Nor do those that their owner closed to itself."""
+    box = await plain.create(HostImage())
+    dig = (
+        "import os\nos.mkdir('closed'); open('closed/file', 'w'); os.chmod('closed', 0)\n"
+        "for _ in range(1200): os.mkdir('d'); os.chdir('d'); os.symlink('/etc', 'link')"
+    )
+    assert (await box.run(Command(argv=(*PYTHON, dig)))).ok
+    await box.close()
+    assert os.listdir(plain.run_path / "boxes") == []
+
+
+async def test_who_is_cancelled_leaves_no_copy_of_a_snapshot(plain: PlainProvider) -> None:
+    box = await plain.create(HostImage())
+    await box.write("file", b"x")
+    snapshot = await box.snapshot()
+    await box.close()
+    for _ in range(10):
+        making = asyncio.create_task(plain.create(snapshot))
+        await asyncio.sleep(0)
+        making.cancel()
+        await asyncio.wait({making})
+    assert os.listdir(plain.run_path / "boxes") == []
+
+
+async def test_removal_leaves_alone_what_a_directory_is_swapped_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sibling of the same user may still run, and turn one into a link at any moment."""
+    box, secret, rename = tmp_path / "box", tmp_path / "secret", os.rename
+    (box / "folder").mkdir(parents=True)
+    secret.mkdir(mode=0o755)
+    (secret / "file").touch()
+
+    def swap(source: str, target: str) -> None:
+        (box / "folder").rmdir()
+        (box / "folder").symlink_to(secret)
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", swap)
+    remove_all(str(box))
+    assert os.listdir(secret) == ["file"]
+    assert not box.exists()
 
 
 async def test_killed_init_takes_its_processes_along(plain: PlainProvider) -> None:

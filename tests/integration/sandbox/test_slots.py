@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 import pytest_asyncio
 
+from artangram.core.errors import BadInput
 from artangram.sandbox.namespace import cores as lending
 from artangram.sandbox.namespace import home
 from artangram.sandbox.namespace.kernel import processes_below
@@ -18,6 +19,30 @@ from artangram.sandbox.namespace.provider import NamespaceProvider
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.protocol import Command, HostImage
 from busy_machine import eventually
+
+KEEPS_THREADS = """
+import os, threading, time
+ready, told = os.pipe()
+if os.fork():
+    os.read(ready, 1)
+    os._exit(0)
+for _ in range(2):
+    threading.Thread(target=time.sleep, args=[1000]).start()
+os.write(told, b"x")
+"""
+
+#: Chains of processes, each of which forks the next and ends.
+KEEPS_FORKING = """
+import os
+if os.fork():
+    os._exit(0)
+for _ in range(3):
+    if not os.fork():
+        break
+while True:
+    if os.fork():
+        os._exit(0)
+"""
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -66,6 +91,15 @@ class TestAtRest:
         await asyncio.gather(*map(LocalSandbox.run, boxes, commands))
         assert await eventually(lambda: not in_a_slot(boxes[1]))
 
+    async def test_no_slot_is_lost_to_cores_that_nobody_has(
+        self, provider: NamespaceProvider
+    ) -> None:
+        box = await provider.create(HostImage())
+        for _ in range(2):
+            with pytest.raises(BadInput):
+                await box.run(Command(argv=("true",), cores=(4095,)))
+        assert provider.cores.num_lent == 0
+
     async def test_of_many_sandboxes_none_rests_in_a_slot(
         self, provider: NamespaceProvider, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -94,10 +128,54 @@ class TestAtRest:
         kept = processes_below(box.pid)[1:]
         assert [os.sched_getaffinity(pid) for pid in kept] == [{1}]
 
+    async def test_who_is_kept_comes_along_with_all_threads(
+        self, provider: NamespaceProvider
+    ) -> None:
+        """Into another slot, since a neighbour is lent the one they were started in."""
+        box, neighbour = [await provider.create(HostImage()) for _ in range(2)]
+        argv = ("python3", "-I", "-S", "-c", KEEPS_THREADS)
+        assert (await box.run(Command(argv=argv, cores=(0,), keep=True))).leftovers_kept == 1
+        assert neighbour.begin(Command(argv=("sleep", "60"), cores=(0,)), lambda _: None)
+        assert await allowed(box, cores=(1,)) == {1}
+        threads = lending.threads_below(processes_below(box.pid)[1])
+        assert [os.sched_getaffinity(tid) for tid in threads] == [{1}] * 3
+
+    async def test_who_forks_without_end_is_frozen_and_then_on_no_neighbours_core(
+        self, provider: NamespaceProvider
+    ) -> None:
+        """Who looks where it is while it runs would miss it."""
+        argv = ("python3", "-I", "-S", "-c", KEEPS_FORKING)
+        for _ in range(6):
+            box, neighbour = [await provider.create(HostImage()) for _ in range(2)]
+            assert (await box.run(Command(argv=argv, cores=(0,), keep=True))).leftovers_kept
+            frozen = processes_below(box.pid)
+            await asyncio.sleep(0.02)
+            assert processes_below(box.pid) == frozen
+            assert neighbour.begin(Command(argv=("sleep", "60"), cores=(0,)), lambda _: None)
+            assert await strangers_beside(neighbour, box, cores=(1,)) == set()
+            await box.close()
+            await neighbour.close()
+
+
+async def strangers_beside(
+    neighbour: LocalSandbox, box: LocalSandbox, *, cores: tuple[int, ...]
+) -> set[int]:
+    """Who is in the slot of `neighbour` while `box` runs a command elsewhere, besides its own."""
+    assert await eventually(lambda: in_a_slot(neighbour))
+    slot = slot_of(neighbour)
+    strangers: set[int] = set()
+    async for _ in box.stream(Command(argv=("sh", "-c", "echo; sleep 0.1"), cores=cores)):
+        strangers |= {int(tid) for tid in (slot / "tasks").read_text().split()}
+    return strangers - set(processes_below(neighbour.pid))
+
 
 def in_a_slot(box: LocalSandbox) -> bool:
-    cpuset = Path(f"/proc/{box.pid}/cpuset").read_text()
-    return "/slot-" in cpuset
+    return slot_of(box).name.startswith("slot-")
+
+
+def slot_of(box: LocalSandbox) -> Path:
+    name = Path(f"/proc/{box.pid}/cpuset").read_text().strip()
+    return Path("/sys/fs/cgroup/cpuset", name.lstrip("/"))
 
 
 async def allowed(box: LocalSandbox, *, cores: tuple[int, ...]) -> set[int]:
@@ -117,8 +195,11 @@ class OwnGroup:
         (directory / "cgroup.threads").touch()
 
 
-async def test_a_group_of_its_own_always_names_cores(tmp_path: Path) -> None:
+async def test_a_group_of_its_own_always_names_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Linux 6.1 refuses an empty set to a group that has processes."""
+    monkeypatch.setattr(lending, "all_cores", lambda: frozenset(range(4)))
     groups, written = cast(Any, OwnGroup(tmp_path)), tmp_path / "cpuset.cpus"
     hold = lending.GroupCores().lend(groups, 1, cores=(1,))
     lent = written.read_text()
@@ -128,4 +209,4 @@ async def test_a_group_of_its_own_always_names_cores(tmp_path: Path) -> None:
     assert (lent, grown) == ("1", "0,1")
     assert written.read_text() != ""
     lending.GroupCores().lend(groups, 1, cores=())
-    assert written.read_text() == lending.as_list(tuple(os.sched_getaffinity(0)))
+    assert written.read_text() == "0,1,2,3"

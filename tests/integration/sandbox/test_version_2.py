@@ -86,3 +86,13 @@ def test_without_a_cpuset_cores_are_held_by_affinity(found: dict[str, Any]) -> N
 
 def test_nothing_is_left_but_the_group_we_moved_to(found: dict[str, Any]) -> None:
     assert found["left"] == ["artangram-house"]
+
+
+def test_no_crash_starts_a_program_of_the_machine(found: dict[str, Any]) -> None:
+    """A core that is piped to a program knows no limit but one: of a single byte."""
+    assert found["dumped"] == [False, False]
+
+
+def test_no_call_makes_the_kernel_look_for_a_module(found: dict[str, Any]) -> None:
+    """It would start a program by root, outside of any limit, and what it loads is less tried."""
+    assert found["asked"] == {"protocols": [], "tables": [], "questions": []}

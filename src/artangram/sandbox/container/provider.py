@@ -21,6 +21,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
+from artangram.aio import uncancelled
 from artangram.sandbox.container import images, runtime
 from artangram.sandbox.container.engine import HOW, Engine, Wanted, find_engine
 from artangram.sandbox.container.service import PodmanService
@@ -31,13 +32,13 @@ from artangram.sandbox.inside.zygote import count_ooms
 from artangram.sandbox.namespace.cgroups import BoxGroups, Groups, find_hierarchies
 from artangram.sandbox.namespace.compiled import init_library
 from artangram.sandbox.namespace.cores import cores_for
-from artangram.sandbox.namespace.home import Household
+from artangram.sandbox.namespace.home import Household, drained
 from artangram.sandbox.namespace.images import HOSTS
 from artangram.sandbox.namespace.launch import start_guard
 from artangram.sandbox.namespace.once import Once
 from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
 from artangram.sandbox.namespace.sandbox import LocalSandbox
-from artangram.sandbox.namespace.traits import OPEN_FILES, Traits
+from artangram.sandbox.namespace.traits import NO_CORE, OPEN_FILES, Traits
 from artangram.sandbox.probe import explain, probe
 from artangram.sandbox.protocol import (
     DEFAULT_LIMITS,
@@ -120,13 +121,13 @@ class ContainerProvider(Household):
     async def create(self, source: Source, *, limits: Limits = DEFAULT_LIMITS) -> LocalSandbox:
         self._check_open()
         traits = self._traits(source, limits)
+        base = await self._bases.of(traits.image)
         if isinstance(traits.image, EngineImage):
-            base = await self._prepare(traits.image)  # a name may mean another image tomorrow
+            self._bases.forget(traits.image)  # a name may mean another image tomorrow
             # Siblings of its snapshots must stand on this very image, whatever its name means then.
             traits = dataclasses.replace(traits, image=EngineImage(name=base.image))
-        else:
-            base = await self._bases.of(traits.image)
         async with self._starting:
+            self._check_open()  # It may have been closed while we waited.
             return await self._ready(await self._start(traits, base))
 
     def _traits(self, source: Source, limits: Limits) -> Traits:
@@ -212,9 +213,11 @@ class ContainerProvider(Household):
             with contextlib.suppress(PermissionError):
                 os.setpriority(os.PRIO_PROCESS, pid, linux.URGENT)
             channel.send(sock, self._plan(traits, base))
-        except OSError as error:
-            await sandbox.close()
-            raise CreateFailed(f"the container cannot be limited: {error}") from error
+        except BaseException as error:
+            await uncancelled(sandbox.close())
+            if isinstance(error, OSError):
+                raise CreateFailed(f"the container cannot be limited: {error}") from error
+            raise
         return sandbox
 
     def _plan(self, traits: Traits, base: images.EngineBase) -> dict[str, Any]:
@@ -242,10 +245,10 @@ class ContainerProvider(Household):
                 "/etc/passwd": b"box:x:%d:%d:box:/work:/bin/sh\n" % (uid, uid),
                 "/etc/group": b"box:x:%d:\n" % uid,
             },
-            "rlimits": {resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: OPEN_FILES},
+            "rlimits": {resource.RLIMIT_CORE: NO_CORE, resource.RLIMIT_NOFILE: OPEN_FILES},
         }
 
-    def rlimits(self, *, processes: int, memory_mb: int) -> dict[int, int]:
+    def rlimits(self, *, processes: int, memory_mb: int, disk_mb: int) -> dict[int, int]:
         """None: control groups limit all processes together."""
         return {}
 
@@ -274,6 +277,11 @@ class ContainerProvider(Household):
         await super().close()
         os.close(self._alive)
         await asyncio.to_thread(self._guard.wait)
+
+    async def _settle(self) -> None:
+        """What the engine has begun can be ended only when it is done."""
+        await self._bases.settle()
+        await drained(self._starting, MAX_STARTING)
 
     async def _end(self) -> None:
         await asyncio.to_thread(self._close_engine)

@@ -1,7 +1,8 @@
 """Read and write files as the sandbox's own user, inside its own root.
 
 Paths resolve in the sandbox, so no link leads out of it. Only regular files are opened, never
-those of /proc: a descriptor of one may show more to its reader than to its opener.
+those of /proc: a descriptor of one may show more to its reader than to its opener. Nor through the
+links there to what a process holds open: init holds files of control groups.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import errno
 import os
 import stat
 
+from artangram.sandbox.inside import linux
+
 _SAFELY = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 def open_to_read(path: bytes) -> int:
     """A descriptor of the file."""
-    fd = os.open(path, os.O_RDONLY | _SAFELY)
+    fd = linux.open_by_name(path, os.O_RDONLY | _SAFELY)
     try:
         _check_regular(fd)
     except OSError:
@@ -29,7 +32,7 @@ def write(path: bytes, source: int, *, mode: int) -> None:
     parent = os.path.dirname(path)
     if parent:
         os.makedirs(parent, exist_ok=True)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | _SAFELY, mode)
+    fd = linux.open_by_name(path, os.O_WRONLY | os.O_CREAT | _SAFELY, mode=mode & 0o7777)
     try:
         _check_regular(fd)
         os.ftruncate(fd, 0)

@@ -14,6 +14,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -29,9 +30,10 @@ enum { RUN, END, READ, WRITE, CHANGES, STOP, CONTINUE, LEARN };
 enum { READY, FAILED, EXITED, NOT_STARTED, DONE, REFUSED, OUTPUT };
 enum { TIMED_OUT = 1, CANCELLED = 2, WITH_OUTLETS = 4 };
 enum { KEEP = 1, WATCHED = 2, HAS_STDIN = 4, MOVES = 8, RESTS = 16 };
-enum { MEASURES = 1 };
+enum { MEASURES = 1, NO_DIRECTORY = 1 << 16 };
 enum { INLINE_BYTES = 64 << 10, MAX_DESCRIPTORS = 8, MAX_GROUPS = 1024, ROUNDS_BEFORE_ALL = 20 };
 enum { REST };
+enum { OPENAT2 = 437, NO_MAGICLINKS = 2 }; /* the same on every machine */
 /* A command that ends sooner has its output in its reply: to watch pipes costs a tenth of it. */
 static const double WATCH_AFTER_S = 0.002;
 /* By the interpreter we come from; programs expect the defaults, and PID 1 is immune to those. */
@@ -92,6 +94,9 @@ static int has_run; /* who ran one command will run another */
 /* `tasks` files of control groups by number, 0 where none is known; and the one we are in. */
 static int groups[MAX_GROUPS];
 static int joined = -1, rests;
+/* Of a command, half of ours: descriptors that wait in sockets count for all of one user, and
+ * with as many as we may have it could keep us from answering. */
+static struct rlimit open_files;
 /* One request at a time, and never while a reply is put together. */
 static char inbox[INLINE_BYTES + 16];
 
@@ -163,13 +168,16 @@ static int look_at(pid_t pid, struct alive *found)
         return 0;
     text[size] = 0;
     end = strrchr(text, ')'); /* a program chooses its own name, but not what follows it */
-    if (!end || end[1] != ' ' || end[2] == 'Z' || end[2] == 'X')
+    if (!end || end[1] != ' ')
         return 0;
+    int is_dead = end[2] == 'Z' || end[2] == 'X';
     field = end + 2;
     found->pid = pid;
     for (int number = 0; number <= 19; number++) {
         if (number == 3)
             found->session = strtol(field, NULL, 10);
+        if (number == 17 && is_dead && strtol(field, NULL, 10) <= 1)
+            return 0; /* else only its first thread is dead */
         if (number == 19)
             found->start = strtoull(field, NULL, 10);
         field = strchr(field, ' ');
@@ -249,21 +257,29 @@ static int kill_strangers(const struct kept *found)
     return count;
 }
 
+/* Reap who is dead of our children. Sets how many; returns whether any are left. */
+static int reap_dead(int *count)
+{
+    pid_t pid;
+    for (*count = 0; (pid = waitpid(-1, NULL, WNOHANG | __WALL)) > 0;)
+        ++*count;
+    return pid == 0;
+}
+
 /* Kill and reap all but the kept; how many were alive. */
 static int end_others(void)
 {
-    int killed = 0;
-    pid_t pid;
-    while ((pid = waitpid(-1, NULL, WNOHANG | __WALL)) > 0)
-        ;
+    int killed = 0, num_dead;
+    int is_anybody_left = reap_dead(&num_dead);
     /* All who live here descend from us, and orphans are ours: without a child there is nobody.
      * Asking the kernel to kill nobody would take it as long as the machine has processes. */
     if (!kept.count)
-        return pid < 0 ? 0 : end_everybody();
+        return is_anybody_left ? end_everybody() : 0;
     for (int round = 0; round < ROUNDS_BEFORE_ALL; round++) {
         struct kept found = everybody();
         int count = kill_strangers(&found);
-        if (!count) {
+        reap_dead(&num_dead);
+        if (!count && !num_dead) { /* who died while we looked may have left a child */
             keep_these(found);
             return killed;
         }
@@ -493,7 +509,7 @@ static int become(const struct order *order)
     sigset_t none;
     int problem;
     if (chdir(order->cwd))
-        return errno;
+        return errno | NO_DIRECTORY;
     if ((problem = find_program(order->argv[0], order->environ, path, sizeof path)))
         return problem;
     /* Where the kernel groups by session, a bomb then shares no group with us, so we end it on time. */
@@ -502,6 +518,8 @@ static int become(const struct order *order)
     for (int number = 0; number < 3; number++)
         if (dup2(order->fds[number], number) < 0)
             return errno;
+    if (setrlimit(RLIMIT_NOFILE, &open_files))
+        return errno;
     if ((problem = lower_limits(order)))
         return problem;
     sigemptyset(&none);
@@ -529,27 +547,6 @@ static __attribute__((noinline)) pid_t spawn(const struct order *order)
     return pid;
 }
 
-/* Join the control group whose `tasks` file is `group`, with everybody who was kept. */
-static int move_here(int group)
-{
-    if (write(group, "0", 1) < 0)
-        return errno;
-    if (!kept.count)
-        return 0;
-    struct kept found = everybody();
-    int problem = 0;
-    for (size_t i = 0; i < found.count && !problem; i++) {
-        char digits[12];
-        int length = 0;
-        for (pid_t rest = found.all[i].pid; rest; rest /= 10)
-            digits[sizeof digits - (size_t)++length] = (char)('0' + rest % 10);
-        if (write(group, digits + sizeof digits - length, (size_t)length) < 0 && errno != ESRCH)
-            problem = errno;
-    }
-    free(found.all);
-    return problem;
-}
-
 static int learn(int number, int *fd)
 {
     if (number < 0 || number >= MAX_GROUPS)
@@ -559,15 +556,17 @@ static int learn(int number, int *fd)
     return 0;
 }
 
+/* Our caller brings along who is kept, while they are frozen and cannot fork. */
 static int join(int number)
 {
     if (number < 0 || number >= MAX_GROUPS || !groups[number])
         return EBADF;
     if (number == joined)
         return 0;
-    int problem = move_here(groups[number]);
-    joined = problem ? -1 : number;
-    return problem;
+    if (write(groups[number], "0", 1) < 0)
+        return errno;
+    joined = number;
+    return 0;
 }
 
 /* Nothing runs: leave the cores that were lent. Who is lent them next would be in our way when we
@@ -669,9 +668,20 @@ static int check_regular(int fd)
     return S_ISREG(about.st_mode) && about.st_dev != proc.st_dev ? 0 : EINVAL;
 }
 
+/* Through no link of /proc that leads to what a process holds open: ours are not all files. */
+static int open_by_name(const char *path, int flags, int mode)
+{
+    flags |= O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+    uint64_t how[] = {(uint64_t)flags, (uint64_t)mode, NO_MAGICLINKS};
+    long fd = syscall(OPENAT2, AT_FDCWD, path, how, sizeof how);
+    if (fd < 0 && errno == ENOSYS) /* before Linux 5.6 */
+        return open(path, flags, (mode_t)mode);
+    return (int)fd;
+}
+
 static int hand_out(uint64_t number, const char *path)
 {
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    int fd = open_by_name(path, O_RDONLY, 0);
     if (fd < 0)
         return errno;
     int problem = check_regular(fd);
@@ -714,8 +724,7 @@ static int take_in(char *path, int source, int mode)
     int problem = make_parents(path);
     if (problem)
         return problem;
-    int flags = O_WRONLY | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
-    int fd = open(path, flags, (mode_t)mode);
+    int fd = open_by_name(path, O_WRONLY | O_CREAT, mode & 07777);
     if (fd < 0)
         return errno;
     problem = check_regular(fd);
@@ -864,6 +873,8 @@ void serve(const struct setting *setting)
     struct reply reply = {.kind = READY, .flags = at.peak_file >= 0 ? MEASURES : 0};
     for (size_t i = 0; i < sizeof LEFT_IGNORED / sizeof *LEFT_IGNORED; i++)
         signal(LEFT_IGNORED[i], SIG_DFL);
+    getrlimit(RLIMIT_NOFILE, &open_files);
+    open_files.rlim_cur = open_files.rlim_max = open_files.rlim_cur / 2;
     answer(&reply, -1);
     for (;;) {
         if (has_run && !now_running.main) {

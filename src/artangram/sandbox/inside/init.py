@@ -31,8 +31,12 @@ TIMED_OUT, CANCELLED, WITH_OUTLETS = 1, 2, 4
 """Flags of EXITED; with the last one it brings what the output is read from."""
 MEASURES = 1
 """Flag of READY: this init reads the memory group itself, and its EXITED tells peak and kills."""
+NO_DIRECTORY = 1 << 16
+"""Beside the error number of NOT_STARTED: it is about the directory to start in."""
 UNKNOWN = -1
 MORE_EXPOSED = 500
+LONGEST_WAIT_MS = 1 << 30
+"""Not much longer would be more than the kernel can count."""
 
 
 def reply(
@@ -71,6 +75,9 @@ class Init:
         self._upper = upper
         self._score_file = score_file
         self._sheltered, self._exposed = scores(score)
+        # Of a command, half of ours: descriptors that wait in sockets count for all of one user,
+        # and with as many as we may have it could keep us from answering.
+        self._open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
         self._children = linux.child_signals()
         self._poll = select.poll()
         self._poll.register(sock.fileno(), select.POLLIN)
@@ -104,7 +111,7 @@ class Init:
         if self._rests and not self._main:
             self._rest()
         ready = self._poll.poll(self._timeout_ms())
-        if not ready:
+        if not ready and time.monotonic() >= self._ends_at:
             self._end_main(TIMED_OUT)
         for fd, _ in ready:
             if fd == self._children:
@@ -121,7 +128,7 @@ class Init:
     def _timeout_ms(self) -> float | None:
         if not self._main or self._flags:
             return None
-        return max(0.0, (self._ends_at - time.monotonic()) * 1000)
+        return min(LONGEST_WAIT_MS, max(0.0, (self._ends_at - time.monotonic()) * 1000))
 
     def _end_main(self, flag: int) -> None:
         """Time is up or the caller is: everything in the sandbox ends, kept or not."""
@@ -170,12 +177,11 @@ class Init:
                 raise OSError(errno.ENOSYS, "no such verb")
 
     def _join(self, number: int) -> None:
-        """Be in that control group, with everybody who was kept."""
+        """Be in that control group. Our caller brings along who was kept, while they are frozen."""
         if number not in self._groups:
             raise OSError(errno.EBADF, "no such control group")
         if number != self._joined:
-            others = self._everybody.pids() if self._kept else ()
-            processes.move_here(self._groups[number], others)
+            os.write(self._groups[number], b"0")
             self._joined = number
 
     def _done(self, asked: request.Request, *fds: int) -> None:
@@ -220,10 +226,13 @@ class Init:
         # The kernel's out-of-memory choice must fall on the command, not on PID 1.
         os.pwrite(self._score_file, self._exposed, 0)
         environ = dict(text.split(b"=", 1) for text in asked.environ)
+        most = self._open_files
         try:
-            os.chdir(asked.path)
-            with processes.LoweredLimits(asked.rlimits):
-                return processes.spawn(list(asked.words), environ, stdio)
+            _enter(asked.path)
+            with processes.LoweredLimits({resource.RLIMIT_NOFILE: most, **asked.rlimits}):
+                pid = processes.spawn(list(asked.words), environ, stdio)
+            processes.forbid_more(pid, resource.RLIMIT_NOFILE, most)
+            return pid
         finally:
             os.chdir("/")
             os.pwrite(self._score_file, self._sheltered, 0)
@@ -259,6 +268,13 @@ class Init:
         if self._end_request:
             reply(self._sock, self._end_request, DONE)
             self._end_request = 0
+
+
+def _enter(directory: bytes) -> None:
+    try:
+        os.chdir(directory)
+    except OSError as error:
+        raise OSError((error.errno or errno.EIO) | NO_DIRECTORY, "chdir") from None
 
 
 def _children_cpu_s() -> float:

@@ -50,12 +50,17 @@ MS_REC = 16384
 MS_PRIVATE = 1 << 18
 MNT_DETACH = 2
 
-OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442  # the same on every machine
+# The same on every machine.
+OPEN_TREE, MOVE_MOUNT, FSCONFIG, FSPICK, OPENAT2, MOUNT_SETATTR = 428, 429, 431, 433, 437, 442
+FSCONFIG_SET_STRING, FSCONFIG_RECONFIGURE = 1, 7
+FSPICK_CLOEXEC, FSPICK_EMPTY_PATH = 1, 8
+RESOLVE_NO_MAGICLINKS = 2
 OPEN_TREE_CLONE = 1
 MOUNT_ATTR_IDMAP = 0x00100000
 MOVE_FROM_EMPTY = 4
 AT_FDCWD = -100
 AT_EMPTY_PATH = 0x1000
+AT_RECURSIVE = 0x8000
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
@@ -92,13 +97,6 @@ def mount(source: str, target: str, *, kind: str = "", flags: int = 0, options: 
     _check(result, f"mount {kind or source} on {target}")
 
 
-def bind(source: str, target: str, *, flags: int = 0) -> None:
-    """Show `source` at `target`; a second call is needed for the flags to take effect."""
-    mount(source, target, flags=MS_BIND | MS_REC)
-    if flags:
-        mount(source, target, flags=MS_BIND | MS_REMOUNT | flags)
-
-
 class _MountAttributes(ctypes.Structure):
     _fields_ = (
         ("set", ctypes.c_uint64),
@@ -106,6 +104,24 @@ class _MountAttributes(ctypes.Structure):
         ("propagation", ctypes.c_uint64),
         ("users", ctypes.c_uint64),
     )
+
+
+def bind(source: str, target: str, *, flags: int = 0) -> None:
+    """Show `source`, with what is mounted below it, at `target`; `flags` hold for all of that."""
+    mount(source, target, flags=MS_BIND | MS_REC)
+    if not flags:
+        return
+    wanted = _MountAttributes(flags, 0, 0, 0)  # the same bits there
+    size = ctypes.c_size_t(ctypes.sizeof(wanted))
+    how = AT_FDCWD, target.encode(), AT_RECURSIVE, ctypes.byref(wanted), size
+    done = _libc.syscall(MOUNT_SETATTR, *how)
+    if done == 0 or ctypes.get_errno() != errno.ENOSYS:
+        _check(done, f"restrict {target}")
+        return
+    # Before Linux 5.12 flags are for one mount: what is mounted below stays out of sight.
+    detach(target)
+    mount(source, target, flags=MS_BIND)
+    mount(source, target, flags=MS_BIND | MS_REMOUNT | flags)
 
 
 def bind_as_users(source: str, target: str, users: int) -> None:
@@ -122,6 +138,26 @@ def bind_as_users(source: str, target: str, users: int) -> None:
         _check(done, f"mount on {target}")
     finally:
         os.close(tree)
+
+
+def reconfigure(root: int, name: bytes, value: bytes) -> None:
+    """Change a setting of the file system whose root is open as `root`, wherever it is mounted."""
+    how = _check(_libc.syscall(FSPICK, root, b"", FSPICK_CLOEXEC | FSPICK_EMPTY_PATH), "fspick")
+    try:
+        _check(_libc.syscall(FSCONFIG, how, FSCONFIG_SET_STRING, name, value, 0), "fsconfig")
+        _check(_libc.syscall(FSCONFIG, how, FSCONFIG_RECONFIGURE, None, None, 0), "reconfigure")
+    finally:
+        os.close(how)
+
+
+def open_by_name(path: bytes, flags: int, *, mode: int = 0) -> int:
+    """Open a file, but through no link of /proc to what a process holds open."""
+    how = (ctypes.c_uint64 * 3)(flags, mode, RESOLVE_NO_MAGICLINKS)
+    size = ctypes.c_size_t(ctypes.sizeof(how))
+    fd = _libc.syscall(OPENAT2, AT_FDCWD, path, how, size)
+    if fd < 0 and ctypes.get_errno() == errno.ENOSYS:  # before Linux 5.6
+        return os.open(path, flags, mode)
+    return _check(fd, "open")
 
 
 def detach(target: str) -> None:

@@ -64,14 +64,12 @@ class LoweredLimits:
             resource.setrlimit(kind, limits)
 
 
-def move_here(group: int, others: Sequence[int]) -> None:
-    """Join the control group whose `tasks` file is open as `group`; bring others along."""
-    os.write(group, b"0")
-    for pid in others:
-        try:
-            os.write(group, b"%d" % pid)
-        except ProcessLookupError:
-            pass
+def forbid_more(pid: int, kind: int, most: int) -> None:
+    """Make a limit of a process its hard one; before, it was ours."""
+    try:
+        resource.prlimit(pid, kind, (most, most))
+    except (ProcessLookupError, PermissionError):
+        pass  # it is gone, or has allowed itself even less by now
 
 
 class Alive:
@@ -115,10 +113,11 @@ def end_others(everybody: Population, kept: Kept) -> tuple[int, Kept]:
     for _ in range(ROUNDS_BEFORE_ALL):
         found = alive(everybody.pids())
         strangers = [process.pid for process in found if not kept.holds(process)]
-        if not strangers:
-            return len(killed), Kept(found)
         _kill_each(strangers)
         killed.update(strangers)
+        # Who died while we looked may have left a child that we did not see.
+        if not _reap_dead() and not strangers:
+            return len(killed), Kept(found)
     # It forks faster than we look: nothing may outlive the command, so the kept ones go too.
     return len(killed) + everybody.end(), Kept()
 
@@ -132,7 +131,8 @@ def alive(pids: Sequence[int]) -> list[Alive]:
                 fields = stat.read().rpartition(b")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if fields[0] not in (b"Z", b"X"):
+        # With more than one thread, only the first of them is dead.
+        if fields[0] not in (b"Z", b"X") or int(fields[17]) > 1:
             found.append(Alive(pid, int(fields[3]), int(fields[19])))
     return found
 
@@ -151,9 +151,12 @@ def _kill_each(targets: Sequence[int]) -> None:
             pass
 
 
-def _reap_dead() -> None:
+def _reap_dead() -> int:
+    """How many there were."""
+    count = 0
     try:
         while os.waitpid(-1, os.WNOHANG | linux.WALL)[0]:
-            pass
+            count += 1
     except ChildProcessError:
         pass
+    return count

@@ -3,8 +3,11 @@
 - Denied: whatever is not namespaced, changes the machine, reaches other processes' memory, or
   opens new namespaces. Everything else is allowed: programs come as they are.
 - `clone3` answers ENOSYS, so that libc uses `clone`, whose flags a filter can see.
-- Sockets only of the families a network namespace covers; vsock is not one of them.
+- Sockets only of the families a network namespace covers; vsock is not one of them. Nor of
+  protocols, nor with questions, for which the kernel would have the machine load a module.
 - Nobody may touch PID 1: its limits, its scheduling, its cores.
+- `sync` does nothing: files inside are in memory, and it would wait for the machine's disks.
+- A call that is newer than this list does not exist.
 """
 
 from __future__ import annotations
@@ -15,14 +18,23 @@ from artangram.sandbox.inside import linux
 
 ALLOW = 0x7FFF0000
 KILL = 0x80000000
+DONE = 0x00050000  # it answers 0, as if it had been done
 EPERM = 0x00050000 | 1
 ENOSYS = 0x00050000 | 38
+EPROTONOSUPPORT = 0x00050000 | 93
 EAFNOSUPPORT = 0x00050000 | 97
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_AND, _SHIFT_LEFT, _OR_OTHER, _TO_OTHER = 0x54, 0x64, 0x4C, 0x07
 _NUMBER_AT, _ARCH_AT, _ARGS_AT = 0, 4, 16
 
 SOCKET_FAMILIES = (1, 2, 10, 16)  # unix, inet, inet6, netlink
+NETLINK, ROUTES = 16, 0  # and interfaces; other protocols tell of, or ask, the whole machine
+STREAM, DATAGRAM, RAW = 1, 2, 3
+TCP, UDP, PINGS = 6, 17, {2: 1, 10: 58}
+MODULE_QUESTIONS = (0x8940, 0x8941, 0x8982, 0x8983, 0x89A0, 0x89A1, 0x89A2, 0x89A3)
+"""Of bridges and virtual networks, by `ioctl`."""
+NEWEST = 469
 
 ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
@@ -74,11 +86,23 @@ MAKES_NODE: dict[str, tuple[tuple[int, int], ...]] = {
     "x86_64": ((133, 1), (259, 2)),
     "aarch64": ((33, 2),),
 }
+# Calls that ask for something by the value, or by any bit, of one argument.
+HUGE_PAGES = {"mmap": 0x40000, "memfd_create": 4, "shmget": 0o4000}
+"""Nobody counts these as memory, and the machine has few."""
+SET_LEASE, SCHED_CORE, LIMIT_CORE = 1024, 62, 4
 DEVICE_BIT = 0x2000  # in the mode of character and block devices, and of nothing else makeable
 _OTHER: dict[str, dict[str, int]] = {
-    "x86_64": {"clone": 56, "socket": 41, "socketpair": 53, "setaffinity": 203, "setpriority": 141},
+    "x86_64": {
+        "clone": 56, "socket": 41, "socketpair": 53, "setaffinity": 203, "setpriority": 141,
+        "ioprio_set": 251, "sync": 162, "syncfs": 306, "fcntl": 72, "prctl": 157, "mmap": 9,
+        "memfd_create": 319, "shmget": 29, "setrlimit": 160, "prlimit64": 302,
+        "ioctl": 16,
+    },
     "aarch64": {
         "clone": 220, "socket": 198, "socketpair": 199, "setaffinity": 122, "setpriority": 140,
+        "ioprio_set": 30, "sync": 81, "syncfs": 267, "fcntl": 25, "prctl": 167, "mmap": 222,
+        "memfd_create": 279, "shmget": 194, "setrlimit": 164, "prlimit64": 261,
+        "ioctl": 29,
     },
 }
 # fmt: on
@@ -99,14 +123,42 @@ def program(*, own_affinity: bool, machine: str = linux.MACHINE) -> bytes:
     code += _if_called(other["clone"], [*_argument(0), (_ANY_BIT, 0, 1, linux.CLONE_NEW_ANY)])
     for number in (other["socket"], other["socketpair"]):
         code += _family_check(number)
+    code += _protocol_checks(other["socket"])
+    for question in MODULE_QUESTIONS:
+        code += _if_called(other["ioctl"], [*_argument(1), (_EQUAL, 0, 1, question)])
     for number, position in NAMES_PROCESS[machine]:
         code += _if_called(number, [*_argument(position), (_EQUAL, 0, 1, 1)])
     for number, position in MAKES_NODE[machine]:
         code += _if_called(number, [*_argument(position), (_ANY_BIT, 0, 1, DEVICE_BIT)])
     # By user or by group would reach PID 1 too: only single processes may be reniced.
     code += _if_called(other["setpriority"], [*_argument(0), (_AT_LEAST, 0, 1, 1)])
+    code += _if_called(other["ioprio_set"], [*_argument(0), (_AT_LEAST, 0, 1, 2)])
+    code += _beyond_the_sandbox(other)
     code.append((_RETURN, 0, 0, ALLOW))
     return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
+
+
+def _beyond_the_sandbox(other: dict[str, int]) -> list[Instruction]:
+    """What would hold up init or the machine, though each call alone looks harmless."""
+    code: list[Instruction] = []
+    for name in ("sync", "syncfs"):
+        code += [(_EQUAL, 0, 1, other[name]), (_RETURN, 0, 0, DONE)]
+    for name, position in (("mmap", 3), ("memfd_create", 1), ("shmget", 2)):
+        test = [*_argument(position), (_ANY_BIT, 0, 1, HUGE_PAGES[name])]
+        code += _if_called(other[name], test)
+    # Who opens a leased file waits, init among them; a core's sibling stands still for the other.
+    code += _if_called(other["fcntl"], [*_argument(1), (_EQUAL, 0, 1, SET_LEASE)])
+    code += _if_called(other["prctl"], [*_argument(0), (_EQUAL, 0, 1, SCHED_CORE)])
+    # Of a core to be piped to a program of the machine, only the limit of 1 byte prevents that.
+    test = [*_argument(0), (_EQUAL, 0, 1, LIMIT_CORE)]
+    code += _if_called(other["setrlimit"], test, answer=DONE)
+    where = _ARGS_AT + 8 * 2  # of the new limits; 0 to ask only
+    test = [
+        *_argument(1), (_EQUAL, 0, 5, LIMIT_CORE),
+        (_LOAD, 0, 0, where), (_EQUAL, 0, 2, 0),
+        (_LOAD, 0, 0, where + 4), (_EQUAL, 1, 0, 0),
+    ]  # fmt: skip
+    return code + _if_called(other["prlimit64"], test, answer=DONE)
 
 
 def _prologue(machine: str) -> list[Instruction]:
@@ -118,6 +170,8 @@ def _prologue(machine: str) -> list[Instruction]:
         (_LOAD, 0, 0, _NUMBER_AT),
         (_AT_LEAST, 0, 1, 0x40000000),
         (_RETURN, 0, 0, EPERM),
+        (_AT_LEAST, 0, 1, NEWEST + 1),
+        (_RETURN, 0, 0, ENOSYS),
     ]
 
 
@@ -125,9 +179,9 @@ def _argument(position: int) -> list[Instruction]:
     return [(_LOAD, 0, 0, _ARGS_AT + 8 * position)]
 
 
-def _if_called(number: int, test: list[Instruction]) -> list[Instruction]:
+def _if_called(number: int, test: list[Instruction], *, answer: int = EPERM) -> list[Instruction]:
     """Refuse `number` when `test`, whose last jump skips one if false, holds."""
-    body = [*test, (_RETURN, 0, 0, EPERM), (_LOAD, 0, 0, _NUMBER_AT)]
+    body = [*test, (_RETURN, 0, 0, answer), (_LOAD, 0, 0, _NUMBER_AT)]
     return [(_EQUAL, 0, len(body), number), *body]
 
 
@@ -138,3 +192,24 @@ def _family_check(number: int) -> list[Instruction]:
         body.append((_EQUAL, left + 1, 0, family))
     body += [(_RETURN, 0, 0, EAFNOSUPPORT), (_LOAD, 0, 0, _NUMBER_AT)]
     return [(_EQUAL, 0, len(body), number), *body]
+
+
+def _protocol_checks(number: int) -> list[Instruction]:
+    """Refuse sockets for which the kernel would look for a module, or reach beyond the sandbox."""
+    test: list[Instruction] = [*_argument(0), (_EQUAL, 0, 3, NETLINK)]
+    test += [*_argument(2), (_EQUAL, 1, 0, ROUTES)]
+    code = _if_called(number, test, answer=EPROTONOSUPPORT)
+    for family, ping in PINGS.items():
+        streams = [STREAM << 16 | protocol for protocol in (0, TCP)]
+        known = streams + [DATAGRAM << 16 | protocol for protocol in (0, UDP, ping)]
+        # The kind without its flags, and the protocol, in one number.
+        body = [*_argument(1), (_AND, 0, 0, 0xF), (_EQUAL, 0, 1, RAW), (_RETURN, 0, 0, EPERM)]
+        body += [(_SHIFT_LEFT, 0, 0, 16), (_TO_OTHER, 0, 0, 0)]
+        body += [*_argument(2), (_OR_OTHER, 0, 0, 0)]
+        body += [(_EQUAL, len(known) - at, 0, kind) for at, kind in enumerate(known)]
+        code += _if_called(
+            number,
+            [*_argument(0), (_EQUAL, 0, len(body) + 1, family), *body],
+            answer=EPROTONOSUPPORT,
+        )
+    return code

@@ -270,15 +270,49 @@ def remove_group(group: str) -> None:
 
 def remove_tree(run_dir: str) -> None:
     """Remove a provider's directory, after the empty control groups it names."""
-    from shutil import rmtree
-
     for parent in listed_groups(run_dir):
         if os.path.isdir(parent):
             for entry in os.scandir(parent):
                 if entry.is_dir():
                     remove_group(entry.path)
             remove_group(parent)
-    rmtree(run_dir, ignore_errors=True)
+    remove_all(run_dir)
+
+
+def remove_all(path: str) -> None:
+    """Remove a directory, whatever is in it and however deep; what cannot be removed stays.
+
+    Directories are lifted out of each other, so that none takes a descriptor, or a name, that is
+    the longer the deeper it is. No link is followed, even if somebody inside puts one in the place
+    of a directory meanwhile; beside `path` there must be nobody who could.
+    """
+    waiting, number = [path], 0
+    while waiting:
+        folder = waiting.pop()
+        try:
+            if os.path.islink(folder):
+                os.unlink(folder)
+                continue
+            for entry in list(os.scandir(folder)):
+                if not entry.is_dir(follow_symlinks=False):
+                    os.unlink(entry.path)
+                    continue
+                number += 1
+                _reopen(entry.path)
+                os.rename(entry.path, f"{path}.{number}")
+                waiting.append(f"{path}.{number}")
+            os.rmdir(folder)
+        except OSError:
+            continue  # it is gone, or not ours
+
+
+def _reopen(directory: str) -> None:
+    """Its owner may have closed it to itself."""
+    held = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.chmod(f"/proc/self/fd/{held}", 0o700)
+    finally:
+        os.close(held)
 
 
 def listed_groups(run_dir: str) -> list[str]:

@@ -121,17 +121,28 @@ def _extract(tar: tarfile.TarFile, root: Path) -> None:
         if member.isdev() or path.name.startswith(WHITEOUT):
             continue
         _make_room(member, root)
+        if member.islnk():
+            member = _linked_inside(member, root)
         # The "tar" filter refuses every path that ends up outside the target.
         tar.extract(member, root, filter="tar", numeric_owner=True)
 
 
+def _linked_inside(member: tarfile.TarInfo, root: Path) -> tarfile.TarInfo:
+    """A hard link whose other name is in the image, too: the filter looks at the new name only."""
+    other = PurePosixPath(member.linkname)
+    path = _inside(root, other.parent) / other.name
+    return member.replace(linkname=os.path.relpath(path, root.resolve()), deep=False)
+
+
 def _make_room(member: tarfile.TarInfo, root: Path) -> None:
-    """A later layer may put a file where an earlier one had a link or a directory."""
+    """A later layer may put a file where an earlier one had another, a link or a directory.
+
+    Never into the file that is there: that may have other names, which keep what they have.
+    """
     target = _inside(root, PurePosixPath(member.name).parent) / PurePosixPath(member.name).name
     if member.isdir() and target.is_dir():
         return  # also when it is a link to one: `lib -> usr/lib` stays
-    if target.is_symlink() or member.isdir() or target.is_dir():
-        _remove(target)
+    _remove(target)
 
 
 def _inside(root: Path, relative: PurePosixPath) -> Path:

@@ -29,6 +29,9 @@ MB = 1 << 20
 CONTROLLERS = ("memory", "pids", "cpuset", "cpu")
 FREEZE_PATIENCE_S = 1.0
 FREEZE_TRY_S = 0.02
+SOCKET_MEMORY = "memory.kmem.tcp.limit_in_bytes"
+PART_IN_SOCKETS = 4
+"""Of as much memory as a sandbox has, on top of it."""
 HOUSE = "artangram-house"
 """Version 2: where a process goes that sat in the group it gives controllers to."""
 
@@ -158,6 +161,7 @@ class BoxGroups:
         self._memory_mb = limits.memory_mb
         self._processes = limits.processes
         self._shared = SharedCores(self._where.get("cpu", ""), is_v2=groups.is_v2)
+        self._is_frozen = self._expects_kept = False
         self.num_ooms = 0
 
     @property
@@ -186,7 +190,7 @@ class BoxGroups:
         # Joining the second version costs milliseconds: left to the first freeze.
         join_freezer = "" if self._freezes_v2 else "tasks"
         return [
-            (self._where["memory"], memory, "tasks"),
+            (self._where["memory"], memory | self._socket_settings(), "tasks"),
             (self._where["pids"], pids, "tasks"),
             (self._where["freezer"], {}, join_freezer),
         ]
@@ -200,6 +204,12 @@ class BoxGroups:
         if os.path.exists(parent + "/memory.memsw.limit_in_bytes"):
             settings["memory.memsw.limit_in_bytes"] = size
         return settings
+
+    def _socket_settings(self) -> dict[str, str]:
+        """Version 1 counts what waits in sockets apart from memory, and only if it is limited."""
+        if not os.path.exists(f"{os.path.dirname(self._where['memory'])}/{SOCKET_MEMORY}"):
+            return {}
+        return {SOCKET_MEMORY: str(self._limits.memory_mb * MB // PART_IN_SOCKETS)}
 
     def compete_as_we_do(self, pid: int) -> None:
         """Take a process out of the engine's own group for `cpu`.
@@ -224,6 +234,10 @@ class BoxGroups:
         size = memory_mb or self._limits.memory_mb
         if size != self._memory_mb:
             self._resize_memory(size)
+
+    def end(self) -> None:
+        """Its limits are those of the sandbox again: files may come before the next action."""
+        self.begin(memory_mb=0, processes=0)
 
     def share(self, pid: int, share: Share | None) -> None:
         """Weigh and limit the cores of the sandbox whose first process is `pid`."""
@@ -267,11 +281,28 @@ class BoxGroups:
         grew, self.num_ooms = num_ooms > self.num_ooms, num_ooms
         return grew
 
+    def expect_kept(self, pid: int) -> None:
+        """What `pid` starts from now on is born where it will be frozen.
+
+        Of processes that run, `_gather` may miss one that forks and ends while it looks.
+        """
+        if self._freezes_v2 and not self._is_v2 and not self._expects_kept:
+            write_setting(self._where["freezer"] + "/cgroup.procs", str(pid))
+            self._expects_kept = True
+
     def freeze(self, pid: int) -> None:
         """Stop everything below `pid`, the sandbox's first process, itself included."""
+        if self._is_frozen:
+            return
+        # A kept process may have been killed to make room for a file: no later command's doing.
+        self.note_ooms(self.read_ooms())
         if not self._freezes_v2:
             self._freeze_v1()
-            return
+        else:
+            self._freeze_v2(pid)
+        self._is_frozen = True
+
+    def _freeze_v2(self, pid: int) -> None:
         write_setting(self._where["freezer"] + "/cgroup.freeze", "1")
         if not self._is_v2:
             self._gather(pid)
@@ -298,6 +329,7 @@ class BoxGroups:
             inside |= missing
 
     def thaw(self) -> None:
+        self._is_frozen = False
         if not self._freezes_v2:
             write_setting(self._where["freezer"] + "/freezer.state", "THAWED")
         else:

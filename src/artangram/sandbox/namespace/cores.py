@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import Protocol
 
+from artangram.core.errors import BadInput
 from artangram.sandbox.inside.birth import write_setting
 from artangram.sandbox.inside.request import REST
 from artangram.sandbox.inside.zygote import remove_group
@@ -35,6 +36,13 @@ def cores_for(groups: Groups | None) -> Cores:
 
 def all_cores() -> frozenset[int]:
     return frozenset(os.sched_getaffinity(0))
+
+
+def check_cores(cores: tuple[int, ...], every: frozenset[int]) -> None:
+    """Raises `BadInput` for cores that nobody here can lend."""
+    if not every.issuperset(cores):
+        problem = f"{as_list(cores)} is not all among the cores of this machine"
+        raise BadInput("cores", problem, f"choose from {as_list(tuple(every))}")
 
 
 def as_list(cores: tuple[int, ...]) -> str:
@@ -127,6 +135,7 @@ class Slot:
 
     def set(self, cores: tuple[int, ...]) -> None:
         if cores != self.cores:
+            check_cores(cores, self._home.every)
             write_setting(self.directory + "/cpuset.cpus", as_list(cores))
             self.cores = cores
 
@@ -176,7 +185,11 @@ class Slots:
             return AnyCore(self.park)
         slot = self._free_one(cores)
         slot.holder = pid
-        slot.set(cores)
+        try:
+            slot.set(cores)
+        except BaseException:
+            slot.release()
+            raise
         return slot
 
     def _free_one(self, cores: tuple[int, ...]) -> Slot:
@@ -220,6 +233,7 @@ class _OwnGroup:
         self._set(cores)
 
     def _set(self, cores: tuple[int, ...]) -> None:
+        check_cores(cores, all_cores())
         write_setting(self._directory + "/cpuset.cpus", as_list(cores))
         self._cores = cores
 
@@ -234,8 +248,15 @@ class _OwnGroup:
         return  # Not empty: Linux 6.1 refuses that to a group that has processes.
 
 
+def bring(tasks: int, threads: list[int]) -> None:
+    """Put threads into the cpuset whose `tasks` file is open as `tasks`."""
+    for tid in threads:
+        with contextlib.suppress(ProcessLookupError):
+            os.write(tasks, b"%d" % tid)
+
+
 class AffinityCores:
-    """No control groups: affinity of PID 1 before the start, of everything below it later."""
+    """No control groups: affinity of PID 1 and of everything below it."""
 
     num_lent = 0
 
@@ -252,18 +273,25 @@ class _Affinity:
     def __init__(self, pid: int, cores: tuple[int, ...]) -> None:
         self._pid = pid
         self._every = all_cores()
-        _set_affinity(pid, set(cores) or self._every)
+        check_cores(cores, self._every)
+        self._hold(set(cores) or self._every)
 
-    def resize(self, cores: tuple[int, ...]) -> None:
+    def _hold(self, cores: frozenset[int] | set[int]) -> set[int]:
+        """Everybody inside, those who were kept among them; which threads these are."""
         # What is forked between two looks inherits the old mask: look until nothing is new.
         seen: set[int] = set()
         for _ in range(8):
             found = set(threads_below(self._pid))
             for tid in found - seen:
-                _set_affinity(tid, set(cores))
+                _set_affinity(tid, cores)
             if found <= seen:
                 break
             seen |= found
+        return seen
+
+    def resize(self, cores: tuple[int, ...]) -> None:
+        check_cores(cores, self._every)
+        seen = self._hold(set(cores))
         running = [tid for tid in seen if _is_running(tid)][:MAX_SPREAD]
         for index, tid in enumerate(running):
             _set_affinity(tid, {cores[index % len(cores)]})

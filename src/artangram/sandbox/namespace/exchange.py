@@ -1,4 +1,4 @@
-"""The host's end of what a command prints: pipes, output caps.
+"""The host's end of what leaves a sandbox: pipes of a command, output caps, files.
 
 - Output beyond the cap is counted and thrown away, but always read: a program must never block
   because it printed too much.
@@ -13,12 +13,14 @@ import os
 from collections.abc import Callable
 from typing import Literal
 
+from artangram.aio import uncancelled
 from artangram.sandbox.protocol import Output
 
 CHUNK_BYTES = 64 << 10
 MAX_DRAIN_BYTES = 2 << 20
 """A pipe holds at most 1 MiB, so what a finished command printed fits."""
 MAX_QUEUED_CHUNKS = 16
+READ_IN_LINE_BYTES = 1 << 20
 
 Channel = Literal["stdout", "stderr"]
 
@@ -121,8 +123,15 @@ class Feed:
         return item
 
 
-def read_all(fd: int, max_bytes: int) -> bytes:
-    """All bytes of a regular file, however it changes meanwhile."""
+async def read_all(fd: int, max_bytes: int, *, size: int) -> bytes:
+    """All bytes of a regular file of about `size`, however it changes meanwhile."""
+    if size <= READ_IN_LINE_BYTES:
+        return _read_all(fd, max_bytes)
+    # To the end, even if cancelled: the number may be another file's once it is closed.
+    return await uncancelled(asyncio.to_thread(_read_all, fd, max_bytes))
+
+
+def _read_all(fd: int, max_bytes: int) -> bytes:
     with open(fd, "rb", buffering=0, closefd=False) as file:
         chunks = []
         left = max_bytes

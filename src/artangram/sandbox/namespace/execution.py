@@ -18,7 +18,7 @@ from typing import Protocol
 from artangram.sandbox.errors import SandboxError, SandboxGone
 from artangram.sandbox.inside import channel, init, request
 from artangram.sandbox.inside.request import Request
-from artangram.sandbox.namespace.cores import Cores, Hold, Meter
+from artangram.sandbox.namespace.cores import Cores, Hold, Meter, bring, threads_below
 from artangram.sandbox.namespace.exchange import Feed, Outlet, resume
 from artangram.sandbox.namespace.results import (
     Memory,
@@ -77,8 +77,8 @@ class Home(Protocol):
         """Are there more sandboxes than may rest in the way of others?"""
         ...
 
-    def rlimits(self, *, processes: int, memory_mb: int) -> dict[int, int]:
-        """What limits each process where no control group limits all of them."""
+    def rlimits(self, *, processes: int, memory_mb: int, disk_mb: int) -> dict[int, int]:
+        """What limits each process where no control group limits all of them; 0: as before."""
         ...
 
 
@@ -91,6 +91,9 @@ class Box(Protocol):
     ended: asyncio.Event
     groups: set[int]
     """The numbers of control groups that init has learned."""
+    joined: int
+    """The number of the one that the last command was in, and with it who was kept."""
+    has_kept: bool
     measures: bool
     """Does init read the memory group itself?"""
 
@@ -131,15 +134,18 @@ class Execution:
         """
         box, command = self._box, self._command
         groups, limits = box.traits.groups, box.traits.limits
-        if command.memory_mb or command.processes:
+        if command.has_own_limits:
             limits.admit(command)
         rlimits = home.rlimits(
             processes=command.processes or limits.processes,
             memory_mb=command.memory_mb or limits.memory_mb,
+            disk_mb=command.disk_mb,
         )
         if groups is not None:
             groups.begin(memory_mb=command.memory_mb, processes=command.processes)
             groups.share(box.pid, command.share)
+            if command.keep:
+                groups.expect_kept(box.pid)
         now = self._loop.time()
         self._hold: Hold = home.cores.lend(groups, box.pid, cores=command.cores)
         self._meter = Meter(len(command.cores), asked_at=asked_at, now=now)
@@ -181,6 +187,10 @@ class Execution:
             if number not in box.groups:
                 box.send(Request(0, request.LEARN, mode=number).encode(), [tasks])
                 box.groups.add(number)
+        if box.has_kept and number not in (-1, box.joined):
+            box.joined = -1  # until all are there
+            bring(tasks, threads_below(box.pid))
+        box.joined = number
         return number
 
     def resize(self, cores: tuple[int, ...]) -> None:
@@ -211,7 +221,7 @@ class Execution:
             self._problem = SandboxError("too many open files here to read what a command prints")
             return
         cap = self._command.output_bytes
-        self._outlets = tuple(Outlet(self._loop, fd, cap=cap) for fd in reply.fds)
+        self._outlets = tuple(Outlet(self._loop, fd, cap=cap) for fd in reply.take())
         if self._feed is not None:
             self._feed.attach(*self._outlets)
 
@@ -220,6 +230,8 @@ class Execution:
         self._hold.release()
         self._meter.stop(self._loop.time())
         printed, memory = self._printed(reply), self._memory(reply)
+        if memory is not None and self._command.has_own_limits:
+            self._end_limits()
         ending: Ending
         try:
             ending = result_of(reply, printed, memory=memory, meter=self._meter)
@@ -236,6 +248,11 @@ class Execution:
         stdout.drain()
         stderr.drain()
         return Printed(stdout.data, stderr.data, stdout.num_truncated + stderr.num_truncated)
+
+    def _end_limits(self) -> None:
+        assert self._box.traits.groups is not None
+        with contextlib.suppress(OSError):  # It may die meanwhile.
+            self._box.traits.groups.end()
 
     def _memory(self, reply: Reply) -> Memory | None:
         groups = self._box.traits.groups

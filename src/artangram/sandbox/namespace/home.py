@@ -81,10 +81,14 @@ class Household:
         if self._is_closed:
             return
         self._is_closed = True
+        await self._settle()
         await close_all(self.live.values())
         self.cores.close()
         await self._end()
         self._run_dir.close()
+
+    async def _settle(self) -> None:
+        """Return when all sandboxes are known that were about to be made."""
 
     async def _end(self) -> None:
         """Every sandbox is gone: end what made them."""
@@ -96,3 +100,15 @@ class Household:
         if sandbox is not None:
             sandbox.bury(reason)
             self._remove_forgotten()
+
+
+async def drained(permits: asyncio.Semaphore, number: int) -> None:
+    """Return when everybody who had one of all `number` permits has given it back."""
+    held = 0
+    try:
+        while held < number:
+            await permits.acquire()
+            held += 1
+    finally:
+        for _ in range(held):
+            permits.release()

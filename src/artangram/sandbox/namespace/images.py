@@ -81,14 +81,15 @@ def _directory_base(path: Path, *, own: bool) -> Base:
     return Base(
         layers=(str(path.resolve()),),
         own=own,
-        passwd=_lines(path / "etc/passwd", NOBODY),
-        group=_lines(path / "etc/group", NO_GROUPS),
+        passwd=_lines(path, "etc/passwd", NOBODY),
+        group=_lines(path, "etc/group", NO_GROUPS),
     )
 
 
-def _lines(path: Path, default: bytes) -> bytes:
-    """The file of an image, never followed out of it by a link."""
-    if path.is_symlink() or not path.is_file():
+def _lines(root: Path, name: str, default: bytes) -> bytes:
+    """The file of an image, never followed out of it by a link, be it one to its directory."""
+    path = (root / name).resolve()
+    if root.resolve() not in path.parents or not path.is_file():
         return default
     data = path.read_bytes()
     return data if not data or data.endswith(b"\n") else data + b"\n"

@@ -14,8 +14,9 @@ def processes_below(pid: int, *, most: int = sys.maxsize) -> list[int]:
         parent = waiting.pop()
         try:
             for tid in os.listdir(f"/proc/{parent}/task"):
-                children = read_setting(f"/proc/{parent}/task/{tid}/children")
-                waiting += [int(child) for child in children.split()]
+                # To its end: one call of read() brings a page, some hundreds of children.
+                with open(f"/proc/{parent}/task/{tid}/children", "rb") as children:
+                    waiting += [int(child) for child in children.read().split()]
         except (FileNotFoundError, ProcessLookupError):
             continue
         found.append(parent)

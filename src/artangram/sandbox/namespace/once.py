@@ -25,5 +25,14 @@ class Once(Generic[Base]):
             # Who goes away does not take it from the others.
             return await asyncio.shield(self._made[image])
         except Exception:
-            self._made.pop(image, None)
+            self.forget(image)
             raise
+
+    def forget(self, image: Image) -> None:
+        """Who asks next has it prepared again."""
+        self._made.pop(image, None)
+
+    async def settle(self) -> None:
+        """Return when nothing is being prepared."""
+        if self._made:
+            await asyncio.wait(self._made.values())

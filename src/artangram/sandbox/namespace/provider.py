@@ -22,7 +22,7 @@ from artangram.sandbox.namespace.launch import ZygoteTraits
 from artangram.sandbox.namespace.once import Once
 from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
 from artangram.sandbox.namespace.sandbox import LocalSandbox
-from artangram.sandbox.namespace.traits import OPEN_FILES, Traits
+from artangram.sandbox.namespace.traits import NO_CORE, OPEN_FILES, Traits
 from artangram.sandbox.namespace.zygotes import ZygoteHousehold
 from artangram.sandbox.probe import explain, probe
 from artangram.sandbox.protocol import (
@@ -92,6 +92,7 @@ class NamespaceProvider(ZygoteHousehold):
         traits = self._traits(source, limits)
         base = await self._bases.of(traits.image)
         async with self._starting:
+            self._check_open()  # It may have been closed while we waited.
             return await self._ready(self._start(traits, self._plan(traits, base)))
 
     def _traits(self, source: Source, limits: Limits) -> Traits:
@@ -114,8 +115,8 @@ class NamespaceProvider(ZygoteHousehold):
     def _plan(self, traits: Traits, base: images.Base) -> dict[str, Any]:
         limits = traits.limits
         # What limits one process is hard: nobody inside can raise it again.
-        rlimits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: OPEN_FILES}
-        rlimits |= self.rlimits(processes=limits.processes, memory_mb=limits.memory_mb)
+        rlimits = {resource.RLIMIT_CORE: NO_CORE, resource.RLIMIT_NOFILE: OPEN_FILES}
+        rlimits |= self.rlimits(processes=limits.processes, memory_mb=limits.memory_mb, disk_mb=0)
         return {
             "name": traits.name,
             "hostname": "box",
@@ -139,10 +140,13 @@ class NamespaceProvider(ZygoteHousehold):
             "rlimits": rlimits,
         }
 
-    def rlimits(self, *, processes: int, memory_mb: int) -> dict[int, int]:
+    def rlimits(self, *, processes: int, memory_mb: int, disk_mb: int) -> dict[int, int]:
         if self._groups is not None:
             return {}
-        return {resource.RLIMIT_NPROC: processes + 1, resource.RLIMIT_AS: memory_mb << 20}
+        limits = {resource.RLIMIT_NPROC: processes + 1, resource.RLIMIT_AS: memory_mb << 20}
+        if disk_mb:
+            limits[resource.RLIMIT_FSIZE] = disk_mb << 20
+        return limits
 
     async def _end(self) -> None:
         await super()._end()

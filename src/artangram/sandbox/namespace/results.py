@@ -24,17 +24,17 @@ _NO_FIGURES = (0, 0, 0, 0, 0, init.UNKNOWN, init.UNKNOWN, 0, 0)
 
 
 class Reply:
-    """One answer of PID 1. Whoever gets it closes its descriptors."""
+    """One answer of PID 1. Its descriptors end with it, also if who waits for it was cancelled."""
 
     __slots__ = ("fds", "figures", "flags", "is_out_of_memory", "kind", "request", "status", "text")
 
     def __init__(self, data: bytes, fds: list[int]) -> None:
+        self.fds = fds
         if len(data) < _HEAD_BYTES:
             data = init.REPLY.pack(0, init.FAILED, 0, 0, *_NO_FIGURES)
         self.request, self.kind, self.status, self.flags, *figures = init.REPLY.unpack_from(data)
         self.figures = figures
         self.text = data[_HEAD_BYTES:]
-        self.fds = fds
         self.is_out_of_memory = False
 
     @classmethod
@@ -48,10 +48,24 @@ class Reply:
     def kept(self) -> int:
         return self.figures[3] if self.kind == init.EXITED else 0
 
+    @property
+    def descriptor(self) -> int:
+        """The only one it brings. `SandboxError` if this process had no room for it."""
+        if not self.fds:
+            raise SandboxError("too many open files here to take one more from a sandbox")
+        return self.fds[0]
+
+    def take(self) -> list[int]:
+        """Its descriptors, which are the caller's from now on."""
+        taken, self.fds = self.fds, []
+        return taken
+
     def close(self) -> None:
-        for fd in self.fds:
+        for fd in self.take():
             os.close(fd)
-        self.fds = []
+
+    def __del__(self) -> None:
+        self.close()
 
 
 class Printed(NamedTuple):
@@ -124,7 +138,10 @@ def result_of(
         raise SandboxError(f"the command was refused: {os.strerror(reply.status)}")
     if reply.kind == init.NOT_STARTED:
         code = NOT_FOUND if reply.status == ENOENT else NOT_STARTABLE
-        return CommandResult(exit_code=code, start_error=os.strerror(reply.status))
+        problem = os.strerror(reply.status & ~init.NO_DIRECTORY)
+        if reply.status & init.NO_DIRECTORY:
+            problem = f"its working directory: {problem}"
+        return CommandResult(exit_code=code, start_error=problem)
     cpu_us, max_rss_kb, killed, kept, run_us, *_ = reply.figures
     status = reply.status
     signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import tempfile
 import time
 from pathlib import Path
 
 from artangram.sandbox.inside.guard import bury
+from artangram.sandbox.inside.zygote import remove_all
 
 
 def default_state_dir() -> Path:
@@ -48,7 +48,7 @@ class RunDir:
 
     def close(self) -> None:
         os.close(self.lock)
-        shutil.rmtree(self.path, ignore_errors=True)
+        remove_all(str(self.path))
 
 
 def sweep(parent: Path) -> None:

@@ -11,8 +11,7 @@ import contextlib
 import errno
 import os
 import socket
-import stat
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -20,20 +19,15 @@ from artangram.sandbox.errors import CreateFailed, SandboxError, SandboxGone
 from artangram.sandbox.inside import channel, init, request
 from artangram.sandbox.inside.request import Request
 from artangram.sandbox.namespace import execution
+from artangram.sandbox.namespace.disk import disk_for
 from artangram.sandbox.namespace.exchange import Feed, read_all
 from artangram.sandbox.namespace.execution import GRACE_S, Ending, Execution, OnEnd
+from artangram.sandbox.namespace.freezer import Freezer
 from artangram.sandbox.namespace.results import Reply, absolute
 from artangram.sandbox.namespace.traits import Traits
-from artangram.sandbox.protocol import (
-    MAX_READ_BYTES,
-    Command,
-    CommandResult,
-    Output,
-    Snapshot,
-)
+from artangram.sandbox.protocol import MAX_READ_BYTES, Command, CommandResult, Output, Snapshot
 
 CLOSE_PATIENCE_S = 1.0
-READ_IN_LINE_BYTES = 1 << 20
 
 
 class Home(execution.Home, Protocol):
@@ -57,6 +51,8 @@ class LocalSandbox:
         self.ended = asyncio.Event()
         self.num_ooms = 0
         self.groups: set[int] = set()
+        self.joined = -1
+        self.has_kept = False
         self.measures = False
         self._provider = provider
         self._loop = asyncio.get_running_loop()
@@ -67,16 +63,17 @@ class LocalSandbox:
         self._last_number = 0
         self._turn = asyncio.Lock()
         self._current: Execution | None = None
+        self._ending: asyncio.Future[Reply] | None = None
         self._freed: asyncio.Future[None] | None = None
         self._num_busy = 0
-        self._is_frozen = False
+        self._freezer = Freezer(self, self._tell)
         self._rests_frozen = False
         self._refreeze: asyncio.Task[None] | None = None
         self._gone = ""
         self._loop.add_reader(sock.fileno(), self._on_readable)
 
     def __repr__(self) -> str:
-        state = self._gone or ("frozen" if self._is_frozen else "alive")
+        state = self._gone or ("frozen" if self._freezer.is_frozen else "alive")
         return f"<LocalSandbox {self.name}: {state}>"
 
     @property
@@ -112,7 +109,8 @@ class LocalSandbox:
 
     def begin(self, command: Command, on_end: OnEnd) -> bool:
         is_free = self._current is None and not self._turn.locked()
-        if not is_free or self._gone or self._is_frozen or self._rests_frozen or command.keep:
+        is_asleep = self._gone or self._freezer.is_frozen or self._rests_frozen or self.has_kept
+        if not is_free or is_asleep or command.keep or command.disk_mb:
             return False
         self._start(command, asked_at=self._loop.time(), on_end=on_end)
         return True
@@ -127,14 +125,20 @@ class LocalSandbox:
         async with self._turn:
             await self._until_free()
             self._check_alive()
+            self._num_busy += 1
             try:
-                await self._wake()
-                over: asyncio.Future[CommandResult] = self._loop.create_future()
-                on_end = partial(_settle, over)
-                self._start(command, asked_at=asked_at, on_end=on_end, feed=feed)
-                return await self._answered(over)
+                async with disk_for(command, self.traits, changes=self._changes):
+                    over: asyncio.Future[CommandResult] = self._loop.create_future()
+                    ended = partial(_settle, over)
+                    start = partial(
+                        self._start, command, asked_at=asked_at, on_end=ended, feed=feed
+                    )
+                    return await self._answered(start, over)
             finally:
                 await self._rest()
+
+    async def _changes(self) -> Reply:
+        return await self._ask("/", Request(self._number(), request.CHANGES))
 
     async def _until_free(self) -> None:
         """Nobody but who has the turn comes here; a command that was begun may still run."""
@@ -145,6 +149,7 @@ class LocalSandbox:
     def _start(
         self, command: Command, *, asked_at: float, on_end: OnEnd, feed: Feed | None = None
     ) -> None:
+        self._check_alive()
         over = partial(self._on_over, on_end)
         self._current = Execution(self, command, number=self._number(), on_end=over, feed=feed)
         self._num_busy += 1
@@ -156,21 +161,27 @@ class LocalSandbox:
 
     def _on_over(self, on_end: OnEnd, ending: Ending) -> None:
         if isinstance(ending, CommandResult) and not ending.start_error:
-            self._rests_frozen = ending.leftovers_kept > 0
+            self._rests_frozen = self.has_kept = ending.leftovers_kept > 0
         self._leave()
         on_end(ending)
 
     def _leave(self) -> None:
-        self._current = None
+        self._current = self._ending = None
         self._num_busy -= 1
-        if self._rests_frozen and not self._num_busy and self.is_alive:
-            self._refreeze = self._loop.create_task(self._set_frozen(True))
+        if self._rests_frozen and not self._num_busy:
+            self._refreeze = self._loop.create_task(self._freeze_if_idle())
         if self._freed is not None and not self._freed.done():
             self._freed.set_result(None)
 
-    async def _answered(self, over: asyncio.Future[CommandResult]) -> CommandResult:
-        """Wait for the end; if we are cancelled, end the command first."""
+    async def _answered(
+        self, start: Callable[[], None], over: asyncio.Future[CommandResult]
+    ) -> CommandResult:
+        """Start, wait for the end; if we are cancelled, end the command first."""
         try:
+            if self._freezer.is_frozen or self.has_kept:
+                await self._freezer.frozen_until(start)
+            else:
+                start()
             return await over
         except asyncio.CancelledError:
             if self.is_alive:
@@ -186,10 +197,12 @@ class LocalSandbox:
 
     def _ask_to_end(self) -> asyncio.Future[Reply]:
         """Done when no command runs any more; a sandbox that does not obey is killed."""
-        over = self._send(Request(self._number(), request.END))
+        if self._ending is not None and not self._ending.done():
+            return self._ending  # of those who ask, init would answer the last one only
+        self._ending = self._tell(request.END)
         watch = self._loop.call_later(GRACE_S, self.kill)
-        over.add_done_callback(partial(_ended_or_gone, watch))
-        return over
+        self._ending.add_done_callback(partial(_ended_or_gone, watch))
+        return self._ending
 
     def kill(self) -> None:
         self._provider.kill(self)
@@ -197,13 +210,10 @@ class LocalSandbox:
     async def read(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:
         reply = await self._ask(path, Request(self._number(), request.READ, path=self._find(path)))
         try:
-            about = os.fstat(reply.fds[0])
-            assert stat.S_ISREG(about.st_mode), "PID 1 hands out regular files only"
-            if about.st_size > max_bytes:
+            size = os.fstat(reply.descriptor).st_size
+            if size > max_bytes:
                 raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
-            if about.st_size > READ_IN_LINE_BYTES:
-                return await asyncio.to_thread(read_all, reply.fds[0], max_bytes)
-            return read_all(reply.fds[0], max_bytes)
+            return await read_all(reply.descriptor, max_bytes, size=size)
         finally:
             reply.close()
 
@@ -233,14 +243,17 @@ class LocalSandbox:
     async def _wake(self) -> None:
         """PID 1 can answer until `_rest`."""
         self._num_busy += 1
-        if self._is_frozen:
-            await self._set_frozen(False)
+        if self._freezer.is_frozen:
+            await self._freezer.set(False)
 
     async def _rest(self) -> None:
         """Who leaves last freezes what was to be frozen."""
         self._num_busy -= 1
+        await self._freeze_if_idle()
+
+    async def _freeze_if_idle(self) -> None:
         if self._rests_frozen and not self._num_busy and self.is_alive:
-            await self._set_frozen(True)
+            await self._freezer.set(True)
 
     async def resize(self, cores: tuple[int, ...]) -> None:
         self._check_alive()
@@ -253,36 +266,24 @@ class LocalSandbox:
         """Stop everything inside; the clock of a running command goes on."""
         self._check_alive()
         self._rests_frozen = True
-        if not self._is_frozen:
-            await self._set_frozen(True)
+        if not self._freezer.is_frozen:
+            await self._freezer.set(True)
 
     async def thaw(self) -> None:
         self._check_alive()
         self._rests_frozen = False
-        if self._is_frozen:
-            await self._set_frozen(False)
-
-    async def _set_frozen(self, frozen: bool) -> None:
-        """Known as frozen before it is, so that whoever needs it awake thaws it in any case."""
-        groups = self.traits.groups
-        self._is_frozen = frozen
-        if groups is None:
-            verb = request.STOP if frozen else request.CONTINUE
-            await self._send(Request(self._number(), verb))
-        elif frozen:
-            await asyncio.to_thread(groups.freeze, self.pid)
-        else:
-            groups.thaw()
+        if self._freezer.is_frozen:
+            await self._freezer.set(False)
 
     async def snapshot(self) -> Snapshot:
         """Copy what was changed, while nothing inside can change it."""
         async with self._turn:
             await self._until_free()
-            reply = await self._ask("/", Request(self._number(), request.CHANGES))
+            reply = await self._changes()
             rested_frozen = self._rests_frozen
             try:
                 await self.freeze()
-                return await self._provider.remember(self.traits, reply.fds[0])
+                return await self._provider.remember(self.traits, reply.descriptor)
             finally:
                 reply.close()
                 if self.is_alive and not rested_frozen:
@@ -291,8 +292,9 @@ class LocalSandbox:
     async def close(self) -> None:
         """Return when every process and control group of the sandbox is gone."""
         if not self._gone:
-            if self._is_frozen:
-                await self._set_frozen(False)
+            if self._freezer.is_frozen:
+                with contextlib.suppress(SandboxError):  # It may be gone already.
+                    await self._freezer.set(False)
             self.lose("it was closed")
         try:
             await asyncio.wait_for(self.ended.wait(), CLOSE_PATIENCE_S)
@@ -311,6 +313,7 @@ class LocalSandbox:
         for future in waiting.values():
             if not future.done():
                 future.set_exception(SandboxGone(f"{self.name}: {reason}"))
+                future.exception()  # looked at: who asked may have been cancelled
         if self._current is not None:
             self._current.on_lost(reason)
 
@@ -329,6 +332,9 @@ class LocalSandbox:
         self._last_number += 1
         return self._last_number
 
+    def _tell(self, verb: int) -> asyncio.Future[Reply]:
+        return self._send(Request(self._number(), verb))
+
     def _send(self, asked: Request, fds: Sequence[int] = ()) -> asyncio.Future[Reply]:
         future: asyncio.Future[Reply] = self._loop.create_future()
         self._waiting[asked.number] = future
@@ -341,6 +347,7 @@ class LocalSandbox:
 
     def send(self, data: bytes, fds: Sequence[int]) -> None:
         """Every request comes through here; if nobody is there, all who wait are told."""
+        self._check_alive()
         try:
             channel.send_message(self._sock, data, fds)
         except BlockingIOError as error:

@@ -3,6 +3,7 @@
 - The tree was written by the attacker: every step goes by descriptor and follows no link.
 - Kept: owners, modes, times, symbolic links, what overlay notes in attributes, and deletions
   (character devices 0:0). Left out: sockets, pipes and other devices. Hard links come apart.
+- A copy takes no more of the disk than the tree took of the sandbox's, and few descriptors.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import errno
 import itertools
 import os
 import shutil
@@ -17,10 +19,13 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from artangram.sandbox.errors import CreateFailed
+from artangram.aio import uncancelled
+from artangram.sandbox.errors import CreateFailed, SandboxError
 from artangram.sandbox.namespace.traits import Traits
 from artangram.sandbox.protocol import Snapshot
 
+MOST_DEEP = 128
+"""Directories in each other: two descriptors of ours are open for each."""
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 REGULAR = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -43,10 +48,17 @@ class Shelf:
         self._numbers = itertools.count(1)
 
     async def put(self, traits: Traits, changes: int) -> Snapshot:
-        """Keep a copy of the changed files, open as `changes`."""
+        """Keep a copy of the changed files, open as `changes`, or nothing of it."""
         name = f"snapshot-{next(self._numbers)}"
         target = self._directory / name
-        await asyncio.to_thread(copy_changes, changes, target)
+        try:
+            # To the end, even if cancelled: the number may be another file's once it is closed.
+            await uncancelled(asyncio.to_thread(copy_changes, changes, target))
+        except BaseException as error:
+            await uncancelled(asyncio.to_thread(shutil.rmtree, target, True))
+            if isinstance(error, OSError):
+                raise SandboxError(f"the files of {traits.name}: {error}") from error
+            raise
         self._stored[name] = Stored(layers=(str(target), *traits.layers), traits=traits)
         return Snapshot(name=name)
 
@@ -76,16 +88,18 @@ def copy_changes(source: int, target: Path) -> None:
     target.mkdir()
     root = os.open(target, DIRECTORY)
     try:
-        _copy_directory(source, root)
+        _copy_directory(source, root, depth=0)
     finally:
         os.close(root)
 
 
-def _copy_directory(source: int, target: int) -> None:
+def _copy_directory(source: int, target: int, *, depth: int) -> None:
+    if depth > MOST_DEEP:
+        raise OSError(errno.ENAMETOOLONG, f"more than {MOST_DEEP} directories in each other")
     for name in os.listdir(source):
         about = os.stat(name, dir_fd=source, follow_symlinks=False)
         if stat.S_ISDIR(about.st_mode):
-            _copy_subdirectory(name, source, target)
+            _copy_subdirectory(name, source, target, depth=depth + 1)
         elif stat.S_ISLNK(about.st_mode):
             os.symlink(os.readlink(name, dir_fd=source), name, dir_fd=target)
             os.chown(name, about.st_uid, about.st_gid, dir_fd=target, follow_symlinks=False)
@@ -96,12 +110,12 @@ def _copy_directory(source: int, target: int) -> None:
     _copy_about(source, target)
 
 
-def _copy_subdirectory(name: str, source: int, target: int) -> None:
+def _copy_subdirectory(name: str, source: int, target: int, *, depth: int) -> None:
     os.mkdir(name, 0o700, dir_fd=target)
     inner_source = _open(name, DIRECTORY, source)
     inner_target = os.open(name, DIRECTORY, dir_fd=target)
     try:
-        _copy_directory(inner_source, inner_target)
+        _copy_directory(inner_source, inner_target, depth=depth)
     finally:
         os.close(inner_source)
         os.close(inner_target)
@@ -111,12 +125,29 @@ def _copy_file(name: str, source: int, target: int) -> None:
     reading = _open(name, REGULAR, source)
     writing = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, dir_fd=target)
     try:
-        while os.sendfile(writing, reading, None, 1 << 24):
-            pass
+        _copy_data(reading, writing)
         _copy_about(reading, writing)
     finally:
         os.close(reading)
         os.close(writing)
+
+
+def _copy_data(source: int, target: int) -> None:
+    """What was written, not the holes: a file may be said to be larger than any disk."""
+    size = os.fstat(source).st_size
+    os.ftruncate(target, size)
+    end = 0
+    while end < size:
+        try:
+            begin = os.lseek(source, end, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nothing but a hole is left
+                return
+            raise
+        end = os.lseek(source, begin, os.SEEK_HOLE)
+        os.lseek(target, begin, os.SEEK_SET)
+        while begin < end and (sent := os.sendfile(target, source, begin, end - begin)):
+            begin += sent
 
 
 def _open(name: str, flags: int, parent: int) -> int:

@@ -13,7 +13,10 @@ from artangram.sandbox.protocol import WORK_DIR, Image, Limits
 FIRST_UID = 1_900_000_000
 UID_BLOCK = 1 << 16
 NUM_UID_BLOCKS = 3000
-OPEN_FILES = 4096
+NO_CORE = 1
+"""Bytes. With 0 the kernel still starts the program that a machine may have for cores."""
+OPEN_FILES = 8192
+"""Of init; a command may have half as many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

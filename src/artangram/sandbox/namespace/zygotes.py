@@ -46,7 +46,7 @@ class ZygoteHousehold(Household):
         """Its sandboxes die with it."""
         raise NotImplementedError
 
-    def rlimits(self, *, processes: int, memory_mb: int) -> dict[int, int]:
+    def rlimits(self, *, processes: int, memory_mb: int, disk_mb: int) -> dict[int, int]:
         """See `execution.Home`."""
         raise NotImplementedError
 

@@ -13,17 +13,19 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
-import shutil
 from pathlib import Path
 from typing import Any
 
+from artangram.aio import uncancelled
 from artangram.sandbox.errors import ImageError, NotCapable
+from artangram.sandbox.inside.zygote import remove_all
 from artangram.sandbox.namespace.cores import AffinityCores
+from artangram.sandbox.namespace.home import drained
 from artangram.sandbox.namespace.launch import ZygoteTraits
 from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.namespace.snapshots import copy_changes
-from artangram.sandbox.namespace.traits import OPEN_FILES, Traits
+from artangram.sandbox.namespace.traits import NO_CORE, OPEN_FILES, Traits
 from artangram.sandbox.namespace.zygotes import ZygoteHousehold
 from artangram.sandbox.probe import explain, probe
 from artangram.sandbox.protocol import (
@@ -39,6 +41,7 @@ from artangram.sandbox.protocol import (
 )
 
 PASS_THROUGH = 0o711
+MAX_MAKING = 8
 """Sandboxes run as users of their own and must reach their directory, but list no other."""
 
 
@@ -51,6 +54,7 @@ class PlainProvider(ZygoteHousehold):
         self.capabilities = capabilities
         self._boxes = run_dir.path / "boxes"
         self._boxes.mkdir(mode=PASS_THROUGH)
+        self._making = asyncio.Semaphore(MAX_MAKING)
         if self._is_root:
             run_dir.path.chmod(PASS_THROUGH)
             run_dir.path.parent.chmod(PASS_THROUGH)
@@ -80,7 +84,14 @@ class PlainProvider(ZygoteHousehold):
     async def create(self, source: Source, *, limits: Limits = DEFAULT_LIMITS) -> LocalSandbox:
         self._check_open()
         traits = self._traits(source, limits)
-        await asyncio.to_thread(self._make_home, traits)
+        async with self._making:
+            self._check_open()  # It may have been closed while we waited.
+            try:
+                await uncancelled(asyncio.to_thread(self._make_home, traits))
+            except BaseException:
+                await uncancelled(asyncio.to_thread(remove_all, str(self._boxes / traits.name)))
+                raise
+        self._check_open()
         return await self._ready(self._start(traits, self._plan(traits)))
 
     def _traits(self, source: Source, limits: Limits) -> Traits:
@@ -111,14 +122,16 @@ class PlainProvider(ZygoteHousehold):
         if self._is_root:
             _give_away(home, traits.uid)
 
+    async def _settle(self) -> None:
+        """What is being copied would outlast the directory that it is copied to."""
+        await drained(self._making, MAX_MAKING)
+
     def _plan(self, traits: Traits) -> dict[str, Any]:
         limits = traits.limits
-        rlimits = {
-            resource.RLIMIT_CORE: 0,
-            resource.RLIMIT_NOFILE: OPEN_FILES,
-            resource.RLIMIT_FSIZE: limits.disk_mb << 20,
-        }
-        rlimits |= self.rlimits(processes=limits.processes, memory_mb=limits.memory_mb)
+        rlimits = {resource.RLIMIT_CORE: NO_CORE, resource.RLIMIT_NOFILE: OPEN_FILES}
+        rlimits |= self.rlimits(
+            processes=limits.processes, memory_mb=limits.memory_mb, disk_mb=limits.disk_mb
+        )
         return {
             "name": traits.name,
             "uid": traits.uid,
@@ -132,8 +145,10 @@ class PlainProvider(ZygoteHousehold):
             "rlimits": rlimits,
         }
 
-    def rlimits(self, *, processes: int, memory_mb: int) -> dict[int, int]:
+    def rlimits(self, *, processes: int, memory_mb: int, disk_mb: int) -> dict[int, int]:
         limits = {resource.RLIMIT_AS: memory_mb << 20}
+        if disk_mb:
+            limits[resource.RLIMIT_FSIZE] = disk_mb << 20
         if self._is_root:
             # Otherwise the kernel would count everything the user runs, not the sandbox's.
             limits[resource.RLIMIT_NPROC] = processes + 1
@@ -154,7 +169,7 @@ class PlainProvider(ZygoteHousehold):
             self._loop.run_in_executor(None, self._clean_up, sandbox, reason)
 
     def _clean_up(self, sandbox: LocalSandbox, reason: str) -> None:
-        shutil.rmtree(self._boxes / sandbox.name, ignore_errors=True)
+        remove_all(str(self._boxes / sandbox.name))
         self._loop.call_soon_threadsafe(sandbox.bury, reason)
 
 
