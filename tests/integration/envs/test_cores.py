@@ -130,3 +130,13 @@ def test_one_file_runs_where_this_package_is_not(new_suite):
     )
     assert (ran.returncode, ran.stderr) == (0, "")
     assert json.loads((suite.home / "r.json").read_text())["summary"]["passed"] == 1
+
+
+def test_a_python_without_pytest_is_told_what_it_lacks(new_suite):
+    suite = new_suite(test_a="def test_a(): pass")
+    (suite.home / "elastic.pyz").write_bytes(one_file())
+    argv = [sys.executable, "-S", "elastic.pyz"]
+    ran = subprocess.run(argv, cwd=suite.home, capture_output=True, text=True, check=False)
+    assert ran.returncode == 3
+    assert "No module named 'pytest'" in ran.stderr
+    assert f"{sys.executable} needs pytest where it runs" in ran.stderr

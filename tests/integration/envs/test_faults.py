@@ -57,6 +57,24 @@ def test_good(n, module): log(n)
     assert sorted(suite.logged()) == [str(n) for n in range(6)]
 
 
+@pytest.mark.parametrize("deed", ["pass", "sys.exit(0)", "pytest.exit('no')", "assert 0"])
+def test_a_copy_of_a_worker_that_a_test_forgot_to_end_says_nothing(new_suite, deed):
+    code = f"""
+def test_a():
+    if os.fork() == 0:
+        {deed}
+    else:
+        os.wait()
+@pytest.mark.parametrize("n", range(4))
+def test_b(n): log(n)
+"""
+    suite = new_suite(test_a=code)
+    run = suite.run()
+    assert run.code == 0, run.out
+    assert run.report["summary"] == {"passed": 5, "failed": 0, "skipped": 0}
+    assert sorted(suite.logged()) == ["0", "1", "2", "3"]
+
+
 def test_a_worker_killed_from_outside_is_replaced(new_suite):
     code = """
 @pytest.mark.parametrize("n", range(8))

@@ -65,6 +65,8 @@ def test_the_tests_that_pytest_collects_are_run_once_each(new_suite, seed):
     [
         ("def test_a(): pass\nimport no_such_module", 2),
         ("def test_a(): pytest.exit('enough', returncode=9)", 9),
+        ("def test_a(): pytest.exit('enough', returncode=-1)", 255),
+        ("def test_a(): pytest.exit('enough', returncode=300)", 44),
         ("def test_a(): raise KeyboardInterrupt", 2),
         ("def helper(): pass", 5),
         ("@pytest.fixture\ndef f(): raise ValueError\ndef test_a(f): pass", 1),
@@ -73,6 +75,44 @@ def test_the_tests_that_pytest_collects_are_run_once_each(new_suite, seed):
 def test_exit_codes_are_those_of_pytest(new_suite, code, exit_code):
     suite = new_suite(test_a=code)
     assert suite.run().code == exit_code
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        # In a cycle, so that only the last collection of garbage finds it.
+        "def test_a():\n    a = type('A', (), {})(); a.file = open(__file__); a.self = a",
+        "a = type('A', (), {})(); a.file = open(__file__); a.self = a; del a\ndef test_a(): pass",
+        """
+@pytest.fixture(scope="session")
+def bad():
+    yield
+    from threading import Thread
+    thread = Thread(target=lambda: 1 / 0); thread.start(); thread.join()
+def test_a(bad): pass""",
+    ],
+)
+def test_what_pytest_raises_only_at_its_end_fails_here_too(new_suite, code):
+    suite = new_suite(test_a=f"import gc; gc.disable()\n{code}")
+    assert suite.plain("-W", "error").returncode == 1
+    run = suite.run("-W", "error")
+    assert run.code == run.report["exit_code"] == 1
+
+
+@pytest.mark.parametrize(("wish", "exit_code"), [("shouldfail", 1), ("shouldstop", 2)])
+def test_a_test_that_ends_the_session_ends_it_here_too(new_suite, wish, exit_code):
+    suite = new_suite(test_a=f"def test_a(request): request.session.{wish} = 'enough'")
+    assert suite.plain().returncode == exit_code
+    run = suite.run()
+    assert run.code == exit_code
+    assert "enough" in run.out
+
+
+@pytest.mark.parametrize("deed", ["pytest.exit('enough')", "raise KeyboardInterrupt"])
+def test_a_test_that_never_ended_has_not_passed(new_suite, deed):
+    run = new_suite(test_a=f"def test_a(): {deed}").run()
+    assert run.outcomes() == {"test_a.py::test_a": "unfinished"}
+    assert run.last_line.startswith("0 passed, 0 failed, 0 skipped")
 
 
 def test_output_is_that_of_pytest_with_a_summary_behind_it(new_suite):

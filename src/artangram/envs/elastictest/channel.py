@@ -3,11 +3,13 @@
 - A frame is a kind, a number and a body of JSON. `RUN` and `FINISH` go to the worker, all others
   come from it. `ENDED` and `FAILED` carry the reports of the test with that number, complete.
 - The worker blocks when it reads; the conductor never does.
+- Only the worker itself speaks: a copy of it that a test made and did not end, ends instead.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import socket
 import struct
 from typing import Any, NamedTuple
@@ -42,7 +44,12 @@ class Channel:
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
         self._buffer = bytearray()
+        self._speaker: int | None = None
         self.is_closed = False
+
+    def belong_to(self, pid: int) -> None:
+        """Any other process that tries to send through this end ends instead."""
+        self._speaker = pid
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -52,6 +59,8 @@ class Channel:
 
     def send(self, kind: bytes, number: int = 0, value: Any = None) -> None:
         """Raises `OSError` when nobody listens any more."""
+        if self._speaker not in (None, os.getpid()):
+            os._exit(1)
         body = json.dumps(value, default=repr).encode()
         self._socket.sendall(_HEAD.pack(kind, number, len(body)) + body)
 

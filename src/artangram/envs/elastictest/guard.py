@@ -28,7 +28,7 @@ def guarded(run: Callable[[], int]) -> int:
         die_with(guard)
         code = run()
         sys.stdout.flush()
-        os.write(said, bytes([code]))
+        os.write(said, bytes([code & 0xFF]))  # as the kernel would
         return code
     os.close(said)
     status = _wait(child)

@@ -10,11 +10,12 @@ import argparse
 import os
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from functools import partial
 
 from . import cores
-from .guard import guarded
+from .guard import UNFINISHED, guarded
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,7 +29,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(ours: argparse.Namespace, theirs: list[str]) -> int:
     # Not before the guard's fork: two processes would share and then copy all of it.
-    import pytest
+    try:
+        import pytest
+    except ModuleNotFoundError as missing:
+        print(f"{missing}: {sys.executable} needs pytest where it runs", file=sys.stderr)
+        return UNFINISHED
 
     from .conductor import Options
     from .plugin import Elastic
@@ -38,7 +43,11 @@ def _run(ours: argparse.Namespace, theirs: list[str]) -> int:
         workers=ours.units or cores.degree(os.environ), test_timeout_s=ours.test_timeout
     )
     plugin = Elastic(options, keep_files=ours.keep == "file")
-    code = int(pytest.main(theirs, plugins=[plugin]))
+    try:
+        code = int(pytest.main(theirs, plugins=[plugin]))
+    except Exception:  # noqa: BLE001 - of pytest's last clean-up; Python's own code for it is 1
+        traceback.print_exc()
+        code = 1
     seconds = time.monotonic() - began_at
     print(plugin.results.line(seconds))
     if ours.report:

@@ -197,7 +197,9 @@ class _Audience:
     def on_stop(self, wish: dict[str, Any]) -> None:
         self._stops = True
         self._plugin.wish(wish)
-        if not wish.get("exit") and not wish.get("interrupt"):
+        if wish.get("fail"):
+            self._session.shouldfail = wish["reason"]
+        elif not wish.get("exit") and not wish.get("interrupt"):
             self._session.shouldstop = wish["reason"]
 
     def on_note(self, text: str) -> None:

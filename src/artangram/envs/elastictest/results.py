@@ -1,7 +1,7 @@
 """What became of each test, for the last line and for `--report`.
 
 A test counts once: failed if any part of it failed, set-up and tear-down included; else skipped if
-it was skipped or failed as expected; else passed.
+it was skipped or failed as expected; else passed if it came to its end, or unfinished.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Results:
 
     def add(self, report: pytest.TestReport) -> None:
         test = self._tests.setdefault(
-            report.nodeid, {"id": report.nodeid, "outcome": "passed", "duration_s": 0.0}
+            report.nodeid, {"id": report.nodeid, "outcome": "unfinished", "duration_s": 0.0}
         )
         test["duration_s"] += report.duration
         if report.failed:
@@ -36,8 +36,10 @@ class Results:
             for name, content in report.sections:
                 text += f"--- {name} ---\n{content}\n"
             test["text"] = cut(text)
-        elif report.skipped and test["outcome"] == "passed":
+        elif report.skipped and test["outcome"] != "failed":
             test["outcome"] = "skipped"
+        elif report.passed and report.when == "call" and test["outcome"] == "unfinished":
+            test["outcome"] = "passed"
 
     def add_collection_error(self, report: pytest.CollectReport) -> None:
         self._collection.append({"id": report.nodeid, "text": cut(report.longreprtext)})

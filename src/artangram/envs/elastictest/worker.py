@@ -24,10 +24,17 @@ import pytest
 
 from .channel import DONE, ENDED, FAILED, FINISH, LATE, READY, STOPPED, WARNED, Channel
 
+UNCAUGHT = {
+    "unraisableexception": "collect_unraisable",
+    "threadexception": "collect_thread_exception",
+}
+"""Plugins of pytest from 8.4 that raise what nobody could catch, also when all tests are over."""
+
 
 def serve(session: pytest.Session, channel: Channel, *, number: int, crash: int) -> NoReturn:
     """Be worker `number` to the end. Should it crash, Python's last words go to `crash`."""
     code = 1
+    channel.belong_to(os.getpid())
     try:
         _become(session.config, number)
         faulthandler.enable(crash)
@@ -170,10 +177,9 @@ class Worker:
         if self._last is None:
             return
         test, item = self._last
-        setup_state: Any = self._session._setupstate
         with self._captured():
             call = pytest.CallInfo.from_call(
-                lambda: setup_state.teardown_exact(follow),
+                partial(self._drop, follow),
                 when="teardown",
                 reraise=(pytest.exit.Exception, KeyboardInterrupt),
             )
@@ -181,6 +187,16 @@ class Worker:
         if report.failed:
             hook = item.config.hook.pytest_report_to_serializable
             self._channel.send(LATE, test, [hook(config=item.config, report=report)])
+
+    def _drop(self, follow: pytest.Item | None) -> None:
+        setup_state: Any = self._session._setupstate
+        setup_state.teardown_exact(follow)
+        if follow is None:
+            gc.collect()
+        for name, collect in UNCAUGHT.items():
+            plugin = self._session.config.pluginmanager.getplugin(name)
+            if hasattr(plugin, collect):
+                getattr(plugin, collect)(self._session.config)
 
     @contextlib.contextmanager
     def _captured(self) -> Iterator[None]:
@@ -204,9 +220,11 @@ class Worker:
         except KeyboardInterrupt:
             self._stop(reason="KeyboardInterrupt", interrupt=True)
         else:
-            if not self._session.shouldstop:
+            session = self._session
+            if not session.shouldfail and not session.shouldstop:
                 return True
-            self._stop(reason=str(self._session.shouldstop))
+            reason = str(session.shouldfail or session.shouldstop)
+            self._stop(reason=reason, fail=bool(session.shouldfail))
         return False
 
     def _stop(self, **wish: Any) -> None:

@@ -22,6 +22,9 @@ class Ran(Protocol):
     @property
     def stdout(self) -> str: ...
 
+    @property
+    def stderr(self) -> str: ...
+
 
 class Place(Protocol):
     """A sandbox that keeps its files from command to command."""

@@ -129,7 +129,8 @@ async def _run_pytest(place: Place) -> None:
         environ={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )
     if not judged_by_itself(ran) and ran.exit_code != TESTS_FAILED:
-        raise InfraFailed(f"pytest ended with {ran.exit_code}: {ran.stdout[-200:]}")
+        said = (ran.stdout + ran.stderr).strip()
+        raise InfraFailed(f"pytest ended with {ran.exit_code}: {said[-200:]}")
 
 
 class RepairEnv:

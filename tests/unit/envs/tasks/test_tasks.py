@@ -52,7 +52,11 @@ class FakePlace:
         self._house.runs += 1
         await asyncio.sleep(1)
         return SimpleNamespace(
-            outcome=self._house.outcome, exit_code=self._house.exit_code, stdout="", reason="told"
+            outcome=self._house.outcome,
+            exit_code=self._house.exit_code,
+            stdout="",
+            stderr="No module named 'pytest'\n",
+            reason="told",
         )
 
 
@@ -168,6 +172,12 @@ async def test_suites_of_several_attempts_are_one_run_and_each_has_its_own_verdi
 async def test_a_suite_that_could_not_run_is_no_reward_of_zero(house):
     with pytest.raises(InfraFailed):
         await RepairTask(house).passes(Edited("total", "plus", 0))
+
+
+@pytest.mark.looptime
+async def test_a_suite_that_could_not_run_says_why():
+    with pytest.raises(InfraFailed, match=r"pytest ended with 3: No module named 'pytest'$"):
+        await RepairTask(FakeHouse(Outcome.FAILED, 3)).passes(Edited("total", "plus", 0))
 
 
 @pytest.mark.looptime
