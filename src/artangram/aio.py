@@ -18,6 +18,11 @@ T = TypeVar("T")
 MOST_UNMET = 2048
 """Connections that wait to be taken."""
 
+KEPT_S = 75
+"""How long a connection without a request stays open: far longer than clients keep one. Who closes
+first must be the client: a request that meets a closing connection is lost, and may not be made
+again."""
+
 
 async def uncancelled(work: Coroutine[Any, Any, T]) -> T:
     """Let `work` finish even if we are cancelled meanwhile; then be cancelled."""
@@ -95,6 +100,7 @@ async def served(application: Any, ear: socket.socket) -> AsyncIterator[str]:
         access_log=False,
         lifespan="off",
         timeout_graceful_shutdown=1,
+        timeout_keep_alive=KEPT_S,
     )
     server = uvicorn.Server(config)
     # Whoever runs the loop knows what a signal means here.

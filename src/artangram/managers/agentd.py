@@ -3,7 +3,8 @@
 - One orchestrator at a time; a new connection takes the place of the old one.
 - Without an orchestrator it goes on running what was started and keeps the ends. Nobody back
   within the grace period: it ends everything and exits.
-- The socket is made only when it listens, for its own user alone.
+- The socket is made only when it listens, for its own user alone, and only if whoever started it
+  (`--parent`) is still there: the next one has started another agent by then.
 """
 
 import argparse
@@ -66,12 +67,12 @@ class AgentServer:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._over.set)
         server = await _listening(socket, self._on_connection)
+        own = os.stat(socket).st_ino
         try:
             await self._over.wait()
         finally:
             server.close()
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(socket)
+            _unlink(socket, own)
             await self._agent.aclose()
             await self._say_goodbye()
 
@@ -193,6 +194,13 @@ async def _listening(socket: Path, on_connection: _OnConnection) -> asyncio.Serv
     return server
 
 
+def _unlink(socket: Path, own: int) -> None:
+    """Remove the socket, if it is not that of another agent by now."""
+    with contextlib.suppress(FileNotFoundError):
+        if os.stat(socket).st_ino == own:
+            os.unlink(socket)
+
+
 async def _provider(name: str, *, lowest: Rung) -> SandboxProvider:
     match name:
         case "fake":
@@ -217,6 +225,10 @@ async def _main(options: argparse.Namespace) -> int:
         warm=options.warm,
         least_free_mb=options.least_free_mb,
     )
+    if options.parent not in (None, os.getppid()):
+        print("agent: who started it is gone", file=sys.stderr)
+        await agent.aclose()
+        return 1
     await AgentServer(agent, grace_s=options.grace_s).serve(options.socket)
     return 0
 
@@ -225,6 +237,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="agentd", description="Run actions on this node.")
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--node", required=True)
+    parser.add_argument("--parent", type=int, help="who starts it, as a process id")
     parser.add_argument("--grace-s", type=float, default=GRACE_S)
     parser.add_argument("--provider", choices=_PROVIDERS, default=_PROVIDERS[0])
     parser.add_argument("--warm", type=int, default=WARM)

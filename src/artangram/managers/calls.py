@@ -137,6 +137,18 @@ class _Limited:
 def _ended(
     under: _Under, outcome: Outcome, *, reason: str = "", result: CallResult | None = None
 ) -> Ended:
+    """What callees say may be no Unicode; an end that no journal can write is everybody's."""
+    if result is not None and result.headers:
+        headers = {_text(name): _text(value) for name, value in result.headers.items()}
+        result = structs.replace(result, headers=headers)
     return Ended(
-        run=under.run, outcome=outcome, reason=reason, began_at=under.began_at, answer=result
+        run=under.run,
+        outcome=outcome,
+        reason=_text(reason),
+        began_at=under.began_at,
+        answer=result,
     )
+
+
+def _text(said: str) -> str:
+    return said.encode(errors="replace").decode()

@@ -200,7 +200,9 @@ class LocalAgent:
             # Whoever wants to run there meanwhile waits, and wakes it.
             async with self._turns.setdefault(trajectory, asyncio.Lock()):
                 if trajectory in self._beds.all:
-                    count += await self._beds.put_to_sleep(trajectory)
+                    # It died, and whoever needs it is told; or its files cannot be copied.
+                    with contextlib.suppress(SandboxError):
+                        count += await self._beds.put_to_sleep(trajectory)
         return count
 
     def _at_rest(self) -> list[TrajectoryId]:
@@ -220,8 +222,7 @@ class LocalAgent:
             self._background.start(self._relieved())
 
     async def _relieved(self) -> None:
-        with contextlib.suppress(SandboxError):  # It died: whoever needs it is told.
-            await self.relieve()
+        await self.relieve()
 
     def _begin(self, running: _Running) -> bool:
         """Start a run in its sandbox, if that is there and nobody has to wait for anything."""
@@ -234,8 +235,8 @@ class LocalAgent:
             return False
         try:
             began = sandbox.begin(run.command, partial(self._on_result, running, self._now()))
-        except (SandboxError, OSError, ValueError):
-            return False  # `_run` will meet it again, and tell.
+        except Exception:  # noqa: BLE001 - `_run` will meet it again, and tell.
+            return False
         if began:
             running.sandbox = sandbox
         return began
@@ -288,10 +289,12 @@ class LocalAgent:
     async def _carried_out(self, running: _Running) -> Ended:
         run = running.run
         async with self._turns.setdefault(run.trajectory, asyncio.Lock()):
+            asked_at = self._now()
             sandbox = await self._ready_sandbox(run)
-            began_at = self._now()
             if run.command is None:
-                return Ended(run=run.id, outcome=Outcome.SUCCEEDED, began_at=began_at)
+                # To make the sandbox is all of its work, and the next one is believed to take that.
+                return Ended(run=run.id, outcome=Outcome.SUCCEEDED, began_at=asked_at)
+            began_at = self._now()
             running.sandbox = sandbox
             command = run.command
             if running.cores != command.cores:  # It was resized before it began.

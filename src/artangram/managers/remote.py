@@ -54,7 +54,8 @@ async def spawn(
     silence_s: float = SILENCE_S,
 ) -> "RemoteAgent":
     """Start an agent that listens on `socket`, and connect to it."""
-    argv = ("-m", "artangram.managers.agentd", "--node", node, "--socket", str(socket), *options)
+    agentd = ("-m", "artangram.managers.agentd", "--node", node, "--socket", str(socket))
+    argv = (*agentd, "--parent", str(os.getpid()), *options)
     log = socket.with_suffix(".log")
     _check_path(socket)
     process = await _started(argv, log)

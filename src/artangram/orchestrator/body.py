@@ -2,8 +2,9 @@
 
 - Events of one instant are decided together: ends first, then what callers want, then the clock.
   The simulator keeps the same order, so both drivers see the same decisions.
-- Decisions are carried out at once and in order; nobody is *answered* before the journal has them.
-  What a killed orchestrator started without a word in its journal is stopped by the next one.
+- Decisions are carried out at once and in order, but for starts that must not be made twice; nobody
+  is *answered* before the journal has them. What a killed orchestrator started without a word in
+  its journal is gone on with by the next one, or stopped: see `hands`.
 - After one failed write nothing more is decided.
 """
 
@@ -86,6 +87,8 @@ class Body:
         self._inbox: list[Event] = []
         self._kept: list[Kept] = []
         self._thens: list[Callable[[], None]] = []
+        #: Those of the instant that is being decided.
+        self._thens_now: list[Callable[[], None]] = []
         #: Reported, and on their way to the journal.
         self._settling: set[ActionId] = set()
         self._is_deciding = False
@@ -95,7 +98,9 @@ class Body:
 
     def now(self) -> float:
         """The time; after a restart never before the last entry."""
-        self._last_at = max(self._last_at, self._clock.now())
+        now = self._clock.now()
+        if now > self._last_at:
+            self._last_at = now
         return self._last_at
 
     def post(
@@ -141,6 +146,19 @@ class Body:
             self._thens.append(then)
         self._decide_soon()
 
+    def once_written(self, then: Callable[[], None]) -> None:
+        """For hands, about the decision they carry out: call `then` when the journal has it."""
+        self._thens_now.append(then)
+
+    @property
+    def is_idle(self) -> bool:
+        """Is nobody left whose action is to end, or to be delivered?"""
+        return not (self.ledger.num_queued or self.ledger.num_running or self._settling)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_broken
+
     def close(self) -> None:
         """Nothing more is decided."""
         self._is_broken = True
@@ -180,6 +198,8 @@ class Body:
     def _decide_now(self) -> None:
         now = self.now()
         events, self._inbox = self._inbox, []
+        # Not after the decisions: what is told while they are carried out is of the next instant.
+        self._thens_now, self._thens = self._thens, []
         if len(events) > 1:
             events.sort(key=_turn)
         decisions = self.scheduler.handle_all(events, now)
@@ -194,7 +214,6 @@ class Body:
 
     def _write(self, entry: Entry, ended: list[tuple[LiveAction, ActionRecord]]) -> None:
         kept, self._kept = self._kept, []
-        thens, self._thens = self._thens, []
         results: list[ActionResult] = []
         settled: list[Settled] = []
         for live, record in ended:
@@ -204,7 +223,7 @@ class Body:
             if self.keeps(live.submission):
                 name = f"action:{record.action_id}"
                 settled.append(Settled(id=name, at=entry.at, body=encode(result)))
-        then = partial(self._on_written, thens, results)
+        then = partial(self._on_written, self._thens_now, results)
         seq = self.journal.append(entry, kept=kept, settled=settled, then=then)
         if seq % self._compact_every == 0:
             self.compact(entry.at)
@@ -228,10 +247,11 @@ class Body:
         results: list[ActionResult],
         error: JournalError | None,
     ) -> None:
+        if self._is_broken:
+            return  # Who waited was told so.
         if error is not None:
-            if not self._is_broken:
-                self.close()
-                self._callers.fail(error)
+            self.close()
+            self._callers.fail(error)
             return
         for then in thens:
             then()

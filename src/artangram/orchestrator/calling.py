@@ -19,6 +19,7 @@ from artangram.core.needs import Needs
 from artangram.core.records import Outcome
 from artangram.functions import Function
 from artangram.managers.call import ApiCall, Call, CallResult, FunctionCall
+from artangram.orchestrator.arguments import as_record, check_known, check_times
 from artangram.orchestrator.records import ActionResult, Submission
 
 P = ParamSpec("P")
@@ -44,6 +45,11 @@ class CallRequest(Struct, frozen=True, kw_only=True):
     repeatable: bool = False
     key: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.timeout_s is self.deadline_s is self.work_s is None:
+            return
+        check_times(work_s=self.work_s, timeout_s=self.timeout_s, deadline_s=self.deadline_s)
+
 
 Perform = Callable[[CallRequest], Awaitable[ActionResult]]
 """The way to an orchestrator."""
@@ -68,30 +74,15 @@ def request_of(
     call: Call, options: CallOptions, *, kind: str, repeatable: bool = True
 ) -> CallRequest:
     """The request for `call`; its kind is `kind` unless the options name one."""
-    trajectory = options.trajectory
-    return CallRequest(
-        call=call,
-        kind=options.kind or kind,
-        job=JobId(options.job),
-        task=options.task,
-        trajectory=None if trajectory is None else TrajectoryId(trajectory),
-        needs=dict(options.needs),
-        work_s=options.work_s,
-        timeout_s=options.timeout_s,
-        deadline_s=options.deadline_s,
-        repeatable=repeatable,
-        key=options.key,
-    )
+    given = structs.asdict(options)
+    given |= {"call": call, "kind": options.kind or kind, "repeatable": repeatable}
+    return as_record(CallRequest, given)
 
 
 def options_of(given: Mapping[str, Any]) -> CallOptions:
-    """Keyword arguments as options. Raises `BadInput` for one that is unknown."""
-    try:
-        return CallOptions(**given)
-    except TypeError:
-        known = CallOptions.__struct_fields__
-        wrong = next(name for name in given if name not in known)
-        raise BadInput(wrong, "is no option of a call", f"use: {', '.join(known)}") from None
+    """Keyword arguments as options. Raises `BadInput` for one that is unknown or wrong."""
+    check_known(CallOptions, given, of="a call")
+    return as_record(CallOptions, given)
 
 
 def called(request: CallRequest, needs: Needs, *, action_id: ActionId, now: float) -> Submission:
@@ -209,14 +200,15 @@ class Api:
         **options: Any,
     ) -> ApiAnswer:
         """Any request. `options` are those of every call (`CallOptions`)."""
-        call = ApiCall(
-            api=self.name,
-            method=method.upper(),
-            path=path,
-            params={name: str(value) for name, value in (params or {}).items()},
-            headers=dict(headers or {}),
-            body=body,
-        )
+        given = {
+            "api": self.name,
+            "method": method.upper(),
+            "path": path,
+            "params": {name: str(value) for name, value in (params or {}).items()},
+            "headers": dict(headers or {}),
+            "body": body,
+        }
+        call = as_record(ApiCall, given)
         may_repeat = call.method in SAFE_METHODS if repeatable is None else repeatable
         request = request_of(
             call, options_of(options), kind=f"api/{self.name}", repeatable=may_repeat

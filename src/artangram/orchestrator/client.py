@@ -7,35 +7,23 @@ What a program does wrong is in the result; what a caller does wrong is raised.
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from functools import lru_cache
 from typing import Any, ParamSpec, Protocol, Self, TypeVar
 from uuid import uuid4
 
 import msgspec
-from msgspec import Struct
 
-from artangram.core.action import Action
-from artangram.core.errors import BadInput
 from artangram.core.explain import Explanation
 from artangram.core.ids import ActionId, JobId, ServiceId, TrajectoryId
-from artangram.core.needs import Needs, parse_needs
 from artangram.functions import Function, function_of
 from artangram.managers.agent import Place
 from artangram.managers.call import ServiceCall
-from artangram.managers.cpu import LONGEST_RUN_S
-from artangram.orchestrator.calling import (
-    Api,
-    CallRequest,
-    Sent,
-    answered,
-    options_of,
-    request_of,
-)
-from artangram.orchestrator.records import ActionResult, Opening, Status, Submission
+from artangram.orchestrator.arguments import Reading, Writing, as_record, check_known, plain
+from artangram.orchestrator.calling import Api, CallRequest, Sent, answered, options_of, request_of
+from artangram.orchestrator.records import ActionResult, Opening, Status
+from artangram.orchestrator.runs import RunRequest, run_request
 from artangram.sandbox.protocol import (
     MAX_READ_BYTES,
     WORK_DIR,
-    Command,
     HostImage,
     Limits,
     Output,
@@ -59,80 +47,6 @@ def between(least: int, most: int) -> dict[str, Any]:
 def one_of(*choices: int) -> dict[str, Any]:
     """One of these numbers of units: the more, the faster."""
     return {"choices": list(choices)}
-
-
-class RunRequest(Struct, frozen=True, kw_only=True):
-    """What a caller says of an action; times are lengths, for clocks differ."""
-
-    trajectory: TrajectoryId
-    argv: tuple[str, ...]
-    kind: str
-    cpu: int | dict[str, Any] = 1
-    needs: dict[str, Any] = {}
-    speedup: dict[str, Any] | None = None
-    work_s: float | None = None
-    timeout_s: float | None = None
-    deadline_s: float | None = None
-    repeatable: bool = False
-    key: str | None = None
-    environ: dict[str, str] = {}
-    cwd: str = WORK_DIR
-    stdin: bytes = b""
-    output_bytes: int = 1 << 20
-    memory_mb: int = 0
-    processes: int = 0
-    keep: bool = False
-
-
-def needs_of(request: RunRequest) -> Needs:
-    """The needs a request states. Raises `BadInput`."""
-    if isinstance(request.cpu, int) and not request.needs and request.speedup is None:
-        return _rigid(request.cpu)
-    if "cpu" in request.needs:
-        raise BadInput("needs.cpu", "is said twice", "say it as `cpu` alone")
-    return parse_needs(
-        {"cpu": request.cpu, **request.needs},
-        elastic="cpu" if isinstance(request.cpu, dict) else None,
-        speedup=request.speedup,
-    )
-
-
-@lru_cache(maxsize=256)
-def _rigid(cpu: int) -> Needs:
-    """Most actions need so many cores and nothing else."""
-    return parse_needs({"cpu": cpu})
-
-
-def submission_of(
-    request: RunRequest, opening: Opening, *, action_id: ActionId, now: float
-) -> Submission:
-    """The action a request asks for. Raises `BadInput`."""
-    action = Action(
-        id=action_id,
-        kind=request.kind,
-        needs=needs_of(request),
-        job=opening.job,
-        task=opening.task,
-        trajectory=request.trajectory,
-        work_s=request.work_s,
-        timeout_s=request.timeout_s,
-        deadline_at=None if request.deadline_s is None else now + request.deadline_s,
-        repeatable=request.repeatable,
-    )
-    command = Command(
-        argv=request.argv,
-        environ=request.environ,
-        cwd=request.cwd,
-        stdin=request.stdin,
-        timeout_s=LONGEST_RUN_S if request.timeout_s is None else request.timeout_s,
-        output_bytes=request.output_bytes,
-        memory_mb=request.memory_mb,
-        processes=request.processes,
-        keep=request.keep,
-    )
-    if request.memory_mb or request.processes:
-        opening.place.limits.admit(command)
-    return Submission(action=action, command=command, key=request.key)
 
 
 class Backend(Protocol):
@@ -200,14 +114,15 @@ class House:
     ) -> "Trajectory":
         """One attempt at a problem, to be used as `async with`. It keeps its files to its end."""
         limits = Limits.sized(memory_mb, disk_mb=disk_mb, processes=processes, network=network)
-        opening = Opening(
-            trajectory=TrajectoryId(id or f"{task or 'trajectory'}-{self._new_id()}"),
-            job=JobId(job),
-            task=task,
-            memory_mb=memory_mb,
-            place=Place(source=source or HostImage(), limits=limits),
-        )
-        return Trajectory(self._backend, opening)
+        given = {
+            "trajectory": id or f"{task or 'trajectory'}-{self._new_id()}",
+            "job": job,
+            "task": task,
+            "memory_mb": memory_mb,
+            # As plain data: of a record that is there already nobody looks at the fields.
+            "place": plain(Place(source=source or HostImage(), limits=limits)),
+        }
+        return Trajectory(self._backend, as_record(Opening, given))
 
     async def call(self, service: str, payload: object, **options: Any) -> Any:
         """Ask a model service; `payload` and the answer are JSON.
@@ -236,7 +151,9 @@ class House:
         something with `predict(payloads) -> answers`. `options` are the fields of `Service`:
         `weights`, `degrees`, `batch`, `options` for the loader, `example`, ...
         """
-        await self._backend.deploy(_service(name, loader, options))
+        check_known(Service, options, of="a service")
+        given = {"id": name, "loader": loader_name(loader), **options}
+        await self._backend.deploy(as_record(Service, given))
 
     def api(self, name: str) -> Api:
         """An outside API, called within the quota that all jobs share."""
@@ -253,15 +170,6 @@ class House:
     async def status(self) -> Status:
         """One look at everything."""
         return await self._backend.status()
-
-
-def _service(name: str, loader: Loader, options: Mapping[str, Any]) -> Service:
-    try:
-        return Service(id=ServiceId(name), loader=loader_name(loader), **options)
-    except TypeError:
-        known = Service.__struct_fields__
-        wrong = next(option for option in options if option not in known)
-        raise BadInput(wrong, "is no option of a service", f"use: {', '.join(known)}") from None
 
 
 class Trajectory:
@@ -323,36 +231,38 @@ class Trajectory:
         key: str | None = None,
         environ: Mapping[str, str] | None = None,
         cwd: str = WORK_DIR,
-        stdin: bytes = b"",
+        stdin: bytes | str = b"",
         output_bytes: int = 1 << 20,
         memory_mb: int = 0,
+        disk_mb: int = 0,
         processes: int = 0,
         keep: bool = False,
     ) -> ActionResult:
         """Run a command on `cpu` cores; `{units}` in it becomes their number.
 
-        `timeout_s` limits its run, `deadline_s` the whole wait for it; `memory_mb` and `processes`
-        of 0 are those of the trajectory. `repeatable` lets it run
-        again, in an empty sandbox if need be, when infrastructure failed under it. The same `key`
-        twice is the same action, run once.
+        `timeout_s` limits its run, `deadline_s` the whole wait for it; `memory_mb`, `disk_mb` and
+        `processes` of 0 are those of the trajectory. `repeatable` lets it run again, in an empty
+        sandbox if need be, when infrastructure failed under it. The same `key` twice is the same
+        action, run once.
         """
-        request = RunRequest(
-            trajectory=self.id,
-            argv=tuple(argv),
-            kind=kind or "/".join(filter(None, (self._opening.task, *argv[:1]))),
+        request = run_request(
+            self._opening,
+            argv,
             cpu=cpu,
+            kind=kind,
+            timeout_s=timeout_s,
+            deadline_s=deadline_s,
             needs=dict(needs or {}),
             speedup=None if speedup is None else dict(speedup),
             work_s=work_s,
-            timeout_s=timeout_s,
-            deadline_s=deadline_s,
             repeatable=repeatable,
             key=key,
             environ=dict(environ or {}),
             cwd=cwd,
-            stdin=stdin,
+            stdin=stdin.encode() if isinstance(stdin, str) else stdin,
             output_bytes=output_bytes,
             memory_mb=memory_mb,
+            disk_mb=disk_mb,
             processes=processes,
             keep=keep,
         )
@@ -366,14 +276,8 @@ class Trajectory:
 
         Who leaves the iteration early ends the command, unless it has a `key`.
         """
-        kind = "/".join(filter(None, (self._opening.task, *argv[:1])))
-        given = {"kind": kind, **options, "trajectory": self.id, "argv": tuple(argv)}
-        try:
-            request = RunRequest(**given)
-        except TypeError:
-            known = [name for name in RunRequest.__struct_fields__ if name != "trajectory"]
-            wrong = next(name for name in options if name not in known)
-            raise BadInput(wrong, "is no option of a run", f"use: {', '.join(known)}") from None
+        check_known(RunRequest, options, of="a run")
+        request = run_request(self._opening, argv, **options)
         async with self._turn, aclosing(self._backend.stream(request)) as pieces:
             async for piece in pieces:
                 yield piece
@@ -381,11 +285,13 @@ class Trajectory:
     async def write(self, path: str, data: bytes | str) -> None:
         """Replace a file's content, making missing directories."""
         body = data.encode() if isinstance(data, str) else data
-        await self._backend.write(self.id, path, data=body)
+        given = as_record(Writing, {"path": path, "data": body})
+        await self._backend.write(self.id, given.path, data=given.data)
 
     async def read(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:
         """A file's content."""
-        return await self._backend.read(self.id, path, max_bytes=max_bytes)
+        given = as_record(Reading, {"path": path, "max_bytes": max_bytes})
+        return await self._backend.read(self.id, given.path, max_bytes=given.max_bytes)
 
     async def snapshot(self) -> Snapshot:
         """Its files at this moment, as a `source` for siblings."""

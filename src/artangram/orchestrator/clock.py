@@ -27,11 +27,15 @@ class Clock(Protocol):
 
 
 class WallClock:
-    """Unix time when it was made, and the event loop's steady clock from there."""
+    """Unix time when it was made, and the event loop's steady clock from there.
 
-    def __init__(self) -> None:
+    It begins at `not_before` if the machine's clock was set back behind that: who goes on from a
+    journal would otherwise stand still until the clock has come there again.
+    """
+
+    def __init__(self, *, not_before: float = 0.0) -> None:
         self._loop = asyncio.get_running_loop()
-        self._offset = time.time() - self._loop.time()
+        self._offset = max(time.time(), not_before) - self._loop.time()
 
     def now(self) -> float:
         return self._loop.time() + self._offset

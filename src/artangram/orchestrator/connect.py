@@ -17,7 +17,7 @@ from artangram.core.explain import Explanation
 from artangram.core.ids import ActionId, JobId, TrajectoryId
 from artangram.functions import Function
 from artangram.orchestrator.calling import CallRequest
-from artangram.orchestrator.client import House, RunRequest
+from artangram.orchestrator.client import House
 from artangram.orchestrator.errors import Problem, raised
 from artangram.orchestrator.pieces import read
 from artangram.orchestrator.records import (
@@ -28,6 +28,7 @@ from artangram.orchestrator.records import (
     Refused,
     Status,
 )
+from artangram.orchestrator.runs import RunRequest
 from artangram.orchestrator.tokens import checked_token
 from artangram.sandbox.protocol import Output, Snapshot
 from artangram.services.service import Service
@@ -36,6 +37,9 @@ T = TypeVar("T")
 
 BEAT_S = 5.0
 """Between two signs of life. Far below `SILENCE_S`, for they also bring what is queued."""
+
+IDLE_S = 15.0
+"""How long a connection is kept for the next request; services keep them longer (`aio.KEPT_S`)."""
 
 
 @asynccontextmanager
@@ -49,7 +53,7 @@ async def connect(
         url.rstrip("/") + "/v1/",
         headers=headers,
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=30.0),
-        connector=aiohttp.TCPConnector(limit=0),
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S),
     )
     async with session:
         backend = _Http(session, url)
@@ -69,19 +73,32 @@ class _Http:
         self._url = url
         #: Of the trajectories that were opened here and are not closed.
         self._queueing: dict[TrajectoryId, _Heard] = {}
+        #: Those that may be open there although nobody here uses them: no answer came to their
+        #: closing, or, if that is so, to their opening.
+        self._left: dict[TrajectoryId, bool] = {}
+        self._leaving = asyncio.Lock()
         self._owner = uuid4().hex
 
     def __repr__(self) -> str:
         return f"<at {self._url}>"
 
     async def open(self, opening: Opening) -> None:
-        ours = structs.replace(opening, owner=self._owner)
-        await self._ask("POST", "trajectories", data=msgspec.json.encode(ours))
-        self._queueing[opening.trajectory] = _Heard()
+        trajectory = opening.trajectory
+        ours = msgspec.json.encode(structs.replace(opening, owner=self._owner))
+        is_again = await self._returned_to(trajectory)
+        try:
+            with self._left_without_answer(trajectory, is_opening=True):
+                await self._ask("POST", "trajectories", data=ours)
+        except BadInput as error:
+            # It is open already: it was heard the first time, and only the answer was lost.
+            if not is_again or error.field != "trajectory":
+                raise
+        self._queueing[trajectory] = _Heard()
 
     async def close(self, trajectory: TrajectoryId) -> None:
         self._queueing.pop(trajectory, None)
-        await self._ask("DELETE", _of(trajectory))
+        with self._left_without_answer(trajectory, is_opening=False):
+            await self._ask("DELETE", _of(trajectory))
 
     async def close_job(self, job: JobId) -> None:
         await self._ask("DELETE", f"jobs/{quote(job, safe='')}")
@@ -140,9 +157,39 @@ class _Http:
         """Give signs of life as long as anything is open. One that is lost is made up for."""
         while True:
             await asyncio.sleep(every_s)
-            if self._queueing:
+            if self._queueing or self._left:
                 with suppress(aiohttp.ClientError, Refused, OSError):
                     await self._beat()
+                    await self._close_left()
+
+    async def _close_left(self) -> None:
+        """Our signs of life keep all open that we ever opened, so it is on us to close it."""
+        for trajectory in list(self._left):
+            async with self._leaving:
+                if trajectory in self._left:
+                    await self._ask("DELETE", _of(trajectory))
+                    self._left.pop(trajectory, None)  # Its user may have closed it meanwhile.
+
+    async def _returned_to(self, trajectory: TrajectoryId) -> bool:
+        """It is to be opened: was that asked for before? One that is left is closed first."""
+        if trajectory not in self._left:
+            return False
+        async with self._leaving:
+            was_opening = self._left.get(trajectory)
+            if was_opening is False:
+                await self._ask("DELETE", _of(trajectory))
+            self._left.pop(trajectory, None)
+        return was_opening is True
+
+    @contextmanager
+    def _left_without_answer(self, trajectory: TrajectoryId, *, is_opening: bool) -> Iterator[None]:
+        """Around an opening or a closing: nobody knows what became of one without an answer."""
+        self._left.pop(trajectory, None)
+        try:
+            yield
+        except (aiohttp.ClientError, OSError, asyncio.CancelledError):
+            self._left[trajectory] = is_opening
+            raise
 
     async def _beat(self) -> None:
         found = await self._ask("PUT", f"owners/{self._owner}")

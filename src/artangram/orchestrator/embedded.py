@@ -22,10 +22,10 @@ from artangram.core.records import Outcome
 from artangram.functions import Function
 from artangram.managers.agent import AgentGone, NodeAgent, Population
 from artangram.orchestrator.calling import CallRequest, called
-from artangram.orchestrator.client import RunRequest, submission_of
 from artangram.orchestrator.errors import bad_input
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.records import ActionResult, Opening, Receipt, Status, Submission
+from artangram.orchestrator.runs import RunRequest, submission_of
 from artangram.orchestrator.workshop import Workshop
 from artangram.sandbox.errors import SandboxGone
 from artangram.sandbox.protocol import Output, Snapshot
@@ -68,6 +68,7 @@ class Embedded:
         self.orchestrator = orchestrator
         self._workshop = workshop
         self._new_id = new_id or _new_ids()
+        #: Sandboxes that are being made.
         self._homes: dict[TrajectoryId, Receipt] = {}
 
     def __repr__(self) -> str:
@@ -82,7 +83,6 @@ class Embedded:
             raise
 
     async def close(self, trajectory: TrajectoryId) -> None:
-        self._homes.pop(trajectory, None)
         await asyncio.shield(self.orchestrator.close(trajectory))
 
     async def close_job(self, job: JobId) -> None:
@@ -186,8 +186,9 @@ class Embedded:
         if agent is not None:
             return agent
         receipt = self._homes.get(trajectory)
-        if receipt is None or receipt.ended.done():
+        if receipt is None:
             receipt = self._homes[trajectory] = self._make_home(trajectory)
+            receipt.ended.add_done_callback(lambda _: self._homes.pop(trajectory))
         result = await asyncio.shield(receipt.ended)
         agent = self.orchestrator.home(trajectory)
         if agent is None and result.outcome is Outcome.REFUSED:

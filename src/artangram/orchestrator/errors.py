@@ -15,6 +15,8 @@ class Problem(Struct, frozen=True, kw_only=True):
     error: str
     message: str
     errno: int = 0
+    path: str = ""
+    """Of the file that an `OSError` is about."""
 
 
 #: Most particular first; the first that fits is the one.
@@ -36,12 +38,13 @@ def problem_of(error: Exception) -> tuple[Problem, HTTPStatus]:
     """How `error` travels."""
     for name, kind, status in _KINDS:
         if isinstance(error, kind):
-            message, errno = str(error), 0
+            message, errno, path = str(error), 0, ""
             if isinstance(error, OSError):
                 message, errno = error.strerror or message, error.errno or 0
+                path = str(error.filename or "")
             elif isinstance(error, KeyError):
                 message = f"{error.args[0]} is not known here"
-            return Problem(error=name, message=message, errno=errno), status
+            return Problem(error=name, message=message, errno=errno, path=path), status
     raise error
 
 
@@ -61,7 +64,7 @@ def raised(problem: Problem) -> Exception:
         case "unknown":
             return KeyError(problem.message)
         case "file":
-            return OSError(problem.errno, problem.message)
+            return OSError(problem.errno, problem.message, problem.path or None)
         case "input":
             return bad_input(problem.message)
     return Refused(problem.message)

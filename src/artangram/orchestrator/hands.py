@@ -1,9 +1,12 @@
 """The side of the orchestrator that touches nodes: carries decisions out, hears how runs end.
 
 - Every lease that was started ends in one `Finished`, or with its node.
+- What must not be done twice, an action with a key or a call that may not be repeated, starts when
+  its start is written down: one that is asked for again is known by then.
 - After a restart: what still runs is found again, what ended meanwhile is collected, what never
   arrived is started, what is gone with its agent ends with the node, and what nobody knows is
-  ended. Calls live in this process, so they are made again where they may be.
+  ended. What runs without a word in the journal is its action's next start, or ends with it.
+  Calls live in this process, so they are made again where they may be.
 """
 
 import asyncio
@@ -14,6 +17,7 @@ from artangram.aio import Background
 from artangram.core.decisions import Resize, Start, Stop
 from artangram.core.events import Finished, NodeJoined, NodeLost
 from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
+from artangram.core.lease import Cores, Lease
 from artangram.core.records import ActionRecord, Outcome
 from artangram.managers.agent import AgentGone, Ended, Inventory, NodeAgent, RunId
 from artangram.managers.calls import CallManager, Carrier
@@ -57,15 +61,26 @@ class Hands:
         self._watchers: dict[ActionId, Callable[[Output], None]] = {}
         #: Nodes whose agents are gone and not there again.
         self._replacing: set[NodeId] = set()
+        #: Found on nodes after a restart, started by the last life before it was written down;
+        #: with their ends. Each stays until its action is started, or reported.
+        self._ahead: dict[RunId, tuple[NodeId, Ended | None]] = {}
+        #: Found after a restart, unknown here, and not quite gone: nobody may take their names.
+        self.orphans: set[TrajectoryId] = set()
+        #: Decisions about actions whose start is still to be written down.
+        self._held: dict[ActionId, list[Start | Resize | Stop]] = {}
         self._is_attached = False
         self._background = Background(self._on_error)
 
     async def attach(self, body: Body, past: Past | None) -> None:
         """Begin to hear the agents, and make true what the journal says."""
         self._body = body
-        for node, agent in self.manager.agents.items():
-            found = await agent.attach(self)
-            self._reconcile(node, found, past)
+        for node, agent in list(self.manager.agents.items()):
+            try:
+                found = await agent.attach(self)
+            except AgentGone as error:
+                self.on_lost(node, str(error))
+            else:
+                self._reconcile(node, found, past)
         if past is not None:
             self._end_calls()
         self._is_attached = True
@@ -76,7 +91,37 @@ class Hands:
         await self._background.close()
 
     def perform(self, decision: Start | Resize | Stop) -> None:
-        """Carry a decision out."""
+        """Carry a decision out, in the order of those about its action."""
+        action_id = decision.lease.action_id if isinstance(decision, Start) else decision.action_id
+        held = self._held.get(action_id)
+        if held is not None:
+            held.append(decision)
+        elif isinstance(decision, Start) and self._is_first_written(action_id):
+            self._held[action_id] = [decision]
+            self._body.once_written(partial(self._release, action_id))
+        else:
+            self._perform(decision)
+
+    def _is_first_written(self, action_id: ActionId) -> bool:
+        if not self._body.journal.is_lasting:
+            return False
+        submission = self._body.ledger.actions[action_id].submission
+        is_delicate = submission.call is not None and not submission.action.repeatable
+        return is_delicate or submission.key is not None
+
+    def _release(self, action_id: ActionId) -> None:
+        """Its start is written down."""
+        for decision in self._held.pop(action_id):
+            live = self._body.ledger.actions.get(action_id)
+            if live is None or live.lease is None:
+                return  # It was lost with its node meanwhile,
+            cores = cores_of(live.lease)
+            if cores is not None and cores.node not in self.manager.agents:
+                return  # or is about to be.
+            if not isinstance(decision, Start) or decision.lease.attempt == live.lease.attempt:
+                self._perform(decision)
+
+    def _perform(self, decision: Start | Resize | Stop) -> None:
         match decision:
             case Start(lease):
                 self._start(self._body.ledger.actions[lease.action_id])
@@ -92,6 +137,8 @@ class Hands:
         ended = self._ends.pop(record.action_id, None)
         self._watchers.pop(record.action_id, None)
         self.manager.ended(record.action_id)
+        if self._ahead:
+            self._drop_ahead(record.action_id)
         if ended is None:
             return ActionResult(record=record, core_s=live.core_s)
         return ActionResult(
@@ -104,6 +151,9 @@ class Hands:
 
     def on_ended(self, node: NodeId, ended: Ended) -> None:
         """For agents: see `agent.Listener`."""
+        if ended.run in self._ahead:
+            self._ahead[ended.run] = (node, ended)
+            return
         known = self._ends.get(ended.run.action_id)
         if known is not None and known.run == ended.run:
             return  # Told twice: once as it happened, once on attaching.
@@ -143,6 +193,7 @@ class Hands:
     def on_lost(self, node: NodeId, reason: str) -> None:
         """For agents: see `agent.Listener`."""
         lost = self.manager.agents.pop(node, None)
+        self._ahead = {run: found for run, found in self._ahead.items() if found[0] != node}
         for live in self._body.ledger.actions.values():
             cores = cores_of(live.lease) if live.lease is not None else None
             if live.submission.call is not None and cores is not None and cores.node == node:
@@ -198,6 +249,8 @@ class Hands:
             why = "nothing here runs an action without cores and a trajectory"
             self._body.post(Finished(action.id, Outcome.INFRA_FAILED, None, why, lease.attempt))
             return
+        if self._ahead and self._is_ahead(lease):
+            return
         self.manager.start(
             lease,
             action,
@@ -206,6 +259,30 @@ class Hands:
             expects_files=trajectory.has_files and not action.repeatable,
             streams=action.id in self._watchers,
         )
+
+    def _is_ahead(self, lease: Lease) -> bool:
+        """Does or did it run already? Then this is its start, and its end is told."""
+        run, cores = RunId(lease.action_id, lease.attempt), cores_of(lease)
+        assert cores is not None, f"{lease} has no cores"
+        node, ended = self._ahead.get(run, (None, None))
+        if node is None or node != cores.node:
+            return False
+        del self._ahead[run]
+        self.manager.adopt(lease)
+        if ended is not None:
+            self.on_ended(node, ended)
+        elif isinstance(cores, Cores):
+            self.manager.resize(lease.action_id, cores)
+        return True
+
+    def _drop_ahead(self, action_id: ActionId) -> None:
+        """Nobody wants any more what the last life started of it."""
+        for run in [run for run in self._ahead if run.action_id == action_id]:
+            node, ended = self._ahead.pop(run)
+            if ended is not None:
+                self._body.note(then=partial(self._acknowledge, node, run))
+            elif node in self.manager.agents:
+                self.manager.agents[node].stop(action_id)
 
     def _stop(self, live: LiveAction) -> None:
         if live.submission.call is None:
@@ -247,6 +324,9 @@ class Hands:
                 why = "the orchestrator was restarted, and what ran on its node is gone"
                 self._body.post(NodeLost(_resource(node), node, why))
                 self._body.post(NodeJoined(_resource(node), node))
+        self._look_ahead(node, found)
+        for ended in found.ended:
+            self.on_ended(node, ended)
         self._end_orphans(node, found)
 
     def _reattach(self, node: NodeId, found: Inventory) -> None:
@@ -261,8 +341,15 @@ class Hands:
             self.manager.adopt(live.lease)
             if RunId(live.action.id, live.lease.attempt) not in there:
                 self._start(live)
-        for ended in found.ended:
-            self.on_ended(node, ended)
+            if live.stop_reason:  # It may have got lost on the way; twice is as good as once.
+                self._stop(live)
+
+    def _look_ahead(self, node: NodeId, found: Inventory) -> None:
+        """Which of the runs found there were started, but not written down?"""
+        for run in (*found.running, *(ended.run for ended in found.ended)):
+            live = self._body.ledger.actions.get(run.action_id)
+            if live is not None and (live.lease is None or live.lease.attempt < run.attempt):
+                self._ahead[run] = (node, None)
 
     def _end_orphans(self, node: NodeId, found: Inventory) -> None:
         agent, ledger = self.manager.agents[node], self._body.ledger
@@ -270,8 +357,20 @@ class Hands:
             if run.action_id not in ledger.actions:
                 agent.stop(run.action_id)
         for trajectory in found.trajectories:
-            if trajectory not in ledger.trajectories:
-                self._background.start(agent.close(trajectory))
+            live = ledger.trajectories.get(trajectory)
+            if live is not None:
+                live.node = live.node or node  # Its first start may not be written down.
+            else:
+                self.orphans.add(trajectory)
+                self._background.start(self._end_orphan(agent, trajectory))
+
+    async def _end_orphan(self, agent: NodeAgent, trajectory: TrajectoryId) -> None:
+        try:
+            await agent.close(trajectory)
+        except AgentGone:
+            pass  # And the trajectory with it.
+        finally:
+            self.orphans.discard(trajectory)
 
     def _on_error(self, error: BaseException) -> None:
         loop = asyncio.get_running_loop()

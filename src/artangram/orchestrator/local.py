@@ -8,7 +8,7 @@
 import asyncio
 import math
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from artangram.managers.agent import AgentGone, NodeAgent
 from artangram.managers.cpu import CpuManager
 from artangram.managers.local import LEAST_FREE_MB, WARM, LocalAgent
 from artangram.managers.machine import this_machine
-from artangram.managers.remote import connect, spawn
+from artangram.managers.remote import RemoteAgent, connect, spawn
 from artangram.observe.journal import Journal, Past
 from artangram.observe.journalfile import open_journal
 from artangram.observe.journalmemory import MemoryJournal
@@ -86,6 +86,13 @@ async def running(
     machine = await asyncio.to_thread(this_machine)
     spec = machine.spec(cores=cores, memory_mb=memory_mb)
     async with AsyncExitStack() as stack:
+        journal, past = await _journal(state_dir)
+        stack.push_async_callback(journal.close)
+        clock = WallClock(not_before=0.0 if past is None else past.last_at)
+        agents = _Agents(state_dir, provider, clock, agent_options)
+        # Before anything that takes long: its patience with what runs there is short.
+        await agents.find()
+        stack.push_async_callback(agents.leave)
         workshop = await Workshop.opened(offers or Offers(), machine)
         stack.push_async_callback(workshop.aclose)
         cluster = ClusterSpec(
@@ -94,16 +101,11 @@ async def running(
             shares=_checked(shares or {}),
         )
         setup = Setup(cluster=cluster, policy=policy)
-        journal, past = await _journal(state_dir, setup)
         if past is not None:
             setup = _as_measured_in(past, setup, keeps_memory=memory_mb is not None)
-        stack.push_async_callback(journal.close)
         for deployed in deployed_in(past):
             await workshop.deploy(deployed.service)
-        clock = WallClock()
-        agents = _Agents(state_dir, provider, clock, agent_options)
-        manager = CpuManager({NODE: await agents.first()}, cores={NODE: machine.cores})
-        stack.push_async_callback(_close_agents, manager)
+        manager = CpuManager({}, cores={NODE: machine.cores})
         orchestrator = Orchestrator(
             setup,
             manager=manager,
@@ -114,6 +116,9 @@ async def running(
             carriers=workshop.carriers,
             new_agent=agents.new if state_dir is not None else None,
         )
+        # Not before the journal was taken: who is refused ends nothing.
+        manager.agents[NODE] = await agents.first()
+        stack.push_async_callback(_close_agents, manager)
         workshop.attach(orchestrator)
         stack.push_async_callback(orchestrator.aclose)
         await orchestrator.begin()
@@ -137,14 +142,10 @@ def offers_of(given: Mapping[str, Any]) -> Offers:
         raise BadInput(wrong, "is nothing a house offers", f"use: {', '.join(known)}") from None
 
 
-async def _journal(state_dir: Path | None, setup: Setup) -> tuple[Journal, Past | None]:
+async def _journal(state_dir: Path | None) -> tuple[Journal, Past | None]:
     if state_dir is None:
         return MemoryJournal(), None
-    return await open_journal(
-        state_dir / "journal.sqlite",
-        owner=setup.encoded(),
-        archive=state_dir / "archive.sqlite",
-    )
+    return await open_journal(state_dir / "journal.sqlite", archive=state_dir / "archive.sqlite")
 
 
 def _as_measured_in(past: Past, setup: Setup, *, keeps_memory: bool) -> Setup:
@@ -180,18 +181,28 @@ class _Agents:
         self._provider = provider
         self._clock = clock
         self._options = options
+        self._found: RemoteAgent | None = None
+
+    async def find(self) -> None:
+        """After a crash one listens already: it waits for as long as we are connected."""
+        if self._state_dir is not None and self._provider is None:
+            with suppress(AgentGone):
+                self._found = await connect(NODE, self._socket, now=self._clock.now)
+
+    async def leave(self) -> None:
+        """What was found and not taken goes on by itself."""
+        if self._found is not None:
+            await self._found.detach()
 
     async def first(self) -> NodeAgent:
-        """One that listens already, after a crash; else a new one."""
+        """The one that was found, else a new one."""
         if self._state_dir is None or self._provider is not None:
             provider = self._provider or await open_provider()
             return LocalAgent(
                 NODE, provider, now=self._clock.now, warm=WARM, least_free_mb=LEAST_FREE_MB
             )
-        try:
-            return await connect(NODE, self._socket, now=self._clock.now)
-        except AgentGone:
-            return await self.new(NODE)
+        found, self._found = self._found, None
+        return found or await self.new(NODE)
 
     async def new(self, node: NodeId) -> NodeAgent:
         await asyncio.to_thread(self._socket.unlink, missing_ok=True)

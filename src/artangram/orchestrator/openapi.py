@@ -7,10 +7,10 @@ import msgspec
 from artangram import __version__
 from artangram.core.explain import Explanation
 from artangram.orchestrator.calling import CallRequest
-from artangram.orchestrator.client import RunRequest
 from artangram.orchestrator.errors import Problem
 from artangram.orchestrator.pieces import Piece
 from artangram.orchestrator.records import ActionResult, Opening, Queueing, Status
+from artangram.orchestrator.runs import RunRequest
 from artangram.sandbox.protocol import Snapshot
 
 _RECORDS = (
@@ -44,14 +44,12 @@ def description() -> dict[str, Any]:
 
 
 def _paths() -> dict[str, Any]:
-    trajectory, action = [_in("path", "trajectory")], [_in("path", "action")]
-    file = [*trajectory, _in("query", "path")]
-    raw: dict[str, Any] = {"content": {"application/octet-stream": {}}}
+    action = [_in("path", "action")]
     text: dict[str, Any] = {"content": {"text/plain": {}}}
     return {
+        "/v1/openapi.json": {"get": _does("This description; wants no token") | {"security": []}},
         "/v1/status": {"get": _does("One look at everything", answer=Status)},
-        "/metrics": {"get": _does("What Prometheus reads") | {"responses": {"200": text | _TOLD}}},
-        "/v1/trajectories": {"post": _does("Open a trajectory", body=Opening)},
+        "/metrics": {"get": _answering(_does("What Prometheus reads"), text)},
         "/v1/owners/{owner}": {
             "put": _does(
                 "Give a sign of life: trajectories of an owner that gives none are closed. "
@@ -59,26 +57,7 @@ def _paths() -> dict[str, Any]:
                 _in("path", "owner"),
             )
         },
-        "/v1/trajectories/{trajectory}": {
-            "delete": _does("Close a trajectory; answers when nothing of it is left", *trajectory)
-        },
-        "/v1/trajectories/{trajectory}/run": {
-            "post": _does(
-                "Run a command; answers when it has ended. Without a `key` it is cancelled when "
-                "the connection closes",
-                *trajectory,
-                body=RunRequest,
-                answer=ActionResult,
-            )
-        },
-        "/v1/trajectories/{trajectory}/stream": {
-            "post": _does(
-                "Run a command; answers with lines of JSON as it prints, its result last",
-                *trajectory,
-                body=RunRequest,
-                answer=Piece,
-            )
-        },
+        **_trajectories(),
         "/v1/calls": {
             "post": _does(
                 "Call a service, a function or an API; answers when it has ended. Without a `key` "
@@ -87,13 +66,6 @@ def _paths() -> dict[str, Any]:
                 answer=ActionResult,
             )
         },
-        "/v1/trajectories/{trajectory}/snapshot": {
-            "post": _does("Keep its files as they are now", *trajectory, answer=Snapshot)
-        },
-        "/v1/trajectories/{trajectory}/files": {
-            "get": _does("Read a file", *file) | {"responses": {"200": raw | _TOLD}},
-            "put": _does("Write a file", *file) | {"requestBody": raw},
-        },
         "/v1/jobs/{job}": {"delete": _does("Close every trajectory of a job", _in("path", "job"))},
         "/v1/actions/{action}": {
             "get": _does("The result, as soon as there is one", *action, answer=ActionResult),
@@ -101,6 +73,41 @@ def _paths() -> dict[str, Any]:
         },
         "/v1/actions/{action}/explain": {
             "get": _does("Why an action waits", *action, answer=Explanation)
+        },
+    }
+
+
+def _trajectories() -> dict[str, Any]:
+    one, trajectory = "/v1/trajectories/{trajectory}", _in("path", "trajectory")
+    path, most = _in("query", "path"), _in("query", "max_bytes")
+    most |= {"required": False, "schema": {"type": "integer"}}
+    raw: dict[str, Any] = {"content": {"application/octet-stream": {}}}
+    run = _does(
+        "Run a command; answers when it has ended. Without a `key` it is cancelled when the "
+        "connection closes",
+        trajectory,
+        body=RunRequest,
+        answer=ActionResult,
+    )
+    stream = _does(
+        "Run a command; answers with lines of JSON as it prints, its result last",
+        trajectory,
+        body=RunRequest,
+    )
+    return {
+        "/v1/trajectories": {"post": _does("Open a trajectory", body=Opening)},
+        one: {
+            "delete": _does("Close a trajectory; answers when nothing of it is left", trajectory)
+        },
+        f"{one}/run": {"post": run},
+        f"{one}/stream": {"post": _answering(stream, _content(Piece, "application/x-ndjson"))},
+        f"{one}/snapshot": {
+            "post": _does("Keep its files as they are now", trajectory, answer=Snapshot)
+        },
+        f"{one}/files": {
+            "get": _answering(_does("Read a file", trajectory, path, most), raw),
+            "put": _does("Write a file", trajectory, path)
+            | {"requestBody": raw | {"required": True}},
         },
     }
 
@@ -119,13 +126,19 @@ def _does(
         "summary": summary,
         "parameters": list(parameters),
         "responses": {
-            "200": _TOLD if answer is None else _TOLD | _json(answer),
-            "default": {"description": "it was refused"} | _json(Problem),
+            "200": _TOLD if answer is None else _TOLD | _content(answer),
+            "default": {"description": "it was refused"} | _content(Problem),
         },
     }
-    return found if body is None else found | {"requestBody": _json(body)}
+    if body is not None:
+        found["requestBody"] = _content(body) | {"required": True}
+    return found
 
 
-def _json(record: type) -> dict[str, Any]:
-    reference = {"$ref": _REF.format(name=record.__name__)}
-    return {"content": {"application/json": {"schema": reference}}}
+def _answering(operation: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
+    """`operation`, answered with something else than JSON."""
+    return operation | {"responses": operation["responses"] | {"200": _TOLD | content}}
+
+
+def _content(record: type, media: str = "application/json") -> dict[str, Any]:
+    return {"content": {media: {"schema": {"$ref": _REF.format(name=record.__name__)}}}}

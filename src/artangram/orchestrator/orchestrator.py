@@ -108,6 +108,7 @@ class Orchestrator:
         self.catalog = Catalog(setup.cluster)
         self.on_ended: Callable[[ActionResult], None] = lambda result: None
         """Hears of every ending that is written down."""
+        self.on_broken: Callable[[], None] = lambda: None
         self._refusal: Exception | None = None
         self._idle = asyncio.Event()
 
@@ -142,6 +143,11 @@ class Orchestrator:
             if not live.is_closed:
                 self._owners.keep(name, live.opening.owner or FORMER)
 
+    def check_alive(self) -> None:
+        """Where nothing is decided any more nobody may wait: raises why."""
+        if self._body.is_closed:
+            self._check_open()
+
     def now(self) -> float:
         """Unix time; deadlines are on this clock."""
         return self._body.now()
@@ -150,7 +156,10 @@ class Orchestrator:
         """Begin a trajectory. The future is done when it will not be forgotten."""
         self._check_open()
         trajectory = opening.trajectory
-        if self.ledger.has(trajectory) or self._waiters.closing(trajectory) is not None:
+        is_leaving = (
+            self._waiters.closing(trajectory) is not None or trajectory in self._hands.orphans
+        )
+        if is_leaving or self.ledger.has(trajectory):
             raise BadInput("trajectory", f"{trajectory!r} is already open", "use a new id")
         kept = Kept(id=f"trajectory:{trajectory}", body=encoded(opening))
         self.ledger.expect(opening)
@@ -169,8 +178,7 @@ class Orchestrator:
 
         The future is done when nothing of it is left.
         """
-        if isinstance(self._refusal, Broken):
-            raise self._refusal
+        self.check_alive()
         gone = self._waiters.closing(trajectory)
         if gone is not None:
             return gone
@@ -198,12 +206,13 @@ class Orchestrator:
         if known is not None:
             return known
         self._check_open()
-        if self.ledger.num_queued >= self.bounds.max_queued:
+        ledger = self._body.ledger
+        if ledger.num_queued >= self.bounds.max_queued:
             most = self.bounds.max_queued
             raise Overloaded(f"{most} actions wait already (max_queued); try again later")
-        if self.ledger.knows(action.id):
+        if ledger.knows(action.id):
             raise BadInput("id", f"{action.id!r} is already known", "give every action its own id")
-        self.ledger.expect(submission)
+        ledger.expect(submission)
         if action.trajectory is not None:
             self._owners.used(action.trajectory)
         receipt = self._waiters.expect(action.id, submission.key)
@@ -229,6 +238,7 @@ class Orchestrator:
     def receipt(self, action_id: ActionId) -> Receipt:
         """Ask again for an action that was submitted before. `KeyError` if it is unknown."""
         if self._body.is_undelivered(action_id):
+            self.check_alive()
             return self._waiters.receipt(action_id)
         body = self._body.journal.settled(f"action:{action_id}")
         if body is None:
@@ -328,12 +338,13 @@ class Orchestrator:
         self._refusal = Broken(str(error))
         self._waiters.fail(self._refusal)
         self._idle.set()
+        self.on_broken()
 
     def _abandon(self, trajectories: list[TrajectoryId]) -> None:
         """Their owners are gone; but somebody who waits for an action is a sign, too."""
         for name in trajectories:
             live = self.ledger.trajectories.get(name)
-            if isinstance(self._refusal, Broken) or live is None:
+            if self._body.is_closed or live is None:
                 continue
             if any(self._waiters.is_awaited(action_id) for action_id in live.actions):
                 self._owners.keep(name, live.opening.owner or FORMER)
@@ -350,7 +361,7 @@ class Orchestrator:
                     self._body.post(NodeJoined(resource, node))
 
     async def _until_idle(self) -> None:
-        while self.ledger.actions and not isinstance(self._refusal, Broken):
+        while not (self._body.is_idle or self._body.is_closed):
             self._idle.clear()
             await self._idle.wait()
 

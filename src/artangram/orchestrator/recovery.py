@@ -1,12 +1,13 @@
 """From a journal back to the state that wrote it.
 
 A snapshot is a pickle of scheduler and ledger, without the policy's functions: those are named in
-the journal and made anew. It is read only from the orchestrator's own state directory; readers of
-foreign journals look at entries alone.
+the journal and made anew. It is read only from the orchestrator's own state directory, and only if
+it is as it was written; readers of foreign journals look at entries alone.
 """
 
 import io
 import pickle
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -31,6 +32,7 @@ from artangram.orchestrator.records import (
 )
 
 _POLICY = "policy"
+_DIGEST = sha256().digest_size
 
 
 class Setup(Struct, frozen=True, kw_only=True):
@@ -58,7 +60,7 @@ class Restored(Struct, frozen=True, kw_only=True):
 def restored(past: Past, setup: Setup) -> Restored:
     """What a journal leads to. Where nothing is alive in it, it takes another setup."""
     if past.is_empty:
-        return Restored(scheduler=setup.scheduler(), ledger=Ledger())
+        return Restored(scheduler=setup.scheduler(), ledger=Ledger(), is_anew=True)
     try:
         before = msgspec.json.decode(past.owner, type=Setup)
         scheduler, ledger = _replayed(past, before)
@@ -72,7 +74,7 @@ def restored(past: Past, setup: Setup) -> Restored:
         alive = f"{len(ledger.actions)} actions and {len(ledger.trajectories)} trajectories"
         raise JournalError(
             f"it belongs to another cluster or policy, and {alive} are alive in it; start it as it "
-            "was and end them, or take a new state directory"
+            "was and end them"
         )
     return _anew(past, setup, scheduler.estimates, ledger)
 
@@ -131,16 +133,20 @@ def _opening(trajectory: TrajectoryId, kept: dict[str, Kept]) -> Opening:
 
 
 def frozen(scheduler: Scheduler, ledger: Ledger) -> bytes:
-    """Scheduler and ledger as bytes."""
+    """Scheduler and ledger as bytes, behind their digest."""
     buffer = io.BytesIO()
     _Freezer(buffer, scheduler).dump((scheduler, ledger))
-    return buffer.getvalue()
+    return sha256(buffer.getbuffer()).digest() + buffer.getvalue()
 
 
 def thawed(body: bytes, setup: Setup) -> tuple[Scheduler, Ledger]:
-    """What `frozen` took."""
+    """What `frozen` took. A pickle with a wrong bit is often a pickle of something else."""
+    digest, pickled = body[:_DIGEST], body[_DIGEST:]
+    if sha256(pickled).digest() != digest:
+        fix = "run the version that wrote it, or restore it from a copy"
+        raise JournalError(f"its snapshot is damaged or of another version; {fix}")
     try:
-        scheduler, ledger = _Thawer(io.BytesIO(body), setup).load()
+        scheduler, ledger = _Thawer(io.BytesIO(pickled), setup).load()
     except (AttributeError, ImportError, pickle.UnpicklingError, TypeError) as error:
         raise JournalError(f"its snapshot is of another version: {error}") from error
     assert isinstance(scheduler, Scheduler)

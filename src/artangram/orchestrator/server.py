@@ -3,7 +3,8 @@
 - The interface is that of `client.Backend`, verb by verb; `/v1/openapi.json` describes it.
 - A request to run answers when the action has ended. A caller who hangs up takes his action with
   him, unless it has a key.
-- SIGTERM drains: nothing new is taken, what there is may end, then the service goes.
+- SIGTERM drains: nothing new is taken, what there is may end, then the service goes. So it does
+  when its journal can no longer be written.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ import msgspec
 from msgspec import structs
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
@@ -28,7 +29,6 @@ from artangram.aio import listening, served
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, JobId, TrajectoryId
 from artangram.orchestrator.calling import CallRequest
-from artangram.orchestrator.client import RunRequest
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.errors import KNOWN, Problem, problem_of
 from artangram.orchestrator.openapi import description
@@ -36,7 +36,8 @@ from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.pieces import written
 from artangram.orchestrator.prometheus import Exposition
 from artangram.orchestrator.records import QUEUEING, Opening
-from artangram.orchestrator.strangers import permit_opening, permit_run
+from artangram.orchestrator.runs import RunRequest
+from artangram.orchestrator.strangers import permit_name, permit_opening, permit_run
 from artangram.orchestrator.tokens import checked_token
 from artangram.sandbox.protocol import MAX_READ_BYTES
 
@@ -108,6 +109,7 @@ class _Service:
 
     async def open(self, request: Request) -> object:
         opening = await _decoded(request, Opening)
+        permit_name(opening.trajectory)
         await asyncio.to_thread(permit_opening, opening, images=self._images)
         # Who names no owner keeps his trajectory open by using it.
         owner = opening.owner or f"the user of {opening.trajectory}"
@@ -185,6 +187,8 @@ def _guarded(verb: Callable[[Request], Any], token: str | None) -> Callable[[Req
             return _response(await verb(request))
         except KNOWN as error:
             return _response(*problem_of(error))
+        except ClientDisconnect:
+            return Response()  # He hung up before he had said what he wants, and hears nothing.
 
     return respond
 
@@ -205,7 +209,7 @@ def _response(value: object, status: HTTPStatus = HTTPStatus.OK) -> Response:
 async def _decoded(request: Request, record: type[T]) -> T:
     try:
         return msgspec.json.decode(await _body(request), type=record)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise BadInput("body", str(error), "see /v1/openapi.json") from error
 
 
@@ -290,8 +294,10 @@ async def until_told_to_stop(
 ) -> None:
     """Return after SIGTERM or SIGINT and a drain; a second signal cuts the drain short.
 
-    `on_ready` is called when signals are heard: whoever is told then may send one at once.
+    `on_ready` is called when signals are heard: whoever is told then may send one at once. Raises
+    `Broken` as soon as nothing more can be promised: who starts it again may have better luck.
     """
+    orchestrator.check_alive()
     told, impatient = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -300,6 +306,7 @@ async def until_told_to_stop(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
+    orchestrator.on_broken = told.set
     on_ready()
     await told.wait()
     draining = asyncio.ensure_future(orchestrator.drain(drain_s))
@@ -309,3 +316,4 @@ async def until_told_to_stop(
         task.cancel()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.remove_signal_handler(number)
+    orchestrator.check_alive()

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from artangram.core.errors import BadInput
-from artangram.orchestrator.client import RunRequest
+from artangram.core.ids import TrajectoryId
 from artangram.orchestrator.records import Opening
+from artangram.orchestrator.runs import RunRequest
 from artangram.sandbox.protocol import (
     MAX_READ_BYTES,
     DirectoryImage,
@@ -21,6 +22,13 @@ from artangram.sandbox.protocol import (
 
 MOST_OUTPUT_BYTES = MAX_READ_BYTES
 """Of one command: the orchestrator holds it in memory until it is fetched."""
+
+
+def permit_name(trajectory: TrajectoryId) -> None:
+    """Raises `BadInput` if no address could carry it: nobody could use what it names."""
+    if trajectory in ("", ".", "..") or any(character < " " for character in trajectory):
+        fix = "name it without control characters, and not . or .."
+        raise BadInput("trajectory", f"{trajectory!r} cannot be part of an address", fix)
 
 
 def permit_opening(opening: Opening, *, images: Sequence[Path]) -> None:

@@ -5,6 +5,7 @@ It is made once per state directory and kept there, readable by its owner alone.
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from artangram.core.errors import BadInput
@@ -24,11 +25,19 @@ def kept_token(state_dir: Path) -> str:
     """The token of a state directory, made if it has none."""
     path = state_dir / "token"
     state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not path.exists():
+        _make(path)
+    return path.read_text().strip()
+
+
+def _make(path: Path) -> None:
+    """Write it elsewhere first: whoever finds the file finds all of it, whatever dies meanwhile."""
+    early = path.with_name(f"{path.name}.{os.getpid()}")
+    early.unlink(missing_ok=True)
     try:
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return path.read_text().strip()
-    with open(file, "w") as new:
-        token = secrets.token_urlsafe(32)
-        new.write(token + "\n")
-    return token
+        with open(os.open(early, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as new:
+            new.write(secrets.token_urlsafe(32) + "\n")
+        with suppress(FileExistsError):  # Somebody else was faster.
+            os.link(early, path)
+    finally:
+        early.unlink(missing_ok=True)

@@ -16,12 +16,13 @@ import pytest
 from artangram.core.decisions import Report
 from artangram.core.ids import ActionId
 from artangram.core.records import Outcome
-from artangram.managers.remote import RemoteAgent
-from artangram.observe.journal import read_entries
+from artangram.managers.remote import RemoteAgent, spawn
+from artangram.observe.journal import JournalError, read_entries
 from artangram.orchestrator.client import House
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.local import NODE, running
 from artangram.orchestrator.orchestrator import Orchestrator
+from artangram.orchestrator.workshop import Offers
 from artangram.sandbox import Rung, probe
 from busy_machine import PATIENCE_S, within
 from process_support import is_alive
@@ -82,6 +83,33 @@ async def test_a_killed_orchestrator_forgets_nothing(tmp_path: Path, provider: s
     reports = await asyncio.to_thread(num_reports, tmp_path)
     assert set(reports.values()) == {1}
     assert set(accepted) <= set(reports)
+
+
+async def test_who_is_refused_ends_nothing(tmp_path: Path) -> None:
+    chance = random.Random(0)
+    accepted = await asyncio.to_thread(a_killed_life, tmp_path, 0, provider="fake", chance=chance)
+    with pytest.raises(JournalError, match="another cluster or policy"):
+        async with running(state_dir=tmp_path, cores=2, policy="fcfs"):
+            pass
+    async with running(state_dir=tmp_path, cores=2) as (orchestrator, _):
+        assert await outcomes(orchestrator, accepted) == {Outcome.SUCCEEDED: len(accepted)}
+
+
+async def test_what_opens_slowly_does_not_use_up_the_agents_patience(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = "import time\ntime.sleep(1.0)\ndef nothing() -> None: ...\n"
+    await asyncio.to_thread((tmp_path / "opens_slowly.py").write_text, slow)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    options = ("--provider", "fake", "--grace-s", "0.5")
+    agent = await spawn(NODE, tmp_path / "agent.sock", now=time.time, options=options)
+    pid = agent.pid
+    await agent.detach()
+    offers = Offers(functions=("opens_slowly:nothing",))
+    async with running(state_dir=tmp_path, cores=2, offers=offers) as (orchestrator, _):
+        (found,) = [a.pid for a in orchestrator.nodes.values() if isinstance(a, RemoteAgent)]
+    await agent.aclose()
+    assert found == pid
 
 
 async def until_running(orchestrator: Orchestrator) -> None:

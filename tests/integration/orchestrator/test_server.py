@@ -7,27 +7,36 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from starlette.routing import Route
 
+from artangram.aio import KEPT_S
 from artangram.core.errors import BadInput
+from artangram.core.ids import TrajectoryId
 from artangram.core.records import Outcome
 from artangram.managers.agent import AgentGone
+from artangram.managers.local import LocalAgent
 from artangram.managers.machine import allow_open_files
 from artangram.managers.remote import connect as agent_at
-from artangram.orchestrator.client import House, RunRequest, between
-from artangram.orchestrator.connect import connect
+from artangram.observe.journal import Entry, JournalFull
+from artangram.observe.journalmemory import MemoryJournal
+from artangram.orchestrator.client import House, between
+from artangram.orchestrator.connect import IDLE_S, connect
 from artangram.orchestrator.orchestrator import Bounds
 from artangram.orchestrator.prometheus import MOST_KINDS, OTHER
-from artangram.orchestrator.records import ActionResult, Draining, Overloaded, Refused
-from artangram.orchestrator.server import serving, until_told_to_stop
+from artangram.orchestrator.records import ActionResult, Broken, Draining, Overloaded, Refused
+from artangram.orchestrator.runs import RunRequest
+from artangram.orchestrator.server import application, serving, until_told_to_stop
 from artangram.orchestrator.strangers import MOST_OUTPUT_BYTES
 from artangram.sandbox import SandboxGone
-from artangram.sandbox.fake import Console
+from artangram.sandbox.fake import Console, FakeProvider
 from artangram.sandbox.protocol import Output
 from artangram.testing.fakes import NODE, FakeHouse, a_setup, fake_house
 from busy_machine import PATIENCE_S
@@ -239,6 +248,154 @@ async def test_an_action_with_a_key_goes_on_and_answers_later() -> None:
         assert behind.orchestrator.ledger.num_ended == 1
 
 
+async def test_a_client_that_computes_for_long_finds_its_connection() -> None:
+    async with a_service() as (_, _, url):
+        address = urlsplit(url)
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        writer.write(b"GET /v1/openapi.json HTTP/1.1\r\nHost: x\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        with pytest.raises(TimeoutError):  # The usual server would have closed it by then.
+            await asyncio.wait_for(reader.read(), 5.5)
+        writer.close()
+        await writer.wait_closed()
+    assert KEPT_S > 2 * IDLE_S
+
+
+@asynccontextmanager
+async def deaf_to_the_first_answer(url: str) -> AsyncIterator[str]:
+    """A way to a service that breaks when the first answer comes, and never again."""
+    there, is_deaf = urlsplit(url), True
+
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+        writer.close()
+
+    async def meet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal is_deaf
+        answers, questions = await asyncio.open_connection(there.hostname, there.port)
+        asking = asyncio.create_task(pass_on(reader, questions))
+        if is_deaf:
+            is_deaf = False
+            await answers.read(1)
+        else:
+            await pass_on(answers, writer)
+        writer.close()
+        questions.close()
+        await asking
+
+    async with await asyncio.start_server(meet, "127.0.0.1", 0) as ear:
+        yield f"http://127.0.0.1:{ear.sockets[0].getsockname()[1]}"
+
+
+async def test_what_could_not_be_closed_is_closed_when_the_service_is_back() -> None:
+    async with fake_house() as behind, AsyncExitStack() as stack:
+        async with serving(behind.orchestrator, token=TOKEN) as url:
+            client = connect(url, token=TOKEN, beat_s=0.05)
+            house = await stack.enter_async_context(client)
+            left, used = house.trajectory(), house.trajectory()
+            await left.__aenter__()
+            await used.__aenter__()
+        with pytest.raises(aiohttp.ClientError):
+            await left.close()
+        async with (
+            serving(behind.orchestrator, token=TOKEN, port=urlsplit(url).port or 0),
+            asyncio.timeout(PATIENCE_S),
+        ):
+            while left.id in behind.orchestrator.ledger.trajectories:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+            assert (await used.run(["true"])).ok
+
+
+async def test_a_closing_that_was_given_up_is_made_up_for() -> None:
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with fake_house() as behind, AsyncExitStack() as stack:
+        async with serving(behind.orchestrator, token=TOKEN) as url:
+            client = connect(url, token=TOKEN, beat_s=0.05)
+            house = await stack.enter_async_context(client)
+            t = await house.trajectory().__aenter__()
+        port = urlsplit(url).port or 0
+        async with await asyncio.start_server(say_nothing, "127.0.0.1", port):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await t.close()
+        async with (
+            serving(behind.orchestrator, token=TOKEN, port=port),
+            asyncio.timeout(PATIENCE_S),
+        ):
+            while t.id in behind.orchestrator.ledger.trajectories:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+
+
+class SlowToClose(LocalAgent):
+    def __init__(self) -> None:
+        super().__init__(NODE, FakeProvider(), now=time.time)
+        self.asked, self.allowed = asyncio.Event(), asyncio.Event()
+
+    async def close(self, trajectory: TrajectoryId) -> None:
+        self.asked.set()
+        await self.allowed.wait()
+        await super().close(trajectory)
+
+
+async def test_who_closes_it_himself_after_all_stops_no_signs_of_life() -> None:
+    agent = SlowToClose()
+    bounds = Bounds(owner_silence_s=1.0)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(agent.aclose)
+        behind = await stack.enter_async_context(fake_house(agent=agent, bounds=bounds))
+        async with serving(behind.orchestrator, token=TOKEN) as url:
+            client = connect(url, token=TOKEN, beat_s=0.05)
+            house = await stack.enter_async_context(client)
+            left, used = [await house.trajectory().__aenter__() for _ in range(2)]
+            await left.run(["true"])
+        with pytest.raises(aiohttp.ClientError):
+            await left.close()
+        async with serving(behind.orchestrator, token=TOKEN, port=urlsplit(url).port or 0):
+            await agent.asked.wait()
+            closing = asyncio.create_task(left.close())
+            await asyncio.sleep(0.05)
+            agent.allowed.set()
+            await closing
+            await asyncio.sleep(2.0)
+            assert set(behind.orchestrator.ledger.trajectories) == {used.id}
+
+
+async def test_what_could_not_be_closed_is_not_found_again_under_its_name() -> None:
+    async with fake_house() as behind, AsyncExitStack() as stack:
+        async with serving(behind.orchestrator, token=TOKEN) as url:
+            house = await stack.enter_async_context(connect(url, token=TOKEN, beat_s=1000))
+            t = house.trajectory()
+            await t.__aenter__()
+            await t.write("x", b"")
+        with pytest.raises(aiohttp.ClientError):
+            await t.close()
+        async with serving(behind.orchestrator, token=TOKEN, port=urlsplit(url).port or 0), t:
+            assert (await t.run(["true"])).ok
+            with pytest.raises(FileNotFoundError):
+                await t.read("x")
+
+
+async def test_an_opening_whose_answer_was_lost_may_be_asked_for_again() -> None:
+    async with (
+        fake_house() as behind,
+        serving(behind.orchestrator, token=TOKEN) as url,
+        deaf_to_the_first_answer(url) as broken,
+        connect(broken, token=TOKEN) as house,
+    ):
+        t = house.trajectory()
+        with pytest.raises(aiohttp.ClientError):
+            await t.__aenter__()
+        assert t.id in behind.orchestrator.ledger.trajectories
+        async with t:
+            assert (await t.run(["true"])).ok
+            with pytest.raises(BadInput, match="already open"):
+                await house.trajectory(id=t.id).__aenter__()
+
+
 async def test_thousands_wait_at_once() -> None:
     allow_open_files()  # Here are both ends of each connection.
     async with a_service(cores=1) as (behind, house, _), house.trajectory() as busy:
@@ -255,19 +412,42 @@ async def test_thousands_wait_at_once() -> None:
         assert {task.result().outcome for task in waiting} == {Outcome.SUCCEEDED}
 
 
-async def test_the_description_names_every_path() -> None:
-    async with a_service() as (_, _, url), aiohttp.ClientSession() as session:
-        async with session.get(f"{url}/v1/openapi.json") as answer:
-            found = await answer.json()
-        assert found["openapi"] == "3.1.0"
-        assert "/v1/trajectories/{trajectory}/run" in found["paths"]
+async def test_the_description_is_that_of_the_service() -> None:
+    async with a_service() as (behind, house, url), house.trajectory(id="t") as t:
+        async with aiohttp.ClientSession() as session, session.get(f"{url}/v1/openapi.json") as got:
+            found = await got.json()
+        described = {(way.upper(), path) for path, ways in found["paths"].items() for way in ways}
+        routes = [
+            cast(Route, route) for route in application(behind.orchestrator, token=None).routes
+        ]
+        served = {
+            (way, route.path.replace(":path}", "}"))
+            for route in routes
+            for way in (route.methods or set()) - {"HEAD"}
+        }
+        assert (found["openapi"], described) == ("3.1.0", served)
         assert "RunRequest" in found["components"]["schemas"]
+        stream, headers = f"/v1/trajectories/{t.id}/stream", {"Authorization": f"Bearer {TOKEN}"}
+        body = b'{"trajectory": "t", "argv": ["true"], "kind": "x"}'
+        async with aiohttp.ClientSession(headers=headers) as session:
+            for way, path, address in (
+                ("get", "/metrics", "/metrics"),
+                ("get", "/v1/status", "/v1/status"),
+                ("post", "/v1/trajectories/{trajectory}/stream", stream),
+            ):
+                said = found["paths"][path][way]["responses"]
+                async with session.request(way, url + address, data=body) as got:
+                    assert list(said["200"]["content"]) == [got.content_type]
+                assert "default" in said
+        reading = found["paths"]["/v1/trajectories/{trajectory}/files"]["get"]["parameters"]
+        assert [one["name"] for one in reading] == ["trajectory", "path", "max_bytes"]
 
 
 _UP = """
 import asyncio, sys
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 from artangram.orchestrator.up import up
 
 options = ("--provider", "fake")
@@ -338,6 +518,36 @@ async def test_a_signal_drains_first() -> None:
             await house.trajectory().__aenter__()
         await stopping
         assert (await running).ok
+
+
+class FailingJournal(MemoryJournal):
+    is_full = False
+
+    def append(self, entry: Entry, **more: Any) -> int:
+        if self.is_full:
+            more["then"](JournalFull("no room; free some and start again"))
+            return 0
+        return super().append(entry, **more)
+
+
+async def test_a_service_without_a_journal_tells_its_callers_and_ends() -> None:
+    journal = FailingJournal()
+    async with (
+        fake_house(journal=journal) as behind,
+        serving(behind.orchestrator, token=TOKEN) as url,
+        connect(url, token=TOKEN) as house,
+    ):
+        stopping = asyncio.create_task(until_told_to_stop(behind.orchestrator))
+        t = await house.trajectory().__aenter__()
+        running = asyncio.create_task(t.run(["sleep", "1000"]))
+        await asyncio.sleep(0.1)
+        journal.is_full = True
+        with pytest.raises(Broken, match="no room"):
+            await house.trajectory().__aenter__()
+        with pytest.raises(Broken, match="no room"):
+            await running
+        with pytest.raises(Broken, match="no room"):
+            await asyncio.wait_for(stopping, PATIENCE_S)
 
 
 async def test_what_is_printed_comes_as_it_is_printed() -> None:

@@ -1,8 +1,12 @@
 """What callers over HTTP cannot do: nothing without the token, nothing to the host with it."""
 
+import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
@@ -129,6 +133,49 @@ async def test_a_wrong_question_is_told_so(query: str, complaint: str) -> None:
         assert (status, complaint in body) == (400, True), body
 
 
+async def test_a_body_of_endless_depth_is_told_so() -> None:
+    body = b'{"trajectory": "t", "owner": ' + b"[" * 100_000
+    async with a_service() as (_, url):
+        path = "/v1/trajectories"
+        status, said = await answer(url, path, method="POST", headers=BEARER, data=body)
+        assert (status, "body: " in said) == (400, True), said
+
+
+@pytest.mark.parametrize(
+    "name", ["a/b", "x/run", "x/../y", "%2F", "?#&;", "\u2603 'and' \"more\"", " "]
+)
+async def test_a_trajectory_may_have_any_name_that_an_address_carries(name: str) -> None:
+    async with a_service() as (house, _), house.trajectory(id=name) as t:
+        await t.write("x", b"1")
+        assert (await t.run(["true"])).ok
+        assert await t.read("x") == b"1"
+
+
+@pytest.mark.parametrize("name", [".", "..", "a\nb", "\0"])
+async def test_a_name_that_no_address_carries_is_refused(name: str) -> None:
+    async with a_service() as (house, _):
+        with pytest.raises(BadInput, match="cannot be part of an address"):
+            await house.trajectory(id=name).__aenter__()
+        assert (await house.status()).trajectories == 0
+
+
+async def test_who_hangs_up_in_the_middle_of_a_request_is_no_error(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    async with a_service() as (house, url):
+        address = urlsplit(url)
+        _, writer = await asyncio.open_connection(address.hostname, address.port)
+        head = f"POST /v1/calls HTTP/1.1\r\nHost: x\r\nAuthorization: {BEARER['Authorization']}"
+        writer.write(f"{head}\r\nContent-Length: 99\r\n\r\n{{".encode())
+        await writer.drain()
+        await asyncio.sleep(0.1)
+        writer.close()
+        await writer.wait_closed()
+        await asyncio.sleep(0.1)
+        assert (await house.status()).queued == 0
+    assert "Traceback" not in capfd.readouterr().err
+
+
 async def test_an_address_in_use_is_said_and_nothing_hangs() -> None:
     async with fake_house() as behind, serving(behind.orchestrator, token=TOKEN) as url:
         port = int(url.rpartition(":")[2])
@@ -159,3 +206,20 @@ def test_the_token_is_made_once_and_for_its_owner_only(tmp_path: Path) -> None:
         0o700,
         0o600,
     )
+
+
+_NO_ROOM_FOR_A_TOKEN = """
+import resource, sys
+from pathlib import Path
+from artangram.orchestrator.tokens import kept_token
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+kept_token(Path(sys.argv[1]))
+"""
+
+
+def test_a_token_that_could_not_be_written_is_made_the_next_time(tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", _NO_ROOM_FOR_A_TOKEN, str(tmp_path)]
+    assert "OSError" in subprocess.run(argv, capture_output=True, text=True, check=False).stderr
+    assert list(tmp_path.iterdir()) == []
+    assert checked_token(kept_token(tmp_path))

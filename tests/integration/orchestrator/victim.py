@@ -5,9 +5,10 @@ import sys
 from pathlib import Path
 
 from artangram.core.ids import TrajectoryId
-from artangram.orchestrator.client import House, RunRequest
+from artangram.orchestrator.client import House
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.local import running
+from artangram.orchestrator.runs import RunRequest
 
 
 async def work(backend: Embedded, name: str) -> None:

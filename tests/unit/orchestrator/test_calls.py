@@ -21,7 +21,9 @@ from artangram.core.ids import Resource, ServiceId
 from artangram.core.lease import Devices, Lease
 from artangram.managers.call import ApiCall, Call, CallResult, FunctionCall, ServiceCall
 from artangram.managers.calls import Progress
+from artangram.observe.journal import Entry
 from artangram.observe.journalfile import open_journal
+from artangram.observe.journalmemory import MemoryJournal
 from artangram.orchestrator.recovery import Setup
 from artangram.testing.fakes import FakeHouse, fake_house
 
@@ -165,6 +167,22 @@ async def test_what_the_callee_does_wrong_is_not_tried_again() -> None:
         assert len(carrying[ServiceCall].leases) == 1
 
 
+async def test_an_answer_that_is_no_unicode_breaks_nobody() -> None:
+    latin = b"caf\xe9".decode(errors="surrogateescape")
+
+    async def answer(lease: Lease, call: Call) -> CallResult:
+        assert isinstance(call, ApiCall)
+        if call.path == "raise":
+            raise CallFailed(f"answered 302 to {latin}")
+        return CallResult(body=b"", status=200, headers={"x": latin})
+
+    async with fake_house(a_mixed_setup(), carriers=carriers(api=answer)) as house:
+        assert (await house.api("search").get(key="a")).headers == {"x": "caf?"}
+        with pytest.raises(CallFailed, match=r"caf\?"):
+            await house.api("search").get("raise", key="b")
+        assert await house.call("judge", 2) == 4
+
+
 async def test_what_fails_under_a_call_is_tried_again() -> None:
     failures = [InfraFailed("it died"), InfraFailed("it died")]
 
@@ -258,7 +276,7 @@ async def test_a_call_on_the_cores_of_a_lost_node_is_made_again() -> None:
 
 async def _one_life(path: Path, carrying: dict[type, Carrying], work: "Work") -> None:
     setup = a_mixed_setup()
-    journal, past = await open_journal(path, owner=setup.encoded())
+    journal, past = await open_journal(path)
     try:
         async with fake_house(setup, journal=journal, past=past, carriers=carrying) as house:
             await work(house)
@@ -301,3 +319,24 @@ async def test_after_a_crash_calls_are_made_again_where_they_may_be(tmp_path: Pa
 
     await _one_life(tmp_path / "journal.sqlite", stuck, first)
     await _one_life(tmp_path / "journal.sqlite", again, second)
+
+
+class Unwritten(MemoryJournal):
+    """The journal of an orchestrator that will be killed before it has written anything."""
+
+    is_lasting = True
+
+    def append(self, entry: Entry, **more: object) -> int:
+        return 1
+
+
+async def test_a_call_that_may_not_be_repeated_is_not_made_before_it_is_written_down() -> None:
+    carrying = Carrying(echoed)
+    carriers = {ApiCall: carrying}
+    async with fake_house(a_mixed_setup(), journal=Unwritten(), carriers=carriers) as house:
+        search = house.api("search")
+        calls = [asyncio.create_task(call) for call in (search.post("once"), search.get("often"))]
+        await asyncio.sleep(1)
+        assert len(carrying.leases) == 1
+        for call in calls:
+            call.cancel()

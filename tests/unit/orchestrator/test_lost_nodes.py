@@ -8,7 +8,7 @@ import pytest
 
 from artangram.core.ids import NodeId
 from artangram.core.records import Outcome
-from artangram.managers.agent import Inventory, Listener, NodeAgent
+from artangram.managers.agent import AgentGone, Inventory, Listener, NodeAgent
 from artangram.managers.local import LocalAgent
 from artangram.orchestrator.client import Trajectory
 from artangram.orchestrator.records import ActionResult
@@ -72,6 +72,24 @@ async def test_a_deadline_at_the_instant_of_a_loss_ends_once() -> None:
         assert (await running).outcome in (Outcome.INFRA_FAILED, Outcome.EXPIRED)
         assert not house.orchestrator.status().is_draining
     await agent.aclose()
+
+
+class GoneAgent(FragileAgent):
+    """Dies between two words: it could be reached, and does not answer."""
+
+    async def attach(self, listener: Listener) -> Inventory:
+        raise AgentGone("planted")
+
+
+async def test_an_agent_that_dies_as_a_house_opens_is_replaced() -> None:
+    agents: list[FragileAgent] = [GoneAgent(), FragileAgent()]
+
+    async def new_agent(node: NodeId) -> NodeAgent:
+        return agents[1]
+
+    async with fake_house(agent=agents[0], new_agent=new_agent) as house, house.trajectory() as t:
+        assert (await t.run(["true"])).ok
+    await agents[1].aclose()
 
 
 class StillbornAgent(FragileAgent):

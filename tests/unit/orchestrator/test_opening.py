@@ -1,6 +1,7 @@
 """Opening trajectories: what is booked for one, and that nothing is left of one that failed."""
 
 import asyncio
+import gc
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,8 @@ from artangram.core.ids import TrajectoryId
 from artangram.core.records import Outcome
 from artangram.managers.agent import Place
 from artangram.observe.journalfile import open_journal
-from artangram.orchestrator.client import RunRequest
-from artangram.orchestrator.records import ActionResult, Opening
+from artangram.orchestrator.records import ActionResult, Opening, Receipt
+from artangram.orchestrator.runs import RunRequest
 from artangram.sandbox import Limits
 from artangram.testing.fakes import FakeHouse, a_setup, fake_house
 
@@ -82,7 +83,7 @@ async def test_an_opening_that_is_cancelled_leaves_nothing_open() -> None:
 
 async def test_what_cannot_be_written_down_is_refused_and_forgotten(tmp_path: Path) -> None:
     setup = a_setup()
-    journal, past = await open_journal(tmp_path / "journal.sqlite", owner=setup.encoded())
+    journal, past = await open_journal(tmp_path / "journal.sqlite")
     async with fake_house(setup, journal=journal, past=past) as house:
         ledger = house.orchestrator.ledger
         for opening in ({"task": "\udc80"}, {"job": "\udc80"}):
@@ -96,3 +97,19 @@ async def test_what_cannot_be_written_down_is_refused_and_forgotten(tmp_path: Pa
                 assert ledger.num_queued == 0
             assert (await t.run(["echo", "x"])).ok
     await journal.close()
+
+
+def num_receipts() -> int:
+    gc.collect()
+    return sum(type(one) is Receipt for one in gc.get_objects())
+
+
+async def test_nothing_is_remembered_of_a_sandbox_that_somebody_else_closed() -> None:
+    async with fake_house() as house:
+        before = num_receipts()
+        for name in "abc":
+            t = house.trajectory(id=name, memory_mb=16)
+            await t.__aenter__()
+            await t.write("x", b"")
+        await house.close_job("default")
+        assert num_receipts() <= before

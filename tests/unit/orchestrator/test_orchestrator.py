@@ -14,9 +14,10 @@ from artangram.core.records import Outcome
 from artangram.managers.agent import Population
 from artangram.observe.journal import Entry, JournalFull
 from artangram.observe.journalmemory import MemoryJournal
-from artangram.orchestrator.client import RunRequest, Trajectory, between, submission_of
+from artangram.orchestrator.client import Trajectory, between
 from artangram.orchestrator.orchestrator import Bounds
 from artangram.orchestrator.records import ActionResult, Broken, Draining, Opening, Overloaded
+from artangram.orchestrator.runs import RunRequest, submission_of
 from artangram.sandbox import SandboxGone
 from artangram.sandbox.fake import Console, FakeSandbox
 from artangram.testing.fakes import FakeHouse, a_setup, fake_house
@@ -329,6 +330,28 @@ async def test_draining_finishes_what_there_is_and_takes_nothing_new() -> None:
         assert "drain" in second.reason
 
 
+@pytest.mark.parametrize("is_over", [True, False])
+async def test_draining_waits_for_what_is_hardly_there_and_for_what_is_hardly_gone(
+    is_over: bool,
+) -> None:
+    async with fake_house(journal=SlowJournal()) as house:
+        t = await house.trajectory().__aenter__()
+        running = begun(t, "sleep", "5")
+        # The end is decided and not written down; or the beginning is not even decided.
+        await asyncio.sleep(5.5 if is_over else 0)
+        assert house.orchestrator.ledger.actions == {}
+        await house.orchestrator.drain(20)
+        await house.orchestrator.aclose()
+        assert (await running).ok
+
+
+async def test_who_closes_what_is_gone_with_its_house_is_not_kept_waiting() -> None:
+    async with fake_house() as house:
+        t = await house.trajectory().__aenter__()
+    with pytest.raises(Draining):
+        await t.close()
+
+
 async def test_a_dead_sandbox_is_an_infrastructure_failure_from_then_on() -> None:
     async with fake_house() as house, house.trajectory() as t:
         await t.run(["true"])
@@ -402,6 +425,21 @@ async def test_without_a_journal_nobody_is_promised_anything() -> None:
             await t.run(["true"])
         with pytest.raises(Broken):
             await t.close()
+
+
+async def test_who_asks_again_without_a_journal_is_refused_and_not_kept_waiting() -> None:
+    async with fake_house(journal=FullJournal()) as house, asyncio.timeout(10):
+        t = house.trajectory()
+        await t.__aenter__()
+        first = begun(t, "sleep", "1", key="k")
+        await soon()
+        (action_id,) = house.orchestrator.ledger.actions
+        with pytest.raises(Broken):
+            await first
+        with pytest.raises(Broken):
+            await t.run(["sleep", "1"], key="k")
+        with pytest.raises(Broken):
+            house.orchestrator.receipt(action_id)
 
 
 async def test_an_unknown_action_is_a_key_error() -> None:

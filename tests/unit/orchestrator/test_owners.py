@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from artangram.core.ids import TrajectoryId
-from artangram.orchestrator.client import RunRequest
 from artangram.orchestrator.orchestrator import Bounds
 from artangram.orchestrator.records import ActionResult, Opening
+from artangram.orchestrator.runs import RunRequest
 from artangram.testing.fakes import FakeHouse, a_setup, fake_house
 
 pytestmark = pytest.mark.looptime

@@ -51,6 +51,16 @@ async def test_thinking_and_turns_are_found_again() -> None:
     assert (cut.work_s, cut.timeout_s) == (pytest.approx(10), pytest.approx(5))
 
 
+async def test_a_name_given_again_is_told_apart() -> None:
+    async with fake_house() as house:
+        for kind in ("first", "second", "third"):
+            async with house.trajectory(id="t", memory_mb=100) as t:
+                await t.run(["sleep", "1"], kind=kind)
+    lives = recorded(house).trajectories
+    assert [life.trajectory for life in lives] == ["t", "t-2", "t-3"]
+    assert [life.turns[0].actions[0].kind for life in lives] == ["first", "second", "third"]
+
+
 async def test_the_simulator_does_the_same_again() -> None:
     setup = a_setup(cores=4)
     linear = {"power": 1.0}

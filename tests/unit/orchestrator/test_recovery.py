@@ -6,23 +6,28 @@ A life that ends here without a word is a killed one: nothing is written on the 
 import asyncio
 import pickle
 import sqlite3
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from artangram.core.errors import BadInput
+from artangram.core.events import Finished
 from artangram.core.ids import ActionId, TrajectoryId
 from artangram.core.records import Outcome
 from artangram.managers.agent import Run
 from artangram.managers.local import LocalAgent
-from artangram.observe.journal import JournalError
+from artangram.observe.journal import Entry, Journal, JournalError
 from artangram.observe.journalfile import open_journal
-from artangram.orchestrator.client import RunRequest
+from artangram.orchestrator.ledger import Ledger
 from artangram.orchestrator.orchestrator import Bounds
 from artangram.orchestrator.records import ActionResult, Broken, Opening, Receipt
 from artangram.orchestrator.recovery import Setup, frozen, thawed
+from artangram.orchestrator.runs import RunRequest
 from artangram.sandbox.fake import Console, FakeProvider
 from artangram.testing.fakes import NODE, FakeHouse, a_setup, fake_house
 from busy_machine import PATIENCE_S
@@ -43,7 +48,7 @@ async def a_life(
     setup: Setup = SETUP,
     bounds: Bounds | None = None,
 ) -> AsyncIterator[FakeHouse]:
-    journal, past = await open_journal(path, owner=setup.encoded())
+    journal, past = await open_journal(path)
     try:
         async with fake_house(
             setup, journal=journal, past=past, agent=agent, bounds=bounds
@@ -72,11 +77,19 @@ def gate() -> Gate:
     return Gate()
 
 
+class CountingAgent(LocalAgent):
+    num_started = 0
+
+    def start(self, run: Run) -> None:
+        self.num_started += 1
+        super().start(run)
+
+
 @pytest.fixture
-async def agent(gate: Gate) -> AsyncIterator[LocalAgent]:
+async def agent(gate: Gate) -> AsyncIterator[CountingAgent]:
     """An agent that outlives its orchestrators."""
     provider = FakeProvider(programs={"gate": gate})
-    agent = LocalAgent(NODE, provider, now=asyncio.get_running_loop().time)
+    agent = CountingAgent(NODE, provider, now=asyncio.get_running_loop().time)
     yield agent
     await agent.aclose()
 
@@ -144,6 +157,15 @@ async def test_what_may_repeat_runs_again(path: Path) -> None:
         assert (result.outcome, result.record.attempts) == (Outcome.SUCCEEDED, 2)
 
 
+async def test_the_name_of_a_closed_trajectory_may_be_given_again(path: Path) -> None:
+    async with a_life(path) as house:
+        async with house.trajectory(id="a", memory_mb=16) as first:
+            assert (await first.run(["true"])).ok
+        again = await submitted(house, "a", "sleep", "0.2", repeatable=True)
+    async with a_life(path) as house:
+        assert (await ending(house, again)).ok
+
+
 async def test_files_that_are_gone_are_missed(path: Path) -> None:
     async with a_life(path) as house:
         await (await submitted(house, "a", "true")).ended
@@ -192,6 +214,156 @@ async def test_what_ended_meanwhile_is_collected_once(
     assert gate.runs == {"a": 1}
 
 
+class Killed:
+    """The journal of an orchestrator that is killed before it has written any more."""
+
+    is_lasting = True
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.is_killed = False
+        self.kills_at_end_of = ""
+
+    def append(self, entry: Entry, **more: Any) -> int:
+        ends = [event.action_id for event in entry.events if isinstance(event, Finished)]
+        self.is_killed |= self.kills_at_end_of in ends
+        return 1 if self.is_killed else self._journal.append(entry, **more)
+
+    def compact(self, snapshot: bytes, **more: Any) -> None:
+        self._journal.compact(snapshot, **more)
+
+    def id_of(self, key: str) -> str | None:
+        return self._journal.id_of(key)
+
+    def settled(self, id: str) -> bytes | None:
+        return self._journal.settled(id)
+
+    async def close(self) -> None:
+        await self._journal.close()
+
+
+@asynccontextmanager
+async def a_forgotten_life(
+    path: Path, agent: LocalAgent
+) -> AsyncIterator[tuple[FakeHouse, Killed]]:
+    """As `a_life`, to be killed before its last words are written down."""
+    journal, past = await open_journal(path)
+    lossy = Killed(journal)
+    try:
+        async with fake_house(SETUP, journal=lossy, past=past, agent=agent) as house:
+            yield house, lossy
+    finally:
+        await journal.close()
+
+
+async def unnamed(house: FakeHouse, trajectory: str, *argv: str) -> Receipt:
+    request = RunRequest(trajectory=TrajectoryId(trajectory), argv=argv, kind="x")
+    receipt = house.backend.submit(request)
+    await receipt.accepted
+    return receipt
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+async def test_what_was_started_without_a_word_is_not_started_again(
+    path: Path, agent: CountingAgent, gate: Gate, is_over: bool
+) -> None:
+    async with a_forgotten_life(path, agent) as (house, journal):
+        first = await submitted(house, "a", "gate", "a")
+        await house.trajectory(id="b", memory_mb=16).__aenter__()
+        second = await unnamed(house, "b", "gate" if is_over else "sleep", "0.5")
+        journal.is_killed = True
+        gate.opened.set()
+        await asyncio.sleep(0.1)
+        assert len(agent.inventory().running) == (0 if is_over else 1)
+    async with a_life(path, agent) as house:
+        assert (await ending(house, first)).stdout == "a"
+        result = await ending(house, second)
+        assert (result.outcome, result.record.attempts) == (Outcome.SUCCEEDED, 1)
+        assert agent.inventory().running == ()
+    assert agent.inventory().ended == ()
+    assert gate.runs == ({"a": 1, "0.5": 1} if is_over else {"a": 1})
+    assert agent.num_started == 2
+
+
+async def test_the_end_of_what_was_started_without_a_word_is_kept_until_it_is_written(
+    path: Path, agent: LocalAgent, gate: Gate
+) -> None:
+    async with a_forgotten_life(path, agent) as (house, journal):
+        first = await submitted(house, "a", "gate", "a")
+        await house.trajectory(id="b", memory_mb=16).__aenter__()
+        second = await unnamed(house, "b", "gate", "b")
+        journal.is_killed = True
+        gate.opened.set()
+        await asyncio.sleep(0.1)
+    async with a_forgotten_life(path, agent) as (house, journal):
+        journal.kills_at_end_of = second.action_id
+        assert (await ending(house, first)).stdout == "a"
+        await asyncio.sleep(0.1)
+        assert journal.is_killed
+    async with a_life(path, agent) as house:
+        assert (await ending(house, second)).stdout == "b"
+    assert gate.runs == {"a": 1, "b": 1}
+
+
+async def test_what_was_started_without_a_word_is_stopped_when_nobody_wants_it(
+    path: Path, agent: LocalAgent, gate: Gate
+) -> None:
+    async with a_forgotten_life(path, agent) as (house, journal):
+        await submitted(house, "a", "gate", "a")
+        await house.trajectory(id="b", memory_mb=16).__aenter__()
+        waiting = await unnamed(house, "b", "sleep", "1000")
+        journal.is_killed = True
+        gate.opened.set()
+        await asyncio.sleep(0.1)
+        assert [run.action_id for run in agent.inventory().running] == [waiting.action_id]
+    async with a_life(path, agent) as house:
+        house.orchestrator.cancel(waiting.action_id)
+        assert (await ending(house, waiting)).outcome is Outcome.CANCELLED
+        await asyncio.sleep(0.1)
+        assert agent.inventory().running == ()
+    assert agent.inventory().ended == ()
+
+
+async def test_a_sandbox_that_was_made_without_a_word_goes_with_its_trajectory(
+    path: Path, agent: LocalAgent
+) -> None:
+    async with a_forgotten_life(path, agent) as (house, journal):
+        t = await house.trajectory(id="a", memory_mb=16).__aenter__()
+        journal.is_killed = True
+        house.backend.submit(RunRequest(trajectory=t.id, argv=("true",), kind="x"))
+        await asyncio.sleep(0.1)
+        assert agent.inventory().trajectories == ("a",)
+    async with a_life(path, agent) as house:
+        await house.orchestrator.close(t.id)
+        assert agent.inventory().trajectories == ()
+
+
+async def test_what_has_a_key_does_not_start_before_it_is_known(
+    path: Path, agent: LocalAgent, gate: Gate
+) -> None:
+    gate.opened.set()
+    async with a_forgotten_life(path, agent) as (house, journal):
+        await (await submitted(house, "a", "gate", "written")).ended
+        journal.is_killed = True
+        request = RunRequest(
+            trajectory=TrajectoryId("a"), argv=("gate", "unwritten"), kind="x", key="another"
+        )
+        house.backend.submit(request)
+        await asyncio.sleep(0.1)
+    assert gate.runs == {"written": 1}
+
+
+async def test_who_leaves_at_once_is_not_missed_by_the_journal(path: Path) -> None:
+    complaints: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: complaints.append(told))
+    async with a_life(path) as house:
+        await house.trajectory(id="a", memory_mb=16).__aenter__()
+        house.backend.submit(RunRequest(trajectory=TrajectoryId("a"), argv=("true",), kind="x"))
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert complaints == []
+
+
 class DeafAgent(LocalAgent):
     """Starts get lost on the way to it, as if the orchestrator had died while sending."""
 
@@ -215,6 +387,19 @@ async def test_a_start_that_never_arrived_is_sent_again(path: Path, gate: Gate) 
     await agent.aclose()
 
 
+async def test_a_stop_that_never_arrived_is_sent_again(path: Path) -> None:
+    agent = DeafAgent(NODE, FakeProvider(), now=asyncio.get_running_loop().time)
+    async with a_life(path, agent) as house:
+        cancelled = await submitted(house, "a", "sleep", "1000")
+        house.orchestrator.cancel(cancelled.action_id, reason="not wanted")
+        await asyncio.sleep(0.05)
+    agent.is_deaf = False
+    async with a_life(path, agent) as house:
+        result = await ending(house, cancelled)
+        assert (result.outcome, result.reason) == (Outcome.CANCELLED, "not wanted")
+    await agent.aclose()
+
+
 async def test_orphans_are_ended(path: Path, agent: LocalAgent, tmp_path: Path) -> None:
     async with a_life(tmp_path / "other.sqlite", agent) as house:
         await submitted(house, "unknown", "sleep", "1000")
@@ -223,6 +408,38 @@ async def test_orphans_are_ended(path: Path, agent: LocalAgent, tmp_path: Path) 
         await asyncio.sleep(0.05)
         found = agent.inventory()
         assert (found.running, found.trajectories) == ((), ())
+
+
+class SlowAgent(LocalAgent):
+    """Takes its time to close what is there."""
+
+    def __init__(self) -> None:
+        super().__init__(NODE, FakeProvider(), now=asyncio.get_running_loop().time)
+        self.may_close = asyncio.Event()
+
+    async def close(self, trajectory: TrajectoryId) -> None:
+        await self.may_close.wait()
+        await super().close(trajectory)
+
+
+async def test_nobody_finds_the_files_of_an_orphan_under_its_name(path: Path) -> None:
+    agent = SlowAgent()
+    async with a_life(path, agent) as house:
+        await (await submitted(house, "a", "true")).ended
+        await house.trajectory(id="a").write("secret", b"")
+        house.orchestrator.close(TrajectoryId("a"))
+        await asyncio.sleep(0.05)
+    async with a_life(path, agent) as house:
+        assert agent.inventory().trajectories == ("a",)
+        with pytest.raises(BadInput, match="already open"):
+            await house.trajectory(id="a", memory_mb=16).__aenter__()
+        agent.may_close.set()
+        await asyncio.sleep(0.05)
+        async with house.trajectory(id="a", memory_mb=16) as t:
+            assert (await t.run(["true"])).ok
+            with pytest.raises(FileNotFoundError):
+                await t.read("secret")
+    await agent.aclose()
 
 
 async def test_a_snapshot_stands_for_all_before_it(
@@ -255,6 +472,18 @@ async def test_a_snapshot_does_not_wait_for_what_never_came(path: Path) -> None:
         assert (again.has(TrajectoryId("a")), again.has(TrajectoryId("never"))) == (True, False)
 
 
+def test_a_damaged_snapshot_is_told_and_not_read() -> None:
+    whole = frozen(SETUP.scheduler(), Ledger())
+    thawed(whole, SETUP)
+    for bit in range(0, 8 * len(whole), 97):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(JournalError, match="its snapshot is damaged"):
+            thawed(bytes(damaged), SETUP)
+    with pytest.raises(JournalError, match="its snapshot is damaged"):
+        thawed(b"", SETUP)
+
+
 async def test_deadlines_go_on_after_a_restart(path: Path, agent: LocalAgent) -> None:
     async with a_life(path, agent) as house:
         receipt = await submitted(house, "a", "sleep", "1000", deadline_s=0.3)
@@ -271,6 +500,22 @@ async def one_done(house: FakeHouse) -> tuple[Receipt, ActionResult]:
     result = await receipt.ended
     await house.backend.close(TrajectoryId("a"))
     return receipt, result
+
+
+async def test_a_clock_that_was_set_back_stops_no_time(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as ahead:
+        right = time.time
+        ahead.setattr(time, "time", lambda: right() + 3600)
+        async with a_life(path) as house:
+            last_at = (await (await submitted(house, "a", "true")).ended).record.ended_at
+    async with a_life(path) as house:
+        result = await (await submitted(house, "b", "sleep", "0.1")).ended
+        assert result.record.submitted_at >= last_at
+        assert result.run_s >= 0.1
+        late = await submitted(house, "c", "sleep", "1000", deadline_s=0.1)
+        assert (await ending(house, late)).outcome is Outcome.EXPIRED
 
 
 async def test_a_journal_with_nothing_alive_in_it_takes_another_setup(path: Path) -> None:
@@ -319,14 +564,14 @@ async def test_one_of_another_version_with_something_alive_is_refused(path: Path
         await submitted(house, "a", "sleep", "1000")
         await house.orchestrator.drain(grace_s=0.01)
     of_another_version(path)
-    with pytest.raises(JournalError, match="its snapshot is of another version"):
+    with pytest.raises(JournalError, match="its snapshot is damaged or of another version"):
         async with a_life(path):
             pass
 
 
 async def test_a_full_disk_loses_nothing_that_was_accepted(path: Path) -> None:
     accepted: list[Receipt] = []
-    journal, past = await open_journal(path, owner=SETUP.encoded(), max_bytes=150_000)
+    journal, past = await open_journal(path, max_bytes=150_000)
     async with fake_house(SETUP, journal=journal, past=past) as house:
 
         async def fill() -> None:

@@ -1,0 +1,109 @@
+"""Runs as a caller asks for them: what is said of one, and the action that it becomes."""
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+from msgspec import Struct
+
+from artangram.core.action import Action
+from artangram.core.errors import BadInput
+from artangram.core.ids import ActionId, TrajectoryId
+from artangram.core.needs import Needs, parse_needs
+from artangram.managers.cpu import LONGEST_RUN_S
+from artangram.orchestrator.arguments import as_record, check_times
+from artangram.orchestrator.records import Opening, Submission
+from artangram.sandbox.protocol import WORK_DIR, Command
+
+
+class RunRequest(Struct, frozen=True, kw_only=True):
+    """What a caller says of an action; times are lengths, for clocks differ."""
+
+    trajectory: TrajectoryId
+    argv: tuple[str, ...]
+    kind: str
+    cpu: int | dict[str, Any] = 1
+    needs: dict[str, Any] = {}
+    speedup: dict[str, Any] | None = None
+    work_s: float | None = None
+    timeout_s: float | None = None
+    deadline_s: float | None = None
+    repeatable: bool = False
+    key: str | None = None
+    environ: dict[str, str] = {}
+    cwd: str = WORK_DIR
+    stdin: bytes = b""
+    output_bytes: int = 1 << 20
+    memory_mb: int = 0
+    disk_mb: int = 0
+    processes: int = 0
+    keep: bool = False
+
+    def __post_init__(self) -> None:
+        if self.timeout_s is self.deadline_s is self.work_s is None:
+            return
+        check_times(work_s=self.work_s, timeout_s=self.timeout_s, deadline_s=self.deadline_s)
+
+
+def run_request(opening: Opening, argv: Iterable[str], **options: Any) -> RunRequest:
+    """The request for `argv` in a trajectory; `options` are its other fields, or some of them."""
+    if isinstance(argv, str | bytes):
+        fix = "give a list of words, or ['sh', '-c', ...] to have a shell read it"
+        raise BadInput("argv", "is one text", fix)
+    words = tuple(argv)
+    if not options.get("kind"):
+        options["kind"] = "/".join(str(name) for name in (opening.task, *words[:1]) if name)
+    options["trajectory"], options["argv"] = opening.trajectory, words
+    return as_record(RunRequest, options)
+
+
+def needs_of(request: RunRequest) -> Needs:
+    """The needs a request states. Raises `BadInput`."""
+    if isinstance(request.cpu, int) and not request.needs and request.speedup is None:
+        return _rigid(request.cpu)
+    if "cpu" in request.needs:
+        raise BadInput("needs.cpu", "is said twice", "say it as `cpu` alone")
+    return parse_needs(
+        {"cpu": request.cpu, **request.needs},
+        elastic="cpu" if isinstance(request.cpu, dict) else None,
+        speedup=request.speedup,
+    )
+
+
+@lru_cache(maxsize=256)
+def _rigid(cpu: int) -> Needs:
+    """Most actions need so many cores and nothing else."""
+    return parse_needs({"cpu": cpu})
+
+
+def submission_of(
+    request: RunRequest, opening: Opening, *, action_id: ActionId, now: float
+) -> Submission:
+    """The action a request asks for. Raises `BadInput`."""
+    action = Action(
+        id=action_id,
+        kind=request.kind,
+        needs=needs_of(request),
+        job=opening.job,
+        task=opening.task,
+        trajectory=request.trajectory,
+        work_s=request.work_s,
+        timeout_s=request.timeout_s,
+        deadline_at=None if request.deadline_s is None else now + request.deadline_s,
+        repeatable=request.repeatable,
+    )
+    command = Command(
+        argv=request.argv,
+        environ=request.environ,
+        cwd=request.cwd,
+        stdin=request.stdin,
+        timeout_s=LONGEST_RUN_S if request.timeout_s is None else request.timeout_s,
+        output_bytes=request.output_bytes,
+        memory_mb=request.memory_mb,
+        disk_mb=request.disk_mb,
+        processes=request.processes,
+        keep=request.keep,
+    )
+    if command.has_own_limits:
+        opening.place.limits.admit(command)
+    return Submission(action=action, command=command, key=request.key)
