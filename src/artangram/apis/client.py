@@ -30,6 +30,8 @@ BACK_OFF_S, MOST_BACK_OFF_S = 0.2, 2.0
 CONNECT_S = 10.0
 OF_OURS = frozenset({401, 402, 407, 408, 425})
 """Statuses that say something of us or the moment, not of what was asked."""
+MOST_QUOTINGS = 8
+"""How often the same part of a path may be quoted, one time over the other."""
 SHOWN_BYTES = 300
 """Of an answer, in an error."""
 
@@ -106,7 +108,7 @@ class ApiClient:
             on_begun()
             answer = await self._sent(request, passage)
             self._learn(request, answer)
-        except asyncio.CancelledError:
+        except BaseException:
             self.breaker.forget_probe()
             raise
         finally:
@@ -132,6 +134,8 @@ class ApiClient:
     async def _sent(self, request: Request, passage: Passage) -> Answer:
         try:
             return await self._exchange(request, passage)
+        except ValueError as error:
+            raise CallFailed(f"{request!r}: cannot be sent: {error}") from None
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             self._on_failure()
             what = self._redacted(str(error)) or type(error).__name__
@@ -229,6 +233,8 @@ async def _on_headers_sent(
 def _climbs(path: str) -> bool:
     """Would it lead above the address that secrets are sent to, however it is written?"""
     path = path.partition("?")[0].partition("#")[0]
-    while (plain := unquote(path)) != path:
+    for _ in range(MOST_QUOTINGS):
+        if (plain := unquote(path)) == path:
+            return ".." in path.replace("\\", "/").split("/")
         path = plain
-    return ".." in path.replace("\\", "/").split("/")
+    return True  # Nobody means that, and to go on would keep everybody waiting.

@@ -13,8 +13,9 @@ from artangram.core.ids import Resource
 from artangram.core.records import ActionRecord
 from artangram.managers.call import ApiCall, Call, FunctionCall, ServiceCall
 from artangram.orchestrator.calling import CallRequest
-from artangram.orchestrator.client import Backend, RunRequest
+from artangram.orchestrator.client import Backend
 from artangram.orchestrator.records import ActionResult
+from artangram.orchestrator.runs import RunRequest
 from artangram.sandbox.protocol import Output
 
 CPU, DEVICES, FUNCTIONS = Resource("cpu"), Resource("devices"), Resource("functions")

@@ -16,8 +16,9 @@ import aiohttp
 from artangram.core.errors import BadInput, InfraFailed
 from artangram.core.ids import JobId, TrajectoryId
 from artangram.orchestrator.calling import CallRequest
-from artangram.orchestrator.client import Backend, RunRequest
+from artangram.orchestrator.client import Backend
 from artangram.orchestrator.records import ActionResult, Draining, Opening, Status
+from artangram.orchestrator.runs import RunRequest
 from artangram.sandbox.protocol import Snapshot
 
 logger = logging.getLogger(__name__)

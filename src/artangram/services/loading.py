@@ -104,11 +104,11 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def _told(error: BaseException) -> str:
-    """What was raised, and where."""
+    """What was raised, and where, in words that can be sent."""
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if frame.filename != __file__]
     where = f" ({Path(theirs[-1].filename).name}, line {theirs[-1].lineno})" if theirs else ""
-    return f"{type(error).__name__}: {error}{where}"
+    return f"{type(error).__name__}: {error}{where}".encode(errors="replace").decode()
 
 
 def _num_threads() -> int:

@@ -79,7 +79,15 @@ async def test_no_path_leads_to_another_place(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["../admin", "%2e%2e/admin", "a/../../admin", "a/..%2f..%252fadmin", "a%3f/../../x"]
+    "path",
+    [
+        "../admin",
+        "%2e%2e/admin",
+        "a/../../admin",
+        "a/..%2f..%252fadmin",
+        "a%3f/../../x",
+        "%" + 20 * "25",  # Quoted over and over again: to find out where it leads takes too long.
+    ],
 )
 async def test_no_path_climbs_above_the_address_that_secrets_go_to(path: str) -> None:
     async def respond(request: web.Request) -> web.Response:
@@ -102,6 +110,27 @@ async def test_an_answer_that_is_no_success_is_the_calls_own_failure(status: int
         with pytest.raises(CallFailed, match=f"GET /find: answered {status}.*: no such page"):
             await client.call(Request("GET", "find"))
     assert not closings.until
+
+
+@pytest.mark.parametrize(
+    "wrong", [Request("GET", headers={"a": "b\r\nc: d"}), Request("NO METHOD")], ids=repr
+)
+async def test_what_cannot_be_sent_is_the_callers_own_failure_and_keeps_nobody(
+    wrong: Request,
+) -> None:
+    answers = iter((500, 200))
+
+    async def respond(request: web.Request) -> web.Response:
+        return web.Response(status=next(answers))
+
+    async with a_client(respond, patience=1) as (client, closings):
+        with pytest.raises(InfraFailed):
+            await client.call(Request("GET"))
+        closings.now = closings.until[0]
+        with pytest.raises(CallFailed, match="cannot be sent: "):
+            await client.call(wrong)
+        async with asyncio.timeout(5.0):
+            assert (await client.call(Request("GET"))).status == 200
 
 
 async def test_a_redirect_is_not_followed() -> None:

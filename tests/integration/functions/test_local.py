@@ -196,14 +196,16 @@ async def test_closing_ends_the_calls_that_run_and_those_that_wait(tmp_path: Pat
         assert functions.workers.num_busy == 0
 
 
-async def practised(functions: LocalFunctions, tmp_path: Path) -> Path:
-    """A folder in which `stuck_once` is stuck, after so many quick calls that it is known."""
+async def practised(
+    functions: LocalFunctions, tmp_path: Path, stuck: Any = subjects.stuck_once
+) -> Path:
+    """A folder in which `stuck` is stuck, after so many quick calls that it is known."""
     used, fresh = tmp_path / "used", tmp_path / "fresh"
     used.mkdir()
     fresh.mkdir()
     (used / "mark").touch()
     for _ in range(LEAST_SEEN):
-        await called(functions, subjects.stuck_once, str(used))
+        await called(functions, stuck, str(used))
     return fresh
 
 
@@ -248,11 +250,12 @@ async def test_without_a_worker_to_spare_there_is_no_second_copy(tmp_path: Path)
 
 async def test_when_the_first_copy_dies_the_second_stands_for_the_call(tmp_path: Path) -> None:
     async with running() as functions:
-        folder = await practised(functions, tmp_path)
-        call = asyncio.create_task(called(functions, subjects.stuck_once, str(folder), hedged=True))
-        await until(lambda: any(folder.iterdir()) or call.done())
-        begun = min(folder.iterdir(), key=lambda path: int(path.name.partition("-")[2]))
-        first = int(begun.name.partition("-")[0])
+        folder = await practised(functions, tmp_path, subjects.stuck_until_dead)
+        stuck = called(functions, subjects.stuck_until_dead, str(folder), hedged=True)
+        call = asyncio.create_task(stuck)
+        await until(lambda: functions.num_hedges == 1 and any(folder.iterdir()))
+        (begun,) = folder.iterdir()
+        first = int(begun.name)
         os.kill(first, signal.SIGKILL)
         assert await call != first
 

@@ -57,6 +57,8 @@ async def _judge_by_similarity(host: ServiceHost) -> None:
     pairs = [a_pair(weather, sun), a_pair(weather, stadium), a_pair(sun, stadium)]
     found = await answer(host, similarity(), pairs)
     assert [each["score"] for each in found] == pytest.approx([0.6660, 0.1046, 0.1411], abs=1e-4)
+    same = await answer(host, similarity(), [a_pair(text, text) for text in (weather, sun, "a")])
+    assert max(each["score"] for each in same) <= 1.0, "1.0000001 is no cosine"
     cost = host.deployed[similarity().id].spec.batch_cost
     assert 0.0 < cost <= 1.0, "on cores no payload of a batch is free"
 

@@ -7,8 +7,8 @@ import pytest
 
 from artangram.core.errors import BadInput, InfraFailed
 from artangram.core.ids import JobId, TrajectoryId
-from artangram.orchestrator.client import RunRequest
 from artangram.orchestrator.records import Opening, Status
+from artangram.orchestrator.runs import RunRequest
 from artangram.pipeline.patient import Patient
 
 pytestmark = pytest.mark.looptime

@@ -47,7 +47,8 @@ class Similarity:
     def predict(self, payloads: list[dict[str, str]]) -> list[dict[str, float]]:
         texts = [payload[key] for key in ("text", "reference") for payload in payloads]
         first, second = self._embedded(texts).chunk(2)
-        return [{"score": score} for score in (first * second).sum(dim=1).tolist()]
+        scores = (first * second).sum(dim=1).clamp(-1.0, 1.0)  # Rounded, it may be 1.0000001.
+        return [{"score": score} for score in scores.tolist()]
 
     def _embedded(self, texts: list[str]) -> torch.Tensor:
         """One vector of length one per text."""
