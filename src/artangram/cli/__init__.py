@@ -1,10 +1,16 @@
 """The command line: `verbs` has the list, one file has each verb."""
 
+import os
 import sys
+from contextlib import suppress
+from typing import NoReturn
 
 from artangram.cli.extras import what_to_install
+from artangram.cli.standard import OutputLost, watched
 from artangram.core.errors import BadInput
 
+UNHEARD = 1
+"""What was asked for could not be told."""
 INTERRUPTED = 130
 """What shells say of a program that ended by Ctrl-C."""
 
@@ -12,10 +18,15 @@ INTERRUPTED = 130
 def main() -> None:
     """Run a verb. Bad input is one line and exit code 2, never a traceback."""
     words = sys.argv[1:]
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - to the very end
+    if sys.stdout is None:
+        _refuse("standard output: is closed; let it be a file, a pipe or /dev/null")
     try:
-        from artangram.cli.verbs import perform
+        with watched():
+            from artangram.cli.verbs import perform
 
-        sys.exit(perform(words))
+            code = perform(words)
     except BadInput as error:
         _refuse(str(error))
     except ModuleNotFoundError as error:
@@ -23,12 +34,20 @@ def main() -> None:
         if what is None:
             raise
         _refuse(what)
-    except BrokenPipeError:
-        sys.exit(1)
+    except OutputLost as loss:
+        if loss.why:
+            _say(f"standard output: {loss.why}; print it where there is room")
+        sys.exit(UNHEARD)
     except KeyboardInterrupt:  # Before the verb began; later typer ends it so.
         sys.exit(INTERRUPTED)
+    sys.exit(code)
 
 
-def _refuse(why: str) -> None:
-    print(f"error: {' '.join(why.split())}", file=sys.stderr)
+def _refuse(why: str) -> NoReturn:
+    _say(why)
     sys.exit(2)
+
+
+def _say(why: str) -> None:
+    with suppress(OSError):  # Nobody can be told; the exit code says it.
+        print(f"error: {' '.join(why.split())}", file=sys.stderr)

@@ -10,7 +10,7 @@ from rich.text import Text
 from artangram.cli.extras import install, missing_of
 from artangram.cli.output import Output
 from artangram.sandbox import extras, probe
-from artangram.sandbox.protocol import Feature
+from artangram.sandbox.protocol import Feature, Rung
 from artangram.services.outlook import devices_outlook
 
 _PARTS = {
@@ -43,7 +43,9 @@ def doctor(
         cores=len(os.sched_getaffinity(0)), rung=found.rung.name.lower(), features=features
     )
     output.console.print(
-        f"{diagnosis.cores} cores; sandboxes stand on rung {diagnosis.rung}.", soft_wrap=True
+        f"{diagnosis.cores} cores; sandboxes stand on rung {diagnosis.rung}, {found.rung + 1} of "
+        f"{len(Rung)} (docs/sandbox.md says what each promises).",
+        soft_wrap=True,
     )
     for feature in features:
         mark = Text("yes", style="green") if feature.available else Text("no ", style="red")

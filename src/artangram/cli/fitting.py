@@ -5,6 +5,7 @@ it is said with its line and its field before anything runs.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from math import inf
 from pathlib import Path
 
@@ -32,9 +33,10 @@ class FittingTrace:
         }
         #: Fits every node there is.
         self._safe_mb = min(self._memory_mb.values(), default=inf)
-        if path.is_fifo():
-            problem, fix = "a pipe can be read only once", "save the trace to a file"
-            raise BadFile(path, BadInput("file", problem, fix))
+        with suppress(OSError):  # Who opens it says what is wrong.
+            if path.is_fifo():
+                problem, fix = "a pipe can be read only once", "save the trace to a file"
+                raise BadFile(path, BadInput("file", problem, fix))
         with open_trace(path) as reader:
             self.name = reader.name
             self.train_s = reader.train_s

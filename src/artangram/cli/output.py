@@ -3,9 +3,11 @@
 With `--json -` the JSON has standard output for itself and everything else goes to standard error.
 """
 
+import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from errno import EACCES
 from pathlib import Path
 
 import msgspec
@@ -88,13 +90,34 @@ def write_file(path: Path, data: bytes) -> None:
 def claim_file(path: Path) -> None:
     """A file that will be written after long work: what cannot be one is said at once."""
     make_folder(path)
-    if path.is_dir():
-        raise BadInput(str(path), "is a directory", "name a file you may write")
+    with writing(path):
+        if path.is_dir():
+            raise BadInput(str(path), "is a directory", "name a file you may write")
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise PermissionError(EACCES, os.strerror(EACCES))
+
+
+def claim_picture(path: Path) -> None:
+    """The same for a picture, whose kind is its ending."""
+    if path.suffix.lower() not in (".svg", ".png"):
+        raise BadInput("plot", f"{path} is neither .svg nor .png", "name it so")
+    claim_file(path)
+
+
+def keep_apart(files: Mapping[str, Path | str | None]) -> None:
+    """What one command reads and writes, by what it is: no file may be two of them."""
+    seen: dict[str, str] = {}
+    for what, path in files.items():
+        if path is None or path == "-" or (os.path.exists(path) and not os.path.isfile(path)):
+            continue  # A device keeps nothing.
+        other = seen.setdefault(os.path.realpath(path), what)
+        if other != what:
+            raise BadInput(what, f"{path} is {other}", "give it a file of its own")
 
 
 def make_folder(path: Path) -> None:
     """The folder that `path` will be in."""
-    if not path.name:
+    if path.name in ("", "-"):  # Only --json knows standard output by that name.
         raise BadInput(str(path), "is not a file", "name a file you may write")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)

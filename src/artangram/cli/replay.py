@@ -1,14 +1,13 @@
 """Simulations side by side: the same trace under several policies, as a table and a picture."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from rich.progress import Progress, TaskID
 
-from artangram.cli.output import Output, claim_file, writing
+from artangram.cli.output import Output, claim_picture, writing
 from artangram.core.cluster import ClusterSpec
-from artangram.core.errors import BadInput
 from artangram.core.ids import JobId
 from artangram.core.policies.catalog import policy as policy_named
 from artangram.observe.trace import TraceSource
@@ -52,13 +51,11 @@ class Replay:
 def replay(
     runs: Replay, policies: Sequence[str], *, output: Output, plot: Path | None = None
 ) -> list[SimReport]:
-    """Run every policy, print the comparison, draw it if asked."""
+    """Run every policy, print the comparison, write it as JSON and draw it if asked."""
     for name in policies:
         policy_named(name)
     if plot is not None:
-        if plot.suffix not in (".svg", ".png"):
-            raise BadInput("plot", f"{plot} is neither .svg nor .png", "name it so")
-        claim_file(plot)
+        claim_picture(plot)
     reports, drawn = [], []
     with output.progress() as progress:
         task = progress.add_task("lower bound")
@@ -79,6 +76,7 @@ def replay(
             )
             drawn.append(curves(simulation, name))
     print_reports(reports, output=output)
+    output.json(reports[0] if len(reports) == 1 else reports)
     if plot is not None:
         _draw(drawn, plot, bound=bound, title=reports[0].trace, output=output)
     return reports
@@ -107,16 +105,32 @@ def print_reports(reports: Sequence[SimReport], *, output: Output) -> None:
     ]
     title = f"{first.trace}: action completion time of {first.actions} actions, in seconds"
     output.table(title, [*columns, *pools, "decide"], rows)
-    for one in (one for one in reports if one.refused):
-        cannot = f"{one.policy} can never run {one.refused} of them on this cluster"
-        output.console.print(f"{cannot}: they failed at once and have no times.")
-    if first.lower_bound is not None:
-        kind, act = first.lower_bound.kind, first.lower_bound.act_mean_s
-        output.console.print(f"No policy has a mean ACT below {act:.2f} s ({kind} bound).")
-    paths = [s.critical_path_s for s in first.steps if s.critical_path_s is not None]
+    for line in (*_left_undone(reports), *_bounds(first)):
+        output.console.print(line, soft_wrap=True)
+
+
+def _left_undone(reports: Sequence[SimReport]) -> Iterator[str]:
+    """Who did less than all, and so may have been faster than the bounds."""
+    for one in reports:
+        if one.refused:
+            yield (
+                f"{one.policy} can never run {one.refused} of them on this cluster: they failed at "
+                "once and have no times; bounds do not hold for it."
+            )
+        if one.given_up:
+            yield (
+                f"{one.policy} gave up {one.given_up} of them before they were done: "
+                "bounds do not hold for it."
+            )
+
+
+def _bounds(one: SimReport) -> Iterator[str]:
+    if one.lower_bound is not None:
+        kind, act = one.lower_bound.kind, one.lower_bound.act_mean_s
+        yield f"No policy has a mean ACT below {act:.2f} s ({kind} bound)."
+    paths = [s.critical_path_s for s in one.steps if s.critical_path_s is not None]
     if paths:
-        mean = sum(paths) / len(paths)
-        output.console.print(f"No policy has a mean step below {mean:.0f} s (critical path).")
+        yield f"No policy has a mean step below {sum(paths) / len(paths):.0f} s (critical path)."
 
 
 def _mean_step(one: SimReport) -> float:
@@ -128,4 +142,4 @@ def _draw(
 ) -> None:
     with writing(path):
         plot(drawn, path, lower_bound_s=bound.act_mean_s, title=title)
-    output.console.print(f"Picture: {path}")
+    output.console.print(f"Picture: {path}", soft_wrap=True)

@@ -54,8 +54,8 @@ def run(
 ) -> None:
     """Run a command in a sandbox and end with its exit code. Put -- before the command.
 
-    It prints as it runs; its standard input is empty. What the house refuses, or ends before the
-    command does, is code 1.
+    It prints as it runs; its standard input is empty. A command past its --timeout is killed: code
+    137. What the house refuses, or cannot bring to an end, is code 1.
     """
     output = Output(json)
     # What no sandbox could do is said before one is made.

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from artangram.cli.fitting import FittingTrace
-from artangram.cli.output import Output
+from artangram.cli.output import Output, keep_apart
 from artangram.cli.replay import Replay, replay
 from artangram.config.cluster import read_cluster
 
@@ -20,7 +20,7 @@ def simulate(
         list[str],
         typer.Option(
             help="elastic, tangram, fcfs, fixed:N, pods:N, pods:REQUEST/LIMIT, overcommit, "
-            "static, load-per-call, unmanaged. Repeat it to compare."
+            "static:DEGREE, load-per-call, unmanaged. Repeat it to compare."
         ),
     ] = ["elastic"],  # noqa: B006 - typer copies it
     estimates: Annotated[
@@ -36,8 +36,8 @@ def simulate(
     no policy can beat, and for each step the critical path, its least possible duration.
     """
     output = Output(json)
+    keep_apart({"the cluster": cluster, "the trace": trace, "--json": json, "--plot": plot})
     spec = read_cluster(cluster)
     source = FittingTrace(trace, spec)
     runs = Replay(lambda: source, spec, estimates=estimates, seed=seed)
-    reports = replay(runs, policy, output=output, plot=plot)
-    output.json(reports[0] if len(reports) == 1 else reports)
+    replay(runs, policy, output=output, plot=plot)

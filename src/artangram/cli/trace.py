@@ -8,7 +8,7 @@ import msgspec
 import typer
 from msgspec import Struct, structs
 
-from artangram.cli.output import Output, make_folder, writing
+from artangram.cli.output import Output, keep_apart, make_folder, writing
 from artangram.config.cluster import write_cluster
 from artangram.core.errors import BadInput
 from artangram.observe.journal import JournalError
@@ -45,14 +45,17 @@ def generate(
     ] = None,
     json: Annotated[str | None, typer.Option(help="Write what was made here; - is stdout.")] = None,
 ) -> None:
-    """Make a synthetic trace of a family, and a cluster for it."""
+    """Make a synthetic trace of a family, and a cluster for it.
+
+    `artangram trace families` lists presets, parameters and sizes.
+    """
     output = Output(json)
     params, sizes = _pairs("--set", set_), _pairs("--size", size)
     if sizes and cluster is None:
         raise BadInput("--size", "there is no cluster to change", "say --cluster FILE, too")
+    keep_apart({"the trace": out, "--cluster": cluster, "--json": json})
     made = stream(family, seed=seed, preset=preset, **params)
     if cluster is not None:
-        _not_both(out, cluster)
         make_folder(cluster)
         write_cluster(cluster, cluster_for(family, **sizes))
     _write(out, made, what=f"of the {family} family", output=output)
@@ -73,6 +76,7 @@ def record(
     The run may still be going on; what has not ended yet is left out.
     """
     output = Output(json)
+    keep_apart({"the trace": out, "--cluster": cluster, "--json": json})
     try:
         made = trace_of(recorded(state_dir), name=name)
         setup = msgspec.json.decode(owner_of(state_dir), type=Setup)
@@ -81,7 +85,6 @@ def record(
         problem = str(error).partition(";")[0]  # Some say how to mend it, too.
         raise BadInput(str(state_dir), problem, "restore it from a copy") from None
     if cluster is not None:
-        _not_both(out, cluster)
         make_folder(cluster)
         services = setup.cluster.services | later
         write_cluster(cluster, structs.replace(setup.cluster, services=services))
@@ -92,13 +95,17 @@ def record(
 def families(
     json: Annotated[str | None, typer.Option(help="Write them here; - is stdout.")] = None,
 ) -> None:
-    """List the families with their parameters."""
+    """List the families with their parameters, and what can be changed in their clusters."""
     output = Output(json)
     for name, family in FAMILIES.items():
-        record = family.presets["default"]
-        rows = [[field, str(getattr(record, field))] for field in record.__struct_fields__]
-        output.table(f"{name} (presets: {', '.join(family.presets)})", ["--set", "default"], rows)
+        title = f"{name} (presets: {', '.join(family.presets)})"
+        output.table(title, ["--set", "default"], _defaults(family.presets["default"]))
+        output.table(f"cluster of {name}", ["--size", "default"], _defaults(family.sizes))
     output.json({name: family.presets for name, family in FAMILIES.items()})
+
+
+def _defaults(record: Struct) -> list[list[str]]:
+    return [[field, str(getattr(record, field))] for field in record.__struct_fields__]
 
 
 class Written(Struct, frozen=True, kw_only=True):
@@ -134,10 +141,10 @@ class _Counted:
 def _write(out: Path, made: TraceSource, *, what: str, output: Output) -> None:
     """Write a trace, and say how large it is."""
     make_folder(out)
-    if out.exists() and not out.is_file():
-        # A trace takes the place of what is there, and that may be a device.
-        raise BadInput(str(out), "is not a file", "name a file you may write")
     with output.progress() as progress, writing(out):
+        if out.exists() and not out.is_file():
+            # A trace takes the place of what is there, and that may be a device.
+            raise BadInput(str(out), "is not a file", "name a file you may write")
         task = progress.add_task("")
         counted = _Counted(made, lambda text: progress.update(task, description=text))
         write_trace(out, counted)
@@ -145,11 +152,6 @@ def _write(out: Path, made: TraceSource, *, what: str, output: Output) -> None:
     output.json(
         Written(trace=str(out), trajectories=counted.num_trajectories, actions=counted.num_actions)
     )
-
-
-def _not_both(out: Path, cluster: Path) -> None:
-    if out.resolve() == cluster.resolve():
-        raise BadInput("--cluster", f"{cluster} is the trace", "give it a file of its own")
 
 
 def _pairs(option: str, texts: list[str] | None) -> dict[str, object]:

@@ -40,7 +40,7 @@ def up(
     ] = None,
     policy: Annotated[str | None, typer.Option(help="As for `simulate`.")] = None,
     cores: Annotated[
-        int | None, typer.Option(help="Use only so many of this machine.", min=1)
+        int | None, typer.Option(help="Use at most so many of this machine.", min=1)
     ] = None,
     token: Annotated[
         str | None,

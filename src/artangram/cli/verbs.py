@@ -84,7 +84,10 @@ def perform(words: Sequence[str]) -> int:
         said = error.format_message().rstrip(".")
         if not said:  # Nothing was asked for, and the help is on the screen.
             return 2
-        raise BadInput(path, said, f"see `{path} --help`") from None
+        fix = f"see `{path} --help`"
+        if path == "artangram run" and said.startswith("No such option"):
+            fix = f"put -- before the command, or {fix}"  # The option is most likely its own.
+        raise BadInput(path, said, fix) from None
 
 
 def app(first: str | None = None) -> typer.Typer:

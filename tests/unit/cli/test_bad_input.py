@@ -168,6 +168,33 @@ def test_a_folder_in_place_of_an_output_is_named_before_anything_runs(
     assert said == f"{tmp_path / 'folder.svg'}: is a directory; name a file you may write"
 
 
+@pytest.mark.parametrize("option", ["--json", "--plot"])
+def test_an_output_that_may_not_be_written_is_named_before_anything_runs(
+    run, option, cluster, trace, tmp_path, monkeypatch
+):
+    # Nothing stops root, who runs this in a container.
+    monkeypatch.setattr(os, "access", lambda path, _: Path(path) != tmp_path)
+    target = tmp_path / "x.svg"
+    said = complaint(run("simulate", "--cluster", cluster, "--trace", trace, option, target))
+    assert said == f"{target}: Permission denied; name a file you may write"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "simulate --cluster {long} --trace x",
+        "simulate --cluster {cluster} --trace {long}",
+        "simulate --cluster {cluster} --trace {trace} --json {long}",
+        "simulate --cluster {cluster} --trace {trace} --plot {long}.svg",
+        "trace generate {long}",
+        "trace record {long} x.jsonl",
+    ],
+)
+def test_a_name_that_no_file_can_have_is_one_line(run, words, cluster, trace):
+    said = run(*words.format(long="x" * 300, cluster=cluster, trace=trace).split())
+    assert complaint(said).startswith("x" * 300)
+
+
 def test_a_pipe_in_place_of_a_trace_is_named(run, cluster, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     said = complaint(run("simulate", "--cluster", cluster, "--trace", tmp_path / "pipe"))
@@ -196,6 +223,11 @@ def test_a_seed_below_zero_is_refused_since_it_would_be_that_above(run, cluster,
         (["explain", "a"], "url: no service is named; give --url"),
         (["run", "--json", "/dev/null/x", "true"], "/dev/null/x: File exists"),
         (["bench", "day", "--json", "/dev/null/x"], "/dev/null/x: File exists"),
+        (["bench", "mopd", "--policies", "elastic,best"], "policy: unknown policy 'best'"),
+        (["bench", "lab", "--seeds", "1,-1"], "seeds: '1,-1' are not seeds"),
+        (["bench", "coding", "--seeds", "1,"], "seeds: '1,' are not seeds"),
+        (["bench", "mopd", "--plot", "x.bmp"], "plot: x.bmp is neither .svg nor .png"),
+        (["bench", "mopd", "--plot", "/dev/null/x.svg"], "/dev/null/x.svg: File exists"),
     ],
 )
 def test_a_verb_refuses_before_it_begins(run, verb, begins, monkeypatch):
@@ -211,7 +243,7 @@ def test_a_service_that_is_not_there_is_named(run):
     assert said.startswith(f"url: {url}: Cannot connect")
 
 
-@pytest.mark.parametrize("target", ["{trace}/x.jsonl", "{folder}", ".", ""])
+@pytest.mark.parametrize("target", ["{trace}/x.jsonl", "{folder}", ".", "", "-"])
 def test_generated_trace_that_cannot_be_written_is_named(run, target, trace):
     path = target.format(trace=trace, folder=trace.parent)
     said = complaint(run("trace", "generate", path, "--family", "lab", "--set", "n=2"))
@@ -228,7 +260,28 @@ def test_one_file_for_the_trace_and_its_cluster_is_refused(run, tmp_path):
     same = tmp_path / "same"
     said = complaint(run("trace", "generate", same, "--family", "lab", "--cluster", same))
     assert said == f"--cluster: {same} is the trace; give it a file of its own"
+    said = complaint(run("trace", "generate", same, "--family", "lab", "--json", same))
+    assert said == f"--json: {same} is the trace; give it a file of its own"
     assert not same.exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "taken", "what"),
+    [
+        ("--json", "small.jsonl", "the trace"),
+        ("--json", "small.yaml", "the cluster"),
+        ("--plot", "x.svg", "--json"),
+    ],
+)
+def test_a_report_takes_the_place_of_nothing_it_was_made_of(
+    run, option, taken, what, cluster, trace
+):
+    before = trace.read_bytes(), cluster.read_bytes()
+    path = trace.parent / taken
+    words = ["simulate", "--cluster", cluster, "--trace", trace, "--json", trace.parent / "x.svg"]
+    said = complaint(run(*words, option, path))
+    assert said == f"{option}: {path} is {what}; give it a file of its own"
+    assert (trace.read_bytes(), cluster.read_bytes()) == before
 
 
 def test_a_damaged_journal_is_named_once(run, tmp_path):
@@ -243,7 +296,8 @@ def test_a_damaged_journal_is_named_once(run, tmp_path):
         (["--family", "chess"], "family: unknown family 'chess'"),
         (["--preset", "huge"], "preset: coding has no 'huge'"),
         (["--set", "bach=3"], "bach: unknown field; did you mean batch?"),
-        (["--set", "batch=0"], "batch: "),
+        (["--set", "batch=0"], "batch: expected `int` >= 1"),
+        (["--set", "batch=1.5"], "batch: expected `int`, got '1.5'"),
         (["--set", "batch"], "--set: 'batch' is not a setting; write NAME=VALUE"),
         (["--size", "cores=x", "--cluster", "{tmp}/c.yaml"], "cores: "),
     ],

@@ -18,6 +18,7 @@ REPORT = {
     "steps",
     "failed",
     "refused",
+    "given_up",
     "utilisation",
     "lower_bound",
     "decision_us",
@@ -84,10 +85,38 @@ def test_without_json_the_table_is_on_standard_output(run, cluster, trace):
     assert "No policy has a mean ACT below 2.33 s" in said.out
 
 
+def test_a_picture_that_finds_no_room_costs_no_report(run, cluster, trace, tmp_path):
+    (tmp_path / "full.svg").symlink_to("/dev/full")
+    files = ["--json", tmp_path / "x.json", "--plot", tmp_path / "full.svg"]
+    said = run("simulate", "--cluster", cluster, "--trace", trace, *files)
+    assert said.code == 2
+    assert said.err.startswith(f"error: {tmp_path / 'full.svg'}: No space left on device")
+    assert json.loads((tmp_path / "x.json").read_text())["actions"] == 3
+
+
+def test_an_ending_may_be_written_large(run, cluster, trace, tmp_path):
+    said = run("simulate", "--cluster", cluster, "--trace", trace, "--plot", tmp_path / "X.SVG")
+    assert said.code == 0
+    assert (tmp_path / "X.SVG").read_text().startswith("<?xml")
+
+
 def test_what_a_policy_can_never_run_is_said(run, cluster, trace):
     options = ["--policy", "elastic", "--policy", "pods:5"]
     said = run("simulate", "--cluster", cluster, "--trace", trace, *options).out
-    assert "pods:5 can never run 3 of them on this cluster" in said
+    assert (
+        "pods:5 can never run 3 of them on this cluster: they failed at once and have no times; "
+        "bounds do not hold for it.\n"
+    ) in said
+
+
+def test_what_a_policy_gives_up_is_said_beside_the_bounds(run, cluster, trace):
+    """The call of 3 s has to wait longer than a client tries again."""
+    cluster.write_text(cluster.read_text() + "  cpus: {kind: quota, limit: 1, window_s: 99}\n")
+    trace.write_text(trace.read_text().replace('{"cpu": 1}', '{"cpus": 1}'))
+    options = ["--policy", "elastic", "--policy", "unmanaged"]
+    said = run("simulate", "--cluster", cluster, "--trace", trace, *options).out
+    assert "unmanaged gave up 1 of them before they were done: bounds do not hold for it." in said
+    assert "elastic gave up" not in said
     assert "elastic can never" not in said
 
 
@@ -159,6 +188,7 @@ def test_families_are_listed_with_their_parameters(run):
     assert set(said.json) == set(SMALL)
     assert said.json["coding"]["default"]["batch"] == 256
     assert "turns_median" in said.err
+    assert "pods_per_s" in said.err
 
 
 def test_a_trace_may_be_plain_or_packed(run, cluster, trace, tmp_path):

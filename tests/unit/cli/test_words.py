@@ -20,6 +20,8 @@ MAIN = "from artangram.cli import main; main()"
         ("trace genrate", "artangram trace: No such command 'genrate'. Did you mean 'generate'?"),
         ("run --memory-mb x a", "artangram run: Invalid value for '--memory-mb'"),
         ("run", "artangram run: Missing argument 'command'"),
+        ("run ls -la", "artangram run: No such option: -l; put -- before the command"),
+        ("demo --steps -5", "artangram demo: Invalid value for '--steps'"),
         ("up --cores 0", "artangram up: Invalid value for '--cores'"),
     ],
 )

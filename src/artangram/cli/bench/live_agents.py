@@ -32,7 +32,7 @@ from artangram.orchestrator.local import local
 from artangram.orchestrator.records import ActionResult
 
 PODS, OURS = "pods:1", "elastic"
-POLICIES = f"{PODS},pods:0.5/4,tangram,{OURS}"
+POLICIES = f"{PODS},pods:0.5/4,overcommit,tangram,{OURS}"
 BETTER_AT_LEAST, RESERVED_AT_MOST = 3.0, 0.4
 
 

@@ -7,6 +7,7 @@ ACT of static: with fewer, no policy could.
 from bisect import bisect_left
 from collections.abc import Callable
 from functools import cache
+from math import inf
 from pathlib import Path
 from statistics import mean
 from typing import Annotated
@@ -15,7 +16,7 @@ import typer
 from msgspec import Struct
 
 from artangram.cli.bench.result import Origin, seeds_of
-from artangram.cli.output import Output, make_folder
+from artangram.cli.output import Output, claim_picture, writing
 from artangram.core.policies.catalog import policy as policy_named
 from artangram.observe.trace import Trace
 from artangram.sim.beliefs import beliefs
@@ -58,16 +59,18 @@ def mopd(
 ) -> None:
     """GPUs that ten teacher services need to keep the mean ACT of static deployments, by duty."""
     output, origin = Output(json), Origin()
-    rows = []
+    names, numbers, rows = policies.split(","), seeds_of(seeds), []
+    for name in names:
+        policy_named(name)
+    if plot is not None:
+        claim_picture(plot)
     with output.progress() as progress:
         task = progress.add_task("mopd")
         for duty in DUTIES:
             progress.update(task, description=f"duty {duty:.1%}, static and bound")
-            traces = [
-                generate("mopd", seed=seed, batch=batch, duty=duty) for seed in seeds_of(seeds)
-            ]
+            traces = [generate("mopd", seed=seed, batch=batch, duty=duty) for seed in numbers]
             goal = Goal(duty, traces)
-            for name in policies.split(","):
+            for name in names:
                 progress.update(task, description=f"duty {duty:.1%}, {name}")
                 rows.append(_fewest(goal, name))
     output.table(
@@ -87,8 +90,8 @@ def mopd(
     )
     output.json(origin.result("How few GPUs do many teachers need?", rows))
     if plot is not None:
-        make_folder(plot)
-        _draw(rows, plot)
+        with writing(plot):
+            _draw(rows, plot)
 
 
 def _cells(row: DutyRow) -> list[str]:
@@ -131,7 +134,7 @@ def _fewest(goal: Goal, name: str) -> DutyRow:
         return [reached(gpus, nth) for nth in range(len(goal.traces))]
 
     def alone(nth: int) -> int | None:
-        return _first(SIZES, lambda gpus: reached(gpus, nth).act.mean_s <= goal.act_s[nth])
+        return _first(SIZES, lambda gpus: _mean_act([reached(gpus, nth)]) <= goal.act_s[nth])
 
     found = _first(SIZES, lambda gpus: _mean_act(all_of(gpus)) <= mean(goal.act_s))
     reports = all_of(found or SIZES[-1])
@@ -154,7 +157,8 @@ def _first(sizes: tuple[int, ...], is_enough: Callable[[int], bool]) -> int | No
 
 
 def _mean_act(reports: list[SimReport]) -> float:
-    return mean(one.act.mean_s for one in reports)
+    """Whoever refuses the calls of a service is not fast, but too small."""
+    return mean(inf if one.refused else one.act.mean_s for one in reports)
 
 
 def _run(trace: Trace, name: str, gpus: int) -> SimReport:
@@ -178,7 +182,9 @@ def _draw(rows: list[DutyRow], path: Path) -> None:
     axes.plot(list(bounds), list(bounds.values()), marker=".", color="grey", label="lower bound")
     axes.axhline(29, color="grey", linestyle="--", label="29 % (the paper)")
     axes.set_xscale("log")
-    axes.set_xlabel("duty of the static deployments, %")
+    axes.set_xticks([100 * duty for duty in DUTIES], [f"{100 * duty:g}" for duty in DUTIES])
+    axes.set_xticks([], minor=True)
+    axes.set_xlabel("share of the time in which each static deployment is busy, %")
     axes.set_ylabel(f"GPUs needed, % of {STATIC_GPUS}")
     axes.set_ylim(0, 105)
     axes.legend(frameon=False)

@@ -47,11 +47,11 @@ class Origin:
 
 
 def seeds_of(text: str) -> tuple[int, ...]:
-    """Seeds written as 1,2,3."""
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise BadInput("seeds", f"{text!r} are not seeds", "write them as 1,2,3") from None
+    """Seeds written as 1,2,3; one below zero would be that above."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdecimal() for part in parts):
+        raise BadInput("seeds", f"{text!r} are not seeds", "write them as 1,2,3")
+    return tuple(map(int, parts))
 
 
 def _machine() -> Machine:

@@ -15,7 +15,7 @@ STEPS = 150
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("out"),
-    steps: Annotated[int, typer.Option(help="Of the optimiser.")] = STEPS,
+    steps: Annotated[int, typer.Option(help="Of the optimiser.", min=1)] = STEPS,
     seed: Annotated[int, typer.Option(help="Of model, problems and sampling.")] = 0,
     tasks: Annotated[str, typer.Option(help="Which of the tasks, with commas between.")] = ",".join(
         DEMO_TASKS

@@ -7,7 +7,7 @@ from artangram.cli.replay import Replay, replay
 from artangram.sim.families import cluster_for, stream
 
 PODS = ["pods:1", "pods:0.5/4"]
-POLICIES = [*PODS, "overcommit", "fixed:4", "tangram", "elastic"]
+POLICIES = ["elastic", "overcommit", "tangram", "fixed:4", *PODS]
 
 
 def compare_policies(out: Path, output: Output) -> None:
@@ -22,7 +22,6 @@ def compare_policies(out: Path, output: Output) -> None:
     made = stream("coding", seed=0, tasks=2, batch=64, steps=2)
     cluster = cluster_for("coding", cores=32, squeeze_penalty=0.1)
     reports = replay(Replay(lambda: made, cluster), POLICIES, output=output, plot=out / "plan.svg")
-    output.json(reports)
     act_s = {r.policy: r.act.mean_s for r in reports}
     pods = min(PODS, key=lambda name: act_s[name])
     ratios = {name: act_s[name] / act_s["elastic"] for name in (pods, "tangram", "overcommit")}

@@ -1,0 +1,77 @@
+"""Standard output: that it takes nothing more is one exception, which nobody takes for a file's.
+
+A full disk and a reader that left are `OSError`s, and verbs attribute those to the file or folder
+that they write themselves. So what the process was given to print on says so by itself.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from io import BufferedWriter, FileIO, TextIOWrapper
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+class OutputLost(Exception):
+    """Standard output takes nothing more. `why` is empty where its reader has seen enough."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(f"standard output: {error}")
+        is_unread = isinstance(error, BrokenPipeError)
+        self.why = "" if is_unread else (error.strerror or str(error)).lower()
+
+
+class _Raw(FileIO):
+    def write(self, data: "ReadableBuffer", /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise OutputLost(error) from error
+
+
+@contextmanager
+def watched() -> Iterator[None]:
+    """What is printed inside has arrived at the end. Raises `OutputLost`."""
+    if sys.stdout is not sys.__stdout__ or not isinstance(sys.stdout, TextIOWrapper):
+        yield  # Somebody in this process reads it.
+        return
+    with redirect_stdout(_as_it_was(sys.stdout)):
+        try:
+            try:
+                yield
+            finally:
+                sys.stdout.flush()
+        except (OutputLost, BaseExceptionGroup) as error:
+            loss = _loss_in(error)
+            if loss is None:
+                raise
+            _forget_the_rest()
+            raise loss from None
+
+
+def _loss_in(error: BaseException) -> OutputLost | None:
+    """What ended a verb, or one of its tasks and so the others."""
+    if isinstance(error, BaseExceptionGroup):
+        return next(filter(None, map(_loss_in, error.exceptions)), None)
+    return error if isinstance(error, OutputLost) else None
+
+
+def _as_it_was(stream: TextIOWrapper) -> TextIOWrapper:
+    raw = _Raw(stream.fileno(), "wb", closefd=False)
+    return TextIOWrapper(
+        raw if stream.write_through else BufferedWriter(raw),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+def _forget_the_rest() -> None:
+    """Or the interpreter tries once more to write it, and complains, at its very end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
