@@ -18,7 +18,7 @@ SANDBOX = {
     "ours / SWE-ReX execute per second, 8 clients": "Eight clients run {}x as many actions a "
     "second as with SWE-ReX's `execute`",
     "exec with 3000 sandboxes / with 10, each / bare": "An action beside 3,000 live sandboxes "
-    "takes {}x what it takes beside 10",
+    "takes {}x what it takes beside 10, each divided by a bare `subprocess.run` at that time",
     "lease with 3000 sandboxes / with 10": "A lease beside 3,000 live sandboxes takes {}x what it "
     "takes beside 10",
     "MiB per sandbox with 3000": "Each of 3,000 live sandboxes takes {} MiB",
@@ -68,17 +68,33 @@ def overhead(figures: Any) -> Iterator[Row]:
         )
 
 
+LIVE_PEERS = {
+    "pods:0.5/4": "with pods of request 0.5 and limit 4",
+    "overcommit": "when the kernel shares the cores",
+    "tangram": "under ARL-Tangram's algorithm",
+}
+
+
 def live(figures: Any) -> Iterator[Row]:
+    rounds = "one round" if figures["rounds"] == 1 else f"{figures['rounds']} rounds"
     for duty in figures["duties"]:
         agents = (
-            f"Coding agents with real tools and test suites on {figures['cores']} cores, thinking "
-            f"for {duty['think_s']:g} s"
+            f"{figures['trajectories']} coding agents with real tools and test suites on "
+            f"{figures['cores']} cores, thinking for {duty['think_s']:g} s, {rounds}"
         )
         yield Row(
             f"{agents}: actions take **{duty['better']:.2f}x** as long with a pod of one core for "
             "each trajectory",
             at_least(duty["better"], 3),
             Shown.BOTH,
+        )
+        by = {row["policy"]: row["act_mean_s"] for row in duty["rows"]}
+        peers = {name: by[name] / by["elastic"] for name in LIVE_PEERS if name in by}
+        yield Row(
+            f"{agents}: actions take "
+            + ", ".join(
+                f"**{gain:.2f}x** as long {LIVE_PEERS[name]}" for name, gain in peers.items()
+            )
         )
         share = 100 * duty["reserved_share"]
         yield Row(

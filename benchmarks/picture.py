@@ -1,6 +1,7 @@
 """Draw the README's picture of learning from `results/learn.json`: success by step, run by run."""
 
 import json
+from collections import Counter
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 HERE = Path(__file__).parent
+COLOURS = {
+    "asynchronous": "#0072b2",
+    "synchronous": "#d55e00",
+    "rewards dealt out at random": "#999999",
+}
 SMOOTHING = 0.8
 """Of the moving average: a step has too few problems to be read alone."""
 
@@ -25,26 +31,32 @@ def main() -> None:
 
 
 def draw(axes: Axes, runs: list[Any]) -> None:
+    seeds = Counter(_label(run) for run in runs)
     named: set[str] = set()
     for run in runs:
-        if run["is_shuffled"]:
-            label, colour = "rewards dealt out at random", "#999999"
-        elif run["mode"] == "synchronous":
-            label, colour = "synchronous", "#d55e00"
-        else:
-            label, colour = "asynchronous", "#0072b2"
+        label = _label(run)
         axes.plot(
             range(1, len(run["curve"]) + 1),
             list(accumulate(run["curve"], _average)),
-            color=colour,
+            color=COLOURS[label],
             linewidth=1.4,
-            label=None if label in named else f"{label}, each seed a line",
+            label=None
+            if label in named
+            else f"{label} ({seeds[label]} {'seeds' if seeds[label] > 1 else 'seed'})",
         )
         named.add(label)
-    axes.set(ylim=(0, 1), xlabel="training step", ylabel="success in training, four tasks")
+    axes.set(
+        ylim=(0, 1),
+        xlabel="training step",
+        ylabel="success in training\n(four tasks, moving average)",
+    )
     axes.grid(visible=True, color="#dddddd", linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="center right")
+
+
+def _label(run: Any) -> str:
+    return "rewards dealt out at random" if run["is_shuffled"] else str(run["mode"])
 
 
 def _average(before: float, now: float) -> float:
