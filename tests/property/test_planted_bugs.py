@@ -30,6 +30,7 @@ from artangram.core.pools.functions import FunctionPool
 from artangram.core.pools.quota import QuotaPool
 from artangram.core.records import Outcome
 from artangram.core.scheduler import Scheduler
+from artangram.core.wakes import Wakes
 from property import test_policies, test_pools
 from scheduler_machine import machine
 from scheduler_world import examples
@@ -238,7 +239,7 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
     ),
     "nobody asks to be woken": (
         "elastic",
-        instead(Floor, "next_wake", nothing),
+        instead(Wakes, "ask", nothing),
         "nothing will wake it",
     ),
     "a call that ended still counts": (

@@ -40,6 +40,8 @@ def checked(action: Action) -> Action:
         raise BadInput("id", "is empty", "give every action a unique id")
     if not action.kind:
         raise BadInput("kind", "is empty", "name the kind of action, as in swe/test")
+    if action.work_s is action.timeout_s is action.deadline_at is None:
+        return action  # Most name no time at all.
     _not_negative("work_s", action.work_s)
     if action.work_s is not None and action.work_s > MOST_WORK_S:
         raise BadInput("work_s", f"{action.work_s!r} is too long", f"give {MOST_WORK_S:g} at most")

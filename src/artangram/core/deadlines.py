@@ -39,6 +39,8 @@ class Deadlines:
 
     def take_due(self, now: float) -> list[Ticket]:
         """The tickets whose deadline has come, each once."""
+        if not self._heap:
+            return []
         due: dict[Ticket, None] = {}  # One that was queued again may have several.
         while (at := self.next_at()) is not None and at <= now:
             due[heappop(self._heap)[2]] = None

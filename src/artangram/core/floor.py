@@ -119,8 +119,11 @@ class Floor:
             assert homes is not None
             homes.furnish(ticket.action.trajectory)
 
-    def dispatch(self, now: float) -> None:
-        """Let every lane act that something happened to, or whose time has come."""
+    def dispatch(self, now: float) -> float | None:
+        """Let every lane act that something happened to, or whose time has come.
+
+        Returns when it has something to do again although nothing happens.
+        """
         for lane in self._wakes.take_due(now):
             self._touched[lane] = None
         while (self._parked and self._unpark(now)) or self._touched:
@@ -128,9 +131,6 @@ class Floor:
                 lane, _ = self._touched.popitem(last=False)
                 lane.dispatch(now)
                 self._wakes.ask(lane, lane.wake_at)
-
-    def next_wake(self) -> float | None:
-        """When `dispatch` has something to do although nothing happens."""
         return self._wakes.next_at()
 
     def seize_sides(self, ticket: Ticket, now: float) -> bool:

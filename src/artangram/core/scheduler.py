@@ -83,7 +83,8 @@ class Scheduler:
 
     def handle_all(self, events: Iterable[Event], now: float) -> list[Decision]:
         """As `handle`, for events of one instant: decides once, knowing all of them."""
-        self.take_in(events, now)
+        for event in events:
+            self._handlers[type(event)](event, now)
         return self._decide(now)
 
     def take_in(self, events: Iterable[Event], now: float) -> None:
@@ -154,8 +155,7 @@ class Scheduler:
     def _decide(self, now: float) -> list[Decision]:
         for ticket in self._deadlines.take_due(now):
             self._cancel(ticket, Outcome.EXPIRED, "its deadline passed", now)
-        self._floor.dispatch(now)
-        wake, deadline = self._floor.next_wake(), self._deadlines.next_at()
+        wake, deadline = self._floor.dispatch(now), self._deadlines.next_at()
         if deadline is not None and (wake is None or deadline < wake):
             wake = deadline
         if wake is not None and wake != self._announced:

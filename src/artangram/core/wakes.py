@@ -42,7 +42,9 @@ class Wakes:
 
     def take_due(self, now: float) -> list[Lane]:
         """The lanes whose time has come, the earliest first."""
-        due = []
+        due: list[Lane] = []
+        if not self._heap:
+            return due
         while (at := self.next_at()) is not None and at <= now:
             _, _, lane = heappop(self._heap)
             del self._at[lane]

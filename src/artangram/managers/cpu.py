@@ -94,7 +94,7 @@ class CpuManager:
         names = self._cores.get(allocation.node)
         if names is None:
             return allocation.cores
-        return tuple(names[core] for core in allocation.cores)
+        return tuple([names[core] for core in allocation.cores])
 
 
 def share_of(allocation: CoreShare) -> Share:
@@ -117,7 +117,7 @@ def told(command: Command, action: Action, *, workers: int, cores: tuple[int, ..
     units = str(workers)
     return structs.replace(
         command,
-        argv=tuple(word.replace("{units}", units) for word in command.argv),
+        argv=tuple([word.replace("{units}", units) for word in command.argv]),
         environ=command.environ | {UNITS: units},
         timeout_s=LONGEST_RUN_S if action.timeout_s is None else action.timeout_s,
         cores=cores,

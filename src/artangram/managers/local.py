@@ -276,10 +276,9 @@ class LocalAgent:
 
     def _tell_end(self, running: _Running) -> None:
         running.is_told = True
-        run = running.run.id
-        ended = running.ended or Ended(run=run, outcome=Outcome.CANCELLED)
-        del self._running[run.action_id]
-        self._ended[run] = ended
+        ended = running.ended or Ended(run=running.run.id, outcome=Outcome.CANCELLED)
+        del self._running[ended.run.action_id]
+        self._ended[ended.run] = ended
         if running.over is not None and not running.over.done():
             running.over.set_result(None)
         if self._listener is not None:

@@ -256,7 +256,7 @@ class Body:
         for then in thens:
             then()
         for result in results:
-            self._settling.discard(result.action_id)
+            self._settling.discard(result.record.action_id)
             self._callers.deliver(result)
 
     def _carry_out(self, decision: Decision) -> None:

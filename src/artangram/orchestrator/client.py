@@ -266,8 +266,11 @@ class Trajectory:
             processes=processes,
             keep=keep,
         )
-        async with self._turn:
+        await self._turn.acquire()
+        try:
             return await self._backend.run(request)
+        finally:
+            self._turn.release()
 
     async def stream(
         self, argv: Sequence[str], **options: Any

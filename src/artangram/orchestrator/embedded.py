@@ -130,11 +130,12 @@ class Embedded:
 
     def submit(self, request: RunRequest) -> Receipt:
         """Take an action on without waiting for its end."""
+        deadline_s = request.deadline_s
         submission = submission_of(
             request,
             self._opening(request.trajectory),
             action_id=ActionId(self._new_id()),
-            now=self.orchestrator.now(),
+            deadline_at=None if deadline_s is None else self.orchestrator.now() + deadline_s,
         )
         return self.orchestrator.submit(submission)
 

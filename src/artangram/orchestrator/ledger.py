@@ -28,6 +28,7 @@ class LiveAction:
     """An action between its submission and its report."""
 
     __slots__ = (
+        "action",
         "core_s",
         "lease",
         "started_at",
@@ -40,6 +41,7 @@ class LiveAction:
 
     def __init__(self, submission: Submission, *, at: float) -> None:
         self.submission = submission
+        self.action: Action = submission.action
         self.submitted_at = at
         self.lease: Lease | None = None
         self.started_at = 0.0
@@ -48,10 +50,6 @@ class LiveAction:
         self.core_s = 0.0
         self.units = 0
         self.units_since = 0.0
-
-    @property
-    def action(self) -> Action:
-        return self.submission.action
 
     def queued_s(self, now: float) -> float:
         """How long it has waited for its lease."""

@@ -1,6 +1,6 @@
 """The live orchestrator, as its callers see it.
 
-- What `Receipt.accepted` confirmed is not forgotten, whatever dies; it ends exactly once.
+- What `accepted` confirmed is not forgotten, whatever dies; it ends exactly once.
 - Everything asked for at one instant is decided together; see `body`.
 - Who submits more than `Bounds.max_queued` waiting actions is refused at once, never kept hanging.
 """
@@ -219,6 +219,10 @@ class Orchestrator:
         then = partial(self._waiters.accept, action.id)
         self._body.post(Submitted(action), kept=kept, then=then)
         return receipt
+
+    def accepted(self, action_id: ActionId) -> Promise:
+        """Done when an action that was submitted will not be forgotten."""
+        return self._waiters.accepted(action_id)
 
     def heard(self, owner: str) -> dict[TrajectoryId, Queueing]:
         """`owner` is alive; how long the actions of its trajectories have waited."""

@@ -126,11 +126,9 @@ class ActionResult(Struct, frozen=True, kw_only=True):
 
 
 class Receipt(Struct, frozen=True, kw_only=True):
-    """For who submitted: when it is safe, and when it has ended."""
+    """For who submitted: by what to ask for it, and when it has ended."""
 
     action_id: ActionId
-    accepted: "asyncio.Future[None]"
-    """Done when the action will not be forgotten."""
     ended: "asyncio.Future[ActionResult]"
 
 

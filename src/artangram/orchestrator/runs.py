@@ -52,7 +52,8 @@ def run_request(opening: Opening, argv: Iterable[str], **options: Any) -> RunReq
         raise BadInput("argv", "is one text", fix)
     words = tuple(argv)
     if not options.get("kind"):
-        options["kind"] = "/".join(str(name) for name in (opening.task, *words[:1]) if name)
+        program = str(words[0]) if words else ""
+        options["kind"] = "/".join([name for name in (opening.task, program) if name])
     options["trajectory"], options["argv"] = opening.trajectory, words
     return as_record(RunRequest, options)
 
@@ -77,7 +78,7 @@ def _rigid(cpu: int) -> Needs:
 
 
 def submission_of(
-    request: RunRequest, opening: Opening, *, action_id: ActionId, now: float
+    request: RunRequest, opening: Opening, *, action_id: ActionId, deadline_at: float | None
 ) -> Submission:
     """The action a request asks for. Raises `BadInput`."""
     action = Action(
@@ -89,7 +90,7 @@ def submission_of(
         trajectory=request.trajectory,
         work_s=request.work_s,
         timeout_s=request.timeout_s,
-        deadline_at=None if request.deadline_s is None else now + request.deadline_s,
+        deadline_at=deadline_at,
         repeatable=request.repeatable,
     )
     command = Command(

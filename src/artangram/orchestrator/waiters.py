@@ -18,7 +18,8 @@ class Waiters:
     def __init__(self) -> None:
         #: Bounded by the actions alive and by their callers.
         self._ended: dict[ActionId, list[asyncio.Future[ActionResult]]] = {}
-        self._accepted: dict[ActionId, Promise] = {}
+        #: Actions that are not written down yet, and who wants to know when they are.
+        self._accepted: dict[ActionId, Promise | None] = {}
         self._opened: set[Promise] = set()
         self._closing: dict[TrajectoryId, Promise] = {}
         self._ids: dict[str, ActionId] = {}
@@ -28,12 +29,11 @@ class Waiters:
         """For one more caller who waits for a live action."""
         ended: asyncio.Future[ActionResult] = _future()
         self._ended.setdefault(action_id, []).append(ended)
-        accepted = self._accepted.get(action_id)
-        return Receipt(action_id=action_id, accepted=accepted or _done(), ended=ended)
+        return Receipt(action_id=action_id, ended=ended)
 
     def expect(self, action_id: ActionId, key: str | None) -> Receipt:
         """For the first caller, whose action is not written down yet."""
-        self._accepted[action_id] = _future()
+        self._accepted[action_id] = None
         if key is not None:
             self._ids[key], self._keys[action_id] = action_id, key
         return self.receipt(action_id)
@@ -42,7 +42,7 @@ class Waiters:
         """For a caller who asks after the end."""
         ended: asyncio.Future[ActionResult] = _future()
         ended.set_result(result)
-        return Receipt(action_id=result.action_id, accepted=_done(), ended=ended)
+        return Receipt(action_id=result.action_id, ended=ended)
 
     def live_key(self, key: str) -> ActionId | None:
         """The live action that `key` stands for."""
@@ -54,14 +54,26 @@ class Waiters:
 
     def accept(self, action_id: ActionId) -> None:
         """An action is written down."""
-        _keep(self._accepted.pop(action_id))
+        promise = self._accepted.pop(action_id)
+        if promise is not None:
+            _keep(promise)
+
+    def accepted(self, action_id: ActionId) -> Promise:
+        """Done when an action is written down."""
+        promise = self._accepted.get(action_id) or _future()
+        if action_id in self._accepted:
+            self._accepted[action_id] = promise
+        else:
+            promise.set_result(None)
+        return promise
 
     def deliver(self, result: ActionResult) -> None:
         """An action has ended, and that is written down."""
-        key = self._keys.pop(result.action_id, None)
+        action_id = result.record.action_id
+        key = self._keys.pop(action_id, None)
         if key is not None:
             del self._ids[key]
-        for ended in self._ended.pop(result.action_id, ()):
+        for ended in self._ended.pop(action_id, ()):
             if not ended.done():
                 ended.set_result(result)
 
@@ -92,7 +104,8 @@ class Waiters:
     def fail(self, error: Exception) -> None:
         """Nobody will be answered any more."""
         futures: list[asyncio.Future[Any]] = [f for many in self._ended.values() for f in many]
-        futures += [*self._accepted.values(), *self._opened, *self._closing.values()]
+        futures += [promise for promise in self._accepted.values() if promise is not None]
+        futures += [*self._opened, *self._closing.values()]
         for future in futures:
             if not future.done():
                 future.set_exception(error)
@@ -103,12 +116,6 @@ class Waiters:
 
 def _future() -> "asyncio.Future[Any]":
     return asyncio.get_running_loop().create_future()
-
-
-def _done() -> Promise:
-    future = _future()
-    future.set_result(None)
-    return future
 
 
 def _keep(promise: Promise) -> None:

@@ -395,7 +395,7 @@ async def test_nobody_is_answered_before_the_commit_and_nobody_is_unknown_till_t
                 RunRequest(trajectory=t.id, argv=("true",), kind="x", key="k"),
                 Opening(trajectory=t.id),
                 action_id=ActionId("again"),
-                now=0.0,
+                deadline_at=None,
             )
         )
         assert await second.ended == await first

@@ -123,7 +123,8 @@ class MalleableLane(RankedLane):
             self.wake_at = None
         else:
             self.wake_at = self._pass_at() if self._running.tickets else None
-        self._wake_for_overdue(now)
+        if self._elastic.size:
+            self._wake_for_overdue(now)
 
     def _pass_at(self) -> float:
         """When cores are to be divided anew if nothing elastic starts or ends."""
@@ -143,14 +144,18 @@ class MalleableLane(RankedLane):
 
     def _start_waiting(self, now: float) -> None:
         """Start what may start; elastic tickets only join `_running`: `_divide` gives cores."""
-        while (ticket := self._first(room := self._room(), now)) is not None:
-            if not self._let_in(ticket, room, now):
+        rigid, elastic, aside = self._rigid, self._elastic, self._aside.tickets
+        while rigid.size or elastic.size or aside:
+            room = self._room()
+            ticket = self._first(room, now)
+            if ticket is None or not self._let_in(ticket, room, now):
                 break
 
     def _first(self, room: int, now: float) -> Ticket | None:
         """Who gets cores next: one that waits, or one that stands aside and is not passed."""
         if room > 0:
-            ticket, aside = self._turn(now), self._aside.to_resume(room, now)
+            ticket = self._turn(now)
+            aside = self._aside.to_resume(room, now) if self._aside.tickets else None
             return ticket if aside is None or passes(ticket, aside) else aside
         rigid = self._rigid.peek()
         if rigid is None or self._elastic.overdue_before(rigid, now) is not None:
@@ -164,7 +169,7 @@ class MalleableLane(RankedLane):
             return self._resume(ticket, now)
         if ticket.form.is_elastic:
             return self._let_elastic_in(ticket, room, now)
-        if least > room + self._running.units_for(ticket, least - room):
+        if least > room and least > room + self._running.units_for(ticket, least - room):
             # It can have the cores of who stands aside as soon as it fits: till then they are used.
             aside = self._aside.to_resume(room, now)
             return aside is not None and now < ticket.key and self._resume(aside, now)
@@ -221,8 +226,9 @@ class MalleableLane(RankedLane):
             return
         units = ticket.form.amounts[0]
         self._served.charge(ticket, ticket.work_s * units)
-        self._set_aside_for(ticket, now)
-        self._squeeze(units, now)
+        if self._running.tickets:
+            self._set_aside_for(ticket, now)
+            self._squeeze(units, now)
         self._rigid_units += units
         self._start_on(ticket, units, now, workers=units)
 

@@ -27,12 +27,15 @@ class Served:
 
     def wait(self, job: JobId) -> None:
         """`job` begins to wait. It earned nothing while it did not."""
-        self._work[job] = max(self.of(job), self._virtual)
+        if self._work.get(job, -1.0) < self._virtual:
+            self._work[job] = self._virtual
 
     def charge(self, ticket: Ticket, area: float) -> None:
         """`ticket` starts and is expected to use `area`."""
-        self._virtual = max(self._virtual, self.of(ticket.job))
-        self._work[ticket.job] = self.of(ticket.job) + area / self._shares.get(ticket.job, 1.0)
+        job, work = ticket.job, self.of(ticket.job)
+        if work > self._virtual:
+            self._virtual = work
+        self._work[job] = work + area / self._shares.get(job, 1.0)
 
     def goes_first(self, one: Ticket, other: Ticket) -> bool:
         """Does `one` go before `other`?"""
@@ -52,18 +55,19 @@ FEWEST = 64
 class Queue:
     """Tickets of one lane: a heap for each job."""
 
-    __slots__ = ("_heaps", "_lane", "_num_gone", "_size", "served")
+    __slots__ = ("_heaps", "_lane", "_num_gone", "served", "size")
 
     def __init__(self, lane: Lane, served: Served) -> None:
         self._lane = lane
         self._heaps: dict[JobId, _Heap] = {}
-        self._size = 0
+        #: How many wait.
+        self.size = 0
         #: Cancelled tickets that are still in a heap.
         self._num_gone = 0
         self.served = served
 
     def __len__(self) -> int:
-        return self._size
+        return self.size
 
     def num_entries(self) -> int:
         """How many are remembered, cancelled ones among them."""
@@ -74,11 +78,11 @@ class Queue:
         if self._first(heap) is None:
             self.served.wait(ticket.job)
         heappush(heap, (ticket.key, ticket.seq, ticket))
-        self._size += 1
+        self.size += 1
 
     def peek(self) -> Ticket | None:
         """The first ticket, still in the queue."""
-        if self._size == 0:
+        if self.size == 0:
             return None
         if len(self._heaps) == 1:
             (heap,) = self._heaps.values()
@@ -95,7 +99,7 @@ class Queue:
 
     def pop(self, ticket: Ticket) -> None:
         """Take out `ticket`, which is the first of its job."""
-        self._size -= 1
+        self.size -= 1
         heap = self._heaps[ticket.job]
         heappop(heap)
         if not heap:
@@ -103,9 +107,9 @@ class Queue:
 
     def forget(self) -> None:
         """One ticket of this queue was withdrawn: its `lane` will no longer name ours."""
-        self._size -= 1
+        self.size -= 1
         self._num_gone += 1
-        if self._num_gone > FEWEST + self._size:
+        if self._num_gone > FEWEST + self.size:
             self._tidy()
 
     def tickets(self) -> list[Ticket]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import posixpath
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.inside import init
@@ -65,10 +66,11 @@ class Reply:
             os.close(fd)
 
     def __del__(self) -> None:
-        self.close()
+        if self.fds:
+            self.close()
 
 
-class Printed(NamedTuple):
+class Printed(Struct, frozen=True):
     """What a command printed, as far as its cap allows."""
 
     stdout: bytes
@@ -86,7 +88,7 @@ def printed_in(reply: Reply, *, cap: int) -> Printed:
     return Printed(*kept, len(reply.text) - len(kept[0]) - len(kept[1]))
 
 
-class Memory(NamedTuple):
+class Memory(Struct, frozen=True):
     """What the memory group tells after a command."""
 
     was_out: bool
@@ -145,7 +147,7 @@ def result_of(
     cpu_us, max_rss_kb, killed, kept, run_us, *_ = reply.figures
     status = reply.status
     signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-    was_out, peak = memory or (False, max_rss_kb << 10)
+    was_out = memory is not None and memory.was_out
     return CommandResult(
         exit_code=128 + signal if signal else os.WEXITSTATUS(status),
         signal=signal,
@@ -155,7 +157,7 @@ def result_of(
         run_s=run_us / 1e6,
         lease_wait_s=meter.lease_wait_s,
         core_s=meter.core_s,
-        peak_memory_bytes=peak,
+        peak_memory_bytes=max_rss_kb << 10 if memory is None else memory.peak_bytes,
         leftovers_killed=killed,
         leftovers_kept=kept,
         truncated_bytes=printed.num_truncated,
