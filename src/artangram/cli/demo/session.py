@@ -30,6 +30,7 @@ from artangram.pipeline.metrics import StepRecord, read
 from artangram.pipeline.settings import RunSettings
 from artangram.pipeline.training import Reshape, Training, opened
 from artangram.pipeline.warmup import warm_model
+from artangram.rollout.source import Stage
 from artangram.services.shipped.similarity import similarity
 from artangram.train.settings import TrainSettings
 from artangram.train.warmup import WarmupSettings
@@ -39,6 +40,9 @@ SEARCH_LIMIT, SEARCH_WINDOW_S = 100, 1.0
 SEARCH_LATENCY_S = 0.5
 """The median of an answer: what a web search takes (`docs/training.md`)."""
 DEVICE_MB = 1024
+SHARES = {"calc": 2}
+"""Groups of a task for each one of the others. Calc has four tools to tell apart: with as many
+attempts as the others it was the last to be learned, or in one run of three was not."""
 EVAL_PROBLEMS = 50
 """Held-out problems of each task."""
 
@@ -152,6 +156,7 @@ class Session:
             model=model,
             out=place,
             housed=housed,
+            stages=[Stage(shares={name: SHARES.get(name, 1) for name in self._tasks})],
             reshape=self._reshape,
         ) as training:
             before = await self._tested(training, held, "before")
