@@ -5,6 +5,8 @@
 - Decisions are carried out at once and in order, but for starts that must not be made twice; nobody
   is *answered* before the journal has them. What a killed orchestrator started without a word in
   its journal is gone on with by the next one, or stopped: see `hands`.
+- What cannot be undone waits for the journal: the files of a trajectory go when its closing is
+  written down.
 - After one failed write nothing more is decided.
 """
 
@@ -147,7 +149,7 @@ class Body:
         self._decide_soon()
 
     def once_written(self, then: Callable[[], None]) -> None:
-        """For hands, about the decision they carry out: call `then` when the journal has it."""
+        """About what is being decided: call `then` when the journal has it."""
         self._thens_now.append(then)
 
     @property
@@ -207,10 +209,11 @@ class Body:
         # First, so that who starts does not wait for the writing.
         for decision in decisions:
             self._carry_out(decision)
+        for trajectory in changes.left:
+            # Not before: killed in between, the next life has it open, and needs its files.
+            self.once_written(partial(self._hands.let_go, trajectory))
         entry = Entry(at=now, events=tuple(events), decisions=tuple(decisions))
         self._write(entry, changes.ended)
-        for trajectory in changes.left:
-            self._hands.let_go(trajectory)
 
     def _write(self, entry: Entry, ended: list[tuple[LiveAction, ActionRecord]]) -> None:
         kept, self._kept = self._kept, []

@@ -146,7 +146,7 @@ class Hands:
         )
 
     def let_go(self, trajectory: LiveTrajectory) -> None:
-        """A closed trajectory has nothing left to run: its sandbox goes."""
+        """A closed trajectory has nothing left to run, as is written down: its sandbox goes."""
         self._background.start(self._let_go(trajectory))
 
     def on_ended(self, node: NodeId, ended: Ended) -> None:

@@ -338,6 +338,22 @@ async def test_a_sandbox_that_was_made_without_a_word_goes_with_its_trajectory(
         assert agent.inventory().trajectories == ()
 
 
+async def test_the_files_of_a_trajectory_stay_until_its_closing_is_written_down(
+    path: Path, agent: LocalAgent
+) -> None:
+    async with a_forgotten_life(path, agent) as (house, journal):
+        t = await house.trajectory(id="a", memory_mb=16).__aenter__()
+        await t.write("x", b"kept")
+        journal.is_killed = True
+        house.orchestrator.close(t.id)
+        await asyncio.sleep(0.1)
+    async with a_life(path, agent) as house:
+        again = house.trajectory(id="a")
+        assert (await again.run(["cat", "x"])).stdout == "kept"
+        await house.orchestrator.close(t.id)
+        assert agent.inventory().trajectories == ()
+
+
 async def test_what_has_a_key_does_not_start_before_it_is_known(
     path: Path, agent: LocalAgent, gate: Gate
 ) -> None:
