@@ -133,6 +133,10 @@ class Orchestrator:
         if self._is_anew:
             # Before any entry: what follows is decided by this setup.
             self._body.compact(self.now(), owner=self.setup.encoded())
+        for name, live in self.ledger.trajectories.items():
+            if live.is_closed:
+                # Before anything ends: until all of it is gone nobody may take its name.
+                self._waiters.close(name)
         await self._hands.attach(self._body, self._past)
         if self._past is not None and not self._past.is_empty:
             self._empty_devices()

@@ -458,6 +458,24 @@ async def test_nobody_finds_the_files_of_an_orphan_under_its_name(path: Path) ->
     await agent.aclose()
 
 
+async def test_nobody_takes_the_name_of_what_a_killed_life_had_closed(path: Path) -> None:
+    agent = SlowAgent()
+    async with a_forgotten_life(path, agent) as (house, journal):
+        running = await submitted(house, "a", "sleep", "1000")
+        journal.kills_at_end_of = running.action_id
+        house.orchestrator.close(TrajectoryId("a"))
+        await asyncio.sleep(0.1)
+        assert journal.is_killed
+    async with a_life(path, agent) as house:
+        assert (await ending(house, running)).outcome is Outcome.CANCELLED
+        with pytest.raises(BadInput, match="already open"):
+            await house.trajectory(id="a", memory_mb=16).__aenter__()
+        agent.may_close.set()
+        await house.orchestrator.close(TrajectoryId("a"))
+        assert agent.inventory().trajectories == ()
+    await agent.aclose()
+
+
 async def test_a_snapshot_stands_for_all_before_it(
     path: Path, agent: LocalAgent, gate: Gate
 ) -> None:
