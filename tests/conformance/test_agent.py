@@ -14,7 +14,7 @@ from msgspec import structs
 from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
 from artangram.core.lease import Cores, Lease
 from artangram.core.records import Outcome
-from artangram.managers import wire
+from artangram.managers import remote, wire
 from artangram.managers.agent import AgentGone, Ended, NodeAgent, Place, Population, Run, RunId
 from artangram.managers.agentd import AgentServer
 from artangram.managers.local import LocalAgent
@@ -29,7 +29,7 @@ from artangram.sandbox import (
 )
 from artangram.sandbox.fake import Console, FakeSandbox
 from busy_machine import PATIENCE_S
-from process_support import few_open_files, most_open_files
+from process_support import few_open_files, is_alive, most_open_files
 
 NODE = NodeId("cpu-0")
 T = TrajectoryId("t")
@@ -379,6 +379,25 @@ class TestAgentProcess:
         async with asyncio.timeout(PATIENCE_S):
             assert await old.lost.get()
         await again.aclose()
+        await agent.aclose()
+
+    @pytest.mark.parametrize("is_child", [True, False])
+    async def test_one_that_lives_out_of_reach_is_ended_at_once(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_child: bool
+    ) -> None:
+        monkeypatch.setattr(remote, "END_PATIENCE_S", 10 * PATIENCE_S)
+        agent, socket = await self.spawned(tmp_path, grace_s=10 * PATIENCE_S)
+        reached = agent if is_child else await connect(NODE, socket, now=time.time)
+        heard, pid = Heard(), agent.pid
+        await reached.attach(heard)
+        thief = await connect(NODE, socket, now=time.time)
+        async with asyncio.timeout(PATIENCE_S):
+            await heard.lost.get()
+        assert await thief.ping() == Population()
+        async with asyncio.timeout(PATIENCE_S):
+            await reached.aclose()
+        assert not is_alive(pid)
+        await thief.detach()
         await agent.aclose()
 
 

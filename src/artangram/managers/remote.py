@@ -4,7 +4,8 @@
 - What is too long for the agent is refused here; it costs nobody else anything.
 - When the connection breaks, every waiting ask fails with `AgentGone` and the listener is told.
 - An agent that does not answer is as good as gone: it is killed, so that it really is.
-- `aclose` ends the agent; `detach` leaves it running, for an orchestrator that comes back.
+- `aclose` ends the agent, whoever started it: one that is out of reach and lives is killed.
+  `detach` leaves it running, for an orchestrator that comes back.
 """
 
 import asyncio
@@ -15,7 +16,6 @@ import struct
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from signal import SIGKILL
 from socket import SO_PEERCRED, SOL_SOCKET
 from typing import BinaryIO, cast
 
@@ -27,6 +27,7 @@ from artangram.core.ids import ActionId, NodeId, TrajectoryId
 from artangram.core.records import Outcome
 from artangram.managers import wire
 from artangram.managers.agent import AgentGone, Ended, Inventory, Listener, Population, Run, RunId
+from artangram.managers.found import FoundProcess
 from artangram.sandbox.protocol import MAX_READ_BYTES, Snapshot
 
 START_PATIENCE_S = 30.0
@@ -122,9 +123,26 @@ async def connect(
         reader, writer = await asyncio.open_unix_connection(socket)
     except OSError as error:
         raise AgentGone(f"no agent listens on {socket}: {error.strerror}") from error
-    agent = RemoteAgent(node, reader, writer, now=now, process=process)
+    try:
+        held = process or _held(writer)
+    except ProcessLookupError as error:
+        writer.close()
+        raise AgentGone(f"the agent of {node} has just ended") from error
+    agent = RemoteAgent(node, reader, writer, now=now, process=held)
     agent.watch(silence_s)
     return agent
+
+
+def _held(writer: asyncio.StreamWriter) -> FoundProcess | None:
+    """The process that listens; `None` if it is this one, or none that can be seen from here."""
+    pid = _pid_of_peer(writer)
+    return FoundProcess(pid) if pid not in (0, os.getpid()) else None
+
+
+def _pid_of_peer(writer: asyncio.StreamWriter) -> int:
+    peer = writer.get_extra_info("socket")
+    found = peer.getsockopt(SOL_SOCKET, SO_PEERCRED, _PID_OF_PEER.size)
+    return int(_PID_OF_PEER.unpack(found)[0])
 
 
 class RemoteAgent:
@@ -137,7 +155,7 @@ class RemoteAgent:
         writer: asyncio.StreamWriter,
         *,
         now: Callable[[], float],
-        process: asyncio.subprocess.Process | None,
+        process: asyncio.subprocess.Process | FoundProcess | None,
     ) -> None:
         self.node = node
         self._writer = writer
@@ -149,6 +167,8 @@ class RemoteAgent:
         #: Of an answer to `Attach` that is under way.
         self._found: list[Ended] = []
         self._gone = ""
+        #: Did we leave it, and it not us?
+        self._is_left = False
         self._reading = asyncio.create_task(self._read(reader))
         self._watching: asyncio.Task[None] | None = None
 
@@ -158,9 +178,7 @@ class RemoteAgent:
     @property
     def pid(self) -> int:
         """Of the agent."""
-        peer = self._writer.get_extra_info("socket")
-        found = peer.getsockopt(SOL_SOCKET, SO_PEERCRED, _PID_OF_PEER.size)
-        return int(_PID_OF_PEER.unpack(found)[0])
+        return _pid_of_peer(self._writer)
 
     def watch(self, silence_s: float) -> None:
         """From now on, give the agent up when it does not answer for so long."""
@@ -213,13 +231,21 @@ class RemoteAgent:
     async def aclose(self) -> None:
         """The agent ends everything on it and exits."""
         self._listener = None
+        if self._gone and not self._is_left:
+            self._kill()  # It may live and go on with what was reported as lost.
         with contextlib.suppress(AgentGone):  # Gone is what was asked for.
             await self._ask(wire.Leave(self._number()))
-        await self.detach()
+        await self._disconnect()
         await self._end_process()
 
     async def detach(self) -> None:
         """Leave the agent to itself; it waits for its grace period for somebody to come back."""
+        self._is_left = True
+        await self._disconnect()
+        if isinstance(self._process, FoundProcess):
+            self._process.let_go()
+
+    async def _disconnect(self) -> None:
         self._listener = None
         self._writer.close()
         await asyncio.wait({self._reading})
@@ -233,8 +259,13 @@ class RemoteAgent:
             async with asyncio.timeout(END_PATIENCE_S):
                 await self._process.wait()
         except TimeoutError:
-            self._process.kill()
+            self._kill()
             await self._process.wait()
+
+    def _kill(self) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
 
     def _number(self) -> int:
         return next(self._numbers)
@@ -267,8 +298,7 @@ class RemoteAgent:
                     async with asyncio.timeout(silence_s):
                         await self.ping()
                 except TimeoutError:
-                    # Its end of the connection is open, so the number is still its own.
-                    os.kill(self.pid, SIGKILL)
+                    self._kill()
                     self._lose(f"the agent did not answer for {silence_s:g} s")
                     return
 

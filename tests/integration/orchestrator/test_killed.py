@@ -16,7 +16,7 @@ import pytest
 from artangram.core.decisions import Report
 from artangram.core.ids import ActionId
 from artangram.core.records import Outcome
-from artangram.managers.remote import RemoteAgent, spawn
+from artangram.managers.remote import RemoteAgent, connect, spawn
 from artangram.observe.journal import JournalError, read_entries
 from artangram.orchestrator.client import House
 from artangram.orchestrator.embedded import Embedded
@@ -83,6 +83,20 @@ async def test_a_killed_orchestrator_forgets_nothing(tmp_path: Path, provider: s
     reports = await asyncio.to_thread(num_reports, tmp_path)
     assert set(reports.values()) == {1}
     assert set(accepted) <= set(reports)
+
+
+async def test_an_agent_that_was_found_and_is_out_of_reach_is_replaced(tmp_path: Path) -> None:
+    chance = random.Random(1)
+    accepted = await asyncio.to_thread(a_killed_life, tmp_path, 0, provider="fake", chance=chance)
+    async with running(state_dir=tmp_path, cores=2, agent_options=FAKE) as (orchestrator, _):
+        await outcomes(orchestrator, accepted)
+        (found,) = [a.pid for a in orchestrator.nodes.values() if isinstance(a, RemoteAgent)]
+        # Who connects takes the place of who was connected.
+        thief = await connect(NODE, tmp_path / "agent.sock", now=time.time)
+        async with House(Embedded(orchestrator)).trajectory() as t:
+            assert (await t.run(["echo", "again"], repeatable=True)).stdout == "again\n"
+        assert not is_alive(found)
+        await thief.detach()
 
 
 async def test_who_is_refused_ends_nothing(tmp_path: Path) -> None:
