@@ -35,7 +35,7 @@ from artangram.core.events import (
 from artangram.core.explain import Explanation
 from artangram.core.floor import Floor
 from artangram.core.forms import Forms
-from artangram.core.ids import ActionId, Resource, TrajectoryId
+from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
 from artangram.core.lease import Allocation, Cores, Lease
 from artangram.core.policies.base import Form, State, Ticket
 from artangram.core.policies.policy import SchedulingPolicy
@@ -99,6 +99,10 @@ class Scheduler:
     def num_waiting(self) -> int:
         """How many actions wait for anything."""
         return sum(t.state is State.WAITING for t in self._tickets.values())
+
+    def has_node(self, resource: Resource, node: NodeId) -> bool:
+        """Is it there? So is every node until its loss is told, and again when it has joined."""
+        return self._floor.has_node(resource, node)
 
     def seize_sides(self, ticket: Ticket, now: float) -> bool:
         """For lanes: see `Desk`."""

@@ -5,15 +5,16 @@
   its start is written down: one that is asked for again is known by then.
 - After a restart: what still runs is found again, what ended meanwhile is collected, what never
   arrived is started, what is gone with its agent ends with the node, and what nobody knows is
-  ended. What runs without a word in the journal is its action's next start, or ends with it.
-  Calls live in this process, so they are made again where they may be.
+  ended; so is an agent that was given up before. What runs without a word in the journal is its
+  action's next start, or ends with it. Calls live in this process, so they are made again where
+  they may be.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
-from artangram.aio import Background
+from artangram.aio import Background, uncancelled
 from artangram.core.decisions import Resize, Start, Stop
 from artangram.core.events import Finished, NodeJoined, NodeLost
 from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
@@ -80,7 +81,7 @@ class Hands:
             except AgentGone as error:
                 self.on_lost(node, str(error))
             else:
-                self._reconcile(node, found, past)
+                self._take_up(node, found, past)
         if past is not None:
             self._end_calls()
         self._is_attached = True
@@ -205,7 +206,7 @@ class Hands:
         self._background.start(self._replace(node, lost, self._new_agent))
 
     async def _replace(self, node: NodeId, lost: NodeAgent, new_agent: NewAgent) -> None:
-        await lost.aclose()
+        await uncancelled(lost.aclose())  # Nobody else knows of it any more.
         pause_s = REPLACE_AFTER_S
         while (found := await self._found_on_new(node, new_agent)) is None:
             await asyncio.sleep(pause_s)
@@ -228,7 +229,7 @@ class Hands:
         except SandboxError as error:
             self._on_error(error)
         self.manager.agents.pop(node, None)
-        await agent.aclose()
+        await uncancelled(agent.aclose())
         return None
 
     def _acknowledge(self, node: NodeId, run: RunId) -> None:
@@ -311,6 +312,14 @@ class Hands:
             pass  # And the trajectory with it.
         finally:
             self._on_gone(name)
+
+    def _take_up(self, node: NodeId, found: Inventory, past: Past | None) -> None:
+        is_known = past is not None and _name(node, found) in past.kept
+        if is_known and not self._body.scheduler.has_node(_resource(node), node):
+            # What ran there was reported as lost, so it must not come back.
+            self.on_lost(node, "it was given up before the orchestrator was restarted")
+        else:
+            self._reconcile(node, found, past)
 
     def _reconcile(self, node: NodeId, found: Inventory, past: Past | None) -> None:
         name = _name(node, found)

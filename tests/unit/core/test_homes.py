@@ -48,6 +48,15 @@ def test_a_node_without_memory_still_has_cores():
     assert node_of(scheduler, "a", "t") == "cpu-0"
 
 
+def test_a_node_is_there_unless_it_was_lost_and_has_not_joined_again():
+    scheduler, node = a_scheduler(), NodeId("cpu-0")
+    assert scheduler.has_node(CPU, node)
+    scheduler.handle(NodeLost(CPU, node), 0.0)
+    assert not scheduler.has_node(CPU, node)
+    scheduler.handle(NodeJoined(CPU, node), 1.0)
+    assert scheduler.has_node(CPU, node)
+
+
 @pytest.mark.parametrize("memory_mb", [10, 1000])
 def test_a_trajectory_lives_in_one_pool(memory_mb):
     """Else two of them could wait for memory of each other, each in the pool of the other."""

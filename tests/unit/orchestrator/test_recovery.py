@@ -4,6 +4,7 @@ A life that ends here without a word is a killed one: nothing is written on the 
 """
 
 import asyncio
+import errno
 import pickle
 import sqlite3
 import time
@@ -17,9 +18,9 @@ import pytest
 
 from artangram.core.errors import BadInput
 from artangram.core.events import Finished
-from artangram.core.ids import ActionId, TrajectoryId
+from artangram.core.ids import ActionId, NodeId, TrajectoryId
 from artangram.core.records import Outcome
-from artangram.managers.agent import Run
+from artangram.managers.agent import Inventory, Listener, NodeAgent, Run
 from artangram.managers.local import LocalAgent
 from artangram.observe.journal import Entry, Journal, JournalError
 from artangram.observe.journalfile import open_journal
@@ -474,6 +475,60 @@ async def test_nobody_takes_the_name_of_what_a_killed_life_had_closed(path: Path
         await house.orchestrator.close(TrajectoryId("a"))
         assert agent.inventory().trajectories == ()
     await agent.aclose()
+
+
+class OutOfReach(LocalAgent):
+    """Lives on when its connection breaks, until it is found again."""
+
+    is_found = False
+
+    async def attach(self, listener: Listener) -> Inventory:
+        self.listener = listener
+        return await super().attach(listener)
+
+    async def aclose(self) -> None:
+        if self.is_found:
+            await super().aclose()
+
+
+@asynccontextmanager
+async def a_life_with(
+    path: Path, agent: LocalAgent, *later: LocalAgent
+) -> AsyncIterator[FakeHouse]:
+    """As `a_life`, with more agents when the first is lost, as long as there are some."""
+    coming = iter(later)
+
+    async def new_agent(node: NodeId) -> NodeAgent:
+        for found in coming:
+            return found
+        raise OSError(errno.EAGAIN, "no process can be started")
+
+    journal, past = await open_journal(path)
+    try:
+        async with fake_house(
+            SETUP, journal=journal, past=past, agent=agent, new_agent=new_agent
+        ) as house:
+            yield house
+    finally:
+        await journal.close()
+
+
+async def test_a_node_that_was_given_up_before_a_kill_is_replaced_after_it(path: Path) -> None:
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # It complains of the first.
+    provider, now = FakeProvider(), asyncio.get_running_loop().time
+    lost, other = OutOfReach(NODE, provider, now=now), LocalAgent(NODE, FakeProvider(), now=now)
+    async with a_life_with(path, lost) as house:
+        running = await submitted(house, "a", "sleep", "1000")
+        lost.listener.on_lost(NODE, "planted")
+        assert (await ending(house, running)).outcome is Outcome.INFRA_FAILED
+        assert len(provider.live) == 1
+    lost.is_found = True
+    async with a_life_with(path, lost, other) as house:
+        assert (await ending(house, await submitted(house, "b", "echo", "b"))).stdout == "b\n"
+        assert not provider.live
+    async with a_life_with(path, other) as house:
+        assert (await ending(house, await submitted(house, "c", "echo", "c"))).stdout == "c\n"
+    await other.aclose()
 
 
 async def test_a_snapshot_stands_for_all_before_it(
