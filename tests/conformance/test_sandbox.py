@@ -309,6 +309,27 @@ async def test_leftovers_are_kept_when_asked(sandbox: Sandbox) -> None:
     assert (later.leftovers_killed, later.leftovers_kept) == (1, 1)
 
 
+async def test_who_is_kept_is_known_until_a_stopped_command_takes_all_along(
+    sandbox: Sandbox,
+) -> None:
+    assert not sandbox.has_kept
+    await sandbox.run(a_command("setsid", "-f", "sleep", "100", keep=True))
+    for argv in (("true",), ("/no/such/program",)):
+        await sandbox.run(a_command(*argv))
+        assert sandbox.has_kept
+    for begins_within_s in (0.1, 1.0, 10.0):  # Who is stopped before that takes nobody along.
+        stopped = asyncio.create_task(sandbox.run(a_command("sleep", "100")))
+        await asyncio.sleep(begins_within_s)
+        stopped.cancel()
+        await asyncio.wait({stopped})
+        if not sandbox.has_kept:
+            break
+    assert not sandbox.has_kept
+    await sandbox.run(a_command("setsid", "-f", "sleep", "100", keep=True))
+    assert (await sandbox.run(a_command("sleep", "100", timeout_s=0.05))).timed_out
+    assert not sandbox.has_kept
+
+
 async def test_second_command_waits_for_the_first(sandbox: Sandbox) -> None:
     first = asyncio.create_task(sandbox.run(a_command("sleep", "0.2")))
     await asyncio.sleep(0.05)

@@ -3,7 +3,7 @@
 - Asleep, a sandbox is nothing but its changed files on disk: no process, no memory, no mount. It
   wakes for the next thing that needs it, with its files and its user; pipes, sockets and
   `/dev/shm` are not files.
-- One whose last command left processes to be kept stays awake: they cannot be put on disk.
+- One that has kept processes stays awake: they cannot be put on disk.
 - Ready ones are kept per source and limits, for the last few kinds asked for.
 """
 
@@ -27,14 +27,13 @@ MOST_NAPS = 64
 class Bed:
     """Where one trajectory's sandbox is, awake or asleep."""
 
-    __slots__ = ("asleep", "has_kept", "naps", "place", "sandbox", "turn", "used_at")
+    __slots__ = ("asleep", "naps", "place", "sandbox", "turn", "used_at")
 
     def __init__(self, place: Place, sandbox: Sandbox) -> None:
         self.place = place
         self.sandbox = sandbox
         self.asleep: Snapshot | None = None
         self.naps = 0
-        self.has_kept = False
         self.used_at = 0.0
         #: For who puts it to sleep or wakes it; its agent lets one run at a time near it.
         self.turn = asyncio.Lock()
@@ -67,6 +66,12 @@ class Beds:
         if bed is None or bed.asleep is not None or not bed.sandbox.is_alive:
             return None
         return bed.sandbox
+
+    def note_use(self, trajectory: TrajectoryId, now: float) -> None:
+        """A run there is over."""
+        bed = self.all.get(trajectory)
+        if bed is not None:
+            bed.used_at = now
 
     async def make(self, trajectory: TrajectoryId, place: Place) -> Sandbox:
         """A new sandbox; what is left of an earlier one goes."""
@@ -116,7 +121,7 @@ class Beds:
         """Reduce an idle sandbox to its files. False if it must stay awake."""
         bed = self.all[trajectory]
         async with bed.turn:
-            if bed.asleep is not None or bed.has_kept or bed.naps >= MOST_NAPS:
+            if bed.asleep is not None or bed.sandbox.has_kept or bed.naps >= MOST_NAPS:
                 return False
             if not bed.sandbox.is_alive:
                 return False

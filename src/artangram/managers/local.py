@@ -247,7 +247,6 @@ class LocalAgent:
         if running.ended is not None:
             pass  # It was stopped: whatever it printed is of no use to anybody.
         elif isinstance(result, CommandResult):
-            self._note_use(running.run.trajectory, result)
             running.ended = _ended(running.run, result, began_at=began_at)
         else:
             running.ended = _failed(running.run, result)
@@ -279,6 +278,7 @@ class LocalAgent:
         ended = running.ended or Ended(run=running.run.id, outcome=Outcome.CANCELLED)
         del self._running[ended.run.action_id]
         self._ended[ended.run] = ended
+        self._beds.note_use(running.run.trajectory, self._now())
         if running.over is not None and not running.over.done():
             running.over.set_result(None)
         if self._listener is not None:
@@ -299,7 +299,6 @@ class LocalAgent:
             if running.cores != command.cores:  # It was resized before it began.
                 command = structs.replace(command, cores=running.cores)
             result = await self._ran(sandbox, command, run)
-            self._note_use(run.trajectory, result)
         return _ended(run, result, began_at=began_at)
 
     async def _ran(self, sandbox: Sandbox, command: Command, run: Run) -> CommandResult:
@@ -322,11 +321,6 @@ class LocalAgent:
         if run.expects_files:
             raise SandboxGone(f"the sandbox of {run.trajectory} is gone, its files with it")
         return await self._beds.make(run.trajectory, run.place)
-
-    def _note_use(self, trajectory: TrajectoryId, result: CommandResult) -> None:
-        bed = self._beds.all.get(trajectory)
-        if bed is not None:
-            bed.used_at, bed.has_kept = self._now(), result.leftovers_kept > 0
 
     def _on_error(self, error: BaseException) -> None:
         """A run that raised what no sandbox may raise is a defect of ours; it must be seen."""

@@ -182,6 +182,10 @@ class FakeSandbox:
     def is_alive(self) -> bool:
         return self._alive
 
+    @property
+    def has_kept(self) -> bool:
+        return self._kept > 0
+
     async def run(self, command: Command) -> CommandResult:
         self._check_alive()
         asked_at = self._loop.time()
@@ -264,8 +268,8 @@ class FakeSandbox:
 
     def _result(self, current: _Underway, code: int | None, *, run_s: float) -> CommandResult:
         console = current.console
-        kept = console.leftovers if console.command.keep else 0
-        self._kept += kept
+        kept = console.leftovers if console.command.keep and code is not None else 0
+        self._kept = 0 if code is None else self._kept + kept
         return CommandResult(
             exit_code=128 + SIGKILL if code is None else code,
             signal=SIGKILL if code is None else 0,

@@ -5,7 +5,8 @@
   keep are `BadInput` as soon as they are written down.
 - At most one command runs in a sandbox at a time; a second `run` waits. `read`, `write` and
   `resize` work meanwhile.
-- When `run` returns, every process it started is gone, unless the command said `keep`.
+- When `run` returns, every process it started is gone, unless the command said `keep`. A command
+  that is ended early, by its time limit or by its caller, takes the kept ones along.
 - When `close` returns, nothing of the sandbox is left.
 """
 
@@ -320,6 +321,11 @@ class Sandbox(Protocol):
 
     @property
     def is_alive(self) -> bool: ...
+
+    @property
+    def has_kept(self) -> bool:
+        """Are there processes that a command left to be kept, as far as the last one told?"""
+        ...
 
     async def run(self, command: Command) -> CommandResult: ...
 

@@ -1,6 +1,7 @@
 """What the agent in this process keeps apart."""
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -10,19 +11,20 @@ from artangram.core.records import Outcome
 from artangram.managers.agent import Ended, Place, Run, RunId
 from artangram.managers.local import LocalAgent
 from artangram.sandbox import Command, FakeProvider, Output, SandboxError
+from artangram.sandbox.fake import Console
 
 pytestmark = pytest.mark.looptime
 
 NODE = NodeId("cpu-0")
 
 
-def a_run(name: str, *argv: str, core: int) -> Run:
+def a_run(name: str, *argv: str, core: int = 0, keep: bool = False) -> Run:
     cores = Cores(Resource("cpu"), NODE, (core,))
     return Run(
         lease=Lease(action_id=ActionId(name), allocations=(cores,)),
         trajectory=TrajectoryId("t"),
         place=Place(),
-        command=Command(argv=argv, cores=(core,)),
+        command=Command(argv=argv, cores=(core,), keep=keep),
     )
 
 
@@ -75,3 +77,68 @@ async def test_what_runs_in_a_deaf_sandbox_ends_with_it(monkeypatch: pytest.Monk
 
 def _refuse() -> None:
     raise SandboxError("it does not take requests")
+
+
+class Leaving:
+    """A program that leaves a process to be kept, and is stopped at once when it is done."""
+
+    def __init__(self) -> None:
+        self.agent: LocalAgent | None = None
+
+    def __call__(self, console: Console, argv: tuple[str, ...]) -> int:
+        console.leftovers += 1
+        loop = asyncio.get_running_loop()
+        loop.call_soon(loop.call_soon, self._stop, ActionId(argv[1]))
+        return 0
+
+    def _stop(self, action_id: ActionId) -> None:
+        assert self.agent is not None
+        self.agent.stop(action_id)
+
+
+class TestKeptProcesses:
+    """Whoever has some stays awake, and nobody else, however the last run there ended."""
+
+    @pytest.fixture
+    async def agent(self) -> AsyncIterator[LocalAgent]:
+        """Of a machine without memory."""
+        leaving, now = Leaving(), asyncio.get_running_loop().time
+        provider = FakeProvider(programs={"leaving": leaving})
+        agent = LocalAgent(NODE, provider, now=now, least_free_mb=1, free_mb=lambda: 0)
+        leaving.agent = agent
+        yield agent
+        await agent.aclose()
+
+    async def ended(self, agent: LocalAgent, run: Run) -> Outcome:
+        heard = Heard()
+        await agent.attach(heard)
+        agent.start(run)
+        await asyncio.sleep(0.1)
+        if not heard.outcomes:
+            agent.stop(run.lease.action_id)
+            await asyncio.sleep(0.01)
+        ((_, outcome),) = heard.outcomes
+        return outcome
+
+    async def num_asleep(self, agent: LocalAgent) -> int:
+        await agent.relieve()
+        return (await agent.ping()).asleep
+
+    async def test_a_stopped_run_takes_them_along(self, agent: LocalAgent) -> None:
+        await self.ended(agent, a_run("a", "setsid", keep=True))
+        assert await self.num_asleep(agent) == 0
+        assert await self.ended(agent, a_run("b", "sleep", "1000")) is Outcome.CANCELLED
+        assert await self.num_asleep(agent) == 1
+
+    async def test_a_run_that_is_stopped_when_it_is_done_leaves_them(
+        self, agent: LocalAgent
+    ) -> None:
+        await self.ended(agent, a_run("a", "true"))
+        stopped = await self.ended(agent, a_run("b", "leaving", "b", keep=True))
+        assert stopped is Outcome.CANCELLED
+        assert await self.num_asleep(agent) == 0
+
+    async def test_a_program_that_does_not_start_leaves_them(self, agent: LocalAgent) -> None:
+        await self.ended(agent, a_run("a", "setsid", keep=True))
+        assert await self.ended(agent, a_run("b", "nowhere")) is Outcome.FAILED
+        assert await self.num_asleep(agent) == 0
