@@ -5,7 +5,7 @@ from http import HTTPStatus
 from msgspec import Struct
 
 from artangram.core.errors import BadInput
-from artangram.orchestrator.records import Broken, Draining, Overloaded, Refused
+from artangram.orchestrator.records import Broken, Draining, Overloaded, Refused, Stalled
 from artangram.sandbox.errors import SandboxError, SandboxGone
 
 
@@ -22,6 +22,7 @@ class Problem(Struct, frozen=True, kw_only=True):
 #: Most particular first; the first that fits is the one.
 _KINDS: tuple[tuple[str, type[Exception], HTTPStatus], ...] = (
     ("overloaded", Overloaded, HTTPStatus.TOO_MANY_REQUESTS),
+    ("stalled", Stalled, HTTPStatus.REQUEST_TIMEOUT),
     ("draining", Draining, HTTPStatus.SERVICE_UNAVAILABLE),
     ("broken", Broken, HTTPStatus.SERVICE_UNAVAILABLE),
     ("refused", Refused, HTTPStatus.SERVICE_UNAVAILABLE),
@@ -53,6 +54,8 @@ def raised(problem: Problem) -> Exception:
     match problem.error:
         case "overloaded":
             return Overloaded(problem.message)
+        case "stalled":
+            return Stalled(problem.message)
         case "draining":
             return Draining(problem.message)
         case "broken":

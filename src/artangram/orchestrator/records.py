@@ -211,6 +211,10 @@ class Overloaded(Refused):
     """Too many actions wait already."""
 
 
+class Stalled(Refused):
+    """The caller did not say to its end what is wanted."""
+
+
 class Draining(Refused):
     """The orchestrator takes nothing more."""
 

@@ -2,7 +2,8 @@
 
 - The interface is that of `client.Backend`, verb by verb; `/v1/openapi.json` describes it.
 - A request to run answers when the action has ended. A caller who hangs up takes his action with
-  him, unless it has a key.
+  him, unless it has a key. One who stops in the middle of his request is answered 408 and left; how
+  long an answer takes is nobody's limit.
 - SIGTERM drains: nothing new is taken, what there is may end, then the service goes. So it does
   when its journal can no longer be written.
 """
@@ -35,7 +36,7 @@ from artangram.orchestrator.openapi import description
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.pieces import written
 from artangram.orchestrator.prometheus import Exposition
-from artangram.orchestrator.records import QUEUEING, Opening
+from artangram.orchestrator.records import QUEUEING, Opening, Stalled
 from artangram.orchestrator.runs import RunRequest
 from artangram.orchestrator.strangers import permit_name, permit_opening, permit_run
 from artangram.orchestrator.tokens import checked_token
@@ -46,6 +47,10 @@ DRAIN_S = 30.0
 
 MOST_BODY_BYTES = MAX_READ_BYTES
 """The largest file that can be written at once."""
+
+BODY_SILENCE_S = 30.0
+"""How long nothing may come of a body that was begun: longer than any network is away in passing,
+and a connection and a file are held meanwhile."""
 
 _SEND_THE_TOKEN = (
     "send the token that `artangram up` printed: --token, ARTANGRAM_TOKEN, or over HTTP "
@@ -181,12 +186,16 @@ def _guarded(verb: Callable[[Request], Any], token: str | None) -> Callable[[Req
 
     async def respond(request: Request) -> Response:
         if token is not None and not _has_token(request, token):
-            refusal = Problem(error="token", message=_SEND_THE_TOKEN)
-            return _response(refusal, HTTPStatus.UNAUTHORIZED)
+            problem = Problem(error="token", message=_SEND_THE_TOKEN)
+            return _response(problem, HTTPStatus.UNAUTHORIZED)
         try:
             return _response(await verb(request))
         except KNOWN as error:
-            return _response(*problem_of(error))
+            refusal = _response(*problem_of(error))
+            if isinstance(error, Stalled):
+                # What would come next on it is the rest of this request, and no other.
+                refusal.headers["Connection"] = "close"
+            return refusal
         except ClientDisconnect:
             return Response()  # He hung up before he had said what he wants, and hears nothing.
 
@@ -222,12 +231,19 @@ async def _run_request(request: Request) -> RunRequest:
 
 
 async def _body(request: Request) -> bytes:
-    """What the caller sent, as long as it is not too long."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MOST_BODY_BYTES:
-            raise BadInput("body", f"has more than {MOST_BODY_BYTES} bytes", "send it in pieces")
+    """What the caller sent, as long as it is not too long, and goes on to come."""
+    body, loop = bytearray(), asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(BODY_SILENCE_S) as silence:
+            async for chunk in request.stream():
+                silence.reschedule(loop.time() + BODY_SILENCE_S)
+                body += chunk
+                if len(body) > MOST_BODY_BYTES:
+                    problem = f"has more than {MOST_BODY_BYTES} bytes"
+                    raise BadInput("body", problem, "send it in pieces")
+    except TimeoutError:
+        problem = f"nothing came for {BODY_SILENCE_S:g} s after {len(body)} bytes of the body"
+        raise Stalled(f"{problem}; send it again, as long as its length says") from None
     return bytes(body)
 
 

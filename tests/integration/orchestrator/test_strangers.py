@@ -21,6 +21,7 @@ from artangram.orchestrator.strangers import MOST_OUTPUT_BYTES
 from artangram.orchestrator.tokens import checked_token, kept_token
 from artangram.sandbox.protocol import DirectoryImage, HostImage, Snapshot, Source, TarImage
 from artangram.testing.fakes import fake_house
+from busy_machine import PATIENCE_S
 
 TOKEN = "a token of this test"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -174,6 +175,24 @@ async def test_who_hangs_up_in_the_middle_of_a_request_is_no_error(
         await asyncio.sleep(0.1)
         assert (await house.status()).queued == 0
     assert "Traceback" not in capfd.readouterr().err
+
+
+async def test_who_sends_half_a_body_is_told_and_the_connection_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "BODY_SILENCE_S", 0.1)
+    async with a_service() as (house, url):
+        address = urlsplit(url)
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        head = f"POST /v1/calls HTTP/1.1\r\nHost: x\r\nAuthorization: {BEARER['Authorization']}"
+        writer.write(f"{head}\r\nContent-Length: 99\r\n\r\n{{".encode())
+        async with asyncio.timeout(PATIENCE_S):
+            said = await reader.read()
+        assert said.startswith(b"HTTP/1.1 408 ")
+        assert b'"error":"stalled"' in said
+        writer.close()
+        await writer.wait_closed()
+        assert (await house.status()).queued == 0
 
 
 async def test_an_address_in_use_is_said_and_nothing_hangs() -> None:
