@@ -1,9 +1,11 @@
 """Why is it waiting? An answer per resource, and what would let the action start."""
 
+from bisect import bisect_left
+
 from msgspec import Struct
 
 from artangram.core.ids import ActionId, Resource
-from artangram.core.policies.base import Hindrance, State, Ticket
+from artangram.core.policies.base import Hindrance, Lane, State, Ticket
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
@@ -31,6 +33,11 @@ def explanation(ticket: Ticket, hindrances: list[Hindrance]) -> Explanation:
         summary=summary,
         hindrances=tuple(hindrances),
     )
+
+
+def lendable(lane: Lane, units: int, now: float) -> int:
+    """The most below `units` that `lane` lends now: quotas are too large to try every number."""
+    return bisect_left(range(1, units), True, key=lambda fewer: not lane.lends(fewer, now))
 
 
 def lacking(resource: Resource, units: int, *, free: int, ahead: int) -> Hindrance:

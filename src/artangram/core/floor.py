@@ -19,7 +19,7 @@ from artangram.core.cluster import (
 )
 from artangram.core.errors import BadInput
 from artangram.core.events import ServiceLost
-from artangram.core.explain import Explanation, claimed, explanation, lacking
+from artangram.core.explain import Explanation, claimed, explanation, lacking, lendable
 from artangram.core.homes import Homes
 from artangram.core.ids import NodeId, Resource, ServiceId, TrajectoryId
 from artangram.core.lease import Allocation, Cores, CoreShare, Devices
@@ -227,7 +227,7 @@ class Floor:
         for resource, units in ticket.form.sides:
             lane = self._lane_of(ticket, resource)
             if lane is not None and not lane.lends(units, now):
-                free = next((n for n in range(units - 1, 0, -1) if lane.lends(n, now)), 0)
+                free = lendable(lane, units, now)
                 ahead = self._parked.num_before(ticket, lane)
                 hindrances.append(lacking(resource, units, free=free, ahead=ahead))
         if ticket.parked_at is not None and not hindrances:

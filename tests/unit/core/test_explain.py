@@ -1,5 +1,7 @@
 """Why is it waiting? In words, per resource."""
 
+from time import process_time
+
 import pytest
 
 from artangram.core.cluster import FunctionsSpec, QuotaSpec, ServiceSpec
@@ -161,6 +163,16 @@ class TestCalls:
         said = hindrance(scheduler, "a")
         assert said.because == "1 of search are not free at the same time as the rest"
         assert (said.ahead, said.starts_when) == (0, "1 of search are given back")
+
+    def test_what_is_free_of_a_large_quota_is_not_counted_one_by_one(self):
+        most = 1_000_000
+        scheduler = self.a_scheduler("fcfs", concurrency=most)
+        submitted(scheduler, an_action("a", {"search": most - 3}))
+        submitted(scheduler, an_action("b", {"cpu": 1, "search": most}))
+        began = process_time()
+        said = hindrance(scheduler, "b")
+        assert (said.needed, said.free) == (most, 3)
+        assert process_time() - began < 0.05
 
     def test_somebody_overdue_has_a_claim(self):
         scheduler = self.a_scheduler("fcfs", concurrency=1)

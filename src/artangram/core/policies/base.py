@@ -192,7 +192,10 @@ class Lane(Protocol):
         """
 
     def lends(self, units: int, now: float) -> bool:
-        """Could `units` be lent now to an action that waits in another lane?"""
+        """Could `units` be lent now to an action that waits in another lane?
+
+        Who lends so many lends fewer, too.
+        """
 
     def lend(self, ticket: Ticket, units: int, now: float) -> Allocation:
         """Lend what `lends` promised."""
