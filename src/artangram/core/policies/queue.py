@@ -11,31 +11,42 @@ from heapq import heappop, heappush
 from artangram.core.ids import JobId
 from artangram.core.policies.base import Lane, State, Ticket
 
+MOST_JOBS = 4096
+"""So many jobs are told apart by what they got of a lane. A caller who makes up a job for every
+action would else fill the memory."""
+
 
 class Served:
-    """How much each job got of one lane, in units x seconds over its share."""
+    """How much each job got of one lane, in units x seconds over its share.
 
-    __slots__ = ("_shares", "_virtual", "_work")
+    A job that is gone is not forgotten while it is ahead of others: coming back, it would be served
+    before those who got less. When there are too many, those who got least are forgotten and all
+    who are not known count as much as the most served of those: nobody's count ever falls.
+    """
+
+    __slots__ = ("_shares", "_unknown", "_virtual", "_work")
 
     def __init__(self, shares: dict[JobId, float]) -> None:
         self._shares = shares
         self._work: dict[JobId, float] = {}
+        #: What a job got that is not in `_work`.
+        self._unknown = 0.0
         self._virtual = 0.0
 
     def of(self, job: JobId) -> float:
-        return self._work.get(job, 0.0)
+        return self._work.get(job, self._unknown)
 
     def wait(self, job: JobId) -> None:
         """`job` begins to wait. It earned nothing while it did not."""
-        if self._work.get(job, -1.0) < self._virtual:
-            self._work[job] = self._virtual
+        if job not in self._work or self._work[job] < self._virtual:
+            self._note(job, max(self.of(job), self._virtual))
 
     def charge(self, ticket: Ticket, area: float) -> None:
         """`ticket` starts and is expected to use `area`."""
         job, work = ticket.job, self.of(ticket.job)
         if work > self._virtual:
             self._virtual = work
-        self._work[job] = work + area / self._shares.get(job, 1.0)
+        self._note(job, work + area / self._shares.get(job, 1.0))
 
     def goes_first(self, one: Ticket, other: Ticket) -> bool:
         """Does `one` go before `other`?"""
@@ -44,6 +55,12 @@ class Served:
             if mine != theirs:
                 return mine < theirs
         return (one.key, one.seq) < (other.key, other.seq)
+
+    def _note(self, job: JobId, work: float) -> None:
+        self._work[job] = work
+        if len(self._work) > MOST_JOBS:
+            self._unknown = sorted(self._work.values())[len(self._work) // 2]
+            self._work = {job: got for job, got in self._work.items() if got > self._unknown}
 
 
 _Heap = list[tuple[float, int, Ticket]]
@@ -121,9 +138,11 @@ class Queue:
         return ticket.lane is self._lane and ticket.state is State.WAITING
 
     def _tidy(self) -> None:
-        for heap in self._heaps.values():
+        for job, heap in list(self._heaps.items()):
             # Who was withdrawn and came back is there twice.
             heap[:] = sorted({entry for entry in heap if self._is_waiting(entry[2])})
+            if not heap:
+                del self._heaps[job]
         self._num_gone = 1  # Who leaves just now still names our lane.
 
     def _first(self, heap: _Heap) -> Ticket | None:

@@ -124,6 +124,8 @@ class ResidencyLane(GpuLane):
         self._queues[service_of(ticket)].remove(ticket)
         self._waiting -= 1
         self._waiting_of[ticket.job] -= 1
+        if not self._waiting_of[ticket.job]:
+            del self._waiting_of[ticket.job]
         if self._fenced_for == ticket.seq:
             self._drop_fence()
 
