@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from artangram.envs.protocol import Task
     from artangram.pipeline.evaluation import Evaluation, Exam
 
+USUAL_OUT = Path("out")
+"""Where `train` puts its checkpoints if nothing is said."""
+
 
 class Examined(Struct, frozen=True, kw_only=True):
     """What `--json` writes."""
@@ -31,7 +34,10 @@ class Examined(Struct, frozen=True, kw_only=True):
 
 def eval(
     file: Annotated[Path, typer.Argument(help="The run (YAML) whose tasks are asked.")],
-    out: Annotated[Path, typer.Option(help="Where `train` put its checkpoints.")] = Path("out"),
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where `train` put its checkpoints.", show_default="out"),
+    ] = None,
     model: Annotated[
         Path | None,
         typer.Option(help="A directory; the newest checkpoint, or what the run begins with."),
@@ -54,7 +60,7 @@ def eval(
     spec = read_train(file)
     output = Output(json)
     sys.path.insert(0, str(file.parent.resolve()))
-    chosen = model or _newest(out / spec.run.name) or spec.model
+    chosen = model or _newest(out, spec, output)
     exam = Exam(problems=problems, seed=seed, at_once=at_once, temperature=temperature)
     try:
         found = asyncio.run(_examined(spec, chosen, exam, output, url=url, token=token))
@@ -70,8 +76,21 @@ def eval(
     output.json(Examined(model=str(chosen), found=found))
 
 
-def _newest(place: Path) -> Path | None:
-    return next(reversed(checkpoints(place / "checkpoints")), None)
+def _newest(out: Path | None, spec: TrainSpec, output: Output) -> Path:
+    """The newest checkpoint of a run.
+
+    Without one it is what the run begins with, unless somebody said where to look: that is a slip,
+    and the figures of another model would hide it.
+    """
+    place = (out or USUAL_OUT) / spec.run.name
+    found = checkpoints(place / "checkpoints")
+    if found:
+        return found[-1]
+    if out is not None:
+        fix = f"name the --out of `train`, or say --model {spec.model} for what it begins with"
+        raise BadInput(str(place), "holds no checkpoint", fix)
+    output.console.print(f"{place} holds no checkpoint: this is what the run begins with")
+    return spec.model
 
 
 async def _examined(

@@ -57,7 +57,11 @@ def test_the_same_problems_are_asked_of_every_model(home):
 
 
 def test_a_run_without_checkpoints_is_asked_as_it_would_begin(home):
-    assert found(home, "--out", "elsewhere", "--problems", "2")["model"] == "models/guessing"
+    text = (home / "guessing.yaml").read_text()
+    (home / "new.yaml").write_text(text.replace("name: guessing", "name: new"))
+    done = artangram(home, "eval", "new.yaml", "--problems", "2", "--json", "-")
+    assert json.loads(done.stdout)["model"] == "models/guessing"
+    assert "out/new holds no checkpoint: this is what the run begins with" in done.stderr
 
 
 def test_what_is_no_model_is_said_in_one_line(home):

@@ -50,6 +50,17 @@ BAD_CLUSTERS = {
 }
 
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+@pytest.fixture
+def guessing(tmp_path):
+    """A run with a task of its own, which lies beside it."""
+    for name in ("guessing.yaml", "guessing.py"):
+        (tmp_path / name).write_text((EXAMPLES / name).read_text())
+    return tmp_path / "guessing.yaml"
+
+
 def complaint(said) -> str:
     """The one line of a refusal; fails if it was anything else."""
     assert said.code == 2, said
@@ -319,3 +330,12 @@ def test_the_installed_command_says_one_line_and_ends_with_2(trace, tmp_path):
         f"error: {tmp_path / 'absent.yaml'}: file: no such file or directory; "
         "name a readable YAML file\n"
     )
+
+
+@pytest.mark.parametrize("place", ["absent", "empty"])
+def test_an_exam_of_a_run_that_is_not_there_is_refused(run, guessing, place, tmp_path):
+    (tmp_path / "empty" / "guessing" / "checkpoints").mkdir(parents=True)
+    out = tmp_path / place
+    said = complaint(run("eval", guessing, "--out", out))
+    assert said.startswith(f"{out / 'guessing'}: holds no checkpoint; name the --out of `train`")
+    assert f"say --model {guessing.parent / 'models' / 'guessing'}" in said
