@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from artangram.cli.house import Token, Url, house
 from artangram.cli.output import Output
-from artangram.config.train import TrainSpec, read_train
+from artangram.config.train import TrainSpec, check_tasks, read_train
 from artangram.core.errors import BadInput, InfraFailed
 from artangram.orchestrator.client import House
 from artangram.train.checkpoint import checkpoints
@@ -60,6 +60,7 @@ def eval(
     spec = read_train(file)
     output = Output(json)
     sys.path.insert(0, str(file.parent.resolve()))
+    check_tasks(file, spec, is_exam=True)
     chosen = model or _newest(out, spec, output)
     exam = Exam(problems=problems, seed=seed, at_once=at_once, temperature=temperature)
     try:

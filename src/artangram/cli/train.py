@@ -14,7 +14,7 @@ from artangram.cli.house import Token, Url, plainly_refused
 from artangram.cli.output import Output, make_folder
 from artangram.cli.train_plan import plan_of, show_plan
 from artangram.cli.train_view import acts_of, busy_of, line_of
-from artangram.config.train import TrainSpec, read_train
+from artangram.config.train import TrainSpec, check_tasks, read_train
 from artangram.core.errors import BadInput
 from artangram.train.checkpoint import checkpoints
 
@@ -48,6 +48,7 @@ def train(
     output = Output(json)
     # Where a run's own tasks lie: beside its file, as for a program that is started.
     sys.path.insert(0, str(file.parent.resolve()))
+    check_tasks(file, spec)
     if print_plan:
         show_plan(spec, output)
         output.json(plan_of(spec))

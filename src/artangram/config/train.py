@@ -27,10 +27,12 @@ from artangram.config.engines import read_engines
 from artangram.config.house import HouseSpec, read_house
 from artangram.config.yamlfile import Item, read_yaml
 from artangram.core.affinity import DEFAULT
+from artangram.core.errors import BadInput
 from artangram.envs.tasks import DEMO_TASKS
-from artangram.observe.badfile import AnyPath
+from artangram.observe.badfile import AnyPath, BadFile
 from artangram.pipeline.enginepools import EnginePool, EnginesSpec
 from artangram.pipeline.settings import RunSettings
+from artangram.pipeline.taskfactory import check_made
 from artangram.rollout.source import Stage
 from artangram.train.settings import TrainSettings
 
@@ -115,6 +117,17 @@ def read_train(path: AnyPath) -> TrainSpec:
             problem = f"has no task with a share at version {stage.from_version}"
             raise top["tasks"].bad(problem, "give one of them 1 or more")
     return spec
+
+
+def check_tasks(path: AnyPath, spec: TrainSpec, *, is_exam: bool = False) -> None:
+    """Raises `BadFile` for a task of the file that nothing here makes; its modules are imported."""
+    for name, task in spec.tasks.items():
+        try:
+            check_made(task.task, task.exam_options if is_exam else task.options)
+        except BadInput as error:
+            item = read_yaml(path).mapping()["tasks"].mapping()[name]
+            place = item.mapping().get(error.field, item)
+            raise BadFile(path, error.within(f"tasks.{name}"), line=place.line) from error
 
 
 def _engines(item: Item, home: Path) -> EnginesSpec:

@@ -1,34 +1,79 @@
-"""Tasks by name: the shipped ones, or what a `module:name` makes of a house."""
+"""Tasks by name: the shipped ones, or what a `module:name` makes of a house.
 
-from collections.abc import Mapping
+A module of the user's may raise anything while it is imported; that is bad input, said in a line.
+"""
+
+from collections.abc import Callable, Mapping
 from importlib import import_module
+from inspect import signature
+from traceback import extract_tb
 from typing import Any, cast
 
 from artangram.core.errors import BadInput
 from artangram.envs.protocol import Task
 from artangram.envs.tasks import House, demo_task
 
+_FIX = "write it as module:name, importable from here, called with the house"
+
 
 def task_named(
     name: str, made_by: str, house: House, *, job: str, options: Mapping[str, Any]
 ) -> Task:
     """The task `name`; `made_by` is called with the house and `options`. Raises `BadInput`."""
+    try:
+        check_made(made_by, options)
+        if not made_by:
+            return demo_task(name, house, job=job, held_out=bool(options.get("held_out")))
+        made = _made(made_by, house, options)
+        if made.name != name:
+            problem = f"{made_by!r} calls itself {made.name!r}"
+            raise BadInput("task", problem, "use the same name")
+    except BadInput as error:
+        raise error.within(f"tasks.{name}") from error
+    return made
+
+
+def check_made(made_by: str, options: Mapping[str, Any]) -> None:
+    """Raises `BadInput` for a task that nothing here could make of a house and `options`."""
     if not made_by:
-        return _shipped(name, house, job=job, options=options)
+        if unknown := sorted(options.keys() - {"held_out"}):
+            fix = 'the only one is held_out; a task of your own has task: "module:name"'
+            raise BadInput("options", f"a shipped task knows no {unknown[0]!r}", fix)
+        return
+    maker = _maker(made_by)
+    try:
+        shape = signature(maker)
+    except ValueError:  # Of a maker that is not written in Python.
+        return
+    try:
+        shape.bind(None, **options)
+    except TypeError as error:
+        fix = "give what it takes after the house"
+        raise BadInput("options", f"do not fit {made_by!r}: {error}", fix) from error
+
+
+def _made(made_by: str, house: House, options: Mapping[str, Any]) -> Task:
+    try:
+        return cast(Task, _maker(made_by)(house, **options))
+    except (ImportError, AttributeError, TypeError) as error:
+        raise BadInput("task", f"{made_by!r}: {error}", _FIX) from error
+
+
+def _maker(made_by: str) -> Callable[..., Any]:
     module, _, attribute = made_by.partition(":")
     try:
-        made = getattr(import_module(module), attribute)(house, **options)
-    except (ImportError, AttributeError, TypeError) as error:
-        fix = "write it as module:name, importable from here, called with the house"
-        raise BadInput(f"tasks.{name}.task", f"{made_by!r}: {error}", fix) from error
-    if made.name != name:
-        problem = f"{made_by!r} calls itself {made.name!r}"
-        raise BadInput(f"tasks.{name}", problem, "use the same name")
-    return cast(Task, made)
+        maker = getattr(import_module(module), attribute)
+    except Exception as error:  # Code of the user runs here.
+        raise BadInput("task", f"{made_by!r}: {_said(error)}", _FIX) from error
+    if not callable(maker):
+        raise BadInput("task", f"{made_by!r} makes nothing: it cannot be called", _FIX)
+    return cast(Callable[..., Any], maker)
 
 
-def _shipped(name: str, house: House, *, job: str, options: Mapping[str, Any]) -> Task:
-    if unknown := sorted(options.keys() - {"held_out"}):
-        fix = 'the only one is held_out; a task of your own has task: "module:name"'
-        raise BadInput(f"tasks.{name}.options", f"a shipped task knows no {unknown[0]!r}", fix)
-    return demo_task(name, house, job=job, held_out=bool(options.get("held_out")))
+def _said(error: Exception) -> str:
+    """What an import says; what only a module can have raised, with the place where it did."""
+    if isinstance(error, ImportError | AttributeError):
+        return str(error)
+    last = extract_tb(error.__traceback__)[-1]
+    place = "" if isinstance(error, SyntaxError) else f" ({last.filename}:{last.lineno})"
+    return f"{type(error).__name__}: {error}{place}"

@@ -54,8 +54,9 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 @pytest.fixture
-def guessing(tmp_path):
+def guessing(tmp_path, monkeypatch):
     """A run with a task of its own, which lies beside it."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
     for name in ("guessing.yaml", "guessing.py"):
         (tmp_path / name).write_text((EXAMPLES / name).read_text())
     return tmp_path / "guessing.yaml"
@@ -339,3 +340,38 @@ def test_an_exam_of_a_run_that_is_not_there_is_refused(run, guessing, place, tmp
     said = complaint(run("eval", guessing, "--out", out))
     assert said.startswith(f"{out / 'guessing'}: holds no checkpoint; name the --out of `train`")
     assert f"say --model {guessing.parent / 'models' / 'guessing'}" in said
+
+
+BAD_TASKS = {
+    'task: "absent_module:Task"': "task: 'absent_module:Task': No module named 'absent_module'",
+    'task: "guessing:Absent"': "task: 'guessing:Absent': module 'guessing' has no attribute",
+    'task: "guessing:COLOURS"': "task: 'guessing:COLOURS' makes nothing",
+    'task: "guessing"': "task: 'guessing': module 'guessing' has no attribute",
+    'task: ":Task"': "task: ':Task': ValueError: Empty module name",
+    'task: "broken_task:Task"': "task: 'broken_task:Task': NameError: name 'x' is not defined (",
+    'task: "unwritten_task:Task"': "task: 'unwritten_task:Task': SyntaxError: ",
+    'task: "guessing:Guessing", options: {level: 3}': "options: do not fit 'guessing:Guessing': ",
+}
+
+
+@pytest.mark.parametrize("verb", [["train", "--print-plan"], ["train"], ["eval"]])
+@pytest.mark.parametrize("task", BAD_TASKS)
+def test_a_task_that_cannot_be_made_is_refused_with_file_line_and_field(run, guessing, task, verb):
+    (guessing.parent / "broken_task.py").write_text("\nx\n")
+    (guessing.parent / "unwritten_task.py").write_text("def\n")
+    text = guessing.read_text()
+    guessing.write_text(text.replace('task: "guessing:Guessing"', task))
+    said = complaint(run(*verb, guessing))
+    assert said.startswith(f"{guessing}:4: tasks.guessing.{BAD_TASKS[task]}")
+
+
+def test_an_option_that_a_shipped_task_does_not_know_is_refused_with_its_line(run, guessing):
+    text = guessing.read_text().replace("tasks:", "tasks:\n  calc:\n    options: {level: 2}")
+    guessing.write_text(text)
+    said = complaint(run("train", guessing, "--print-plan"))
+    assert said.startswith(f"{guessing}:5: tasks.calc.options: a shipped task knows no 'level'")
+
+
+def test_a_plan_of_a_task_of_ones_own_is_shown(run, guessing):
+    said = run("train", guessing, "--print-plan")
+    assert (said.code, "guessing:Guessing" in said.out) == (0, True)
