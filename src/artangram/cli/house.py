@@ -5,7 +5,6 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import urlsplit
 
 import msgspec
 import typer
@@ -13,6 +12,7 @@ from msgspec import structs
 
 from artangram.core.errors import BadInput
 from artangram.observe.journal import JournalError
+from artangram.orchestrator.arguments import as_address
 from artangram.orchestrator.client import House
 from artangram.orchestrator.local import local
 from artangram.orchestrator.records import Refused
@@ -56,19 +56,10 @@ def _own(spec: "HouseSpec | None") -> AbstractAsyncContextManager[House]:
 
 
 def _service(url: str, token: str | None) -> AbstractAsyncContextManager[House]:
-    if not _is_address(url):
-        raise BadInput("url", f"{url!r} is none", "give what `artangram up` printed")
+    as_address(url)  # Before anything is missed that only a right one needs.
     from artangram.orchestrator.connect import connect  # Needs an extra.
 
     return connect(url, token=token)
-
-
-def _is_address(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # Of a port that is none.
-        return False
 
 
 @contextmanager

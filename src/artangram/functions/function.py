@@ -115,16 +115,17 @@ def function(
     """
 
     def mark(code: Callable[P, R]) -> Function[P, R]:
-        target = f"{code.__module__}:{code.__qualname__}"
-        spec = FunctionSpec(
-            name=name or target,
-            target=target,
-            idempotent=idempotent,
-            timeout_s=timeout_s,
-            memory_mb=memory_mb,
-            url=url,
-            authorization=authorization,
-        )
+        target = _target(code)
+        given = {
+            "name": target if name in (None, "") else name,
+            "target": target,
+            "idempotent": idempotent,
+            "timeout_s": timeout_s,
+            "memory_mb": memory_mb,
+            "url": url,
+            "authorization": authorization,
+        }
+        spec = _spec(given)
         _check(code, spec)
         return Function(code, spec)
 
@@ -133,6 +134,8 @@ def function(
 
 def function_of(code: Callable[P, R]) -> Function[P, R]:
     """`code` itself if it is a `Function`, else one made of it. Raises `BadInput`."""
+    if code is None:  # To `function` that means a function that comes later.
+        raise _no_function(code)
     return code if isinstance(code, Function) else function(code)
 
 
@@ -158,6 +161,26 @@ def check_found(function: Function[..., Any]) -> None:
     if (found.code if isinstance(found, Function) else found) != function.code:
         fix = "give each its own name in the module, or import it again if it was changed"
         raise BadInput(target, "names another function than this one", fix)
+
+
+def _target(code: Callable[..., Any]) -> str:
+    module, name = getattr(code, "__module__", None), getattr(code, "__qualname__", None)
+    if not callable(code) or not isinstance(module, str) or not isinstance(name, str):
+        raise _no_function(code)
+    return f"{module}:{name}"
+
+
+def _no_function(code: object) -> BadInput:
+    fix = "give a `def` at the top of a module"
+    return BadInput("code", f"`{type(code).__name__}` is no function", fix)
+
+
+def _spec(given: dict[str, Any]) -> FunctionSpec:
+    try:
+        return msgspec.convert(given, FunctionSpec)
+    except msgspec.ValidationError as error:
+        problem, _, field = str(error).rstrip("`").rpartition(" - at `$.")
+        raise BadInput(field, problem[:1].lower() + problem[1:], "give that") from None
 
 
 def _check(code: Callable[..., Any], spec: FunctionSpec) -> None:

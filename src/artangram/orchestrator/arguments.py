@@ -4,9 +4,11 @@ A wrong one is refused here by its name. Behind this border it would be found on
 command is sent, and by then it is everybody's trouble.
 """
 
+import re
 from collections.abc import Mapping
 from math import isfinite
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -15,12 +17,14 @@ from artangram.core.errors import BadInput
 
 T = TypeVar("T", bound=Struct)
 
+_PLACE = re.compile(r"(?P<problem>.*) - at (?P<key>`key` in )?`\$\.?(?P<field>.*)`", re.DOTALL)
+
 
 class Reading(Struct, frozen=True, kw_only=True):
     """Of a file of a trajectory."""
 
     path: str
-    max_bytes: int
+    max_bytes: Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Writing(Struct, frozen=True, kw_only=True):
@@ -37,18 +41,86 @@ def as_record(kind: type[T], given: Mapping[str, Any]) -> T:
     except msgspec.ValidationError as error:
         if isinstance(error.__cause__, BadInput):
             raise error.__cause__ from None
-        problem, _, place = str(error).rpartition(" - at `$.")
-        field = place.rstrip("`")
+        found = _PLACE.fullmatch(str(error))
+        problem, field = (found["problem"], found["field"]) if found else (str(error), "")
+        if found and found["key"]:
+            problem += " as a key"
         problem = problem[:1].lower() + problem[1:]
         raise BadInput(field, problem, "give what is expected") from None
+    except UnicodeEncodeError as error:
+        field = next((name for name, value in given.items() if not _is_text(value)), "")
+        raise _no_text(field, error) from None
 
 
-def plain(record: Struct) -> Any:
-    """`record` as `as_record` looks into it. Raises `BadInput` for what is no data at all."""
+def plain(field: str, value: Any) -> Any:
+    """`value` as `as_record` looks into it. Raises `BadInput` for what is no data at all."""
     try:
-        return msgspec.to_builtins(record, builtin_types=(bytes,))
-    except TypeError as error:
-        raise BadInput(type(record).__name__.lower(), str(error), "give plain data") from None
+        return msgspec.to_builtins(value, builtin_types=(bytes,))
+    except (TypeError, RecursionError) as error:
+        raise BadInput(field, str(error), "give plain data") from None
+
+
+def as_text(field: str, value: object) -> str:
+    """`value` itself. Raises `BadInput` if it is no text."""
+    if not isinstance(value, str):
+        raise BadInput(field, f"expected `str`, got `{type(value).__name__}`", "give a text")
+    return value
+
+
+def as_mapping(field: str, value: object) -> Mapping[Any, Any]:
+    """`value` itself; of none an empty one. Raises `BadInput` for what maps nothing."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        problem = f"expected a mapping, got `{type(value).__name__}`"
+        raise BadInput(field, problem, "give a dict")
+    return value
+
+
+def as_json(field: str, value: object) -> bytes:
+    """`value` as JSON. Raises `BadInput` for what is none."""
+    try:
+        return msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        fix = "give numbers, text, lists and dicts with text as keys"
+        raise BadInput(field, f"is no JSON: {error}", fix) from None
+
+
+def as_bytes(field: str, text: str) -> bytes:
+    """`text` as UTF-8. Raises `BadInput` for half a character, which some decoders leave behind."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise _no_text(field, error) from None
+
+
+def as_address(url: object) -> str:
+    """`url` itself. Raises `BadInput` if no house could be there."""
+    try:
+        parts = urlsplit(as_text("url", url))
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except BadInput:
+        raise
+    except ValueError:  # Of a port that is none.
+        is_address = False
+    if not is_address:
+        raise BadInput("url", f"{url!r} is none", "give what `artangram up` printed")
+    return str(url)
+
+
+def _is_text(value: object) -> bool:
+    """Can all text in `value` be written down?"""
+    try:
+        msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return False
+    except TypeError:  # Of what is no data; that is not the question.
+        pass
+    return True
+
+
+def _no_text(field: str, error: UnicodeEncodeError) -> BadInput:
+    return BadInput(field, f"is no text: {error}", "give characters of Unicode")
 
 
 def check_times(**lengths: float | None) -> None:

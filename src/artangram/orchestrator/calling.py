@@ -19,7 +19,14 @@ from artangram.core.needs import Needs
 from artangram.core.records import Outcome
 from artangram.functions import Function
 from artangram.managers.call import ApiCall, Call, CallResult, FunctionCall
-from artangram.orchestrator.arguments import as_record, check_known, check_times
+from artangram.orchestrator.arguments import (
+    as_json,
+    as_mapping,
+    as_record,
+    as_text,
+    check_known,
+    check_times,
+)
 from artangram.orchestrator.records import ActionResult, Submission
 
 P = ParamSpec("P")
@@ -183,7 +190,7 @@ class Api:
         **options: Any,
     ) -> ApiAnswer:
         """POST `json`. It is not made twice unless `repeatable=True` says that it may."""
-        body, headers = msgspec.json.encode(json), {"content-type": "application/json"}
+        body, headers = as_json("json", json), {"content-type": "application/json"}
         return await self.request(
             "POST", path, params=params, body=body, headers=headers, **options
         )
@@ -202,10 +209,10 @@ class Api:
         """Any request. `options` are those of every call (`CallOptions`)."""
         given = {
             "api": self.name,
-            "method": method.upper(),
+            "method": as_text("method", method).upper(),
             "path": path,
-            "params": {name: str(value) for name, value in (params or {}).items()},
-            "headers": dict(headers or {}),
+            "params": {name: str(one) for name, one in as_mapping("params", params).items()},
+            "headers": as_mapping("headers", headers),
             "body": body,
         }
         call = as_record(ApiCall, given)

@@ -11,13 +11,22 @@ from typing import Any, ParamSpec, Protocol, Self, TypeVar
 from uuid import uuid4
 
 import msgspec
+from msgspec import UNSET
 
 from artangram.core.explain import Explanation
 from artangram.core.ids import ActionId, JobId, ServiceId, TrajectoryId
 from artangram.functions import Function, function_of
-from artangram.managers.agent import Place
 from artangram.managers.call import ServiceCall
-from artangram.orchestrator.arguments import Reading, Writing, as_record, check_known, plain
+from artangram.orchestrator.arguments import (
+    Reading,
+    Writing,
+    as_bytes,
+    as_json,
+    as_record,
+    as_text,
+    check_known,
+    plain,
+)
 from artangram.orchestrator.calling import Api, CallRequest, Sent, answered, options_of, request_of
 from artangram.orchestrator.records import ActionResult, Opening, Status
 from artangram.orchestrator.runs import RunRequest, run_request
@@ -114,13 +123,17 @@ class House:
     ) -> "Trajectory":
         """One attempt at a problem, to be used as `async with`. It keeps its files to its end."""
         limits = Limits.sized(memory_mb, disk_mb=disk_mb, processes=processes, network=network)
+        named = "" if id is None else as_text("id", id)
         given = {
-            "trajectory": id or f"{task or 'trajectory'}-{self._new_id()}",
+            "trajectory": named or f"{task or 'trajectory'}-{self._new_id()}",
             "job": job,
             "task": task,
             "memory_mb": memory_mb,
             # As plain data: of a record that is there already nobody looks at the fields.
-            "place": plain(Place(source=source or HostImage(), limits=limits)),
+            "place": {
+                "source": plain("place.source", source or HostImage()),
+                "limits": plain("place.limits", limits),
+            },
         }
         return Trajectory(self._backend, as_record(Opening, given))
 
@@ -129,7 +142,8 @@ class House:
 
         `options` are those of every call (`CallOptions`): `kind`, `job`, `timeout_s`, `key`, ...
         """
-        call = ServiceCall(service=ServiceId(service), body=msgspec.json.encode(payload))
+        name, body = ServiceId(as_text("service", service)), as_json("payload", payload)
+        call = ServiceCall(service=name, body=body)
         request = request_of(call, options_of(options), kind=f"service/{service}")
         found = answered(await self._backend.call(request))
         return msgspec.json.decode(found.body)
@@ -152,20 +166,20 @@ class House:
         `weights`, `degrees`, `batch`, `options` for the loader, `example`, ...
         """
         check_known(Service, options, of="a service")
-        given = {"id": name, "loader": loader_name(loader), **options}
+        given = {**options, "id": as_text("name", name), "loader": loader_name(loader)}
         await self._backend.deploy(as_record(Service, given))
 
     def api(self, name: str) -> Api:
         """An outside API, called within the quota that all jobs share."""
-        return Api(name, self._backend.call)
+        return Api(as_text("name", name), self._backend.call)
 
     async def close_job(self, job: str) -> None:
         """End every trajectory of a job, with all it has waiting or running."""
-        await self._backend.close_job(JobId(job))
+        await self._backend.close_job(JobId(as_text("job", job)))
 
     async def explain(self, action_id: str) -> Explanation:
         """Why an action waits."""
-        return await self._backend.explain(ActionId(action_id))
+        return await self._backend.explain(ActionId(as_text("action_id", action_id)))
 
     async def status(self) -> Status:
         """One look at everything."""
@@ -252,14 +266,14 @@ class Trajectory:
             kind=kind,
             timeout_s=timeout_s,
             deadline_s=deadline_s,
-            needs=dict(needs or {}),
-            speedup=None if speedup is None else dict(speedup),
+            needs={} if needs is None else needs,
+            speedup=speedup,
             work_s=work_s,
             repeatable=repeatable,
             key=key,
-            environ=dict(environ or {}),
+            environ={} if environ is None else environ,
             cwd=cwd,
-            stdin=stdin.encode() if isinstance(stdin, str) else stdin,
+            stdin=as_bytes("stdin", stdin) if isinstance(stdin, str) else stdin,
             output_bytes=output_bytes,
             memory_mb=memory_mb,
             disk_mb=disk_mb,
@@ -280,6 +294,11 @@ class Trajectory:
         Who leaves the iteration early ends the command, unless it has a `key`.
         """
         check_known(RunRequest, options, of="a run")
+        for name in ("needs", "environ"):
+            if options.get(name, UNSET) is None:
+                del options[name]
+        if isinstance(options.get("stdin"), str):
+            options["stdin"] = as_bytes("stdin", options["stdin"])
         request = run_request(self._opening, argv, **options)
         async with self._turn, aclosing(self._backend.stream(request)) as pieces:
             async for piece in pieces:
@@ -287,7 +306,7 @@ class Trajectory:
 
     async def write(self, path: str, data: bytes | str) -> None:
         """Replace a file's content, making missing directories."""
-        body = data.encode() if isinstance(data, str) else data
+        body = as_bytes("data", data) if isinstance(data, str) else data
         given = as_record(Writing, {"path": path, "data": body})
         await self._backend.write(self.id, given.path, data=given.data)
 

@@ -1,6 +1,7 @@
 """The client of an orchestrator behind HTTP: the same house, another backend."""
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from http import HTTPStatus
@@ -16,6 +17,7 @@ from artangram.core.errors import BadInput
 from artangram.core.explain import Explanation
 from artangram.core.ids import ActionId, JobId, TrajectoryId
 from artangram.functions import Function
+from artangram.orchestrator.arguments import as_address
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.client import House
 from artangram.orchestrator.errors import Problem, raised
@@ -47,10 +49,13 @@ async def connect(
     url: str, *, token: str | None = None, beat_s: float = BEAT_S
 ) -> AsyncIterator[House]:
     """The house at `url`. Trajectories opened there are kept open by signs of life from here."""
+    address = as_address(url).rstrip("/")
+    if not isinstance(beat_s, int | float) or not 0 < beat_s < math.inf:
+        raise BadInput("beat_s", f"{beat_s!r} is no time between signs", "give seconds above 0")
     headers = {} if token is None else {"Authorization": f"Bearer {checked_token(token)}"}
     # An action may take as long as it takes, and thousands may wait at once.
     session = aiohttp.ClientSession(
-        url.rstrip("/") + "/v1/",
+        f"{address}/v1/",
         headers=headers,
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=30.0),
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S),

@@ -7,13 +7,14 @@
 
 import asyncio
 import math
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
 from artangram.core.cluster import ClusterSpec, CpuSpec
 from artangram.core.errors import BadInput
@@ -26,6 +27,7 @@ from artangram.managers.remote import RemoteAgent, connect, spawn
 from artangram.observe.journal import Journal, Past
 from artangram.observe.journalfile import open_journal
 from artangram.observe.journalmemory import MemoryJournal
+from artangram.orchestrator.arguments import as_mapping, as_record, plain
 from artangram.orchestrator.client import House
 from artangram.orchestrator.clock import WallClock
 from artangram.orchestrator.embedded import Embedded
@@ -56,10 +58,11 @@ async def local(
     says what jobs are entitled to when something is short, against others, 1 if unsaid. `offers`
     are the fields of `Offers`: `devices`, `device_memory_mb`, `services`, `apis`, `workers`.
     """
+    _check_places(state_dir, provider)
+    told: dict[str, Any] = {"policy": policy, "cores": cores, "memory_mb": memory_mb}
+    as_record(_Told, {**told, "max_queued": max_queued, "shares": as_mapping("shares", shares)})
     async with running(
-        policy=policy,
-        cores=cores,
-        memory_mb=memory_mb,
+        **told,
         state_dir=None if state_dir is None else Path(state_dir),
         provider=provider,
         bounds=Bounds(max_queued=max_queued),
@@ -132,14 +135,33 @@ def _checked(shares: Mapping[str, float]) -> dict[JobId, float]:
     return {JobId(job): share for job, share in shares.items()}
 
 
+class _Told(Struct, frozen=True, kw_only=True):
+    """What callers say of a house of their own."""
+
+    policy: str
+    cores: Annotated[int, msgspec.Meta(ge=1)] | None
+    memory_mb: Annotated[int, msgspec.Meta(ge=1)] | None
+    max_queued: int
+    shares: dict[str, float]
+
+
+def _check_places(state_dir: object, provider: object) -> None:
+    if not isinstance(state_dir, str | os.PathLike | None):
+        problem = f"expected a path, got `{type(state_dir).__name__}`"
+        raise BadInput("state_dir", problem, "name a directory")
+    if provider is not None and not hasattr(provider, "create"):
+        problem = f"`{type(provider).__name__}` makes no sandboxes"
+        raise BadInput("provider", problem, "give one of `artangram.sandbox`, or none")
+
+
 def offers_of(given: Mapping[str, Any]) -> Offers:
-    """Keyword arguments as offers. Raises `BadInput` for one that is unknown."""
-    try:
-        return Offers(**given)
-    except TypeError:
-        known = Offers.__struct_fields__
-        wrong = next(name for name in given if name not in known)
-        raise BadInput(wrong, "is nothing a house offers", f"use: {', '.join(known)}") from None
+    """Keyword arguments as offers. Raises `BadInput` for one that is unknown or wrong."""
+    known = Offers.__struct_fields__
+    for name in given:
+        if name not in known:
+            raise BadInput(name, "is nothing a house offers", f"use: {', '.join(known)}")
+    # As plain data: of a record that is there already nobody looks at the fields.
+    return as_record(Offers, {name: plain(name, value) for name, value in given.items()})
 
 
 async def _journal(state_dir: Path | None) -> tuple[Journal, Past | None]:

@@ -50,7 +50,11 @@ def run_request(opening: Opening, argv: Iterable[str], **options: Any) -> RunReq
     if isinstance(argv, str | bytes):
         fix = "give a list of words, or ['sh', '-c', ...] to have a shell read it"
         raise BadInput("argv", "is one text", fix)
-    words = tuple(argv)
+    try:
+        words = tuple(argv)
+    except TypeError:
+        problem = f"expected a list of words, got `{type(argv).__name__}`"
+        raise BadInput("argv", problem, "give one") from None
     if not options.get("kind"):
         program = str(words[0]) if words else ""
         options["kind"] = "/".join([name for name in (opening.task, program) if name])

@@ -13,6 +13,9 @@ from artangram.core.errors import BadInput
 
 def checked_token(token: str) -> str:
     """`token` itself, or `BadInput` if no header could carry it as it is."""
+    if not isinstance(token, str):
+        problem = f"expected `str`, got `{type(token).__name__}`"
+        raise BadInput("token", problem, "use what `artangram up` printed")
     if not token:
         raise BadInput("token", "is empty, so everybody would have it", "give one, or none")
     if not (token.isascii() and token.isprintable() and token == token.strip()):

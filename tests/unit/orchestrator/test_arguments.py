@@ -1,11 +1,18 @@
 """What callers give wrong is refused by its name, and is nobody else's trouble."""
 
+import math
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from inspect import isawaitable
 from typing import Any
 
 import pytest
 
+import artangram
+from artangram.apis.spec import ApiSpec
 from artangram.core.errors import BadInput
 from artangram.core.records import Outcome
+from artangram.orchestrator.client import Trajectory
 from artangram.sandbox.fake import Console
 from artangram.sandbox.protocol import DirectoryImage, HostImage
 from artangram.testing.fakes import FakeHouse, fake_house
@@ -23,6 +30,173 @@ WRONG: list[tuple[str, Any]] = [
     ("cpu", "2"),
     ("key", 7),
 ]
+
+
+HALF = "\ud800"
+"""Half a character, as a careless decoder leaves it behind."""
+NO_TEXT = [None, 5, b"x", ["x"], {"a": "x"}, object()]
+NO_MAPPING = [5, b"x", "x", ["x"], [["x"]], object(), print]
+NO_NUMBER = [b"x", "5", [5], {"a": 5}, object(), True, HALF]
+NO_JSON = [object(), print, {"a": {"b": [object()]}}, HALF, {(1, 2): 3}]
+
+Use = Callable[[FakeHouse, Any], Any]
+HOUSE: list[tuple[str, Use, list[Any]]] = [
+    ("id", lambda h, wrong: h.trajectory(id=wrong), NO_TEXT[1:]),
+    ("job", lambda h, wrong: h.trajectory(job=wrong), NO_TEXT),
+    ("task", lambda h, wrong: h.trajectory(task=wrong), NO_TEXT),
+    ("memory_mb", lambda h, wrong: h.trajectory(memory_mb=wrong), [None, 1.5, *NO_NUMBER]),
+    ("processes", lambda h, wrong: h.trajectory(processes=wrong), [None, 1.5, *NO_NUMBER]),
+    ("place.source", lambda h, wrong: h.trajectory(source=wrong), [5, ["x"], {"a": object()}]),
+    ("service", lambda h, wrong: h.call(wrong, {}), NO_TEXT),
+    ("payload", lambda h, wrong: h.call("judge", wrong), NO_JSON),
+    ("needs", lambda h, wrong: h.call("judge", {}, needs=wrong), [None, *NO_MAPPING, HALF]),
+    ("trajectory", lambda h, wrong: h.call("judge", {}, trajectory=wrong), NO_TEXT[1:]),
+    ("work_s", lambda h, wrong: h.call("judge", {}, work_s=wrong), NO_NUMBER),
+    ("code", lambda h, wrong: h.function(wrong), [*NO_TEXT, "x", 1.5]),
+    ("timeout_s", lambda h, wrong: h.function(math.sqrt, timeout_s=wrong), NO_NUMBER),
+    ("name", lambda h, wrong: h.deploy(wrong, "module:load"), NO_TEXT),
+    ("loader", lambda h, wrong: h.deploy("judge", wrong), NO_TEXT),
+    ("weights", lambda h, wrong: h.deploy("judge", "module:load", weights=wrong), [5, "x", [5]]),
+    ("batch", lambda h, wrong: h.deploy("judge", "module:load", batch=wrong), NO_NUMBER),
+    ("name", lambda h, wrong: h.api(wrong), NO_TEXT),
+    ("method", lambda h, wrong: h.api("search").request(wrong), NO_TEXT),
+    ("path", lambda h, wrong: h.api("search").get(wrong), NO_TEXT),
+    ("params", lambda h, wrong: h.api("search").get(params=wrong), NO_MAPPING),
+    ("headers", lambda h, wrong: h.api("search").request("GET", headers=wrong), NO_MAPPING),
+    ("body", lambda h, wrong: h.api("search").request("GET", body=wrong), [None, 5, "x", HALF]),
+    ("json", lambda h, wrong: h.api("search").post(json=wrong), NO_JSON),
+    ("job", lambda h, wrong: h.close_job(wrong), NO_TEXT),
+    ("action_id", lambda h, wrong: h.explain(wrong), NO_TEXT),
+]
+RUNS: list[tuple[str, list[Any]]] = [
+    ("needs", NO_MAPPING),
+    ("speedup", NO_MAPPING),
+    ("environ", [*NO_MAPPING, {5: "x"}, {"a": None}]),
+    ("cpu", [None, b"x", "5", [5], object(), True, HALF]),
+    ("kind", [b"x", ["x"], 5]),
+    ("timeout_s", NO_NUMBER),
+    ("work_s", NO_NUMBER),
+    ("cwd", NO_TEXT),
+    ("stdin", [None, 5, ["x"], HALF]),
+    ("key", NO_TEXT[1:]),
+    ("output_bytes", [None, 1.5, *NO_NUMBER]),
+    ("repeatable", [None, 5, "yes"]),
+]
+OPENINGS: list[tuple[str, Callable[[Any], AbstractAsyncContextManager[Any]], list[Any]]] = [
+    ("policy", lambda wrong: artangram.local(policy=wrong), NO_TEXT),
+    ("cores", lambda wrong: artangram.local(cores=wrong), [0, -1, 1.5, *NO_NUMBER]),
+    ("memory_mb", lambda wrong: artangram.local(memory_mb=wrong), [0, 1.5, *NO_NUMBER]),
+    ("max_queued", lambda wrong: artangram.local(max_queued=wrong), [None, *NO_NUMBER]),
+    ("state_dir", lambda wrong: artangram.local(state_dir=wrong), [5, b"x", ["x"], object()]),
+    ("provider", lambda wrong: artangram.local(provider=wrong), [5, "x", ["x"], object()]),
+    ("shares", lambda wrong: artangram.local(shares=wrong), [*NO_MAPPING, {"a": "x"}, {5: 1}]),
+    ("devices", lambda wrong: artangram.local(devices=wrong), [None, *NO_NUMBER]),
+    ("workers", lambda wrong: artangram.local(workers=wrong), NO_NUMBER),
+    ("functions", lambda wrong: artangram.local(functions=wrong), [None, 5, "x", [5]]),
+    ("services", lambda wrong: artangram.local(services=wrong), [None, 5, "x", [5], ["x"]]),
+    ("apis", lambda wrong: artangram.local(apis=wrong), [None, *NO_MAPPING, {"s": 5}]),
+    (
+        "apis",
+        lambda wrong: artangram.local(apis={"s": ApiSpec(base_url="http://a", limit=wrong)}),
+        NO_NUMBER,
+    ),
+    (
+        "services",
+        lambda wrong: artangram.local(services=(artangram.Service(id="a", loader=wrong),)),
+        NO_TEXT,
+    ),
+    ("nonsense", lambda wrong: artangram.local(nonsense=wrong), [5]),
+    ("url", lambda wrong: artangram.connect(wrong), [*NO_TEXT, "", "here", "http://", "ftp://a"]),
+    ("token", lambda wrong: artangram.connect("http://a", token=wrong), [*NO_TEXT[1:], "", HALF]),
+    (
+        "beat_s",
+        lambda wrong: artangram.connect("http://a", beat_s=wrong),
+        [None, "5", 0, -1, math.nan, math.inf],
+    ),
+]
+
+
+def every(table: list[Any]) -> list[Any]:
+    """One case for each wrong value of a table."""
+    return [
+        pytest.param(*use, wrong, id=f"{use[0]}-{type(wrong).__name__}-{n}")
+        for *use, values in table
+        for n, wrong in enumerate(values)
+    ]
+
+
+async def asked(use: Use, house: FakeHouse, wrong: Any) -> None:
+    """Some verbs are awaited; of the others nothing is heard after they return."""
+    answer = use(house, wrong)
+    if isawaitable(answer):
+        await answer
+
+
+@pytest.mark.parametrize(("field", "use", "wrong"), every(HOUSE))
+async def test_what_a_house_is_asked_wrongly_is_refused_by_name(
+    field: str, use: Use, wrong: Any
+) -> None:
+    async with fake_house() as house:
+        with pytest.raises(BadInput) as refused:
+            await asked(use, house, wrong)
+        assert refused.value.field.startswith(field)
+        await assert_serves(house)
+
+
+@pytest.mark.parametrize(("field", "wrong"), every(RUNS))
+async def test_what_a_run_is_asked_wrongly_is_refused_by_name(field: str, wrong: Any) -> None:
+    async def streamed(t: Trajectory) -> None:
+        async for _ in t.stream(["true"], **{field: wrong}):
+            pass
+
+    runs: list[Callable[[Trajectory], Awaitable[Any]]]
+    runs = [lambda t: t.run(["true"], **{field: wrong}), streamed]
+    async with fake_house() as house, house.trajectory() as t:
+        for run in runs:
+            with pytest.raises(BadInput) as refused:
+                await run(t)
+            assert refused.value.field.startswith(field)
+        await assert_serves(house)
+
+
+@pytest.mark.parametrize("wrong", [None, 5, 1.5, object(), "true", b"true", [None], [["true"]]])
+async def test_a_command_is_a_list_of_words(wrong: Any) -> None:
+    async with fake_house() as house, house.trajectory() as t:
+        for asked in (t.run(wrong), anext(t.stream(wrong))):
+            with pytest.raises(BadInput, match=r"^argv"):
+                await asked
+
+
+@pytest.mark.parametrize(("field", "opened", "wrong"), every(OPENINGS))
+async def test_a_house_that_is_opened_wrongly_is_refused_by_name(
+    field: str, opened: Callable[[Any], AbstractAsyncContextManager[Any]], wrong: Any
+) -> None:
+    with pytest.raises(BadInput) as refused:
+        async with opened(wrong):
+            pass
+    assert refused.value.field.startswith(field)
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [
+        *(("timeout_s", wrong) for wrong in NO_NUMBER[:-1]),
+        *(("memory_mb", wrong) for wrong in NO_NUMBER[:-1]),
+        *(("url", wrong) for wrong in NO_TEXT[1:]),
+        *(("name", wrong) for wrong in NO_TEXT[1:]),
+        ("idempotent", None),
+    ],
+)
+def test_a_function_that_is_marked_wrongly_is_refused_by_name(field: str, wrong: Any) -> None:
+    with pytest.raises(BadInput, match=f"^{field}: "):
+        artangram.function(**{field: wrong})(math.sqrt)
+
+
+async def test_a_stream_takes_what_a_run_takes() -> None:
+    async with fake_house() as house, house.trajectory() as t:
+        given: dict[str, Any] = {"stdin": "hello", "environ": None, "needs": None}
+        printed = [piece async for piece in t.stream(["cat"], **given)]
+        assert printed[-1].stdout == "hello"  # type: ignore[union-attr]
 
 
 async def assert_serves(house: FakeHouse) -> None:
