@@ -12,7 +12,7 @@ from msgspec import Struct
 from artangram.aio import listening
 from artangram.cli.house import plainly_refused
 from artangram.cli.output import Output, writing
-from artangram.config.house import HouseSpec, read_house
+from artangram.config.house import HouseSpec, blaming, read_house
 from artangram.core.policies.catalog import policy as policy_named
 from artangram.orchestrator.tokens import checked_token, kept_token
 from artangram.orchestrator.up import up as serve
@@ -58,20 +58,20 @@ def up(
     """
     house = HouseSpec() if config is None else read_house(config)
     chosen = policy or house.policy
-    policy_named(chosen)
+    with blaming(None if policy else config):
+        policy_named(chosen)
     if port:
         listening(host, port).close()  # Said before anything is opened, which may take a while.
     with writing(state_dir, what="directory"):
         secret = checked_token(token or kept_token(state_dir))
     output = Output(json)
-    with output.progress() as opening, _refused(state_dir):
+    with output.progress() as opening, _refused(state_dir), blaming(config):
         opening.add_task("opening the house")
 
         def on_ready(url: str) -> None:
             opening.stop()
-            _tell(
-                output, url, policy=chosen, state_dir=state_dir, made_up=None if token else secret
-            )
+            made_up = None if token else secret
+            _tell(output, url, policy=chosen, state_dir=state_dir, made_up=made_up)
 
         serving = serve(
             state_dir,

@@ -16,6 +16,8 @@ jobs:
 A key that is not known is an error, never ignored: a misspelt limit would be no limit.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -23,7 +25,8 @@ from msgspec import Meta, Struct
 
 from artangram.apis.spec import ApiSpec
 from artangram.config.yamlfile import Item, read_yaml
-from artangram.observe.badfile import AnyPath
+from artangram.core.errors import BadInput
+from artangram.observe.badfile import AnyPath, BadFile
 from artangram.orchestrator.workshop import Offers
 from artangram.services.service import Service
 
@@ -79,6 +82,34 @@ def read_house(path: AnyPath) -> HouseSpec:
     house = document.converted(HouseSpec, rest, fix=_FIX)
     named = {name: _spec(item, JobSpec) for name, item in jobs.items()}
     return msgspec.structs.replace(house, offers=offers, jobs=named)
+
+
+@contextmanager
+def blaming(path: AnyPath | None) -> Iterator[None]:
+    """Around the use of a house: what is refused of it is said with its place in its file.
+
+    What the file does not say, or what has no file, is refused as it is.
+    """
+    try:
+        yield
+    except BadFile:
+        raise
+    except BadInput as error:
+        line = 0 if path is None else _line(read_yaml(path), error.field.split("."))
+        if path is None or not line:
+            raise
+        raise BadFile(path, error, line=line) from error
+
+
+def _line(item: Item, parts: list[str]) -> int:
+    """Where a field is, or the part of it that is there; 0 if nothing is."""
+    try:
+        found = item.mapping().get(parts[0]) if parts else None
+    except BadFile:  # No mapping: its keys are no parts of a field.
+        found = None
+    if found is None:
+        return 0
+    return _line(found, parts[1:]) or found.line
 
 
 def _spec(item: Item, spec: type[Spec], **given: str) -> Spec:

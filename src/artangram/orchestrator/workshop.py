@@ -6,7 +6,8 @@
   those that commands use, too, and the kernel shares them between both.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -83,8 +84,9 @@ class Workshop:
         self._services: dict[ServiceId, ServiceSpec] = {}
         self._orchestrator: Orchestrator | None = None
         self.carriers = self._carriers()
-        for name in offers.functions:
-            self._functions.register(resolved(name))
+        with _within("functions"):
+            for name in offers.functions:
+                self._functions.register(resolved(name))
 
     def __repr__(self) -> str:
         return f"<Workshop: {self._functions!r}, {self._host!r}>"
@@ -95,7 +97,8 @@ class Workshop:
         workshop = cls(offers, machine, await _host(offers, machine))
         try:
             for service in offers.services:
-                workshop._services[service.id] = await workshop.deploy(service)
+                with _within(f"services.{service.id}"):
+                    workshop._services[service.id] = await workshop.deploy(service)
         except BaseException:
             await workshop.aclose()
             raise
@@ -130,7 +133,10 @@ class Workshop:
 
             _check_names(self.offers.apis)
             apis = {Resource(name): spec for name, spec in self.offers.apis.items()}
-            carriers[ApiCall] = QuotaManager(apis, now=self._now, on_throttled=self._on_throttled)
+            with _within("apis"):
+                carriers[ApiCall] = QuotaManager(
+                    apis, now=self._now, on_throttled=self._on_throttled
+                )
         return carriers
 
     def attach(self, orchestrator: "Orchestrator") -> None:
@@ -170,6 +176,15 @@ class Workshop:
     def _on_throttled(self, api: Resource, until: float) -> None:
         assert self._orchestrator is not None
         self._orchestrator.throttled(api, until=until)
+
+
+@contextmanager
+def _within(place: str) -> Iterator[None]:
+    """Around the making of an offer: several may have a field of one name."""
+    try:
+        yield
+    except BadInput as error:
+        raise error.within(place) from error
 
 
 def _check_names(apis: Mapping[str, ApiSpec]) -> None:

@@ -50,6 +50,37 @@ def test_what_a_house_cannot_be_is_named_with_its_line(run, tmp_path: Path, text
     assert said.err.startswith(f"error: {house}:{line}")
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("\npolicy: elastik", "2: policy: unknown policy 'elastik'"),
+        ("\nfunctions:\n  - absent_module:f", "3: functions.absent_module:f: cannot be imported"),
+        ("\napis:\n  s: {base_url: here}", "3: apis.s.base_url: 'here' is no HTTP address"),
+        (
+            'apis:\n  s:\n    base_url: "http://a"\n    headers: {k: "${ABSENT_KEY}"}',
+            "4: apis.s.headers: ${ABSENT_KEY} is not set",
+        ),
+        ("cores: 1\napis:\n  cpu: {base_url: 'http://a'}", "3: apis.cpu: is another resource"),
+        ('services:\n  a: {loader: "m:f"}', "2: services: need devices to run on"),
+    ],
+)
+def test_an_offer_that_cannot_be_made_is_named_with_its_line(
+    run, tmp_path: Path, text: str, line: str
+):
+    house = tmp_path / "house.yaml"
+    house.write_text(text)
+    said = run("up", "--state-dir", tmp_path / "state", "--port", "0", "--config", house)
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith(f"error: {house}:{line}")
+
+
+def test_what_was_said_beside_the_file_is_not_blamed_on_it(run, tmp_path: Path):
+    house = tmp_path / "house.yaml"
+    house.write_text("policy: elastic")
+    said = run("up", "--state-dir", tmp_path / "s", "--config", house, "--policy", "elastik")
+    assert said.err.startswith("error: policy: unknown policy 'elastik'")
+
+
 def test_a_port_in_use_is_named_before_anything_is_opened(run, tmp_path: Path):
     with socket.create_server(("127.0.0.1", 0)) as ear:
         port = str(ear.getsockname()[1])
