@@ -16,7 +16,7 @@ from artangram.cli.train_plan import plan_of, show_plan
 from artangram.cli.train_view import acts_of, busy_of, line_of
 from artangram.config.train import TrainSpec, check_tasks, read_train
 from artangram.core.errors import BadInput
-from artangram.train.checkpoint import checkpoints
+from artangram.train.checkpoint import checkpoints, latest
 
 if TYPE_CHECKING:
     from artangram.pipeline.housing import Housed
@@ -54,12 +54,17 @@ def train(
         output.json(plan_of(spec))
         return
     place = out / spec.run.name
-    if not resume and checkpoints(place / "checkpoints"):
+    if resume:
+        latest(place / "checkpoints")  # A slip in --out opens no house and makes no folder.
+    elif checkpoints(place / "checkpoints"):
         fix = "say --resume to go on with it, or name another --out"
         raise BadInput(str(place), "holds a run already", fix)
     make_folder(place / "house")
     with _plainly_ended(place):
         last = asyncio.run(_run(spec, place, output, resume=resume, service=_Service(url, token)))
+    if last is None:
+        steps = f"all of its {spec.run.steps} steps are made"
+        output.console.print(f"{place}: {steps}; raise `steps` to go on", soft_wrap=True)
     output.json(last)
 
 

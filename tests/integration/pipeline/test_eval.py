@@ -64,6 +64,12 @@ def test_a_run_without_checkpoints_is_asked_as_it_would_begin(home):
     assert "out/new holds no checkpoint: this is what the run begins with" in done.stderr
 
 
+def test_a_run_that_is_over_says_so(home):
+    done = artangram(home, "train", "guessing.yaml", "--resume")
+    wanted = "out/guessing: all of its 30 steps are made; raise `steps` to go on\n"
+    assert (done.returncode, done.stdout) == (0, wanted), done.stderr
+
+
 def test_what_is_no_model_is_said_in_one_line(home):
     done = artangram(home, "eval", "guessing.yaml", "--model", "out")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr

@@ -375,3 +375,9 @@ def test_an_option_that_a_shipped_task_does_not_know_is_refused_with_its_line(ru
 def test_a_plan_of_a_task_of_ones_own_is_shown(run, guessing):
     said = run("train", guessing, "--print-plan")
     assert (said.code, "guessing:Guessing" in said.out) == (0, True)
+
+
+def test_a_run_that_is_not_there_is_not_gone_on_with(run, guessing, tmp_path):
+    said = complaint(run("train", guessing, "--resume", "--out", tmp_path / "absent"))
+    assert said.startswith(f"{tmp_path / 'absent' / 'guessing' / 'checkpoints'}: holds no checkpoi")
+    assert not (tmp_path / "absent").exists()
