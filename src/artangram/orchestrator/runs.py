@@ -66,6 +66,9 @@ def needs_of(request: RunRequest) -> Needs:
     """The needs a request states. Raises `BadInput`."""
     if isinstance(request.cpu, int) and not request.needs and request.speedup is None:
         return _rigid(request.cpu)
+    if isinstance(request.cpu, int) and request.speedup is not None:
+        fix = "say how many it may have, as in cpu=between(1, 8)"
+        raise BadInput("speedup", f"is nothing to a run on {request.cpu} cores", fix)
     if "cpu" in request.needs:
         raise BadInput("needs.cpu", "is said twice", "say it as `cpu` alone")
     return parse_needs(

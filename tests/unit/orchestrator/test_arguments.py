@@ -242,6 +242,13 @@ async def test_words_that_are_no_texts_are_refused_by_name(words: Any) -> None:
             await t.run(words)
 
 
+async def test_a_speedup_needs_a_choice_of_cores() -> None:
+    async with fake_house() as house, house.trajectory() as t:
+        with pytest.raises(BadInput, match=r"^speedup: .* cpu=between\(1, 8\)"):
+            await t.run(["true"], speedup={"amdahl": 0.1})
+        assert (await t.run(["true"], speedup={"amdahl": 0.1}, cpu=artangram.between(1, 2))).ok
+
+
 async def test_words_may_come_one_by_one() -> None:
     async with fake_house() as house, house.trajectory() as t:
         words: Any = (word for word in ("echo", "hello"))
