@@ -147,6 +147,8 @@ class MalleableLane(RankedLane):
         rigid, elastic, aside = self._rigid, self._elastic, self._aside.tickets
         while rigid.size or elastic.size or aside:
             room = self._room()
+            if room <= 0 and not self._running.tickets:
+                return  # No core is free, and nobody could give one up.
             ticket = self._first(room, now)
             if ticket is None or not self._let_in(ticket, room, now):
                 break
