@@ -4,10 +4,13 @@ import os
 import platform
 import subprocess
 from datetime import UTC, datetime
+from pathlib import Path
 
 from msgspec import Struct
 
 from artangram.core.errors import BadInput
+
+PACKAGE = Path(__file__).resolve().parents[2]
 
 
 class Machine(Struct, frozen=True, kw_only=True):
@@ -32,7 +35,7 @@ class Origin:
     """Where and when a measurement began, and of which commit; made before anything is measured."""
 
     def __init__(self) -> None:
-        self.commit = _commit()
+        self.commit = commit_of(PACKAGE)
         self._date = f"{datetime.now(UTC):%Y-%m-%d}"
         self._machine = _machine()
 
@@ -63,15 +66,18 @@ def _machine() -> Machine:
     )
 
 
-def _commit() -> str:
-    """The commit measured; `+` when the tree differs from it."""
+def commit_of(package: Path) -> str:
+    """The commit measured; `+` when the package differs from it, whatever became of the rest."""
     try:
-        head = _git("rev-parse", "--short", "HEAD")
-        return head + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
+        head = _git(package, "rev-parse", "--short", "HEAD")
+        changed = _git(package, "status", "--porcelain", "--untracked-files=no", "--", ".")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
+    return head + ("+" if changed else "")
 
 
-def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True)
+def _git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ["git", *arguments], cwd=folder, capture_output=True, text=True, check=True
+    )
     return done.stdout.strip()
