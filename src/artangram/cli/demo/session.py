@@ -42,7 +42,7 @@ SEARCH_LATENCY_S = 0.5
 DEVICE_MB = 1024
 SHARES = {"calc": 2}
 """Groups of a task for each one of the others. Calc has four tools to tell apart: with as many
-attempts as the others it was the last to be learned, or in one run of three was not."""
+attempts as the others it is the last to be learned, and in some runs half of it is not."""
 EVAL_PROBLEMS = 50
 """Held-out problems of each task."""
 
