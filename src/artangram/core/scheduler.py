@@ -83,8 +83,7 @@ class Scheduler:
 
     def handle_all(self, events: Iterable[Event], now: float) -> list[Decision]:
         """As `handle`, for events of one instant: decides once, knowing all of them."""
-        for event in events:
-            self._handlers[type(event)](event, now)
+        self.take_in(events, now)
         return self._decide(now)
 
     def take_in(self, events: Iterable[Event], now: float) -> None:

@@ -44,3 +44,15 @@ def test_one_that_comes_back_again_and_again_is_there_once():
         queue.push(waiting[-1])
     assert (len(queue), queue.tickets()) == (FEWEST, waiting)
     assert queue.num_entries() <= 3 * FEWEST
+
+
+def test_a_job_that_was_away_earned_nothing_meanwhile():
+    served = Served({})
+    idle, busy = a_waiting_ticket(1, job="idle"), a_waiting_ticket(2, job="busy")
+    for ticket in (idle, busy):
+        served.wait(ticket.job)
+        served.charge(ticket, 1.0)
+    for _ in range(9):
+        served.charge(busy, 1.0)
+    served.wait(idle.job)
+    assert served.of(busy.job) - served.of(idle.job) <= 1.0
