@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -94,6 +95,7 @@ static int has_run; /* who ran one command will run another */
 /* `tasks` files of control groups by number, 0 where none is known; and the one we are in. */
 static int groups[MAX_GROUPS];
 static int joined = -1, rests;
+static int is_urgent = 1;
 /* Of a command, half of ours: descriptors that wait in sockets count for all of one user, and
  * with as many as we may have it could keep us from answering. */
 static struct rlimit open_files;
@@ -144,6 +146,16 @@ static void answer_kind(uint64_t number, int kind, int status)
 {
     struct reply reply = {.number = number, .kind = (uint8_t)kind, .status = status};
     answer(&reply, -1);
+}
+
+/* At rest, and while a command is new, we take no core from whoever is on it: our caller goes on
+ * with its work, and a short program ends without us in between. Of all others we come first. */
+static void be_urgent(int urgent)
+{
+    const struct sched_param unused = {0};
+    int policy = urgent ? SCHED_OTHER : SCHED_BATCH;
+    if (urgent != is_urgent && !sched_setscheduler(0, policy | SCHED_RESET_ON_FORK, &unused))
+        is_urgent = urgent;
 }
 
 /* -- who is there ------------------------------------------------------------------------- */
@@ -294,6 +306,7 @@ static int end_others(void)
 /* Time is up or the caller is: everything in the sandbox ends, kept or not. */
 static void end_main(int flag)
 {
+    be_urgent(1);
     now_running.flags |= flag;
     now_running.keep = 0;
     keep_these((struct kept){NULL, 0});
@@ -338,9 +351,10 @@ static int take_pipes(int *inlets)
     return 0;
 }
 
-/* From now on the caller reads what the command prints. */
+/* From now on the caller reads what the command prints: it is no longer new. */
 static void hand_out_outlets(void)
 {
+    be_urgent(1);
     struct reply reply = {.number = now_running.number, .kind = OUTPUT};
     answer_with(&reply, NULL, 0, now_running.outlets, 2);
     close_outlets();
@@ -488,6 +502,12 @@ struct order {
     const int *fds;
 };
 
+/* Init, in whichever process: the file is that of init. */
+static void shelter(void)
+{
+    pwrite(at.score_file, at.sheltered, strlen(at.sheltered), 0);
+}
+
 static int lower_limits(const struct order *order)
 {
     for (uint32_t i = 0; i < order->num_limits; i++) {
@@ -506,8 +526,12 @@ static int lower_limits(const struct order *order)
 static int become(const struct order *order)
 {
     char path[PATH_MAX + 256];
+    const struct sched_param unused = {0};
     sigset_t none;
     int problem;
+    shelter(); /* init, which is not to be chosen before us; what we were forked with stays ours */
+    if (sched_setscheduler(0, SCHED_OTHER, &unused))
+        return errno;
     if (chdir(order->cwd))
         return errno | NO_DIRECTORY;
     if ((problem = find_program(order->argv[0], order->environ, path, sizeof path)))
@@ -624,9 +648,9 @@ static void run(const struct request *request, const struct order *order)
         note_start(request, pid, began_at);
         reap_main();
     } else {
+        shelter(); /* there may have been nobody to do it */
         answer_kind(request->number, NOT_STARTED, -pid);
     }
-    pwrite(at.score_file, at.sheltered, strlen(at.sheltered), 0);
 }
 
 /* 0, or an error number for a request that could not even be tried. */
@@ -878,6 +902,7 @@ void serve(const struct setting *setting)
     answer(&reply, -1);
     for (;;) {
         if (has_run && !now_running.main) {
+            be_urgent(0);
             rest();
             open_ahead(); /* if it cannot, the next command tries again, and tells */
         }
