@@ -89,12 +89,12 @@ class Floor:
 
     def check(self, ticket: Ticket) -> None:
         """`BadInput` if no node or device could ever serve `ticket`."""
-        homes = self._homes_of(ticket)
-        if homes is not None:
+        homes, trajectory = self._homes_of(ticket), ticket.action.trajectory
+        if homes is not None and not homes.lives_here(trajectory):
             homes.check(ticket)
             for name, others in self.homes.items():
                 # Two pools whose trajectories wait for memory of each other would wait for ever.
-                if others is not homes and others.lives_here(ticket.action.trajectory):
+                if others is not homes and others.lives_here(trajectory):
                     fix = "open another trajectory for the cores of another pool"
                     raise BadInput("needs", f"its trajectory lives on {name}", fix)
         for resource, gpu in self._gpu.items():
@@ -124,14 +124,17 @@ class Floor:
 
         Returns when it has something to do again although nothing happens.
         """
-        for lane in self._wakes.take_due(now):
-            self._touched[lane] = None
-        while (self._parked and self._unpark(now)) or self._touched:
-            while self._touched:
-                lane, _ = self._touched.popitem(last=False)
+        touched, wakes = self._touched, self._wakes
+        if wakes.heap:
+            for lane in wakes.take_due(now):
+                touched[lane] = None
+        while (self._parked.lacking and self._unpark(now)) or touched:
+            while touched:
+                lane, _ = touched.popitem(last=False)
                 lane.dispatch(now)
-                self._wakes.ask(lane, lane.wake_at)
-        return self._wakes.next_at()
+                if lane.wake_at is not None:
+                    wakes.ask(lane, lane.wake_at)
+        return wakes.next_at() if wakes.heap else None
 
     def seize_sides(self, ticket: Ticket, now: float) -> bool:
         """Take all sides of `ticket`, or park it where the first one is missing."""
@@ -295,7 +298,9 @@ class Floor:
         """A parked ticket has to wait: once overdue, at the cost of those behind it."""
         if now >= ticket.key:
             self._claim(ticket)
-        self._wakes.ask(lane, self._lends_at(ticket, lane, now))
+        at = self._lends_at(ticket, lane, now)
+        if at is not None:
+            self._wakes.ask(lane, at)
 
     def _lends_at(self, ticket: Ticket, lane: Lane, now: float) -> float | None:
         """When time alone may help a parked ticket: a window moves on, or it becomes overdue."""

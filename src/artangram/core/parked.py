@@ -11,20 +11,16 @@ _Lines = dict[Lane, Line]
 class Parked:
     """Who is parked where."""
 
-    __slots__ = ("_barred", "_lacking")
+    __slots__ = ("_barred", "lacking")
 
     def __init__(self) -> None:
-        #: By lane; none of the lines is empty.
-        self._lacking: _Lines = {}
+        #: Who lacks something, by lane; none of the lines is empty.
+        self.lacking: _Lines = {}
         self._barred: _Lines = {}
-
-    def __bool__(self) -> bool:
-        """Does anybody lack something?"""
-        return bool(self._lacking)
 
     def add(self, ticket: Ticket, lane: Lane) -> None:
         """`ticket` lacks something of `lane` on the side."""
-        _add(self._lacking, ticket, lane)
+        _add(self.lacking, ticket, lane)
 
     def bar(self, ticket: Ticket, lane: Lane) -> None:
         """`ticket` lacks nothing on the side, but may not start in its own `lane`."""
@@ -32,15 +28,15 @@ class Parked:
 
     def lanes(self) -> list[Lane]:
         """The lanes that lack something."""
-        return list(self._lacking)
+        return list(self.lacking)
 
     def first(self, lane: Lane) -> Ticket | None:
         """Who goes first of those who lack something of `lane`."""
-        return _first(self._lacking, lane)
+        return _first(self.lacking, lane)
 
     def firsts(self) -> list[Ticket]:
         """Who goes first at each lane, of those who lack something and of those who are barred."""
-        return [line.head for line in (*self._lacking.values(), *self._barred.values())]
+        return [line.head for line in (*self.lacking.values(), *self._barred.values())]
 
     def unbar(self, lane: Lane, claimant: Ticket | None) -> list[Ticket]:
         """Those barred from `lane` who go before `claimant` are parked no longer."""
@@ -56,7 +52,7 @@ class Parked:
         """`ticket` is parked no longer, wherever it was."""
         lane = ticket.parked_at
         assert lane is not None, f"{ticket} is not parked"
-        lines = self._lacking if ticket.seq in self._lacking.get(lane, ()) else self._barred
+        lines = self.lacking if ticket.seq in self.lacking.get(lane, ()) else self._barred
         lines[lane].remove(ticket)
         if not lines[lane]:
             del lines[lane]
@@ -64,7 +60,7 @@ class Parked:
 
     def num_before(self, ticket: Ticket, lane: Lane) -> int:
         """How many who lack something of `lane` go before `ticket`."""
-        return self._lacking[lane].place(ticket) if lane in self._lacking else 0
+        return self.lacking[lane].place(ticket) if lane in self.lacking else 0
 
 
 def _add(lines: _Lines, ticket: Ticket, lane: Lane) -> None:

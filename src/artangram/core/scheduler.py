@@ -83,7 +83,9 @@ class Scheduler:
 
     def handle_all(self, events: Iterable[Event], now: float) -> list[Decision]:
         """As `handle`, for events of one instant: decides once, knowing all of them."""
-        self.take_in(events, now)
+        handlers = self._handlers
+        for event in events:
+            handlers[type(event)](event, now)
         return self._decide(now)
 
     def take_in(self, events: Iterable[Event], now: float) -> None:
@@ -140,7 +142,7 @@ class Scheduler:
 
     def resize(self, ticket: Ticket, cores: Cores, now: float) -> None:
         """For lanes: see `Desk`."""
-        _count_units(ticket, now)
+        ticket.count_units(now)
         ticket.allocation = cores
         ticket.units = cores.units
         self._out.append(Resize(ticket.action.id, cores))
@@ -156,11 +158,15 @@ class Scheduler:
         self._end(ticket, Outcome.INFRA_FAILED, reason, now)
 
     def _decide(self, now: float) -> list[Decision]:
-        for ticket in self._deadlines.take_due(now):
-            self._cancel(ticket, Outcome.EXPIRED, "its deadline passed", now)
-        wake, deadline = self._floor.dispatch(now), self._deadlines.next_at()
-        if deadline is not None and (wake is None or deadline < wake):
-            wake = deadline
+        deadlines = self._deadlines
+        if deadlines.heap:
+            for ticket in deadlines.take_due(now):
+                self._cancel(ticket, Outcome.EXPIRED, "its deadline passed", now)
+        wake = self._floor.dispatch(now)
+        if deadlines.heap:
+            deadline = deadlines.next_at()
+            if deadline is not None and (wake is None or deadline < wake):
+                wake = deadline
         if wake is not None and wake != self._announced:
             self._announced = wake
             self._out.append(WakeAt(wake))
@@ -228,7 +234,7 @@ class Scheduler:
             units = ticket.form.amounts[0]
             believed_s *= self.estimates.speed(ticket.action, units)
         else:
-            _count_units(ticket, now)
+            ticket.count_units(now)
             run_s -= ticket.idle_s
             units = max(1.0, ticket.unit_s / max(1e-9, now - ticket.started_at - ticket.idle_s))
         self.estimates.observe(ticket.action, believed_s=believed_s, run_s=run_s, units=units)
@@ -384,15 +390,6 @@ class Scheduler:
             units=ticket.units,
         )
         self._out.append(Report(record))
-
-
-def _count_units(ticket: Ticket, now: float) -> None:
-    """Sum up what `ticket` held since its units changed last."""
-    assert ticket.allocation is not None
-    held_s = now - ticket.units_since
-    ticket.unit_s += held_s * ticket.allocation.units
-    ticket.idle_s += 0.0 if ticket.allocation.units else held_s
-    ticket.units_since = now
 
 
 _NO_FORM = Form(resource=Resource(""), amounts=(1,))

@@ -15,26 +15,24 @@ FEWEST = 64
 class Wakes:
     """Which lane to wake when."""
 
-    __slots__ = ("_at", "_heap", "_seq")
+    __slots__ = ("_at", "_seq", "heap")
 
     def __init__(self) -> None:
         self._at: dict[Lane, float] = {}
-        self._heap: list[tuple[float, int, Lane]] = []
+        #: Empty where no lane asked: then there is nothing to ask for.
+        self.heap: list[tuple[float, int, Lane]] = []
         self._seq = 0
 
-    def __len__(self) -> int:
-        return len(self._heap)
-
-    def ask(self, lane: Lane, at: float | None) -> None:
+    def ask(self, lane: Lane, at: float) -> None:
         """Wake `lane` at `at`, unless it is woken before that anyway."""
         known = self._at.get(lane)
-        if at is None or (known is not None and known <= at):
+        if known is not None and known <= at:
             return
         self._seq += 1
         self._at[lane] = at
-        if len(self._heap) >= FEWEST + 2 * len(self._at):
+        if len(self.heap) >= FEWEST + 2 * len(self._at):
             self._tidy()
-        heappush(self._heap, (at, self._seq, lane))
+        heappush(self.heap, (at, self._seq, lane))
 
     def forget(self, lane: Lane) -> None:
         """`lane` is gone."""
@@ -43,24 +41,22 @@ class Wakes:
     def take_due(self, now: float) -> list[Lane]:
         """The lanes whose time has come, the earliest first."""
         due: list[Lane] = []
-        if not self._heap:
-            return due
         while (at := self.next_at()) is not None and at <= now:
-            _, _, lane = heappop(self._heap)
+            _, _, lane = heappop(self.heap)
             del self._at[lane]
             due.append(lane)
         return due
 
     def next_at(self) -> float | None:
         """When the next lane is to be woken."""
-        while self._heap and self._at.get(self._heap[0][2]) != self._heap[0][0]:
-            heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
+        while self.heap and self._at.get(self.heap[0][2]) != self.heap[0][0]:
+            heappop(self.heap)
+        return self.heap[0][0] if self.heap else None
 
     def _tidy(self) -> None:
         """Keep one entry for each lane: the first that asked for its time."""
         kept: dict[Lane, tuple[float, int, Lane]] = {}
-        for entry in sorted(self._heap):
+        for entry in sorted(self.heap):
             if self._at.get(entry[2]) == entry[0]:
                 kept.setdefault(entry[2], entry)
-        self._heap = list(kept.values())  # Still sorted, hence a heap.
+        self.heap = list(kept.values())  # Still sorted, hence a heap.

@@ -120,6 +120,14 @@ class Ticket:
     def __repr__(self) -> str:
         return f"<Ticket {self.action.id}: {self.state.value}, key {self.key:.3f}>"
 
+    def count_units(self, now: float) -> None:
+        """Sum up what it held since its units changed last."""
+        assert self.allocation is not None
+        held_s = now - self.units_since
+        self.unit_s += held_s * self.allocation.units
+        self.idle_s += 0.0 if self.allocation.units else held_s
+        self.units_since = now
+
 
 class Hindrance(Struct, frozen=True, kw_only=True):
     """Why an action does not start yet, seen from one resource."""
