@@ -27,14 +27,13 @@ MOST_NAPS = 64
 class Bed:
     """Where one trajectory's sandbox is, awake or asleep."""
 
-    __slots__ = ("asleep", "naps", "place", "sandbox", "turn", "used_at")
+    __slots__ = ("asleep", "naps", "place", "sandbox", "turn")
 
     def __init__(self, place: Place, sandbox: Sandbox) -> None:
         self.place = place
         self.sandbox = sandbox
         self.asleep: Snapshot | None = None
         self.naps = 0
-        self.used_at = 0.0
         #: For who puts it to sleep or wakes it; its agent lets one run at a time near it.
         self.turn = asyncio.Lock()
 
@@ -46,6 +45,7 @@ class Beds:
         self._provider = provider
         self._num_warm = warm
         self._warm: OrderedDict[Place, Warm] = OrderedDict()
+        #: Who was used longest ago comes first.
         self.all: dict[TrajectoryId, Bed] = {}
 
     def __repr__(self) -> str:
@@ -67,11 +67,11 @@ class Beds:
             return None
         return bed.sandbox
 
-    def note_use(self, trajectory: TrajectoryId, now: float) -> None:
+    def note_use(self, trajectory: TrajectoryId) -> None:
         """A run there is over."""
-        bed = self.all.get(trajectory)
+        bed = self.all.pop(trajectory, None)
         if bed is not None:
-            bed.used_at = now
+            self.all[trajectory] = bed
 
     async def make(self, trajectory: TrajectoryId, place: Place) -> Sandbox:
         """A new sandbox; what is left of an earlier one goes."""

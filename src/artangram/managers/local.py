@@ -86,6 +86,7 @@ class LocalAgent:
         self._least_free_mb = least_free_mb
         self._free_mb = free_mb
         self._look: asyncio.TimerHandle | None = None
+        self._is_relieving = False
         self._turns: dict[TrajectoryId, asyncio.Lock] = {}
         self._running: dict[ActionId, _Running] = {}
         #: Unacknowledged ends; as many as were started and not acknowledged, so bounded by those.
@@ -119,6 +120,8 @@ class LocalAgent:
         if not self._begin(running):
             running.task = self._background.start(self._run(running))
             running.task.add_done_callback(partial(self._on_task_over, running))
+        if self._least_free_mb and self._look is None:
+            self._look_soon()
 
     def resize(self, action_id: ActionId, cores: tuple[int, ...]) -> None:
         running = self._running.get(action_id)
@@ -207,22 +210,26 @@ class LocalAgent:
 
     def _at_rest(self) -> list[TrajectoryId]:
         busy = {running.run.trajectory for running in self._running.values()}
-        resting = [name for name in self._beds.all if name not in busy]
-        return sorted(resting, key=lambda name: self._beds.all[name].used_at)
+        return [name for name in self._beds.all if name not in busy]
 
     def _look_soon(self) -> None:
-        """Look after runs, but not after each: only what runs takes more memory."""
-        if self._least_free_mb and self._look is None:
-            loop = asyncio.get_running_loop()
-            self._look = loop.call_later(LOOK_EVERY_S, self._look_at_memory)
+        loop = asyncio.get_running_loop()
+        self._look = loop.call_later(LOOK_EVERY_S, self._look_at_memory)
 
     def _look_at_memory(self) -> None:
+        """Now and then while anything runs, and once after: only what runs takes more memory."""
         self._look = None
-        if self._free_mb() < self._least_free_mb:
+        if self._running:
+            self._look_soon()
+        if not self._is_relieving and self._free_mb() < self._least_free_mb:
+            self._is_relieving = True
             self._background.start(self._relieved())
 
     async def _relieved(self) -> None:
-        await self.relieve()
+        try:
+            await self.relieve()
+        finally:
+            self._is_relieving = False
 
     def _begin(self, running: _Running) -> bool:
         """Start a run in its sandbox, if that is there and nobody has to wait for anything."""
@@ -278,12 +285,11 @@ class LocalAgent:
         ended = running.ended or Ended(run=running.run.id, outcome=Outcome.CANCELLED)
         del self._running[ended.run.action_id]
         self._ended[ended.run] = ended
-        self._beds.note_use(running.run.trajectory, self._now())
+        self._beds.note_use(running.run.trajectory)
         if running.over is not None and not running.over.done():
             running.over.set_result(None)
         if self._listener is not None:
             self._listener.on_ended(self.node, ended)
-        self._look_soon()
 
     async def _carried_out(self, running: _Running) -> Ended:
         run = running.run
@@ -337,10 +343,11 @@ async def _resize(sandbox: Sandbox, cores: tuple[int, ...]) -> None:
 
 def _ended(run: Run, result: CommandResult, *, began_at: float) -> Ended:
     assert run.command is not None
+    outcome, reason = _how(run.command, result)
     return Ended(
         run=run.id,
-        outcome=_outcome(result),
-        reason=_reason(run.command, result),
+        outcome=outcome,
+        reason=reason,
         began_at=began_at,
         result=result,
     )
@@ -350,19 +357,15 @@ def _failed(run: Run, error: SandboxError) -> Ended:
     return Ended(run=run.id, outcome=Outcome.INFRA_FAILED, reason=str(error))
 
 
-def _outcome(result: CommandResult) -> Outcome:
+def _how(command: Command, result: CommandResult) -> tuple[Outcome, str]:
+    """How it ended, and why."""
     if result.timed_out:
-        return Outcome.TIMED_OUT
-    return Outcome.SUCCEEDED if result.exit_code == 0 else Outcome.FAILED
-
-
-def _reason(command: Command, result: CommandResult) -> str:
-    if result.timed_out:
-        return f"it ran longer than {command.timeout_s:g} s"
+        return Outcome.TIMED_OUT, f"it ran longer than {command.timeout_s:g} s"
+    outcome = Outcome.SUCCEEDED if result.exit_code == 0 else Outcome.FAILED
     if result.out_of_memory:
-        return "it ran out of memory"
+        return outcome, "it ran out of memory"
     if result.start_error:
-        return f"{command.argv[0]}: {result.start_error}"
+        return outcome, f"{command.argv[0]}: {result.start_error}"
     if result.signal:
-        return f"signal {result.signal} ended it"
-    return "" if result.exit_code == 0 else f"exit code {result.exit_code}"
+        return outcome, f"signal {result.signal} ended it"
+    return outcome, "" if result.exit_code == 0 else f"exit code {result.exit_code}"

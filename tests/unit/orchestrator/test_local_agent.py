@@ -8,7 +8,7 @@ import pytest
 from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
 from artangram.core.lease import Cores, Lease
 from artangram.core.records import Outcome
-from artangram.managers.agent import Ended, Place, Run, RunId
+from artangram.managers.agent import Ended, Place, Population, Run, RunId
 from artangram.managers.local import LocalAgent
 from artangram.sandbox import Command, FakeProvider, Output, SandboxError
 from artangram.sandbox.fake import Console
@@ -18,11 +18,11 @@ pytestmark = pytest.mark.looptime
 NODE = NodeId("cpu-0")
 
 
-def a_run(name: str, *argv: str, core: int = 0, keep: bool = False) -> Run:
+def a_run(name: str, *argv: str, core: int = 0, keep: bool = False, where: str = "t") -> Run:
     cores = Cores(Resource("cpu"), NODE, (core,))
     return Run(
         lease=Lease(action_id=ActionId(name), allocations=(cores,)),
-        trajectory=TrajectoryId("t"),
+        trajectory=TrajectoryId(where),
         place=Place(),
         command=Command(argv=argv, cores=(core,), keep=keep),
     )
@@ -42,6 +42,47 @@ async def test_a_waiting_run_is_resized_without_touching_the_running_one() -> No
     assert sandbox.cores == (2, 3)
     await agent.aclose()
     assert not provider.live
+
+
+async def test_what_is_at_rest_makes_room_for_what_runs_long() -> None:
+    free_mb = 1000
+    agent = LocalAgent(
+        NODE,
+        FakeProvider(),
+        now=asyncio.get_running_loop().time,
+        least_free_mb=100,
+        free_mb=lambda: free_mb,
+    )
+    for name in ("old", "young", "old"):
+        agent.start(a_run(name, "true", where=name))
+        await asyncio.sleep(1)
+    agent.start(a_run("long", "sleep", "1000", where="long"))
+    await asyncio.sleep(10)
+    assert (await agent.ping()).asleep == 0
+    free_mb = 50
+    await asyncio.sleep(1)
+    assert await agent.ping() == Population(sandboxes=3, asleep=2)
+    await agent.aclose()
+
+
+async def test_who_was_used_longest_ago_sleeps_first() -> None:
+    free_mb = iter([50, 50, *[1000] * 100])
+    agent = LocalAgent(
+        NODE,
+        provider := FakeProvider(),
+        now=asyncio.get_running_loop().time,
+        least_free_mb=100,
+        free_mb=lambda: next(free_mb),
+    )
+    agent.start(a_run("first", "true", where="first"))
+    await asyncio.sleep(0.01)
+    (first,) = provider.live
+    for name in ("second", "first"):
+        agent.start(a_run(name, "true", where=name))
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(1)
+    assert provider.live == {first}
+    await agent.aclose()
 
 
 class Heard:
