@@ -213,7 +213,7 @@ class Scheduler:
         ticket = self._tickets.get(event.action_id)
         if ticket is None or ticket.state is not State.RUNNING or ticket.attempt != event.attempt:
             return  # Late: it was already given up and reported.
-        began_at = ticket.started_at if event.began_at is None else event.began_at
+        began_at = ticket.started_at if event.began_at is None else min(event.began_at, now)
         if event.outcome is Outcome.SUCCEEDED:
             self._learn(ticket, began_at, now)
         self._floor.release(ticket, now)

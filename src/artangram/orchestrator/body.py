@@ -16,7 +16,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from artangram.core.decisions import Decision, Report, Resize, Start, Stop, WakeAt
+from artangram.core.decisions import Report, Resize, Start, Stop, WakeAt
 from artangram.core.events import ClockTicked, Event, Finished
 from artangram.core.ids import ActionId
 from artangram.core.records import ActionRecord
@@ -206,9 +206,13 @@ class Body:
             events.sort(key=_turn)
         decisions = self.scheduler.handle_all(events, now)
         changes = self.ledger.apply(events, decisions, at=now)
-        # First, so that who starts does not wait for the writing.
+        # First, so that who starts does not wait for the writing. The result of a report goes to
+        # the journal, and from there to its waiters.
         for decision in decisions:
-            self._carry_out(decision)
+            if isinstance(decision, WakeAt):
+                self.wake_at(decision.at)
+            elif not isinstance(decision, Report):
+                self._hands.perform(decision)
         for trajectory in changes.left:
             # Not before: killed in between, the next life has it open, and needs its files.
             self.once_written(partial(self._hands.let_go, trajectory))
@@ -261,13 +265,6 @@ class Body:
         for result in results:
             self._settling.discard(result.record.action_id)
             self._callers.deliver(result)
-
-    def _carry_out(self, decision: Decision) -> None:
-        if isinstance(decision, WakeAt):
-            self.wake_at(decision.at)
-        elif not isinstance(decision, Report):
-            self._hands.perform(decision)
-        # The result of a report is on its way to the journal, and from there to its waiters.
 
 
 def _turn(event: Event) -> int:

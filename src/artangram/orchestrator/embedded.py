@@ -6,7 +6,7 @@
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from itertools import count
 from typing import Any
 from uuid import uuid4
@@ -90,8 +90,8 @@ class Embedded:
         if closing:
             await asyncio.wait(closing)
 
-    async def run(self, request: RunRequest) -> ActionResult:
-        return await self._ended(self.submit(request), request.key)
+    def run(self, request: RunRequest) -> Coroutine[Any, Any, ActionResult]:
+        return self._ended(self.submit(request), request.key)
 
     async def stream(self, request: RunRequest) -> AsyncGenerator[Output | ActionResult, None]:
         """What an action prints as it comes, and its result last.

@@ -93,6 +93,9 @@ class Hands:
 
     def perform(self, decision: Start | Resize | Stop) -> None:
         """Carry a decision out, in the order of those about its action."""
+        if not self._body.journal.is_lasting:
+            self._perform(decision)
+            return
         action_id = decision.lease.action_id if isinstance(decision, Start) else decision.action_id
         held = self._held.get(action_id)
         if held is not None:
@@ -104,8 +107,6 @@ class Hands:
             self._perform(decision)
 
     def _is_first_written(self, action_id: ActionId) -> bool:
-        if not self._body.journal.is_lasting:
-            return False
         submission = self._body.ledger.actions[action_id].submission
         is_delicate = submission.call is not None and not submission.action.repeatable
         return is_delicate or submission.key is not None
@@ -169,8 +170,8 @@ class Hands:
         self._ends[action_id] = ended
         self.manager.ended(action_id)
         began_at = ended.began_at
-        if began_at is not None:
-            began_at = min(max(began_at, live.started_at), self._body.now())
+        if began_at is not None and began_at < live.started_at:
+            began_at = live.started_at  # By the clock of a node, it began before it was told to.
         is_stopped = ended.outcome is Outcome.CANCELLED
         reason = live.stop_reason if is_stopped else ended.reason
         finished = Finished(

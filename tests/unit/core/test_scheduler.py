@@ -69,6 +69,13 @@ class TestLeases:
         )
         assert (record.attempts, record.units) == (1, 1)
 
+    def test_nothing_began_after_it_ended(self):
+        """Clocks of nodes differ."""
+        scheduler = a_scheduler(cpu=a_cpu(cores=1))
+        scheduler.handle(Submitted(an_action("a")), 0.0)
+        (record,) = records(scheduler.handle(Finished(A, began_at=7.0), 5.0))
+        assert (record.began_at, record.run_s) == (5.0, 0.0)
+
     def test_an_action_that_never_started_only_waited(self):
         scheduler = busy()
         scheduler.handle(Submitted(an_action("b")), 1.0)

@@ -69,6 +69,8 @@ def send_bytes(sock: RawSocket, data: bytes, fds: Sequence[int] = ()) -> None:
 
 def receive_bytes(sock: RawSocket) -> tuple[bytes, list[int]]:
     data, ancillary, _, _ = sock.recvmsg(INLINE_BYTES + 16, _ANCILLARY_BYTES, MSG_CMSG_CLOEXEC)
+    if data and not ancillary:
+        return data, []
     fds = array.array("i")
     for level, kind, rights in ancillary:
         if level == SOL_SOCKET and kind == SCM_RIGHTS:
