@@ -1,7 +1,8 @@
 """What does it cost to run a command in a sandbox, and what do others take for it here?
 
 - Everything is timed in one run, in random order per round; all samples are in the JSON.
-- "ours" is an action through the public interface: submitted, leased, run, released, reported.
+- "ours" is an action through the public interface: submitted, leased, run, released, reported. Of
+  several clients each has a trajectory of its own.
 - The peers are those of `sandboxpeers`; SWE-ReX runs bare here, without the container it is meant
   to have around it. The floor (`sandboxfloor`) is what no sandbox can be below.
 """
@@ -14,6 +15,7 @@ import subprocess
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from statistics import median
 from time import perf_counter
 from typing import Annotated
@@ -23,7 +25,7 @@ from msgspec import Struct
 
 from artangram.cli.bench.result import Origin
 from artangram.cli.bench.sandboxfloor import FLOOR, enter_floor
-from artangram.cli.bench.sandboxpeers import PROGRAM, Contender, Missing, enter_peers
+from artangram.cli.bench.sandboxpeers import PROGRAM, Contender, Missing, Work, enter_peers
 from artangram.cli.output import Output
 from artangram.core.errors import BadInput
 from artangram.orchestrator.client import Trajectory
@@ -37,6 +39,7 @@ GROW = "grow until the new core is used"
 PAUSE_S = 0.003
 CLIENTS = 8
 THREADS = 2 * CLIENTS
+SLICES = 5
 IN_CROWD = (FLOOR, BARE, OURS, "podman exec", "SWE-ReX execute")
 
 
@@ -114,7 +117,7 @@ async def _figures(
             contenders.append(floor)
         series = await _one_by_one(contenders, rounds, rng)
         named = [one for one in contenders if one.name in IN_CROWD]
-        series += await _crowded(named, crowd_s, rng, slices=3)
+        series += await _crowded(named, crowd_s, rng, slices=SLICES)
     alone = await measure(rounds=rounds, live=live)
     return SandboxFigures(
         series=series,
@@ -144,10 +147,14 @@ async def _ours() -> AsyncIterator[tuple[list[Contender], Contender | Missing]]:
         for one in trajectories:
             await one.run([PROGRAM])
         turns = itertools.cycle(trajectories)
+
+        async def crowd(seconds: float) -> float:
+            return await _rate_of([partial(_checked, one) for one in trajectories], seconds)
+
         ours = [
             Contender(name=BARE, run=_bare_here),
             Contender(name=f"{BARE} in a thread", run=bare),
-            Contender(name=OURS, run=lambda: _checked(next(turns))),
+            Contender(name=OURS, run=lambda: _checked(next(turns)), rate=crowd),
             Contender(name=CREATE, run=create, tidy=lambda: made.pop().close()),
         ]
         yield ours, await enter_floor(stack, provider, pause_s=PAUSE_S, clients=CLIENTS)
@@ -197,16 +204,21 @@ async def _crowded(
 async def _rate(contender: Contender, slice_s: float) -> float:
     if contender.rate is not None:
         return await contender.rate(slice_s)
+    return await _rate_of([contender.run] * CLIENTS, slice_s)
+
+
+async def _rate_of(clients: list[Work], seconds: float) -> float:
+    """Runs per second of clients who each begin their next one when the last has ended."""
     began_at = perf_counter()
 
-    async def client() -> int:
+    async def busy(run: Work) -> int:
         runs = 0
-        while perf_counter() - began_at < slice_s:
-            await contender.run()
+        while perf_counter() - began_at < seconds:
+            await run()
             runs += 1
         return runs
 
-    total = sum(await asyncio.gather(*(client() for _ in range(CLIENTS))))
+    total = sum(await asyncio.gather(*map(busy, clients)))
     return total / (perf_counter() - began_at)
 
 
