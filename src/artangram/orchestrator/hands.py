@@ -168,7 +168,6 @@ class Hands:
             self._body.note(then=then)  # Late: it was given up, or nobody knows it.
             return
         self._ends[action_id] = ended
-        self.manager.ended(action_id)
         began_at = ended.began_at
         if began_at is not None and began_at < live.started_at:
             began_at = live.started_at  # By the clock of a node, it began before it was told to.

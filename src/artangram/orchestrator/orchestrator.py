@@ -1,6 +1,6 @@
 """The live orchestrator, as its callers see it.
 
-- What `accepted` confirmed is not forgotten, whatever dies; it ends exactly once.
+- What `written` confirmed is not forgotten, whatever dies; it ends exactly once.
 - Everything asked for at one instant is decided together; see `body`.
 - Who submits more than `Bounds.max_queued` waiting actions is refused at once, never kept hanging.
 """
@@ -169,11 +169,11 @@ class Orchestrator:
         self.ledger.expect(opening)
         if opening.owner:
             self._owners.keep(trajectory, opening.owner)
-        opened = self._waiters.opening()
+        opened = self._waiters.writing()
         self._body.post(
             TrajectoryOpened(trajectory, opening.booked_mb, opening.job),
             kept=kept,
-            then=partial(self._waiters.opened, opened),
+            then=partial(self._waiters.written, opened),
         )
         return opened
 
@@ -210,9 +210,8 @@ class Orchestrator:
         if known is not None:
             return known
         self._check_open()
-        ledger = self._body.ledger
-        if ledger.num_queued >= self.bounds.max_queued:
-            most = self.bounds.max_queued
+        ledger, most = self._body.ledger, self.bounds.max_queued
+        if ledger.num_queued >= most:
             raise Overloaded(f"{most} actions wait already (max_queued); try again later")
         if ledger.knows(action.id):
             raise BadInput("id", f"{action.id!r} is already known", "give every action its own id")
@@ -220,13 +219,15 @@ class Orchestrator:
         if action.trajectory is not None:
             self._owners.used(action.trajectory)
         receipt = self._waiters.expect(action.id, submission.key)
-        then = partial(self._waiters.accept, action.id)
-        self._body.post(Submitted(action), kept=kept, then=then)
+        self._body.post(Submitted(action), kept=kept)
         return receipt
 
-    def accepted(self, action_id: ActionId) -> Promise:
-        """Done when an action that was submitted will not be forgotten."""
-        return self._waiters.accepted(action_id)
+    def written(self) -> Promise:
+        """Done when nothing that was submitted so far will be forgotten."""
+        self.check_alive()
+        promise = self._waiters.writing()
+        self._body.note(then=partial(self._waiters.written, promise))
+        return promise
 
     def heard(self, owner: str) -> dict[TrajectoryId, Queueing]:
         """`owner` is alive; how long the actions of its trajectories have waited."""
@@ -338,7 +339,7 @@ class Orchestrator:
         """For the body: an ending is written down."""
         self._waiters.deliver(result)
         self.on_ended(result)
-        if not self.ledger.actions:
+        if self._refusal is not None:  # Else nobody waits for that.
             self._idle.set()
 
     def fail(self, error: Exception) -> None:

@@ -18,9 +18,7 @@ class Waiters:
     def __init__(self) -> None:
         #: Bounded by the actions alive and by their callers.
         self._ended: dict[ActionId, list[asyncio.Future[ActionResult]]] = {}
-        #: Actions that are not written down yet, and who wants to know when they are.
-        self._accepted: dict[ActionId, Promise | None] = {}
-        self._opened: set[Promise] = set()
+        self._writing: set[Promise] = set()
         self._closing: dict[TrajectoryId, Promise] = {}
         self._ids: dict[str, ActionId] = {}
         self._keys: dict[ActionId, str] = {}
@@ -32,8 +30,7 @@ class Waiters:
         return Receipt(action_id=action_id, ended=ended)
 
     def expect(self, action_id: ActionId, key: str | None) -> Receipt:
-        """For the first caller, whose action is not written down yet."""
-        self._accepted[action_id] = None
+        """For the first caller."""
         if key is not None:
             self._ids[key], self._keys[action_id] = action_id, key
         return self.receipt(action_id)
@@ -52,21 +49,6 @@ class Waiters:
         """Does anybody still want to know how it ends?"""
         return any(not ended.done() for ended in self._ended.get(action_id, ()))
 
-    def accept(self, action_id: ActionId) -> None:
-        """An action is written down."""
-        promise = self._accepted.pop(action_id)
-        if promise is not None:
-            _keep(promise)
-
-    def accepted(self, action_id: ActionId) -> Promise:
-        """Done when an action is written down."""
-        promise = self._accepted.get(action_id) or _future()
-        if action_id in self._accepted:
-            self._accepted[action_id] = promise
-        else:
-            promise.set_result(None)
-        return promise
-
     def deliver(self, result: ActionResult) -> None:
         """An action has ended, and that is written down."""
         action_id = result.record.action_id
@@ -77,14 +59,14 @@ class Waiters:
             if not ended.done():
                 ended.set_result(result)
 
-    def opening(self) -> Promise:
-        """For who opens a trajectory."""
-        opened: Promise = _future()
-        self._opened.add(opened)
-        return opened
+    def writing(self) -> Promise:
+        """For who wants to know when something is written down."""
+        promise: Promise = _future()
+        self._writing.add(promise)
+        return promise
 
-    def opened(self, promise: Promise) -> None:
-        self._opened.discard(promise)
+    def written(self, promise: Promise) -> None:
+        self._writing.discard(promise)
         _keep(promise)
 
     def closing(self, trajectory: TrajectoryId) -> Promise | None:
@@ -104,13 +86,12 @@ class Waiters:
     def fail(self, error: Exception) -> None:
         """Nobody will be answered any more."""
         futures: list[asyncio.Future[Any]] = [f for many in self._ended.values() for f in many]
-        futures += [promise for promise in self._accepted.values() if promise is not None]
-        futures += [*self._opened, *self._closing.values()]
+        futures += [*self._writing, *self._closing.values()]
         for future in futures:
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # looked at: who has gone away does not complain
-        for held in (self._ended, self._accepted, self._opened, self._closing):
+        for held in (self._ended, self._writing, self._closing):
             held.clear()
 
 

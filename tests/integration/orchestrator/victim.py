@@ -18,7 +18,7 @@ async def work(backend: Embedded, name: str) -> None:
         argv = ("sleep", "0.02") if number % 3 else ("echo", word)
         request = RunRequest(trajectory=TrajectoryId(name), argv=argv, kind="x", key=word)
         receipt = backend.submit(request)
-        await backend.orchestrator.accepted(receipt.action_id)
+        await backend.orchestrator.written()
         print("accepted", receipt.action_id, flush=True)
         await receipt.ended
         print("ended", receipt.action_id, flush=True)

@@ -102,7 +102,7 @@ async def submitted(house: FakeHouse, name: str, *argv: str, **more: object) -> 
         trajectory=TrajectoryId(name), argv=argv, kind="x", key=f"key-{name}", **more
     )
     receipt = house.backend.submit(request)
-    await house.backend.orchestrator.accepted(receipt.action_id)
+    await house.backend.orchestrator.written()
     return receipt
 
 
@@ -260,7 +260,7 @@ async def a_forgotten_life(
 async def unnamed(house: FakeHouse, trajectory: str, *argv: str) -> Receipt:
     request = RunRequest(trajectory=TrajectoryId(trajectory), argv=argv, kind="x")
     receipt = house.backend.submit(request)
-    await house.backend.orchestrator.accepted(receipt.action_id)
+    await house.backend.orchestrator.written()
     return receipt
 
 
