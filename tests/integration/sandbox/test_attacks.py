@@ -573,12 +573,6 @@ class TestKernel:
         theirs, of_init = map(int, result.stdout.split())
         assert (theirs, of_init) == (min(1000, max(0, own) + 500), max(0, own))
 
-    async def test_commands_compete_for_cores_like_any_other_program(self, attack: Attack) -> None:
-        """Whatever init is at that moment."""
-        for _ in range(2):
-            result = await attack("print(os.sched_getscheduler(0), os.nice(0))")
-            assert result.stdout == b"%d 0\n" % os.SCHED_OTHER
-
     async def test_priority_cannot_be_raised(self, attack: Attack) -> None:
         result = await attack(
             "print(attempt(os.nice, -5), attempt(os.sched_setscheduler, 0, os.SCHED_FIFO,"

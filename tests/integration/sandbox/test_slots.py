@@ -14,11 +14,14 @@ import pytest_asyncio
 from artangram.core.errors import BadInput
 from artangram.sandbox.namespace import cores as lending
 from artangram.sandbox.namespace import home
+from artangram.sandbox.namespace.compiled import find_compiler
 from artangram.sandbox.namespace.kernel import processes_below
 from artangram.sandbox.namespace.provider import NamespaceProvider
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.protocol import Command, HostImage
 from busy_machine import eventually
+
+FIRST = os.SCHED_OTHER | os.SCHED_RESET_ON_FORK
 
 KEEPS_THREADS = """
 import os, threading, time
@@ -69,6 +72,40 @@ async def test_only_the_command_that_grows_is_spread_over_new_cores(
     await running
     for guest in guests:
         await guest.close()
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+async def test_who_ran_beside_others_takes_no_core_from_them_when_it_is_woken(
+    provider: NamespaceProvider, sandbox: LocalSandbox
+) -> None:
+    """But for its init, which comes first while a command runs, no program is told apart."""
+    if not isinstance(provider.cores, lending.Slots) or not find_compiler():
+        pytest.skip("this machine has no cpusets of version 1, or no compiler")
+    tells = "import os, time; time.sleep(0.1); print(os.sched_getscheduler(0), os.nice(0))"
+    told = Command(argv=("python3", "-c", tells), cores=(0,))
+    usual = b"%d 0\n" % os.SCHED_OTHER
+    assert (await sandbox.run(told)).stdout == usual
+    assert await rests_with(sandbox, os.SCHED_OTHER)
+    other = await provider.create(HostImage())
+    beside = asyncio.create_task(other.run(Command(argv=("sleep", "1000"), cores=(1,))))
+    assert await eventually(lambda: len(processes_below(other.pid)) == 2)
+    for _ in range(2):
+        running = asyncio.create_task(sandbox.run(told))
+        assert await eventually(lambda: len(processes_below(sandbox.pid)) == 2)
+        assert await eventually(lambda: os.sched_getscheduler(sandbox.pid) == FIRST)
+        assert (await running).stdout == usual
+        assert await rests_with(sandbox, os.SCHED_BATCH)
+    other.end_command()
+    await beside
+    assert (await sandbox.run(told)).stdout == usual
+    assert await rests_with(sandbox, os.SCHED_OTHER)
+    await other.close()
+
+
+async def rests_with(sandbox: LocalSandbox, policy: int) -> bool:
+    """Does its init get there, when nothing runs any more?"""
+    expected = policy | os.SCHED_RESET_ON_FORK
+    return await eventually(lambda: os.sched_getscheduler(sandbox.pid) == expected)
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")

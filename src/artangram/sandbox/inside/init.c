@@ -30,7 +30,7 @@
 enum { RUN, END, READ, WRITE, CHANGES, STOP, CONTINUE, LEARN };
 enum { READY, FAILED, EXITED, NOT_STARTED, DONE, REFUSED, OUTPUT };
 enum { TIMED_OUT = 1, CANCELLED = 2, WITH_OUTLETS = 4 };
-enum { KEEP = 1, WATCHED = 2, HAS_STDIN = 4, MOVES = 8, RESTS = 16 };
+enum { KEEP = 1, WATCHED = 2, HAS_STDIN = 4, MOVES = 8, RESTS = 16, BESIDE = 32 };
 enum { MEASURES = 1, NO_DIRECTORY = 1 << 16 };
 enum { INLINE_BYTES = 64 << 10, MAX_DESCRIPTORS = 8, MAX_GROUPS = 1024, ROUNDS_BEFORE_ALL = 20 };
 enum { REST };
@@ -95,7 +95,7 @@ static int has_run; /* who ran one command will run another */
 /* `tasks` files of control groups by number, 0 where none is known; and the one we are in. */
 static int groups[MAX_GROUPS];
 static int joined = -1, rests;
-static int is_urgent = 1;
+static int ran_beside, is_urgent = 1;
 /* Of a command, half of ours: descriptors that wait in sockets count for all of one user, and
  * with as many as we may have it could keep us from answering. */
 static struct rlimit open_files;
@@ -148,8 +148,8 @@ static void answer_kind(uint64_t number, int kind, int status)
     answer(&reply, -1);
 }
 
-/* At rest, and while a command is new, we take no core from whoever is on it: our caller goes on
- * with its work, and a short program ends without us in between. Of all others we come first. */
+/* Whoever ran beside others takes no core from anybody when it is woken, nor while its command is
+ * new: our caller is on one of them, with orders for others whose cores wait. Else we come first. */
 static void be_urgent(int urgent)
 {
     const struct sched_param unused = {0};
@@ -530,7 +530,7 @@ static int become(const struct order *order)
     sigset_t none;
     int problem;
     shelter(); /* init, which is not to be chosen before us; what we were forked with stays ours */
-    if (sched_setscheduler(0, SCHED_OTHER, &unused))
+    if (!is_urgent && sched_setscheduler(0, SCHED_OTHER, &unused))
         return errno;
     if (chdir(order->cwd))
         return errno | NO_DIRECTORY;
@@ -664,6 +664,7 @@ static int start(const struct request *request, char *body, const int *fds, int 
     if (request->flags & HAS_STDIN && !num_fds)
         return EBADF;
     rests = request->flags & RESTS;
+    ran_beside = request->flags & BESIDE;
     if (request->flags & MOVES && (problem = join(request->mode)))
         return problem;
     if ((problem = unpack_order(request, body, &order)))
@@ -902,7 +903,7 @@ void serve(const struct setting *setting)
     answer(&reply, -1);
     for (;;) {
         if (has_run && !now_running.main) {
-            be_urgent(0);
+            be_urgent(!ran_beside);
             rest();
             open_ahead(); /* if it cannot, the next command tries again, and tells */
         }

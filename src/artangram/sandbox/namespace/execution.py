@@ -151,7 +151,7 @@ class Execution:
         self._meter = Meter(len(command.cores), asked_at=asked_at, now=now)
         self._watch = home.watch
         try:
-            self._send(rlimits, rests=home.is_crowded or home.cores.num_lent > 1)
+            self._send(rlimits, is_crowded=home.is_crowded, is_beside=home.cores.num_lent > 1)
         except BaseException:
             self._hold.release()
             raise
@@ -159,14 +159,18 @@ class Execution:
         if groups is not None and not box.measures:
             groups.forget_peak()
 
-    def _send(self, rlimits: dict[int, int], *, rests: bool) -> None:
+    def _send(self, rlimits: dict[int, int], *, is_crowded: bool, is_beside: bool) -> None:
         box, command, fds = self._box, self._command, list[int]()
         flags = request.KEEP if command.keep else 0
         if self._feed is not None:
             flags |= request.WATCHED
         group = self._group()
         if group >= 0:
-            flags |= request.MOVES | (request.RESTS if rests else 0)
+            flags |= request.MOVES
+        if is_beside:
+            flags |= request.RESTS | request.BESIDE
+        elif is_crowded:
+            flags |= request.RESTS
         if command.stdin:
             flags |= request.HAS_STDIN
             fds.append(channel.memory_file(command.stdin))
