@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import functools
 import os
 import socket
 import time
@@ -135,6 +136,22 @@ class TestBombs:
         results = await ended_on_time(attack, bomb, timeout_s=0.5, late_s=late_s)
         assert 40 <= max(result.leftovers_killed for result in results) <= SMALL.processes
         assert await still_works(sandbox)
+
+    async def test_fork_bomb_beside_other_commands_ends_on_time(
+        self, provider: NamespaceProvider, sandbox: LocalSandbox, attack: Attack, late_s: float
+    ) -> None:
+        """There its init begins by giving way."""
+        first, *_, last = sorted(os.sched_getaffinity(0))
+        other = await provider.create(HostImage(), limits=SMALL)
+        beside = asyncio.create_task(other.run(Command(argv=("sleep", "1000"), cores=(last,))))
+        there = functools.partial(attack, cores=(first,))
+        await there("")
+        bomb = "while True:\n  try: os.fork()\n  except OSError: pass"
+        await ended_on_time(there, bomb, timeout_s=0.5, late_s=late_s)
+        assert await still_works(sandbox)
+        beside.cancel()
+        await asyncio.wait({beside})
+        await other.close()
 
     async def test_fork_bomb_that_ignores_signals_and_leaves_sessions_dies_too(
         self, sandbox: LocalSandbox, attack: Attack
