@@ -1,7 +1,6 @@
 """Which house a verb speaks to: the service at `--url`, or one of its own while it runs."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +14,7 @@ from artangram.observe.journal import JournalError
 from artangram.orchestrator.arguments import as_address
 from artangram.orchestrator.client import House
 from artangram.orchestrator.local import local
-from artangram.orchestrator.records import Refused
+from artangram.orchestrator.records import Away, Refused
 from artangram.sandbox import NotCapable, SandboxError
 
 if TYPE_CHECKING:
@@ -69,8 +68,8 @@ def plainly_refused(url: str | None) -> Iterator[None]:
         yield
     except Refused as error:
         raise BadInput("service", str(error), "give what it asks for and try again") from None
-    except _of_connections() as error:
-        raise BadInput("url", f"{url}: {error}", "start it with `artangram up`") from None
+    except Away as error:
+        raise BadInput("url", str(error), "or give the address that it printed") from None
     except msgspec.MsgspecError:
         fix = "give what `artangram up` printed"
         raise BadInput("url", f"{url} answers, but not as a house does", fix) from None
@@ -80,12 +79,6 @@ def plainly_refused(url: str | None) -> Iterator[None]:
         raise BadInput("sandbox", str(error), "see `artangram doctor`") from None
     except SandboxError as error:
         raise BadInput("sandbox", str(error), "try again, or see `artangram doctor`") from None
-
-
-def _of_connections() -> tuple[type[Exception], ...]:
-    """What connections raise; where the package for them was not needed, there were none."""
-    aiohttp = sys.modules.get("aiohttp")
-    return () if aiohttp is None else (aiohttp.ClientError,)
 
 
 @asynccontextmanager

@@ -25,6 +25,7 @@ from artangram.orchestrator.pieces import read
 from artangram.orchestrator.records import (
     QUEUEING,
     ActionResult,
+    Away,
     Opening,
     Queueing,
     Refused,
@@ -48,7 +49,10 @@ IDLE_S = 15.0
 async def connect(
     url: str, *, token: str | None = None, beat_s: float = BEAT_S
 ) -> AsyncIterator[House]:
-    """The house at `url`. Trajectories opened there are kept open by signs of life from here."""
+    """The house at `url`. Trajectories opened there are kept open by signs of life from here.
+
+    Who uses it while nobody answers there gets `Away`.
+    """
     address = as_address(url).rstrip("/")
     if not isinstance(beat_s, int | float) or not 0 < beat_s < math.inf:
         raise BadInput("beat_s", f"{beat_s!r} is no time between signs", "give seconds above 0")
@@ -116,7 +120,7 @@ class _Http:
 
     async def stream(self, request: RunRequest) -> AsyncGenerator[Output | ActionResult, None]:
         body, path = msgspec.json.encode(request), f"{_of(request.trajectory)}/stream"
-        with self._waiting_for(request.trajectory):
+        with self._waiting_for(request.trajectory), self._reached():
             async with self._session.post(path, data=body) as answer:
                 if answer.status != HTTPStatus.OK:
                     raise self._refusal(answer.status, await answer.read())
@@ -163,7 +167,7 @@ class _Http:
         while True:
             await asyncio.sleep(every_s)
             if self._queueing or self._left:
-                with suppress(aiohttp.ClientError, Refused, OSError):
+                with suppress(Away, Refused, OSError):
                     await self._beat()
                     await self._close_left()
 
@@ -192,7 +196,7 @@ class _Http:
         self._left.pop(trajectory, None)
         try:
             yield
-        except (aiohttp.ClientError, OSError, asyncio.CancelledError):
+        except (Away, OSError, asyncio.CancelledError):
             self._left[trajectory] = is_opening
             raise
 
@@ -213,7 +217,7 @@ class _Http:
         of: TrajectoryId | None = None,
     ) -> bytes:
         """The body of the answer. Raises what the orchestrator raised."""
-        with self._waiting_for(of) as heard:
+        with self._waiting_for(of) as heard, self._reached():
             async with self._session.request(method, path, params=query, data=data) as answer:
                 body = await answer.read()
                 if QUEUEING in answer.headers:
@@ -221,6 +225,16 @@ class _Http:
                 if answer.status == HTTPStatus.OK:
                     return body
                 raise self._refusal(answer.status, body)
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        """Around a request: no answer is one error, whatever was in the way of it."""
+        try:
+            yield
+        except aiohttp.ClientError as error:
+            why = (isinstance(error, OSError) and error.strerror) or str(error)
+            fix = "start it with `artangram up`"
+            raise Away(f"{self._url} does not answer: {why}; {fix}") from error
 
     @contextmanager
     def _waiting_for(self, trajectory: TrajectoryId | None) -> Iterator["_Heard"]:

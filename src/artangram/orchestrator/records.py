@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from artangram.core.action import Action
 from artangram.core.cluster import ServiceSpec
-from artangram.core.errors import BadInput
+from artangram.core.errors import BadInput, InfraFailed
 from artangram.core.ids import ActionId, JobId, Resource, ServiceId, TrajectoryId
 from artangram.core.records import ActionRecord, Outcome
 from artangram.managers.agent import Place, Population
@@ -221,6 +221,10 @@ class Draining(Refused):
 
 class Broken(Refused):
     """The orchestrator cannot write its journal, so it can promise nothing."""
+
+
+class Away(InfraFailed):
+    """No answer came from the orchestrator, and nobody knows whether it was heard."""
 
 
 encode = msgspec.msgpack.Encoder().encode

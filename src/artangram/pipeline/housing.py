@@ -11,14 +11,13 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import cast
 
-from aiohttp import ClientError
 from msgspec import Struct
 
 from artangram.orchestrator.client import Backend, House
 from artangram.orchestrator.connect import connect
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.local import running
-from artangram.orchestrator.records import Refused
+from artangram.orchestrator.records import Away, Refused
 from artangram.orchestrator.workshop import Offers
 from artangram.pipeline.meter import Meter, Metered, capacity_of
 from artangram.pipeline.patient import PATIENCE_S, Patient
@@ -70,7 +69,7 @@ async def shared_house(
             yield Housed(house=house, meter=meter, lost=patient.lost)
             # What was given up while it opened may have been opened after it was closed. A house
             # that is away now closes it when it hears no more of us.
-            with suppress(ClientError, Refused):
+            with suppress(Away, Refused):
                 await behind.close_job(job)
         finally:
             await patient.aclose()

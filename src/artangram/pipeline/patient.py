@@ -11,13 +11,11 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-import aiohttp
-
 from artangram.core.errors import BadInput, InfraFailed
 from artangram.core.ids import JobId, TrajectoryId
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.client import Backend
-from artangram.orchestrator.records import ActionResult, Draining, Opening, Status
+from artangram.orchestrator.records import ActionResult, Away, Draining, Opening, Status
 from artangram.orchestrator.runs import RunRequest
 from artangram.sandbox.protocol import Snapshot
 
@@ -29,7 +27,7 @@ PATIENCE_S = 600.0
 """As long as a service manager may take to start a house on another machine."""
 LOOK_S = 0.5
 
-_AWAY = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, Draining)
+_AWAY = (Away, Draining)
 
 
 class Patient:

@@ -252,7 +252,8 @@ def test_a_service_that_is_not_there_is_named(run):
         taken.bind(("127.0.0.1", 0))  # Nobody else gets it, and nobody listens.
         url = "http://127.0.0.1:{1}".format(*taken.getsockname())
         said = complaint(run("status", "--url", url))
-    assert said.startswith(f"url: {url}: Cannot connect")
+    assert said.startswith(f"url: {url} does not answer: ")
+    assert "; start it with `artangram up`" in said
 
 
 @pytest.mark.parametrize("target", ["{trace}/x.jsonl", "{folder}", ".", "", "-"])

@@ -2,12 +2,11 @@
 
 import asyncio
 
-import aiohttp
 import pytest
 
 from artangram.core.errors import BadInput, InfraFailed
 from artangram.core.ids import JobId, TrajectoryId
-from artangram.orchestrator.records import Opening, Status
+from artangram.orchestrator.records import Away, Opening, Status
 from artangram.orchestrator.runs import RunRequest
 from artangram.pipeline.patient import Patient
 
@@ -35,7 +34,7 @@ class Flickering:
     def answer(self, what):
         self.heard.append(what)
         if asyncio.get_running_loop().time() < self.back_at:
-            raise aiohttp.ServerDisconnectedError
+            raise Away("it hung up")
         return what
 
     async def run(self, request):
