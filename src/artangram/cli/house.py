@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 from msgspec import structs
 
@@ -37,7 +36,7 @@ async def house(
     url: str | None, token: str | None, own: "HouseSpec | None" = None
 ) -> AsyncIterator[House]:
     """The house at `url`, or an own one. Whatever it refuses is said in one line."""
-    with plainly_refused(url):
+    with plainly_refused():
         async with _own(own) if url is None else _service(url, token) as one:
             yield one
 
@@ -62,7 +61,7 @@ def _service(url: str, token: str | None) -> AbstractAsyncContextManager[House]:
 
 
 @contextmanager
-def plainly_refused(url: str | None) -> Iterator[None]:
+def plainly_refused() -> Iterator[None]:
     """Around the use of a house: whatever it refuses is said in one line."""
     try:
         yield
@@ -70,9 +69,6 @@ def plainly_refused(url: str | None) -> Iterator[None]:
         raise BadInput("service", str(error), "give what it asks for and try again") from None
     except Away as error:
         raise BadInput("url", str(error), "or give the address that it printed") from None
-    except msgspec.MsgspecError:
-        fix = "give what `artangram up` printed"
-        raise BadInput("url", f"{url} answers, but not as a house does", fix) from None
     except JournalError as error:
         raise BadInput("state", str(error), "or take another directory") from None
     except NotCapable as error:

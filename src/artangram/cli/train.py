@@ -106,7 +106,7 @@ async def _housed(
         )
     else:
         opening = shared_house(service.url, token=service.token, job=job, resume=resume)
-    with plainly_refused(service.url):
+    with plainly_refused():
         async with opening as housed:
             yield housed
 

@@ -93,7 +93,7 @@ def up(
 @contextmanager
 def _refused(state_dir: Path) -> Iterator[None]:
     """Whatever keeps it from serving is said in one line."""
-    with plainly_refused(None), writing(state_dir, what="directory"):
+    with plainly_refused(), writing(state_dir, what="directory"):
         yield
 
 

@@ -44,6 +44,13 @@ BEAT_S = 5.0
 IDLE_S = 15.0
 """How long a connection is kept for the next request; services keep them longer (`aio.KEPT_S`)."""
 
+_FROM_BETWEEN = (
+    HTTPStatus.BAD_GATEWAY,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    HTTPStatus.GATEWAY_TIMEOUT,
+)
+"""What a proxy in front of a house says while that is away."""
+
 
 @asynccontextmanager
 async def connect(
@@ -116,7 +123,7 @@ class _Http:
         body = msgspec.json.encode(request)
         address = f"{_of(request.trajectory)}/run"
         found = await self._ask("POST", address, data=body, of=request.trajectory)
-        return msgspec.json.decode(found, type=ActionResult)
+        return self._decoded(found, ActionResult)
 
     async def stream(self, request: RunRequest) -> AsyncGenerator[Output | ActionResult, None]:
         body, path = msgspec.json.encode(request), f"{_of(request.trajectory)}/stream"
@@ -130,7 +137,7 @@ class _Http:
     async def call(self, request: CallRequest) -> ActionResult:
         body = msgspec.json.encode(request)
         found = await self._ask("POST", "calls", data=body, of=request.trajectory)
-        return msgspec.json.decode(found, type=ActionResult)
+        return self._decoded(found, ActionResult)
 
     def register(self, function: Function[..., Any]) -> None:
         return  # The orchestrator knows the functions of its own configuration, and says so.
@@ -149,7 +156,7 @@ class _Http:
 
     async def snapshot(self, trajectory: TrajectoryId) -> Snapshot:
         found = await self._ask("POST", f"{_of(trajectory)}/snapshot", of=trajectory)
-        return msgspec.json.decode(found, type=Snapshot)
+        return self._decoded(found, Snapshot)
 
     def queued_s(self, trajectory: TrajectoryId) -> float | None:
         heard = self._queueing.get(trajectory)
@@ -157,17 +164,17 @@ class _Http:
 
     async def explain(self, action_id: ActionId) -> Explanation:
         found = await self._ask("GET", f"actions/{quote(action_id, safe='')}/explain")
-        return msgspec.json.decode(found, type=Explanation)
+        return self._decoded(found, Explanation)
 
     async def status(self) -> Status:
-        return msgspec.json.decode(await self._ask("GET", "status"), type=Status)
+        return self._decoded(await self._ask("GET", "status"), Status)
 
     async def beat(self, every_s: float) -> None:
         """Give signs of life as long as anything is open. One that is lost is made up for."""
         while True:
             await asyncio.sleep(every_s)
             if self._queueing or self._left:
-                with suppress(Away, Refused, OSError):
+                with suppress(Away, Refused, BadInput, OSError):
                     await self._beat()
                     await self._close_left()
 
@@ -202,7 +209,7 @@ class _Http:
 
     async def _beat(self) -> None:
         found = await self._ask("PUT", f"owners/{self._owner}")
-        for name, queueing in msgspec.json.decode(found, type=dict[str, Queueing]).items():
+        for name, queueing in self._decoded(found, dict[str, Queueing]).items():
             heard = self._queueing.get(TrajectoryId(name))
             if heard is not None:
                 heard.told(queueing)
@@ -231,10 +238,11 @@ class _Http:
         """Around a request: no answer is one error, whatever was in the way of it."""
         try:
             yield
+        except (aiohttp.ClientResponseError, msgspec.MsgspecError) as error:
+            raise self._no_house() from error
         except aiohttp.ClientError as error:
             why = (isinstance(error, OSError) and error.strerror) or str(error)
-            fix = "start it with `artangram up`"
-            raise Away(f"{self._url} does not answer: {why}; {fix}") from error
+            raise self._away(why) from error
 
     @contextmanager
     def _waiting_for(self, trajectory: TrajectoryId | None) -> Iterator["_Heard"]:
@@ -251,7 +259,24 @@ class _Http:
         try:
             return raised(msgspec.json.decode(body, type=Problem))
         except msgspec.MsgspecError:
+            if status in _FROM_BETWEEN:
+                return self._away(f"{status} from who is in between")
+            if status < HTTPStatus.INTERNAL_SERVER_ERROR:
+                return self._no_house()
             return Refused(f"{self._url} answers {status}: {body[:200]!r}")
+
+    def _away(self, why: str) -> Away:
+        return Away(f"{self._url} does not answer: {why}; start it with `artangram up`")
+
+    def _no_house(self) -> BadInput:
+        problem = f"{self._url} answers, but not as a house does"
+        return BadInput("url", problem, "give what `artangram up` printed")
+
+    def _decoded(self, body: bytes, kind: type[T]) -> T:
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except msgspec.MsgspecError as error:
+            raise self._no_house() from error
 
 
 class _Heard:

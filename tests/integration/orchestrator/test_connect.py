@@ -1,11 +1,13 @@
 """What a client says of a house that is not there, or is none."""
 
+import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 import pytest
 
-from artangram.core.errors import InfraFailed
+from artangram.core.errors import BadInput, InfraFailed
 from artangram.orchestrator.connect import connect
 from artangram.orchestrator.records import Away
 
@@ -35,3 +37,45 @@ async def test_no_answer_is_a_failure_of_infrastructure_and_no_file_error(nowher
         with pytest.raises(InfraFailed) as caught:
             await house.trajectory().read("x")
     assert not isinstance(caught.value, OSError)
+
+
+@asynccontextmanager
+async def a_stranger(says: bytes) -> AsyncIterator[str]:
+    """Something else at an address, which answers every request so."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(says)
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield "http://{}:{}".format(*server.sockets[0].getsockname())
+
+
+def an_answer(status: str, body: bytes) -> bytes:
+    return f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        an_answer("200 OK", b"<html>hello</html>"),
+        an_answer("200 OK", b"{}"),
+        an_answer("404 Not Found", b"Not Found"),
+        b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
+    ],
+)
+async def test_who_answers_otherwise_is_no_house(says: bytes) -> None:
+    async with a_stranger(says) as url, connect(url, token=TOKEN) as house:
+        with pytest.raises(BadInput, match=f"url: {url} answers, but not as a house does; give"):
+            await house.status()
+
+
+@pytest.mark.parametrize("status", ["502 Bad Gateway", "503 Service Unavailable"])
+async def test_a_house_behind_a_proxy_that_cannot_reach_it_is_away(status: str) -> None:
+    async with (
+        a_stranger(an_answer(status, b"<html>nginx</html>")) as url,
+        connect(url, token=TOKEN) as house,
+    ):
+        with pytest.raises(Away, match=f"{url} does not answer: {status[:3]}"):
+            await house.status()
