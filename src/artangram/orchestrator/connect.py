@@ -236,6 +236,8 @@ class _Http:
     @contextmanager
     def _reached(self) -> Iterator[None]:
         """Around a request: no answer is one error, whatever was in the way of it."""
+        if self._session.closed:
+            raise Refused("this house is closed; use it within its `async with`, or connect again")
         try:
             yield
         except (aiohttp.ClientResponseError, msgspec.MsgspecError) as error:

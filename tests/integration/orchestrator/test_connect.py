@@ -9,7 +9,9 @@ import pytest
 
 from artangram.core.errors import BadInput, InfraFailed
 from artangram.orchestrator.connect import connect
-from artangram.orchestrator.records import Away
+from artangram.orchestrator.records import Away, Refused
+from artangram.orchestrator.server import serving
+from artangram.testing.fakes import fake_house
 
 TOKEN = "a token of this test"
 
@@ -37,6 +39,16 @@ async def test_no_answer_is_a_failure_of_infrastructure_and_no_file_error(nowher
         with pytest.raises(InfraFailed) as caught:
             await house.trajectory().read("x")
     assert not isinstance(caught.value, OSError)
+
+
+async def test_a_house_that_was_left_says_so() -> None:
+    async with fake_house() as behind, serving(behind.orchestrator, token=TOKEN) as url:
+        async with connect(url, token=TOKEN) as house:
+            t = house.trajectory()
+        with pytest.raises(Refused, match="this house is closed; use it within"):
+            await house.status()
+        with pytest.raises(Refused, match="this house is closed; use it within"):
+            await t.run(["true"])
 
 
 @asynccontextmanager
