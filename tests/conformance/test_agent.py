@@ -196,11 +196,12 @@ async def test_files_stay_between_runs_and_go_with_the_trajectory(
     assert "files" in ended.reason
 
 
-async def test_a_missing_file_is_an_os_error(agent: NodeAgent, heard: Heard) -> None:
+async def test_a_missing_file_is_an_os_error_that_names_it(agent: NodeAgent, heard: Heard) -> None:
     agent.start(a_run("open"))
     await heard.next()
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError) as caught:
         await agent.read(T, "nothing")
+    assert caught.value.filename == "nothing"
 
 
 async def test_a_snapshot_starts_a_sibling(agent: NodeAgent, heard: Heard) -> None:

@@ -100,6 +100,8 @@ class Refusal(Struct, frozen=True, tag="refusal"):
     kind: str
     text: str
     errno: int = 0
+    path: str = ""
+    """Of the file that an `OSError` is about."""
 
 
 class EndFound(Struct, frozen=True, tag="found"):
@@ -129,7 +131,8 @@ Response = Answer | Refusal | EndFound | RunEnded | RunPrinted
 def refusal(number: int, error: Exception) -> Refusal:
     """`error` as it travels."""
     if isinstance(error, OSError):
-        return Refusal(number, "os", str(error.strerror or error), error.errno or 0)
+        text, path = str(error.strerror or error), str(error.filename or "")
+        return Refusal(number, "os", text, error.errno or 0, path)
     kind = "gone" if isinstance(error, SandboxGone) else "sandbox"
     return Refusal(number, "value" if isinstance(error, ValueError) else kind, str(error))
 
@@ -138,7 +141,7 @@ def raised(refusal: Refusal) -> Exception:
     """The error that travelled."""
     match refusal.kind:
         case "os":
-            return OSError(refusal.errno, refusal.text)
+            return OSError(refusal.errno, refusal.text, refusal.path or None)
         case "value":
             return ValueError(refusal.text)
         case "gone":
