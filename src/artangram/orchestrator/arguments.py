@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from artangram.core.errors import BadInput
 
@@ -48,8 +48,7 @@ def as_record(kind: type[T], given: Mapping[str, Any]) -> T:
         problem = problem[:1].lower() + problem[1:]
         raise BadInput(field, problem, "give what is expected") from None
     except UnicodeEncodeError as error:
-        field = next((name for name, value in given.items() if not _is_text(value)), "")
-        raise _no_text(field, error) from None
+        raise _no_text(_not_text_in(given), error) from None
 
 
 def plain(field: str, value: Any) -> Any:
@@ -94,6 +93,20 @@ def as_bytes(field: str, text: str) -> bytes:
         raise _no_text(field, error) from None
 
 
+def as_unicode(field: str, text: str) -> str:
+    """`text` itself. Raises `BadInput` for half a character, which an address would leave out."""
+    as_bytes(field, text)
+    return text
+
+
+def as_body(record: Struct) -> bytes:
+    """`record` as JSON. Raises `BadInput` for a field with half a character."""
+    try:
+        return msgspec.json.encode(record)
+    except UnicodeEncodeError as error:
+        raise _no_text(_not_text_in(structs.asdict(record)), error) from None
+
+
 def as_address(url: object) -> str:
     """`url` itself. Raises `BadInput` if no house could be there."""
     try:
@@ -106,6 +119,11 @@ def as_address(url: object) -> str:
     if not is_address:
         raise BadInput("url", f"{url!r} is none", "give what `artangram up` printed")
     return str(url)
+
+
+def _not_text_in(given: Mapping[str, Any]) -> str:
+    """The name of the field."""
+    return next((name for name, value in given.items() if not _is_text(value)), "")
 
 
 def _is_text(value: object) -> bool:

@@ -17,7 +17,7 @@ from artangram.core.errors import BadInput
 from artangram.core.explain import Explanation
 from artangram.core.ids import ActionId, JobId, TrajectoryId
 from artangram.functions import Function
-from artangram.orchestrator.arguments import as_address
+from artangram.orchestrator.arguments import as_address, as_body, as_unicode
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.client import House
 from artangram.orchestrator.errors import Problem, raised
@@ -100,7 +100,7 @@ class _Http:
 
     async def open(self, opening: Opening) -> None:
         trajectory = opening.trajectory
-        ours = msgspec.json.encode(structs.replace(opening, owner=self._owner))
+        ours = as_body(structs.replace(opening, owner=self._owner))
         is_again = await self._returned_to(trajectory)
         try:
             with self._left_without_answer(trajectory, is_opening=True):
@@ -117,16 +117,16 @@ class _Http:
             await self._ask("DELETE", _of(trajectory))
 
     async def close_job(self, job: JobId) -> None:
-        await self._ask("DELETE", f"jobs/{quote(job, safe='')}")
+        await self._ask("DELETE", f"jobs/{_quoted('job', job)}")
 
     async def run(self, request: RunRequest) -> ActionResult:
-        body = msgspec.json.encode(request)
+        body = as_body(request)
         address = f"{_of(request.trajectory)}/run"
         found = await self._ask("POST", address, data=body, of=request.trajectory)
         return self._decoded(found, ActionResult)
 
     async def stream(self, request: RunRequest) -> AsyncGenerator[Output | ActionResult, None]:
-        body, path = msgspec.json.encode(request), f"{_of(request.trajectory)}/stream"
+        body, path = as_body(request), f"{_of(request.trajectory)}/stream"
         with self._waiting_for(request.trajectory), self._reached():
             async with self._session.post(path, data=body) as answer:
                 if answer.status != HTTPStatus.OK:
@@ -135,7 +135,7 @@ class _Http:
                     yield piece
 
     async def call(self, request: CallRequest) -> ActionResult:
-        body = msgspec.json.encode(request)
+        body = as_body(request)
         found = await self._ask("POST", "calls", data=body, of=request.trajectory)
         return self._decoded(found, ActionResult)
 
@@ -147,11 +147,11 @@ class _Http:
         raise BadInput("deploy", "a service brings code, so strangers cannot deploy one", fix)
 
     async def read(self, trajectory: TrajectoryId, path: str, *, max_bytes: int) -> bytes:
-        query = {"path": path, "max_bytes": str(max_bytes)}
+        query = {"path": as_unicode("path", path), "max_bytes": str(max_bytes)}
         return await self._ask("GET", f"{_of(trajectory)}/files", query=query, of=trajectory)
 
     async def write(self, trajectory: TrajectoryId, path: str, *, data: bytes) -> None:
-        address, query = f"{_of(trajectory)}/files", {"path": path}
+        address, query = f"{_of(trajectory)}/files", {"path": as_unicode("path", path)}
         await self._ask("PUT", address, query=query, data=data, of=trajectory)
 
     async def snapshot(self, trajectory: TrajectoryId) -> Snapshot:
@@ -163,7 +163,7 @@ class _Http:
         return None if heard is None else heard.queued_s
 
     async def explain(self, action_id: ActionId) -> Explanation:
-        found = await self._ask("GET", f"actions/{quote(action_id, safe='')}/explain")
+        found = await self._ask("GET", f"actions/{_quoted('action_id', action_id)}/explain")
         return self._decoded(found, Explanation)
 
     async def status(self) -> Status:
@@ -309,4 +309,9 @@ class _Heard:
 
 
 def _of(trajectory: TrajectoryId) -> str:
-    return f"trajectories/{quote(trajectory, safe='')}"
+    return f"trajectories/{_quoted('trajectory', trajectory)}"
+
+
+def _quoted(field: str, name: str) -> str:
+    """As a part of an address."""
+    return quote(as_unicode(field, name), safe="")

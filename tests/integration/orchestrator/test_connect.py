@@ -1,4 +1,4 @@
-"""What a client says of a house that is not there, or is none."""
+"""What a client says of a house that is not there, or is none, and of what it cannot send."""
 
 import asyncio
 import socket
@@ -91,3 +91,24 @@ async def test_a_house_behind_a_proxy_that_cannot_reach_it_is_away(status: str) 
     ):
         with pytest.raises(Away, match=f"{url} does not answer: {status[:3]}"):
             await house.status()
+
+
+async def test_half_a_character_is_refused_by_the_name_of_its_field() -> None:
+    async with (
+        fake_house() as behind,
+        serving(behind.orchestrator, token=TOKEN) as url,
+        connect(url, token=TOKEN) as house,
+        house.trajectory() as t,
+    ):
+        await t.write("xy", b"kept")
+        with pytest.raises(BadInput, match="path: is no text"):
+            await t.write("x\udcffy", b"lost")
+        assert await t.read("xy") == b"kept", "an address leaves out what it cannot carry"
+        with pytest.raises(BadInput, match="path: is no text"):
+            await t.read("x\udcffy")
+        with pytest.raises(BadInput, match="argv: is no text"):
+            await t.run(["echo", "\udcff"])
+        with pytest.raises(BadInput, match="trajectory: is no text"):
+            await house.trajectory(id="\udcff").__aenter__()
+        with pytest.raises(BadInput, match="action_id: is no text"):
+            await house.explain("\udcff")
