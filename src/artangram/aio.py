@@ -2,6 +2,7 @@
 
 - `uncancelled` lets a clean-up finish even when its caller is cancelled meanwhile.
 - `Background` owns tasks that nobody awaits: they end with it, and what goes wrong in one is told.
+- `check_loop` keeps callers in the event loop that will answer them.
 - `listening` and `served` are how an application is reached over HTTP.
 """
 
@@ -38,6 +39,13 @@ async def uncancelled(work: Coroutine[Any, Any, T]) -> T:
             task.exception()  # looked at: being cancelled is the news, not its failure
         raise cancelled
     return task.result()
+
+
+def check_loop(its: asyncio.AbstractEventLoop) -> None:
+    """Raises `BadInput` in another loop than `its`: nobody would wake who waits there."""
+    if asyncio.get_running_loop() is not its:
+        fix = "open one in this loop, or ask with asyncio.run_coroutine_threadsafe"
+        raise BadInput("house", "was opened in another event loop", fix)
 
 
 class Background:

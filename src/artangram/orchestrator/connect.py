@@ -13,6 +13,7 @@ import aiohttp
 import msgspec
 from msgspec import structs
 
+from artangram.aio import check_loop
 from artangram.core.errors import BadInput
 from artangram.core.explain import Explanation
 from artangram.core.ids import ActionId, JobId, TrajectoryId
@@ -94,6 +95,7 @@ class _Http:
         self._left: dict[TrajectoryId, bool] = {}
         self._leaving = asyncio.Lock()
         self._owner = uuid4().hex
+        self._loop = asyncio.get_running_loop()
 
     def __repr__(self) -> str:
         return f"<at {self._url}>"
@@ -236,6 +238,7 @@ class _Http:
     @contextmanager
     def _reached(self) -> Iterator[None]:
         """Around a request: no answer is one error, whatever was in the way of it."""
+        check_loop(self._loop)
         if self._session.closed:
             raise Refused("this house is closed; use it within its `async with`, or connect again")
         try:

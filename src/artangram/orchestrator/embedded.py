@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from msgspec import structs
 
+from artangram.aio import check_loop
 from artangram.core.action import Action
 from artangram.core.errors import BadInput
 from artangram.core.explain import Explanation
@@ -66,6 +67,7 @@ class Embedded:
         new_id: Callable[[], str] | None = None,
     ) -> None:
         self.orchestrator = orchestrator
+        self._loop = asyncio.get_running_loop()
         self._workshop = workshop
         self._new_id = new_id or _new_ids()
         #: Sandboxes that are being made.
@@ -75,6 +77,7 @@ class Embedded:
         return repr(self.orchestrator)
 
     async def open(self, opening: Opening) -> None:
+        check_loop(self._loop)
         opened = self.orchestrator.open(opening)
         try:
             await opened
@@ -83,9 +86,11 @@ class Embedded:
             raise
 
     async def close(self, trajectory: TrajectoryId) -> None:
+        check_loop(self._loop)
         await asyncio.shield(self.orchestrator.close(trajectory))
 
     async def close_job(self, job: JobId) -> None:
+        check_loop(self._loop)
         closing = self.orchestrator.close_job(job)
         if closing:
             await asyncio.wait(closing)
@@ -112,6 +117,7 @@ class Embedded:
                 self.orchestrator.cancel(receipt.action_id, reason="its caller went away")
 
     async def call(self, request: CallRequest) -> ActionResult:
+        check_loop(self._loop)
         needs = self.orchestrator.catalog.needs(request)
         action_id, now = ActionId(self._new_id()), self.orchestrator.now()
         receipt = self.orchestrator.submit(called(request, needs, action_id=action_id, now=now))
@@ -130,6 +136,7 @@ class Embedded:
 
     def submit(self, request: RunRequest) -> Receipt:
         """Take an action on without waiting for its end."""
+        check_loop(self._loop)
         deadline_s = request.deadline_s
         submission = submission_of(
             request,
@@ -159,6 +166,7 @@ class Embedded:
 
     async def status(self) -> Status:
         """What the orchestrator knows, and what its agents say of their sandboxes."""
+        check_loop(self._loop)
         known, agents = self.orchestrator.status(), dict(self.orchestrator.nodes)
         asked = (_population(agents.get(NodeId(one.node))) for one in known.nodes)
         nodes = [
@@ -183,6 +191,7 @@ class Embedded:
 
     async def _home(self, trajectory: TrajectoryId) -> NodeAgent:
         """The node of a trajectory's sandbox, which is made if there is none yet."""
+        check_loop(self._loop)
         agent = self.orchestrator.home(trajectory)
         if agent is not None:
             return agent

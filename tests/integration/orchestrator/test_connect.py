@@ -112,3 +112,26 @@ async def test_half_a_character_is_refused_by_the_name_of_its_field() -> None:
             await house.trajectory(id="\udcff").__aenter__()
         with pytest.raises(BadInput, match="action_id: is no text"):
             await house.explain("\udcff")
+
+
+@pytest.mark.parametrize("is_connected", [False, True])
+async def test_who_asks_in_another_event_loop_is_told_so_and_does_not_wait(
+    is_connected: bool,
+) -> None:
+    async with (
+        fake_house() as behind,
+        serving(behind.orchestrator, token=TOKEN) as url,
+        connect(url, token=TOKEN) as connected,
+    ):
+        house = connected if is_connected else behind
+        async with house.trajectory() as t:
+            for ask in (
+                lambda: t.run(["true"]),
+                lambda: t.read("x"),
+                lambda: house.trajectory().__aenter__(),
+                lambda: house.call("judge", {}),
+                house.status,
+            ):
+                with pytest.raises(BadInput, match="house: was opened in another event loop"):
+                    await asyncio.to_thread(asyncio.run, asyncio.wait_for(ask(), 5))
+            assert (await t.run(["true"])).ok
