@@ -115,6 +115,26 @@ def test_a_test_that_never_ended_has_not_passed(new_suite, deed):
     assert run.last_line.startswith("0 passed, 0 failed, 0 skipped")
 
 
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--units=0", "argument --units: '0' is no number above 0"),
+        ("--units=many", "argument --units: 'many' is no number above 0"),
+        ("--test-timeout=-1", "argument --test-timeout: '-1' is no number of seconds above 0"),
+        ("--test-timeout=s", "argument --test-timeout: 's' is no number of seconds above 0"),
+        ("--keep=all", "argument --keep: invalid choice: 'all'"),
+        ("--report=/dev/null/x", "argument --report: '/dev/null/x' is no file"),
+        ("--report=/tmp", "argument --report: '/tmp' is no file that can be written here"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_wrong_use_before_anything_runs(new_suite, option, said):
+    suite = new_suite(test_a="def test_a(): log(1)")
+    run = suite.run(option)
+    assert (run.code, run.out, suite.logged()) == (4, "", [])
+    assert run.err.startswith(f"error: {said}")
+    assert len(run.err.splitlines()) == 1
+
+
 def test_output_is_that_of_pytest_with_a_summary_behind_it(new_suite):
     suite = new_suite(
         test_a="""

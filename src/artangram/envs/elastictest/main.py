@@ -13,9 +13,18 @@ import time
 import traceback
 from collections.abc import Sequence
 from functools import partial
+from typing import NoReturn
 
 from . import cores
 from .guard import UNFINISHED, guarded
+
+WRONG_USE = 4
+"""pytest's own code for arguments that make no sense."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(WRONG_USE, f"error: {message}; see --elastic-help\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,7 +65,7 @@ def _run(ours: argparse.Namespace, theirs: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="elastictest",
         description="Run pytest on all the cores this process may use, however they change.",
         epilog="All other arguments go to pytest.",
@@ -64,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
         add_help=False,
     )
     parser.add_argument("--elastic-help", action="help", help="show this and exit")
-    parser.add_argument("--report", metavar="FILE", help="write the results as JSON")
+    parser.add_argument("--report", metavar="FILE", type=_place, help="write the results as JSON")
     parser.add_argument(
         "--test-timeout", metavar="S", type=_seconds, default=0.0, help="fail longer tests"
     )
@@ -83,13 +92,25 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _place(text: str) -> str:
+    """Of a file that is written when everything has run: what cannot be one is said before."""
+    folder = os.path.dirname(text) or "."
+    if os.path.isdir(text) or not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no file that can be written here")
+    return text
+
+
 def _positive(text: str) -> int:
-    if int(text) < 1:
-        raise ValueError(text)
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
     return int(text)
 
 
 def _seconds(text: str) -> float:
-    if not float(text) > 0:
-        raise ValueError(text)
-    return float(text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    return seconds
