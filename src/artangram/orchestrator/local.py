@@ -141,7 +141,7 @@ class _Told(Struct, frozen=True, kw_only=True):
     policy: str
     cores: Annotated[int, msgspec.Meta(ge=1)] | None
     memory_mb: Annotated[int, msgspec.Meta(ge=1)] | None
-    max_queued: int
+    max_queued: Annotated[int, msgspec.Meta(ge=0)]
     shares: dict[str, float]
 
 

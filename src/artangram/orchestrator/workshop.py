@@ -8,9 +8,9 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from artangram.apis.spec import ApiSpec
 from artangram.core.cluster import FunctionsSpec, GpuSpec, PoolSpec, ServiceSpec
@@ -38,6 +38,9 @@ COLD_S = 0.02
 """What a worker takes to be forked: believed until somebody measures."""
 
 
+_Some = Annotated[int, Meta(ge=1)]
+
+
 class Cuda(Struct, frozen=True, tag_field="kind", tag="cuda", forbid_unknown_fields=True):
     """The devices are all GPUs of this machine, with the memory that they have."""
 
@@ -53,9 +56,9 @@ class Vllm(Struct, frozen=True, kw_only=True, tag_field="kind", tag="vllm"):
 class Offers(Struct, frozen=True, kw_only=True):
     """What a house offers beside its cores."""
 
-    workers: int | None = None
+    workers: _Some | None = None
     """Function workers at most; as many as cores if unsaid."""
-    platform_calls: int = 64
+    platform_calls: _Some = 64
     """Calls under way at most of functions behind a URL."""
     functions: tuple[str, ...] = ()
     """`module:name` of those that anybody with the token may call."""
@@ -65,7 +68,7 @@ class Offers(Struct, frozen=True, kw_only=True):
     devices: int | Cuda | Vllm = 0
     """So many, made of cores; in a file `{kind: cuda}` for the GPUs, or `{kind: vllm, count: 8,
     memory_mb: 80000}` for engines on them."""
-    device_memory_mb: int = 2048
+    device_memory_mb: _Some = 2048
     """Of each that is made of cores."""
     services: tuple[Service, ...] = ()
     apis: dict[str, ApiSpec] = {}

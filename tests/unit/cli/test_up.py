@@ -37,6 +37,7 @@ def test_a_house_with_a_wrong_key_serves_nobody(run, tmp_path: Path):
     ("text", "line"),
     [
         ("cores: -3", "1: cores: expected `int` >= 1"),
+        ("cores: 2\nworkers: 0", "2: workers: expected `int` >= 1"),
         ("cores: many", "1: cores: expected `int | null`, got `str`"),
         ("\njobs:\n  a: {share: 0}", "3: jobs.a: 0.0 is no share"),
         ("[1, 2]", "1: is not a mapping"),
