@@ -29,6 +29,7 @@ from starlette.routing import Route
 from artangram.aio import listening, served
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, JobId, TrajectoryId
+from artangram.orchestrator.arguments import check_known
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.errors import KNOWN, Problem, problem_of
@@ -58,6 +59,7 @@ _SEND_THE_TOKEN = (
 )
 
 T = TypeVar("T")
+Record = TypeVar("Record", bound=msgspec.Struct)
 
 
 def application(
@@ -215,9 +217,13 @@ def _response(value: object, status: HTTPStatus = HTTPStatus.OK) -> Response:
     return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 
-async def _decoded(request: Request, record: type[T]) -> T:
+async def _decoded(request: Request, record: type[Record]) -> Record:
+    body = await _body(request)
     try:
-        return msgspec.json.decode(await _body(request), type=record)
+        # A limit that is misspelt would be no limit.
+        fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        check_known(record, fields, of="this request")
+        return msgspec.json.decode(body, type=record)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise BadInput("body", str(error), "see /v1/openapi.json") from error
 

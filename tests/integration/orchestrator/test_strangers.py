@@ -134,6 +134,22 @@ async def test_a_wrong_question_is_told_so(query: str, complaint: str) -> None:
         assert (status, complaint in body) == (400, True), body
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("", {"trajectory": "x", "memory": 64}),
+        ("/t/run", {"trajectory": "t", "argv": ["true"], "kind": "x", "timeout": 1}),
+        ("/t/stream", {"trajectory": "t", "argv": ["true"], "kind": "x", "timeout": 1}),
+    ],
+)
+async def test_a_field_that_no_request_has_is_told_so(path: str, body: dict[str, object]) -> None:
+    async with a_service() as (house, url), house.trajectory(id="t"):
+        path = f"/v1/trajectories{path}"
+        status, said = await answer(url, path, method="POST", headers=BEARER, json=body)
+        unknown = list(body)[-1]
+        assert (status, f"{unknown}: is no option of this request; use: " in said) == (400, True)
+
+
 async def test_a_body_of_endless_depth_is_told_so() -> None:
     body = b'{"trajectory": "t", "owner": ' + b"[" * 100_000
     async with a_service() as (_, url):
