@@ -66,7 +66,8 @@ def plainly_refused() -> Iterator[None]:
     try:
         yield
     except Refused as error:
-        raise BadInput("service", str(error), "give what it asks for and try again") from None
+        problem, _, fix = str(error).partition("; ")
+        raise BadInput("service", problem, fix or "see what it asks for, and try again") from None
     except Away as error:
         raise BadInput("url", str(error), "or give the address that it printed") from None
     except JournalError as error:

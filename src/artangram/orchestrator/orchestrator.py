@@ -329,7 +329,7 @@ class Orchestrator:
 
     async def aclose(self) -> None:
         """Stop deciding; who still waits is told. Agents and journal are their opener's."""
-        self._refusal = self._refusal or Draining("it is closed")
+        self._refusal = self._refusal or Draining("it is closed; open another one")
         self._body.close()
         self._owners.close()
         await self._hands.close()
