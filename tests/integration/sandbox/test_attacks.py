@@ -771,6 +771,35 @@ class TestInit:
         assert (await running).stdout == b"ETOOMANYREFS\n"
         assert await still_works(sandbox)
 
+    async def test_nor_do_those_of_many_who_wait_to_send_them(
+        self, sandbox: LocalSandbox, attack: Attack
+    ) -> None:
+        """Each was asked when there were few: the kernel counts them when there is room."""
+        running = asyncio.create_task(
+            attack(
+                "import array, socket\n"
+                "rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [0] * 250))]\n"
+                "def pair(name):\n"
+                "  inlet = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
+                "  outlet = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
+                "  outlet.bind(name); inlet.connect(name); inlet.setblocking(False)\n"
+                "  try:\n    while True: inlet.send(b'x')\n"
+                "  except BlockingIOError: inlet.setblocking(True)\n"
+                "  return inlet, outlet\n"
+                "pairs = [pair(f'\\0{number}') for number in range(40)]\n"
+                "for inlet, _ in pairs:\n"
+                "  if os.fork() == 0: inlet.sendmsg([b'x'], rights); os._exit(0)\n"
+                "import time; time.sleep(0.2)\n"
+                "for _, outlet in pairs: outlet.recv(1)\n"
+                "print(sum(os.wait()[1] for _ in pairs)); open('/work/full', 'w')\n"
+                + WAIT.format("os.path.exists('/work/seen')")
+            )
+        )
+        assert await written(sandbox, "full")
+        await sandbox.write("seen", b"")
+        assert (await running).stdout == b"0\n"
+        assert await still_works(sandbox)
+
     async def test_reply_is_not_delayed_by_a_daemon_that_holds_the_pipes(
         self, attack: Attack
     ) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from artangram.sandbox.container.service import listens
 from artangram.sandbox.errors import CreateFailed, ImageError, NotCapable
-from artangram.sandbox.namespace.traits import OPEN_FILES
+from artangram.sandbox.inside.init import MANY_FILES
 
 LABEL = "artangram.run"
 SOCKETS = ("/var/run/docker.sock", "/run/podman/podman.sock")
@@ -35,7 +35,7 @@ NOWHERE = "/.artangram/nowhere"
 NEUTRAL_ENVIRON = {"LD_PRELOAD": NOWHERE, "LD_AUDIT": NOWHERE}
 # Enough for any sandbox; its control groups limit it further.
 ULIMITS = (
-    ("nofile", resource.RLIMIT_NOFILE, OPEN_FILES),
+    ("nofile", resource.RLIMIT_NOFILE, MANY_FILES),
     ("nproc", resource.RLIMIT_NPROC, 1 << 15),
 )
 HOW = (

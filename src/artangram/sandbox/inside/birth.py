@@ -225,6 +225,7 @@ def _become(plan: dict[str, Any]) -> None:
     """The sandbox's user, with no rights and no way to get any."""
     for kind, value in plan["rlimits"].items():
         _limit(kind, value)
+    init.allow_more_files()
     if plan["userns"]:
         linux.forbid_capabilities()  # without one, the zygote did it for all
     elif os.getuid() == 0:
@@ -245,7 +246,8 @@ def _limit(kind: int, value: int) -> None:
     most = resource.getrlimit(kind)[1]
     if most != resource.RLIM_INFINITY:
         value = min(value, most)
-    resource.setrlimit(kind, (value, value))
+    # Init has more open files than it lets commands have: see `init.allow_more_files`.
+    resource.setrlimit(kind, (value, most if kind == resource.RLIMIT_NOFILE else value))
 
 
 def _no_more_imports() -> None:

@@ -96,9 +96,7 @@ static int has_run; /* who ran one command will run another */
 static int groups[MAX_GROUPS];
 static int joined = -1, rests;
 static int ran_beside, is_urgent = 1;
-/* Of a command, half of ours: descriptors that wait in sockets count for all of one user, and
- * with as many as we may have it could keep us from answering. */
-static struct rlimit open_files;
+static struct rlimit open_files; /* of a command */
 /* One request at a time, and never while a reply is put together. */
 static char inbox[INLINE_BYTES + 16];
 
@@ -889,6 +887,16 @@ static void on_due(void)
         hand_out_outlets();
 }
 
+/* Descriptors that wait in sockets count for all of one user, so we need to have more of them than
+ * all commands together: see allow_more_files in init.py. */
+static void take_all_files(void)
+{
+    getrlimit(RLIMIT_NOFILE, &open_files);
+    const struct rlimit own = {open_files.rlim_max, open_files.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &own);
+    open_files.rlim_cur = open_files.rlim_max = open_files.rlim_cur / 2;
+}
+
 /* Never returns: the process ends when the socket does. */
 void serve(const struct setting *setting)
 {
@@ -898,8 +906,7 @@ void serve(const struct setting *setting)
     struct reply reply = {.kind = READY, .flags = at.peak_file >= 0 ? MEASURES : 0};
     for (size_t i = 0; i < sizeof LEFT_IGNORED / sizeof *LEFT_IGNORED; i++)
         signal(LEFT_IGNORED[i], SIG_DFL);
-    getrlimit(RLIMIT_NOFILE, &open_files);
-    open_files.rlim_cur = open_files.rlim_max = open_files.rlim_cur / 2;
+    take_all_files();
     answer(&reply, -1);
     for (;;) {
         if (has_run && !now_running.main) {

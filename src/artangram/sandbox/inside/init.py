@@ -7,6 +7,8 @@
 - `init.c` is the same loop for namespaces, where a compiler was there to build it.
 """
 
+# ruff: noqa: SIM105 - `contextlib` would be imported into every sandbox
+
 from __future__ import annotations
 
 import errno
@@ -37,6 +39,8 @@ UNKNOWN = -1
 MORE_EXPOSED = 500
 LONGEST_WAIT_MS = 1 << 30
 """Not much longer would be more than the kernel can count."""
+MANY_FILES = 1 << 20
+"""What kernels allow to a process at the most, unless told otherwise."""
 
 
 def reply(
@@ -58,6 +62,27 @@ def scores(score: int) -> tuple[bytes, bytes]:
     return b"%d" % score, b"%d" % min(1000, score + MORE_EXPOSED)
 
 
+def allow_more_files() -> None:
+    """Let this process have as many open files as it may allow itself, if it comes to that.
+
+    Descriptors that wait in sockets count for all of one user. A program may have as many there
+    as it may have open, and those of one more message with each process that waits to send one:
+    with no more than that allowed to init, the kernel would keep it from answering.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, max(hard, MANY_FILES)))
+    except (ValueError, OSError):
+        pass  # only root may have more than is allowed already
+
+
+def take_all_files() -> int:
+    """From now on have what `allow_more_files` allowed; returns what a command may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return soft // 2
+
+
 class Init:
     """The loop. At most one command at a time; files are served meanwhile."""
 
@@ -75,9 +100,7 @@ class Init:
         self._upper = upper
         self._score_file = score_file
         self._sheltered, self._exposed = scores(score)
-        # Of a command, half of ours: descriptors that wait in sockets count for all of one user,
-        # and with as many as we may have it could keep us from answering.
-        self._open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+        self._open_files = take_all_files()
         self._children = linux.child_signals()
         self._poll = select.poll()
         self._poll.register(sock.fileno(), select.POLLIN)

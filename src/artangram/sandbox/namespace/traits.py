@@ -16,7 +16,7 @@ NUM_UID_BLOCKS = 3000
 NO_CORE = 1
 """Bytes. With 0 the kernel still starts the program that a machine may have for cores."""
 OPEN_FILES = 8192
-"""Of init; a command may have half as many."""
+"""A command may have half as many, init as many as there are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
