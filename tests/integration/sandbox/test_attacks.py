@@ -34,6 +34,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="package")
 CACHESTAT = 451
 SLACK_S = 1.0  # until the caller sees it
 WAIT = "import time\nwhile not ({}): time.sleep(0.005)\n"
+# Who is kept, and does that when nobody is left of the action that left it.
+STAYS = "if os.fork() == 0:\n  while os.getppid() != 1: pass\n  {}"
 
 
 async def still_works(sandbox: LocalSandbox) -> bool:
@@ -71,6 +73,11 @@ async def written(sandbox: LocalSandbox, name: str) -> bool:
 
 def name_of(pid: int) -> str:
     return Path(f"/proc/{pid}/comm").read_text().strip()
+
+
+def score_of(pid: int) -> int:
+    """How likely the kernel takes it when memory ends."""
+    return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
 
 
 def dirty_pages(path: Path) -> int:
@@ -827,6 +834,44 @@ class TestInit:
             "while True: pass",
         ):
             await ended_on_time(attack, code, timeout_s=0.25, late_s=late_s)
+
+    async def test_nobody_who_is_kept_delays_the_end_of_a_command_by_stopping_its_start(
+        self, sandbox: LocalSandbox, attack: Attack, late_s: float
+    ) -> None:
+        """What init forks is a process like any other until it is the program."""
+
+        async def lateness() -> float:
+            await attack(STAYS.format("while True: attempt(os.kill, -1, 19)"), keep=True)
+            result = await attack("", timeout_s=0.2)
+            assert (result.timed_out, result.leftovers_killed) == (True, 1)
+            return result.run_s - 0.2
+
+        await at_best(lateness, below=late_s)
+        assert await still_works(sandbox)
+
+    async def test_who_kills_what_init_forks_leaves_init_sheltered(
+        self, sandbox: LocalSandbox, attack: Attack
+    ) -> None:
+        before = score_of(sandbox.pid)
+        kills = "while not os.path.exists('/work/enough'): attempt(os.kill, -1, 9)"
+        await attack(STAYS.format(kills), keep=True)
+        for _ in range(20):
+            assert (await attack("")).signal == 9
+            assert score_of(sandbox.pid) == before
+        await sandbox.write("enough", b"")
+        while (await attack("")).leftovers_kept:
+            pass
+        assert await still_works(sandbox)
+
+    async def test_a_program_that_is_not_there_leaves_the_kept_alone(
+        self, sandbox: LocalSandbox
+    ) -> None:
+        await sandbox.run(Command(argv=("setsid", "-f", "sleep", "100"), keep=True))
+        missing = await sandbox.run(Command(argv=("/no/such/program",)))
+        assert (missing.exit_code, missing.start_error) == (127, "No such file or directory")
+        nowhere = await sandbox.run(Command(argv=("true",), cwd="/no/such/place"))
+        assert "working directory" in nowhere.start_error
+        assert (await sandbox.run(Command(argv=("true",)))).leftovers_kept == 1
 
     async def test_no_lease_on_a_program_delays_its_start_or_end(
         self, sandbox: LocalSandbox, attack: Attack

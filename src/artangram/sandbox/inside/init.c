@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -91,6 +92,8 @@ static struct pipes {
     int outlets[2], inlets[2];
 } ahead = {{-1, -1}, {-1, -1}};
 static struct kept kept;
+/* Why a child with a memory of its own could not become a program; 0 if it could. */
+static volatile int *told;
 static int has_run; /* who ran one command will run another */
 /* `tasks` files of control groups by number, 0 where none is known; and the one we are in. */
 static int groups[MAX_GROUPS];
@@ -401,8 +404,25 @@ static int64_t number_in(int fd, const char *name)
     return found ? strtoll(found + strlen(name), NULL, 10) : -1;
 }
 
+/* Whether the command was none; then that is answered, and nobody else ends. */
+static int finish_unstarted(void)
+{
+    int problem = told ? *told : 0;
+    if (!problem)
+        return 0;
+    *told = 0;
+    if (now_running.flags)
+        return 0;
+    now_running.main = 0;
+    close_outlets();
+    answer_kind(now_running.number, NOT_STARTED, problem);
+    return 1;
+}
+
 static void finish(int status, long max_rss_kb)
 {
+    if (finish_unstarted())
+        return;
     int killed = 0;
     int64_t run_us = (int64_t)((monotonic() - now_running.began_at) * 1e6);
     if (now_running.flags)
@@ -550,6 +570,29 @@ static int become(const struct order *order)
     return errno;
 }
 
+/* Those who are kept could stop or starve a child that we wait for until it is a program, and we
+ * would miss its deadline. So this one has a memory of its own, and tells when it ends. */
+static pid_t spawn_beside_kept(const struct order *order)
+{
+    if (!told) {
+        void *page = mmap(NULL, sizeof *told, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                          -1, 0);
+        if (page == MAP_FAILED)
+            return -errno;
+        told = page;
+    }
+    *told = 0;
+    pid_t pid = fork();
+    if (pid == 0) {
+        *told = become(order);
+        _exit(127);
+    }
+    if (pid < 0)
+        return -errno;
+    shelter(); /* they could have killed it before it did */
+    return pid;
+}
+
 /* The program's pid, or minus an error number. */
 static __attribute__((noinline)) pid_t spawn(const struct order *order)
 {
@@ -641,7 +684,7 @@ static void run(const struct request *request, const struct order *order)
         pwrite(at.peak_file, "0", 1, 0); /* a new peak begins with what is held now */
     /* The kernel's out-of-memory choice must fall on the command, not on PID 1. */
     pwrite(at.score_file, at.exposed, strlen(at.exposed), 0);
-    pid_t pid = spawn(order);
+    pid_t pid = kept.count ? spawn_beside_kept(order) : spawn(order);
     if (pid > 0) {
         note_start(request, pid, began_at);
         reap_main();

@@ -107,6 +107,8 @@ class Init:
         self._poll.register(self._children, select.POLLIN)
         self._kept = processes.Kept()
         self._main = 0
+        #: Where a command that was started beside kept ones tells why it is none; else -1.
+        self._told = -1
         self._request = 0
         self._flags = 0
         self._keep = False
@@ -253,12 +255,35 @@ class Init:
         try:
             _enter(asked.path)
             with processes.LoweredLimits({resource.RLIMIT_NOFILE: most, **asked.rlimits}):
-                pid = processes.spawn(list(asked.words), environ, stdio)
+                pid = self._fork(list(asked.words), environ, stdio)
             processes.forbid_more(pid, resource.RLIMIT_NOFILE, most)
             return pid
         finally:
             os.chdir("/")
             os.pwrite(self._score_file, self._sheltered, 0)
+
+    def _fork(self, words: list[bytes], environ: dict[bytes, bytes], stdio: list[int]) -> int:
+        if not self._kept:
+            return processes.spawn(words, environ, stdio)
+        told, telling = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            pid = processes.spawn_beside_kept(words, environ, stdio, telling=telling)
+        except OSError:
+            os.close(told)
+            raise
+        finally:
+            os.close(telling)
+        self._told = told
+        return pid
+
+    def _take_told(self) -> int:
+        """Why the command that has ended was none; 0 if it was one."""
+        if self._told < 0:
+            return 0
+        told, self._told = self._told, -1
+        problem = os.read(told, 16)
+        os.close(told)
+        return int(problem or b"0")
 
     def _reap(self) -> None:
         os.read(self._children, 4096)
@@ -275,6 +300,11 @@ class Init:
                 self._num_ended += 1  # by us: see _end_main
 
     def _finish(self, status: int, max_rss_kb: int) -> None:
+        problem = self._take_told()
+        if problem and not self._flags:
+            self._main = 0
+            reply(self._sock, self._request, NOT_STARTED, status=problem)
+            return
         run_us = int((time.monotonic() - self._began_at) * 1e6)
         killed = 0
         if self._flags:

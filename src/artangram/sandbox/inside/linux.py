@@ -26,6 +26,7 @@ MACHINE = os.uname().machine
 SIGINT, SIGKILL, SIGPIPE, SIGCHLD, SIGCONT, SIGSTOP, SIGXFSZ = 2, 9, 13, 17, 18, 19, 25
 # glibc's sigset_t has 1024 bits; only the first word is ever used.
 _CHILD_SIGNAL = (ctypes.c_uint64 * 16)(1 << (SIGCHLD - 1))
+_NO_SIGNAL = (ctypes.c_uint64 * 16)()
 
 CLONE_FS = 0x00000200
 CLONE_FILES = 0x00000400
@@ -211,6 +212,13 @@ def child_signals() -> int:
     """Block SIGCHLD and return a descriptor that becomes readable when one is pending."""
     _check(_libc.sigprocmask(0, _CHILD_SIGNAL, None), "sigprocmask")
     return _check(_libc.signalfd(-1, _CHILD_SIGNAL, SFD_NONBLOCK_CLOEXEC), "signalfd")
+
+
+def usual_signals(*ignored: int) -> None:
+    """Hold none back, and let those do again what they usually do."""
+    _check(_libc.sigprocmask(2, _NO_SIGNAL, None), "sigprocmask")
+    for number in ignored:
+        _libc.signal(number, ctypes.c_void_p(0))
 
 
 class _Setting(ctypes.Structure):

@@ -33,6 +33,29 @@ def spawn(argv: list[bytes], environ: Mapping[bytes, bytes], stdio: Sequence[int
     )
 
 
+def spawn_beside_kept(
+    argv: list[bytes], environ: Mapping[bytes, bytes], stdio: Sequence[int], *, telling: int
+) -> int:
+    """The same without waiting until it is a program, which those who are kept could delay.
+
+    If it cannot become one, it writes the error's number to `telling` and ends.
+    """
+    path = find_program(argv[0], environ.get(b"PATH", b""))
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        os.setsid()
+        for number, fd in enumerate(stdio):
+            os.dup2(fd, number)
+        linux.usual_signals(*_DEFAULTS)
+        os.execve(path, argv, environ)
+    except OSError as error:
+        os.write(telling, b"%d" % (error.errno or errno.EIO))
+    finally:
+        os._exit(127)
+
+
 def find_program(name: bytes, path: bytes) -> bytes:
     """The file to start, by the command's own PATH, not by ours."""
     if b"/" in name:
