@@ -510,6 +510,13 @@ class TestKernel:
         assert len(theirs) == len(kinds), seen
         assert not theirs & ours
 
+    async def test_nobody_takes_the_requests_that_the_machine_has_for_all(
+        self, attack: Attack
+    ) -> None:
+        """Those of `io_setup`: the kernel counts them for no user and no group."""
+        result = await attack("print(call(206, 65536, ctypes.byref(ctypes.c_ulong())))")
+        assert result.stdout == b"ENOSYS\n"
+
     async def test_no_namespace_can_be_opened_by_clone(self, attack: Attack) -> None:
         flags = [0x10000000, 0x20000000, 0x40000000, 0x20000, 0x8000000, 0x4000000, 0x2000000]
         result = await attack(

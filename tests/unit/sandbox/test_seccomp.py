@@ -17,14 +17,14 @@ NUMBERS = {
         "setrlimit": 160, "prlimit64": 302,
         "sync": 162, "syncfs": 306, "fcntl": 72, "ioprio_set": 251,
         "mmap": 9, "memfd_create": 319, "shmget": 29, "prctl": 157, "socket": 41,
-        "ioctl": 16,
+        "ioctl": 16, "io_setup": 206,
     },
     "aarch64": {
         "read": 63,
         "setrlimit": 164, "prlimit64": 261,
         "sync": 81, "syncfs": 267, "fcntl": 25, "ioprio_set": 30,
         "mmap": 222, "memfd_create": 279, "shmget": 194, "prctl": 167, "socket": 198,
-        "ioctl": 29,
+        "ioctl": 29, "io_setup": 0,
     },
 }
 # fmt: on
@@ -77,6 +77,7 @@ def answer(machine: str, number: int, *args: int, arch: int = 0) -> int:
         ("prlimit64", (1, 7, 0, 1), EPERM),
         ("sync", (), DONE),
         ("syncfs", (3,), DONE),
+        ("io_setup", (1, 1), ENOSYS),
         ("fcntl", (3, 1025, 0), ALLOW),
         ("fcntl", (3, 1024, 1), EPERM),
         ("ioprio_set", (1, 0, 0), ALLOW),

@@ -7,6 +7,7 @@
   protocols, nor with questions, for which the kernel would have the machine load a module.
 - Nobody may touch PID 1: its limits, its scheduling, its cores.
 - `sync` does nothing: files inside are in memory, and it would wait for the machine's disks.
+- No `io_setup`: the machine has a number of such requests for all, and one program could take them.
 - A call that is newer than this list does not exist.
 """
 
@@ -96,13 +97,13 @@ _OTHER: dict[str, dict[str, int]] = {
         "clone": 56, "socket": 41, "socketpair": 53, "setaffinity": 203, "setpriority": 141,
         "ioprio_set": 251, "sync": 162, "syncfs": 306, "fcntl": 72, "prctl": 157, "mmap": 9,
         "memfd_create": 319, "shmget": 29, "setrlimit": 160, "prlimit64": 302,
-        "ioctl": 16,
+        "ioctl": 16, "io_setup": 206,
     },
     "aarch64": {
         "clone": 220, "socket": 198, "socketpair": 199, "setaffinity": 122, "setpriority": 140,
         "ioprio_set": 30, "sync": 81, "syncfs": 267, "fcntl": 25, "prctl": 167, "mmap": 222,
         "memfd_create": 279, "shmget": 194, "setrlimit": 164, "prlimit64": 261,
-        "ioctl": 29,
+        "ioctl": 29, "io_setup": 0,
     },
 }
 # fmt: on
@@ -119,7 +120,8 @@ def program(*, own_affinity: bool, machine: str = linux.MACHINE) -> bytes:
     code = _prologue(machine)
     for number in denied:
         code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, EPERM)]
-    code += [(_EQUAL, 0, 1, 435), (_RETURN, 0, 0, ENOSYS)]
+    for number in (435, other["io_setup"]):
+        code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, ENOSYS)]
     code += _if_called(other["clone"], [*_argument(0), (_ANY_BIT, 0, 1, linux.CLONE_NEW_ANY)])
     for number in (other["socket"], other["socketpair"]):
         code += _family_check(number)
