@@ -940,6 +940,31 @@ class TestInit:
         kept = await attack(stays, keep=True)
         assert kept.leftovers_kept == 2
 
+    @pytest.mark.parametrize("how", [8, 8 | 32])
+    async def test_no_filter_of_its_own_keeps_a_process_from_being_frozen(
+        self, sandbox: LocalSandbox, attack: Attack, how: int
+    ) -> None:
+        """It waits for its parent to say what `getppid` answers, killable only if it may choose."""
+        await attack(
+            "import struct, time\n"
+            "if os.fork() == 0:\n"
+            "  ends = (6, 0, 0, 0x7FC00000), (6, 0, 0, 0x7FFF0000)  # ask, allow\n"
+            "  lines = (32, 0, 0, 0), (21, 0, 1, 110), *ends\n"
+            "  code = b''.join(struct.pack('HBBI', *line) for line in lines)\n"
+            "  code = ctypes.create_string_buffer(code)\n"
+            "  program = (ctypes.c_uint64 * 2)(4, ctypes.addressof(code))\n"
+            f"  listener = call(317, 1, {how}, program)\n"
+            "  open('/work/asked', 'w').write(str(listener))\n"
+            "  if os.fork() == 0: libc.syscall(110)\n"
+            "  if listener != 'EINVAL':\n"
+            "    libc.ioctl(listener, 0xC0502100, ctypes.create_string_buffer(80))\n"
+            "  open('/work/waits', 'w'); time.sleep(600)\n"
+            + WAIT.format("os.path.exists('/work/waits')"),
+            keep=True,
+        )
+        assert (await sandbox.read("asked") == b"EINVAL") == bool(how & 32)
+        assert (await attack("print(1)")).stdout == b"1\n"
+
     async def test_kept_processes_do_nothing_between_actions(
         self, provider: NamespaceProvider, sandbox: LocalSandbox, attack: Attack
     ) -> None:

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from artangram.sandbox.inside import seccomp
-from artangram.sandbox.inside.seccomp import ALLOW, DONE, ENOSYS, EPERM
+from artangram.sandbox.inside.seccomp import ALLOW, DONE, EINVAL, ENOSYS, EPERM
 
 MACHINES = ("x86_64", "aarch64")
 # fmt: off
@@ -17,14 +17,14 @@ NUMBERS = {
         "setrlimit": 160, "prlimit64": 302,
         "sync": 162, "syncfs": 306, "fcntl": 72, "ioprio_set": 251,
         "mmap": 9, "memfd_create": 319, "shmget": 29, "prctl": 157, "socket": 41,
-        "ioctl": 16, "io_setup": 206,
+        "ioctl": 16, "io_setup": 206, "seccomp": 317,
     },
     "aarch64": {
         "read": 63,
         "setrlimit": 164, "prlimit64": 261,
         "sync": 81, "syncfs": 267, "fcntl": 25, "ioprio_set": 30,
         "mmap": 222, "memfd_create": 279, "shmget": 194, "prctl": 167, "socket": 198,
-        "ioctl": 29, "io_setup": 0,
+        "ioctl": 29, "io_setup": 0, "seccomp": 277,
     },
 }
 # fmt: on
@@ -78,6 +78,8 @@ def answer(machine: str, number: int, *args: int, arch: int = 0) -> int:
         ("sync", (), DONE),
         ("syncfs", (3,), DONE),
         ("io_setup", (1, 1), ENOSYS),
+        ("seccomp", (1, 8, 1), ALLOW),
+        ("seccomp", (1, 40, 1), EINVAL),
         ("fcntl", (3, 1025, 0), ALLOW),
         ("fcntl", (3, 1024, 1), EPERM),
         ("ioprio_set", (1, 0, 0), ALLOW),

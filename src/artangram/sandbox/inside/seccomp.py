@@ -21,6 +21,7 @@ ALLOW = 0x7FFF0000
 KILL = 0x80000000
 DONE = 0x00050000  # it answers 0, as if it had been done
 EPERM = 0x00050000 | 1
+EINVAL = 0x00050000 | 22
 ENOSYS = 0x00050000 | 38
 EPROTONOSUPPORT = 0x00050000 | 93
 EAFNOSUPPORT = 0x00050000 | 97
@@ -91,19 +92,20 @@ MAKES_NODE: dict[str, tuple[tuple[int, int], ...]] = {
 HUGE_PAGES = {"mmap": 0x40000, "memfd_create": 4, "shmget": 0o4000}
 """Nobody counts these as memory, and the machine has few."""
 SET_LEASE, SCHED_CORE, LIMIT_CORE = 1024, 62, 4
+WAIT_KILLABLE = 32
 DEVICE_BIT = 0x2000  # in the mode of character and block devices, and of nothing else makeable
 _OTHER: dict[str, dict[str, int]] = {
     "x86_64": {
         "clone": 56, "socket": 41, "socketpair": 53, "setaffinity": 203, "setpriority": 141,
         "ioprio_set": 251, "sync": 162, "syncfs": 306, "fcntl": 72, "prctl": 157, "mmap": 9,
         "memfd_create": 319, "shmget": 29, "setrlimit": 160, "prlimit64": 302,
-        "ioctl": 16, "io_setup": 206,
+        "ioctl": 16, "io_setup": 206, "seccomp": 317,
     },
     "aarch64": {
         "clone": 220, "socket": 198, "socketpair": 199, "setaffinity": 122, "setpriority": 140,
         "ioprio_set": 30, "sync": 81, "syncfs": 267, "fcntl": 25, "prctl": 167, "mmap": 222,
         "memfd_create": 279, "shmget": 194, "setrlimit": 164, "prlimit64": 261,
-        "ioctl": 29, "io_setup": 0,
+        "ioctl": 29, "io_setup": 0, "seccomp": 277,
     },
 }
 # fmt: on
@@ -151,6 +153,9 @@ def _beyond_the_sandbox(other: dict[str, int]) -> list[Instruction]:
     # Who opens a leased file waits, init among them; a core's sibling stands still for the other.
     code += _if_called(other["fcntl"], [*_argument(1), (_EQUAL, 0, 1, SET_LEASE)])
     code += _if_called(other["prctl"], [*_argument(0), (_EQUAL, 0, 1, SCHED_CORE)])
+    # Who waits like this for its own filter's answer can be killed, but not frozen.
+    test = [*_argument(1), (_ANY_BIT, 0, 1, WAIT_KILLABLE)]
+    code += _if_called(other["seccomp"], test, answer=EINVAL)
     # Of a core to be piped to a program of the machine, only the limit of 1 byte prevents that.
     test = [*_argument(0), (_EQUAL, 0, 1, LIMIT_CORE)]
     code += _if_called(other["setrlimit"], test, answer=DONE)
