@@ -188,6 +188,23 @@ class TestBombs:
         after = await sandbox.run(Command(argv=("true",)))
         assert after.leftovers_killed == 0
 
+    async def test_who_does_not_come_back_from_a_call_to_be_frozen_is_not_kept(
+        self, attack: Attack
+    ) -> None:
+        """To map 30 GB of nothing, page by page, takes the kernel seconds."""
+        await attack(
+            "if os.fork() == 0:\n"
+            "  size, libc.mmap.restype = ctypes.c_size_t(30 << 30), ctypes.c_void_p\n"
+            "  at = ctypes.c_void_p(libc.mmap(None, size, 1, 0x4022, -1, 0))\n"
+            "  assert libc.madvise(at, size, 15) == 0\n"
+            "  open('/work/begun', 'w')\n"
+            "  while True: libc.madvise(at, size, 22); libc.madvise(at, size, 4)\n"
+            + WAIT.format("os.path.exists('/work/begun')"),
+            keep=True,
+        )
+        after = await attack("print(1)")
+        assert (after.stdout, after.leftovers_kept) == (b"1\n", 0)
+
     async def test_memory_bomb_is_out_of_memory_and_the_sandbox_lives(
         self, sandbox: LocalSandbox, attack: Attack
     ) -> None:

@@ -19,15 +19,20 @@ from pathlib import Path
 from artangram.core.errors import BadInput
 from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.inside.birth import write_setting
+from artangram.sandbox.inside.linux import SIGKILL
+from artangram.sandbox.inside.population import signal_one
 from artangram.sandbox.inside.zygote import count_ooms, remove_group
-from artangram.sandbox.namespace.kernel import processes_below, read_setting
+from artangram.sandbox.namespace.kernel import processes_below, read_setting, ticks_below
 from artangram.sandbox.namespace.shares import SharedCores
 from artangram.sandbox.protocol import Limits, Share
 
 Plan = list[tuple[str, dict[str, str], str]]
 MB = 1 << 20
 CONTROLLERS = ("memory", "pids", "cpuset", "cpu")
+FREEZE_USUALLY_S = 0.1
 FREEZE_PATIENCE_S = 1.0
+DEATH_PATIENCE_S = 5.0
+"""The kernel may have much to tidy up."""
 FREEZE_TRY_S = 0.02
 SOCKET_MEMORY = "memory.kmem.tcp.limit_in_bytes"
 PART_IN_SOCKETS = 4
@@ -306,7 +311,16 @@ class BoxGroups:
         write_setting(self._where["freezer"] + "/cgroup.freeze", "1")
         if not self._is_v2:
             self._gather(pid)
-        if not self._reaches("cgroup.events", b"frozen 1", within_s=FREEZE_PATIENCE_S):
+        if self._reaches("cgroup.events", b"frozen 1", within_s=FREEZE_USUALLY_S):
+            return
+        before = ticks_below(pid)
+        if self._reaches("cgroup.events", b"frozen 1", within_s=FREEZE_PATIENCE_S):
+            return
+        # Who got a core meanwhile has not come back from its call: its doing, and not its core.
+        for process, ticks in ticks_below(pid).items():
+            if ticks > before.get(process, ticks):
+                signal_one(process, SIGKILL)
+        if not self._reaches("cgroup.events", b"frozen 1", within_s=DEATH_PATIENCE_S):
             raise SandboxError("the sandbox did not freeze")
 
     def _freeze_v1(self) -> None:

@@ -23,6 +23,19 @@ def processes_below(pid: int, *, most: int = sys.maxsize) -> list[int]:
     return found
 
 
+def ticks_below(pid: int) -> dict[int, int]:
+    """How long the descendants of `pid` have been on a core, in the kernel's clock ticks."""
+    found: dict[int, int] = {}
+    for process in processes_below(pid)[1:]:
+        try:
+            with open(f"/proc/{process}/stat", "rb") as stat:
+                fields = stat.read().rpartition(b")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        found[process] = int(fields[11]) + int(fields[12])
+    return found
+
+
 def read_setting(path: str) -> bytes:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
