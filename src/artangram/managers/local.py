@@ -197,7 +197,9 @@ class LocalAgent:
     async def relieve(self) -> int:
         """Put sandboxes at rest to sleep until memory suffices; how many went to sleep."""
         count = 0
-        for trajectory in self._at_rest():
+        for trajectory in list(self._beds.all):
+            if not self._is_at_rest(trajectory):
+                continue  # As may be since others fall asleep: that takes its time.
             if self._free_mb() >= self._least_free_mb:
                 break
             # Whoever wants to run there meanwhile waits, and wakes it.
@@ -208,9 +210,10 @@ class LocalAgent:
                         count += await self._beds.put_to_sleep(trajectory)
         return count
 
-    def _at_rest(self) -> list[TrajectoryId]:
-        busy = {running.run.trajectory for running in self._running.values()}
-        return [name for name in self._beds.all if name not in busy]
+    def _is_at_rest(self, trajectory: TrajectoryId) -> bool:
+        runs = self._running.values()
+        is_busy = any(running.run.trajectory == trajectory for running in runs)
+        return trajectory in self._beds.all and not is_busy
 
     def _look_soon(self) -> None:
         loop = asyncio.get_running_loop()

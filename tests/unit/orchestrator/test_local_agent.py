@@ -10,8 +10,8 @@ from artangram.core.lease import Cores, Lease
 from artangram.core.records import Outcome
 from artangram.managers.agent import Ended, Place, Population, Run, RunId
 from artangram.managers.local import LocalAgent
-from artangram.sandbox import Command, FakeProvider, Output, SandboxError
-from artangram.sandbox.fake import Console
+from artangram.sandbox import Command, FakeProvider, Output, SandboxError, Snapshot
+from artangram.sandbox.fake import Console, FakeSandbox
 
 pytestmark = pytest.mark.looptime
 
@@ -82,6 +82,37 @@ async def test_who_was_used_longest_ago_sleeps_first() -> None:
         await asyncio.sleep(0.01)
     await asyncio.sleep(1)
     assert provider.live == {first}
+    await agent.aclose()
+
+
+async def test_who_runs_again_while_others_fall_asleep_stays_awake(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    free_mb, heard, at_once = 1000, Heard(), FakeSandbox.snapshot
+
+    async def slowly(sandbox: FakeSandbox) -> Snapshot:
+        await asyncio.sleep(1)
+        return await at_once(sandbox)
+
+    monkeypatch.setattr(FakeSandbox, "snapshot", slowly)
+    agent = LocalAgent(
+        NODE,
+        FakeProvider(),
+        now=asyncio.get_running_loop().time,
+        least_free_mb=100,
+        free_mb=lambda: free_mb,
+    )
+    await agent.attach(heard)
+    for name in ("first", "second", "third"):
+        agent.start(a_run(name, "true", where=name))
+        await asyncio.sleep(1)
+    free_mb, relieving = 50, asyncio.create_task(agent.relieve())
+    await asyncio.sleep(0.5)
+    agent.start(a_run("long", "sleep", "10", where="second"))
+    assert await relieving == 2
+    assert await agent.ping() == Population(sandboxes=3, asleep=2)
+    await asyncio.sleep(10)
+    assert heard.outcomes[-1] == ("long", Outcome.SUCCEEDED)
     await agent.aclose()
 
 
