@@ -129,7 +129,7 @@ class LocalAgent:
             return  # One that stands aside stays where it is: the kernel shares its cores.
         running.cores = cores
         if running.sandbox is not None:
-            self._background.start(_resize(running.sandbox, cores))
+            self._background.start(_resize(running, running.sandbox))
 
     def stop(self, action_id: ActionId) -> None:
         running = self._running.get(action_id)
@@ -337,9 +337,11 @@ class LocalAgent:
         loop.call_exception_handler({"message": f"{self!r} failed", "exception": error})
 
 
-async def _resize(sandbox: Sandbox, cores: tuple[int, ...]) -> None:
+async def _resize(running: _Running, sandbox: Sandbox) -> None:
+    if running.is_told:
+        return  # Whoever runs there by now has cores of its own.
     try:
-        await sandbox.resize(cores)
+        await sandbox.resize(running.cores)
     except SandboxError:
         return  # It died; its run is about to say so.
 

@@ -44,6 +44,28 @@ async def test_a_waiting_run_is_resized_without_touching_the_running_one() -> No
     assert not provider.live
 
 
+async def test_cores_of_a_run_that_ends_just_then_are_not_given_to_the_next() -> None:
+    loop = asyncio.get_running_loop()
+    is_over: asyncio.Future[int] = loop.create_future()
+
+    async def wait(console: Console, argv: tuple[str, ...]) -> int:
+        return await is_over
+
+    provider = FakeProvider(programs={"wait": wait})
+    agent = LocalAgent(NODE, provider, now=loop.time)
+    agent.start(a_run("first", "true"))
+    await asyncio.sleep(1)
+    await agent.attach(Next(agent, a_run("next", "sleep", "10", core=1)))
+    agent.start(a_run("wait", "wait", core=0))
+    await asyncio.sleep(1)
+    is_over.set_result(0)
+    loop.call_soon(agent.resize, ActionId("wait"), (2, 3))
+    await asyncio.sleep(1)
+    (sandbox,) = provider.live
+    assert sandbox.cores == (1,)
+    await agent.aclose()
+
+
 async def test_what_is_at_rest_makes_room_for_what_runs_long() -> None:
     free_mb = 1000
     agent = LocalAgent(
@@ -128,6 +150,19 @@ class Heard:
     def on_lost(self, node: NodeId, reason: str) -> None: ...
 
     def on_output(self, run: RunId, output: Output) -> None: ...
+
+
+class Next(Heard):
+    """A listener that starts a run when another one has ended."""
+
+    def __init__(self, agent: LocalAgent, run: Run) -> None:
+        super().__init__()
+        self._agent = agent
+        self._run = run
+
+    def on_ended(self, node: NodeId, ended: Ended) -> None:
+        if ended.run != self._run.id:
+            self._agent.start(self._run)
 
 
 async def test_what_runs_in_a_deaf_sandbox_ends_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
