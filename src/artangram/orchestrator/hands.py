@@ -113,6 +113,7 @@ class Hands:
 
     def _release(self, action_id: ActionId) -> None:
         """Its start is written down."""
+        is_current = False
         for decision in self._held.pop(action_id):
             live = self._body.ledger.actions.get(action_id)
             if live is None or live.lease is None:
@@ -120,7 +121,9 @@ class Hands:
             cores = cores_of(live.lease)
             if cores is not None and cores.node not in self.manager.agents:
                 return  # or is about to be.
-            if not isinstance(decision, Start) or decision.lease.attempt == live.lease.attempt:
+            if isinstance(decision, Start):
+                is_current = decision.lease.attempt == live.lease.attempt
+            if is_current:  # Else it is about an attempt that was lost.
                 self._perform(decision)
 
     def _perform(self, decision: Start | Resize | Stop) -> None:

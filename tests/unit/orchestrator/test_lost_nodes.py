@@ -3,15 +3,25 @@
 import asyncio
 import errno
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
-from artangram.core.ids import NodeId
+from artangram.core.cluster import ClusterSpec, CpuSpec
+from artangram.core.ids import NodeId, Resource, TrajectoryId
 from artangram.core.records import Outcome
 from artangram.managers.agent import AgentGone, Inventory, Listener, NodeAgent
+from artangram.managers.cpu import CpuManager
 from artangram.managers.local import LocalAgent
-from artangram.orchestrator.client import Trajectory
-from artangram.orchestrator.records import ActionResult
+from artangram.observe.journal import Entry, Then
+from artangram.observe.journalmemory import MemoryJournal
+from artangram.orchestrator.client import Trajectory, between
+from artangram.orchestrator.clock import WallClock
+from artangram.orchestrator.embedded import Embedded
+from artangram.orchestrator.orchestrator import Orchestrator
+from artangram.orchestrator.records import ActionResult, Opening
+from artangram.orchestrator.recovery import Setup
+from artangram.orchestrator.runs import RunRequest
 from artangram.sandbox.fake import FakeProvider
 from artangram.testing.fakes import NODE, FakeHouse, fake_house
 
@@ -21,15 +31,15 @@ pytestmark = pytest.mark.looptime
 class FragileAgent(LocalAgent):
     """Is lost when it is told to be."""
 
-    def __init__(self) -> None:
-        super().__init__(NODE, FakeProvider(), now=asyncio.get_running_loop().time)
+    def __init__(self, node: NodeId = NODE) -> None:
+        super().__init__(node, FakeProvider(), now=asyncio.get_running_loop().time)
 
     async def attach(self, listener: Listener) -> Inventory:
         self.listener = listener
         return await super().attach(listener)
 
     def lose(self) -> None:
-        self.listener.on_lost(NODE, "planted")
+        self.listener.on_lost(self.node, "planted")
 
 
 def begun(trajectory: Trajectory, *argv: str, **more: object) -> "asyncio.Task[ActionResult]":
@@ -72,6 +82,46 @@ async def test_a_deadline_at_the_instant_of_a_loss_ends_once() -> None:
         assert (await running).outcome in (Outcome.INFRA_FAILED, Outcome.EXPIRED)
         assert not house.orchestrator.status().is_draining
     await agent.aclose()
+
+
+class SlowJournal(MemoryJournal):
+    """Takes a second to write anything down."""
+
+    is_lasting = True
+
+    def append(self, entry: Entry, *, then: Then | None = None, **more: Any) -> int:
+        if then is not None:
+            asyncio.get_running_loop().call_later(1, then, None)
+        return super().append(entry, **more)
+
+
+async def test_a_node_that_is_lost_before_a_start_there_is_written_is_told_nothing() -> None:
+    first, second = FragileAgent(NODE), FragileAgent(NodeId("cpu-1"))
+    spec = CpuSpec(nodes=2, cores=2, memory_mb=4096)
+    orchestrator = Orchestrator(
+        Setup(cluster=ClusterSpec(pools={Resource("cpu"): spec})),
+        manager=CpuManager({agent.node: agent for agent in (first, second)}),
+        journal=SlowJournal(),
+        clock=WallClock(),
+    )
+    await orchestrator.begin()
+    backend, name = Embedded(orchestrator), TrajectoryId("t")
+    await backend.open(Opening(trajectory=name))
+    wide = RunRequest(
+        trajectory=name, argv=("true",), kind="x", cpu=between(1, 2), repeatable=True, key="k"
+    )
+    running = asyncio.create_task(backend.run(wide))
+    await asyncio.sleep(0.1)
+    narrow = RunRequest(trajectory=name, argv=("true",), kind="x", repeatable=True)
+    backend.submit(narrow)  # For which the other one has to give up a core.
+    await asyncio.sleep(0.1)
+    first.lose()
+    async with asyncio.timeout(10):
+        result = await running
+    assert (result.outcome, result.record.attempts) == (Outcome.SUCCEEDED, 2)
+    await orchestrator.aclose()
+    for agent in (first, second):
+        await agent.aclose()
 
 
 class GoneAgent(FragileAgent):
