@@ -190,9 +190,7 @@ class Body:
         try:
             self._decide_now()
         except Exception as error:
-            # A defect of ours: better to stop and say so than to let everybody wait for ever.
-            self.close()
-            self._callers.fail(error)
+            self._break(error)
             raise
         finally:
             self._is_deciding = False
@@ -257,14 +255,22 @@ class Body:
         if self._is_broken:
             return  # Who waited was told so.
         if error is not None:
-            self.close()
-            self._callers.fail(error)
+            self._break(error)
             return
-        for then in thens:
-            then()
-        for result in results:
-            self._settling.discard(result.record.action_id)
-            self._callers.deliver(result)
+        try:
+            for then in thens:
+                then()
+            for result in results:
+                self._settling.discard(result.record.action_id)
+                self._callers.deliver(result)
+        except Exception as defect:
+            self._break(defect)
+            raise
+
+    def _break(self, error: Exception) -> None:
+        """Of a defect of ours, too: better to say so than to let everybody wait for ever."""
+        self.close()
+        self._callers.fail(error)
 
 
 def _turn(event: Event) -> int:

@@ -679,6 +679,26 @@ async def test_a_full_disk_loses_nothing_that_was_accepted(path: Path) -> None:
             )
 
 
+def _fail(result: ActionResult) -> None:
+    raise ArithmeticError("planted")
+
+
+async def test_a_defect_behind_a_commit_keeps_nobody_waiting(path: Path) -> None:
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # It is told of the defect.
+    async with a_life(path) as house:
+        await submitted(house, "a", "sleep", "1000")
+        first, second = [await submitted(house, name, "true") for name in "bc"]
+        house.orchestrator.on_ended = _fail
+        for receipt in (first, second):
+            house.orchestrator.cancel(receipt.action_id)
+        async with asyncio.timeout(PATIENCE_S):
+            assert (await first.ended).outcome is Outcome.CANCELLED
+            with pytest.raises(Broken, match="planted"):
+                await second.ended
+    async with a_life(path) as house:
+        assert (await ending(house, second)).outcome is Outcome.CANCELLED
+
+
 async def test_an_unknown_id_stays_unknown(path: Path) -> None:
     async with a_life(path) as house:
         with pytest.raises(KeyError):
