@@ -11,8 +11,8 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 
+from artangram.home import Home
 from artangram.sandbox.container import engine
 from artangram.sandbox.container.engine import find_engine
 from artangram.sandbox.inside import linux
@@ -92,14 +92,17 @@ def _linux() -> Feature:
 
 def _tried(name: str) -> Feature:
     """Do it in a process of its own: it cannot be undone."""
-    with tempfile.TemporaryDirectory(prefix="artangram-") as stage:
+    stage = Home.opened()  # Goes even if we are killed meanwhile.
+    try:
         done = subprocess.run(
             interpreter(),
-            input=program("trial", name, stage),
+            input=program("trial", name, str(stage.directory)),
             capture_output=True,
             timeout=TRY_TIMEOUT_S,
             check=False,
         )
+    finally:
+        stage.close()
     return _feature(name, "" if done.returncode == 0 else _last_line(done.stderr))
 
 

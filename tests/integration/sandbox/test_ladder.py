@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from artangram import home
 from artangram.sandbox import Command, HostImage, Limits, NamespaceProvider, NotCapable, Rung, probe
 from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.namespace import cgroups, cores
@@ -35,6 +37,23 @@ async def test_probe_leaves_nothing_behind(provider: NamespaceProvider) -> None:
     probe()
     # By name: other providers of this machine come and go.
     assert not [path for home in homes for path in home.glob(f"artangram-probe-{os.getpid()}*")]
+
+
+async def test_a_probe_tries_where_the_next_one_sweeps_if_it_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places: list[Path] = []
+
+    def killed(*_: object, **__: object) -> None:
+        places.extend(tmp_path.iterdir())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(home, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(subprocess, "run", killed)
+    with pytest.raises(KeyboardInterrupt):
+        probe()
+    assert [place.name.startswith(home.PREFIX) for place in places] == [True]
+    assert not list(tmp_path.iterdir())
 
 
 def groups_file(provider: NamespaceProvider) -> list[str]:
