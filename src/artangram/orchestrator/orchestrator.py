@@ -206,7 +206,7 @@ class Orchestrator:
         if self._body.keeps(submission):
             body = encoded(submission)
             kept = Kept(id=f"action:{action.id}", key=submission.key, body=body)
-        known = self._by_key(submission.key) if submission.key is not None else None
+        known = self.by_key(submission.key) if submission.key is not None else None
         if known is not None:
             return known
         self._check_open()
@@ -254,13 +254,10 @@ class Orchestrator:
             raise KeyError(action_id)
         return self._waiters.settled(decode_result(body))
 
-    def service_lost(self, devices: Devices) -> None:
+    def service_lost(self, lost: Devices) -> None:
         """A resident service died; its devices are empty."""
-        self._body.post(
-            ServiceLost(
-                devices.resource, devices.node, devices.first, devices.degree, devices.service
-            )
-        )
+        event = ServiceLost(lost.resource, lost.node, lost.first, lost.degree, lost.service)
+        self._body.post(event)
 
     def throttled(self, api: Resource, *, until: float) -> None:
         """An API said that it takes no call before `until`."""
@@ -378,7 +375,8 @@ class Orchestrator:
         if self._refusal is not None:
             raise self._refusal
 
-    def _by_key(self, key: str) -> Receipt | None:
+    def by_key(self, key: str) -> Receipt | None:
+        """Ask again for the action that has this key; `None` if there was none."""
         action_id = self._waiters.live_key(key)
         if action_id is None:
             found = self._body.journal.id_of(key)

@@ -683,6 +683,18 @@ def _fail(result: ActionResult) -> None:
     raise ArithmeticError("planted")
 
 
+async def test_an_answer_can_be_had_again_by_its_key_when_its_trajectory_is_closed(
+    path: Path,
+) -> None:
+    async with a_life(path) as house:
+        first = await (await submitted(house, "a", "echo", "once")).ended
+        await house.backend.close(TrajectoryId("a"))
+        again = RunRequest(trajectory=TrajectoryId("a"), argv=("true",), kind="x", key="key-a")
+        assert await house.backend.run(again) == first
+    async with a_life(path) as house:
+        assert await house.backend.run(again) == first
+
+
 async def test_a_defect_behind_a_commit_keeps_nobody_waiting(path: Path) -> None:
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # It is told of the defect.
     async with a_life(path) as house:
