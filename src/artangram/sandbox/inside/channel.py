@@ -38,7 +38,10 @@ def receive(sock: RawSocket) -> tuple[Any, list[int]]:
 def send_message(sock: RawSocket, data: bytes, fds: Sequence[int] = ()) -> None:
     """Send bytes of any length and their descriptors."""
     if len(data) < INLINE_BYTES:
-        send_bytes(sock, _INLINE + data, fds)
+        if fds:
+            send_bytes(sock, _INLINE + data, fds)
+        else:
+            sock.send(_INLINE + data)
         return
     holder = memory_file(data)
     try:

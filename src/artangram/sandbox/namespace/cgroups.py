@@ -24,7 +24,7 @@ from artangram.sandbox.inside.population import signal_one
 from artangram.sandbox.inside.zygote import count_ooms, remove_group
 from artangram.sandbox.namespace.kernel import processes_below, read_setting, ticks_below
 from artangram.sandbox.namespace.shares import SharedCores
-from artangram.sandbox.protocol import Limits, Share
+from artangram.sandbox.protocol import Limits
 
 Plan = list[tuple[str, dict[str, str], str]]
 MB = 1 << 20
@@ -165,7 +165,7 @@ class BoxGroups:
         self._limits = limits
         self._memory_mb = limits.memory_mb
         self._processes = limits.processes
-        self._shared = SharedCores(self._where.get("cpu", ""), is_v2=groups.is_v2)
+        self.shared = SharedCores(self._where.get("cpu", ""), is_v2=groups.is_v2)
         self._is_frozen = self._expects_kept = False
         self.num_ooms = 0
 
@@ -243,14 +243,6 @@ class BoxGroups:
     def end(self) -> None:
         """Its limits are those of the sandbox again: files may come before the next action."""
         self.begin(memory_mb=0, processes=0)
-
-    def share(self, pid: int, share: Share | None) -> None:
-        """Weigh and limit the cores of the sandbox whose first process is `pid`."""
-        self._shared.set(pid, share)
-
-    def end_share(self) -> None:
-        """The sandbox is gone."""
-        self._shared.close()
 
     def forget_peak(self) -> None:
         """Begin a new peak from what is held now; version 2 keeps that of the whole life."""

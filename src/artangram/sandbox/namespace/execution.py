@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable
+from time import monotonic
 from typing import Protocol
 
 from artangram.sandbox.errors import SandboxError, SandboxGone
@@ -58,7 +59,7 @@ class Watch:
 
     def _look(self) -> None:
         self._timer = None
-        now = self._loop.time()
+        now = monotonic()
         for execution in [one for one, at in self._due.items() if at <= now]:
             del self._due[execution]
             execution.kill()
@@ -136,17 +137,20 @@ class Execution:
         groups, limits = box.traits.groups, box.traits.limits
         if command.has_own_limits:
             limits.admit(command)
-        rlimits = home.rlimits(
-            processes=command.processes or limits.processes,
-            memory_mb=command.memory_mb or limits.memory_mb,
-            disk_mb=command.disk_mb,
-        )
-        if groups is not None:
+        rlimits: dict[int, int] = {}
+        if groups is None:
+            rlimits = home.rlimits(
+                processes=command.processes or limits.processes,
+                memory_mb=command.memory_mb or limits.memory_mb,
+                disk_mb=command.disk_mb,
+            )
+        else:
             groups.begin(memory_mb=command.memory_mb, processes=command.processes)
-            groups.share(box.pid, command.share)
+            if command.share != groups.shared.share:
+                groups.shared.set(box.pid, command.share)
             if command.keep:
                 groups.expect_kept(box.pid)
-        now = self._loop.time()
+        now = monotonic()
         self._hold: Hold = home.cores.lend(groups, box.pid, cores=command.cores)
         self._meter = Meter(len(command.cores), asked_at=asked_at, now=now)
         self._watch = home.watch
@@ -199,7 +203,7 @@ class Execution:
 
     def resize(self, cores: tuple[int, ...]) -> None:
         self._hold.resize(cores)
-        self._meter.resize(len(cores), now=self._loop.time())
+        self._meter.resize(len(cores), now=monotonic())
 
     def kill(self) -> None:
         """It is overdue."""
@@ -232,7 +236,7 @@ class Execution:
     def _finish(self, reply: Reply) -> None:
         self._watch.remove(self)
         self._hold.release()
-        self._meter.stop(self._loop.time())
+        self._meter.stop(monotonic())
         printed, memory = self._printed(reply), self._memory(reply)
         if memory is not None and self._command.has_own_limits:
             self._end_limits()

@@ -13,6 +13,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
+from time import monotonic
 from typing import Protocol
 
 from artangram.sandbox.errors import CreateFailed, SandboxError, SandboxGone
@@ -112,7 +113,7 @@ class LocalSandbox:
         is_asleep = self._gone or self._freezer.is_frozen or self._rests_frozen or self.has_kept
         if not is_free or is_asleep or command.keep or command.disk_mb:
             return False
-        self._start(command, asked_at=self._loop.time(), on_end=on_end)
+        self._start(command, asked_at=monotonic(), on_end=on_end)
         return True
 
     def end_command(self) -> None:
@@ -121,7 +122,7 @@ class LocalSandbox:
 
     async def _run(self, command: Command, feed: Feed | None = None) -> CommandResult:
         self._check_alive()
-        asked_at = self._loop.time()
+        asked_at = monotonic()
         async with self._turn:
             await self._until_free()
             self._check_alive()
@@ -321,7 +322,7 @@ class LocalSandbox:
         """Nothing of it is left: whoever waits for its end can go on."""
         self.lose(reason)
         if self.traits.groups is not None:
-            self.traits.groups.end_share()
+            self.traits.groups.shared.close()
         self.ended.set()
 
     def _check_alive(self) -> None:

@@ -24,18 +24,19 @@ class SharedCores:
     def __init__(self, directory: str, *, is_v2: bool) -> None:
         self._directory = directory
         self._is_v2 = is_v2
-        self._share: Share | None = None
+        #: What it is now.
+        self.share: Share | None = None
         self._is_made = False
 
     def set(self, pid: int, share: Share | None) -> None:
         """From now on `pid` and all below it have this share, or no limit."""
-        if share == self._share or not self._directory:
+        if share == self.share or not self._directory:
             return
         if not self._is_made:
             self._make(pid)
         for name, value in self._settings(share).items():
             write_setting(f"{self._directory}/{name}", value)
-        self._share = share
+        self.share = share
 
     def _make(self, pid: int) -> None:
         self._is_made = True
