@@ -209,7 +209,8 @@ class Orchestrator:
         known = self.by_key(submission.key) if submission.key is not None else None
         if known is not None:
             return known
-        self._check_open()
+        if self._refusal is not None:
+            raise self._refusal
         ledger, most = self._body.ledger, self.bounds.max_queued
         if ledger.num_queued >= most:
             raise Overloaded(f"{most} actions wait already (max_queued); try again later")

@@ -25,7 +25,7 @@ class Waiters:
 
     def receipt(self, action_id: ActionId) -> Receipt:
         """For one more caller who waits for a live action."""
-        ended: asyncio.Future[ActionResult] = _future()
+        ended: asyncio.Future[ActionResult] = asyncio.Future()
         self._ended.setdefault(action_id, []).append(ended)
         return Receipt(action_id=action_id, ended=ended)
 
@@ -33,11 +33,13 @@ class Waiters:
         """For the first caller."""
         if key is not None:
             self._ids[key], self._keys[action_id] = action_id, key
-        return self.receipt(action_id)
+        ended: asyncio.Future[ActionResult] = asyncio.Future()
+        self._ended[action_id] = [ended]
+        return Receipt(action_id=action_id, ended=ended)
 
     def settled(self, result: ActionResult) -> Receipt:
         """For a caller who asks after the end."""
-        ended: asyncio.Future[ActionResult] = _future()
+        ended: asyncio.Future[ActionResult] = asyncio.Future()
         ended.set_result(result)
         return Receipt(action_id=result.action_id, ended=ended)
 
@@ -61,7 +63,7 @@ class Waiters:
 
     def writing(self) -> Promise:
         """For who wants to know when something is written down."""
-        promise: Promise = _future()
+        promise: Promise = asyncio.Future()
         self._writing.add(promise)
         return promise
 
@@ -75,7 +77,8 @@ class Waiters:
 
     def close(self, trajectory: TrajectoryId) -> Promise:
         """For who closes a trajectory."""
-        gone = self._closing[trajectory] = _future()
+        gone: Promise = asyncio.Future()
+        self._closing[trajectory] = gone
         return gone
 
     def gone(self, trajectory: TrajectoryId) -> None:
@@ -93,10 +96,6 @@ class Waiters:
                 future.exception()  # looked at: who has gone away does not complain
         for held in (self._ended, self._writing, self._closing):
             held.clear()
-
-
-def _future() -> "asyncio.Future[Any]":
-    return asyncio.get_running_loop().create_future()
 
 
 def _keep(promise: Promise) -> None:
