@@ -99,8 +99,8 @@ class Estimates:
         return DEFAULT if kind is None else kind.curve
 
     def speed(self, action: Action, units: float) -> float:
-        """How much faster it is believed to run on `units`; not at all if nothing is elastic."""
-        return 1.0 if action.needs.elastic is None else self.curve(action).speed(units)
+        """How much faster one with an elastic resource is believed to run on `units` of it."""
+        return self.curve(action).speed(units)
 
     def observe(self, action: Action, *, believed_s: float, run_s: float, units: float) -> None:
         """An action ended well after `run_s` on so many units of its elastic resource on average.
@@ -117,9 +117,12 @@ class Estimates:
             kind = self._kinds[action.kind] = _Kind()
         kind.count += 1
         gain = 1.0 / min(kind.count, MEMORY)
-        speed = self.speed(action, units)
-        kind.work_s += gain * (min(run_s * speed, MOST_WORK_S) - kind.work_s)
-        log_work = math.log(run_s) + math.log(speed)  # Of extremes, the product may be no number.
+        work_s, log_work = run_s, math.log(run_s)
+        if action.needs.elastic is not None:
+            speed = self.curve(action).speed(units)
+            work_s *= speed
+            log_work += math.log(speed)  # Of extremes, the product may be no number.
+        kind.work_s += gain * (min(work_s, MOST_WORK_S) - kind.work_s)
         if believed_s > 0.0:
             error = _bounded(log_work - math.log(believed_s))
             kind.square_error += gain * (error * error - kind.square_error)

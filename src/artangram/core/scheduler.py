@@ -205,7 +205,7 @@ class Scheduler:
         if ticket.form.is_elastic:
             ticket.curve = self.estimates.curve(ticket.action)
             ticket.spread = self.estimates.spread(ticket.action)
-        else:
+        elif ticket.action.needs.elastic is not None:
             ticket.work_s /= self.estimates.speed(ticket.action, ticket.form.amounts[0])
         self._floor.admit(ticket, now)
 
@@ -230,13 +230,13 @@ class Scheduler:
 
     def _learn(self, ticket: Ticket, began_at: float, now: float) -> None:
         run_s, believed_s, units = now - began_at, ticket.work_s, 1.0
-        if not ticket.form.is_elastic:
-            units = ticket.form.amounts[0]
-            believed_s *= self.estimates.speed(ticket.action, units)
-        else:
+        if ticket.form.is_elastic:
             ticket.count_units(now)
             run_s -= ticket.idle_s
             units = max(1.0, ticket.unit_s / max(1e-9, now - ticket.started_at - ticket.idle_s))
+        elif ticket.action.needs.elastic is not None:
+            units = ticket.form.amounts[0]
+            believed_s *= self.estimates.speed(ticket.action, units)
         self.estimates.observe(ticket.action, believed_s=believed_s, run_s=run_s, units=units)
 
     def _may_repeat(self, ticket: Ticket, now: float, *, is_new: bool = False) -> bool:
@@ -360,7 +360,8 @@ class Scheduler:
             if tickets is None:
                 tickets = self._closing[action.trajectory]
             del tickets[action.id]
-            self._leave_if_idle(action.trajectory, now)
+            if self._closing:
+                self._leave_if_idle(action.trajectory, now)
 
     def _report(
         self,

@@ -227,7 +227,8 @@ class Ledger:
         if trajectory is not None:
             trajectory.actions.discard(record.action_id)
             trajectory.queued_s += record.wait_s
-            self._leave_if_idle(trajectory.opening.trajectory, changes)
+            if trajectory.is_closed:
+                self._leave_if_idle(trajectory.opening.trajectory, changes)
 
     def _leave_if_idle(self, trajectory: TrajectoryId, changes: Changes) -> None:
         live = self.trajectories.get(trajectory)

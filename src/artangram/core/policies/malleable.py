@@ -214,7 +214,10 @@ class MalleableLane(RankedLane):
 
     def _turn(self, now: float) -> Ticket | None:
         """Whose turn it is; an elastic ticket that was refused is left out until it is overdue."""
-        rigid, elastic = self._rigid.peek(), self._elastic.peek()
+        rigid = self._rigid.peek()
+        if not self._elastic.size:
+            return rigid
+        elastic = self._elastic.peek()
         if elastic is not None and not self._ask_elastic and now < elastic.key:
             elastic = None
         if rigid is not None and (elastic is None or self._served.goes_first(rigid, elastic)):
