@@ -213,6 +213,27 @@ class TestBombs:
         assert result.peak_memory_bytes > 80 << 20
         assert await still_works(sandbox)
 
+    async def test_the_peak_of_a_command_is_its_own(
+        self, sandbox: LocalSandbox, attack: Attack
+    ) -> None:
+        """Not that of the one before, nor of a file that was written and is gone by now."""
+        if sandbox.traits.groups is None:
+            pytest.skip("nobody measures peaks here")
+        await attack("keep = b'x' * (40 << 20)")
+        for _ in range(2):
+            await sandbox.write("x", bytes(20 << 20))
+            await sandbox.write("x", b"")
+            result = await sandbox.run(Command(argv=("true",)))
+            assert result.peak_memory_bytes < 15 << 20
+
+    async def test_the_time_of_a_command_is_that_of_all_it_started(self, attack: Attack) -> None:
+        spin = "import time\nwhile time.process_time() < 0.1: pass"
+        result = await attack(f"if os.fork() == 0: os.fork()\n{spin}")
+        assert result.cpu_s > 0.1
+        waited = await attack(f"if os.fork(): os.wait()\n{spin}")
+        assert waited.cpu_s > 0.2
+        assert (await attack("")).cpu_s < 0.1
+
     async def test_many_small_eaters_never_look_like_broken_infrastructure(
         self, provider: NamespaceProvider
     ) -> None:

@@ -84,9 +84,11 @@ static struct {
     pid_t main;
     uint64_t number, end_number;
     int flags, keep, num_ended;
-    double began_at, ends_at, cpu_before;
+    double began_at, ends_at;
+    int64_t cpu_us; /* of all who were reaped since it began */
     int outlets[2]; /* where its output is read, until they are handed out; else -1 */
-} now_running = {.outlets = {-1, -1}};
+    int inlets[2];  /* where it writes; ours are closed as late, out of its way */
+} now_running = {.outlets = {-1, -1}, .inlets = {-1, -1}};
 /* Pipes made ahead, after an answer: the next command does not wait for them. */
 static struct pipes {
     int outlets[2], inlets[2];
@@ -95,6 +97,7 @@ static struct kept kept;
 /* Why a child with a memory of its own could not become a program; 0 if it could. */
 static volatile int *told;
 static int has_run; /* who ran one command will run another */
+static int is_peak_new; /* nothing can have changed it since it began */
 /* `tasks` files of control groups by number, 0 where none is known; and the one we are in. */
 static int groups[MAX_GROUPS];
 static int joined = -1, rests;
@@ -110,12 +113,21 @@ static double monotonic(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-static double children_cpu_s(void)
+/* As wait4; what was reaped counts for the command. */
+static pid_t reaped(pid_t pid, int *status, int options, struct rusage *used)
+{
+    pid_t found = wait4(pid, status, options | __WALL, used);
+    if (found > 0)
+        now_running.cpu_us += (used->ru_utime.tv_sec + used->ru_stime.tv_sec) * INT64_C(1000000) +
+                              used->ru_utime.tv_usec + used->ru_stime.tv_usec;
+    return found;
+}
+
+/* The same where nobody wants to know more. */
+static pid_t reap_any(pid_t pid, int options)
 {
     struct rusage used;
-    getrusage(RUSAGE_CHILDREN, &used);
-    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
-           (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
+    return reaped(pid, NULL, options, &used);
 }
 
 /* `text` follows the reply, `fds` go with it. */
@@ -251,7 +263,7 @@ static int end_everybody(void)
 {
     int count = 0;
     kill(-1, SIGKILL);
-    while (waitpid(-1, NULL, __WALL) > 0)
+    while (reap_any(-1, 0) > 0)
         count++;
     return count;
 }
@@ -266,7 +278,7 @@ static int kill_strangers(const struct kept *found)
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = 0; i < found->count; i++)
             if (!is_kept(&found->all[i]))
-                waitpid(found->all[i].pid, NULL, __WALL);
+                reap_any(found->all[i].pid, 0);
     return count;
 }
 
@@ -274,7 +286,7 @@ static int kill_strangers(const struct kept *found)
 static int reap_dead(int *count)
 {
     pid_t pid;
-    for (*count = 0; (pid = waitpid(-1, NULL, WNOHANG | __WALL)) > 0;)
+    for (*count = 0; (pid = reap_any(-1, WNOHANG)) > 0;)
         ++*count;
     return pid == 0;
 }
@@ -316,13 +328,19 @@ static void end_main(int flag)
 
 /* -- output and memory ---------------------------------------------------------------------- */
 
-static void close_outlets(void)
+static void close_all(int *fds)
 {
     for (int i = 0; i < 2; i++) {
-        if (now_running.outlets[i] >= 0)
-            close(now_running.outlets[i]);
-        now_running.outlets[i] = -1;
+        if (fds[i] >= 0)
+            close(fds[i]);
+        fds[i] = -1;
     }
+}
+
+static void close_pipes(void)
+{
+    close_all(now_running.outlets);
+    close_all(now_running.inlets);
 }
 
 /* Make the pipes that are missing. 0 or an error number. */
@@ -340,14 +358,14 @@ static int open_ahead(void)
     return 0;
 }
 
-/* Two pipes: where a command writes, and in `outlets` where that is read. */
-static int take_pipes(int *inlets)
+/* Two pipes: where a command writes, and where that is read. */
+static int take_pipes(void)
 {
     int problem = open_ahead();
     if (problem)
         return problem;
     memcpy(now_running.outlets, ahead.outlets, sizeof ahead.outlets);
-    memcpy(inlets, ahead.inlets, sizeof ahead.inlets);
+    memcpy(now_running.inlets, ahead.inlets, sizeof ahead.inlets);
     ahead = (struct pipes){{-1, -1}, {-1, -1}};
     return 0;
 }
@@ -358,7 +376,7 @@ static void hand_out_outlets(void)
     be_urgent(1);
     struct reply reply = {.number = now_running.number, .kind = OUTPUT};
     answer_with(&reply, NULL, 0, now_running.outlets, 2);
-    close_outlets();
+    close_pipes();
 }
 
 /* What is in a pipe, `size` bytes at most; how many that were. */
@@ -389,7 +407,7 @@ static void answer_exited(struct reply *reply)
         reply->figures[8] = (int64_t)num_err;
         answer_with(reply, inbox, num_out + num_err, NULL, 0);
     }
-    close_outlets();
+    close_pipes();
 }
 
 /* The number in a file after `name`; -1 if nobody knows. */
@@ -414,7 +432,7 @@ static int finish_unstarted(void)
     if (now_running.flags)
         return 0;
     now_running.main = 0;
-    close_outlets();
+    close_pipes();
     answer_kind(now_running.number, NOT_STARTED, problem);
     return 1;
 }
@@ -436,9 +454,8 @@ static void finish(int status, long max_rss_kb)
         .kind = EXITED,
         .status = status,
         .flags = now_running.flags,
-        .figures = {(int64_t)((children_cpu_s() - now_running.cpu_before) * 1e6), max_rss_kb,
-                    killed, (int64_t)kept.count, run_us, number_in(at.peak_file, ""),
-                    number_in(at.ooms_file, "oom_kill ")},
+        .figures = {now_running.cpu_us, max_rss_kb, killed, (int64_t)kept.count, run_us,
+                    number_in(at.peak_file, ""), number_in(at.ooms_file, "oom_kill ")},
     };
     now_running.main = 0;
     now_running.flags = 0;
@@ -453,7 +470,7 @@ static void reap_main(void)
 {
     struct rusage used;
     int status;
-    if (wait4(now_running.main, &status, WNOHANG | __WALL, &used) > 0)
+    if (reaped(now_running.main, &status, WNOHANG, &used) > 0)
         finish(status, used.ru_maxrss);
 }
 
@@ -463,9 +480,11 @@ static void reap(void)
     struct rusage used;
     int status;
     pid_t pid;
+    if (now_running.main)
+        reap_main(); /* first: the caller waits for no one else */
     if (read(at.children, signals, sizeof signals) < 0 && errno != EAGAIN)
         return;
-    while ((pid = wait4(-1, &status, WNOHANG | __WALL, &used)) > 0) {
+    while ((pid = reaped(-1, &status, WNOHANG, &used)) > 0) {
         if (pid == now_running.main)
             finish(status, used.ru_maxrss);
         else if (now_running.flags)
@@ -606,7 +625,7 @@ static __attribute__((noinline)) pid_t spawn(const struct order *order)
     if (pid < 0)
         return -errno;
     if (problem) {
-        waitpid(pid, NULL, __WALL);
+        reap_any(pid, 0);
         return -problem;
     }
     return pid;
@@ -675,13 +694,21 @@ static void note_start(const struct request *request, pid_t pid, double began_at
         hand_out_outlets();
 }
 
+/* A new peak begins with what is held now. Whoever is kept may be woken between two commands. */
+static void begin_peak(void)
+{
+    if (at.peak_file >= 0 && (!is_peak_new || kept.count))
+        pwrite(at.peak_file, "0", 1, 0);
+    is_peak_new = 1;
+}
+
 /* Start it and answer, if it cannot be started or if it has ended before we had our core back. */
 static void run(const struct request *request, const struct order *order)
 {
     double began_at = monotonic(); /* before: we may get our core back only when it has ended */
-    now_running.cpu_before = children_cpu_s();
-    if (at.peak_file >= 0)
-        pwrite(at.peak_file, "0", 1, 0); /* a new peak begins with what is held now */
+    now_running.cpu_us = 0;
+    begin_peak();
+    is_peak_new = 0;
     /* The kernel's out-of-memory choice must fall on the command, not on PID 1. */
     pwrite(at.score_file, at.exposed, strlen(at.exposed), 0);
     pid_t pid = kept.count ? spawn_beside_kept(order) : spawn(order);
@@ -698,7 +725,7 @@ static void run(const struct request *request, const struct order *order)
 static int start(const struct request *request, char *body, const int *fds, int num_fds)
 {
     int problem;
-    int stdio[3] = {request->flags & HAS_STDIN ? fds[0] : 0, -1, -1}; /* ours is /dev/null */
+    int stdio[3] = {request->flags & HAS_STDIN ? fds[0] : 0}; /* ours is /dev/null */
     struct order order = {.fds = stdio};
     if (now_running.main)
         return EBUSY;
@@ -710,14 +737,13 @@ static int start(const struct request *request, char *body, const int *fds, int 
         return problem;
     if ((problem = unpack_order(request, body, &order)))
         return problem;
-    if (!(problem = take_pipes(stdio + 1)))
+    if (!(problem = take_pipes())) {
+        memcpy(stdio + 1, now_running.inlets, sizeof now_running.inlets);
         run(request, &order);
+    }
     has_run = 1;
-    for (int i = 1; i < 3; i++)
-        if (stdio[i] >= 0)
-            close(stdio[i]);
     if (!now_running.main)
-        close_outlets();
+        close_pipes();
     free(order.argv);
     return problem;
 }
@@ -823,6 +849,7 @@ static int dispatch(const struct request *request, char *body, int *fds, int num
     case READ:
         return hand_out(request->number, body);
     case WRITE:
+        is_peak_new = 0;
         problem = num_fds < 1 ? EBADF : take_in(body, fds[0], request->mode);
         if (!problem)
             answer(&reply, -1);
@@ -955,6 +982,7 @@ void serve(const struct setting *setting)
         if (has_run && !now_running.main) {
             be_urgent(!ran_beside);
             rest();
+            begin_peak();
             open_ahead(); /* if it cannot, the next command tries again, and tells */
         }
         int count = poll(ready, 2, timeout_ms());
