@@ -102,6 +102,8 @@ class Orchestrator:
             callers=self,
             compact_every=self.bounds.compact_every,
         )
+        #: What is alive; to look at.
+        self.ledger: Ledger = self._body.ledger
         self._owners = Owners(clock, silence_s=self.bounds.owner_silence_s, on_gone=self._abandon)
         self._num_abandoned = 0
         self._began_at = self._body.now()
@@ -114,11 +116,6 @@ class Orchestrator:
 
     def __repr__(self) -> str:
         return f"<Orchestrator {self.setup.policy}: {self.ledger!r}>"
-
-    @property
-    def ledger(self) -> Ledger:
-        """What is alive; to look at."""
-        return self._body.ledger
 
     @property
     def nodes(self) -> dict[NodeId, NodeAgent]:

@@ -29,19 +29,17 @@ class CpuLane(Lane):
         return units <= self._node.free
 
     def lend(self, ticket: Ticket, units: int, now: float) -> Allocation:
-        return self._take(units)
+        return Cores(self._node.resource, self._node.id, self._node.take(units))
 
     def take_back(self, allocation: Allocation, now: float) -> None:
         assert isinstance(allocation, Cores)
         self._node.give_back(allocation.cores)
 
-    def _take(self, units: int) -> Cores:
-        return Cores(self._node.resource, self._node.id, self._node.take(units))
-
     def _start_on(self, ticket: Ticket, units: int, now: float, *, workers: int) -> None:
         """Run `ticket`, whose further resources are seized, on `units` free cores."""
-        cores, prepare_s = self._take(units), ticket.prepare_s
-        self._desk.start(ticket, cores, workers=workers, prepare_s=prepare_s, now=now)
+        node = self._node
+        cores = Cores(node.resource, node.id, node.take(units))
+        self._desk.start(ticket, cores, workers=workers, prepare_s=ticket.prepare_s, now=now)
 
 
 class RankedLane(CpuLane):

@@ -43,7 +43,8 @@ class Served:
 
     def charge(self, ticket: Ticket, area: float) -> None:
         """`ticket` starts and is expected to use `area`."""
-        job, work = ticket.job, self.of(ticket.job)
+        job = ticket.job
+        work = self._work.get(job, self._unknown)
         if work > self._virtual:
             self._virtual = work
         self._note(job, work + area / self._shares.get(job, 1.0))
@@ -92,7 +93,7 @@ class Queue:
 
     def push(self, ticket: Ticket) -> None:
         heap = self._heaps.setdefault(ticket.job, [])
-        if self._first(heap) is None:
+        if not heap or self._first(heap) is None:
             self.served.wait(ticket.job)
         heappush(heap, (ticket.key, ticket.seq, ticket))
         self.size += 1

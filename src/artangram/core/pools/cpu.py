@@ -56,7 +56,7 @@ class CpuNode:
         assert count <= self.free, f"{self} cannot give {count}"
         self.free -= count
         if len(self._domains) == 1:
-            return _pop(self._domains[0], count)
+            return (self._domains[0].pop(),) if count == 1 else _pop(self._domains[0], count)
         stack = self._best_domain(count, near)
         if len(stack) >= count:
             return _pop(stack, count)
