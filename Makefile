@@ -39,7 +39,7 @@ bench: $(STAMP)
 	$(BIN)/artangram bench mopd --json benchmarks/results/mopd.json --plot docs/images/mopd.svg
 	$(BIN)/artangram bench day --json benchmarks/results/day.json
 	$(BIN)/artangram bench scheduler --json benchmarks/results/scheduler.json
-	$(BIN)/artangram bench sandbox --rounds 100 --json benchmarks/results/sandbox.json
+	$(BIN)/artangram bench sandbox --rounds 200 --json benchmarks/results/sandbox.json
 	$(BIN)/python benchmarks/experiments/action_parts.py --rounds 200
 	$(BIN)/python benchmarks/experiments/crowd_parts.py
 	$(BIN)/artangram bench overhead --rounds 15 --json benchmarks/results/overhead.json
