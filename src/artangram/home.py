@@ -1,4 +1,4 @@
-"""A directory in memory, for weights and sockets: it goes with its owner, however that ends.
+"""A directory in memory for weights, sockets, trials: it goes with its owner, however that ends.
 
 The owner removes it or, if he was killed, whoever opens one on this node next. A lock tells whose
 owner is alive.
