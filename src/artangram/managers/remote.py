@@ -24,10 +24,18 @@ from msgspec import structs
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
-from artangram.core.records import Outcome
+from artangram.core.scheduling.records import Outcome
 from artangram.managers import wire
-from artangram.managers.agent import AgentGone, Ended, Inventory, Listener, Population, Run, RunId
-from artangram.managers.found import FoundProcess
+from artangram.managers.agent import (
+    AgentGone,
+    Listener,
+    NodeInventory,
+    Population,
+    Run,
+    RunId,
+    RunResult,
+)
+from artangram.managers.pidfd import ForeignProcess
 from artangram.sandbox.protocol import MAX_READ_BYTES, Snapshot
 
 START_PATIENCE_S = 30.0
@@ -55,7 +63,7 @@ async def spawn(
     silence_s: float = SILENCE_S,
 ) -> "RemoteAgent":
     """Start an agent that listens on `socket`, and connect to it."""
-    agentd = ("-m", "artangram.managers.agentd", "--node", node, "--socket", str(socket))
+    agentd = ("-m", "artangram.managers.agentprocess", "--node", node, "--socket", str(socket))
     argv = (*agentd, "--parent", str(os.getpid()), *options)
     log = socket.with_suffix(".log")
     _check_path(socket)
@@ -133,10 +141,10 @@ async def connect(
     return agent
 
 
-def _held(writer: asyncio.StreamWriter) -> FoundProcess | None:
+def _held(writer: asyncio.StreamWriter) -> ForeignProcess | None:
     """The process that listens; `None` if it is this one, or none that can be seen from here."""
     pid = _pid_of_peer(writer)
-    return FoundProcess(pid) if pid not in (0, os.getpid()) else None
+    return ForeignProcess(pid) if pid not in (0, os.getpid()) else None
 
 
 def _pid_of_peer(writer: asyncio.StreamWriter) -> int:
@@ -155,7 +163,7 @@ class RemoteAgent:
         writer: asyncio.StreamWriter,
         *,
         now: Callable[[], float],
-        process: asyncio.subprocess.Process | FoundProcess | None,
+        process: asyncio.subprocess.Process | ForeignProcess | None,
     ) -> None:
         self.node = node
         self._writer = writer
@@ -165,7 +173,7 @@ class RemoteAgent:
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[object]] = {}
         #: Of an answer to `Attach` that is under way.
-        self._found: list[Ended] = []
+        self._found: list[RunResult] = []
         self._gone = ""
         #: Did we leave it, and it not us?
         self._is_left = False
@@ -184,21 +192,21 @@ class RemoteAgent:
         """From now on, give the agent up when it does not answer for so long."""
         self._watching = asyncio.create_task(self._watch(silence_s))
 
-    async def attach(self, listener: Listener) -> Inventory:
+    async def attach(self, listener: Listener) -> NodeInventory:
         # Before the answer: an end told between the two is heard twice rather than never.
         self._listener = listener
         self._found = []
-        found = cast(Inventory, await self._ask(wire.Attach(self._number())))
+        found = cast(NodeInventory, await self._ask(wire.Attach(self._number())))
         return structs.replace(found, ended=tuple(self._found))
 
     async def ping(self) -> Population:
-        return cast(Population, await self._ask(wire.Ping(self._number())))
+        return cast(Population, await self._ask(wire.PingAgent(self._number())))
 
     def start(self, run: Run) -> None:
         try:
             self._tell(wire.StartRun(_bounded(run)))
         except ValueError as error:
-            ended = Ended(run=run.id, outcome=Outcome.FAILED, reason=str(error))
+            ended = RunResult(run=run.id, outcome=Outcome.FAILED, reason=str(error))
             asyncio.get_running_loop().call_soon(self._tell_end, ended)
 
     def resize(self, action_id: ActionId, cores: tuple[int, ...]) -> None:
@@ -234,7 +242,7 @@ class RemoteAgent:
         if self._gone and not self._is_left:
             self._kill()  # It may live and go on with what was reported as lost.
         with contextlib.suppress(AgentGone):  # Gone is what was asked for.
-            await self._ask(wire.Leave(self._number()))
+            await self._ask(wire.LeaveAgent(self._number()))
         await self._disconnect()
         await self._end_process()
 
@@ -242,7 +250,7 @@ class RemoteAgent:
         """Leave the agent to itself; it waits for its grace period for somebody to come back."""
         self._is_left = True
         await self._disconnect()
-        if isinstance(self._process, FoundProcess):
+        if isinstance(self._process, ForeignProcess):
             self._process.let_go()
 
     async def _disconnect(self) -> None:
@@ -275,11 +283,11 @@ class RemoteAgent:
         if not self._gone:
             self._writer.write(wire.frame(message))
 
-    def _tell_end(self, ended: Ended) -> None:
+    def _tell_end(self, ended: RunResult) -> None:
         if self._listener is not None:
             self._listener.on_ended(self.node, ended)
 
-    async def _ask(self, ask: wire.Ask | wire.Attach | wire.Leave) -> object:
+    async def _ask(self, ask: wire.Ask | wire.Attach | wire.LeaveAgent) -> object:
         if self._gone:
             raise AgentGone(f"{self.node}: {self._gone}")
         frame = wire.frame(ask)
@@ -321,9 +329,9 @@ class RemoteAgent:
             case wire.RunPrinted(run, output):
                 if self._listener is not None:
                     self._listener.on_output(run, output)
-            case wire.Answer(number, value):
+            case wire.AgentAnswer(number, value):
                 self._settle(number, value, None)
-            case wire.Refusal(number):
+            case wire.AgentRefusal(number):
                 self._settle(number, None, wire.raised(response))
 
     def _settle(self, number: int, value: object, error: Exception | None) -> None:
@@ -335,7 +343,7 @@ class RemoteAgent:
         else:
             answer.set_result(value)
 
-    def _retimed(self, ended: Ended, run_s: float | None = None) -> Ended:
+    def _retimed(self, ended: RunResult, run_s: float | None = None) -> RunResult:
         """The same end with its beginning on our clock: as long ago as it ran."""
         if run_s is None and ended.result is not None:
             run_s = ended.result.run_s

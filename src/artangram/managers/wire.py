@@ -1,8 +1,8 @@
 """What a node agent and its orchestrator say to each other over a socket.
 
 A frame is its length (four bytes, big-endian) and a msgpack record. Tells have no number; an ask
-has one, and exactly one `Answer` or `Refusal` carries it back. Times never travel, lengths do: the
-two ends need not share a clock.
+has one, and exactly one `AgentAnswer` or `AgentRefusal` carries it back. Times never travel,
+lengths do: the two ends need not share a clock.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from artangram.core.ids import ActionId, TrajectoryId
-from artangram.managers.agent import AgentGone, Ended, Inventory, Population, Run, RunId
+from artangram.managers.agent import AgentGone, NodeInventory, Population, Run, RunId, RunResult
 from artangram.sandbox.errors import SandboxError, SandboxGone
 from artangram.sandbox.protocol import MAX_READ_BYTES, Output, Snapshot
 
@@ -43,7 +43,7 @@ class Attach(Struct, frozen=True, tag="attach"):
     number: int
 
 
-class Ping(Struct, frozen=True, tag="ping"):
+class PingAgent(Struct, frozen=True, tag="ping"):
     number: int
 
 
@@ -76,7 +76,7 @@ class CloseTrajectory(Struct, frozen=True, tag="close"):
     trajectory: TrajectoryId
 
 
-class Leave(Struct, frozen=True, tag="leave"):
+class LeaveAgent(Struct, frozen=True, tag="leave"):
     """The orchestrator is done: end everything and exit. Its answer is the last."""
 
     number: int
@@ -84,16 +84,16 @@ class Leave(Struct, frozen=True, tag="leave"):
 
 Tell = StartRun | ResizeRun | StopRun | Acknowledge
 Files = ReadFile | WriteFile | TakeSnapshot | ForgetSnapshot | CloseTrajectory
-Ask = Ping | Files
-Request = Tell | Ask | Attach | Leave
+Ask = PingAgent | Files
+Request = Tell | Ask | Attach | LeaveAgent
 
 
-class Answer(Struct, frozen=True, tag="answer"):
+class AgentAnswer(Struct, frozen=True, tag="answer"):
     number: int
-    value: Inventory | Population | Snapshot | bytes | None = None
+    value: NodeInventory | Population | Snapshot | bytes | None = None
 
 
-class Refusal(Struct, frozen=True, tag="refusal"):
+class AgentRefusal(Struct, frozen=True, tag="refusal"):
     """What the agent raised."""
 
     number: int
@@ -110,13 +110,13 @@ class EndFound(Struct, frozen=True, tag="found"):
     Each travels by itself, for together they may be longer than any frame.
     """
 
-    ended: Ended
+    ended: RunResult
 
 
 class RunEnded(Struct, frozen=True, tag="ended"):
     """`ended.began_at` is replaced by how long ago that was when the run ended."""
 
-    ended: Ended
+    ended: RunResult
     run_s: float | None
 
 
@@ -125,19 +125,19 @@ class RunPrinted(Struct, frozen=True, tag="printed"):
     output: Output
 
 
-Response = Answer | Refusal | EndFound | RunEnded | RunPrinted
+Response = AgentAnswer | AgentRefusal | EndFound | RunEnded | RunPrinted
 
 
-def refusal(number: int, error: Exception) -> Refusal:
+def refusal(number: int, error: Exception) -> AgentRefusal:
     """`error` as it travels."""
     if isinstance(error, OSError):
         text, path = str(error.strerror or error), str(error.filename or "")
-        return Refusal(number, "os", text, error.errno or 0, path)
+        return AgentRefusal(number, "os", text, error.errno or 0, path)
     kind = "gone" if isinstance(error, SandboxGone) else "sandbox"
-    return Refusal(number, "value" if isinstance(error, ValueError) else kind, str(error))
+    return AgentRefusal(number, "value" if isinstance(error, ValueError) else kind, str(error))
 
 
-def raised(refusal: Refusal) -> Exception:
+def raised(refusal: AgentRefusal) -> Exception:
     """The error that travelled."""
     match refusal.kind:
         case "os":

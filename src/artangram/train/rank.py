@@ -16,19 +16,19 @@ from artangram.train.placing import placed
 from artangram.train.rankwire import (
     Answer,
     Begin,
-    Done,
     Order,
-    Refused,
+    RankDone,
+    RankRefused,
     Restore,
     Save,
     SaveWeights,
-    Step,
+    TrainStep,
     Unwritten,
     begin_of,
     encode,
     order_of,
 )
-from artangram.train.tally import Report
+from artangram.train.tally import StepMetrics
 from artangram.train.trainer import Trainer
 
 TALK = {"cpu": "gloo", "cuda": "nccl"}
@@ -49,10 +49,10 @@ def joined(begin: Begin) -> Trainer:
     return Trainer(model, settings, backend=backend)
 
 
-def obeyed(trainer: Trainer, order: Order) -> Report | None:
+def obeyed(trainer: Trainer, order: Order) -> StepMetrics | None:
     """Do it; a step has a report."""
     match order:
-        case Step(groups):
+        case TrainStep(groups):
             return trainer.step(groups)
         case Save(directory):
             trainer.save(Path(directory))
@@ -73,11 +73,11 @@ def serve(owner: Connection) -> None:
                 trainer = joined(begin_of(message))
             else:
                 report = obeyed(trainer, order_of(message))
-            answer: Answer = Done(
+            answer: Answer = RankDone(
                 version=trainer.version, max_context=trainer.max_context, report=report
             )
         except BadInput as error:
-            answer = Refused(error.field, error.problem, error.fix)
+            answer = RankRefused(error.field, error.problem, error.fix)
         except OSError as error:
             answer = Unwritten(error.errno or 0, error.strerror or str(error))
         owner.send_bytes(encode(answer))

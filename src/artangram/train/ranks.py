@@ -15,22 +15,22 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from artangram.core.errors import BadInput
-from artangram.core.trajectory import Group
+from artangram.core.rollout.trajectory import Group
 from artangram.train.learner import LearnerGone
 from artangram.train.rankwire import (
     Begin,
-    Done,
     Order,
-    Refused,
+    RankDone,
+    RankRefused,
     Restore,
     Save,
     SaveWeights,
-    Step,
+    TrainStep,
     answer_of,
     encode,
 )
 from artangram.train.settings import TrainSettings
-from artangram.train.tally import Report
+from artangram.train.tally import StepMetrics
 
 
 class Ranks:
@@ -76,8 +76,8 @@ class Ranks:
     def pids(self) -> tuple[int, ...]:
         return tuple(process.pid for process in self._processes)
 
-    def step(self, groups: Sequence[Group]) -> Report:
-        report = self._order(Step(tuple(groups))).report
+    def step(self, groups: Sequence[Group]) -> StepMetrics:
+        report = self._order(TrainStep(tuple(groups))).report
         assert report is not None, "every step has one"
         return report
 
@@ -118,16 +118,16 @@ class Ranks:
         self._processes.append(process)
         self._owners.append(ours)
 
-    def _order(self, order: Order) -> Done:
+    def _order(self, order: Order) -> RankDone:
         self._last = self._asked([order] * len(self._processes))
         return self._last
 
-    def _asked(self, messages: Sequence[Begin | Order]) -> Done:
+    def _asked(self, messages: Sequence[Begin | Order]) -> RankDone:
         """The first process's answer, once all have answered."""
         waiting = {owner: rank for rank, owner in enumerate(self._owners)}
         if not waiting:
             raise LearnerGone("the trainer is closed")
-        first: Done | None = None
+        first: RankDone | None = None
         for rank, message in enumerate(messages):
             self._tell(rank, message)
         while waiting:
@@ -145,15 +145,15 @@ class Ranks:
         except OSError as error:
             raise self._gone(rank) from error
 
-    def _heard(self, rank: int) -> Done:
+    def _heard(self, rank: int) -> RankDone:
         try:
             answer = answer_of(self._owners[rank].recv_bytes())
         except (EOFError, OSError) as error:
             raise self._gone(rank) from error
-        if isinstance(answer, Done):
+        if isinstance(answer, RankDone):
             return answer
         self.close()
-        if isinstance(answer, Refused):
+        if isinstance(answer, RankRefused):
             raise BadInput(answer.field, answer.problem, answer.fix)
         raise OSError(answer.errno, answer.problem)
 

@@ -6,9 +6,9 @@ Every process gets the same orders in the same order, and answers each of them o
 import msgspec
 from msgspec import Struct
 
-from artangram.core.trajectory import Group
+from artangram.core.rollout.trajectory import Group
 from artangram.train.settings import TrainSettings
-from artangram.train.tally import Report
+from artangram.train.tally import StepMetrics
 
 
 class Begin(Struct, frozen=True, kw_only=True):
@@ -22,7 +22,7 @@ class Begin(Struct, frozen=True, kw_only=True):
     """A file through which the processes find each other."""
 
 
-class Step(Struct, frozen=True, tag="step"):
+class TrainStep(Struct, frozen=True, tag="step"):
     groups: tuple[Group, ...]
 
 
@@ -38,16 +38,16 @@ class Restore(Struct, frozen=True, tag="restore"):
     directory: str
 
 
-Order = Step | Save | SaveWeights | Restore
+Order = TrainStep | Save | SaveWeights | Restore
 
 
-class Done(Struct, frozen=True, kw_only=True, tag="done"):
+class RankDone(Struct, frozen=True, kw_only=True, tag="done"):
     version: int
     max_context: int
-    report: Report | None = None
+    report: StepMetrics | None = None
 
 
-class Refused(Struct, frozen=True, tag="refused"):
+class RankRefused(Struct, frozen=True, tag="refused"):
     """As `BadInput`."""
 
     field: str
@@ -62,7 +62,7 @@ class Unwritten(Struct, frozen=True, tag="unwritten"):
     problem: str
 
 
-Answer = Done | Refused | Unwritten
+Answer = RankDone | RankRefused | Unwritten
 
 encode = msgspec.msgpack.Encoder().encode
 begin_of = msgspec.msgpack.Decoder(Begin).decode
