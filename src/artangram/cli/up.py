@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from artangram.aio import listening
 from artangram.cli.client import plainly_refused
@@ -57,14 +57,9 @@ def up(
     and APIs; `artangram simulate` reads the same file. Nothing accepted is lost by a crash: start
     it again with the same state directory. The token is kept there too, in the file `token`.
     """
-    described = ClusterFile() if cluster is None else read_cluster(cluster)
-    chosen = policy or described.policy
-    with blaming(None if policy else cluster):
-        policy_named(chosen)
-    with blaming(cluster):
-        options = described.options
+    described = _described(cluster, policy)
     if port:
-        listening(host, port).close()  # Said before anything is opened, which may take a while.
+        listening(host, port).close()  # Complain before opening the cluster, which takes a while.
     with writing(state_dir, what="directory"):
         secret = checked_token(token or kept_token(state_dir))
     output = Printer(json)
@@ -76,7 +71,7 @@ def up(
         def on_ready(url: str) -> None:
             opening.stop()
             made_up = None if token else secret
-            _tell(output, url, policy=chosen, state_dir=state_dir, made_up=made_up)
+            _tell(output, url, policy=described.policy, state_dir=state_dir, made_up=made_up)
 
         serving = serve(
             state_dir,
@@ -84,30 +79,40 @@ def up(
             host=host,
             port=port,
             token=secret,
-            policy=chosen,
+            policy=described.policy,
             cores=cores or described.cores,
             memory_mb=described.memory_mb,
             shares=described.shares,
-            options=options,
+            options=described.options,
             images=[Path(folder) for folder in described.images],
         )
         asyncio.run(serving)
     output.console.print("Drained.")
 
 
+def _described(cluster: Path | None, policy: str | None) -> ClusterFile:
+    """The cluster of the file, or this machine, under `policy`. Raises `BadInput`."""
+    described = ClusterFile() if cluster is None else read_cluster(cluster)
+    with blaming(None if policy else cluster):
+        policy_named(policy or described.policy)
+    with blaming(cluster):
+        described.options  # noqa: B018 - asked for its complaints.
+    return structs.replace(described, policy=policy or described.policy)
+
+
 @contextmanager
 def _refused(state_dir: Path) -> Iterator[None]:
-    """Whatever keeps it from serving is said in one line."""
+    """Says in one line what keeps it from serving."""
     with plainly_refused(), writing(state_dir, what="directory"):
         yield
 
 
 def _tell(output: Printer, url: str, *, policy: str, state_dir: Path, made_up: str | None) -> None:
-    """Where it serves, for people and programs; the token only if nobody else knows it."""
+    """Print where it serves, for people and programs; the token only if it was made up here."""
     console = output.console
     output.json(Serves(url=url, policy=policy, state_dir=str(state_dir.resolve())))
     console.print(f"Serving {url} with policy {policy}; state in {state_dir}", soft_wrap=True)
     console.print(f"export ARTANGRAM_URL={url}", soft_wrap=True)
     if made_up is not None:
         console.print(f"export ARTANGRAM_TOKEN={made_up}", soft_wrap=True)
-    console.file.flush()  # Whoever started us in the background reads this from a file.
+    console.file.flush()  # A caller that started us in the background reads this from a file.
