@@ -24,7 +24,7 @@ from artangram.managers.agent import AgentGone, NodeAgent, NodeInventory, RunId,
 from artangram.managers.calls import CallManager, Carrier
 from artangram.managers.cpu import CpuManager
 from artangram.observe.journal import KeptRecord, Past
-from artangram.orchestrator.ledger import FoundRun, Ledger, LiveAction, LiveTrajectory, Stage
+from artangram.orchestrator.ledger import FoundRun, Ledger, LiveAction, LiveTrajectory, Phase
 from artangram.orchestrator.records import Opening
 from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.protocol import Output
@@ -302,11 +302,11 @@ class LiveExecutor:
             live = self._ledger.trajectories.get(name)
             if live is None:
                 live = self._ledger.open(Opening(trajectory=name))
-                live.stage, live.node = Stage.OVER, node
+                live.phase, live.node = Phase.OVER, node
                 self.close(live)
             elif live.node is None:
                 live.node = node  # Its first start may not be in the journal.
-            elif live.stage is Stage.OVER and live.node != node:
+            elif live.phase is Phase.OVER and live.node != node:
                 self._background.start(self._close_sandbox(name, node))
 
     def _on_error(self, error: BaseException) -> None:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 Promise = asyncio.Future[None]
 
 
-class Stage(IntEnum):
+class Phase(IntEnum):
     """How far a record is."""
 
     POSTED = 0
@@ -83,7 +83,7 @@ class LiveAction(_Kept):
     """An action between its submission and the delivery of its result."""
 
     KEPT = (
-        *("action", "core_s", "cores", "lease", "stage", "started_at", "stop_reason"),
+        *("action", "core_s", "cores", "lease", "phase", "started_at", "stop_reason"),
         *("submission", "submitted_at", "trajectory", "units", "units_since"),
     )
     __slots__ = (*KEPT, "call", "end", "found", "held", "on_output", "waiting")
@@ -91,7 +91,7 @@ class LiveAction(_Kept):
     def __init__(self, submission: Submission) -> None:
         self.submission = submission
         self.action: Action = submission.action
-        self.stage = Stage.POSTED
+        self.phase = Phase.POSTED
         self.submitted_at = 0.0
         self.trajectory: LiveTrajectory | None = None
         self.lease: Lease | None = None
@@ -119,7 +119,7 @@ class LiveAction(_Kept):
         self.waiting: list[asyncio.Future[ActionResult]] = []
 
     def __repr__(self) -> str:
-        return f"<LiveAction {self.action.id}: {self.stage.name}>"
+        return f"<LiveAction {self.action.id}: {self.phase.name}>"
 
     @property
     def is_awaited(self) -> bool:
@@ -166,12 +166,12 @@ class LiveAction(_Kept):
 class LiveTrajectory(_Kept):
     """A trajectory between its opening and the end of its sandbox."""
 
-    KEPT = ("actions", "has_files", "is_closed", "node", "opening", "queued_s", "stage")
+    KEPT = ("actions", "has_files", "is_closed", "node", "opening", "queued_s", "phase")
     __slots__ = (*KEPT, "closing", "making", "owner")
 
     def __init__(self, opening: Opening) -> None:
         self.opening = opening
-        self.stage = Stage.POSTED
+        self.phase = Phase.POSTED
         self.actions: set[LiveAction] = set()
         self.node: NodeId | None = None
         #: Has an action run in its sandbox? From then on only that very sandbox will do.
@@ -190,7 +190,7 @@ class LiveTrajectory(_Kept):
         self.making: Receipt | None = None
 
     def __repr__(self) -> str:
-        return f"<LiveTrajectory {self.id}: {self.stage.name}>"
+        return f"<LiveTrajectory {self.id}: {self.phase.name}>"
 
     @property
     def id(self) -> TrajectoryId:
@@ -247,16 +247,16 @@ class Ledger:
 
     def alive(self) -> Iterator[LiveAction]:
         """The actions that the scheduler knows."""
-        return (live for live in self.actions.values() if live.stage is Stage.ALIVE)
+        return (live for live in self.actions.values() if live.phase is Phase.ALIVE)
 
     def open_trajectories(self) -> Iterator[LiveTrajectory]:
         """The trajectories that the scheduler knows, those included that are being closed."""
-        return (live for live in self.trajectories.values() if live.stage is Stage.ALIVE)
+        return (live for live in self.trajectories.values() if live.phase is Phase.ALIVE)
 
     def trajectory(self, name: TrajectoryId) -> LiveTrajectory | None:
         """The record of a trajectory that the scheduler knows."""
         live = self.trajectories.get(name)
-        return live if live is not None and live.stage is Stage.ALIVE else None
+        return live if live is not None and live.phase is Phase.ALIVE else None
 
     def submit(self, submission: Submission) -> LiveAction:
         """An action that the scheduler is about to hear of."""
@@ -318,7 +318,7 @@ class Ledger:
         match event:
             case Submitted(action):
                 live = self.actions[action.id]
-                live.stage, live.submitted_at = Stage.ALIVE, at
+                live.phase, live.submitted_at = Phase.ALIVE, at
                 if action.trajectory is not None:
                     live.trajectory = self.trajectory(action.trajectory)
                     if live.trajectory is not None:
@@ -326,7 +326,7 @@ class Ledger:
             case Finished():
                 self._on_finished(event, at)
             case TrajectoryOpened(name):
-                self.trajectories[name].stage = Stage.ALIVE
+                self.trajectories[name].phase = Phase.ALIVE
             case TrajectoryClosed(name):
                 trajectory = self.trajectory(name)
                 if trajectory is not None:
@@ -374,7 +374,7 @@ class Ledger:
 
     def _on_report(self, record: ActionRecord, changes: Changes) -> None:
         live = self.actions[record.action_id]
-        live.stage = Stage.OVER
+        live.phase = Phase.OVER
         self._num_over += 1
         self.num_ended += 1
         if live.lease is not None:
@@ -387,8 +387,8 @@ class Ledger:
             self._leave_if_idle(trajectory, changes)
 
     def _leave_if_idle(self, live: LiveTrajectory | None, changes: Changes) -> None:
-        if live is not None and live.is_closed and not live.actions and live.stage is Stage.ALIVE:
-            live.stage = Stage.OVER
+        if live is not None and live.is_closed and not live.actions and live.phase is Phase.ALIVE:
+            live.phase = Phase.OVER
             changes.left.append(live)
 
 

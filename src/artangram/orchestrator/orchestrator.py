@@ -38,7 +38,7 @@ from artangram.orchestrator.clock import Clock
 from artangram.orchestrator.driver import COMPACT_EVERY, Driver
 from artangram.orchestrator.executor import LiveExecutor, NewAgent
 from artangram.orchestrator.heartbeats import FORMER, SILENCE_S, Heartbeats
-from artangram.orchestrator.ledger import Ledger, LiveTrajectory, Promise, Stage, fail
+from artangram.orchestrator.ledger import Ledger, LiveTrajectory, Phase, Promise, fail
 from artangram.orchestrator.records import (
     ActionResult,
     Broken,
@@ -186,7 +186,7 @@ class Orchestrator:
         if live.closing is None:
             live.closing = asyncio.Future()
             self._heartbeats.forget(live)
-            if not live.is_closed and live.stage is not Stage.OVER:
+            if not live.is_closed and live.phase is not Phase.OVER:
                 self._driver.post(TrajectoryClosed(trajectory))
         return live.closing
 
@@ -227,7 +227,7 @@ class Orchestrator:
     def heard(self, owner: str) -> dict[TrajectoryId, Queueing]:
         """A heartbeat of `owner`; returns how long the actions of its trajectories have waited."""
         now, theirs = self.now(), self._heartbeats.heard(owner)
-        return {live.id: live.queueing(now) for live in theirs if live.stage is Stage.ALIVE}
+        return {live.id: live.queueing(now) for live in theirs if live.phase is Phase.ALIVE}
 
     def watch(self, action_id: ActionId, on_output: Callable[[Output], None]) -> None:
         """Call back with what an action prints. To be called right after `submit`."""
@@ -238,7 +238,7 @@ class Orchestrator:
     def cancel(self, action_id: ActionId, *, reason: str = "the caller cancelled it") -> None:
         """Stop an action; nothing happens if it has ended."""
         live = self.ledger.actions.get(action_id)
-        if live is not None and live.stage is not Stage.OVER:
+        if live is not None and live.phase is not Phase.OVER:
             self._driver.post(Cancelled(action_id, reason))
 
     def receipt(self, action_id: ActionId) -> Receipt:
@@ -362,7 +362,7 @@ class Orchestrator:
     def _abandon(self, trajectories: list[LiveTrajectory]) -> None:
         """Close what their owners left, unless a caller still waits for an action there."""
         for live in trajectories:
-            if self._driver.is_closed or live.stage is Stage.OVER:
+            if self._driver.is_closed or live.phase is Phase.OVER:
                 continue
             if any(action.is_awaited for action in live.actions):
                 self._heartbeats.keep(live, live.opening.owner or FORMER)
