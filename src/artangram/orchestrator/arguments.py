@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 
 from artangram.core.errors import BadInput
 
-T = TypeVar("T", bound=Struct)
+T = TypeVar("T")
 
 _PLACE = re.compile(r"(?P<problem>.*) - at (?P<key>`key` in )?`\$\.?(?P<field>.*)`", re.DOTALL)
 

@@ -29,9 +29,10 @@ from artangram.managers.machine import allow_open_files
 from artangram.managers.remote import connect as agent_at
 from artangram.observe.journal import Entry, JournalFull
 from artangram.observe.journalmemory import MemoryJournal
-from artangram.orchestrator.client import Client, between
+from artangram.orchestrator.client import Client
 from artangram.orchestrator.connect import IDLE_S, connect
 from artangram.orchestrator.httppolicy import MOST_OUTPUT_BYTES
+from artangram.orchestrator.options import between
 from artangram.orchestrator.orchestrator import Bounds
 from artangram.orchestrator.prometheus import MOST_KINDS, OTHER
 from artangram.orchestrator.records import (
