@@ -149,6 +149,7 @@ class ApiAnswer(Struct, frozen=True, kw_only=True):
         return self.body.decode(errors="replace")
 
     def json(self) -> Any:
+        """The body as a JSON value."""
         return msgspec.json.decode(self.body)
 
 
@@ -178,12 +179,19 @@ class Api:
         *,
         json: object = None,
         params: Mapping[str, object] | None = None,
+        repeatable: bool | None = None,
         **options: Unpack[CallOptions],
     ) -> ApiAnswer:
-        """POST `json`. It is not made twice unless `repeatable=True` says that it may."""
+        """POST `json`. It is sent once unless `repeatable=True` allows to send it again."""
         body, headers = as_json("json", json), {"content-type": "application/json"}
         return await self.request(
-            "POST", path, params=params, body=body, headers=headers, **options
+            "POST",
+            path,
+            params=params,
+            body=body,
+            headers=headers,
+            repeatable=repeatable,
+            **options,
         )
 
     async def request(

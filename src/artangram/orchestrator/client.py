@@ -209,15 +209,19 @@ class TrajectoryHandle:
         return self._queued_s
 
     async def __aenter__(self) -> Self:
-        try:
-            await self._backend.open(self._opening)
-        except asyncio.CancelledError:
-            await self.close()  # It may be open, and nobody else would.
-            raise
-        return self
+        return await self.open()
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    async def open(self) -> Self:
+        """Open it without an `async with` block; then `close` ends it."""
+        try:
+            await self._backend.open(self._opening)
+        except asyncio.CancelledError:
+            await self.close()  # It may be open, and its owner will not close it.
+            raise
+        return self
 
     async def close(self) -> None:
         """End it: what still runs is stopped, its files go."""

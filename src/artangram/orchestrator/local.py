@@ -48,7 +48,7 @@ async def local(
     policy: str = "elastic",
     cores: int | None = None,
     memory_mb: int | None = None,
-    state_dir: Path | str | None = None,
+    state_dir: os.PathLike[str] | str | None = None,
     provider: SandboxProvider | None = None,
     max_queued: int = Bounds().max_queued,
     shares: Mapping[str, float] | None = None,

@@ -85,10 +85,12 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Import a provider when it is used: clients need the records only, on any system."""
-    from importlib import import_module
+if not TYPE_CHECKING:  # A type checker would believe that every name exists.
 
-    if name not in _HOMES:
-        raise AttributeError(f"module 'artangram.sandbox' has no attribute {name!r}")
-    return getattr(import_module(f"artangram.sandbox.{_HOMES[name]}"), name)
+    def __getattr__(name: str) -> Any:
+        """Import a provider when it is used: clients need the records only, on any system."""
+        from importlib import import_module
+
+        if name not in _HOMES:
+            raise AttributeError(f"module 'artangram.sandbox' has no attribute {name!r}")
+        return getattr(import_module(f"artangram.sandbox.{_HOMES[name]}"), name)
