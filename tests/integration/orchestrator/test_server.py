@@ -565,7 +565,7 @@ async def test_what_is_printed_comes_as_it_is_printed() -> None:
         assert b"".join(p.data for p in printed if isinstance(p, Output)) == b"hello\n"
         assert isinstance(result, ActionResult)
         assert (result.exit_code, result.stdout) == (0, "hello\n")
-        with pytest.raises(BadInput, match="no option of a run"):
+        with pytest.raises(BadInput, match="not an option of a run"):
             await anext(t.stream(["true"], timout_s=1))
         await t.close()
         with pytest.raises(BadInput, match="is not open"):
