@@ -4,7 +4,7 @@
   the weights stops it. `RollReport` tells the two apart.
 - All weights of a replica change or none: its engine promises it, and what it says afterwards is
   checked. A replica that fails or takes too long is taken out of service, and reported.
-- A version that is itself bad (a corrupt or missing bucket) is refused, and no replica blamed.
+- A version that is itself bad (a corrupt or missing file) is refused, and no replica blamed.
 - The modes (`core.weights.Update`) say what becomes of requests that run on it meanwhile.
 - A version is held while a replica pulls it, so it is not retired under a reader.
 """
