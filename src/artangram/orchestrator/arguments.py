@@ -4,6 +4,7 @@ A wrong one is refused here by its name. Behind this border it would be found on
 command is sent, and by then it is everybody's trouble.
 """
 
+import asyncio
 import re
 from collections.abc import Mapping
 from math import isfinite
@@ -119,6 +120,13 @@ def as_address(url: object) -> str:
     if not is_address:
         raise BadInput("url", f"{url!r} is none", "give what `artangram up` printed")
     return str(url)
+
+
+def check_loop(its: asyncio.AbstractEventLoop) -> None:
+    """Raises `BadInput` in another event loop than `its`: an answer would wake nothing there."""
+    if asyncio.get_running_loop() is not its:
+        fix = "open one in this loop, or ask with asyncio.run_coroutine_threadsafe"
+        raise BadInput("client", "was opened in another event loop", fix)
 
 
 def _not_text_in(given: Mapping[str, Any]) -> str:

@@ -13,12 +13,11 @@ import aiohttp
 import msgspec
 from msgspec import structs
 
-from artangram.aio import check_loop
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, JobId, TrajectoryId
 from artangram.core.scheduling.explain import Explanation
 from artangram.functions import Function
-from artangram.orchestrator.arguments import as_address, as_body, as_unicode
+from artangram.orchestrator.arguments import as_address, as_body, as_unicode, check_loop
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.client import Client
 from artangram.orchestrator.errors import ErrorRecord, raised

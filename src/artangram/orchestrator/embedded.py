@@ -13,7 +13,6 @@ from uuid import uuid4
 
 from msgspec import structs
 
-from artangram.aio import check_loop
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, JobId, NodeId, Resource, TrajectoryId
 from artangram.core.scheduling.action import Action
@@ -22,6 +21,7 @@ from artangram.core.scheduling.needs import Needs
 from artangram.core.scheduling.records import Outcome
 from artangram.functions import Function
 from artangram.managers.agent import AgentGone, NodeAgent, Population
+from artangram.orchestrator.arguments import check_loop
 from artangram.orchestrator.callbackends import CallBackends
 from artangram.orchestrator.calling import CallRequest, called
 from artangram.orchestrator.errors import bad_input

@@ -17,7 +17,7 @@ from artangram.managers.agent import Listener, NodeInventory, Population, Run, R
 from artangram.managers.call import Call, CallResult
 from artangram.managers.calls import CallProgress
 from artangram.observe.trace import TraceAction
-from artangram.orchestrator.clock import Clock, Timer
+from artangram.orchestrator.driver import Clock, Timer
 from artangram.sandbox.errors import SandboxGone
 from artangram.sandbox.protocol import MAX_READ_BYTES, Snapshot
 from artangram.sim.machine import Machine

@@ -16,7 +16,7 @@ from artangram.managers.local import LocalAgent
 from artangram.observe.journal import Entry, Then
 from artangram.observe.journalmemory import MemoryJournal
 from artangram.orchestrator.client import TrajectoryHandle, between
-from artangram.orchestrator.clock import WallClock
+from artangram.orchestrator.driver import WallClock
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.records import ActionResult, Opening
