@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 
 from artangram.core.errors import BadInput
 
-T = TypeVar("T", bound=Struct)
+T = TypeVar("T")
 
 _PLACE = re.compile(r"(?P<problem>.*) - at (?P<key>`key` in )?`\$\.?(?P<field>.*)`", re.DOTALL)
 
@@ -123,9 +123,9 @@ def as_address(url: object) -> str:
 
 
 def check_loop(its: asyncio.AbstractEventLoop) -> None:
-    """Raises `BadInput` in another event loop than `its`: an answer would wake nothing there."""
+    """Raises `BadInput` in another event loop than `its`: a caller there would wait for ever."""
     if asyncio.get_running_loop() is not its:
-        fix = "open one in this loop, or ask with asyncio.run_coroutine_threadsafe"
+        fix = "open one in this loop, or use `artangram.sync` from several threads"
         raise BadInput("client", "was opened in another event loop", fix)
 
 
@@ -161,4 +161,4 @@ def check_known(kind: type[Struct], given: Mapping[str, Any], *, of: str) -> Non
     known = kind.__struct_fields__
     for name in given:
         if name not in known:
-            raise BadInput(name, f"is no option of {of}", f"use: {', '.join(known)}")
+            raise BadInput(name, f"is not an option of {of}", f"use: {', '.join(known)}")
