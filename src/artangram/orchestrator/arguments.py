@@ -1,12 +1,11 @@
 """What callers give by keyword, as records: every argument of the type it says.
 
-A wrong one is refused here by its name. Behind this border it would be found only where the
-command is sent, and by then it is everybody's trouble.
+A wrong one is refused here by its name, before anything is submitted.
 """
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
@@ -15,6 +14,10 @@ import msgspec
 from msgspec import Struct, structs
 
 from artangram.core.errors import BadInput
+from artangram.core.ids import TrajectoryId
+from artangram.orchestrator.options import RunOptions
+from artangram.orchestrator.records import Opening
+from artangram.sandbox.protocol import WORK_DIR
 
 T = TypeVar("T")
 
@@ -35,6 +38,35 @@ class FileWrite(Struct, frozen=True, kw_only=True):
     data: bytes
 
 
+class RunRequest(Struct, frozen=True, kw_only=True):
+    """What a caller says of an action; times are lengths, for clocks differ."""
+
+    trajectory: TrajectoryId
+    argv: tuple[str, ...]
+    kind: str
+    cpu: int | dict[str, Any] = 1
+    needs: dict[str, Any] = {}
+    speedup: dict[str, Any] | None = None
+    work_s: float | None = None
+    timeout_s: float | None = None
+    deadline_s: float | None = None
+    repeatable: bool = False
+    key: str | None = None
+    environ: dict[str, str] = {}
+    cwd: str = WORK_DIR
+    stdin: bytes = b""
+    output_bytes: int = 1 << 20
+    memory_mb: int = 0
+    disk_mb: int = 0
+    processes: int = 0
+    keep: bool = False
+
+    def __post_init__(self) -> None:
+        if self.timeout_s is self.deadline_s is self.work_s is None:
+            return
+        check_times(work_s=self.work_s, timeout_s=self.timeout_s, deadline_s=self.deadline_s)
+
+
 def as_record(kind: type[T], given: Mapping[str, Any]) -> T:
     """`given` as a `kind`. Raises `BadInput` for what has another type than its field."""
     try:
@@ -50,6 +82,29 @@ def as_record(kind: type[T], given: Mapping[str, Any]) -> T:
         raise BadInput(field, problem, "give what is expected") from None
     except UnicodeEncodeError as error:
         raise _no_text(_not_text_in(given), error) from None
+
+
+def run_request(opening: Opening, argv: Iterable[str], options: RunOptions) -> RunRequest:
+    """The request for `argv` in a trajectory. Raises `BadInput`."""
+    if isinstance(argv, str | bytes):
+        fix = "give a list of words, or ['sh', '-c', ...] to have a shell read it"
+        raise BadInput("argv", "is one text", fix)
+    try:
+        words = tuple(argv)
+    except TypeError:
+        problem = f"expected a list of words, got `{type(argv).__name__}`"
+        raise BadInput("argv", problem, "give one") from None
+    check_known(RunOptions, options, of="a run")
+    given: dict[str, Any] = {**options, "trajectory": opening.trajectory, "argv": words}
+    if not given.get("kind"):
+        program = str(words[0]) if words else ""
+        given["kind"] = "/".join([name for name in (opening.task, program) if name])
+    for name in ("needs", "environ"):
+        if name in given and given[name] is None:
+            del given[name]
+    if isinstance(given.get("stdin"), str):
+        given["stdin"] = as_bytes("stdin", given["stdin"])
+    return as_record(RunRequest, given)
 
 
 def plain(field: str, value: Any) -> Any:
@@ -156,9 +211,9 @@ def check_times(**lengths: float | None) -> None:
             raise BadInput(name, f"{length} is not a time", "give a number of seconds, or None")
 
 
-def check_known(kind: type[Struct], given: Mapping[str, Any], *, of: str) -> None:
-    """Raises `BadInput` for an argument that a `kind` does not have; `of` says of what."""
-    known = kind.__struct_fields__
+def check_known(kind: type, given: Mapping[str, Any], *, of: str) -> None:
+    """Raises `BadInput` for a name that is not a field of `kind`; `of` says of what."""
+    known = kind.__annotations__
     for name in given:
         if name not in known:
             raise BadInput(name, f"is not an option of {of}", f"use: {', '.join(known)}")

@@ -25,11 +25,11 @@ from artangram.managers.agent import Listener, NodeAgent, NodeInventory, Run
 from artangram.managers.local import LocalAgent
 from artangram.observe.journal import VERSION, Entry, Journal, JournalError
 from artangram.observe.journalfile import open_journal
+from artangram.orchestrator.arguments import RunRequest
 from artangram.orchestrator.ledger import Ledger
 from artangram.orchestrator.orchestrator import Bounds
 from artangram.orchestrator.records import ActionResult, Broken, Opening, Receipt
 from artangram.orchestrator.recovery import Setup, frozen, thawed
-from artangram.orchestrator.runs import RunRequest
 from artangram.sandbox.fake import Console, FakeProvider
 from artangram.testing.fakes import NODE, FakeCluster, a_setup, fake_cluster
 
