@@ -200,7 +200,8 @@ class LocalAgent:
     async def relieve(self) -> int:
         """Put sandboxes at rest to sleep until memory suffices; how many went to sleep."""
         count = 0
-        for trajectory in list(self._sandboxes.all):
+        by_use = sorted(self._sandboxes.all.items(), key=lambda item: item[1].used_at)
+        for trajectory, _ in by_use:
             if not self._is_at_rest(trajectory):
                 continue  # As may be since others fall asleep: that takes its time.
             if self._free_mb() >= self._least_free_mb:
@@ -243,9 +244,10 @@ class LocalAgent:
         turn = self._turns.get(run.trajectory)
         if run.command is None or run.streams or (turn is not None and turn.locked()):
             return False
-        sandbox = self._sandboxes.at_hand(run.trajectory)
-        if sandbox is None:
+        place = self._sandboxes.all.get(run.trajectory)
+        if place is None or place.hibernated is not None or not place.sandbox.is_alive:
             return False
+        sandbox = place.sandbox
         try:
             began = sandbox.begin(run.command, partial(self._on_result, running, self._now()))
         except Exception:  # noqa: BLE001 - `_run` will meet it again, and tell.
@@ -292,7 +294,9 @@ class LocalAgent:
         ended = running.ended or RunResult(run=running.id, outcome=Outcome.CANCELLED)
         del self._running[ended.run.action_id]
         self._ended[ended.run] = ended
-        self._sandboxes.note_use(running.run.trajectory)
+        place = self._sandboxes.all.get(running.run.trajectory)
+        if place is not None:
+            place.used_at = self._now()
         if running.over is not None and not running.over.done():
             running.over.set_result(None)
         if self._listener is not None:

@@ -199,7 +199,9 @@ async def test_the_pool_of_a_node_is_a_value_and_not_read_from_its_name() -> Non
     manager, ledger = CpuManager({agent.node: agent}), Ledger()
     executor = LiveExecutor(manager, ledger, pools=pools, now=asyncio.get_running_loop().time)
     await executor.attach(
-        lambda event, **_: posted.append(event), None, has_node=lambda resource, node: True
+        lambda event, **_: posted.append(event),
+        None,
+        Setup(cluster=ClusterSpec(pools={})).scheduler(),
     )
     agent.lose()
     assert posted[-1] == NodeLost(Resource("fast-cpu"), agent.node, "big-box was lost: planted")
