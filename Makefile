@@ -31,6 +31,7 @@ check: $(STAMP)
 fix: $(STAMP)
 	$(BIN)/ruff format src tests benchmarks examples
 	$(BIN)/ruff check --fix src tests benchmarks examples
+	$(BIN)/python docs/make_reference.py
 
 bench: $(STAMP)
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[peers]'
