@@ -30,23 +30,23 @@ class ApiSpec(Struct, frozen=True, kw_only=True):
     headers: dict[str, str] = {}
     """Sent with every call; `${NAME}` is taken from the environment."""
     params: dict[str, str] = {}
-    """The same for the query, for APIs that want their key there."""
+    """Likewise, for APIs that want their key in the query."""
     concurrency: int | None = None
-    """Calls under way at once, at most."""
+    """The most calls under way at once."""
     limit: int | None = None
-    """Calls in any window of `window_s` seconds, at most."""
+    """The most calls in any window of `window_s`."""
     window_s: float = 60.0
     delivery_s: float | None = None
-    """How long a request may take to arrive. Default: a small part of the window. More lowers the
-    rate where answers are slow; less risks a refusal."""
+    """How long a request may take to arrive, when its answer does not come sooner; a small part of
+    the window if unsaid. More costs rate where answers are slow, less risks a refusal."""
     answer_bytes: int = 8 << 20
     """A longer answer is a failed call."""
     silence_s: float = 120.0
-    """A call fails when nothing arrives for this long."""
+    """A call that receives nothing for this long has failed."""
     patience: int = 5
-    """After this many failures in a row, calls pause (circuit breaker)."""
+    """After this number of failures in a row no call is made for a while."""
     rest_s: float = 1.0
-    """How long they pause the first time; doubles each further time, up to `most_rest_s`."""
+    """For how long, the first time; twice as long each further time, up to `most_rest_s`."""
     most_rest_s: float = 60.0
 
     @property

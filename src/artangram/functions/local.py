@@ -16,9 +16,10 @@ from time import perf_counter
 from typing import NamedTuple
 
 from artangram.aio import uncancelled
+from artangram.core.durations import Durations
 from artangram.core.errors import CallFailed, InfraFailed
 from artangram.functions.function import FunctionSpec
-from artangram.functions.hedging import Budget, CallDurations
+from artangram.functions.hedging import QUANTILE, Budget, call_durations
 from artangram.functions.inside import frames
 from artangram.functions.workers import FunctionWorker, Workers, a_fork_server
 
@@ -49,7 +50,7 @@ class LocalFunctions:
         self.num_hedges = 0
         self.num_hedges_won = 0
         self.num_workers_lost = 0
-        self._durations: defaultdict[str, CallDurations] = defaultdict(CallDurations)
+        self._durations: defaultdict[str, Durations] = defaultdict(call_durations)
         self._budget = Budget()
         self._is_closed = False
 
@@ -91,7 +92,7 @@ class LocalFunctions:
         self, spec: FunctionSpec, data: bytes, *, hedged: bool, on_begun: Callable[[], None]
     ) -> bytes:
         durations = self._durations[spec.name]
-        late_s = durations.late_s() if hedged else None
+        late_s = durations.quantile(QUANTILE) if hedged else None
         worker = await self.workers.take()
         copies = {self._start(worker, data, on_begun): worker}
         try:
@@ -105,7 +106,7 @@ class LocalFunctions:
                 copy.cancel()
         self.num_hedges_won += copies[winner] is not worker
         answer = winner.result()
-        durations.observe(answer.run_s)
+        durations.add(answer.run_s)
         return _checked(spec, answer)
 
     def _start(self, worker: FunctionWorker, data: bytes, on_begun: Callable[[], None]) -> _Copy:

@@ -51,7 +51,7 @@ def an_environment(up):
 
 def the_supervisor(up):
     """Kill the node agent, under which every sandbox lives."""
-    (agent,) = below(up.pid, "managers.agentd")
+    (agent,) = below(up.pid, "managers.agentprocess")
     killed(agent)
 
 
