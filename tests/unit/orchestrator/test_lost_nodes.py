@@ -197,11 +197,13 @@ async def test_the_pool_of_a_node_is_a_value_and_not_read_from_its_name() -> Non
     agent, posted = FragileAgent(NodeId("big-box")), list[Event | None]()
     pools = {agent.node: Resource("fast-cpu")}
     manager, ledger = CpuManager({agent.node: agent}), Ledger()
+    spec = CpuSpec(nodes=1, cores=2, memory_mb=64)
+    setup = Setup(cluster=ClusterSpec(pools={Resource("fast-cpu"): spec}))
     executor = LiveExecutor(manager, ledger, pools=pools, now=asyncio.get_running_loop().time)
     await executor.attach(
         lambda event, **_: posted.append(event),
         None,
-        Setup(cluster=ClusterSpec(pools={})).scheduler(),
+        setup.scheduler(),
     )
     agent.lose()
     assert posted[-1] == NodeLost(Resource("fast-cpu"), agent.node, "big-box was lost: planted")
