@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from artangram.apis import ApiSpec
 from artangram.apis.client import ApiClient, ApiRequest
 from artangram.apis.enforcing import Enforcing, serving
-from artangram.apis.errors import TurnedAway
+from artangram.apis.limits import TurnedAway
 from artangram.core.errors import CallFailed, InfraFailed
 
 Respond = Callable[[web.Request], Awaitable[web.Response]]

@@ -19,7 +19,7 @@ from artangram.sandbox.namespace.cgroups import Groups, find_hierarchies
 from artangram.sandbox.namespace.compiled import WAIT_S, InitBuild
 from artangram.sandbox.namespace.cores import cores_for
 from artangram.sandbox.namespace.launch import ZygoteTraits
-from artangram.sandbox.namespace.once import Once
+from artangram.sandbox.namespace.localprovider import Once
 from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.namespace.traits import NO_CORE, OPEN_FILES, Traits
