@@ -70,7 +70,7 @@ class ContainerEngine:
 
     @classmethod
     def connect(cls, url: str, *, owner: Path) -> ContainerEngine:
-        """`owner` is the provider's directory. `NotCapable` when nobody answers at `url`."""
+        """`owner` is the provider's directory. `NotCapable` when no engine answers at `url`."""
         sdk = _sdk()
         path = url.removeprefix("unix://")
         if path != url and not listens(path):
@@ -188,7 +188,7 @@ class ContainerEngine:
 
 
 def _sdk() -> Any:
-    """The SDK is optional; whoever needs no container never imports it."""
+    """The SDK is optional; a program that needs no container never imports it."""
     try:
         return importlib.import_module("docker")
     except ImportError as error:
@@ -216,7 +216,7 @@ def prepare_image(
 ) -> EngineBase:
     """May take long: archives are unpacked, and the engine copies what it imports.
 
-    All but an `EngineImage` is imported under a name made of `name`, and the caller's to remove.
+    All but an `EngineImage` is imported under a name made of `name`; the caller removes it.
     """
     if isinstance(image, EngineImage):
         return EngineBase(image=engine.find_image(image.name, pull=image.pull))

@@ -303,7 +303,7 @@ class ContainerProvider(LocalProvider):
 
 def _limit(groups: BoxGroups, pid: int) -> None:
     make_groups(groups.plan())
-    join_groups(groups.plan(), who=str(pid))
+    join_groups(groups.plan(), pid=str(pid))
     groups.compete_as_we_do(pid)
 
 

@@ -1,6 +1,6 @@
 """Turn an image into what a sandbox mounts: read-only layers, binds and a few small files.
 
-- `/etc/passwd` and `/etc/group` of every sandbox name its user, whoever that is.
+- `/etc/passwd` and `/etc/group` of every sandbox name its user.
 - The host's own image shows programs, not data: no home, no `/etc` but what programs need.
 """
 

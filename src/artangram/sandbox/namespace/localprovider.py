@@ -109,7 +109,7 @@ class LocalProvider:
 
 
 async def drained(permits: asyncio.Semaphore, number: int) -> None:
-    """Return when everybody who had one of all `number` permits has given it back."""
+    """Return when all `number` permits have been given back."""
     held = 0
     try:
         while held < number:

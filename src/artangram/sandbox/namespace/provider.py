@@ -1,6 +1,6 @@
 """Makes sandboxes out of namespaces; owns the zygote, the run directory and the snapshots.
 
-- Opening checks the machine against the lowest rung the caller accepts, and refuses below it.
+- Opening checks the machine against the lowest level the caller accepts, and refuses below it.
 - The zygote tells of every sandbox's end; if it dies, its sandboxes die with it and the next
   `create` starts another one.
 - Closing ends every sandbox and leaves no process, mount, group or file behind.
@@ -72,7 +72,7 @@ class NamespaceProvider(ZygoteProvider):
         state_dir: Path | None = None,
         compiled: bool = True,
     ) -> NamespaceProvider:
-        """Check the machine and start. `NotCapable` when it stands below `lowest`.
+        """Check the machine and start. `NotCapable` when its level is below `lowest`.
 
         Without `compiled`, or until the C init is built, Python serves inside; only speed differs.
         """
@@ -119,7 +119,7 @@ class NamespaceProvider(ZygoteProvider):
 
     def _plan(self, traits: Traits, base: images.Base) -> dict[str, Any]:
         limits = traits.limits
-        # What limits one process is hard: nobody inside can raise it again.
+        # Limits of one process are hard: no program inside can raise them again.
         rlimits = {resource.RLIMIT_CORE: NO_CORE, resource.RLIMIT_NOFILE: OPEN_FILES}
         rlimits |= self.rlimits(processes=limits.processes, memory_mb=limits.memory_mb, disk_mb=0)
         return {

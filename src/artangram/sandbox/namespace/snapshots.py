@@ -39,7 +39,7 @@ class Stored:
 
 
 class Shelf:
-    """The snapshots of one provider. A layer is removed when nobody stands on it any more."""
+    """The snapshots of one provider. A layer is removed when nothing uses it any more."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
