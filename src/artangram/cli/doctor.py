@@ -27,7 +27,7 @@ _PARTS = {
 class Diagnosis(Struct, frozen=True, kw_only=True):
     cores: int
     level: str
-    """The highest rung of the sandbox ladder this machine stands on."""
+    """The highest isolation level that this machine can give a sandbox."""
     features: tuple[Feature, ...]
 
 
@@ -43,8 +43,8 @@ def doctor(
         cores=len(os.sched_getaffinity(0)), level=found.level.name.lower(), features=features
     )
     output.console.print(
-        f"{diagnosis.cores} cores; sandboxes stand on rung {diagnosis.level}, {found.level + 1} of "
-        f"{len(IsolationLevel)} (docs/sandbox.md says what each promises).",
+        f"{diagnosis.cores} cores; sandboxes run at isolation level {diagnosis.level}, "
+        f"{found.level + 1} of {len(IsolationLevel)} (docs/sandbox.md says what each promises).",
         soft_wrap=True,
     )
     for feature in features:

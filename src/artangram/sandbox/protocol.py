@@ -131,7 +131,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 def _check(field: str, value: int, least: int, most: int) -> None:
     if type(value) is not int:
-        raise BadInput(field, f"{value!r} is no whole number", f"give {least} or more")
+        raise BadInput(field, f"{value!r} is not a whole number", f"give {least} or more")
     if value < least:
         raise BadInput(field, f"{value} is too little for any sandbox", f"give {least} or more")
     if value > most:
@@ -151,7 +151,7 @@ class CpuShare(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if min(self.weight_milli, self.limit_milli) <= 0:
-            raise BadInput("share", "is of no weight, or of nothing", "give both 1 or more")
+            raise BadInput("share", "has a weight or a limit below 1", "give both 1 or more")
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,7 +184,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
         if not self.argv or not self.argv[0]:
             raise BadInput("argv", "names no program", "give the program first, then its arguments")
         if not 0 < self.timeout_s < math.inf:
-            problem = f"{self.timeout_s!r} is no limit on a run"
+            problem = f"{self.timeout_s!r} is not a time limit"
             raise BadInput("timeout_s", problem, "give seconds, above 0")
         if self.output_bytes < 0:
             raise BadInput("output_bytes", f"{self.output_bytes} is negative", "give 0 or more")
@@ -196,7 +196,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
             _check("disk_mb", self.disk_mb, 1, MOST_OF_ANYTHING)
         texts = "".join((*self.argv, self.cwd, *self.environ, *self.environ.values()))
         if "\0" in texts:
-            raise BadInput("argv, cwd or environ", "has a NUL", "leave it out")
+            raise BadInput("argv, cwd or environ", "contains a NUL byte", "remove it")
         if len(texts) > MOST_WORDS_BYTES:
             problem = "is more than any kernel gives to a program"
             raise BadInput("argv or environ", problem, "write it to a file, or give it as stdin")

@@ -1,4 +1,4 @@
-"""The low rungs: what plain processes still keep, and that nobody lands there unasked."""
+"""The low levels: what plain processes still keep, and that no caller lands there unasked."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def _make_skeleton(skeleton: Path, trees: list[Path]) -> None:
         if link.is_symlink():
             (skeleton / link.name).symlink_to(link.readlink())
         elif link.is_dir():
-            raise ImageError(f"{link} is no link into /usr: use a directory or tar image here")
+            raise ImageError(f"{link} is not a link into /usr: use a directory or tar image here")
     for name in HOST_ETC:
         _copy(Path("/etc") / name, skeleton / "etc" / name)
 

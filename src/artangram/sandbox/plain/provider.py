@@ -66,7 +66,7 @@ class PlainProvider(ZygoteProvider):
     ) -> PlainProvider:
         """Start at exactly this level; `NotCapable` when the machine does not reach it."""
         if level > IsolationLevel.SECCOMP:
-            raise ValueError(f"plain processes cannot stand on {level.name}")
+            raise ValueError(f"plain processes cannot provide level {level.name}")
         found = await asyncio.to_thread(probe)
         if found.level < level or not found.has("linux"):
             raise NotCapable(explain(found, level))
