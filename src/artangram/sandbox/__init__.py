@@ -1,7 +1,8 @@
 """Where untrusted commands run: one small protocol, a default provider without any engine.
 
 - Program failures are values (`CommandResult`), infrastructure failures are `SandboxError`.
-- No provider falls back to weaker isolation in silence: the caller names the lowest `IsolationLevel`.
+- No provider falls back to less isolation in silence: the caller names the lowest
+  `IsolationLevel`.
 - The boundary is a shared kernel, not a virtual machine; see `docs/sandbox.md`.
 """
 
