@@ -41,7 +41,7 @@ from artangram.sandbox.namespace.compiled import WAIT_S, InitBuild
 from artangram.sandbox.namespace.cores import cores_for
 from artangram.sandbox.namespace.images import HOSTS
 from artangram.sandbox.namespace.launch import start_guard
-from artangram.sandbox.namespace.localprovider import LocalProvider, Once, drained
+from artangram.sandbox.namespace.localprovider import LocalProvider, PreparedImages, drained
 from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.namespace.traits import NO_CORE, OPEN_FILES, Traits
@@ -83,7 +83,7 @@ class ContainerProvider(LocalProvider):
         self._groups = groups
         self._engine = engine
         self._service = service
-        self._bases = Once(self._prepare)
+        self._bases = PreparedImages(self._prepare)
         self._imported: list[str] = []
         self._starting = asyncio.Semaphore(MAX_STARTING)
         self._guard, self._alive = start_guard(run_dir.path, lock=run_dir.lock)
@@ -142,7 +142,7 @@ class ContainerProvider(LocalProvider):
         name = f"artangram-{self._run_dir.owner}-{next(self._numbers)}"
         groups = self._groups.of(name, limits)
         if isinstance(source, Snapshot):
-            stored = self._shelf.get(source)
+            stored = self._snapshots.get(source)
             return dataclasses.replace(
                 stored.traits, name=name, limits=limits, layers=stored.layers, groups=groups
             )

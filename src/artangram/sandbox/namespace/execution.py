@@ -126,7 +126,7 @@ class Execution:
         self._outlets: tuple[Outlet, ...] = ()
         self._problem: SandboxError | None = None
         self._is_overdue = False
-        self._mourning: asyncio.Task[None] | None = None
+        self._post_mortem_task: asyncio.Task[None] | None = None
 
     def begin(self, host: ExecutionHost, *, asked_at: float) -> None:
         """Limit, lend cores, send. What it raises has left nothing behind.
@@ -219,7 +219,7 @@ class Execution:
 
     def on_lost(self, reason: str) -> None:
         """The sandbox died under it."""
-        self._mourning = self._loop.create_task(self._post_mortem(reason))
+        self._post_mortem_task = self._loop.create_task(self._post_mortem(reason))
 
     def _take_outlets(self, reply: InitReply) -> None:
         if len(reply.fds) != NUM_OUTLETS:

@@ -18,7 +18,7 @@ from artangram.sandbox.namespace.cores import CoreLender
 from artangram.sandbox.namespace.execution import Watch
 from artangram.sandbox.namespace.rundir import RunDir
 from artangram.sandbox.namespace.sandbox import LocalSandbox
-from artangram.sandbox.namespace.snapshots import Shelf
+from artangram.sandbox.namespace.snapshots import SnapshotStore
 from artangram.sandbox.namespace.traits import Traits, fresh_uids
 from artangram.sandbox.protocol import Image, Snapshot
 
@@ -40,7 +40,7 @@ class LocalProvider:
         self._loop = asyncio.get_running_loop()
         self.watch = Watch(self._loop)
         self._run_dir = run_dir
-        self._shelf = Shelf(run_dir.path / "snapshots")
+        self._snapshots = SnapshotStore(run_dir.path / "snapshots")
         self._numbers = itertools.count(1)
         self._uids = fresh_uids()
         self._is_closed = False
@@ -74,14 +74,14 @@ class LocalProvider:
         return sandbox
 
     async def remember(self, traits: Traits, changes: int) -> Snapshot:
-        return await self._shelf.put(traits, changes)
+        return await self._snapshots.put(traits, changes)
 
     async def forget(self, snapshot: Snapshot) -> None:
-        self._shelf.forget(snapshot)
+        self._snapshots.forget(snapshot)
         self._remove_forgotten()
 
     def _remove_forgotten(self) -> None:
-        self._shelf.remove_forgotten(sandbox.traits for sandbox in self.live.values())
+        self._snapshots.remove_forgotten(sandbox.traits for sandbox in self.live.values())
 
     async def close(self) -> None:
         if self._is_closed:
@@ -131,7 +131,7 @@ async def close_all(sandboxes: Iterable[LocalSandbox]) -> None:
     await asyncio.gather(*map(end, list(sandboxes)), return_exceptions=True)
 
 
-class Once(Generic[Base]):
+class PreparedImages(Generic[Base]):
     """Prepares each image once, however many ask at the same time.
 
     An image whose preparation failed is prepared again for the next caller.

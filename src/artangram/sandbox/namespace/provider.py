@@ -19,7 +19,7 @@ from artangram.sandbox.namespace.cgroups import Groups, find_hierarchies
 from artangram.sandbox.namespace.compiled import WAIT_S, InitBuild
 from artangram.sandbox.namespace.cores import cores_for
 from artangram.sandbox.namespace.launch import ZygoteTraits
-from artangram.sandbox.namespace.localprovider import Once
+from artangram.sandbox.namespace.localprovider import PreparedImages
 from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.namespace.traits import NO_CORE, OPEN_FILES, Traits
@@ -58,7 +58,7 @@ class NamespaceProvider(ZygoteProvider):
         super().__init__(run_dir, cores_for(groups), zygote=zygote)
         self.capabilities = capabilities
         self._groups = groups
-        self._bases = Once(self._prepare)
+        self._bases = PreparedImages(self._prepare)
         self._starting = asyncio.Semaphore(MAX_STARTING)
         self._building = building
         if building is not None:
@@ -104,7 +104,7 @@ class NamespaceProvider(ZygoteProvider):
         name = f"box-{next(self._numbers)}"
         groups = self._groups.of(name, limits) if self._groups else None
         if isinstance(source, Snapshot):
-            stored = self._shelf.get(source)
+            stored = self._snapshots.get(source)
             # Siblings share a user: the files of the snapshot are its own.
             image, uid, layers = stored.traits.image, stored.traits.uid, stored.layers
         else:

@@ -38,7 +38,7 @@ class Stored:
     traits: Traits
 
 
-class Shelf:
+class SnapshotStore:
     """The snapshots of one provider. A layer is removed when nothing uses it any more."""
 
     def __init__(self, directory: Path) -> None:

@@ -101,7 +101,7 @@ class PlainProvider(ZygoteProvider):
         layers: tuple[str, ...] = ()
         if isinstance(source, Snapshot):
             # The newest layer holds all: there is no overlay, so every copy is a whole one.
-            layers = self._shelf.get(source).layers[:1]
+            layers = self._snapshots.get(source).layers[:1]
         elif not isinstance(source, HostImage):
             raise ImageError("plain processes see this machine's files and no other image")
         return Traits(
@@ -155,7 +155,7 @@ class PlainProvider(ZygoteProvider):
         return limits
 
     def _remove_forgotten(self) -> None:
-        self._shelf.remove_forgotten(())  # every sandbox has a copy of its own
+        self._snapshots.remove_forgotten(())  # every sandbox has a copy of its own
 
     def on_zygote_gone(self) -> None:
         """Each init sees its socket close, ends what is below it, and itself."""
