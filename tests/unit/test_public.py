@@ -130,6 +130,13 @@ def test_options_are_the_fields_of_their_record(options: Any, record: Any, own: 
     assert set(options.__annotations__) == set(record.__struct_fields__) - own
 
 
+def test_a_local_cluster_takes_every_option_of_a_cluster() -> None:
+    from artangram.orchestrator.callbackends import ClusterOptions
+
+    taken = inspect.signature(artangram.local).parameters
+    assert set(ClusterOptions.__struct_fields__) - taken.keys() == set()
+
+
 def test_options_of_calls_are_fields_of_requests() -> None:
     from artangram.orchestrator.calling import CallRequest
 
