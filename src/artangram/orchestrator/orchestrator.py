@@ -257,6 +257,10 @@ class Orchestrator:
         event = ServiceLost(lost.resource, lost.node, lost.first, lost.degree, lost.service)
         self._driver.post(event)
 
+    def drain_node(self, node: NodeId, *, is_on: bool = True) -> None:
+        """Send a node no new trajectories, and let it go when it is empty; or undo that."""
+        self._executor.drain(node, is_on=is_on)
+
     def throttled(self, api: Resource, *, until: float) -> None:
         """An API said that it takes no call before `until`."""
         self._driver.post(Throttled(api, until))
