@@ -1,7 +1,7 @@
-"""What callers give by keyword, as records: every argument of the type it says.
+"""Checks arguments of callers and turns them into records.
 
-A wrong one is refused here by its name. Behind this border it would be found only where the
-command is sent, and by then it is everybody's trouble.
+An argument of a wrong type is refused here, by its name. Later it would fail where the command is
+sent, and disturb other actions.
 """
 
 import re
@@ -21,21 +21,21 @@ _PLACE = re.compile(r"(?P<problem>.*) - at (?P<key>`key` in )?`\$\.?(?P<field>.*
 
 
 class FileRead(Struct, frozen=True, kw_only=True):
-    """Of a file of a trajectory."""
+    """The arguments of `read`."""
 
     path: str
     max_bytes: Annotated[int, msgspec.Meta(ge=0)]
 
 
 class FileWrite(Struct, frozen=True, kw_only=True):
-    """Of a file of a trajectory."""
+    """The arguments of `write`."""
 
     path: str
     data: bytes
 
 
 def as_record(kind: type[T], given: Mapping[str, Any]) -> T:
-    """`given` as a `kind`. Raises `BadInput` for what has another type than its field."""
+    """`given` as a `kind`. Raises `BadInput` for a value of another type than its field."""
     try:
         return msgspec.convert(given, kind, builtin_types=(bytes,))
     except msgspec.ValidationError as error:
@@ -46,13 +46,13 @@ def as_record(kind: type[T], given: Mapping[str, Any]) -> T:
         if found and found["key"]:
             problem += " as a key"
         problem = problem[:1].lower() + problem[1:]
-        raise BadInput(field, problem, "give what is expected") from None
+        raise BadInput(field, problem, "give the expected type") from None
     except UnicodeEncodeError as error:
         raise _no_text(_not_text_in(given), error) from None
 
 
 def plain(field: str, value: Any) -> Any:
-    """`value` as `as_record` looks into it. Raises `BadInput` for what is no data at all."""
+    """`value` as plain data, which `as_record` checks. Raises `BadInput` for other objects."""
     try:
         return msgspec.to_builtins(value, builtin_types=(bytes,))
     except (TypeError, RecursionError) as error:
@@ -60,14 +60,14 @@ def plain(field: str, value: Any) -> Any:
 
 
 def as_text(field: str, value: object) -> str:
-    """`value` itself. Raises `BadInput` if it is no text."""
+    """`value` itself. Raises `BadInput` if it is not a text."""
     if not isinstance(value, str):
         raise BadInput(field, f"expected `str`, got `{type(value).__name__}`", "give a text")
     return value
 
 
 def as_mapping(field: str, value: object) -> Mapping[Any, Any]:
-    """`value` itself; of none an empty one. Raises `BadInput` for what maps nothing."""
+    """`value` itself, or an empty mapping for `None`. Raises `BadInput` for anything else."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -77,16 +77,16 @@ def as_mapping(field: str, value: object) -> Mapping[Any, Any]:
 
 
 def as_json(field: str, value: object) -> bytes:
-    """`value` as JSON. Raises `BadInput` for what is none."""
+    """`value` as JSON. Raises `BadInput` if JSON cannot express it."""
     try:
         return msgspec.json.encode(value)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         fix = "give numbers, text, lists and dicts with text as keys"
-        raise BadInput(field, f"is no JSON: {error}", fix) from None
+        raise BadInput(field, f"is not JSON: {error}", fix) from None
 
 
 def as_bytes(field: str, text: str) -> bytes:
-    """`text` as UTF-8. Raises `BadInput` for half a character, which some decoders leave behind."""
+    """`text` as UTF-8. Raises `BadInput` for a lone surrogate, which some decoders produce."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
@@ -94,13 +94,13 @@ def as_bytes(field: str, text: str) -> bytes:
 
 
 def as_unicode(field: str, text: str) -> str:
-    """`text` itself. Raises `BadInput` for half a character, which an address would leave out."""
+    """`text` itself. Raises `BadInput` for a lone surrogate, which a URL would lose."""
     as_bytes(field, text)
     return text
 
 
 def as_body(record: Struct) -> bytes:
-    """`record` as JSON. Raises `BadInput` for a field with half a character."""
+    """`record` as JSON. Raises `BadInput` for a field with a lone surrogate."""
     try:
         return msgspec.json.encode(record)
     except UnicodeEncodeError as error:
@@ -108,48 +108,50 @@ def as_body(record: Struct) -> bytes:
 
 
 def as_address(url: object) -> str:
-    """`url` itself. Raises `BadInput` if no client could be there."""
+    """`url` itself. Raises `BadInput` if it is not an HTTP address."""
     try:
         parts = urlsplit(as_text("url", url))
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except BadInput:
         raise
-    except ValueError:  # Of a port that is none.
+    except ValueError:  # The port is not a number.
         is_address = False
     if not is_address:
-        raise BadInput("url", f"{url!r} is none", "give what `artangram up` printed")
+        raise BadInput(
+            "url", f"{url!r} is not a URL", "give the address that `artangram up` printed"
+        )
     return str(url)
 
 
 def _not_text_in(given: Mapping[str, Any]) -> str:
-    """The name of the field."""
+    """The name of the first field whose text UTF-8 cannot express."""
     return next((name for name, value in given.items() if not _is_text(value)), "")
 
 
 def _is_text(value: object) -> bool:
-    """Can all text in `value` be written down?"""
+    """Can UTF-8 express all text in `value`?"""
     try:
         msgspec.json.encode(value)
     except UnicodeEncodeError:
         return False
-    except TypeError:  # Of what is no data; that is not the question.
+    except TypeError:  # Not plain data; that is checked elsewhere.
         pass
     return True
 
 
 def _no_text(field: str, error: UnicodeEncodeError) -> BadInput:
-    return BadInput(field, f"is no text: {error}", "give characters of Unicode")
+    return BadInput(field, f"is not valid Unicode: {error}", "remove lone surrogates")
 
 
 def check_times(**lengths: float | None) -> None:
-    """Raises `BadInput` for a length of time that is no number: JSON would make it none at all."""
+    """Raises `BadInput` for a time that is not finite: JSON would turn it into null."""
     for name, length in lengths.items():
         if length is not None and not isfinite(length):
             raise BadInput(name, f"{length} is not a time", "give a number of seconds, or None")
 
 
 def check_known(kind: type[Struct], given: Mapping[str, Any], *, of: str) -> None:
-    """Raises `BadInput` for an argument that a `kind` does not have; `of` says of what."""
+    """Raises `BadInput` for a name that is not a field of `kind`; `of` names it for the user."""
     known = kind.__struct_fields__
     for name in given:
         if name not in known:

@@ -1,6 +1,6 @@
 """The backend of a client in the same process as its orchestrator.
 
-- A caller who goes away cancels his action, unless it has a key: with a key it outlives him.
+- An action is cancelled when its caller stops waiting, unless it has a key.
 - Files need a sandbox, and a sandbox needs memory that the scheduler grants: the first `write` of
   a trajectory is preceded by an action that makes its sandbox.
 """
@@ -35,13 +35,13 @@ from artangram.services.service import Service
 
 OPEN_KIND = "sandbox/open"
 AGENT_PATIENCE_S = 1.0
-"""A look at everything does not wait longer for a busy node."""
+"""How long `status` waits for a busy node."""
 
 _ONE_CORE = Needs(amounts=((Resource("cpu"), (1,)),))
 
 
 def _new_ids() -> Callable[[], str]:
-    """Ids that no other life has given: a name of this one, and a number."""
+    """Ids that no earlier run has used: a random name of this one, and a number."""
     life, numbers = uuid4().hex, count(1)
     return lambda: f"{life}-{next(numbers)}"
 
@@ -100,7 +100,7 @@ class Embedded:
     async def stream(self, request: RunRequest) -> AsyncGenerator[Output | ActionResult, None]:
         """What an action prints as it comes, and its result last.
 
-        Who asks again for a key gets the result only. Who leaves early has left the action, too.
+        A second request for a key gets the result only. Leaving early cancels one without a key.
         """
         #: Bounded by the command's `output_bytes`.
         printed: asyncio.Queue[Output | None] = asyncio.Queue()
@@ -134,10 +134,10 @@ class Embedded:
             self.orchestrator.deploy(service, spec)
 
     def submit(self, request: RunRequest) -> Receipt:
-        """Take an action on without waiting for its end."""
+        """Submit an action without waiting for its end."""
         check_loop(self._loop)
         if request.key is not None:
-            # Its answer may be asked for again when its trajectory is closed.
+            # Its result can be requested again after its trajectory is closed.
             known = self.orchestrator.by_key(request.key)
             if known is not None:
                 return known

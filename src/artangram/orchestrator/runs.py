@@ -1,4 +1,4 @@
-"""Runs as a caller asks for them: what is said of one, and the action that it becomes."""
+"""Commands as a caller requests them, and the actions that they become."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -18,7 +18,7 @@ from artangram.sandbox.protocol import WORK_DIR, Command
 
 
 class RunRequest(Struct, frozen=True, kw_only=True):
-    """What a caller says of an action; times are lengths, for clocks differ."""
+    """A run as it is requested; times are lengths, because clocks differ."""
 
     trajectory: TrajectoryId
     argv: tuple[str, ...]
@@ -55,7 +55,7 @@ def run_request(opening: Opening, argv: Iterable[str], options: RunOptions) -> R
         words = tuple(argv)
     except TypeError:
         problem = f"expected a list of words, got `{type(argv).__name__}`"
-        raise BadInput("argv", problem, "give one") from None
+        raise BadInput("argv", problem, "give a list") from None
     check_options(RunOptions, options, of="a run")
     given: dict[str, Any] = {**options, "trajectory": opening.trajectory, "argv": words}
     if not given.get("kind"):
@@ -77,7 +77,7 @@ def needs_of(request: RunRequest) -> Needs:
         fix = "say how many it may have, as in cpu=between(1, 8)"
         raise BadInput("speedup", f"has no effect on a run with exactly {request.cpu} cores", fix)
     if "cpu" in request.needs:
-        raise BadInput("needs.cpu", "is said twice", "say it as `cpu` alone")
+        raise BadInput("needs.cpu", "is given twice", "give it as `cpu` only")
     return parse_needs(
         {"cpu": request.cpu, **request.needs},
         elastic="cpu" if isinstance(request.cpu, dict) else None,
@@ -87,14 +87,14 @@ def needs_of(request: RunRequest) -> Needs:
 
 @lru_cache(maxsize=256)
 def _rigid(cpu: int) -> Needs:
-    """Most actions need so many cores and nothing else."""
+    """Needs of cores alone, which most actions have."""
     return parse_needs({"cpu": cpu})
 
 
 def submission_of(
     request: RunRequest, opening: Opening, *, action_id: ActionId, deadline_at: float | None
 ) -> Submission:
-    """The action a request asks for. Raises `BadInput`."""
+    """The action that a request becomes. Raises `BadInput`."""
     action = Action(
         id=action_id,
         kind=request.kind,

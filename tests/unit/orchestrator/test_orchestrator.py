@@ -275,7 +275,7 @@ async def test_what_can_never_run_is_refused_with_the_reason() -> None:
     [
         ({"timeout_s": 0}, "timeout_s"),
         ({"output_bytes": -1}, "output_bytes"),
-        ({"cpu": 2, "needs": {"cpu": 1}}, "needs.cpu: is said twice"),
+        ({"cpu": 2, "needs": {"cpu": 1}}, "needs.cpu: is given twice"),
         ({"environ": {"A": "\0"}}, "environ"),
     ],
 )
