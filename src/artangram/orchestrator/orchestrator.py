@@ -167,7 +167,7 @@ class Orchestrator:
         live = self.ledger.open(opening)
         if opening.owner:
             self._heartbeats.keep(live, opening.owner)
-        event = TrajectoryOpened(trajectory, opening.booked_mb, opening.job)
+        event = TrajectoryOpened(trajectory, opening.booked_mb, opening.job, opening.selector)
         return self._post_and_wait(event, kept=kept)
 
     def close(self, trajectory: TrajectoryId) -> Promise:
