@@ -31,7 +31,7 @@ from artangram.observe.journalmemory import MemoryJournal
 from artangram.orchestrator.arguments import as_mapping, as_record, plain
 from artangram.orchestrator.callbackends import CallBackends, ClusterOptions, Cuda, Vllm
 from artangram.orchestrator.client import Client
-from artangram.orchestrator.clock import WallClock
+from artangram.orchestrator.driver import WallClock
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.orchestrator import Bounds, Orchestrator
 from artangram.orchestrator.recovery import Setup, deployed_in
