@@ -82,8 +82,8 @@ async def local(
     """
     _check_places(state_dir, provider)
     told: dict[str, Any] = {"policy": policy, "cores": cores, "memory_mb": memory_mb}
-    jobs = {"shares": as_mapping("shares", shares), "limits": as_mapping("limits", limits)}
-    as_record(_Told, {**told, "max_queued": max_queued, **jobs})
+    told |= {"shares": as_mapping("shares", shares), "limits": as_mapping("limits", limits)}
+    as_record(_Told, {**told, "max_queued": max_queued})
     options = {
         "workers": workers,
         "functions": functions,
@@ -99,7 +99,6 @@ async def local(
         state_dir=None if state_dir is None else Path(state_dir),
         provider=provider,
         bounds=Bounds(max_queued=max_queued),
-        **jobs,
         options=cluster_options(options),
     ) as (orchestrator, backends):
         yield Client(Embedded(orchestrator, backends=backends))
