@@ -15,12 +15,12 @@ from artangram.core.scheduling.records import Outcome
 from artangram.managers.cpu import CpuManager
 from artangram.managers.local import LocalAgent
 from artangram.observe.journalfile import open_journal
-from artangram.orchestrator.clock import WallClock
+from artangram.orchestrator.arguments import RunRequest
+from artangram.orchestrator.driver import WallClock
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.records import ActionResult, Opening
 from artangram.orchestrator.recovery import Setup
-from artangram.orchestrator.runs import RunRequest
 from artangram.sandbox.fake import FakeProvider
 
 CPU = Resource("cpu")
