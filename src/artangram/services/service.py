@@ -77,7 +77,7 @@ def checked(service: Service, *, num_devices: int, memory_mb: int) -> Service:
         raise BadInput("runtime_mb", f"{service.runtime_mb} is negative", "give 0 or more")
     if not 0 < service.longest_predict_s < math.inf:
         fix = "give a number of seconds"
-        raise BadInput("longest_predict_s", f"{service.longest_predict_s!r} is no limit", fix)
+        raise BadInput("longest_predict_s", f"{service.longest_predict_s!r} is not a limit", fix)
     _check_weights(service, memory_mb)
     return service
 
