@@ -8,7 +8,7 @@ engines: 2                      # of our own; or a file about pools of them, see
 tasks:
   calc: {share: 1}              # a task that comes along, by its name
   mine: {task: "my_module:MyTask", share: 2, options: {level: 3}}
-  hard: {task: "my_module:MyTask", share: [[0, 0], [40, 3]]}    # none at first, 3 from version 40
+  hard: {task: "my_module:MyTask", share: [[0, 1], [40, 3]]}    # 1 at first, 3 from version 40
 steps: 100
 groups: 16
 group_size: 8
