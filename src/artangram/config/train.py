@@ -4,7 +4,7 @@
 name: first
 model: models/warm              # a directory; see `artangram.models`
 cluster: cluster.yaml               # what the tasks may use; this machine's cores if unsaid
-engines: 2                      # of our own; or a file about pools of them, see `config.engines`
+engines: 2                      # of our own; or a file about pools of them
 tasks:
   calc: {share: 1}              # a task that comes along, by its name
   mine: {task: "my_module:MyTask", share: 2, options: {level: 3}}
@@ -13,6 +13,16 @@ steps: 100
 groups: 16
 group_size: 8
 train: {lr: 5.0e-4, epochs: 4}
+```
+
+The file of engines:
+
+```yaml
+pools:                                                  # by hardware class, which is any name
+  compute: {vllm: [.venv-vllm/bin/python], devices: ["0", "1"]}     # started and watched: two
+  bandwidth: {urls: ["http://10.0.0.7:8000"]}                       # given
+affinity: {lake: compute, math: bandwidth}              # or auto, which learns it
+split: {code: {prefill: compute, decode: bandwidth}}    # or auto; none if unsaid
 ```
 
 All other keys are the fields of `RunSettings`. A key that is not known is an error, never ignored.
@@ -25,7 +35,6 @@ from msgspec import Struct
 
 from artangram.config.cluster import ClusterFile
 from artangram.config.clusterfile import blaming, read_cluster
-from artangram.config.engines import read_engines
 from artangram.config.yamlfile import Item, read_yaml
 from artangram.core.errors import BadInput
 from artangram.core.rollout.affinity import DEFAULT
@@ -129,6 +138,20 @@ def check_tasks(path: AnyPath, spec: TrainSpec, *, is_exam: bool = False) -> Non
             item = read_yaml(path).mapping()["tasks"].mapping()[name]
             place = item.mapping().get(error.field, item)
             raise BadFile(path, error.within(f"tasks.{name}"), line=place.line) from error
+
+
+def read_engines(path: AnyPath) -> EnginesSpec:
+    """The engines that a YAML file describes. Raises `BadFile`."""
+    document = read_yaml(path)
+    top = document.known(EnginesSpec.__struct_fields__)
+    values = {key: item.plain() for key, item in top.items() if key != "pools"}
+    if "pools" in top:
+        pools = {}
+        for name, item in top["pools"].mapping().items():
+            item.known(EnginePool.__struct_fields__)
+            pools[name] = item.converted(EnginePool, item.plain(), fix=_FIX)
+        values["pools"] = pools
+    return document.converted(EnginesSpec, values, fix=_FIX)
 
 
 def _live_cluster(path: Path) -> ClusterFile:

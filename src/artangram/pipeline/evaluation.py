@@ -22,8 +22,7 @@ from artangram.models.tokenizer import Tokenizer
 from artangram.pipeline.enginepools import EnginesSpec
 from artangram.pipeline.engines import slots_of
 from artangram.pipeline.fleet import EngineFleet
-from artangram.rollout.runner import Assignment, Runner
-from artangram.rollout.session import ModelClient
+from artangram.rollout.runner import Assignment, ModelClient, Runner
 from artangram.rollout.updates import Updates
 
 NEVER_STALE = Staleness(max_staleness=1 << 60)

@@ -1,4 +1,4 @@
-"""A run put together: the verbs that `sync` and `asynchronous` are written in.
+"""A run put together: the verbs that the `loops` are written in.
 
 - `collect` waits for a batch, `learn` makes the next version from it, `announce` says so before the
   next batch is asked for, `deliver` brings it to the engines, `keep` writes a checkpoint when it is
@@ -35,7 +35,6 @@ from artangram.pipeline.clusterclient import ClusterClient
 from artangram.pipeline.enginepools import EnginesSpec
 from artangram.pipeline.engines import slots_of
 from artangram.pipeline.fleet import EngineFleet
-from artangram.pipeline.learners import learner_of
 from artangram.pipeline.meter import ActionUsage
 from artangram.pipeline.metrics import Metrics, StepRecord
 from artangram.pipeline.settings import RunSettings
@@ -43,12 +42,15 @@ from artangram.rollout import Rollout, RolloutState, Source, Stage
 from artangram.scratchdir import ScratchDir
 from artangram.train import checkpoint
 from artangram.train.learner import Learner
+from artangram.train.placing import placed
+from artangram.train.ranks import Ranks
 from artangram.train.tally import StepMetrics
+from artangram.train.trainer import Trainer
 from artangram.weights import WeightStore, roll, verified_pull
 
 logger = logging.getLogger(__name__)
 
-STATE_NAME = "run.msgpack"
+STATE_NAME, TRAINER_LOG = "run.msgpack", "trainer.log"
 QUIET_S = 60.0
 """Without a batch for so long, a run says what it waits for."""
 
@@ -284,7 +286,7 @@ async def open_training(
     source = Source(tasks, stages=stages, seed=settings.seed)
     state = _saved(settings, out) if resume else None
     async with AsyncExitStack() as stack:
-        trainer = await asyncio.to_thread(learner_of, settings, model=model, out=out)
+        trainer = await asyncio.to_thread(_learner, settings, model=model, out=out)
         stack.callback(trainer.close)
         if state is not None:
             await asyncio.to_thread(trainer.restore, checkpoint.latest(out / "checkpoints"))
@@ -326,6 +328,14 @@ async def open_training(
         stack.push_async_callback(gateway.aclose)
         stack.push_async_callback(rollout.aclose)
         yield training
+
+
+def _learner(settings: RunSettings, *, model: Path, out: Path) -> Learner:
+    """Ready for its first step; takes seconds. Raises `BadInput`."""
+    train = settings.train
+    if train.processes > 1:
+        return Ranks(model, train, seed=settings.seed, log=out / TRAINER_LOG)
+    return Trainer(placed(model, train.device, seed=settings.seed), train)
 
 
 def _gateway(engines: EnginesSpec, on_lost: Callable[[Engine, EngineGone], None]) -> Gateway:

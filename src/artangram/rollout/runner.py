@@ -16,7 +16,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -29,12 +29,46 @@ from artangram.gateway.engines.protocol import FinishReason, Sampling
 from artangram.gateway.gateway import ContextFull
 from artangram.models.tokenizer import Tokenizer
 from artangram.rollout.phases import PhaseLimits, Strays, TooLong, within
-from artangram.rollout.session import ModelClient, ModelSession
 from artangram.rollout.updates import Updates
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+class SampledReply(Protocol):
+    """The answer of the model."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def finish(self) -> FinishReason: ...
+
+
+class ModelSession(Protocol):
+    """One trajectory's conversation; it keeps the very tokens."""
+
+    @property
+    def oldest_version(self) -> int | None:
+        """Of the oldest sampled token, those of a running turn included."""
+        ...
+
+    def segments(self) -> tuple[Segment, ...]: ...
+
+    async def generate(self, new: str, sampling: Sampling) -> SampledReply: ...
+
+    async def close(self) -> None:
+        """End what runs. The segments stay readable."""
+        ...
+
+
+class ModelClient(Protocol):
+    """The door to the model; `artangram.gateway.Gateway` is one."""
+
+    def open(
+        self, session_id: str, *, task: str = "", tokenizer: Tokenizer | None = None
+    ) -> ModelSession: ...
 
 
 class Retries(Struct, frozen=True, kw_only=True):

@@ -2,8 +2,7 @@
 
 import pytest
 
-from artangram.config.engines import read_engines
-from artangram.config.train import read_train
+from artangram.config.train import read_engines, read_train
 from artangram.core.errors import BadInput
 from artangram.core.rollout.affinity import Auto, Declared
 from artangram.core.rollout.split import PrefillDecode
