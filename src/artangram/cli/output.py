@@ -1,4 +1,4 @@
-"""What verbs print: tables for people, JSON for programs, progress for the impatient.
+"""What verbs print: tables for people, JSON for programs, and progress.
 
 With `--json -` the JSON has standard output for itself and everything else goes to standard error.
 """
@@ -67,7 +67,7 @@ class Printer:
 
     @contextmanager
     def progress(self) -> Iterator[Progress]:
-        """Spinners on standard error; silent when nobody looks."""
+        """Spinners on standard error; silent unless that is a terminal."""
         console = plain_console(stderr=True)
         columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
         with Progress(

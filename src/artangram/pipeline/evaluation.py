@@ -69,8 +69,8 @@ async def evaluate(
             try:
                 ended = await asyncio.shield(life.ended)
             finally:
-                # Nothing happens if it has ended; else somebody gave the exam up.
-                life.stop(TrajectoryStatus.SURPLUS, "nobody waits for it")
+                # Does nothing if it has ended; otherwise the caller gave the exam up.
+                life.stop(TrajectoryStatus.SURPLUS, "its exam was given up")
         on_ended(ended)
         return ended
 

@@ -52,10 +52,10 @@ logger = logging.getLogger(__name__)
 
 STATE_NAME, TRAINER_LOG = "run.msgpack", "trainer.log"
 QUIET_S = 60.0
-"""Without a batch for so long, a run says what it waits for."""
+"""Without a batch for this long, a run logs what it waits for."""
 
 Reshape = Callable[[Sequence[Group]], Sequence[Group]]
-"""What is done to groups before they are learned from."""
+"""Changes groups before the trainer learns from them."""
 
 
 class RunState(Struct, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ class RunState(Struct, frozen=True, kw_only=True):
     step: int
     rollout: RolloutState
     cluster_ended: int = 0
-    """How far the cluster was: the actions of all jobs that had ended in it."""
+    """Actions of all jobs that had ended in the cluster."""
 
 
 class _Made(Struct, frozen=True):
@@ -239,7 +239,7 @@ class Training:
 
     @property
     def _vital(self) -> "list[asyncio.Future[None]]":
-        """What a run cannot go on without; they raise when it is gone."""
+        """Futures that raise when something the run needs is gone."""
         client = None if self._cluster is None else self._cluster.lost
         return [self.fleet.failed] if client is None else [self.fleet.failed, client]
 
@@ -247,15 +247,15 @@ class Training:
         return 0 if self._cluster is None else (await self._cluster.client.status()).ended
 
     async def look_back(self, state: RunState) -> None:
-        """Say what was done since the checkpoint, and is done again."""
+        """Log how many actions ended since the checkpoint and are repeated."""
         since = await self._cluster_ended() - state.cluster_ended
         if since < 0:
-            logger.warning("the cluster forgot %d actions: its journal was replaced", -since)
+            logger.warning("the cluster lost %d actions: its journal was replaced", -since)
         else:
             logger.info("resumed at step %d; %d actions ended since", state.step, since)
 
     def _complain(self) -> None:
-        """There was no batch for a long time: say why."""
+        """Log why there was no batch for a long time."""
         rollout, failed = self.rollout, self.rollout.tally.last_failure
         why = f"; the last failure: {failed}" if failed else ""
         logger.warning("still no batch: %r, %r%s", rollout.dispatcher, rollout.sink, why)

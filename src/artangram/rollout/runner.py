@@ -1,9 +1,9 @@
 """One coroutine per trajectory: reset, turns, reward, and a clean end whatever happens.
 
-- A `Attempt` ends exactly once, as a `Trajectory` with a status. `stop` ends it early: what it
+- An `Attempt` ends exactly once, as a `Trajectory` with a status. `stop` ends it early: what it
   runs in the engine, its environment and its pending reward are really cancelled before it has
   ended.
-- Stale is checked before and after every turn; who announces versions checks the rest.
+- Stale is checked before and after every turn; the announcement of a version checks the rest.
 - Each phase has a limit of work (`phases`); at its end the phase is aborted, not only reported.
 - Infrastructure failure is tried again with a fresh environment and session, within a budget. A
   failed reward is asked for again. Without a place in an environment any more there is no other
@@ -219,7 +219,7 @@ class Attempt:
             except ContextFull:
                 return TrajectoryStatus.TRUNCATED
             if reply.finish is FinishReason.ABORT:
-                raise InfraFailed("its turn was aborted by somebody else")
+                raise InfraFailed("its turn was aborted in the engine")
             self._check_fresh()
             self._turns += 1
             seen = await self._phase("turn", env.respond(reply.text), limits.turn_s, of=env)
@@ -340,5 +340,5 @@ async def _asked(score: Scorer) -> float:
 def _a_number(reward: float) -> float:
     """Anything else would make a group's statistics worthless."""
     if not math.isfinite(reward):
-        raise InfraFailed(f"its reward is {reward!r}, which nobody can learn from")
+        raise InfraFailed(f"its reward is {reward!r}, which is not a finite number")
     return float(reward)

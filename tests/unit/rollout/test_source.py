@@ -68,9 +68,9 @@ def test_shares_follow_the_curriculum():
 
 
 def test_sources_that_cannot_work_say_what_would():
-    with pytest.raises(BadInput, match="name each differently"):
+    with pytest.raises(BadInput, match="give each a name of its own"):
         Source([FakeTask(), FakeTask()])
-    with pytest.raises(BadInput, match="name each differently"):
+    with pytest.raises(BadInput, match="give each a name of its own"):
         Source([])
     with pytest.raises(BadInput, match="are no tasks"):
         a_source(stages=[Stage(shares={"c": 1})])
