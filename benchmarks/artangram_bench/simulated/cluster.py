@@ -102,7 +102,7 @@ def engines(scenario: Scenario) -> list[tuple[RooflineEngine, str]]:
 
 
 def a_gateway(scenario: Scenario) -> Gateway:
-    """The door to the replicas; routing may know what the roofline says of each class."""
+    """The gateway with its replicas; routing may know the roofline of each class."""
     made = engines(scenario)
     rates = {kind: _told(scenario, engine) for engine, kind in made}
     gateway = Gateway(affinity=scenario.affinity, split=scenario.split, rates=rates)

@@ -59,7 +59,7 @@ PAPER_SPLIT = {
 }
 """By nodes of eight devices that read and that write; its task is SWE-bench, in batches of 128."""
 
-# Of ROLLART's ladder of throughputs over models of 8B to 32B: each step from and to.
+# ROLLART's throughputs relative to the system before, over models of 8B to 32B: from and to.
 ONE_OFF_OVER_SYNC_PLUS = (1.31, 1.47)
 AREAL_OVER_ONE_OFF = (1.03, 1.06)
 OURS_OVER_AREAL = (1.22, 1.36)

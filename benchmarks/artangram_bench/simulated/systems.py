@@ -2,7 +2,7 @@
 
 None is a mode inside the rollout: a system is a loop, a bound, whether environments wait for each
 other, how weights travel, and how requests find hardware. The page about this simulation has the
-table of who has what.
+table of their features.
 """
 
 from msgspec import Struct, structs

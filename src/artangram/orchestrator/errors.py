@@ -1,4 +1,4 @@
-"""Errors on their way over HTTP: raised on one side, the same on the other."""
+"""Errors over HTTP: what the service raises, the client raises again."""
 
 from http import HTTPStatus
 
@@ -10,7 +10,7 @@ from artangram.sandbox.errors import SandboxError, SandboxGone
 
 
 class ErrorRecord(Struct, frozen=True, kw_only=True):
-    """What went wrong, in one line for people and one word for programs."""
+    """What went wrong: one line for people, one word for programs."""
 
     error: str
     message: str
@@ -19,7 +19,7 @@ class ErrorRecord(Struct, frozen=True, kw_only=True):
     """Of the file that an `OSError` is about."""
 
 
-#: Most particular first; the first that fits is the one.
+#: Most specific first; the first class that matches is used.
 _KINDS: tuple[tuple[str, type[Exception], HTTPStatus], ...] = (
     ("overloaded", Overloaded, HTTPStatus.TOO_MANY_REQUESTS),
     ("stalled", Stalled, HTTPStatus.REQUEST_TIMEOUT),
@@ -36,7 +36,7 @@ KNOWN = tuple(kind for _, kind, _ in _KINDS)
 
 
 def problem_of(error: Exception) -> tuple[ErrorRecord, HTTPStatus]:
-    """How `error` travels."""
+    """`error` as a record, and the HTTP status of the answer."""
     for name, kind, status in _KINDS:
         if isinstance(error, kind):
             message, errno, path = str(error), 0, ""
@@ -50,7 +50,7 @@ def problem_of(error: Exception) -> tuple[ErrorRecord, HTTPStatus]:
 
 
 def raised(problem: ErrorRecord) -> Exception:
-    """The error that travelled."""
+    """The error that a record describes."""
     match problem.error:
         case "overloaded":
             return Overloaded(problem.message)
