@@ -4,8 +4,9 @@ An argument of a wrong type is refused here, by its name. Later it would fail wh
 sent, and disturb other actions.
 """
 
+import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
@@ -14,6 +15,10 @@ import msgspec
 from msgspec import Struct, structs
 
 from artangram.core.errors import BadInput
+from artangram.core.ids import TrajectoryId
+from artangram.orchestrator.options import RunOptions
+from artangram.orchestrator.records import Opening
+from artangram.sandbox.protocol import WORK_DIR
 
 T = TypeVar("T")
 
@@ -34,6 +39,35 @@ class FileWrite(Struct, frozen=True, kw_only=True):
     data: bytes
 
 
+class RunRequest(Struct, frozen=True, kw_only=True):
+    """A run as it is requested; times are lengths, because clocks differ."""
+
+    trajectory: TrajectoryId
+    argv: tuple[str, ...]
+    kind: str
+    cpu: int | dict[str, Any] = 1
+    needs: dict[str, Any] = {}
+    speedup: dict[str, Any] | None = None
+    work_s: float | None = None
+    timeout_s: float | None = None
+    deadline_s: float | None = None
+    repeatable: bool = False
+    key: str | None = None
+    environ: dict[str, str] = {}
+    cwd: str = WORK_DIR
+    stdin: bytes = b""
+    output_bytes: int = 1 << 20
+    memory_mb: int = 0
+    disk_mb: int = 0
+    processes: int = 0
+    keep: bool = False
+
+    def __post_init__(self) -> None:
+        if self.timeout_s is self.deadline_s is self.work_s is None:
+            return
+        check_times(work_s=self.work_s, timeout_s=self.timeout_s, deadline_s=self.deadline_s)
+
+
 def as_record(kind: type[T], given: Mapping[str, Any]) -> T:
     """`given` as a `kind`. Raises `BadInput` for a value of another type than its field."""
     try:
@@ -49,6 +83,29 @@ def as_record(kind: type[T], given: Mapping[str, Any]) -> T:
         raise BadInput(field, problem, "give the expected type") from None
     except UnicodeEncodeError as error:
         raise _no_text(_not_text_in(given), error) from None
+
+
+def run_request(opening: Opening, argv: Iterable[str], options: RunOptions) -> RunRequest:
+    """The request for `argv` in a trajectory. Raises `BadInput`."""
+    if isinstance(argv, str | bytes):
+        fix = "give a list of words, or ['sh', '-c', ...] to have a shell read it"
+        raise BadInput("argv", "is one text", fix)
+    try:
+        words = tuple(argv)
+    except TypeError:
+        problem = f"expected a list of words, got `{type(argv).__name__}`"
+        raise BadInput("argv", problem, "give a list") from None
+    check_known(RunOptions, options, of="a run")
+    given: dict[str, Any] = {**options, "trajectory": opening.trajectory, "argv": words}
+    if not given.get("kind"):
+        program = str(words[0]) if words else ""
+        given["kind"] = "/".join([name for name in (opening.task, program) if name])
+    for name in ("needs", "environ"):
+        if name in given and given[name] is None:
+            del given[name]
+    if isinstance(given.get("stdin"), str):
+        given["stdin"] = as_bytes("stdin", given["stdin"])
+    return as_record(RunRequest, given)
 
 
 def plain(field: str, value: Any) -> Any:
@@ -123,6 +180,13 @@ def as_address(url: object) -> str:
     return str(url)
 
 
+def check_loop(its: asyncio.AbstractEventLoop) -> None:
+    """Raises `BadInput` in another event loop than `its`: a caller there would wait for ever."""
+    if asyncio.get_running_loop() is not its:
+        fix = "open one in this loop, or use `artangram.sync` from several threads"
+        raise BadInput("client", "was opened in another event loop", fix)
+
+
 def _not_text_in(given: Mapping[str, Any]) -> str:
     """The name of the first field whose text UTF-8 cannot express."""
     return next((name for name, value in given.items() if not _is_text(value)), "")
@@ -150,9 +214,9 @@ def check_times(**lengths: float | None) -> None:
             raise BadInput(name, f"{length} is not a time", "give a number of seconds, or None")
 
 
-def check_known(kind: type[Struct], given: Mapping[str, Any], *, of: str) -> None:
-    """Raises `BadInput` for a name that is not a field of `kind`; `of` names it for the user."""
-    known = kind.__struct_fields__
+def check_known(kind: type, given: Mapping[str, Any], *, of: str) -> None:
+    """Raises `BadInput` for a name that is not a field of `kind`; `of` says of what."""
+    known = kind.__annotations__
     for name in given:
         if name not in known:
             raise BadInput(name, f"is not an option of {of}", f"use: {', '.join(known)}")

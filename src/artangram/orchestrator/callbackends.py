@@ -101,7 +101,7 @@ class CallBackends:
                 self._functions.register(resolved(name))
 
     def __repr__(self) -> str:
-        return f"<Workshop: {self._functions!r}, {self._host!r}>"
+        return f"<CallBackends: {self._functions!r}, {self._host!r}>"
 
     @classmethod
     async def opened(cls, options: ClusterOptions, machine: MachineInfo) -> "CallBackends":

@@ -24,9 +24,10 @@ from artangram.orchestrator.arguments import (
     as_mapping,
     as_record,
     as_text,
+    check_known,
     check_times,
 )
-from artangram.orchestrator.options import CallOptions, check_options
+from artangram.orchestrator.options import CallOptions
 from artangram.orchestrator.records import ActionResult, Submission
 
 P = ParamSpec("P")
@@ -73,7 +74,7 @@ def request_of(
 
 def checked_options(given: CallOptions) -> CallOptions:
     """`given` itself. Raises `BadInput` for a keyword that is unknown or has a wrong type."""
-    check_options(CallOptions, given, of="a call")
+    check_known(CallOptions, given, of="a call")
     return as_record(CallOptions, given)
 
 

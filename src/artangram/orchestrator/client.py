@@ -19,11 +19,14 @@ from artangram.managers.call import ServiceCall
 from artangram.orchestrator.arguments import (
     FileRead,
     FileWrite,
+    RunRequest,
     as_bytes,
     as_json,
     as_record,
     as_text,
+    check_known,
     plain,
+    run_request,
 )
 from artangram.orchestrator.calling import (
     Api,
@@ -37,10 +40,8 @@ from artangram.orchestrator.options import (
     CallOptions,
     RunOptions,
     ServiceOptions,
-    check_options,
 )
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Opening
-from artangram.orchestrator.runs import RunRequest, run_request
 from artangram.sandbox.protocol import (
     MAX_READ_BYTES,
     HostImage,
@@ -170,7 +171,7 @@ class Client:
         `loader` is a function at the top of a module, or its name (`module:function`). It returns
         an object with `predict(payloads) -> answers`.
         """
-        check_options(ServiceOptions, options, of="a service")
+        check_known(ServiceOptions, options, of="a service")
         given = {**options, "id": as_text("name", name), "loader": loader_name(loader)}
         await self._backend.deploy(as_record(Service, given))
 

@@ -12,12 +12,11 @@ from uuid import uuid4
 import msgspec
 from msgspec import structs
 
-from artangram.aio import check_loop
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, JobId, TrajectoryId
 from artangram.core.scheduling.explain import Explanation
 from artangram.functions import Function
-from artangram.orchestrator.arguments import as_address, as_body, as_unicode
+from artangram.orchestrator.arguments import RunRequest, as_address, as_body, as_unicode, check_loop
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.client import Client
 from artangram.orchestrator.errors import ErrorRecord, raised
@@ -31,7 +30,6 @@ from artangram.orchestrator.records import (
     Refused,
     Unreachable,
 )
-from artangram.orchestrator.runs import RunRequest
 from artangram.orchestrator.tokens import checked_token
 from artangram.sandbox.protocol import Output, Snapshot
 from artangram.services.service import Service

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from artangram.sandbox.errors import CreateFailed, SandboxError, SandboxGone
-from artangram.sandbox.namespace.cores import CoreMeter
 from artangram.sandbox.protocol import (
     DEFAULT_LIMITS,
     DEFAULT_PATH,
@@ -26,6 +25,7 @@ from artangram.sandbox.protocol import (
     Capabilities,
     Command,
     CommandResult,
+    CoreMeter,
     IsolationLevel,
     Limits,
     Output,

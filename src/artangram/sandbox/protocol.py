@@ -208,9 +208,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     """How a command ended. `exit_code` is 128 + `signal` when a signal ended it.
 
-    126 and 127 with `start_error` set mean that the program never started. `lease_wait_s` is the
-    time from `run` until the command had its turn and its cores; `core_s` is the time it held
-    them, each core counted, or 0 for a command without named cores.
+    126 and 127 with `start_error` set mean that the program never started. `lease_wait_s` lasts
+    from `run` until the command had its turn and its cores; `core_s` is cores held, times how long.
     """
 
     exit_code: int
@@ -232,6 +231,24 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def ok(self) -> bool:
         return self.exit_code == 0 and not self.timed_out
+
+
+class CoreMeter:
+    """How long a command waited for its cores, and how much of them it had."""
+
+    def __init__(self, num_cores: int, *, asked_at: float, now: float) -> None:
+        self.lease_wait_s = now - asked_at
+        self.core_s = 0.0
+        self._num_cores = num_cores
+        self._since = now
+
+    def resize(self, num_cores: int, *, now: float) -> None:
+        self.stop(now)
+        self._num_cores = num_cores
+
+    def stop(self, now: float) -> None:
+        self.core_s += self._num_cores * (now - self._since)
+        self._since = now
 
 
 class Output(msgspec.Struct, frozen=True, kw_only=True):

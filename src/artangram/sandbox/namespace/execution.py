@@ -19,7 +19,7 @@ from typing import Protocol
 from artangram.sandbox.errors import SandboxError, SandboxGone
 from artangram.sandbox.inside import channel, init, request
 from artangram.sandbox.inside.request import InitRequest
-from artangram.sandbox.namespace.cores import CoreLender, CoreMeter, Hold, bring, threads_below
+from artangram.sandbox.namespace.cores import CoreLender, Hold, bring, threads_below
 from artangram.sandbox.namespace.exchange import Feed, Outlet, resume
 from artangram.sandbox.namespace.results import (
     InitReply,
@@ -30,7 +30,7 @@ from artangram.sandbox.namespace.results import (
     result_of,
 )
 from artangram.sandbox.namespace.traits import Traits
-from artangram.sandbox.protocol import Command, CommandResult
+from artangram.sandbox.protocol import Command, CommandResult, CoreMeter
 
 GRACE_S = 1.0
 NUM_OUTLETS = 2

@@ -10,8 +10,7 @@ from msgspec import Struct
 from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.inside import init
 from artangram.sandbox.inside.request import run_order
-from artangram.sandbox.namespace.cores import CoreMeter
-from artangram.sandbox.protocol import DEFAULT_PATH, WORK_DIR, Command, CommandResult
+from artangram.sandbox.protocol import DEFAULT_PATH, WORK_DIR, Command, CommandResult, CoreMeter
 
 SIGKILL = 9
 NOT_FOUND, NOT_STARTABLE = 127, 126
