@@ -51,6 +51,7 @@ def _own(spec: "ClusterFile | None") -> AbstractAsyncContextManager[Client]:
         cores=spec.cores,
         memory_mb=spec.memory_mb,
         shares=spec.shares,
+        limits=spec.limits,
         **structs.asdict(spec.options),
     )
 

@@ -89,6 +89,7 @@ def up(
             cores=cores or described.cores,
             memory_mb=described.memory_mb,
             shares=described.shares,
+            limits=described.limits,
             options=described.options,
             images=[Path(folder) for folder in described.images],
         )

@@ -16,8 +16,17 @@ from functools import partial
 from typing import Protocol
 
 from artangram.aio import Background, uncancelled
+from artangram.core.errors import BadInput
 from artangram.core.ids import NodeId, Resource, TrajectoryId
-from artangram.core.scheduling.events import Event, Finished, NodeJoined, NodeLost, TrajectoryGone
+from artangram.core.scheduling.events import (
+    Event,
+    Finished,
+    NodeDraining,
+    NodeJoined,
+    NodeLost,
+    NodeUndrained,
+    TrajectoryGone,
+)
 from artangram.core.scheduling.lease import Cores
 from artangram.core.scheduling.records import Outcome
 from artangram.core.scheduling.scheduler import Scheduler
@@ -94,6 +103,10 @@ class LiveExecutor:
                 for name in scheduler.leaving(self._pools[node], node):
                     if name not in found.trajectories:  # It went before that was written down.
                         self._post(TrajectoryGone(name))
+        for resource, node in scheduler.nodes():
+            if node not in self._pools:
+                why = f"the orchestrator was restarted without {node}"
+                self._post(NodeLost(resource, node, why))
         if past is not None:
             self._end_calls()
         self._is_attached = True
@@ -159,6 +172,14 @@ class LiveExecutor:
         if agent is not None:
             with suppress(AgentGone):  # And the sandbox with it.
                 await agent.close(name)
+
+    def drain(self, node: NodeId, *, is_on: bool) -> None:
+        """A node gets no new trajectories, or gets them again. `BadInput` if it is unknown."""
+        if node not in self._pools:
+            known = ", ".join(sorted(self._pools))
+            raise BadInput("node", f"this cluster has no {node!r}", f"name one of: {known}")
+        changed = NodeDraining if is_on else NodeUndrained
+        self._post(changed(self._pools[node], node))
 
     def release(self, node: NodeId) -> None:
         agent = self.manager.agents.pop(node, None)

@@ -36,6 +36,8 @@ class Opening(Struct, frozen=True, kw_only=True):
     memory_mb: int = 0
     """To be held for it on its node, if that is more than its sandbox may use."""
     place: SandboxSpec = SandboxSpec()
+    selector: dict[str, str] = {}
+    """Labels that its node must have."""
     owner: str = ""
     """The client whose heartbeats keep it open; empty for the orchestrator's own process."""
 

@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from artangram.core.ids import NodeId, Resource, TrajectoryId
 from artangram.core.scheduling.action import Action
@@ -36,13 +36,21 @@ _DIGEST_BYTES = sha256().digest_size
 
 
 class Setup(Struct, frozen=True, kw_only=True):
-    """What a scheduler is made of; a journal belongs to one."""
+    """What a scheduler is made of. A journal belongs to one, with any number of CPU nodes."""
 
     cluster: ClusterSpec
     policy: str = "elastic"
 
     def encoded(self) -> bytes:
         return msgspec.json.encode(self)
+
+    def without_nodes(self) -> "Setup":
+        """What has to be the same to go on with what is alive: nodes join and leave by events."""
+        pools = {
+            name: structs.replace(spec, nodes=0) if isinstance(spec, CpuSpec) else spec
+            for name, spec in self.cluster.pools.items()
+        }
+        return structs.replace(self, cluster=structs.replace(self.cluster, pools=pools))
 
     def scheduler(self) -> Scheduler:
         return Scheduler(self.cluster, policy(self.policy))
@@ -80,7 +88,7 @@ def restored(past: Past | None, setup: Setup) -> Restored:
         if _is_idle(past):  # Nothing of it is needed to go on, whichever version wrote it.
             return _anew(past, setup, Estimates(), Ledger())
         raise JournalError(str(error)) from error
-    if past.owner == setup.encoded():
+    if before.without_nodes() == setup.without_nodes():
         return Restored(scheduler=scheduler, ledger=ledger, last_at=past.last_at)
     if ledger.actions or ledger.trajectories:
         alive = f"{len(ledger.actions)} actions and {len(ledger.trajectories)} trajectories"

@@ -104,6 +104,11 @@ class Scheduler:
         """Is it there? So is every node until its loss is told, and again when it has joined."""
         return self._lanes.has_node(resource, node)
 
+    def nodes(self) -> list[tuple[Resource, NodeId]]:
+        """The CPU nodes that are there, with their pools."""
+        placement = self._lanes.placement
+        return [(resource, node) for resource in placement for node in placement[resource].lanes]
+
     def leaving(self, resource: Resource, node: NodeId) -> list[TrajectoryId]:
         """The closed trajectories whose sandboxes are not known to be gone from a node."""
         return self._lanes.cpu.leaving(resource, node)
