@@ -17,7 +17,8 @@ from artangram.services.service import Service
 PUBLIC = """
     ActionRecord ActionResult Amount Api ApiAnswer ApiSpec BadInput Broken CallFailed CallOptions
     Client ClusterStatus CommandResult DirectoryImage Draining EngineImage Explanation HostImage
-    InfraFailed JobLimits Limits Outcome Output Overloaded Refused RemoteFunction RunOptions SandboxError
+    InfraFailed JobLimits
+    Limits Outcome Output Overloaded Refused RemoteFunction RunOptions SandboxError
     SandboxGone Service ServiceOptions Snapshot TarImage TrajectoryHandle Unreachable between
     connect function local one_of sync
 """
