@@ -439,3 +439,10 @@ async def test_a_blocking_end_asks_and_is_asked(ears: Ears) -> None:
     asked.answer(3)
     assert await living == 3
     await link.aclose()
+
+
+async def test_an_ask_waits_while_the_queue_is_full(peer: Peer, ears: Ears) -> None:
+    link = await dial(terms=terms(most_queued_bytes=MB), user=ears, **peer.dial)
+    asking = [link.ask(Take(bytes(MB)), int, stream=None) for _ in range(12)]
+    assert await asyncio.gather(*asking) == [MB] * 12
+    await link.aclose()

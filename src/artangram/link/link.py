@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, Protocol, TypeVar, cast, overload
 
-from artangram.link.errors import LinkBroken, LinkEnded, LinkRefused
+from artangram.link.errors import LinkBroken, LinkEnded, LinkFull, LinkRefused
 from artangram.link.exchange import Asked, Exchange
 from artangram.link.frames import PART_BYTES
 from artangram.link.heartbeat import Heartbeat
@@ -118,11 +118,18 @@ class Link(asyncio.Protocol, Generic[R]):
     async def ask(self, record: object, answer: type[T], *, stream: str | None = "") -> T: ...
 
     async def ask(self, record: object, answer: Any = None, *, stream: str | None = "") -> Any:
-        """Send a record and wait for its answer. Raises what the peer raised, or `LinkEnded`."""
+        """Send a record and wait for its answer. Raises what the peer raised, or `LinkEnded`.
+
+        While the queue is full it waits with sending, too.
+        """
         if (ended := self._exchange.ended) is not None:
             raise type(ended)(*ended.args)
         reply = _FutureReply(self._loop)
-        number = self._exchange.ask(record, answer, reply, stream)
+        try:
+            number = self._exchange.ask(record, answer, reply, stream)
+        except LinkFull:
+            await self.drain()
+            return await self.ask(record, answer, stream=stream)
         try:
             return await reply.future
         finally:

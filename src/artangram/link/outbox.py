@@ -5,14 +5,15 @@
   for. So a short record or a heartbeat waits for a window of parts at most.
 - Records of one stream arrive in the order in which they were put: a short one waits for the long
   one of its stream before it. Without a stream it waits for none.
-- The queue is bounded: beyond `most_queued_bytes` a record is refused with `LinkFull`.
+- The queue is bounded: beyond `most_queued_bytes` a record is refused with `LinkFull`. Only answers
+  are not, for their askers bound them.
 """
 
 from collections import deque
 from struct import Struct as Layout
 
 from artangram.link.errors import LinkFull
-from artangram.link.frames import HEAD, OPEN, PART, PART_BYTES, frame
+from artangram.link.frames import ASK, HEAD, OPEN, PART, PART_BYTES, TELL, frame
 
 MOST_PARALLEL = 8
 """Long records that travel side by side; further ones wait for their turn."""
@@ -65,12 +66,13 @@ class Outbox:
         return bool(self._whole) or bool(self._transfers and self.credit_bytes)
 
     def put(self, kind: int, number: int, body: bytes, stream: str | None) -> None:
-        """Queue a record. `ValueError` if the peer takes none so long."""
+        """Queue a record. `ValueError` if it is longer than the peer takes."""
         size = len(body)
         if size > self.most_record_bytes:
             most = f"the other side takes {self.most_record_bytes} at once"
             raise ValueError(f"{size} bytes are too many for one record; {most}")
-        if self.queued_bytes and self.queued_bytes + size > self._most_queued_bytes:
+        is_full = self.queued_bytes and self.queued_bytes + size > self._most_queued_bytes
+        if is_full and kind in (TELL, ASK):
             problem = f"{self.queued_bytes} bytes wait for the other side to read them"
             raise LinkFull(f"{problem}; send less, or drain first")
         self.queued_bytes += size + HEAD.size
