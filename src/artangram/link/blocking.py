@@ -8,6 +8,7 @@
 """
 
 import contextlib
+import math
 import select
 import socket
 import ssl
@@ -67,21 +68,31 @@ class BlockingLink(Generic[R]):
 
     @classmethod
     def dialed(
-        cls, sock: socket.socket, terms: LinkTerms[R], *, hello: object = None
+        cls,
+        sock: socket.socket,
+        terms: LinkTerms[R],
+        *,
+        hello: object = None,
+        patience_s: float = HELLO_PATIENCE_S,
     ) -> "BlockingLink[R]":
         """Say hello first. Raises `LinkRefused` or `LinkEnded`."""
         link = cls(sock, terms)
         link._exchange.greet(hello)
-        link._meet()
+        link._meet(patience_s)
         return link
 
     @classmethod
     def accepted(
-        cls, sock: socket.socket, terms: LinkTerms[R], *, hello: object = None
+        cls,
+        sock: socket.socket,
+        terms: LinkTerms[R],
+        *,
+        hello: object = None,
+        patience_s: float = HELLO_PATIENCE_S,
     ) -> "BlockingLink[R]":
         """Wait for a hello and answer it. Raises `LinkRefused` or `LinkEnded`."""
         link = cls(sock, terms)
-        link._meet()
+        link._meet(patience_s)
         link._exchange.greet(hello)
         return link
 
@@ -189,14 +200,14 @@ class BlockingLink(Generic[R]):
             elif self._wait(select.POLLIN, None):  # It has to wait for credit.
                 self._read()
 
-    def _meet(self) -> None:
-        deadline = time.monotonic() + HELLO_PATIENCE_S
+    def _meet(self, patience_s: float) -> None:
+        deadline = time.monotonic() + patience_s
         try:
             while self._peer is None and self._refused is None:
                 self._raise_if_ended()
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
-                    raise LinkRefused(f"no hello came within {HELLO_PATIENCE_S:g} s")
+                    raise LinkRefused(f"no hello came within {patience_s:g} s")
                 self.pump(left_s)
             if self._refused is not None:
                 raise self._refused
@@ -241,6 +252,8 @@ class BlockingLink(Generic[R]):
         """Which of `events` are there, or that the connection is over; 0 when time is up."""
         poll = select.poll()
         poll.register(self._sock, events)
+        if timeout_s == math.inf:
+            timeout_s = None
         found = poll.poll(None if timeout_s is None else timeout_s * 1000)
         return found[0][1] if found else 0
 
