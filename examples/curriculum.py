@@ -8,7 +8,7 @@ from artangram.envs.protocol import Problem
 
 
 class Fruits(Guessing):
-    def __init__(self, house, *, name, fruits):
+    def __init__(self, client, *, name, fruits):
         self.name, self.fruits = name, fruits
 
     def problems(self, seed):

@@ -3,7 +3,13 @@
 import torch
 
 from artangram.core.ids import JobId, TrajectoryId
-from artangram.core.trajectory import Group, Segment, Status, Trajectory, VersionSpan
+from artangram.core.rollout.trajectory import (
+    Group,
+    Segment,
+    Trajectory,
+    TrajectoryStatus,
+    VersionSpan,
+)
 from artangram.models.causal import score
 from artangram.models.config import ModelConfig
 from artangram.models.llama import Llama
@@ -34,7 +40,7 @@ def attempt(model: Llama, name: str, version: int) -> Trajectory:
         problem="p",
         group="g",
         segments=(Segment(token_ids=PROMPT), said),
-        status=Status.OK,
+        status=TrajectoryStatus.OK,
         reward=0.0,
     )
 

@@ -11,8 +11,8 @@ COLOURS = {"cherry": "red", "lemon": "yellow", "lime": "green", "plum": "blue"}
 class Guessing:
     name, max_turns, max_tokens = "guessing", 1, 4
 
-    def __init__(self, house):
-        pass  # Environments that run things keep the house.
+    def __init__(self, client):
+        pass  # Environments that run things keep the cluster.
 
     def problems(self, seed):
         chance = random.Random(seed)

@@ -12,7 +12,7 @@ from guessing import Guessing
 
 from artangram.gateway import Gateway
 from artangram.gateway.engines.torchprocess import TorchEngineProcess
-from artangram.gateway.engines.torchwire import Settings
+from artangram.gateway.engines.torchwire import TorchEngineSettings
 from artangram.models.causal import score
 from artangram.models.directory import load_model, save_model
 from artangram.models.loading import load_tokenizer
@@ -42,7 +42,7 @@ async def main(folder):
     torch.set_num_threads(1)
     model, store = load_model(MODEL), WeightStore(folder)
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    engine = await TorchEngineProcess.start(Settings(directory=str(MODEL)))
+    engine = await TorchEngineProcess.start(TorchEngineSettings(directory=str(MODEL)))
     gateway = Gateway()
     gateway.add(engine)
     plan = Plan(environments=48, group_size=8, staleness=preset("rollart"))

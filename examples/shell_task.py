@@ -11,8 +11,8 @@ from artangram.envs.protocol import Observation, Problem
 class ShellTask:
     name, max_turns, max_tokens = "shell", 4, 64
 
-    def __init__(self, house):
-        self.house = house
+    def __init__(self, client):
+        self.client = client
 
     def problems(self, seed):
         chance = random.Random(seed)
@@ -22,7 +22,7 @@ class ShellTask:
             )
 
     def env(self, problem, *, trajectory):
-        sandbox = self.house.trajectory(job="shell", task=self.name, memory_mb=64, id=trajectory)
+        sandbox = self.client.trajectory(job="shell", task=self.name, memory_mb=64, id=trajectory)
         return ShellEnv(problem.data["lines"], sandbox)
 
 
@@ -55,8 +55,8 @@ class ShellEnv:
 
 async def main():
     """Play it by hand, with the replies that a model might give."""
-    async with artangram.local() as house:
-        task = ShellTask(house)
+    async with artangram.local() as client:
+        task = ShellTask(client)
         env = task.env(next(task.problems(seed=0)), trajectory="by-hand")
         print((await env.reset()).text)
         for reply in ("count notes.txt", "wc -l < notes.txt"):

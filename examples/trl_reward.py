@@ -1,13 +1,13 @@
 """A reward for TRL that runs what the model wrote: each completion in a sandbox of its own.
 
-In the house at `ARTANGRAM_URL` if there is one, else in a house of this process.
+In the cluster at `ARTANGRAM_URL` if there is one, else in a client of this process.
 """
 
 import asyncio
 import os
 
 import artangram
-from artangram.core.records import Outcome
+from artangram.core.scheduling.records import Outcome
 
 JUDGED = {Outcome.SUCCEEDED, Outcome.FAILED, Outcome.TIMED_OUT}
 """What says something about the program; everything else is infrastructure."""
@@ -21,13 +21,13 @@ def opened():
 
 async def runs(completions, answer, **rest):
     """1 where the program prints the answer; `None`, which TRL leaves out, where nobody knows."""
-    async with opened() as house:
+    async with opened() as client:
         pairs = zip(completions, answer, strict=True)
-        return await asyncio.gather(*(judged(house, *pair) for pair in pairs))
+        return await asyncio.gather(*(judged(client, *pair) for pair in pairs))
 
 
-async def judged(house, program, answer):
-    async with house.trajectory(job="trl", task="program", memory_mb=128) as sandbox:
+async def judged(client, program, answer):
+    async with client.trajectory(job="trl", task="program", memory_mb=128) as sandbox:
         await sandbox.write("program.py", program)
         result = await sandbox.run(["python3", "program.py"], timeout_s=10, kind="program/run")
         if result.outcome not in JUDGED:

@@ -6,7 +6,7 @@ from pathlib import Path
 from artangram.envs.tasks import DEMO_TASKS, demo_task, vocabulary
 from artangram.pipeline.warmup import warm_model
 
-# Demonstrations need no house: nothing runs for them.
+# Demonstrations need no cluster: nothing runs for them.
 tasks = [demo_task(name, None) for name in DEMO_TASKS]
 made = warm_model(Path("models"), tasks=tasks, vocabulary=vocabulary(), seed=0)
 shutil.copytree(made, "models/tools", dirs_exist_ok=True)

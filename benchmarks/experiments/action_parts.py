@@ -27,11 +27,11 @@ from typing import Any
 
 import msgspec
 
-from artangram.cli.bench.result import Origin
-from artangram.core.scheduler import Scheduler
-from artangram.orchestrator.client import Trajectory
+from artangram.core.scheduling.scheduler import Scheduler
+from artangram.orchestrator.client import TrajectoryHandle
 from artangram.orchestrator.local import local
 from artangram.sandbox.namespace.sandbox import LocalSandbox
+from artangram_bench.result import Origin
 
 PROGRAM = "/usr/bin/true"
 OTHERS = [sys.executable, "-c", "import json, re"]
@@ -78,7 +78,7 @@ class Notes:
         setattr(owner, name, noted)
 
 
-async def one_action(trajectory: Trajectory, notes: Notes) -> tuple[list[float], float]:
+async def one_action(trajectory: TrajectoryHandle, notes: Notes) -> tuple[list[float], float]:
     """Microseconds of each part, and of the program by init's clock."""
     notes.times.clear()
     began_at = perf_counter()
@@ -104,7 +104,7 @@ async def measured(rounds: int) -> dict[str, list[float]]:
     notes.before(LocalSandbox, "_on_readable")
     found: dict[str, list[float]] = {name: [] for name in (*POINTS, PROGRAM_PART, "all", "bare")}
     chance = random.Random(0)
-    async with local() as house, house.trajectory(memory_mb=64) as trajectory:
+    async with local() as client, client.trajectory(memory_mb=64) as trajectory:
         for _ in range(3):
             await trajectory.run([PROGRAM])
         for _ in range(rounds):

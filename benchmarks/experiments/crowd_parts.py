@@ -21,9 +21,9 @@ from statistics import median
 
 import msgspec
 
-from artangram.cli.bench.result import Origin
-from artangram.orchestrator.client import Trajectory
+from artangram.orchestrator.client import TrajectoryHandle
 from artangram.orchestrator.local import local
+from artangram_bench.result import Origin
 
 PROGRAM = "/usr/bin/true"
 CLIENTS = 8
@@ -60,7 +60,7 @@ class Accounts:
         self.at = time.perf_counter()
 
 
-async def runs(trajectory: Trajectory, *, ends_at: float) -> int:
+async def runs(trajectory: TrajectoryHandle, *, ends_at: float) -> int:
     count = 0
     while time.perf_counter() < ends_at:
         result = await trajectory.run([PROGRAM])
@@ -69,7 +69,7 @@ async def runs(trajectory: Trajectory, *, ends_at: float) -> int:
     return count
 
 
-async def one_slice(trajectories: list[Trajectory], found: dict[str, list[float]]) -> None:
+async def one_slice(trajectories: list[TrajectoryHandle], found: dict[str, list[float]]) -> None:
     pids = inits()
     before = Accounts(pids)
     ends_at = before.at + SLICE_S
@@ -91,8 +91,8 @@ async def one_slice(trajectories: list[Trajectory], found: dict[str, list[float]
 
 async def measured(slices: int) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
-    async with local() as house:
-        trajectories = [house.trajectory(memory_mb=64) for _ in range(CLIENTS)]
+    async with local() as client:
+        trajectories = [client.trajectory(memory_mb=64) for _ in range(CLIENTS)]
         for one in trajectories:
             await one.__aenter__()
             await one.run([PROGRAM])

@@ -13,15 +13,15 @@ import argparse
 import random
 from statistics import mean
 
-from artangram.cli.bench.live_plans import DUTIES, TEST_S, Duty, Plan, plans
-from artangram.core.cluster import ClusterSpec, CpuSpec
 from artangram.core.ids import Resource, TrajectoryId
-from artangram.core.needs import parse_needs
-from artangram.core.policies.catalog import policy
+from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec
+from artangram.core.scheduling.needs import parse_needs
+from artangram.core.scheduling.policies.catalog import policy
 from artangram.observe.trace import Trace, TraceAction, TraceTrajectory, TraceTurn
 from artangram.sim.beliefs import beliefs
 from artangram.sim.driver import Simulation
 from artangram.sim.report import report
+from artangram_bench.live_plans import DUTIES, TEST_S, Duty, Plan, plans
 
 AMPLE = 64
 """Cores on which nobody waits: a batch lasts as long as its longest trajectory."""

@@ -1,7 +1,7 @@
 """Artangram: action-level orchestration and disaggregated rollout for agentic RL.
 
-async with artangram.local() as house:
-    async with house.trajectory(job="demo", task="swe", memory_mb=512) as t:
+async with artangram.local() as cluster:
+    async with cluster.trajectory(job="demo", task="swe", memory_mb=512) as t:
         result = await t.run(["pytest", "-q"], cpu=artangram.between(1, 8), kind="swe/test")
 """
 

@@ -45,7 +45,7 @@ def check_loop(its: asyncio.AbstractEventLoop) -> None:
     """Raises `BadInput` in another loop than `its`: nobody would wake who waits there."""
     if asyncio.get_running_loop() is not its:
         fix = "open one in this loop, or ask with asyncio.run_coroutine_threadsafe"
-        raise BadInput("house", "was opened in another event loop", fix)
+        raise BadInput("client", "was opened in another event loop", fix)
 
 
 class Background:

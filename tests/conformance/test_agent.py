@@ -10,14 +10,24 @@ from typing import Any
 
 import msgspec
 import pytest
+from busy_machine import PATIENCE_S
 from msgspec import structs
+from process_support import few_open_files, is_alive, most_open_files
 
 from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
-from artangram.core.lease import Cores, Lease
-from artangram.core.records import Outcome
+from artangram.core.scheduling.lease import Cores, Lease
+from artangram.core.scheduling.records import Outcome
 from artangram.managers import remote, wire
-from artangram.managers.agent import AgentGone, Ended, NodeAgent, Place, Population, Run, RunId
-from artangram.managers.agentd import AgentServer
+from artangram.managers.agent import (
+    AgentGone,
+    NodeAgent,
+    Population,
+    Run,
+    RunId,
+    RunResult,
+    SandboxSpec,
+)
+from artangram.managers.agentprocess import AgentServer
 from artangram.managers.local import LocalAgent
 from artangram.managers.remote import RemoteAgent, connect, spawn
 from artangram.sandbox import (
@@ -29,8 +39,6 @@ from artangram.sandbox import (
     SandboxGone,
 )
 from artangram.sandbox.fake import Console, FakeSandbox
-from busy_machine import PATIENCE_S
-from process_support import few_open_files, is_alive, most_open_files
 
 NODE = NodeId("cpu-0")
 T = TrajectoryId("t")
@@ -40,11 +48,11 @@ class Heard:
     """A listener that remembers, and can be waited for."""
 
     def __init__(self) -> None:
-        self.ended: asyncio.Queue[Ended] = asyncio.Queue()
+        self.ended: asyncio.Queue[RunResult] = asyncio.Queue()
         self.lost: asyncio.Queue[str] = asyncio.Queue()
         self.printed: list[tuple[RunId, Output]] = []
 
-    def on_ended(self, node: NodeId, ended: Ended) -> None:
+    def on_ended(self, node: NodeId, ended: RunResult) -> None:
         self.ended.put_nowait(ended)
 
     def on_lost(self, node: NodeId, reason: str) -> None:
@@ -53,7 +61,7 @@ class Heard:
     def on_output(self, run: RunId, output: Output) -> None:
         self.printed.append((run, output))
 
-    async def next(self) -> Ended:
+    async def next(self) -> RunResult:
         async with asyncio.timeout(PATIENCE_S):
             return await self.ended.get()
 
@@ -73,7 +81,7 @@ def a_run(
     return Run(
         lease=lease,
         trajectory=trajectory,
-        place=Place(),
+        place=SandboxSpec(),
         command=command,
         expects_files=expects_files,
     )
@@ -213,7 +221,12 @@ async def test_a_snapshot_starts_a_sibling(agent: NodeAgent, heard: Heard) -> No
     sibling = TrajectoryId("sibling")
     run = a_run("b", "cat", "x", trajectory=sibling)
     agent.start(
-        Run(lease=run.lease, trajectory=sibling, place=Place(source=snapshot), command=run.command)
+        Run(
+            lease=run.lease,
+            trajectory=sibling,
+            place=SandboxSpec(source=snapshot),
+            command=run.command,
+        )
     )
     ended = await heard.next()
     assert ended.result is not None
@@ -472,5 +485,5 @@ class TestLongMessages:
 def test_the_longest_output_fits_into_a_frame() -> None:
     most = bytes(wire.MOST_OUTPUT_BYTES)
     result = CommandResult(exit_code=0, stdout=most, stderr=most)
-    ended = Ended(run=RunId(ActionId("a"), 1), outcome=Outcome.SUCCEEDED, result=result)
+    ended = RunResult(run=RunId(ActionId("a"), 1), outcome=Outcome.SUCCEEDED, result=result)
     assert len(msgspec.msgpack.encode(wire.RunEnded(ended, 1.0))) < wire.MOST_BYTES

@@ -7,27 +7,27 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from busy_machine import PATIENCE_S
 
 from artangram.core.errors import BadInput
-from artangram.core.weights import Update, Versions
+from artangram.core.rollout.weights import Update, Versions
 from artangram.gateway import Gateway
 from artangram.gateway.engines.protocol import (
     BadWeights,
-    Chunk,
     Engine,
     EngineGone,
+    EngineRequest,
     Finish,
     FinishReason,
-    Request,
     Sampling,
+    TokenChunk,
 )
 from artangram.gateway.engines.roofline import RooflineEngine
-from artangram.gateway.engines.scripted import Pace, ScriptedEngine
+from artangram.gateway.engines.scripted import ScriptedEngine, ScriptedPace
 from artangram.gateway.engines.torchprocess import TorchEngineProcess
-from artangram.gateway.engines.torchwire import Settings
+from artangram.gateway.engines.torchwire import TorchEngineSettings
 from artangram.gateway.hardware import ModelShape, Roofline, hardware
 from artangram.weights import roll
-from busy_machine import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -39,17 +39,17 @@ TRIES = 1
 
 
 async def scripted(directory: Path) -> Engine:
-    def script(request: Request) -> list[int]:
+    def script(request: EngineRequest) -> list[int]:
         return [request.prompt[0]] * LONG
 
-    return ScriptedEngine(script, pace=Pace(token_s=0.001), max_context=512)
+    return ScriptedEngine(script, pace=ScriptedPace(token_s=0.001), max_context=512)
 
 
 async def roofline(directory: Path) -> Engine:
     small = ModelShape(name="small", params=1e6, active=1e6, layers=2, heads=2, kv_heads=1)
     replica = Roofline(hardware=hardware("H20"), model=small, overhead_s=0.001)
 
-    def script(request: Request) -> list[int]:
+    def script(request: EngineRequest) -> list[int]:
         return [request.prompt[0]] * LONG
 
     return RooflineEngine(script, replica, max_context=512, chunk_tokens=4)
@@ -58,11 +58,11 @@ async def roofline(directory: Path) -> Engine:
 async def torch_thread(directory: Path) -> Engine:
     from artangram.gateway.engines.torchengine import TorchEngine
 
-    return await TorchEngine.start(Settings(directory=str(directory)))
+    return await TorchEngine.start(TorchEngineSettings(directory=str(directory)))
 
 
 async def torch_process(directory: Path) -> Engine:
-    return await TorchEngineProcess.start(Settings(directory=str(directory)))
+    return await TorchEngineProcess.start(TorchEngineSettings(directory=str(directory)))
 
 
 Maker = Callable[[Path], Awaitable[Engine]]
@@ -72,8 +72,9 @@ MAKERS: list[Maker] = [scripted, roofline, torch_thread, torch_process]
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory that every engine can load."""
-    from artangram.models.directory import save_model
     from models_support import a_model
+
+    from artangram.models.directory import save_model
 
     directory = tmp_path_factory.mktemp("model")
     save_model(a_model(max_context=512), directory)
@@ -97,16 +98,16 @@ async def engine(shared: Engine) -> AsyncIterator[Engine]:
     assert shared.stats().running + shared.stats().waiting == 0
 
 
-def a_request(name: str = "r", *, max_tokens: int = 4, **fields: object) -> Request:
+def a_request(name: str = "r", *, max_tokens: int = 4, **fields: object) -> EngineRequest:
     sampling = Sampling(max_tokens=max_tokens)
-    return Request(**({"id": name, "prompt": PROMPT, "sampling": sampling} | fields))
+    return EngineRequest(**({"id": name, "prompt": PROMPT, "sampling": sampling} | fields))
 
 
 class Answer:
     """What came of a request, gathered in the background."""
 
-    def __init__(self, engine: Engine, request: Request) -> None:
-        self.chunks: list[Chunk] = []
+    def __init__(self, engine: Engine, request: EngineRequest) -> None:
+        self.chunks: list[TokenChunk] = []
         self.ends: list[Finish] = []
         self.begun = asyncio.Event()
         self.running = asyncio.create_task(self._gather(engine, request))
@@ -125,7 +126,7 @@ class Answer:
         (finish,) = self.ends
         return finish.reason
 
-    async def _gather(self, engine: Engine, request: Request) -> None:
+    async def _gather(self, engine: Engine, request: EngineRequest) -> None:
         try:
             async with aclosing(engine.stream(request)) as items:
                 async for item in items:

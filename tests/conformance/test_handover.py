@@ -7,24 +7,24 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from busy_machine import PATIENCE_S
 
 from artangram.gateway.engines.protocol import (
     Cache,
-    Chunk,
     Engine,
     EngineGone,
+    EngineRequest,
     Finish,
     FinishReason,
     Handover,
-    Request,
     Sampling,
+    TokenChunk,
 )
 from artangram.gateway.engines.roofline import RooflineEngine
-from artangram.gateway.engines.scripted import Pace, ScriptedEngine
+from artangram.gateway.engines.scripted import ScriptedEngine, ScriptedPace
 from artangram.gateway.engines.torchprocess import TorchEngineProcess
-from artangram.gateway.engines.torchwire import Settings
+from artangram.gateway.engines.torchwire import TorchEngineSettings
 from artangram.gateway.hardware import ModelShape, Roofline, hardware
-from busy_machine import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -32,12 +32,12 @@ PROMPT = tuple(range(1, 21))
 OTHER_PROMPT = (9, *PROMPT[1:])
 
 
-def script(request: Request) -> list[int]:
+def script(request: EngineRequest) -> list[int]:
     return [request.prompt[0] + n for n in range(400)]
 
 
 async def scripted(first: Path) -> list[Engine]:
-    pace = Pace(token_s=0.001, prompt_token_s=0.0001)
+    pace = ScriptedPace(token_s=0.001, prompt_token_s=0.0001)
     return [ScriptedEngine(script, name=name, pace=pace, max_context=512) for name in "ab"]
 
 
@@ -50,7 +50,7 @@ async def roofline(first: Path) -> list[Engine]:
 async def torch(first: Path) -> list[Engine]:
     from artangram.gateway.engines.torchengine import TorchEngine
 
-    settings = Settings(directory=str(first))
+    settings = TorchEngineSettings(directory=str(first))
     process = await TorchEngineProcess.start(settings, name="process")
     return [await TorchEngine.start(settings, name="thread"), process]
 
@@ -62,8 +62,9 @@ MAKERS: list[Maker] = [scripted, roofline, torch]
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two versions that every engine can load."""
-    from artangram.models.directory import save_model
     from models_support import a_model
+
+    from artangram.models.directory import save_model
 
     folder = tmp_path_factory.mktemp("models")
     for seed in range(2):
@@ -82,7 +83,7 @@ async def pair(request: pytest.FixtureRequest, weights: list[Path]) -> AsyncIter
 
 
 @pytest_asyncio.fixture(loop_scope="module", params=["there", "back"])
-async def halves(
+async def stages(
     request: pytest.FixtureRequest, pair: list[Engine], weights: list[Path]
 ) -> AsyncIterator[list[Engine]]:
     """A reader and a writer with the same weights; nothing is left running on them."""
@@ -102,19 +103,21 @@ async def loaded(engine: Engine, version: int, path: Path) -> None:
     await engine.resume()
 
 
-def a_request(name: str = "r", prompt: Sequence[int] = PROMPT, **how: float) -> Request:
+def a_request(name: str = "r", prompt: Sequence[int] = PROMPT, **how: float) -> EngineRequest:
     sampling = Sampling(max_tokens=8, **({"temperature": 0} | how))
-    return Request(id=name, prompt=tuple(prompt), sampling=sampling, session=f"session of {name}")
+    return EngineRequest(
+        id=name, prompt=tuple(prompt), sampling=sampling, session=f"session of {name}"
+    )
 
 
 Answer = tuple[list[int], list[float], set[int]]
 
 
-async def answered(engine: Handover, request: Request, cache: Cache | None = None) -> Answer:
+async def answered(engine: Handover, request: EngineRequest, cache: Cache | None = None) -> Answer:
     """Tokens, logprobs and versions."""
     items = [item async for item in engine.stream(request, cache=cache)]
     assert items.pop() == Finish(FinishReason.LENGTH)
-    chunks = [item for item in items if isinstance(item, Chunk)]
+    chunks = [item for item in items if isinstance(item, TokenChunk)]
     tokens = [token for chunk in chunks for token in chunk.token_ids]
     logprobs = [one for chunk in chunks for one in chunk.logprobs]
     return tokens, logprobs, {chunk.version for chunk in chunks}
@@ -124,16 +127,16 @@ def same(one: Answer, other: Answer) -> bool:
     return one[0] == other[0] and one[1] == pytest.approx(other[1], abs=1e-4) and one[2] == other[2]
 
 
-async def test_they_are_of_one_kind(halves: list[Engine]):
-    assert all(isinstance(engine, Handover) for engine in halves)
-    kinds = {engine.cache_kind for engine in halves}
+async def test_they_are_of_one_kind(stages: list[Engine]):
+    assert all(isinstance(engine, Handover) for engine in stages)
+    kinds = {engine.cache_kind for engine in stages}
     assert len(kinds) == 1
     assert kinds != {""}
 
 
 @pytest.mark.parametrize("how", [{}, {"temperature": 1.0, "seed": 7}], ids=["likeliest", "seeded"])
-async def test_whoever_goes_on_says_what_it_would_have_said(halves: list[Engine], how: dict):
-    reader, writer = halves
+async def test_whoever_goes_on_says_what_it_would_have_said(stages: list[Engine], how: dict):
+    reader, writer = stages
     alone = await answered(writer, a_request("alone", **how))
     read, sampled, before = reader.stats(), reader.stats().sampled_tokens, writer.stats()
     async with reader.handing(a_request("halved", **how)) as cache:
@@ -148,9 +151,9 @@ async def test_whoever_goes_on_says_what_it_would_have_said(halves: list[Engine]
 
 
 async def test_what_other_weights_have_read_is_read_again(
-    halves: list[Engine], weights: list[Path]
+    stages: list[Engine], weights: list[Path]
 ):
-    reader, writer = halves
+    reader, writer = stages
     version = writer.stats().version + 1
     async with reader.handing(a_request()) as cache:
         await loaded(writer, version, weights[1])
@@ -162,9 +165,9 @@ async def test_what_other_weights_have_read_is_read_again(
 
 
 async def test_a_cache_outlives_the_weights_of_its_reader(
-    halves: list[Engine], weights: list[Path]
+    stages: list[Engine], weights: list[Path]
 ):
-    reader, writer = halves
+    reader, writer = stages
     alone = await answered(writer, a_request("alone"))
     async with reader.handing(a_request()) as cache:
         await loaded(reader, reader.stats().version + 1, weights[1])
@@ -172,9 +175,9 @@ async def test_a_cache_outlives_the_weights_of_its_reader(
 
 
 async def test_a_prompt_that_is_read_across_a_change_of_weights_has_the_later_version(
-    halves: list[Engine], weights: list[Path]
+    stages: list[Engine], weights: list[Path]
 ):
-    reader, writer = halves
+    reader, writer = stages
     version = reader.stats().version + 1
     await reader.pause()
     async with AsyncExitStack() as held:
@@ -189,8 +192,8 @@ async def test_a_prompt_that_is_read_across_a_change_of_weights_has_the_later_ve
     assert same(halved, await answered(writer, a_request("alone")))
 
 
-async def test_a_cache_that_is_gone_or_of_another_prompt_changes_no_token(halves: list[Engine]):
-    reader, writer = halves
+async def test_a_cache_that_is_gone_or_of_another_prompt_changes_no_token(stages: list[Engine]):
+    reader, writer = stages
     alone = await answered(writer, a_request("alone"))
     other = await answered(writer, a_request("other alone", OTHER_PROMPT))
     async with reader.handing(a_request()) as cache:
@@ -200,8 +203,8 @@ async def test_a_cache_that_is_gone_or_of_another_prompt_changes_no_token(halves
     assert same(await answered(writer, a_request(), cache), alone)
 
 
-async def test_the_next_turn_of_a_session_is_read_from_where_it_was(halves: list[Engine]):
-    reader, writer = halves
+async def test_the_next_turn_of_a_session_is_read_from_where_it_was(stages: list[Engine]):
+    reader, writer = stages
     async with reader.handing(a_request()) as cache:
         said = (await answered(writer, a_request(), cache))[0]
     more = (*PROMPT, *said, 8, 9)
@@ -211,8 +214,8 @@ async def test_the_next_turn_of_a_session_is_read_from_where_it_was(halves: list
         assert same(await answered(writer, a_request(prompt=more), cache), alone)
 
 
-async def test_a_reading_that_is_aborted_ends_with_nothing(halves: list[Engine]):
-    reader, _ = halves
+async def test_a_reading_that_is_aborted_ends_with_nothing(stages: list[Engine]):
+    reader, _ = stages
     await reader.pause()
     async with AsyncExitStack() as held:
         reading = asyncio.create_task(held.enter_async_context(reader.handing(a_request())))
@@ -221,8 +224,8 @@ async def test_a_reading_that_is_aborted_ends_with_nothing(halves: list[Engine])
         assert await reading is None
 
 
-async def test_a_reading_that_nobody_waits_for_ends(halves: list[Engine]):
-    reader, _ = halves
+async def test_a_reading_that_nobody_waits_for_ends(stages: list[Engine]):
+    reader, _ = stages
     await reader.pause()
     reading = asyncio.create_task(reader.handing(a_request()).__aenter__())
     await asyncio.sleep(0.02)

@@ -9,11 +9,26 @@ from typing import Any
 
 import msgspec
 import pytest
+from busy_machine import PATIENCE_S, eventually
+from link_support import (
+    TRANSPORTS,
+    ByHand,
+    Card,
+    Ears,
+    Fail,
+    Give,
+    Leave,
+    Note,
+    Peer,
+    Take,
+    Wait,
+    terms,
+)
 
 from artangram.core.errors import BadInput
 from artangram.link import (
-    Asked,
     BlockingLink,
+    IncomingAsk,
     Link,
     LinkBroken,
     LinkEnded,
@@ -37,21 +52,6 @@ from artangram.link.frames import (
     frame,
 )
 from artangram.link.outbox import OPENING
-from busy_machine import PATIENCE_S, eventually
-from link_support import (
-    TRANSPORTS,
-    ByHand,
-    Card,
-    Ears,
-    Fail,
-    Give,
-    Leave,
-    Note,
-    Peer,
-    Take,
-    Wait,
-    terms,
-)
 
 MB = 1 << 20
 
@@ -428,7 +428,7 @@ async def test_a_blocking_end_asks_and_is_asked(ears: Ears) -> None:
         with BlockingLink.dialed(theirs, terms()) as link:
             posted = link.post(Take(b"xyz"), int)
             heard = link.receive()
-            assert isinstance(heard, Asked)
+            assert isinstance(heard, IncomingAsk)
             heard.answer(11)
             return int(posted.result())
 

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from busy_machine import at_best, eventually
+from process_support import is_alive
 
 from artangram.core.errors import BadInput
 from artangram.sandbox import (
@@ -26,13 +28,13 @@ from artangram.sandbox import (
     CreateFailed,
     FakeProvider,
     HostImage,
+    IsolationLevel,
     Limits,
     NamespaceProvider,
     NotCapable,
     Output,
     PlainProvider,
     Promise,
-    Rung,
     Sandbox,
     SandboxError,
     SandboxGone,
@@ -44,9 +46,7 @@ from artangram.sandbox import (
 )
 from artangram.sandbox.protocol import LEAST_INODES, LEAST_MEMORY_MB, MOST_PROCESSES
 from artangram.sandbox.protocol import MOST_OF_ANYTHING as MOST
-from busy_machine import at_best, eventually
 from integration.sandbox.small_root import fill
-from process_support import is_alive
 
 # One event loop for all: providers are expensive to make and belong to a loop.
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -61,19 +61,19 @@ async def fake_provider() -> SandboxProvider:
     return FakeProvider()
 
 
-async def plain_provider(rung: Rung) -> SandboxProvider:
+async def plain_provider(level: IsolationLevel) -> SandboxProvider:
     try:
-        return await PlainProvider.open(rung=rung)
+        return await PlainProvider.open(level=level)
     except NotCapable as problem:
         pytest.skip(str(problem))
 
 
 async def process_provider() -> SandboxProvider:
-    return await plain_provider(Rung.PROCESS)
+    return await plain_provider(IsolationLevel.PROCESS)
 
 
 async def seccomp_provider() -> SandboxProvider:
-    return await plain_provider(Rung.SECCOMP)
+    return await plain_provider(IsolationLevel.SECCOMP)
 
 
 async def namespace_provider() -> SandboxProvider:

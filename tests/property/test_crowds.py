@@ -6,10 +6,10 @@ Hypothesis tells short stories. What is counted, tidied or forgotten in a crowd 
 from random import Random
 
 import pytest
-
-from artangram.core.records import Outcome
 from scheduler_machine import ENDS, GAPS, SchedulerMachine, machine
 from scheduler_world import ELASTIC, OTHERS, RIGID, SEVERAL, THOROUGH
+
+from artangram.core.scheduling.records import Outcome
 
 POLICIES = [
     *("elastic", "moldable", "tangram", "fcfs", "fixed:2", "pods:1"),

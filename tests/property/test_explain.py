@@ -1,27 +1,27 @@
 """What `explain` says is free of a side, against asking for every number of units in turn."""
 
+from builders import CPU, a_cpu, a_waiting_ticket
+from gpu_support import FakeLaneContext, a_pool
 from hypothesis import given
 from hypothesis import strategies as st
-
-from artangram.core.cluster import FunctionsSpec, QuotaSpec
-from artangram.core.explain import lendable
-from artangram.core.ids import NodeId, Resource
-from artangram.core.policies.base import Lane
-from artangram.core.policies.fcfs import FcfsLane
-from artangram.core.policies.malleable import MalleableLane
-from artangram.core.policies.paced import PacedLane
-from artangram.core.policies.queue import Served
-from artangram.core.policies.residency import ResidencyLane
-from artangram.core.policies.slots import SlotLane
-from artangram.core.policies.static import StaticLane
-from artangram.core.policies.unmanaged import UnmanagedLane
-from artangram.core.pools.cpu import CpuNode
-from artangram.core.pools.functions import FunctionPool
-from artangram.core.pools.gpu import Fence
-from artangram.core.pools.quota import QuotaPool
-from builders import CPU, a_cpu, a_waiting_ticket
-from gpu_support import FakeDesk, a_pool
 from scheduler_world import examples
+
+from artangram.core.ids import NodeId, Resource
+from artangram.core.scheduling.baselines.fcfs import FcfsLane
+from artangram.core.scheduling.baselines.static import StaticLane
+from artangram.core.scheduling.baselines.unmanaged import UnmanagedLane
+from artangram.core.scheduling.cluster import FunctionsSpec, QuotaSpec
+from artangram.core.scheduling.explain import lendable
+from artangram.core.scheduling.policies.base import Lane
+from artangram.core.scheduling.policies.malleable import MalleableLane
+from artangram.core.scheduling.policies.paced import PacedLane
+from artangram.core.scheduling.policies.queue import FairUsage
+from artangram.core.scheduling.policies.residency import ResidencyLane
+from artangram.core.scheduling.policies.slots import SlotLane
+from artangram.core.scheduling.pools.cpu import CpuNode
+from artangram.core.scheduling.pools.functions import FunctionPool
+from artangram.core.scheduling.pools.gpu import Fence
+from artangram.core.scheduling.pools.quota import QuotaPool
 
 NAME = Resource("side")
 
@@ -31,22 +31,24 @@ def a_quota(**fields: object) -> QuotaPool:
 
 
 def a_fenced_lane() -> Lane:
-    lane = ResidencyLane(a_pool(nodes=2, devices=11), FakeDesk())
+    lane = ResidencyLane(a_pool(nodes=2, devices=11), FakeLaneContext())
     lane.fence = Fence(NodeId("gpu-0"), 4, 4)
     return lane
 
 
 LANES = {
-    "calls": lambda: PacedLane(a_quota(concurrency=9), FakeDesk(), Served({})),
-    "window": lambda: PacedLane(a_quota(limit=9, window_s=5.0), FakeDesk(), Served({})),
-    "clients": lambda: UnmanagedLane(a_quota(concurrency=7, limit=9), FakeDesk()),
-    "slots": lambda: SlotLane(FunctionPool(NAME, FunctionsSpec(ceiling=9)), FakeDesk(), Served({})),
-    "cores": lambda: FcfsLane(CpuNode(CPU, NodeId("n"), a_cpu(cores=9)), FakeDesk()),
+    "calls": lambda: PacedLane(a_quota(concurrency=9), FakeLaneContext(), FairUsage({})),
+    "window": lambda: PacedLane(a_quota(limit=9, window_s=5.0), FakeLaneContext(), FairUsage({})),
+    "clients": lambda: UnmanagedLane(a_quota(concurrency=7, limit=9), FakeLaneContext()),
+    "slots": lambda: SlotLane(
+        FunctionPool(NAME, FunctionsSpec(ceiling=9)), FakeLaneContext(), FairUsage({})
+    ),
+    "cores": lambda: FcfsLane(CpuNode(CPU, NodeId("n"), a_cpu(cores=9)), FakeLaneContext()),
     "squeezed": lambda: MalleableLane(
-        CpuNode(CPU, NodeId("n"), a_cpu(cores=9)), FakeDesk(), Served({})
+        CpuNode(CPU, NodeId("n"), a_cpu(cores=9)), FakeLaneContext(), FairUsage({})
     ),
     "devices": a_fenced_lane,
-    "deployed": lambda: StaticLane(a_pool(), FakeDesk()),
+    "deployed": lambda: StaticLane(a_pool(), FakeLaneContext()),
 }
 
 

@@ -3,20 +3,20 @@
 from collections.abc import Callable
 
 import pytest
+from gpu_support import FakeLaneContext, a_pool, a_service, a_ticket, believed_s, check_books, play
 from hypothesis import given
 from hypothesis import strategies as st
-
-from artangram.core.cluster import ServiceSpec
-from artangram.core.policies.base import State, Ticket
-from artangram.core.policies.gpufcfs import GpuFcfsLane
-from artangram.core.policies.gpulane import GpuLane
-from artangram.core.policies.gputangram import GpuTangramLane
-from artangram.core.policies.loadpercall import LoadPerCallLane
-from artangram.core.policies.residency import ResidencyLane
-from artangram.core.policies.static import StaticLane
-from artangram.core.pools.gpu import GpuPool
-from gpu_support import FakeDesk, a_pool, a_service, a_ticket, believed_s, check_books, play
 from scheduler_world import examples
+
+from artangram.core.scheduling.baselines.gpufcfs import GpuFcfsLane
+from artangram.core.scheduling.baselines.gputangram import GpuTangramLane
+from artangram.core.scheduling.baselines.loadpercall import LoadPerCallLane
+from artangram.core.scheduling.baselines.static import StaticLane
+from artangram.core.scheduling.cluster import ServiceSpec
+from artangram.core.scheduling.policies.base import State, Ticket
+from artangram.core.scheduling.policies.gpulane import GpuLane
+from artangram.core.scheduling.policies.residency import ResidencyLane
+from artangram.core.scheduling.pools.gpu import GpuPool
 
 SERVICES = {
     "a": a_service(60_000, batch=2),
@@ -55,12 +55,12 @@ def played(
     wanted: list[Request],
     look: Callable[[GpuPool, list[Ticket], float], None] = lambda pool, tickets, now: None,
 ) -> list[tuple[str, float, float]]:
-    pool, desk = a_pool(SERVICES, nodes=2), FakeDesk()
-    lane = lane_type(pool, desk)
+    pool, context = a_pool(SERVICES, nodes=2), FakeLaneContext()
+    lane = lane_type(pool, context)
     tickets, factors = tickets_of(wanted)
     return play(
         lane,
-        desk,
+        context,
         tickets,
         true_s=lambda ticket: believed_s(ticket) * factors[ticket.seq],
         after=lambda now: look(pool, tickets, now),
@@ -138,12 +138,12 @@ def test_nobody_starves(load, wide):
         "n2": a_service(100, degrees=(1,)),
         "wide": a_service(800, degrees=(8,)),
     }
-    pool, desk = a_pool(services), FakeDesk()
+    pool, context = a_pool(services), FakeLaneContext()
     tickets = [
         a_ticket(seq, service, now=at, work_s=work_s, degrees=services[service].degrees, curve=None)
         for seq, (service, at, work_s) in enumerate(a_stream(services, load, wide))
     ]
-    play(ResidencyLane(pool, desk), desk, tickets)
+    play(ResidencyLane(pool, context), context, tickets)
     longest_s = 2.0 + pool.restore_s(tickets[0].form.service, 1)
     for ticket in tickets:
         last_key = ticket.key + 50 * pool.restore_s(ticket.form.service, ticket.workers)
@@ -157,10 +157,10 @@ def test_nobody_starves(load, wide):
 def test_long_work_is_passed_for_ten_minutes_at_most(work_s, gap):
     """One device, and always a short call that came later and would go first."""
     services = {"a": a_service(100, degrees=(1,))}
-    pool, desk = a_pool(services, devices=1), FakeDesk()
+    pool, context = a_pool(services, devices=1), FakeLaneContext()
     short = [a_ticket(n, now=n * gap, work_s=5.0, degrees=(1,), curve=None) for n in range(300)]
     late = a_ticket(999, now=1.0, work_s=work_s, degrees=(1,), curve=None)
-    play(ResidencyLane(pool, desk), desk, [*short, late])
+    play(ResidencyLane(pool, context), context, [*short, late])
     overdue_at = late.submitted_at + 600.0
     waiting = [t for t in short if t.key <= overdue_at < t.started_at]
     assert 500.0 < late.started_at <= overdue_at + 5.0 * (1 + len(waiting))

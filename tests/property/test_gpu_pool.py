@@ -1,13 +1,13 @@
 """The books of a GPU pool balance after every step, whatever the steps are."""
 
+from gpu_support import a_pool, a_service, check_books
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
+from scheduler_world import examples
 
 from artangram.core.ids import NodeId, ServiceId
-from artangram.core.pools.buddy import Buddy
-from artangram.core.pools.gpunode import Residency
-from gpu_support import a_pool, a_service, check_books
-from scheduler_world import examples
+from artangram.core.scheduling.pools.buddy import Buddy
+from artangram.core.scheduling.pools.gpunode import Residency
 
 SERVICES = {
     "big": a_service(120_000, runtime_mb=2_000),

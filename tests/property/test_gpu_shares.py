@@ -1,15 +1,15 @@
 """Jobs that flood one GPU pool get device-seconds in proportion to their shares."""
 
+from gpu_support import FakeLaneContext, a_pool, a_service, a_ticket, believed_s, play
 from hypothesis import given
 from hypothesis import strategies as st
+from scheduler_world import examples
 
 from artangram.core.ids import JobId
-from artangram.core.policies.base import Ticket
-from artangram.core.policies.queue import Served
-from artangram.core.policies.residency import ResidencyLane
-from artangram.core.pools.gpu import GpuPool
-from gpu_support import FakeDesk, a_pool, a_service, a_ticket, believed_s, play
-from scheduler_world import examples
+from artangram.core.scheduling.policies.base import Ticket
+from artangram.core.scheduling.policies.queue import FairUsage
+from artangram.core.scheduling.policies.residency import ResidencyLane
+from artangram.core.scheduling.pools.gpu import GpuPool
 
 X, Y = JobId("x"), JobId("y")
 SERVICES = {
@@ -79,13 +79,13 @@ def bound(pool: GpuPool, started: list[Ticket], shares: dict[JobId, float]) -> f
 )
 def test_device_seconds_follow_the_shares(share, services, work_s):
     shares = {X: share, Y: 1.0}
-    pool, desk = a_pool(SERVICES), FakeDesk()
+    pool, context = a_pool(SERVICES), FakeLaneContext()
     floods = [
         *a_flood(X, services, work_s=work_s[0], first=0),
         *a_flood(Y, services, work_s=work_s[1], first=1000),
     ]
-    play(ResidencyLane(pool, desk, Served(shares)), desk, floods)
-    assert greatest_lead(desk.started, shares) <= bound(pool, desk.started, shares)
+    play(ResidencyLane(pool, context, FairUsage(shares)), context, floods)
+    assert greatest_lead(context.started, shares) <= bound(pool, context.started, shares)
 
 
 @examples(6)
@@ -96,7 +96,7 @@ def test_device_seconds_follow_the_shares(share, services, work_s):
 def test_wide_work_gets_its_share_beside_narrow_work_that_fills_every_gap(wide, work_s):
     """It lags by its patience at most: then a place drains for it."""
     shares = {X: 1.0, Y: 1.0}
-    pool, desk = a_pool(SERVICES), FakeDesk()
+    pool, context = a_pool(SERVICES), FakeLaneContext()
     floods = [
         *a_flood(X, ["narrow"], work_s=work_s[0], first=0),
         *a_flood(Y, [wide], work_s=work_s[1], first=1000),
@@ -104,18 +104,18 @@ def test_wide_work_gets_its_share_beside_narrow_work_that_fills_every_gap(wide, 
     for ticket in floods:
         if ticket.job == X:  # never all at once out of the way
             ticket.work_s *= 0.5 + ticket.seq * 7 % 11 / 11
-    play(ResidencyLane(pool, desk, Served(shares)), desk, floods)
-    assert greatest_lead(desk.started, shares) <= bound(pool, desk.started, shares)
+    play(ResidencyLane(pool, context, FairUsage(shares)), context, floods)
+    assert greatest_lead(context.started, shares) <= bound(pool, context.started, shares)
 
 
 @examples(10)
 @given(service=st.sampled_from("abc"), came_at=st.floats(5.0, 100.0))
 def test_a_newcomer_is_not_stuck_behind_a_flood(service, came_at):
     """At most the one passes it for whom a place was fenced off before."""
-    pool, desk = a_pool({service: SERVICES[service]}, devices=4), FakeDesk()
+    pool, context = a_pool({service: SERVICES[service]}, devices=4), FakeLaneContext()
     flood = a_flood(X, [service], work_s=4.0, first=0)
     newcomer = a_ticket(1000, service, now=came_at, work_s=4.0, degrees=SERVICES[service].degrees)
     newcomer.job = Y
-    play(ResidencyLane(pool, desk), desk, [*flood, newcomer])
+    play(ResidencyLane(pool, context), context, [*flood, newcomer])
     between = [t for t in flood if came_at < t.started_at < newcomer.started_at]
     assert len(between) <= 1

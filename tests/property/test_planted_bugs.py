@@ -8,32 +8,32 @@ from itertools import count
 
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
-
-from artangram.core import floor
-from artangram.core.deadlines import Deadlines
-from artangram.core.decisions import Resize
-from artangram.core.estimates import Estimates
-from artangram.core.floor import Floor
-from artangram.core.homes import Homes
-from artangram.core.lease import Devices
-from artangram.core.policies import cpulane, gpulane
-from artangram.core.policies.base import Ticket
-from artangram.core.policies.counted import CountedLane
-from artangram.core.policies.fcfs import FcfsLane
-from artangram.core.policies.malleable import MalleableLane
-from artangram.core.policies.queue import Served
-from artangram.core.policies.tangram import Division
-from artangram.core.policies.width import Widths
-from artangram.core.pools.buddy import Buddy
-from artangram.core.pools.cpu import CpuNode
-from artangram.core.pools.functions import FunctionPool
-from artangram.core.pools.quota import QuotaPool
-from artangram.core.records import Outcome
-from artangram.core.scheduler import Scheduler
-from artangram.core.wakes import Wakes
-from property import test_policies, test_pools
 from scheduler_machine import machine
 from scheduler_world import examples
+
+from artangram.core.scheduling import lanes
+from artangram.core.scheduling.baselines.fcfs import FcfsLane
+from artangram.core.scheduling.baselines.tangram import UnitDivision
+from artangram.core.scheduling.deadlines import Deadlines
+from artangram.core.scheduling.decisions import Resize
+from artangram.core.scheduling.estimates import Estimates
+from artangram.core.scheduling.lanes import Lanes
+from artangram.core.scheduling.lease import Devices
+from artangram.core.scheduling.placement import Placement
+from artangram.core.scheduling.policies import cpulane, gpulane
+from artangram.core.scheduling.policies.base import Ticket
+from artangram.core.scheduling.policies.counted import CountedLane
+from artangram.core.scheduling.policies.malleable import MalleableLane
+from artangram.core.scheduling.policies.queue import FairUsage
+from artangram.core.scheduling.policies.width import Widths
+from artangram.core.scheduling.pools.buddy import Buddy
+from artangram.core.scheduling.pools.cpu import CpuNode
+from artangram.core.scheduling.pools.functions import FunctionPool
+from artangram.core.scheduling.pools.quota import QuotaPool
+from artangram.core.scheduling.records import Outcome
+from artangram.core.scheduling.scheduler import Scheduler
+from artangram.core.scheduling.wakes import Wakes
+from property import test_policies, test_pools
 
 Method = Callable[..., object]
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -78,9 +78,11 @@ def twice(real: Method) -> Method:
 
 
 def unless_cancelled(real: Method) -> Method:
-    def end(desk: Scheduler, ticket: Ticket, outcome: Outcome, *args: object, **at: object) -> None:
+    def end(
+        context: Scheduler, ticket: Ticket, outcome: Outcome, *args: object, **at: object
+    ) -> None:
         if outcome is not Outcome.CANCELLED:
-            real(desk, ticket, outcome, *args, **at)
+            real(context, ticket, outcome, *args, **at)
 
     return end
 
@@ -99,9 +101,9 @@ def at_the_head(real: Method) -> Method:
 
 
 def joining_again(real: Method) -> Method:
-    def node_joined(self: Floor, resource: str, node: str, now: float) -> None:
-        if resource in self.homes and self.has_node(resource, node):
-            self.homes[resource].add(node)
+    def node_joined(self: Lanes, resource: str, node: str, now: float) -> None:
+        if resource in self.placement and self.has_node(resource, node):
+            self.placement[resource].add(node)
         real(self, resource, node, now)
 
     return node_joined
@@ -141,7 +143,7 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
     ),
     "a pod reserves nothing": (
         "pods:1",
-        instead(Homes, "_settle", nothing),
+        instead(Placement, "_settle", nothing),
         "is full|is over-committed|lives on",
     ),
     "an action is reported twice": ("fcfs", instead(Scheduler, "_report", twice), "twice|KeyError"),
@@ -222,7 +224,7 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
     ),
     "an overdue action is passed": (
         "malleable",
-        instead(Served, "goes_first", latest_first),
+        instead(FairUsage, "goes_first", latest_first),
         "passed the overdue",
     ),
     "the line is served from its end": (
@@ -233,7 +235,7 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
     "nobody says why an action waits": (
         "elastic",
         lambda patch: patch.setattr(
-            floor, "explanation", lambda t, found, real=floor.explanation: real(t, [])
+            lanes, "explanation", lambda t, found, real=lanes.explanation: real(t, [])
         ),
         "waits, but it can start",
     ),
@@ -249,17 +251,17 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
     ),
     "who lacks a second resource is forgotten": (
         "elastic",
-        instead(Floor, "_unpark", nothing),
+        instead(Lanes, "_unblock", nothing),
         "nothing will wake it",
     ),
     "who lacks memory is forgotten": (
         "elastic",
-        instead(Floor, "_house_waiting", nothing),
+        instead(Lanes, "_place_waiting", nothing),
         "nothing will wake it|waits|could start",
     ),
     "a node that joins again is taken for empty": (
         "fcfs",
-        instead(Floor, "node_joined", joining_again),
+        instead(Lanes, "node_joined", joining_again),
         "is a.*'s, not a|over-committed|got back more|cpu-[01]",
     ),
     "memory is never given back": (
@@ -289,7 +291,7 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
     ),
     "an action of a trajectory runs on another node": (
         "fcfs",
-        instead(Homes, "_settle", nothing),
+        instead(Placement, "_settle", nothing),
         "lives on|over-committed",
     ),
 }
@@ -321,7 +323,7 @@ def all_alike(real: Method) -> Method:
 
 
 def without_shares(real: Method) -> Method:
-    def charge(served: Served, ticket: Ticket, area: float) -> None:
+    def charge(served: FairUsage, ticket: Ticket, area: float) -> None:
         served._work[ticket.job] = served.of(ticket.job) + area
 
     return charge
@@ -358,7 +360,7 @@ POOL_PLANTS: dict[str, tuple[Method, Plant]] = {
     ),
     "everybody gets the least": (
         test_policies.test_the_division_of_units_is_the_best_for_every_prefix,
-        instead(Division, "sizes", all_alike),
+        instead(UnitDivision, "sizes", all_alike),
     ),
 }
 
@@ -372,19 +374,19 @@ def test_the_oracle_catches(bug, monkeypatch):
 
 
 def test_the_count_of_starts_catches_forgotten_shares(monkeypatch):
-    instead(Served, "charge", without_shares)(monkeypatch)
+    instead(FairUsage, "charge", without_shares)(monkeypatch)
     with pytest.raises(AssertionError, match="are the rich's"):
         test_policies.test_jobs_that_flood_are_served_in_proportion_to_their_shares(name="elastic")
 
 
 def test_the_newcomer_catches_a_queue_without_jobs(monkeypatch):
-    instead(Served, "goes_first", lambda real: lambda s, a, b: a.seq < b.seq)(monkeypatch)
+    instead(FairUsage, "goes_first", lambda real: lambda s, a, b: a.seq < b.seq)(monkeypatch)
     with pytest.raises((AssertionError, ValueError)):
         test_policies.test_a_newcomer_is_not_stuck_behind_a_flood(name="elastic")
 
 
 def test_the_overload_catches_an_order_that_ignores_virtual_deadlines(monkeypatch):
-    instead(Served, "goes_first", latest_first)(monkeypatch)
+    instead(FairUsage, "goes_first", latest_first)(monkeypatch)
     with pytest.raises(AssertionError, match="passed the overdue"):
         test_policies.test_nobody_starves_under_overload(name="malleable", penalty=0.0)
 

@@ -6,20 +6,20 @@ from itertools import count
 import pytest
 from hypothesis.errors import FlakyFailure
 from hypothesis.stateful import run_state_machine_as_test
+from scheduler_world import examples
 
-from artangram.core.policies import residency
-from artangram.core.policies.base import Ticket
-from artangram.core.policies.gpufcfs import GpuFcfsLane
-from artangram.core.policies.gpulane import GpuLane
-from artangram.core.policies.queue import Served
-from artangram.core.policies.residency import Move, ResidencyLane
-from artangram.core.pools.buddy import Buddy
-from artangram.core.pools.gpu import GpuPool
-from artangram.core.pools.gpunode import GpuNode, Residency
+from artangram.core.scheduling.baselines.gpufcfs import GpuFcfsLane
+from artangram.core.scheduling.policies import residency
+from artangram.core.scheduling.policies.base import Ticket
+from artangram.core.scheduling.policies.gpulane import GpuLane
+from artangram.core.scheduling.policies.queue import FairUsage
+from artangram.core.scheduling.policies.residency import Move, ResidencyLane
+from artangram.core.scheduling.pools.buddy import Buddy
+from artangram.core.scheduling.pools.gpu import GpuPool
+from artangram.core.scheduling.pools.gpunode import GpuNode, Residency
 from property import test_gpu_lanes, test_gpu_shares
 from property.test_gpu_pool import GpuBooks
 from property.test_planted_bugs import instead, nothing, only_when_odd, without_shares
-from scheduler_world import examples
 
 Method = Callable[..., object]
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -156,15 +156,15 @@ LANE_PLANTS: dict[str, tuple[Plant, Callable[[], object]]] = {
         test_gpu_lanes.test_long_work_is_passed_for_ten_minutes_at_most,
     ),
     "nobody is charged": (
-        instead(Served, "charge", nothing),
+        instead(FairUsage, "charge", nothing),
         test_gpu_shares.test_device_seconds_follow_the_shares,
     ),
     "shares are forgotten": (
-        instead(Served, "charge", without_shares),
+        instead(FairUsage, "charge", without_shares),
         test_gpu_shares.test_device_seconds_follow_the_shares,
     ),
     "who was away has credit": (
-        instead(Served, "wait", nothing),
+        instead(FairUsage, "wait", nothing),
         test_gpu_shares.test_device_seconds_follow_the_shares,
     ),
     "the oldest job goes first": (

@@ -3,22 +3,22 @@
 from itertools import product
 
 import pytest
+from builders import a_cluster, a_cpu, a_waiting_ticket, an_action, an_elastic
 from hypothesis import given
 from hypothesis import strategies as st
-
-from artangram.core.action import Action
-from artangram.core.cluster import QuotaSpec
-from artangram.core.policies.base import Ticket
-from artangram.core.policies.catalog import policy
-from artangram.core.policies.tangram import Division
-from artangram.core.policies.width import fixed_widths, malleable_widths
-from artangram.core.records import ActionRecord
-from artangram.core.scheduler import Scheduler
-from artangram.core.speedup import Amdahl, Power, Table
-from builders import a_cluster, a_cpu, a_waiting_ticket, an_action, an_elastic
 from scheduler_watch import Watch
 from scheduler_world import examples
 from virtual_time import played
+
+from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.baselines.tangram import UnitDivision
+from artangram.core.scheduling.cluster import QuotaSpec
+from artangram.core.scheduling.policies.base import Ticket
+from artangram.core.scheduling.policies.catalog import policy
+from artangram.core.scheduling.policies.width import fixed_widths, malleable_widths
+from artangram.core.scheduling.records import ActionRecord
+from artangram.core.scheduling.scheduler import Scheduler
+from artangram.core.scheduling.speedup import Amdahl, Power, Table
 
 shares = st.floats(0.0, 1.0)
 tables = st.dictionaries(st.integers(1, 32), st.floats(0.1, 40.0), min_size=1, max_size=6)
@@ -95,7 +95,7 @@ def test_the_division_of_units_is_the_best_for_every_prefix(wanted, spare):
         for seq, (sizes, curve, work_s) in enumerate(wanted)
     ]
     free = sum(ticket.form.amounts[0] for ticket in tickets) + spare
-    division = Division(tickets, free)
+    division = UnitDivision(tickets, free)
     for count in range(len(tickets) + 1):
         sizes = division.sizes(count)
         assert sum(sizes) <= free

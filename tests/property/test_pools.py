@@ -1,15 +1,15 @@
 """The books of cores, quotas and function slots against plain oracles."""
 
+from builders import CPU, a_cpu
 from hypothesis import given
 from hypothesis import strategies as st
-
-from artangram.core.cluster import FunctionsSpec, QuotaSpec
-from artangram.core.ids import NodeId, Resource, TrajectoryId
-from artangram.core.pools.cpu import CpuNode
-from artangram.core.pools.functions import FunctionPool
-from artangram.core.pools.quota import QuotaPool
-from builders import CPU, a_cpu
 from scheduler_world import examples
+
+from artangram.core.ids import NodeId, Resource, TrajectoryId
+from artangram.core.scheduling.cluster import FunctionsSpec, QuotaSpec
+from artangram.core.scheduling.pools.cpu import CpuNode
+from artangram.core.scheduling.pools.functions import FunctionPool
+from artangram.core.scheduling.pools.quota import QuotaPool
 
 GAPS = st.sampled_from([0.0, 0.1, 0.3, 1.0, 2.5, 7.0])
 

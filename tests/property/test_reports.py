@@ -9,8 +9,10 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sim_support import a_trace, a_trajectory, a_turn, an_action, simulated
 
-from artangram.core.cluster import (
+from artangram.core.ids import Resource, ServiceId
+from artangram.core.scheduling.cluster import (
     ClusterSpec,
     CpuSpec,
     FunctionsSpec,
@@ -19,11 +21,9 @@ from artangram.core.cluster import (
     QuotaSpec,
     ServiceSpec,
 )
-from artangram.core.ids import Resource, ServiceId
 from artangram.observe.trace import Trace, TraceAction, TraceTrajectory
 from artangram.sim.bounds import critical_path_s, lower_bound
 from artangram.sim.report import SimReport, report
-from sim_support import a_trace, a_trajectory, a_turn, an_action, simulated
 
 POLICIES = [
     *("elastic", "malleable", "moldable", "tangram", "fcfs", "fixed:2"),

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
-
 from scheduler_machine import machine
 from scheduler_world import examples
 
@@ -36,10 +35,10 @@ def test_the_scheduler_keeps_its_promises(name):
 
 
 A_DAY = """
-from artangram.core.policies.catalog import policy
-from artangram.core.scheduler import Scheduler
+from artangram.core.scheduling.policies.catalog import policy
+from artangram.core.scheduling.scheduler import Scheduler
 from builders import an_action
-from scheduler_world import ELASTIC, OTHERS, RIGID, SEVERAL, a_house
+from scheduler_world import ELASTIC, OTHERS, RIGID, SEVERAL, a_full_cluster
 from virtual_time import played
 
 shapes = RIGID + ELASTIC + SEVERAL + OTHERS
@@ -51,7 +50,7 @@ for name in ("elastic", "moldable", "tangram", "pods:1"):
         action = an_action(f"a{n}", needs, elastic=elastic, service=service, **fields)
         arrivals.append((n * 0.3, action))
         run_s[f"a{n}"] = 0.2 + n * 11 % 5
-    scheduler = Scheduler(a_house(2, 8, numa=2, penalty=0.1), policy(name))
+    scheduler = Scheduler(a_full_cluster(2, 8, numa=2, penalty=0.1), policy(name))
     print(played(scheduler, arrivals, run_s=run_s))
 """
 

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from artangram.core.action import Action
-from artangram.core.cluster import (
+from artangram.core.ids import ActionId, JobId, Resource, ServiceId, TrajectoryId
+from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.cluster import (
     ClusterSpec,
     CpuSpec,
     FunctionsSpec,
@@ -24,11 +25,10 @@ from artangram.core.cluster import (
     ServiceSpec,
     node_ids,
 )
-from artangram.core.ids import ActionId, JobId, Resource, ServiceId, TrajectoryId
-from artangram.core.needs import Needs, parse_needs
-from artangram.core.policies.catalog import policy
-from artangram.core.records import ActionRecord
-from artangram.managers.agent import Place
+from artangram.core.scheduling.needs import Needs, parse_needs
+from artangram.core.scheduling.policies.catalog import policy
+from artangram.core.scheduling.records import ActionRecord
+from artangram.managers.agent import SandboxSpec
 from artangram.managers.call import ApiCall, Call, FunctionCall, ServiceCall
 from artangram.managers.cpu import CpuManager
 from artangram.observe.journal import replay
@@ -40,7 +40,7 @@ from artangram.orchestrator.recovery import Setup
 from artangram.sandbox import Command, Limits
 from artangram.sim.beliefs import Beliefs, beliefs
 from artangram.sim.driver import Simulation
-from artangram.sim.tally import Tally
+from artangram.sim.tally import SimTally
 from artangram.testing.physics import PhysicsAgent, PhysicsCarrier, World
 from artangram.testing.virtual import VirtualClock
 
@@ -49,7 +49,7 @@ Ended = dict[ActionId, ActionRecord]
 COMMAND = Command(argv=("work",))
 
 
-class Records(Tally):
+class Records(SimTally):
     """A tally that keeps every record."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class LiveRun:
     async def live(self, trajectory: TraceTrajectory) -> None:
         await self.clock.sleep_until(trajectory.arrive_s)
         name = trajectory.trajectory
-        place = Place(limits=Limits(memory_mb=trajectory.memory_mb, disk_mb=1))
+        place = SandboxSpec(limits=Limits(memory_mb=trajectory.memory_mb, disk_mb=1))
         self.orchestrator.open(Opening(trajectory=name, job=trajectory.job, place=place))
         number = 0
         for turn in trajectory.turns:

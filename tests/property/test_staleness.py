@@ -12,15 +12,15 @@ import looptime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rollout_world import FakeDoor, FakeTask
 
-from artangram.core.admission import Mix
-from artangram.core.trajectory import TRAINABLE, Batch, Status
-from artangram.core.weights import Order, Staleness
+from artangram.core.rollout.admission import Mix
+from artangram.core.rollout.trajectory import TRAINABLE, Batch, TrajectoryStatus
+from artangram.core.rollout.weights import Order, Staleness
 from artangram.rollout import PhaseLimits, Plan, Retries, Rollout, Source, Spares, Stage
 from artangram.rollout.members import OpenGroup
-from artangram.rollout.runner import Life
+from artangram.rollout.runner import Attempt
 from artangram.rollout.sink import Sink
-from rollout_world import FakeDoor, FakeTask
 
 PHASES = PhaseLimits(reset_s=20, turn_s=20, generate_s=20, reward_s=20, close_s=1)
 
@@ -234,15 +234,15 @@ def without_replacement(patch: pytest.MonkeyPatch) -> None:
 
 
 def with_places_given_back_twice(patch: pytest.MonkeyPatch) -> None:
-    free = Life._free_env
+    free = Attempt._free_env
 
-    def twice(life: Life) -> None:
+    def twice(life: Attempt) -> None:
         give_back = life._on_env_free
         free(life)
         if give_back is not None:
             give_back()
 
-    patch.setattr(Life, "_free_env", twice)
+    patch.setattr(Attempt, "_free_env", twice)
 
 
 def with_no_room_kept_for_siblings(patch: pytest.MonkeyPatch) -> None:
@@ -250,7 +250,7 @@ def with_no_room_kept_for_siblings(patch: pytest.MonkeyPatch) -> None:
 
 
 def with_surplus_left_running(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Life, "stop", lambda life, status, reason: None)
+    patch.setattr(Attempt, "stop", lambda life, status, reason: None)
 
 
 def with_first_come_first_served(patch: pytest.MonkeyPatch) -> None:
@@ -261,12 +261,12 @@ def with_first_come_first_served(patch: pytest.MonkeyPatch) -> None:
 
 
 def with_infrastructure_as_reward_zero(patch: pytest.MonkeyPatch) -> None:
-    end = Life._end
+    end = Attempt._end
 
-    def zero(life: Life, status: Status, reason: str, *, reward: float | None = None):
+    def zero(life: Attempt, status: TrajectoryStatus, reason: str, *, reward: float | None = None):
         return end(life, status, reason, reward=0.0 if reward is None else reward)
 
-    patch.setattr(Life, "_end", zero)
+    patch.setattr(Attempt, "_end", zero)
 
 
 @pytest.mark.parametrize(

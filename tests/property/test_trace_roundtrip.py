@@ -6,8 +6,8 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from artangram.core.needs import Needs
-from artangram.core.speedup import Amdahl, Power, Table
+from artangram.core.scheduling.needs import Needs
+from artangram.core.scheduling.speedup import Amdahl, Power, Table
 from artangram.observe.trace import (
     Trace,
     TraceAction,

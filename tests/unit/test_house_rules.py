@@ -121,7 +121,8 @@ def programs_import_what_exists(path: Path) -> Iterator[str]:
 
 
 def _is_there(module: str, name: str) -> bool:
-    place = ROOT / "src" / module.replace(".", "/")
+    root = "benchmarks" if module.startswith("artangram_bench") else "src"
+    place = ROOT / root / module.replace(".", "/")
     file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
     return file.exists() and re.search(rf"\b{name}\b", file.read_text()) is not None
 
@@ -213,7 +214,11 @@ def test_the_rule_catches_an_offender(rule: Rule, name: str, text: str, tmp_path
         (unfinished_work_names_its_issue, "a.py", "x = 'TODO'  # TODO(#12): more\n"),
         (links_lead_somewhere, "a.md", "# Fair shares: how?\n\n[it](a.md#fair-shares-how)\n"),
         (programs_import_what_exists, "a.md", "```python\nfrom artangram import local\n```\n"),
-        (names_what_exists, "a.md", "`core/scheduler.py` has `Scheduler`; `work_s` is known.\n"),
+        (
+            names_what_exists,
+            "a.md",
+            "`core/scheduling/scheduler.py` has `Scheduler`; `work_s` is known.\n",
+        ),
         (links_lead_somewhere, "a.md", "[it](https://example.org) and\n```\n[no](link)\n```\n"),
     ],
 )
@@ -221,6 +226,16 @@ def test_the_rule_lets_good_work_pass(rule: Rule, name: str, text: str, tmp_path
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
     assert not list(rule(path))
+
+
+def test_a_class_name_is_one_class():
+    """`git grep 'class X'` finds the one place where X is explained."""
+    places: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
 def test_every_page_can_be_found_from_the_front():

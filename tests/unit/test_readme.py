@@ -45,7 +45,7 @@ def test_a_goal_is_judged_by_the_figure_and_not_by_how_it_is_shown() -> None:
     assert {row.text for row in judged} == {"Sandboxes, new: **1.5**"}
 
 
-def test_every_program_of_the_readme_that_needs_no_house_runs() -> None:
+def test_every_program_of_the_readme_that_needs_no_cluster_runs() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     programs = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     pure = [program for program in programs if "async with" not in program]

@@ -16,8 +16,8 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from artangram.cli.bench.result import Origin
 from artangram.gateway.engines.vllmprocess import VllmProcess, VllmSettings
+from artangram_bench.result import Origin
 
 PYTHON = os.environ.get("ARTANGRAM_VLLM_PYTHON", "")
 RESULT = os.environ.get("ARTANGRAM_VLLM_RESULT", "")
@@ -59,8 +59,9 @@ def pytest_sessionfinish() -> None:
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """The same model with three different weights."""
-    from artangram.models.directory import save_model
     from models_support import a_model
+
+    from artangram.models.directory import save_model
 
     folder = tmp_path_factory.mktemp("models")
     for seed in range(3):

@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 
 from artangram.core.ids import NodeId, Resource, ServiceId
-from artangram.core.lease import Devices
+from artangram.core.scheduling.lease import Devices
 from artangram.gateway.engines.vllmprocess import VllmProcess
 from artangram.services import Service, ServiceHost
 from artangram.services.vllm import LOADER, VllmDevices

@@ -14,13 +14,13 @@ from time import perf_counter
 
 import pytest
 import pytest_asyncio
+from gateway_support import TOKEN, WORDS
 from openai import AsyncOpenAI
 
-from artangram.core.trajectory import Segment
+from artangram.core.rollout.trajectory import Segment
 from artangram.gateway import Gateway, Reply, Sampling, StallLimits, splits_of
 from artangram.gateway.engines.vllmprocess import VllmProcess
 from artangram.gateway.http import application, serving
-from gateway_support import TOKEN, WORDS
 
 from .conftest import CONTEXT, settings, skip_without_nixl, started
 from .test_pools import AGREES_WITHIN, begun, worst_difference
@@ -41,8 +41,9 @@ Servers = dict[str, VllmProcess]
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One that knows as many tokens as there are words."""
-    from artangram.models.directory import save_model
     from models_support import a_model
+
+    from artangram.models.directory import save_model
 
     directory = tmp_path_factory.mktemp("model")
     save_model(a_model(max_context=CONTEXT, vocab_size=WORDS.vocab_size), directory)

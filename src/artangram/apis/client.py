@@ -36,7 +36,7 @@ SHOWN_BYTES = 300
 """Of an answer, in an error."""
 
 
-class Request(NamedTuple):
+class ApiRequest(NamedTuple):
     """What to ask."""
 
     method: str
@@ -49,7 +49,7 @@ class Request(NamedTuple):
         return f"{self.method} /{self.path.lstrip('/')}"
 
 
-class Answer(NamedTuple):
+class ApiResponse(NamedTuple):
     """What was answered; header names are in lower case."""
 
     status: int
@@ -90,12 +90,12 @@ class ApiClient:
 
     async def call(
         self,
-        request: Request,
+        request: ApiRequest,
         *,
         units: int = 1,
         attempt: int = 1,
         on_begun: Callable[[], None] = lambda: None,
-    ) -> Answer:
+    ) -> ApiResponse:
         """The answer to one request. Raises `CallFailed`, `InfraFailed` or `TurnedAway`."""
         if _climbs(request.path):
             raise CallFailed(f"{request!r}: leaves {self.spec.base_url}; name a path below it")
@@ -123,7 +123,7 @@ class ApiClient:
         longest_s = min(MOST_BACK_OFF_S, BACK_OFF_S * 2.0 ** min(attempt - 2, 10))
         return longest_s * self._rng.uniform(0.5, 1.0)
 
-    async def _enter(self, request: Request) -> None:
+    async def _enter(self, request: ApiRequest) -> None:
         """Return when the call may go ahead; `TurnedAway` while the API is left alone."""
         while (way := self.breaker.way(self._now())) is Way.WAIT:
             self._probed.clear()
@@ -131,7 +131,7 @@ class ApiClient:
         if way is Way.SHUT:
             raise self._turned_away(request, "is left alone")
 
-    async def _sent(self, request: Request, passage: Passage) -> Answer:
+    async def _sent(self, request: ApiRequest, passage: Passage) -> ApiResponse:
         try:
             return await self._exchange(request, passage)
         except ValueError as error:
@@ -143,7 +143,7 @@ class ApiClient:
         finally:
             passage.sent()
 
-    async def _exchange(self, request: Request, passage: Passage) -> Answer:
+    async def _exchange(self, request: ApiRequest, passage: Passage) -> ApiResponse:
         spec = self.spec
         async with self._open_session().request(
             request.method,
@@ -160,9 +160,9 @@ class ApiClient:
             while len(body) <= spec.answer_bytes and not response.content.at_eof():
                 body += await response.content.read(spec.answer_bytes + 1 - len(body))
             headers = {name.lower(): value for name, value in response.headers.items()}
-            return Answer(response.status, headers, body)
+            return ApiResponse(response.status, headers, body)
 
-    def _learn(self, request: Request, answer: Answer) -> None:
+    def _learn(self, request: ApiRequest, answer: ApiResponse) -> None:
         """What an answer says of the API's health and limits; raises if it is no answer."""
         now = self._now()
         if is_refusal(answer.status, answer.headers):
@@ -178,7 +178,7 @@ class ApiClient:
         if rest_s and self.gate.has_room():
             self._on_throttled(now + rest_s)
 
-    def _checked(self, request: Request, answer: Answer) -> Answer:
+    def _checked(self, request: ApiRequest, answer: ApiResponse) -> ApiResponse:
         if answer.status >= 300:
             raise CallFailed(f"{request!r}: {self._shown(answer)}")
         if len(answer.body) > self.spec.answer_bytes:
@@ -191,11 +191,11 @@ class ApiClient:
         if until is not None:
             self._on_throttled(until)
 
-    def _turned_away(self, request: Request, why: str) -> TurnedAway:
+    def _turned_away(self, request: ApiRequest, why: str) -> TurnedAway:
         wait_s = max(0.0, (self.breaker.shut_until or 0.0) - self._now())
         return TurnedAway(f"{request!r}: the API {why}; next try in {wait_s:.1f} s")
 
-    def _shown(self, answer: Answer) -> str:
+    def _shown(self, answer: ApiResponse) -> str:
         text = answer.body[:SHOWN_BYTES].decode(errors="replace")
         where = f" to {answer.headers['location']}" if "location" in answer.headers else ""
         return self._redacted(f"answered {answer.status}{where}: {text}")

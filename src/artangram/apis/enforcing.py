@@ -17,7 +17,7 @@ from msgspec import Struct
 Respond = Callable[[web.Request], Awaitable[web.Response]]
 
 
-class Served(Struct, kw_only=True):
+class CallerCounts(Struct, kw_only=True):
     """What became of one caller's requests; times are the server's."""
 
     taken: int = 0
@@ -34,14 +34,14 @@ class Enforcing:
         self._limit = limit
         self._window_s = window_s
         self._taken: deque[float] = deque()
-        self.served: dict[str, Served] = {}
+        self.served: dict[str, CallerCounts] = {}
 
     def take(self, caller: str = "") -> float | None:
         """Use up one call: `None`, or how long it takes until there is one."""
         now = monotonic()
         while self._taken and self._taken[0] + self._window_s <= now:
             self._taken.popleft()
-        served = self.served.setdefault(caller, Served(first_at=now))
+        served = self.served.setdefault(caller, CallerCounts(first_at=now))
         if len(self._taken) >= self._limit:
             served.refused += 1
             return self._taken[0] + self._window_s - now

@@ -45,7 +45,7 @@ class Passage:
         self.answer_s = self._gate.now() - self.sent_at
 
 
-class _Turn:
+class _WaitingRequest:
     """A request that waits at the gate."""
 
     __slots__ = ("is_due", "passage", "units")
@@ -68,7 +68,7 @@ class Gate:
         self.now = now
         self._latest: deque[Passage] = deque(maxlen=limit)
         #: In order of arrival; bounded by the leases there are.
-        self._waiting: deque[_Turn] = deque()
+        self._waiting: deque[_WaitingRequest] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
@@ -79,7 +79,7 @@ class Gate:
         passage = Passage(self)
         if self.limit is None:
             return passage
-        turn = _Turn(passage, units)
+        turn = _WaitingRequest(passage, units)
         self._waiting.append(turn)
         self._serve()
         try:

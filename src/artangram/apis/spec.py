@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from artangram.core.cluster import QuotaSpec
 from artangram.core.errors import BadInput
+from artangram.core.scheduling.cluster import QuotaSpec
 
 DELIVERY_SHARE, MOST_DELIVERY_S = 0.05, 2.0
 """The part of a window that a delivery may take; where answers take as long, our rate loses it."""

@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from artangram.cli.house import Token, Url, answering, house, service_url
-from artangram.cli.output import Output
+from artangram.cli.client import Token, Url, answering, client, service_url
+from artangram.cli.output import Printer
 from artangram.core.errors import BadInput
-from artangram.core.explain import Explanation
-from artangram.orchestrator.records import ApiStatus, Status
+from artangram.core.scheduling.explain import Explanation
+from artangram.orchestrator.records import ApiStatus, ClusterStatus
 
 
 def status(
@@ -18,7 +18,7 @@ def status(
     json: Annotated[str | None, typer.Option(help="Write it here; - is stdout.")] = None,
 ) -> None:
     """What a service started with `up` is doing."""
-    output = Output(json)
+    output = Printer(json)
     now = asyncio.run(_status(service_url(url), token))
     output.table(
         f"{now.policy}, up for {now.uptime_s:.0f} s" + (", draining" if now.is_draining else ""),
@@ -33,17 +33,17 @@ def status(
     output.json(now)
 
 
-def _print_nodes(output: Output, now: Status) -> None:
+def _print_nodes(output: Printer, now: ClusterStatus) -> None:
     rows = []
     for node in now.nodes:
         here = node.population
-        told = ("?", "?") if here is None else (here.sandboxes, here.asleep)
+        told = ("?", "?") if here is None else (here.sandboxes, here.hibernated)
         rows.append(_texts(node.node, node.running, node.cores_used, *told))
     output.table("nodes", ["node", "running", "cores used", "sandboxes", "asleep"], rows)
 
 
-def _print_callees(output: Output, now: Status) -> None:
-    """Services, functions and APIs, as far as this house has any."""
+def _print_callees(output: Printer, now: ClusterStatus) -> None:
+    """Services, functions and APIs, as far as this cluster has any."""
     if now.services:
         services = [
             _texts(s.service, ", ".join(s.resident) or "-", s.busy, s.queued) for s in now.services
@@ -84,7 +84,7 @@ def explain(
     json: Annotated[str | None, typer.Option(help="Write it here; - is stdout.")] = None,
 ) -> None:
     """Why an action waits, resource by resource, and what would let it start."""
-    output = Output(json)
+    output = Printer(json)
     why = asyncio.run(_explain(service_url(url), token, action))
     output.console.print(f"{why.action_id}: {why.state}; {why.summary}", soft_wrap=True)
     rows = [[h.resource, str(h.needed), str(h.free), str(h.ahead)] for h in why.hindrances]
@@ -95,13 +95,13 @@ def explain(
     output.json(why)
 
 
-async def _status(url: str, token: str | None) -> Status:
-    async with answering(url), house(url, token) as one:
+async def _status(url: str, token: str | None) -> ClusterStatus:
+    async with answering(url), client(url, token) as one:
         return await one.status()
 
 
 async def _explain(url: str, token: str | None, action: str) -> Explanation:
-    async with answering(url), house(url, token) as one:
+    async with answering(url), client(url, token) as one:
         try:
             return await one.explain(action)
         except KeyError:

@@ -8,9 +8,9 @@ from msgspec import Struct
 from rich.text import Text
 
 from artangram.cli.extras import install, missing_of
-from artangram.cli.output import Output
+from artangram.cli.output import Printer
 from artangram.sandbox import extras, probe
-from artangram.sandbox.protocol import Feature, Rung
+from artangram.sandbox.protocol import Feature, IsolationLevel
 from artangram.services.outlook import devices_outlook
 
 _PARTS = {
@@ -26,7 +26,7 @@ _PARTS = {
 
 class Diagnosis(Struct, frozen=True, kw_only=True):
     cores: int
-    rung: str
+    level: str
     """The highest rung of the sandbox ladder this machine stands on."""
     features: tuple[Feature, ...]
 
@@ -35,16 +35,16 @@ def doctor(
     json: Annotated[str | None, typer.Option(help="Write it here; - is stdout.")] = None,
 ) -> None:
     """Say what this machine can do for sandboxes and services, and what is not installed."""
-    output = Output(json)
+    output = Printer(json)
     found = probe()
     parts = (_part(name) for name in _PARTS)
     features = (*found.features, *extras(), devices_outlook(), *parts)
     diagnosis = Diagnosis(
-        cores=len(os.sched_getaffinity(0)), rung=found.rung.name.lower(), features=features
+        cores=len(os.sched_getaffinity(0)), level=found.level.name.lower(), features=features
     )
     output.console.print(
-        f"{diagnosis.cores} cores; sandboxes stand on rung {diagnosis.rung}, {found.rung + 1} of "
-        f"{len(Rung)} (docs/sandbox.md says what each promises).",
+        f"{diagnosis.cores} cores; sandboxes stand on rung {diagnosis.level}, {found.level + 1} of "
+        f"{len(IsolationLevel)} (docs/sandbox.md says what each promises).",
         soft_wrap=True,
     )
     for feature in features:

@@ -10,11 +10,11 @@ from uuid import uuid4
 import typer
 from msgspec import Struct
 
-from artangram.cli.house import Token, Url, house
-from artangram.cli.output import Output
+from artangram.cli.client import Token, Url, client
+from artangram.cli.output import Printer
 from artangram.config.train import TrainSpec, check_tasks, read_train
 from artangram.core.errors import BadInput, InfraFailed
-from artangram.orchestrator.client import House
+from artangram.orchestrator.client import Client
 from artangram.train.checkpoint import checkpoints
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def eval(
     from artangram.pipeline.evaluation import Exam
 
     spec = read_train(file)
-    output = Output(json)
+    output = Printer(json)
     sys.path.insert(0, str(file.parent.resolve()))
     check_tasks(file, spec, is_exam=True)
     chosen = model or _newest(out, spec, output)
@@ -77,7 +77,7 @@ def eval(
     output.json(Examined(model=str(chosen), found=found))
 
 
-def _newest(out: Path | None, spec: TrainSpec, output: Output) -> Path:
+def _newest(out: Path | None, spec: TrainSpec, output: Printer) -> Path:
     """The newest checkpoint of a run.
 
     Without one it is what the run begins with, unless somebody said where to look: that is a slip,
@@ -98,7 +98,7 @@ async def _examined(
     spec: TrainSpec,
     model: Path,
     exam: "Exam",
-    output: Output,
+    output: Printer,
     *,
     url: str | None,
     token: str | None,
@@ -110,7 +110,7 @@ async def _examined(
     with output.progress() as progress:
         showing = progress.add_task("starting the model")
         async with (
-            house(url, token, spec.house) as one,
+            client(url, token, spec.cluster) as one,
             served(model, spec.engines, log=Path(os.devnull)) as (door, lost),
         ):
             tasks = _tasks(spec, one)
@@ -132,7 +132,7 @@ async def _examined(
                 asking.cancel()
 
 
-def _tasks(spec: TrainSpec, one: House) -> "list[Task]":
+def _tasks(spec: TrainSpec, one: Client) -> "list[Task]":
     from artangram.pipeline.taskfactory import task_named
 
     job = f"{spec.run.name}-eval"

@@ -9,11 +9,11 @@ from contextlib import suppress
 from math import inf
 from pathlib import Path
 
-from artangram.core.cluster import ClusterSpec, CpuSpec
 from artangram.core.errors import BadInput
-from artangram.core.forms import Forms
 from artangram.core.ids import Resource
-from artangram.core.needs import Needs
+from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec
+from artangram.core.scheduling.forms import Forms
+from artangram.core.scheduling.needs import Needs
 from artangram.observe.trace import BadFile, TraceTrajectory, open_trace
 
 

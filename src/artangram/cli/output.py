@@ -23,7 +23,7 @@ _WIDEST = 1000
 """Characters; no table of ours has lines as long."""
 
 
-class Output:
+class Printer:
     """Where one verb prints."""
 
     def __init__(self, json: str | None) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from rich.progress import Progress, TaskID
 
-from artangram.cli.output import Output, claim_picture, writing
-from artangram.core.cluster import ClusterSpec
+from artangram.cli.output import Printer, claim_picture, writing
 from artangram.core.ids import JobId
-from artangram.core.policies.catalog import policy as policy_named
+from artangram.core.scheduling.cluster import ClusterSpec
+from artangram.core.scheduling.policies.catalog import policy as policy_named
 from artangram.observe.trace import TraceSource
 from artangram.sim.beliefs import beliefs
 from artangram.sim.bounds import LowerBound, critical_path_s, lower_bound
@@ -49,7 +49,7 @@ class Replay:
 
 
 def replay(
-    runs: Replay, policies: Sequence[str], *, output: Output, plot: Path | None = None
+    runs: Replay, policies: Sequence[str], *, output: Printer, plot: Path | None = None
 ) -> list[SimReport]:
     """Run every policy, print the comparison, write it as JSON and draw it if asked."""
     for name in policies:
@@ -86,7 +86,7 @@ def _show(progress: Progress, task: TaskID, name: str, done: int, now: float) ->
     progress.update(task, description=f"{name}: {done} actions, {now:.0f} s simulated")
 
 
-def print_reports(reports: Sequence[SimReport], *, output: Output) -> None:
+def print_reports(reports: Sequence[SimReport], *, output: Printer) -> None:
     """The comparison as a table, the bounds below it."""
     first = reports[0]
     columns = ["policy", "mean", "p99", "wait", "over", "run", "step", "failed"]
@@ -138,7 +138,7 @@ def _mean_step(one: SimReport) -> float:
 
 
 def _draw(
-    drawn: Sequence[Curves], path: Path, *, bound: LowerBound, title: str, output: Output
+    drawn: Sequence[Curves], path: Path, *, bound: LowerBound, title: str, output: Printer
 ) -> None:
     with writing(path):
         plot(drawn, path, lower_bound_s=bound.act_mean_s, title=title)

@@ -10,18 +10,18 @@ from typing import Annotated
 import typer
 from msgspec import Struct
 
-from artangram.cli.house import Token, Url, answering, house
-from artangram.cli.output import Output
+from artangram.cli.client import Token, Url, answering, client
+from artangram.cli.output import Printer
 from artangram.core.errors import BadInput
 from artangram.managers.cpu import LONGEST_RUN_S
-from artangram.orchestrator.client import House, Trajectory, between
+from artangram.orchestrator.client import Client, TrajectoryHandle, between
+from artangram.orchestrator.httppolicy import MOST_OUTPUT_BYTES
 from artangram.orchestrator.records import ActionResult
-from artangram.orchestrator.strangers import MOST_OUTPUT_BYTES
 from artangram.sandbox.protocol import Command, Limits
 from artangram.sandbox.protocol import Output as Piece
 
 
-class Ran(Struct, frozen=True, kw_only=True):
+class RunReport(Struct, frozen=True, kw_only=True):
     """What `--json` writes: how the command ended, what it printed, and where its time went."""
 
     action: str
@@ -55,15 +55,15 @@ def run(
     """Run a command in a sandbox and end with its exit code. Put -- before the command.
 
     It prints as it runs; its standard input is empty. A command past its --timeout is killed: code
-    137. What the house refuses, or cannot bring to an end, is code 1.
+    137. What the cluster refuses, or cannot bring to an end, is code 1.
     """
-    output = Output(json)
+    output = Printer(json)
     # What no sandbox could do is said before one is made.
     Limits(memory_mb=memory_mb, disk_mb=1)
     Command(argv=tuple(command), timeout_s=LONGEST_RUN_S if timeout is None else timeout)
     result = asyncio.run(
         _run(
-            house(url, token),
+            client(url, token),
             command,
             url=url,
             cpu=_cores(cpu),
@@ -82,8 +82,8 @@ def run(
     raise typer.Exit(1 if result.exit_code is None else result.exit_code % 256)
 
 
-def _ran(result: ActionResult) -> Ran:
-    return Ran(
+def _ran(result: ActionResult) -> RunReport:
+    return RunReport(
         action=result.action_id,
         outcome=result.outcome,
         reason=result.reason,
@@ -99,7 +99,7 @@ def _ran(result: ActionResult) -> Ran:
 
 
 async def _run(
-    opening: AbstractAsyncContextManager[House],
+    opening: AbstractAsyncContextManager[Client],
     command: list[str],
     *,
     url: str | None,
@@ -140,7 +140,7 @@ def _num_truncated(result: ActionResult) -> int:
     return 0 if result.command is None else result.command.truncated_bytes
 
 
-async def _copy(trajectory: Trajectory, name: str, content: bytes) -> None:
+async def _copy(trajectory: TrajectoryHandle, name: str, content: bytes) -> None:
     try:
         await trajectory.write(name, content)
     except OSError as error:

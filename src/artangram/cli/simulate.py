@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from artangram.cli.fitting import FittingTrace
-from artangram.cli.output import Output, keep_apart
+from artangram.cli.output import Printer, keep_apart
 from artangram.cli.replay import Replay, replay
 from artangram.config.cluster import read_cluster
 
@@ -35,7 +35,7 @@ def simulate(
     The scheduler is the one that runs live. Every report carries a lower bound on the mean ACT that
     no policy can beat, and for each step the critical path, its least possible duration.
     """
-    output = Output(json)
+    output = Printer(json)
     keep_apart({"the cluster": cluster, "the trace": trace, "--json": json, "--plot": plot})
     spec = read_cluster(cluster)
     source = FittingTrace(trace, spec)

@@ -8,7 +8,7 @@ import msgspec
 import typer
 from msgspec import Struct, structs
 
-from artangram.cli.output import Output, keep_apart, make_folder, writing
+from artangram.cli.output import Printer, keep_apart, make_folder, writing
 from artangram.config.cluster import write_cluster
 from artangram.core.errors import BadInput
 from artangram.observe.journal import JournalError
@@ -49,7 +49,7 @@ def generate(
 
     `artangram trace families` lists presets, parameters and sizes.
     """
-    output = Output(json)
+    output = Printer(json)
     params, sizes = _pairs("--set", set_), _pairs("--size", size)
     if sizes and cluster is None:
         raise BadInput("--size", "there is no cluster to change", "say --cluster FILE, too")
@@ -75,7 +75,7 @@ def record(
 
     The run may still be going on; what has not ended yet is left out.
     """
-    output = Output(json)
+    output = Printer(json)
     keep_apart({"the trace": out, "--cluster": cluster, "--json": json})
     try:
         made = trace_of(recorded(state_dir), name=name)
@@ -96,7 +96,7 @@ def families(
     json: Annotated[str | None, typer.Option(help="Write them here; - is stdout.")] = None,
 ) -> None:
     """List the families with their parameters, and what can be changed in their clusters."""
-    output = Output(json)
+    output = Printer(json)
     for name, family in FAMILIES.items():
         title = f"{name} (presets: {', '.join(family.presets)})"
         output.table(title, ["--set", "default"], _defaults(family.presets["default"]))
@@ -138,7 +138,7 @@ class _Counted:
         return f"{self.num_trajectories} trajectories, {self.num_actions} actions"
 
 
-def _write(out: Path, made: TraceSource, *, what: str, output: Output) -> None:
+def _write(out: Path, made: TraceSource, *, what: str, output: Printer) -> None:
     """Write a trace, and say how large it is."""
     make_folder(out)
     with output.progress() as progress, writing(out):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from artangram.cli.house import Token, Url, plainly_refused
-from artangram.cli.output import Output, make_folder
+from artangram.cli.client import Token, Url, plainly_refused
+from artangram.cli.output import Printer, make_folder
 from artangram.cli.train_plan import plan_of, show_plan
 from artangram.cli.train_view import acts_of, busy_of, line_of
 from artangram.config.train import TrainSpec, check_tasks, read_train
@@ -19,11 +19,11 @@ from artangram.core.errors import BadInput
 from artangram.train.checkpoint import checkpoints, latest
 
 if TYPE_CHECKING:
-    from artangram.pipeline.housing import Housed
+    from artangram.pipeline.clusterclient import ClusterClient
     from artangram.pipeline.metrics import StepRecord
 
 
-class _Service(NamedTuple):
+class _RunService(NamedTuple):
     url: str | None
     token: str | None
 
@@ -39,13 +39,13 @@ def train(
         str | None, typer.Option(help="Write the last step, or the plan, here; - is stdout.")
     ] = None,
 ) -> None:
-    """Train a model on tasks that use a house.
+    """Train a model on tasks that use a cluster.
 
-    With `--url` the house is a service that several runs may share, each under its own name;
-    without, it is one of the run's own, as `house:` in the file describes it.
+    With `--url` the cluster is a service that several runs may share, each under its own name;
+    without, it is one of the run's own, as `cluster:` in the file describes it.
     """
     spec = read_train(file)
-    output = Output(json)
+    output = Printer(json)
     # Where a run's own tasks lie: beside its file, as for a program that is started.
     sys.path.insert(0, str(file.parent.resolve()))
     check_tasks(file, spec)
@@ -55,13 +55,15 @@ def train(
         return
     place = out / spec.run.name
     if resume:
-        latest(place / "checkpoints")  # A slip in --out opens no house and makes no folder.
+        latest(place / "checkpoints")  # A slip in --out opens no cluster and makes no folder.
     elif checkpoints(place / "checkpoints"):
         fix = "say --resume to go on with it, or name another --out"
         raise BadInput(str(place), "holds a run already", fix)
-    make_folder(place / "house")
+    make_folder(place / "cluster")
     with _plainly_ended(place):
-        last = asyncio.run(_run(spec, place, output, resume=resume, service=_Service(url, token)))
+        last = asyncio.run(
+            _run(spec, place, output, resume=resume, service=_RunService(url, token))
+        )
     if last is None:
         steps = f"all of its {spec.run.steps} steps are made"
         output.console.print(f"{place}: {steps}; raise `steps` to go on", soft_wrap=True)
@@ -89,33 +91,33 @@ def _plainly_ended(place: Path) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def _housed(
-    spec: TrainSpec, place: Path, service: _Service, *, resume: bool
-) -> "AsyncIterator[Housed]":
-    from artangram.pipeline.housing import own_house, shared_house
+async def _opened_cluster(
+    spec: TrainSpec, place: Path, service: _RunService, *, resume: bool
+) -> "AsyncIterator[ClusterClient]":
+    from artangram.pipeline.clusterclient import own_cluster, shared_cluster
 
-    job, house = spec.run.name, spec.house
+    job, cluster = spec.run.name, spec.cluster
     if service.url is None:
-        opening = own_house(
-            place / "house",
+        opening = own_cluster(
+            place / "cluster",
             job=job,
-            policy=house.policy,
-            cores=house.cores,
-            memory_mb=house.memory_mb,
-            offers=house.offers,
+            policy=cluster.policy,
+            cores=cluster.cores,
+            memory_mb=cluster.memory_mb,
+            options=cluster.options,
         )
     else:
-        opening = shared_house(service.url, token=service.token, job=job, resume=resume)
+        opening = shared_cluster(service.url, token=service.token, job=job, resume=resume)
     with plainly_refused():
-        async with opening as housed:
-            yield housed
+        async with opening as opened:
+            yield opened
 
 
 async def _run(
-    spec: TrainSpec, place: Path, output: Output, *, resume: bool, service: _Service
+    spec: TrainSpec, place: Path, output: Printer, *, resume: bool, service: _RunService
 ) -> "StepRecord | None":
     last = None
-    opening = output.console.status("opening the house and the engines, then the first step")
+    opening = output.console.status("opening the cluster and the engines, then the first step")
 
     def show(record: "StepRecord") -> None:
         nonlocal last
@@ -127,38 +129,38 @@ async def _run(
             output.console.print(below, style="dim", soft_wrap=True)
 
     with opening:  # Seen on a terminal only.
-        async with _housed(spec, place, service, resume=resume) as housed:
-            await _lived(spec, place, housed, show=show, resume=resume)
+        async with _opened_cluster(spec, place, service, resume=resume) as opened:
+            await _lived(spec, place, opened, show=show, resume=resume)
     return last
 
 
 async def _lived(
     spec: TrainSpec,
     place: Path,
-    housed: "Housed",
+    opened: "ClusterClient",
     *,
     show: Callable[["StepRecord"], None],
     resume: bool,
 ) -> None:
-    """The run in its house, in as many lives as it takes."""
-    from artangram.pipeline.lives import lived
+    """The run in its cluster, in as many lives as it takes."""
     from artangram.pipeline.loops import LOOPS
+    from artangram.pipeline.supervise import lived
     from artangram.pipeline.taskfactory import task_named
-    from artangram.pipeline.training import opened
+    from artangram.pipeline.training import open_training
 
     tasks = [
-        task_named(name, task.task, housed.house, job=spec.run.name, options=task.options)
+        task_named(name, task.task, opened.client, job=spec.run.name, options=task.options)
         for name, task in spec.tasks.items()
     ]
 
     async def life(resume: bool) -> None:
-        async with opened(
+        async with open_training(
             spec.run,
             tasks=tasks,
             model=spec.model,
             out=place,
             engines=spec.engines,
-            housed=housed,
+            cluster=opened,
             stages=spec.stages,
             resume=resume,
         ) as training:

@@ -4,8 +4,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from artangram.cli.output import Output
-from artangram.config.house import HouseSpec
+from artangram.cli.output import Printer
+from artangram.config.live import LiveSpec
 from artangram.config.train import TrainSpec
 from artangram.pipeline.enginepools import EnginesSpec
 from artangram.pipeline.settings import RunSettings
@@ -14,10 +14,10 @@ from artangram.train.settings import TrainSettings
 Row = tuple[str, str, str]
 
 
-def show_plan(spec: TrainSpec, output: Output) -> None:
-    """Batch arithmetic, who trains and samples, the pools of the house, and each task's part."""
+def show_plan(spec: TrainSpec, output: Printer) -> None:
+    """Batch arithmetic, who trains and samples, the pools of the cluster, and each task's part."""
     title, columns = f"{spec.run.name}: {spec.model}", ["what", "how much", "so"]
-    rows = [*_of_run(spec.run), *_of_engines(spec.engines), *_of_house(spec.house)]
+    rows = [*_of_run(spec.run), *_of_engines(spec.engines), *_of_cluster(spec.cluster)]
     output.table(title, columns, rows)
     for stage in spec.stages:
         title = f"tasks from version {stage.from_version} on" if stage.from_version else "tasks"
@@ -42,7 +42,7 @@ def plan_of(spec: TrainSpec) -> dict[str, object]:
         "tasks": spec.tasks,
         "stages": spec.stages,
         "engines": spec.engines,
-        "house": spec.house,
+        "cluster": spec.cluster,
     }
 
 
@@ -96,13 +96,13 @@ def _together(train: TrainSettings) -> str:
     return {"ddp": "a copy of the model each", "fsdp": "a part of the model each"}[train.backend]
 
 
-def _of_house(house: HouseSpec) -> list[Row]:
-    cores = house.cores or len(os.sched_getaffinity(0))
+def _of_cluster(cluster: LiveSpec) -> list[Row]:
+    cores = cluster.cores or len(os.sched_getaffinity(0))
     return [
-        ("house", f"{cores} cores", f"policy {house.policy}"),
-        *(("service", service.id, service.loader) for service in house.offers.services),
+        ("cluster", f"{cores} cores", f"policy {cluster.policy}"),
+        *(("service", service.id, service.loader) for service in cluster.options.services),
         *(
             ("api", name, f"{api.limit} per {api.window_s:g} s")
-            for name, api in house.offers.apis.items()
+            for name, api in cluster.options.apis.items()
         ),
     ]

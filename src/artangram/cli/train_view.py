@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from artangram.pipeline.meter import Usage
+    from artangram.pipeline.meter import ActionUsage
     from artangram.pipeline.metrics import StepRecord
 
 MOST_KINDS = 4
@@ -21,7 +21,7 @@ def line_of(record: "StepRecord", steps: int) -> str:
     )
 
 
-def acts_of(usage: "Usage") -> str:
+def acts_of(usage: "ActionUsage") -> str:
     """Mean ACT of the kinds that took most of the time; empty if nothing ran."""
     by_total = sorted(usage.kinds.items(), key=lambda one: -one[1].count * one[1].act_s)
     return ", ".join(
@@ -30,12 +30,12 @@ def acts_of(usage: "Usage") -> str:
     )
 
 
-def busy_of(usage: "Usage") -> str:
+def busy_of(usage: "ActionUsage") -> str:
     """What was at work on average; of how much, where that is known."""
     return ", ".join(_busy(usage, name) for name in {**usage.capacity, **usage.busy})
 
 
-def _busy(usage: "Usage", name: str) -> str:
+def _busy(usage: "ActionUsage", name: str) -> str:
     share, amount = usage.share(name), usage.busy.get(name, 0.0)
     if share is None:
         return f"{name} {amount:.1f}"

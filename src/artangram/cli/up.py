@@ -10,10 +10,10 @@ import typer
 from msgspec import Struct
 
 from artangram.aio import listening
-from artangram.cli.house import plainly_refused
-from artangram.cli.output import Output, writing
-from artangram.config.house import HouseSpec, blaming, read_house
-from artangram.core.policies.catalog import policy as policy_named
+from artangram.cli.client import plainly_refused
+from artangram.cli.output import Printer, writing
+from artangram.config.live import LiveSpec, blaming, read_live
+from artangram.core.scheduling.policies.catalog import policy as policy_named
 from artangram.orchestrator.tokens import checked_token, kept_token
 from artangram.orchestrator.up import up as serve
 
@@ -52,21 +52,21 @@ def up(
 ) -> None:
     """Serve this machine until SIGTERM or Ctrl-C, then drain.
 
-    Cores are always served; `--config` offers functions, model services and APIs beside them.
+    Cores are always served; `--config` options functions, model services and APIs beside them.
     Nothing accepted is lost by a crash: start it again with the same state directory. The token is
     kept there too, in the file `token`.
     """
-    house = HouseSpec() if config is None else read_house(config)
-    chosen = policy or house.policy
+    client = LiveSpec() if config is None else read_live(config)
+    chosen = policy or client.policy
     with blaming(None if policy else config):
         policy_named(chosen)
     if port:
         listening(host, port).close()  # Said before anything is opened, which may take a while.
     with writing(state_dir, what="directory"):
         secret = checked_token(token or kept_token(state_dir))
-    output = Output(json)
+    output = Printer(json)
     with output.progress() as opening, _refused(state_dir), blaming(config):
-        opening.add_task("opening the house")
+        opening.add_task("opening the cluster")
 
         def on_ready(url: str) -> None:
             opening.stop()
@@ -80,11 +80,11 @@ def up(
             port=port,
             token=secret,
             policy=chosen,
-            cores=cores or house.cores,
-            memory_mb=house.memory_mb,
-            shares=house.shares,
-            offers=house.offers,
-            images=[Path(folder) for folder in house.images],
+            cores=cores or client.cores,
+            memory_mb=client.memory_mb,
+            shares=client.shares,
+            options=client.options,
+            images=[Path(folder) for folder in client.images],
         )
         asyncio.run(serving)
     output.console.print("Drained.")
@@ -97,7 +97,7 @@ def _refused(state_dir: Path) -> Iterator[None]:
         yield
 
 
-def _tell(output: Output, url: str, *, policy: str, state_dir: Path, made_up: str | None) -> None:
+def _tell(output: Printer, url: str, *, policy: str, state_dir: Path, made_up: str | None) -> None:
     """Where it serves, for people and programs; the token only if nobody else knows it."""
     console = output.console
     output.json(Serves(url=url, policy=policy, state_dir=str(state_dir.resolve())))

@@ -15,7 +15,9 @@ from msgspec import Struct
 from msgspec.structs import FieldInfo
 
 from artangram.config.yamlfile import Item, parse_yaml, read_yaml
-from artangram.core.cluster import (
+from artangram.core.errors import BadInput
+from artangram.core.ids import JobId, Resource, ServiceId
+from artangram.core.scheduling.cluster import (
     ClusterSpec,
     CpuSpec,
     FunctionsSpec,
@@ -24,9 +26,7 @@ from artangram.core.cluster import (
     QuotaSpec,
     ServiceSpec,
 )
-from artangram.core.errors import BadInput
-from artangram.core.ids import JobId, Resource, ServiceId
-from artangram.core.speedup import MOST_UNITS
+from artangram.core.scheduling.speedup import MOST_UNITS
 from artangram.observe.badfile import AnyPath, BadFile, nearest
 
 MB_PER_GB = 1000

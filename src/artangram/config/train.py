@@ -3,7 +3,7 @@
 ```yaml
 name: first
 model: models/warm              # a directory; see `artangram.models`
-house: house.yaml               # what the tasks may use; this machine's cores if unsaid
+cluster: cluster.yaml               # what the tasks may use; this machine's cores if unsaid
 engines: 2                      # of our own; or a file about pools of them, see `config.engines`
 tasks:
   calc: {share: 1}              # a task that comes along, by its name
@@ -24,10 +24,10 @@ from typing import Any
 from msgspec import Struct
 
 from artangram.config.engines import read_engines
-from artangram.config.house import HouseSpec, read_house
+from artangram.config.live import LiveSpec, read_live
 from artangram.config.yamlfile import Item, read_yaml
-from artangram.core.affinity import DEFAULT
 from artangram.core.errors import BadInput
+from artangram.core.rollout.affinity import DEFAULT
 from artangram.envs.tasks import DEMO_TASKS
 from artangram.observe.badfile import AnyPath, BadFile
 from artangram.pipeline.enginepools import EnginePool, EnginesSpec
@@ -37,7 +37,7 @@ from artangram.rollout.source import Stage
 from artangram.train.settings import TrainSettings
 
 _FIX = "see docs/training.md"
-OWN_KEYS = ("model", "house", "engines", "tasks")
+OWN_KEYS = ("model", "cluster", "engines", "tasks")
 
 
 class TaskSpec(Struct, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class TaskSpec(Struct, frozen=True, kw_only=True):
     """Of the groups of a batch, against the shares of the others; or, for a curriculum, pairs of
     a version and the share from there on."""
     task: str = ""
-    """`module:name` of what makes it, called with the house; the shipped one if unsaid."""
+    """`module:name` of what makes it, called with the client; the shipped one if unsaid."""
     options: dict[str, Any] = {}
     eval: dict[str, Any] = {}
     """What is different in the options for `artangram eval`, to have problems that are held out."""
@@ -69,7 +69,7 @@ class TrainSpec(Struct, frozen=True, kw_only=True):
     run: RunSettings
     model: Path
     tasks: dict[str, TaskSpec]
-    house: HouseSpec
+    cluster: LiveSpec
     engines: EnginesSpec
 
     @property
@@ -106,7 +106,7 @@ def read_train(path: AnyPath) -> TrainSpec:
         run=document.converted(RunSettings, rest, fix=_FIX),
         model=home / top["model"].text(),
         tasks=tasks,
-        house=read_house(home / top["house"].text()) if "house" in top else HouseSpec(),
+        cluster=read_live(home / top["cluster"].text()) if "cluster" in top else LiveSpec(),
         engines=_engines(top["engines"], home) if "engines" in top else EnginesSpec(),
     )
     if spec.run.train.loss == "distillation":

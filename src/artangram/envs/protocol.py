@@ -4,9 +4,9 @@
   then `aclose`, whatever happened before.
 - One that is `Detachable` hands its reward over instead of scoring, and is closed at once.
 - One that has a `queued_s` (seconds its calls waited in line so far) is not charged for them. A
-  trajectory of a house has the same: an environment that lives in one hands it on. It is asked
+  trajectory of a cluster has the same: an environment that lives in one hands it on. It is asked
   until the reward is known, after `aclose` too.
-- Its tool calls are actions of the house it was made with: they wait for cores, not the model.
+- Its tool calls are actions of the cluster it was made with: they wait for cores, not the model.
 - What the attempt does wrong is an observation or a low score. `InfraFailed` means that nobody can
   say how good the attempt was; anything else it raises is a defect of the environment, and counts
   as infrastructure, too.
@@ -72,7 +72,7 @@ class Task(Protocol):
         ...
 
     def env(self, problem: Problem, *, trajectory: str) -> Env:
-        """A fresh environment. `trajectory` names what it opens in the house."""
+        """A fresh environment. `trajectory` names what it opens in the client."""
         ...
 
     @property

@@ -15,7 +15,7 @@ LEAST_SEEN, MOST_SEEN = 20, 200
 COPIES_PER_CALL, MOST_SAVED = 0.1, 10.0
 
 
-class Durations:
+class CallDurations:
     """How long the latest calls of one kind took."""
 
     __slots__ = ("_latest", "_sorted")

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 from artangram.aio import uncancelled
 from artangram.core.errors import CallFailed, InfraFailed
+from artangram.functions.forkserver import FunctionForkServer, FunctionWorker
 from artangram.functions.function import FunctionSpec
-from artangram.functions.hedging import Budget, Durations
+from artangram.functions.hedging import Budget, CallDurations
 from artangram.functions.inside import frames
-from artangram.functions.nursery import Nursery, Worker
 from artangram.functions.workers import Workers
 
 ATTEMPTS = 3
@@ -41,16 +41,16 @@ _Copy = asyncio.Task[_Answer]
 
 
 class LocalFunctions:
-    """See `runner.Runner`."""
+    """See `runner.FunctionRunner`."""
 
     def __init__(self, *, ceiling: int, idle_s: float = 60.0) -> None:
-        self._nursery = Nursery()
-        self.workers = Workers(self._nursery, ceiling=ceiling, idle_s=idle_s)
+        self._forkserver = FunctionForkServer()
+        self.workers = Workers(self._forkserver, ceiling=ceiling, idle_s=idle_s)
         self.num_calls = 0
         self.num_hedges = 0
         self.num_hedges_won = 0
         self.num_workers_lost = 0
-        self._durations: defaultdict[str, Durations] = defaultdict(Durations)
+        self._durations: defaultdict[str, CallDurations] = defaultdict(CallDurations)
         self._budget = Budget()
         self._is_closed = False
 
@@ -59,7 +59,7 @@ class LocalFunctions:
 
     def expect(self, spec: FunctionSpec) -> None:
         """Have the module of a function imported before its first call."""
-        self._nursery.load(spec.target.partition(":")[0])
+        self._forkserver.load(spec.target.partition(":")[0])
 
     async def call(
         self,
@@ -70,7 +70,7 @@ class LocalFunctions:
         on_begun: Callable[[], None] = lambda: None,
     ) -> bytes:
         """See `Runner.call`."""
-        request = frames.Request(spec.target, spec.memory_mb, body)
+        request = frames.WorkerRequest(spec.target, spec.memory_mb, body)
         data = frames.encode_request(request)
         self.num_calls += 1
         self._budget.earn()
@@ -86,7 +86,7 @@ class LocalFunctions:
     async def aclose(self) -> None:
         self._is_closed = True
         self.workers.close()
-        await uncancelled(self._nursery.aclose())
+        await uncancelled(self._forkserver.aclose())
 
     async def _attempt(
         self, spec: FunctionSpec, data: bytes, *, hedged: bool, on_begun: Callable[[], None]
@@ -109,12 +109,12 @@ class LocalFunctions:
         durations.observe(answer.run_s)
         return _checked(spec, answer)
 
-    def _start(self, worker: Worker, data: bytes, on_begun: Callable[[], None]) -> _Copy:
+    def _start(self, worker: FunctionWorker, data: bytes, on_begun: Callable[[], None]) -> _Copy:
         copy = asyncio.create_task(_ask(worker, data, on_begun))
         copy.add_done_callback(partial(self._on_over, worker))
         return copy
 
-    def _second(self, data: bytes) -> dict[_Copy, Worker]:
+    def _second(self, data: bytes) -> dict[_Copy, FunctionWorker]:
         """Another copy of a late call, if there is a worker to spare and it can be paid."""
         worker = self.workers.take_spare() if self._budget.spend() else None
         if worker is None:
@@ -124,7 +124,7 @@ class LocalFunctions:
         self.workers.lend(worker, copy.cancel)
         return {copy: worker}
 
-    async def _winner(self, copies: dict[_Copy, Worker]) -> _Copy:
+    async def _winner(self, copies: dict[_Copy, FunctionWorker]) -> _Copy:
         """The copy that answered first. Raises `WorkerGone` when all are gone."""
         pending = set(copies)
         while pending:
@@ -136,7 +136,7 @@ class LocalFunctions:
                 self.workers.promote(copies[copy])
         raise WorkerGone
 
-    def _on_over(self, worker: Worker, copy: _Copy) -> None:
+    def _on_over(self, worker: FunctionWorker, copy: _Copy) -> None:
         """Not inside the copy: one that is cancelled before its first step never gets there."""
         if not copy.cancelled() and copy.exception() is None:
             self.workers.give_back(worker)
@@ -145,7 +145,7 @@ class LocalFunctions:
             worker.close()
 
 
-async def _ask(worker: Worker, data: bytes, on_begun: Callable[[], None]) -> _Answer:
+async def _ask(worker: FunctionWorker, data: bytes, on_begun: Callable[[], None]) -> _Answer:
     try:
         await worker.birth()
         on_begun()

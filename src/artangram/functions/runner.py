@@ -6,7 +6,7 @@ from typing import Protocol
 from artangram.functions.function import FunctionSpec
 
 
-class Runner(Protocol):
+class FunctionRunner(Protocol):
     """Runs functions somewhere."""
 
     async def call(

@@ -28,7 +28,7 @@ App = Callable[
 ]
 
 
-class Reply(NamedTuple):
+class HttpReply(NamedTuple):
     """What a call is answered over HTTP."""
 
     status: int
@@ -52,7 +52,7 @@ def asgi(function: Function[..., Any]) -> App:
             }
             reply = await asyncio.to_thread(answered, function, await _body(receive), headers)
         else:
-            reply = Reply(405, msgspec.json.encode({"error": "POST the arguments as JSON"}))
+            reply = HttpReply(405, msgspec.json.encode({"error": "POST the arguments as JSON"}))
         coded = [
             (name.encode("latin-1"), text.encode("latin-1")) for name, text in reply.headers.items()
         ]
@@ -95,25 +95,25 @@ def request_handler(
 
 def answered(
     function: Function[..., Any], body: bytes, headers: Mapping[str, str] | None = None
-) -> Reply:
+) -> HttpReply:
     """How one call is answered; names of `headers` in any case."""
     headers = {name.lower(): text for name, text in (headers or {}).items()}
     try:
         event, data = opened(headers, body)
         arguments = msgspec.json.decode(data, type=dict[str, Any])
     except msgspec.DecodeError as error:
-        return Reply(400, msgspec.json.encode({"error": f"no JSON object came: {error}"}))
+        return HttpReply(400, msgspec.json.encode({"error": f"no JSON object came: {error}"}))
     try:
         answer = msgspec.json.encode(function.code(**arguments))
     except Exception:  # noqa: BLE001 - whatever it raises is told to the caller
-        return Reply(422, msgspec.json.encode({"error": traceback.format_exc()}))
+        return HttpReply(422, msgspec.json.encode({"error": traceback.format_exc()}))
     if event is None:
-        return Reply(200, answer)
+        return HttpReply(200, answer)
     structured = media_type(headers) == STRUCTURED
     told, answer = answer_to(
         event, answer, source=quote(function.name, safe=":"), structured=structured
     )
-    return Reply(200, answer, told)
+    return HttpReply(200, answer, told)
 
 
 async def _body(receive: Callable[[], Awaitable[Message]]) -> bytes:

@@ -10,23 +10,23 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from artangram.functions.nursery import Nursery, Worker
+from artangram.functions.forkserver import FunctionForkServer, FunctionWorker
 
 
 class Workers:
     """The workers of this machine."""
 
-    def __init__(self, nursery: Nursery, *, ceiling: int, idle_s: float) -> None:
-        self._nursery = nursery
+    def __init__(self, nursery: FunctionForkServer, *, ceiling: int, idle_s: float) -> None:
+        self._forkserver = nursery
         self.ceiling = ceiling
         self.idle_s = idle_s
         self.num_cold_starts = 0
-        self._busy: set[Worker] = set()
+        self._busy: set[FunctionWorker] = set()
         #: Ascending times; the last one became idle last.
-        self._idle: deque[tuple[float, Worker]] = deque()
-        self._guests: dict[Worker, Callable[[], object]] = {}
+        self._idle: deque[tuple[float, FunctionWorker]] = deque()
+        self._guests: dict[FunctionWorker, Callable[[], object]] = {}
         #: Bounded by who calls; with a scheduler that books slots nobody waits here.
-        self._waiting: deque[asyncio.Future[Worker]] = deque()
+        self._waiting: deque[asyncio.Future[FunctionWorker]] = deque()
         self._expiry: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
@@ -41,13 +41,13 @@ class Workers:
     def num_busy(self) -> int:
         return len(self._busy)
 
-    async def take(self) -> Worker:
+    async def take(self) -> FunctionWorker:
         """A worker for a call; waits for one if the ceiling is reached by other calls."""
         if not self._has_room() and self._guests:
             self._evict()
         if self._has_room():
             return self._take()
-        turn: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
+        turn: asyncio.Future[FunctionWorker] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
             return await turn
@@ -56,30 +56,30 @@ class Workers:
                 self.give_back(turn.result())
             raise
 
-    def take_spare(self) -> Worker | None:
+    def take_spare(self) -> FunctionWorker | None:
         """A worker for a guest, if no call needs it."""
         return self._take() if self._has_room() else None
 
-    def lend(self, worker: Worker, leave: Callable[[], object]) -> None:
+    def lend(self, worker: FunctionWorker, leave: Callable[[], object]) -> None:
         """`worker` has a guest. `leave` is called when a call needs the room: then end it."""
         self._guests[worker] = leave
 
-    def promote(self, worker: Worker) -> None:
+    def promote(self, worker: FunctionWorker) -> None:
         """The guest in `worker` stands for its call now: the other copy is gone."""
         self._guests.pop(worker, None)
 
-    def give_back(self, worker: Worker) -> None:
+    def give_back(self, worker: FunctionWorker) -> None:
         """`worker` is idle."""
         self._release(worker)
         self._idle.append((asyncio.get_running_loop().time(), worker))
         self._expire_later()
         self._serve_waiting()
 
-    def end(self, worker: Worker) -> None:
+    def end(self, worker: FunctionWorker) -> None:
         """`worker` is gone, or must go. Closing it is for who talks to it."""
         if worker in self._busy:  # Else it was a guest that had to leave.
             self._release(worker)
-            self._nursery.end(worker)
+            self._forkserver.end(worker)
             self._serve_waiting()
 
     def close(self) -> None:
@@ -93,15 +93,15 @@ class Workers:
     def _has_room(self) -> bool:
         return len(self._busy) < self.ceiling
 
-    def _take(self) -> Worker:
+    def _take(self) -> FunctionWorker:
         worker = self._warm()
         if worker is None:
             self.num_cold_starts += 1
-            worker = self._nursery.fork()
+            worker = self._forkserver.fork()
         self._busy.add(worker)
         return worker
 
-    def _warm(self) -> Worker | None:
+    def _warm(self) -> FunctionWorker | None:
         """The worker that became idle last and is still there."""
         while self._idle:
             worker = self._idle.pop()[1]
@@ -110,11 +110,11 @@ class Workers:
             self._discard(worker)
         return None
 
-    def _discard(self, worker: Worker) -> None:
-        self._nursery.end(worker)
+    def _discard(self, worker: FunctionWorker) -> None:
+        self._forkserver.end(worker)
         worker.close()
 
-    def _release(self, worker: Worker) -> None:
+    def _release(self, worker: FunctionWorker) -> None:
         self._busy.remove(worker)
         self._guests.pop(worker, None)
 

@@ -1,15 +1,15 @@
 """The only door to the model: sessions, engines, and which engine serves whom."""
 
-from artangram.core.affinity import Auto, Declared, Rates, affinity_of
-from artangram.core.split import Splits, splits_of
+from artangram.core.rollout.affinity import Auto, Declared, Rates, affinity_of
+from artangram.core.rollout.split import Splits, splits_of
 from artangram.gateway.counters import Counters, Fallback
 from artangram.gateway.engines.protocol import (
     BadWeights,
-    Chunk,
     Engine,
     EngineGone,
     FinishReason,
     Sampling,
+    TokenChunk,
 )
 from artangram.gateway.gateway import ContextFull, Gateway
 from artangram.gateway.session import Late, Session, SessionClosed
@@ -19,7 +19,6 @@ from artangram.gateway.watchdog import StallLimits
 __all__ = [
     "Auto",
     "BadWeights",
-    "Chunk",
     "ContextFull",
     "Counters",
     "Declared",
@@ -36,6 +35,7 @@ __all__ = [
     "SessionClosed",
     "Splits",
     "StallLimits",
+    "TokenChunk",
     "affinity_of",
     "splits_of",
 ]

@@ -14,19 +14,19 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, aclosing, contextmanager
 
-from artangram.core.affinity import ANY, DEFAULT, Auto, Choice, Declared, Rates, Router
 from artangram.core.errors import BadInput
-from artangram.core.split import NEVER, Splits, Splitter
+from artangram.core.rollout.affinity import ANY, DEFAULT, Auto, Choice, Declared, Rates, Router
+from artangram.core.rollout.split import NEVER, Splits, Splitter
 from artangram.gateway.counters import Counters, Fallback
 from artangram.gateway.engines.protocol import (
-    Chunk,
     Engine,
     EngineGone,
     Finish,
     FinishReason,
+    TokenChunk,
 )
-from artangram.gateway.halves import Ahead, FirstHalves
-from artangram.gateway.replica import Replica, Ticket, observed
+from artangram.gateway.prefill import PrefilledPrompt, Prefills
+from artangram.gateway.replica import EngineReplica, PendingTurn, observed
 from artangram.gateway.session import Session
 from artangram.gateway.turn import Turn
 from artangram.gateway.watchdog import StallLimits, Watchdog
@@ -60,8 +60,8 @@ class Gateway:
         self.counters = Counters()
         self._on_lost = on_lost
         splitter = Splitter(split, costs=self.router.costs)
-        self._halves = FirstHalves(splitter, self.counters, serve=self._serving)
-        self._replicas: dict[str, Replica] = {}
+        self._halves = Prefills(splitter, self.counters, serve=self._serving)
+        self._replicas: dict[str, EngineReplica] = {}
         self._sessions: dict[str, Session] = {}
         self._opened = 0
         self._changed = asyncio.Event()
@@ -74,7 +74,7 @@ class Gateway:
         return f"<Gateway: {len(self._replicas)} replicas, {len(self._sessions)} sessions>"
 
     @property
-    def replicas(self) -> tuple[Replica, ...]:
+    def replicas(self) -> tuple[EngineReplica, ...]:
         return tuple(self._replicas.values())
 
     @property
@@ -85,7 +85,7 @@ class Gateway:
         """Send turns to `engine`, too."""
         if engine.name in self._replicas:
             raise BadInput("engine", f"{engine.name!r} is here already", "give it another name")
-        self._replicas[engine.name] = Replica(engine, hardware=hardware)
+        self._replicas[engine.name] = EngineReplica(engine, hardware=hardware)
         self._wake()
 
     async def remove(self, name: str) -> Engine:
@@ -156,7 +156,7 @@ class Gateway:
             for request_id in replica.requests_of(turn):
                 await self._abort_request(replica, request_id)
 
-    async def serve(self, turn: Turn) -> AsyncGenerator[Chunk, None]:
+    async def serve(self, turn: Turn) -> AsyncGenerator[TokenChunk, None]:
         """For sessions: the chunks of a turn, on as many replicas as it takes."""
         turn.asked_at = asyncio.get_running_loop().time()
         self.counters.turns += 1
@@ -180,8 +180,8 @@ class Gateway:
                     raise EngineGone(f"{turn.id}: {idle} replicas ended it without a token")
 
     async def _attempt(
-        self, turn: Turn, replica: Replica, choice: Choice, *, ahead: Ahead | None
-    ) -> AsyncGenerator[Chunk, None]:
+        self, turn: Turn, replica: EngineReplica, choice: Choice, *, ahead: PrefilledPrompt | None
+    ) -> AsyncGenerator[TokenChunk, None]:
         """The turn on one replica, to its end or the replica's."""
         now = asyncio.get_running_loop().time
         request = turn.request(max_context=replica.engine.max_context)
@@ -194,7 +194,7 @@ class Gateway:
                 async for item in items:
                     if ahead is not None:
                         await ahead.drop()
-                    if isinstance(item, Chunk):
+                    if isinstance(item, TokenChunk):
                         turn.take(item)
                         replica.took(ticket, item, now=now())
                         ticket.is_held_up = True
@@ -208,8 +208,8 @@ class Gateway:
 
     @contextmanager
     def _serving(
-        self, turn: Turn, replica: Replica, choice: Choice, *, request_id: str
-    ) -> Iterator[Ticket]:
+        self, turn: Turn, replica: EngineReplica, choice: Choice, *, request_id: str
+    ) -> Iterator[PendingTurn]:
         """The turn is on the replica while the block lasts; a replica that dies ends the block."""
         self._watchdog.watch(replica)
         by_replica = self.counters.by_replica
@@ -224,7 +224,7 @@ class Gateway:
             self._wake()
 
     @contextmanager
-    def _learning(self, turn: Turn, ticket: Ticket, choice: Choice) -> Iterator[None]:
+    def _learning(self, turn: Turn, ticket: PendingTurn, choice: Choice) -> Iterator[None]:
         """Learn from a turn that ends in the block, or that a stop text ends: that closes it."""
         try:
             yield
@@ -240,7 +240,9 @@ class Gateway:
         else:  # Somebody cleared the replica; the turn goes on.
             turn.end_if_complete()
 
-    async def _placed(self, turn: Turn, ahead: Ahead | None) -> tuple[Replica, Choice] | None:
+    async def _placed(
+        self, turn: Turn, ahead: PrefilledPrompt | None
+    ) -> tuple[EngineReplica, Choice] | None:
         """Where the turn goes next, as soon as there is such a place; `None` if it is aborted."""
         loop = asyncio.get_running_loop()
         while not turn.is_aborted:
@@ -254,7 +256,9 @@ class Gateway:
         turn.goes_on(loop.time())
         return None
 
-    def _place(self, turn: Turn, ahead: Ahead | None) -> tuple[Replica, Choice] | None:
+    def _place(
+        self, turn: Turn, ahead: PrefilledPrompt | None
+    ) -> tuple[EngineReplica, Choice] | None:
         open_ones = self._open_to(turn)
         if ahead is not None:
             choice = self._halves.writer(turn, ahead, open_ones)
@@ -267,7 +271,7 @@ class Gateway:
         self._tell(turn.task, choice)
         return self._replicas[choice.replica], choice
 
-    def _open_to(self, turn: Turn) -> list[Replica]:
+    def _open_to(self, turn: Turn) -> list[EngineReplica]:
         """The replicas that could take it now. Raises `ContextFull` when none ever could."""
         roomy = [r for r in self._replicas.values() if r.engine.max_context > turn.num_tokens]
         if self._replicas and not roomy:
@@ -291,7 +295,7 @@ class Gateway:
             spill = Fallback(task, choice.spilled_from, choice.hardware)
             self.counters.spills[spill] = self.counters.spills.get(spill, 0) + 1
 
-    def _lose(self, replica: Replica, error: EngineGone) -> None:
+    def _lose(self, replica: EngineReplica, error: EngineGone) -> None:
         if self._replicas.get(replica.name) is not replica:
             return  # Another of its turns was here first.
         del self._replicas[replica.name]
@@ -301,18 +305,18 @@ class Gateway:
         if self._on_lost is not None:
             self._on_lost(replica.engine, error)
 
-    def _on_stall(self, replica: Replica, silent_s: float) -> None:
+    def _on_stall(self, replica: EngineReplica, silent_s: float) -> None:
         self.counters.stalled += 1
         replica.on_stall()
         why = f"it has {replica.turns} turns and gave no token for {silent_s:.0f} s"
         replica.engine.crash(why)  # Even if it was removed: it may still hold turns.
         self.give_up(replica.name, why)
 
-    async def _evict(self, replica: Replica) -> None:
+    async def _evict(self, replica: EngineReplica) -> None:
         for request_id in replica.request_ids:
             await self._abort_request(replica, request_id)
 
-    async def _abort_request(self, replica: Replica, request_id: str) -> None:
+    async def _abort_request(self, replica: EngineReplica, request_id: str) -> None:
         try:
             await replica.engine.abort(request_id)
         except EngineGone as error:

@@ -10,8 +10,8 @@
 
 from msgspec import Struct
 
-from artangram.core.affinity import Rates
 from artangram.core.errors import BadInput
+from artangram.core.rollout.affinity import Rates
 
 GIB = float(1 << 30)
 

@@ -1,7 +1,7 @@
 """An engine with what the gateway knows about it: its class, what it has to do, what it has read.
 
-A turn is on one replica at a time, as a `Ticket`. Tickets end with their `serving` block, so the
-outstanding work of a replica without turns is exactly zero.
+A turn is on one replica at a time, as a `PendingTurn`. Tickets end with their `serving` block, so
+the outstanding work of a replica without turns is exactly zero.
 """
 
 from collections import OrderedDict
@@ -9,9 +9,16 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from math import exp
 
-from artangram.core.affinity import Candidate, Choice, Observed, Work
-from artangram.core.split import Half
-from artangram.gateway.engines.protocol import Cache, Chunk, Engine, Finish, Handover, Request
+from artangram.core.rollout.affinity import Candidate, Choice, Observed, TokenWork
+from artangram.core.rollout.split import DecodeChoice
+from artangram.gateway.engines.protocol import (
+    Cache,
+    Engine,
+    EngineRequest,
+    Finish,
+    Handover,
+    TokenChunk,
+)
 from artangram.gateway.turn import Turn
 
 MOST_HELD = 4096
@@ -22,7 +29,7 @@ RECENT_S = 10.0
 """What was longer ago counts for little: a replica may read for other tasks by then."""
 
 
-class Ticket:
+class PendingTurn:
     """A turn on a replica: the work that is left of it."""
 
     __slots__ = (
@@ -38,7 +45,7 @@ class Ticket:
         "turn",
     )
 
-    def __init__(self, turn: Turn, work: Work, *, is_alone: bool, now: float) -> None:
+    def __init__(self, turn: Turn, work: TokenWork, *, is_alone: bool, now: float) -> None:
         self.turn = turn
         self.prefill = work.prefill
         self.decode = work.decode
@@ -70,7 +77,7 @@ class Recent:
         return self._per_s * exp((self._at - now) / RECENT_S)
 
 
-class Replica:
+class EngineReplica:
     """See the module."""
 
     def __init__(self, engine: Engine, *, hardware: str) -> None:
@@ -83,7 +90,7 @@ class Replica:
         """Nothing new is sent to it."""
         self.version: int | None = None
         """Of the last token it gave."""
-        self._tickets: dict[str, Ticket] = {}
+        self._tickets: dict[str, PendingTurn] = {}
         self._prefill = 0.0
         self._decode = 0.0
         self._reads = Recent()
@@ -102,9 +109,9 @@ class Replica:
         return list(self._tickets)
 
     @property
-    def load(self) -> Work:
+    def load(self) -> TokenWork:
         """What is left to do of its turns."""
-        return Work(self._prefill, self._decode)
+        return TokenWork(self._prefill, self._decode)
 
     @property
     def owes(self) -> bool:
@@ -139,12 +146,12 @@ class Replica:
             reads_per_s=self._reads.per_s(now),
         )
 
-    def half(self, turn: Turn, *, now: float) -> Half:
-        return Half(self.candidate(turn, now=now), self.cache_kind, self.turns)
+    def half(self, turn: Turn, *, now: float) -> DecodeChoice:
+        return DecodeChoice(self.candidate(turn, now=now), self.cache_kind, self.turns)
 
     def stream(
-        self, request: Request, *, cache: Cache | None = None
-    ) -> AsyncGenerator[Chunk | Finish, None]:
+        self, request: EngineRequest, *, cache: Cache | None = None
+    ) -> AsyncGenerator[TokenChunk | Finish, None]:
         """The answer, from what another replica has read if it can be taken over."""
         if cache is None or self.handover is None:
             return self.engine.stream(request)
@@ -161,9 +168,9 @@ class Replica:
     @contextmanager
     def serving(
         self, turn: Turn, choice: Choice, *, request_id: str, now: float
-    ) -> Iterator[Ticket]:
+    ) -> Iterator[PendingTurn]:
         is_alone = not self._prefill
-        ticket = Ticket(turn, choice.work, is_alone=is_alone, now=now)
+        ticket = PendingTurn(turn, choice.work, is_alone=is_alone, now=now)
         self._tickets[request_id] = ticket
         self._prefill += ticket.prefill
         self._decode += ticket.decode
@@ -183,7 +190,7 @@ class Replica:
         self.version = cache.version
         self._keep(turn, cache.tokens)
 
-    def took(self, ticket: Ticket, chunk: Chunk, *, now: float) -> None:
+    def took(self, ticket: PendingTurn, chunk: TokenChunk, *, now: float) -> None:
         """It gave some tokens, so the prompt has been read."""
         self.version = chunk.version
         ticket.last_at = now
@@ -193,7 +200,7 @@ class Replica:
         done = min(ticket.decode, float(len(chunk.token_ids)))
         self._work_done(ticket, prefill=ticket.prefill, decode=done)
 
-    def _work_done(self, ticket: Ticket, *, prefill: float, decode: float) -> None:
+    def _work_done(self, ticket: PendingTurn, *, prefill: float, decode: float) -> None:
         ticket.prefill -= prefill
         ticket.decode -= decode
         self._prefill -= prefill
@@ -210,7 +217,7 @@ class Replica:
             self._read.popitem(last=False)
 
 
-def observed(turn: Turn, ticket: Ticket, choice: Choice) -> Observed:
+def observed(turn: Turn, ticket: PendingTurn, choice: Choice) -> Observed:
     """What a ticket that went to its end says about task and hardware."""
     prefill_s = decode_s = None
     if ticket.first_at is not None:
@@ -222,7 +229,7 @@ def observed(turn: Turn, ticket: Ticket, choice: Choice) -> Observed:
     return Observed(
         task=turn.task,
         hardware=choice.hardware,
-        work=Work(choice.work.prefill + turn.read_elsewhere, ticket.sampled),
+        work=TokenWork(choice.work.prefill + turn.read_elsewhere, ticket.sampled),
         # What others have read belongs to the task, and says nothing of this hardware.
         prefill_s=None if turn.read_elsewhere else prefill_s,
         decode_s=decode_s,

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, cast
 from msgspec import structs
 
 from artangram.core.errors import BadInput, InfraFailed
-from artangram.core.trajectory import Segment
-from artangram.gateway.engines.protocol import Chunk, Sampling
-from artangram.gateway.line import Line
+from artangram.core.rollout.trajectory import Segment
+from artangram.gateway.engines.protocol import Sampling, TokenChunk
+from artangram.gateway.history import TokenHistory
 from artangram.gateway.text import StopTexts, cut, text_after
 from artangram.gateway.turn import Reply, Turn
 from artangram.models.tokenizer import USER, Message, Tokenizer
@@ -52,7 +52,7 @@ class Session:
         self.id = session_id
         self.task = task
         self.tokenizer = tokenizer
-        self.lines = [Line()]
+        self.lines = [TokenHistory()]
         """The conversation, and whatever a caller branched off from it."""
         self._gateway = gateway
         self._number = number
@@ -66,7 +66,7 @@ class Session:
         return f"<Session {self.id} ({self.task}): {len(self.line)} tokens, {self._turns} turns>"
 
     @property
-    def line(self) -> Line:
+    def line(self) -> TokenHistory:
         return self.lines[0]
 
     def segments(self) -> tuple[Segment, ...]:
@@ -98,7 +98,9 @@ class Session:
             raise Late(f"session {self.id}: no reply before the deadline") from None
         raise AssertionError("a stream ends with its reply")
 
-    async def stream(self, new: New, sampling: Sampling) -> AsyncGenerator[Chunk | Reply, None]:
+    async def stream(
+        self, new: New, sampling: Sampling
+    ) -> AsyncGenerator[TokenChunk | Reply, None]:
         """The chunks as they are sampled, then the reply. Close it to give the turn up."""
         if self._running or self.line.is_busy:
             raise BadInput("session", f"{self.id} is in a turn", "wait for its reply")
@@ -112,13 +114,13 @@ class Session:
 
     async def stream_on(
         self,
-        line: Line,
+        line: TokenHistory,
         new: New,
         sampling: Sampling,
         *,
         stops: Sequence[str] = (),
         is_message: bool = True,
-    ) -> AsyncGenerator[Chunk | Reply, None]:
+    ) -> AsyncGenerator[TokenChunk | Reply, None]:
         """Like `stream`, on any line of this session; turns on different lines may overlap.
 
         The caller sees to it that the line is nobody else's meanwhile (`is_busy`). A text of
@@ -146,7 +148,7 @@ class Session:
 
     def _chunks(
         self, turn: Turn, stops: Sequence[str], before: Sequence[int]
-    ) -> AsyncGenerator[Chunk, None]:
+    ) -> AsyncGenerator[TokenChunk, None]:
         if not stops:
             return self._gateway.serve(turn)
         if self.tokenizer is None:
@@ -155,8 +157,8 @@ class Session:
         return self._until(watch, turn, self._gateway.serve(turn))
 
     async def _until(
-        self, watch: StopTexts, turn: Turn, served: AsyncGenerator[Chunk, None]
-    ) -> AsyncGenerator[Chunk, None]:
+        self, watch: StopTexts, turn: Turn, served: AsyncGenerator[TokenChunk, None]
+    ) -> AsyncGenerator[TokenChunk, None]:
         async with aclosing(served) as chunks:
             async for chunk in chunks:
                 found = watch.found_after(chunk.token_ids)
@@ -164,16 +166,16 @@ class Session:
                     yield chunk
                     continue
                 turn.stop_at(len(turn.sampled) - len(chunk.token_ids) + found)
-                yield Chunk(chunk.token_ids[:found], chunk.logprobs[:found], chunk.version)
+                yield TokenChunk(chunk.token_ids[:found], chunk.logprobs[:found], chunk.version)
                 return
 
-    def _commit(self, line: Line, given: tuple[int, ...], turn: Turn) -> None:
+    def _commit(self, line: TokenHistory, given: tuple[int, ...], turn: Turn) -> None:
         line.append(Segment(token_ids=given))
         line.append(turn.segment())
         if not any(line is known for known in self.lines):
             self.lines.append(line)
 
-    def given(self, line: Line, new: New) -> tuple[int, ...]:
+    def given(self, line: TokenHistory, new: New) -> tuple[int, ...]:
         """The tokens that come after `line` when `new` is said and the model is to answer."""
         if isinstance(new, str):
             return self._rendered(line, [Message(USER, new)])
@@ -182,7 +184,7 @@ class Session:
             return self._rendered(line, cast(Sequence[Message], new))
         return tuple(cast(Sequence[int], new))
 
-    def _rendered(self, line: Line, messages: Sequence[Message]) -> tuple[int, ...]:
+    def _rendered(self, line: TokenHistory, messages: Sequence[Message]) -> tuple[int, ...]:
         if self.tokenizer is None:
             raise BadInput("new", "are words", "open the session with a tokenizer, or give tokens")
         tokenizer = self.tokenizer

@@ -6,14 +6,14 @@ where the first stopped, and each token keeps the version that sampled it.
 
 from msgspec import Struct, structs
 
-from artangram.core.affinity import Wanted
-from artangram.core.trajectory import Segment, VersionSpan
+from artangram.core.rollout.affinity import RoutedRequest
+from artangram.core.rollout.trajectory import Segment, VersionSpan
 from artangram.gateway.engines.protocol import (
-    Chunk,
     EngineGone,
+    EngineRequest,
     FinishReason,
-    Request,
     Sampling,
+    TokenChunk,
 )
 
 
@@ -92,9 +92,11 @@ class Turn:
         return self.sampling.max_tokens - len(self.sampled)
 
     @property
-    def wanted(self) -> Wanted:
+    def wanted(self) -> RoutedRequest:
         """As routing sees it."""
-        return Wanted(task=self.task, prompt_tokens=self.num_tokens, most_tokens=self.tokens_left)
+        return RoutedRequest(
+            task=self.task, prompt_tokens=self.num_tokens, most_tokens=self.tokens_left
+        )
 
     @property
     def oldest_version(self) -> int | None:
@@ -113,7 +115,7 @@ class Turn:
         """How long it was without a replica so far."""
         return self.waited_s + (0.0 if self.waiting_since is None else now - self.waiting_since)
 
-    def request(self, *, max_context: int) -> Request:
+    def request(self, *, max_context: int) -> EngineRequest:
         """What is left to do, for one replica."""
         room = max_context - self.num_tokens
         sampling = structs.replace(
@@ -122,14 +124,14 @@ class Turn:
             # The tokens after these must not be those that the seed gave first.
             seed=None if self.sampling.seed is None else self.sampling.seed + len(self.sampled),
         )
-        return Request(
+        return EngineRequest(
             id=f"{self.id}.{self.attempts}",
             prompt=self.prompt + tuple(self.sampled),
             sampling=sampling,
             session=self.session,
         )
 
-    def take(self, chunk: Chunk) -> None:
+    def take(self, chunk: TokenChunk) -> None:
         """Raises `EngineGone` if not every token has its logprob: nothing after it would fit."""
         start, end = len(self.sampled), len(self.sampled) + len(chunk.token_ids)
         if len(chunk.logprobs) != end - start:

@@ -14,9 +14,9 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from artangram.core.affinity import Speeds, Work
 from artangram.core.errors import BadInput
-from artangram.gateway.replica import Replica
+from artangram.core.rollout.affinity import Speeds, TokenWork
+from artangram.gateway.replica import EngineReplica
 
 _LOOKS_PER_LIMIT = 4
 
@@ -46,15 +46,19 @@ class Watchdog:
     """See the module. `on_stall` hears which replica stood still, and for how many seconds."""
 
     def __init__(
-        self, limits: StallLimits, speeds: Speeds, *, on_stall: Callable[[Replica, float], None]
+        self,
+        limits: StallLimits,
+        speeds: Speeds,
+        *,
+        on_stall: Callable[[EngineReplica, float], None],
     ) -> None:
         self._limits = limits
         self._speeds = speeds
         self._on_stall = on_stall
-        self._seen: dict[Replica, _Seen] = {}
+        self._seen: dict[EngineReplica, _Seen] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def watch(self, replica: Replica) -> None:
+    def watch(self, replica: EngineReplica) -> None:
         """It is about to be given a turn."""
         if not replica.turns or replica not in self._seen:
             now = asyncio.get_running_loop().time()
@@ -81,12 +85,12 @@ class Watchdog:
         if self._seen:
             self._look_later()
 
-    def _limit_s(self, replica: Replica) -> float:
+    def _limit_s(self, replica: EngineReplica) -> float:
         rates = self._speeds.of(replica.hardware)
-        usual_s = rates.service_s(Work(replica.load.prefill, 1.0))
+        usual_s = rates.service_s(TokenWork(replica.load.prefill, 1.0))
         return max(self._limits.least_s, self._limits.steps * usual_s) * 2.0**replica.stalls
 
 
-def _done(replica: Replica) -> tuple[int, int]:
+def _done(replica: EngineReplica) -> tuple[int, int]:
     stats = replica.engine.stats()
     return stats.prompt_tokens, stats.sampled_tokens

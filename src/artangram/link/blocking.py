@@ -18,8 +18,8 @@ from collections.abc import Iterable
 from typing import Any, Generic, TypeVar, overload
 
 from artangram.link.errors import LinkBroken, LinkEnded, LinkRefused
-from artangram.link.exchange import Asked, Exchange
-from artangram.link.terms import HELLO_PATIENCE_S, Hello, LinkTerms
+from artangram.link.exchange import Exchange, IncomingAsk
+from artangram.link.terms import HELLO_PATIENCE_S, LinkHello, LinkTerms
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -58,9 +58,9 @@ class BlockingLink(Generic[R]):
     def __init__(self, sock: socket.socket, terms: LinkTerms[R]) -> None:
         self._sock = sock
         self._exchange = Exchange(terms, self)
-        self._peer: Hello | None = None
+        self._peer: LinkHello | None = None
         self._refused: LinkRefused | None = None
-        self._heard: deque[R | Asked[R]] = deque()
+        self._heard: deque[R | IncomingAsk[R]] = deque()
         self._unsent = memoryview(b"")
         self._is_pushing = False
         self._is_feeding = False
@@ -139,7 +139,7 @@ class BlockingLink(Generic[R]):
         """Send a record and wait for its answer. Raises what the peer raised, or `LinkEnded`."""
         return self.post(record, answer, stream=stream).result()
 
-    def receive(self, timeout_s: float | None = None) -> R | Asked[R] | None:
+    def receive(self, timeout_s: float | None = None) -> R | IncomingAsk[R] | None:
         """The next record told or asked; `None` if none comes in time. Raises `LinkEnded`."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not self._heard:
@@ -165,10 +165,10 @@ class BlockingLink(Generic[R]):
     def on_tell(self, record: R) -> None:
         self._heard.append(record)
 
-    def on_ask(self, asked: Asked[R]) -> None:
+    def on_ask(self, asked: IncomingAsk[R]) -> None:
         self._heard.append(asked)
 
-    def on_hello(self, hello: Hello) -> None:
+    def on_hello(self, hello: LinkHello) -> None:
         self._peer = hello
 
     def on_refused(self, error: LinkRefused) -> None:

@@ -29,7 +29,7 @@ from artangram.link.frames import (
 )
 from artangram.link.inbox import Inbox
 from artangram.link.outbox import Outbox
-from artangram.link.terms import Hello, LinkTerms, greeted, hello_of
+from artangram.link.terms import LinkHello, LinkTerms, greeted, hello_of
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -44,7 +44,7 @@ def decoder_of(type: Any) -> msgspec.msgpack.Decoder[Any]:
     return msgspec.msgpack.Decoder(type)
 
 
-class Reply(Protocol):
+class AskReply(Protocol):
     """Is told how an ask went; one of the two, once."""
 
     def answered(self, value: Any) -> None: ...
@@ -52,14 +52,14 @@ class Reply(Protocol):
     def failed(self, error: Exception) -> None: ...
 
 
-class End(Protocol[R_contra]):
+class LinkSide(Protocol[R_contra]):
     """The end of a link that an exchange works for."""
 
     def on_tell(self, record: R_contra) -> None: ...
 
-    def on_ask(self, asked: "Asked[Any]") -> None: ...
+    def on_ask(self, asked: "IncomingAsk[Any]") -> None: ...
 
-    def on_hello(self, hello: Hello) -> None: ...
+    def on_hello(self, hello: LinkHello) -> None: ...
 
     def on_refused(self, error: LinkRefused) -> None: ...
 
@@ -70,7 +70,7 @@ class End(Protocol[R_contra]):
         ...
 
 
-class Asked(Generic[R]):
+class IncomingAsk(Generic[R]):
     """A record that the peer asked, to be answered or refused exactly once."""
 
     __slots__ = ("_exchange", "_number", "record")
@@ -82,7 +82,7 @@ class Asked(Generic[R]):
 
     def __repr__(self) -> str:
         state = "settled" if self._exchange is None else "open"
-        return f"<Asked {self._number}: {self.record!r}, {state}>"
+        return f"<IncomingAsk {self._number}: {self.record!r}, {state}>"
 
     def answer(self, value: object = None) -> None:
         """`ValueError` if the peer does not take an answer so long; then it is still open."""
@@ -104,7 +104,7 @@ class Asked(Generic[R]):
 class Exchange(Generic[R]):
     """See the module. `end` hears what comes."""
 
-    def __init__(self, terms: LinkTerms[R], end: End[R]) -> None:
+    def __init__(self, terms: LinkTerms[R], end: LinkSide[R]) -> None:
         self.terms = terms
         self.outbox = Outbox(most_queued_bytes=terms.most_queued_bytes)
         self.ended: LinkEnded | None = None
@@ -115,7 +115,7 @@ class Exchange(Generic[R]):
         )
         self._is_met = False
         self._num_asked = 0
-        self._waiting: dict[int, tuple[Reply, msgspec.msgpack.Decoder[Any]] | None] = {}
+        self._waiting: dict[int, tuple[AskReply, msgspec.msgpack.Decoder[Any]] | None] = {}
         """Numbers that were not answered yet; `None` for those whose asker has gone."""
 
     def greet(self, record: object) -> None:
@@ -128,7 +128,7 @@ class Exchange(Generic[R]):
         self.outbox.put_frame(REFUSED, 0, sentence.encode(errors="backslashreplace")[:4096])
         self._end.wake()
 
-    def hello_record(self, hello: Hello, kind: type[T]) -> T:
+    def hello_record(self, hello: LinkHello, kind: type[T]) -> T:
         """What the peer says about itself. `LinkBroken` if that is no `kind`."""
         try:
             return msgspec.msgpack.decode(hello.record, type=kind)
@@ -143,7 +143,7 @@ class Exchange(Generic[R]):
     def tell(self, record: object, stream: str | None) -> None:
         self.put(TELL, 0, _encode(record), stream)
 
-    def ask(self, record: object, answer: Any, reply: Reply, stream: str | None) -> int:
+    def ask(self, record: object, answer: Any, reply: AskReply, stream: str | None) -> int:
         """Ask; `reply` hears an answer of the type `answer`. Returns the number for `forget`."""
         body, decoder = _encode(record), decoder_of(answer)
         number = self._num_asked + 1
@@ -234,7 +234,7 @@ class Exchange(Generic[R]):
         if kind == TELL:
             self._end.on_tell(self._decoded(body))
         elif kind == ASK:
-            self._end.on_ask(Asked(self._decoded(body), self, number))
+            self._end.on_ask(IncomingAsk(self._decoded(body), self, number))
         elif kind in (ANSWER, REFUSAL):
             self._on_settled(kind, number, body)
         else:

@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Generic, Protocol, TypeVar, cast, overload
 
 from artangram.link.errors import LinkBroken, LinkEnded, LinkFull, LinkRefused
-from artangram.link.exchange import Asked, Exchange
+from artangram.link.exchange import Exchange, IncomingAsk
 from artangram.link.frames import PART_BYTES
 from artangram.link.heartbeat import Heartbeat
-from artangram.link.terms import Hello, LinkTerms
+from artangram.link.terms import LinkHello, LinkTerms
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -33,7 +33,7 @@ class LinkUser(Protocol[R_contra]):
 
     def on_tell(self, record: R_contra) -> None: ...
 
-    def on_ask(self, asked: Asked[Any]) -> None:
+    def on_ask(self, asked: IncomingAsk[Any]) -> None:
         """Answer or refuse it, now or later; `settle` does so with what a coroutine returns."""
         ...
 
@@ -54,7 +54,7 @@ Greet = Callable[["Link[R]"], tuple[LinkUser[R], object]]
 Any error that it raises is told to the peer as a refusal."""
 
 
-async def settle(asked: Asked[R], work: Awaitable[object]) -> None:
+async def settle(asked: IncomingAsk[R], work: Awaitable[object]) -> None:
     """Answer with what `work` returns, or refuse with what it raises."""
     try:
         asked.answer(await work)
@@ -72,7 +72,7 @@ class Link(asyncio.Protocol, Generic[R]):
         self._greet = greet
         self._hello = hello
         self._dials = dials
-        self._peer: Hello | None = None
+        self._peer: LinkHello | None = None
         self._user: LinkUser[R] | None = None
         self._transport: asyncio.Transport | None = None
         self._is_flushing = False
@@ -208,11 +208,11 @@ class Link(asyncio.Protocol, Generic[R]):
         assert self._user is not None
         self._user.on_tell(record)
 
-    def on_ask(self, asked: Asked[R]) -> None:
+    def on_ask(self, asked: IncomingAsk[R]) -> None:
         assert self._user is not None
         self._user.on_ask(asked)
 
-    def on_hello(self, hello: Hello) -> None:
+    def on_hello(self, hello: LinkHello) -> None:
         self._peer = hello
         try:
             self._user, record = self._greet(self)
@@ -296,7 +296,7 @@ class Link(asyncio.Protocol, Generic[R]):
 
 
 class _FutureReply:
-    """See `exchange.Reply`."""
+    """See `exchange.AskReply`."""
 
     __slots__ = ("future",)
 

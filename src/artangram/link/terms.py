@@ -44,7 +44,7 @@ class LinkTerms(Generic[R]):
     """What may wait in this end for a slow peer."""
 
 
-class Hello(Struct, frozen=True, array_like=True):
+class LinkHello(Struct, frozen=True, array_like=True):
     """The first frame of each side."""
 
     name: str
@@ -56,20 +56,20 @@ class Hello(Struct, frozen=True, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Hello).decode
+_decode = msgspec.msgpack.Decoder(LinkHello).decode
 
 
 def hello_of(terms: LinkTerms[R], record: object) -> bytes:
     """The hello of this side, with `record` in it. `ValueError` if it is too long."""
     own = msgspec.Raw(_encode(record))
     limits = (terms.most_record_bytes, terms.window_bytes)
-    body = _encode(Hello(terms.name, terms.version, *limits, own))
+    body = _encode(LinkHello(terms.name, terms.version, *limits, own))
     if len(body) > MOST_FRAME_BYTES:
         raise ValueError(f"a hello of {len(body)} bytes is too long; {MOST_FRAME_BYTES} fit")
     return body
 
 
-def greeted(terms: LinkTerms[R], body: bytes) -> Hello:
+def greeted(terms: LinkTerms[R], body: bytes) -> LinkHello:
     """The hello of the peer. `LinkRefused` if it speaks something else."""
     try:
         hello = _decode(body)

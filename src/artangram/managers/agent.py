@@ -1,13 +1,14 @@
 """The contract of a node agent: how the orchestrator reaches what runs on a node.
 
 - *Tells* (`start`, `resize`, `stop`, `acknowledge`) return at once and arrive in order. Every
-  `start` is followed by exactly one `Ended`, however the run ended.
+  `start` is followed by exactly one `RunResult`, however the run ended.
 - *Asks* (`attach`, `ping`, `read`, `write`, `snapshot`, `close`) are awaited. They raise `OSError`
   for a path, `SandboxError` for a place that failed, `ValueError` for a caller's mistake.
 - An agent may bound what it takes and gives at once: a longer ask is a `ValueError`, a longer start
   ends as `FAILED`, longer output is cut off and counted as truncated.
 - A trajectory's sandbox is made by the first run that needs it and lives until `close`.
-- An `Ended` is repeated at every `attach` until it was acknowledged: nobody misses one by dying.
+- An `RunResult` is repeated at every `attach` until it was acknowledged: nobody misses one by
+  dying.
 - When an agent is gone, everything on it is gone; its listener hears `on_lost` once.
 """
 
@@ -16,8 +17,8 @@ from typing import Protocol
 from msgspec import Struct
 
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
-from artangram.core.lease import Lease
-from artangram.core.records import Outcome
+from artangram.core.scheduling.lease import Lease
+from artangram.core.scheduling.records import Outcome
 from artangram.managers.call import CallResult
 from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.protocol import (
@@ -37,7 +38,7 @@ class AgentGone(SandboxError):
     """The agent, and with it everything that ran there, is gone."""
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class SandboxSpec(Struct, frozen=True, kw_only=True):
     """What the sandbox of a trajectory is made from."""
 
     source: Source = HostImage()
@@ -49,7 +50,7 @@ class Run(Struct, frozen=True, kw_only=True):
 
     lease: Lease
     trajectory: TrajectoryId
-    place: Place
+    place: SandboxSpec
     command: Command | None
     expects_files: bool = False
     """Earlier runs left files: without that very sandbox it has to fail, not to start afresh."""
@@ -66,7 +67,7 @@ class RunId(Struct, frozen=True):
     attempt: int
 
 
-class Ended(Struct, frozen=True, kw_only=True):
+class RunResult(Struct, frozen=True, kw_only=True):
     """A run has stopped using its lease."""
 
     run: RunId
@@ -82,14 +83,14 @@ class Ended(Struct, frozen=True, kw_only=True):
     """What a call was answered."""
 
 
-class Inventory(Struct, frozen=True, kw_only=True, tag="inventory"):
+class NodeInventory(Struct, frozen=True, kw_only=True, tag="inventory"):
     """What is on a node."""
 
     incarnation: str
     """Another one than before means that everything before is gone."""
     trajectories: tuple[TrajectoryId, ...] = ()
     running: tuple[RunId, ...] = ()
-    ended: tuple[Ended, ...] = ()
+    ended: tuple[RunResult, ...] = ()
     """Ends that nobody has acknowledged."""
 
 
@@ -97,14 +98,14 @@ class Population(Struct, frozen=True, kw_only=True, tag="population"):
     """How many sandboxes a node has."""
 
     sandboxes: int = 0
-    asleep: int = 0
+    hibernated: int = 0
     """Those of them that keep their files but no process."""
 
 
 class Listener(Protocol):
     """Who hears what happens on a node."""
 
-    def on_ended(self, node: NodeId, ended: Ended) -> None: ...
+    def on_ended(self, node: NodeId, ended: RunResult) -> None: ...
 
     def on_lost(self, node: NodeId, reason: str) -> None: ...
 
@@ -119,7 +120,7 @@ class NodeAgent(Protocol):
     @property
     def node(self) -> NodeId: ...
 
-    async def attach(self, listener: Listener) -> Inventory:
+    async def attach(self, listener: Listener) -> NodeInventory:
         """From now on `listener` hears; what ended before is in the inventory."""
         ...
 
@@ -137,7 +138,7 @@ class NodeAgent(Protocol):
         ...
 
     def stop(self, action_id: ActionId) -> None:
-        """End a run early. Its `Ended` comes when it is gone."""
+        """End a run early. Its `RunResult` comes when it is gone."""
         ...
 
     def acknowledge(self, run: RunId) -> None:

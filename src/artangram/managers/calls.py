@@ -1,6 +1,6 @@
 """Makes leases of calls real: what has no sandbox, keeps nothing, and answers once.
 
-- Every `start` is followed by exactly one `Ended`, however the call ended.
+- Every `start` is followed by exactly one `RunResult`, however the call ended.
 - A call lives in this process and with it: after a restart it is made again if it may be, else it
   has failed. Nothing is left behind that would have to be found again.
 - Who carries a call out (`Carrier`) raises `CallFailed` for what the callee did, `InfraFailed` for
@@ -16,13 +16,13 @@ from msgspec import structs
 from artangram.aio import Background
 from artangram.apis.errors import TurnedAway
 from artangram.core.errors import CallFailed, InfraFailed
-from artangram.core.lease import Lease
-from artangram.core.records import Outcome
-from artangram.managers.agent import Ended, RunId
+from artangram.core.scheduling.lease import Lease
+from artangram.core.scheduling.records import Outcome
+from artangram.managers.agent import RunId, RunResult
 from artangram.managers.call import Call, CallResult
 
 
-class Progress(Protocol):
+class CallProgress(Protocol):
     """What a carrier tells while it works."""
 
     def began(self) -> None:
@@ -33,7 +33,9 @@ class Progress(Protocol):
 class Carrier(Protocol):
     """Carries out the calls of one kind; see the module for what it raises."""
 
-    async def carry_out(self, lease: Lease, call: Call, *, progress: Progress) -> CallResult: ...
+    async def carry_out(
+        self, lease: Lease, call: Call, *, progress: CallProgress
+    ) -> CallResult: ...
 
     async def aclose(self) -> None: ...
 
@@ -45,7 +47,7 @@ class _Under:
         self.run = run
         self.now = now
         self.began_at: float | None = None
-        self.ended = Ended(run=run, outcome=Outcome.CANCELLED)
+        self.ended = RunResult(run=run, outcome=Outcome.CANCELLED)
 
     def began(self) -> None:
         self.began_at = self.now()
@@ -59,7 +61,7 @@ class CallManager:
         carriers: Mapping[type, Carrier],
         *,
         now: Callable[[], float],
-        on_ended: Callable[[Ended], None],
+        on_ended: Callable[[RunResult], None],
     ) -> None:
         self._carriers = carriers
         self._now = now
@@ -78,7 +80,7 @@ class CallManager:
         task.add_done_callback(lambda _: self._tell(under))
 
     def stop(self, run: RunId) -> None:
-        """End a call early. Its `Ended` comes when it is gone; nothing happens if it has ended."""
+        """End a call early, if it still runs. Its `RunResult` comes when it is gone."""
         task = self._running.get(run)
         if task is not None:
             task.cancel()
@@ -136,12 +138,12 @@ class _Limited:
 
 def _ended(
     under: _Under, outcome: Outcome, *, reason: str = "", result: CallResult | None = None
-) -> Ended:
+) -> RunResult:
     """What callees say may be no Unicode; an end that no journal can write is everybody's."""
     if result is not None and result.headers:
         headers = {_text(name): _text(value) for name, value in result.headers.items()}
         result = structs.replace(result, headers=headers)
-    return Ended(
+    return RunResult(
         run=under.run,
         outcome=outcome,
         reason=_text(reason),

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 
 from msgspec import structs
 
-from artangram.core.action import Action
 from artangram.core.ids import ActionId, NodeId
-from artangram.core.lease import Cores, CoreShare, Lease
-from artangram.managers.agent import NodeAgent, Place, Run
-from artangram.sandbox.protocol import Command, Share
+from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.lease import Cores, CoreShare, Lease
+from artangram.managers.agent import NodeAgent, Run, SandboxSpec
+from artangram.sandbox.protocol import Command, CpuShare
 
 LONGEST_RUN_S = 86_400.0
 """The limit of an action that names none: a sandbox needs one, and a day is a mistake."""
@@ -44,7 +44,7 @@ class CpuManager:
         lease: Lease,
         action: Action,
         *,
-        place: Place,
+        place: SandboxSpec,
         command: Command | None,
         expects_files: bool,
         streams: bool = False,
@@ -97,9 +97,9 @@ class CpuManager:
         return tuple([names[core] for core in allocation.cores])
 
 
-def share_of(allocation: CoreShare) -> Share:
+def share_of(allocation: CoreShare) -> CpuShare:
     """What the kernel is to be told of a lease that shares its node's cores."""
-    return Share(
+    return CpuShare(
         weight_milli=max(1, allocation.weight_milli), limit_milli=max(1, allocation.limit_milli)
     )
 

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 from artangram.core.errors import BadInput, CallFailed
-from artangram.core.lease import Lease
+from artangram.core.scheduling.lease import Lease
 from artangram.functions.authorization import check_authorization
 from artangram.functions.encoding import is_pickled
 from artangram.functions.function import Function, check_found, function_of
 from artangram.functions.local import LocalFunctions
-from artangram.functions.runner import Runner
+from artangram.functions.runner import FunctionRunner
 from artangram.managers.call import Call, CallResult, FunctionCall
-from artangram.managers.calls import Progress
+from artangram.managers.calls import CallProgress
 
 
 class FunctionsManager:
@@ -27,7 +27,7 @@ class FunctionsManager:
         self.functions: dict[str, Function[..., Any]] = {}
         self.local = LocalFunctions(ceiling=ceiling, idle_s=idle_s)
         self._accepts_pickles = accepts_pickles
-        self._platform: Runner | None = None
+        self._platform: FunctionRunner | None = None
 
     def __repr__(self) -> str:
         return f"<FunctionsManager: {len(self.functions)} functions, {self.local!r}>"
@@ -51,14 +51,14 @@ class FunctionsManager:
         self.functions[found.name] = found
         return found
 
-    async def carry_out(self, lease: Lease, call: Call, *, progress: Progress) -> CallResult:
+    async def carry_out(self, lease: Lease, call: Call, *, progress: CallProgress) -> CallResult:
         assert isinstance(call, FunctionCall)
         found = self.functions.get(call.function)
         if found is None:
             known = ", ".join(sorted(self.functions)) or "none"
             raise CallFailed(f"no function {call.function!r} is registered; there are: {known}")
         if is_pickled(call.body) and not self._accepts_pickles:
-            raise CallFailed(f"{found.name}: this house takes plain data only; send no objects")
+            raise CallFailed(f"{found.name}: this cluster takes plain data only; send no objects")
         runner = self.local if found.spec.url is None else self._http()
         body = await runner.call(found.spec, call.body, hedged=call.hedged, on_begun=progress.began)
         return CallResult(body=body)
@@ -68,7 +68,7 @@ class FunctionsManager:
         if self._platform is not None:
             await self._platform.aclose()
 
-    def _http(self) -> Runner:
+    def _http(self) -> FunctionRunner:
         if self._platform is None:
             # Not above: only who calls a platform needs an HTTP client.
             from artangram.functions.platform import HttpFunctions

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 
 from artangram.core.errors import InfraFailed
 from artangram.core.ids import NodeId
-from artangram.core.lease import Devices, Lease
+from artangram.core.scheduling.lease import Devices, Lease
 from artangram.managers.call import Call, CallResult, ServiceCall
-from artangram.managers.calls import Progress
+from artangram.managers.calls import CallProgress
 from artangram.services.host import ServiceHost
 
 
@@ -23,7 +23,7 @@ class GpuManager:
     def __repr__(self) -> str:
         return f"<GpuManager: {list(self.hosts.values())}>"
 
-    async def carry_out(self, lease: Lease, call: Call, *, progress: Progress) -> CallResult:
+    async def carry_out(self, lease: Lease, call: Call, *, progress: CallProgress) -> CallResult:
         assert isinstance(call, ServiceCall), f"{call} is not for a model service"
         devices, *loans = devices_of(lease)
         for loan in loans:

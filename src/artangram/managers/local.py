@@ -17,10 +17,10 @@ from msgspec import structs
 
 from artangram.aio import Background, uncancelled
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
-from artangram.core.records import Outcome
-from artangram.managers.agent import Ended, Inventory, Listener, Population, Run, RunId
-from artangram.managers.beds import Beds
+from artangram.core.scheduling.records import Outcome
+from artangram.managers.agent import Listener, NodeInventory, Population, Run, RunId, RunResult
 from artangram.managers.machine import free_memory_mb
+from artangram.managers.sandboxes import NodeSandboxes
 from artangram.sandbox.errors import SandboxError, SandboxGone
 from artangram.sandbox.protocol import (
     MAX_READ_BYTES,
@@ -51,7 +51,7 @@ class _Running:
         self.run = run
         self.cores = run.command.cores if run.command is not None else ()
         self.sandbox: Sandbox | None = None
-        self.ended: Ended | None = None
+        self.ended: RunResult | None = None
         self.is_told = False
         self.task: asyncio.Task[None] | None = None
         #: Made by who waits for its end.
@@ -82,7 +82,7 @@ class LocalAgent:
         self._now = now
         self._incarnation = uuid4().hex
         self._listener: Listener | None = None
-        self._beds = Beds(provider, warm=warm)
+        self._sandboxes = NodeSandboxes(provider, warm=warm)
         self._least_free_mb = least_free_mb
         self._free_mb = free_mb
         self._look: asyncio.TimerHandle | None = None
@@ -90,26 +90,28 @@ class LocalAgent:
         self._turns: dict[TrajectoryId, asyncio.Lock] = {}
         self._running: dict[ActionId, _Running] = {}
         #: Unacknowledged ends; as many as were started and not acknowledged, so bounded by those.
-        self._ended: dict[RunId, Ended] = {}
+        self._ended: dict[RunId, RunResult] = {}
         self._background = Background(self._on_error)
 
     def __repr__(self) -> str:
         return (
-            f"<LocalAgent {self.node}: {len(self._beds.all)} sandboxes, "
+            f"<LocalAgent {self.node}: {len(self._sandboxes.all)} sandboxes, "
             f"{len(self._running)} running>"
         )
 
-    async def attach(self, listener: Listener) -> Inventory:
+    async def attach(self, listener: Listener) -> NodeInventory:
         self._listener = listener
         return self.inventory()
 
     async def ping(self) -> Population:
-        return Population(sandboxes=len(self._beds.all), asleep=self._beds.num_asleep)
+        return Population(
+            sandboxes=len(self._sandboxes.all), hibernated=self._sandboxes.num_hibernated
+        )
 
-    def inventory(self) -> Inventory:
-        return Inventory(
+    def inventory(self) -> NodeInventory:
+        return NodeInventory(
             incarnation=self._incarnation,
-            trajectories=tuple(self._beds.all),
+            trajectories=tuple(self._sandboxes.all),
             running=tuple(running.run.id for running in self._running.values()),
             ended=tuple(self._ended.values()),
         )
@@ -142,15 +144,15 @@ class LocalAgent:
     async def read(
         self, trajectory: TrajectoryId, path: str, *, max_bytes: int = MAX_READ_BYTES
     ) -> bytes:
-        async with self._beds.using(trajectory) as sandbox:
+        async with self._sandboxes.using(trajectory) as sandbox:
             return await sandbox.read(path, max_bytes=max_bytes)
 
     async def write(self, trajectory: TrajectoryId, path: str, *, data: bytes) -> None:
-        async with self._beds.using(trajectory) as sandbox:
+        async with self._sandboxes.using(trajectory) as sandbox:
             await sandbox.write(path, data)
 
     async def snapshot(self, trajectory: TrajectoryId) -> Snapshot:
-        async with self._beds.using(trajectory) as sandbox:
+        async with self._sandboxes.using(trajectory) as sandbox:
             return await sandbox.snapshot()
 
     async def forget(self, snapshot: Snapshot) -> None:
@@ -160,7 +162,7 @@ class LocalAgent:
         here = [one for one in self._running.values() if one.run.trajectory == trajectory]
         await self._stopped(here)
         self._turns.pop(trajectory, None)
-        await uncancelled(self._beds.remove(trajectory))
+        await uncancelled(self._sandboxes.remove(trajectory))
 
     async def aclose(self) -> None:
         await uncancelled(self._aclose())
@@ -172,11 +174,11 @@ class LocalAgent:
             self._look.cancel()
         await self._stopped(list(self._running.values()))
         await self._background.close()
-        await self._beds.aclose()
+        await self._sandboxes.aclose()
         await self._provider.close()
 
     def _stop(self, running: _Running) -> None:
-        running.ended = Ended(run=running.run.id, outcome=Outcome.CANCELLED)
+        running.ended = RunResult(run=running.run.id, outcome=Outcome.CANCELLED)
         try:
             running.stop()
         except SandboxError:
@@ -197,23 +199,23 @@ class LocalAgent:
     async def relieve(self) -> int:
         """Put sandboxes at rest to sleep until memory suffices; how many went to sleep."""
         count = 0
-        for trajectory in list(self._beds.all):
+        for trajectory in list(self._sandboxes.all):
             if not self._is_at_rest(trajectory):
                 continue  # As may be since others fall asleep: that takes its time.
             if self._free_mb() >= self._least_free_mb:
                 break
             # Whoever wants to run there meanwhile waits, and wakes it.
             async with self._turns.setdefault(trajectory, asyncio.Lock()):
-                if trajectory in self._beds.all:
+                if trajectory in self._sandboxes.all:
                     # It died, and whoever needs it is told; or its files cannot be copied.
                     with contextlib.suppress(SandboxError):
-                        count += await self._beds.put_to_sleep(trajectory)
+                        count += await self._sandboxes.put_to_sleep(trajectory)
         return count
 
     def _is_at_rest(self, trajectory: TrajectoryId) -> bool:
         runs = self._running.values()
         is_busy = any(running.run.trajectory == trajectory for running in runs)
-        return trajectory in self._beds.all and not is_busy
+        return trajectory in self._sandboxes.all and not is_busy
 
     def _look_soon(self) -> None:
         loop = asyncio.get_running_loop()
@@ -240,7 +242,7 @@ class LocalAgent:
         turn = self._turns.get(run.trajectory)
         if run.command is None or run.streams or (turn is not None and turn.locked()):
             return False
-        sandbox = self._beds.at_hand(run.trajectory)
+        sandbox = self._sandboxes.at_hand(run.trajectory)
         if sandbox is None:
             return False
         try:
@@ -271,9 +273,9 @@ class LocalAgent:
         except SandboxError as error:
             running.ended = _failed(run, error)
         except ValueError as error:
-            running.ended = Ended(run=run.id, outcome=Outcome.FAILED, reason=str(error))
+            running.ended = RunResult(run=run.id, outcome=Outcome.FAILED, reason=str(error))
         except Exception as error:
-            running.ended = Ended(run=run.id, outcome=Outcome.INFRA_FAILED, reason=repr(error))
+            running.ended = RunResult(run=run.id, outcome=Outcome.INFRA_FAILED, reason=repr(error))
             raise
         finally:
             self._tell_end(running)
@@ -285,23 +287,23 @@ class LocalAgent:
 
     def _tell_end(self, running: _Running) -> None:
         running.is_told = True
-        ended = running.ended or Ended(run=running.run.id, outcome=Outcome.CANCELLED)
+        ended = running.ended or RunResult(run=running.run.id, outcome=Outcome.CANCELLED)
         del self._running[ended.run.action_id]
         self._ended[ended.run] = ended
-        self._beds.note_use(running.run.trajectory)
+        self._sandboxes.note_use(running.run.trajectory)
         if running.over is not None and not running.over.done():
             running.over.set_result(None)
         if self._listener is not None:
             self._listener.on_ended(self.node, ended)
 
-    async def _carried_out(self, running: _Running) -> Ended:
+    async def _carried_out(self, running: _Running) -> RunResult:
         run = running.run
         async with self._turns.setdefault(run.trajectory, asyncio.Lock()):
             asked_at = self._now()
             sandbox = await self._ready_sandbox(run)
             if run.command is None:
                 # To make the sandbox is all of its work, and the next one is believed to take that.
-                return Ended(run=run.id, outcome=Outcome.SUCCEEDED, began_at=asked_at)
+                return RunResult(run=run.id, outcome=Outcome.SUCCEEDED, began_at=asked_at)
             began_at = self._now()
             running.sandbox = sandbox
             command = run.command
@@ -325,11 +327,11 @@ class LocalAgent:
 
     async def _ready_sandbox(self, run: Run) -> Sandbox:
         """The trajectory's sandbox, made if this is its first run."""
-        if self._beds.exists(run.trajectory):
-            return await self._beds.awake(run.trajectory)
+        if self._sandboxes.exists(run.trajectory):
+            return await self._sandboxes.awake(run.trajectory)
         if run.expects_files:
             raise SandboxGone(f"the sandbox of {run.trajectory} is gone, its files with it")
-        return await self._beds.make(run.trajectory, run.place)
+        return await self._sandboxes.make(run.trajectory, run.place)
 
     def _on_error(self, error: BaseException) -> None:
         """A run that raised what no sandbox may raise is a defect of ours; it must be seen."""
@@ -346,10 +348,10 @@ async def _resize(running: _Running, sandbox: Sandbox) -> None:
         return  # It died; its run is about to say so.
 
 
-def _ended(run: Run, result: CommandResult, *, began_at: float) -> Ended:
+def _ended(run: Run, result: CommandResult, *, began_at: float) -> RunResult:
     assert run.command is not None
     outcome, reason = _how(run.command, result)
-    return Ended(
+    return RunResult(
         run=run.id,
         outcome=outcome,
         reason=reason,
@@ -358,8 +360,8 @@ def _ended(run: Run, result: CommandResult, *, began_at: float) -> Ended:
     )
 
 
-def _failed(run: Run, error: SandboxError) -> Ended:
-    return Ended(run=run.id, outcome=Outcome.INFRA_FAILED, reason=str(error))
+def _failed(run: Run, error: SandboxError) -> RunResult:
+    return RunResult(run=run.id, outcome=Outcome.INFRA_FAILED, reason=str(error))
 
 
 def _how(command: Command, result: CommandResult) -> tuple[Outcome, str]:

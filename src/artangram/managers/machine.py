@@ -6,13 +6,13 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from artangram.core.cluster import CpuSpec
+from artangram.core.scheduling.cluster import CpuSpec
 
 _NODES = Path("/sys/devices/system/node")
 _MEMORY = Path("/proc/meminfo")
 
 
-class Machine(Struct, frozen=True, kw_only=True):
+class MachineInfo(Struct, frozen=True, kw_only=True):
     """What this process may use."""
 
     cores: tuple[int, ...]
@@ -31,14 +31,14 @@ class Machine(Struct, frozen=True, kw_only=True):
         )
 
 
-def this_machine() -> Machine:
+def this_machine() -> MachineInfo:
     """Look at the machine."""
     usable = os.sched_getaffinity(0)
     domains = [sorted(usable & cores) for cores in _domains()]
     domains = [domain for domain in domains if domain] or [sorted(usable)]
     if sum(map(len, domains)) != len(usable) or len({len(domain) for domain in domains}) > 1:
         domains = [sorted(usable)]  # The books know only domains of equal size.
-    return Machine(
+    return MachineInfo(
         cores=tuple(core for domain in domains for core in domain),
         numa=len(domains),
         memory_mb=free_memory_mb(),

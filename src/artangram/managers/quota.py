@@ -9,13 +9,13 @@ import random
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from artangram.apis.client import ApiClient, Request
+from artangram.apis.client import ApiClient, ApiRequest
 from artangram.apis.spec import ApiSpec, checked
 from artangram.core.errors import CallFailed
 from artangram.core.ids import Resource
-from artangram.core.lease import Calls, Lease
+from artangram.core.scheduling.lease import Calls, Lease
 from artangram.managers.call import ApiCall, Call, CallResult
-from artangram.managers.calls import Progress
+from artangram.managers.calls import CallProgress
 
 OnThrottled = Callable[[Resource, float], None]
 """An API takes no call before this time, on the clock of `now`."""
@@ -49,14 +49,14 @@ class QuotaManager:
     def __repr__(self) -> str:
         return f"<QuotaManager: {', '.join(sorted(self.clients)) or 'no API'}>"
 
-    async def carry_out(self, lease: Lease, call: Call, *, progress: Progress) -> CallResult:
+    async def carry_out(self, lease: Lease, call: Call, *, progress: CallProgress) -> CallResult:
         assert isinstance(call, ApiCall)
         client = self.clients.get(call.api)
         if client is None:
             known = ", ".join(sorted(self.clients)) or "none"
-            raise CallFailed(f"{call.api!r} is not an API of this house; there are: {known}")
+            raise CallFailed(f"{call.api!r} is not an API of this cluster; there are: {known}")
         answer = await client.call(
-            Request(call.method, call.path, call.params, call.headers, call.body),
+            ApiRequest(call.method, call.path, call.params, call.headers, call.body),
             units=_units(lease, call.api),
             attempt=lease.attempt,
             on_begun=progress.began,

@@ -23,9 +23,9 @@ from msgspec import structs
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
-from artangram.core.records import Outcome
+from artangram.core.scheduling.records import Outcome
 from artangram.link import (
-    Asked,
+    IncomingAsk,
     Link,
     LinkBroken,
     LinkEnded,
@@ -35,8 +35,16 @@ from artangram.link import (
     dial,
 )
 from artangram.managers import wire
-from artangram.managers.agent import AgentGone, Ended, Inventory, Listener, Population, Run, RunId
-from artangram.managers.found import FoundProcess
+from artangram.managers.agent import (
+    AgentGone,
+    Listener,
+    NodeInventory,
+    Population,
+    Run,
+    RunId,
+    RunResult,
+)
+from artangram.managers.pidfd import ForeignProcess
 from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.protocol import MAX_READ_BYTES, Snapshot
 
@@ -67,7 +75,7 @@ async def spawn(
     silence_s: float = SILENCE_S,
 ) -> "RemoteAgent":
     """Start an agent that listens on `socket`, and connect to it."""
-    agentd = ("-m", "artangram.managers.agentd", "--node", node, "--socket", str(socket))
+    agentd = ("-m", "artangram.managers.agentprocess", "--node", node, "--socket", str(socket))
     argv = (*agentd, "--parent", str(os.getpid()), *options)
     log = socket.with_suffix(".log")
     _check_path(socket)
@@ -141,9 +149,9 @@ async def connect(
     return agent
 
 
-def _held(pid: int) -> FoundProcess | None:
+def _held(pid: int) -> ForeignProcess | None:
     """The process that listens; `None` if it is this one, or cannot be seen from here."""
-    return FoundProcess(pid) if pid not in (0, os.getpid()) else None
+    return ForeignProcess(pid) if pid not in (0, os.getpid()) else None
 
 
 def _pid_of_peer(link: Link[wire.Report]) -> int:
@@ -159,7 +167,7 @@ class RemoteAgent:
         node: NodeId,
         *,
         now: Callable[[], float],
-        process: asyncio.subprocess.Process | FoundProcess | None,
+        process: asyncio.subprocess.Process | ForeignProcess | None,
     ) -> None:
         self.node = node
         self._now = now
@@ -169,7 +177,7 @@ class RemoteAgent:
         """Of the agent; 0 before it was dialed."""
         self._listener: Listener | None = None
         #: Of an answer to `Attach` that is under way.
-        self._found: list[Ended] = []
+        self._found: list[RunResult] = []
         #: What concerns a run goes in the stream of its trajectory, after its start.
         self._streams: dict[ActionId, TrajectoryId] = {}
         self._gone = ""
@@ -194,21 +202,21 @@ class RemoteAgent:
                 raise
             raise LinkEnded("it has just ended") from error
 
-    async def attach(self, listener: Listener) -> Inventory:
+    async def attach(self, listener: Listener) -> NodeInventory:
         # Before the answer: an end told between the two is heard twice rather than never.
         self._listener = listener
         self._found = []
-        found = await self._ask(wire.Attach(), Inventory)
+        found = await self._ask(wire.Attach(), NodeInventory)
         return structs.replace(found, ended=tuple(self._found))
 
     async def ping(self) -> Population:
-        return await self._ask(wire.Ping(), Population)
+        return await self._ask(wire.PingAgent(), Population)
 
     def start(self, run: Run) -> None:
         try:
             self._tell(wire.StartRun(_bounded(run)), stream=run.trajectory)
         except ValueError as error:
-            ended = Ended(run=run.id, outcome=Outcome.FAILED, reason=str(error))
+            ended = RunResult(run=run.id, outcome=Outcome.FAILED, reason=str(error))
             asyncio.get_running_loop().call_soon(self._tell_end, ended)
         else:
             self._streams[run.id.action_id] = run.trajectory
@@ -248,7 +256,7 @@ class RemoteAgent:
         if self._gone and not self._is_left:
             self._kill()  # It may live and go on with what was reported as lost.
         with contextlib.suppress(AgentGone):  # Gone is what was asked for.
-            await self._ask(wire.Leave(), NoneType)
+            await self._ask(wire.LeaveAgent(), NoneType)
         await self._disconnect()
         await self._end_process()
 
@@ -256,7 +264,7 @@ class RemoteAgent:
         """Leave the agent to itself; it waits for its grace period for somebody to come back."""
         self._is_left = True
         await self._disconnect()
-        if isinstance(self._process, FoundProcess):
+        if isinstance(self._process, ForeignProcess):
             self._process.let_go()
 
     async def _disconnect(self) -> None:
@@ -286,13 +294,13 @@ class RemoteAgent:
             self._kill()
             self._lose(f"the agent does not read what it is told: {error}")
 
-    def _tell_end(self, ended: Ended) -> None:
+    def _tell_end(self, ended: RunResult) -> None:
         self._streams.pop(ended.run.action_id, None)
         if self._listener is not None:
             self._listener.on_ended(self.node, ended)
 
     async def _ask(
-        self, record: wire.Ask | wire.Attach | wire.Leave, answer: type[T], *, stream: str = ""
+        self, record: wire.Ask | wire.Attach | wire.LeaveAgent, answer: type[T], *, stream: str = ""
     ) -> T:
         try:
             return await self._link.ask(record, answer, stream=stream)
@@ -313,7 +321,7 @@ class RemoteAgent:
                 if self._listener is not None:
                     self._listener.on_output(run, output)
 
-    def on_ask(self, asked: Asked[wire.Report]) -> None:
+    def on_ask(self, asked: IncomingAsk[wire.Report]) -> None:
         asked.refuse(ValueError("an orchestrator is told, not asked"))
 
     def on_silent(self, silent_s: float) -> None:
@@ -327,7 +335,7 @@ class RemoteAgent:
         is_nonsense = isinstance(error, LinkBroken)
         self._lose(f"the agent talks nonsense: {error}" if is_nonsense else "the agent is gone")
 
-    def _retimed(self, ended: Ended, run_s: float | None = None) -> Ended:
+    def _retimed(self, ended: RunResult, run_s: float | None = None) -> RunResult:
         """The same end with its beginning on our clock: as long ago as it ran."""
         if run_s is None and ended.result is not None:
             run_s = ended.result.run_s

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
 from artangram.link import FAULTS, LinkTerms, worded
-from artangram.managers.agent import Ended, Run, RunId
+from artangram.managers.agent import Run, RunId, RunResult
 from artangram.sandbox.errors import SandboxError, SandboxGone
 from artangram.sandbox.protocol import MAX_READ_BYTES, Output, Snapshot
 
@@ -46,10 +46,10 @@ class Acknowledge(Struct, frozen=True, tag="acknowledge"):
 
 
 class Attach(Struct, frozen=True, tag="attach"):
-    """Answered with an `Inventory` without its ends, which come first, each as `EndFound`."""
+    """Answered with an `NodeInventory` without its ends, which come first, each as `EndFound`."""
 
 
-class Ping(Struct, frozen=True, tag="ping"):
+class PingAgent(Struct, frozen=True, tag="ping"):
     """Answered with a `Population`."""
 
 
@@ -77,13 +77,13 @@ class CloseTrajectory(Struct, frozen=True, tag="close"):
     trajectory: TrajectoryId
 
 
-class Leave(Struct, frozen=True, tag="leave"):
+class LeaveAgent(Struct, frozen=True, tag="leave"):
     """The orchestrator is done: end everything and exit. Its answer is the last."""
 
 
 Tell = StartRun | ResizeRun | StopRun | Acknowledge
-Ask = Ping | ReadFile | WriteFile | TakeSnapshot | ForgetSnapshot | CloseTrajectory
-Request = Tell | Ask | Attach | Leave
+Ask = PingAgent | ReadFile | WriteFile | TakeSnapshot | ForgetSnapshot | CloseTrajectory
+Request = Tell | Ask | Attach | LeaveAgent
 
 
 class EndFound(Struct, frozen=True, tag="found"):
@@ -92,13 +92,13 @@ class EndFound(Struct, frozen=True, tag="found"):
     Each travels by itself, for together they may be longer than any record.
     """
 
-    ended: Ended
+    ended: RunResult
 
 
 class RunEnded(Struct, frozen=True, tag="ended"):
     """`ended.began_at` is replaced by how long ago that was when the run ended."""
 
-    ended: Ended
+    ended: RunResult
     run_s: float | None
 
 

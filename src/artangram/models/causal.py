@@ -17,7 +17,7 @@ from artangram.core.errors import BadInput
 from artangram.models.packed import Packed
 
 
-class Slots(Protocol):
+class CacheSlots(Protocol):
     """Kept keys and values, one sequence per slot."""
 
     @property
@@ -35,7 +35,7 @@ class Slots(Protocol):
 
 
 @runtime_checkable
-class MovableSlots(Slots, Protocol):
+class MovableSlots(CacheSlots, Protocol):
     """Slots whose keys and values mean the same in other slots of their kind."""
 
     @property
@@ -65,7 +65,7 @@ class CausalModel(Protocol):
 
     def logits(self, hidden: Tensor) -> Tensor: ...
 
-    def slots(self, num_slots: int, max_context: int) -> Slots: ...
+    def slots(self, num_slots: int, max_context: int) -> CacheSlots: ...
 
     def parameters(self) -> Iterator[Parameter]: ...
 

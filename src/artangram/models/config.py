@@ -82,7 +82,7 @@ def load_config(directory: Path) -> ModelConfig:
     """Read `config.json`. Raises `NotOurs` for a model of another kind, else `BadInput`."""
     with _content(directory) as found:
         _refuse_what_we_are_not(found)
-        return _config(msgspec.convert(found, _File))
+        return _config(msgspec.convert(found, _LlamaFile))
 
 
 def context_of(directory: Path) -> int:
@@ -106,7 +106,7 @@ class _Rope(Struct):
     rope_theta: float | None = None
 
 
-class _Kind(Struct):
+class _Architecture(Struct):
     """What has to be as `Llama` computes it."""
 
     hidden_act: str = "silu"
@@ -121,7 +121,7 @@ class _Kind(Struct):
         return self.rope_parameters or self.rope_scaling or _Rope()
 
 
-class _File(_Kind, kw_only=True):
+class _LlamaFile(_Architecture, kw_only=True):
     """A Llama's file, as far as it matters."""
 
     vocab_size: _Size
@@ -147,7 +147,7 @@ def _content(directory: Path) -> Iterator[dict[str, Any]]:
         raise BadInput(str(path), str(error), "name the directory of a saved model") from error
 
 
-def _config(found: _File) -> ModelConfig:
+def _config(found: _LlamaFile) -> ModelConfig:
     heads, eos = found.num_attention_heads, found.eos_token_id
     return ModelConfig(
         vocab_size=found.vocab_size,
@@ -169,7 +169,7 @@ def _refuse_what_we_are_not(found: dict[str, Any]) -> None:
     fix = "load it with artangram.models.huggingface"
     if found.get("model_type") != "llama":
         raise NotOurs("model_type", f"{found.get('model_type')!r} is not 'llama'", fix)
-    kind = msgspec.convert(found, _Kind)
+    kind = msgspec.convert(found, _Architecture)
     for field, is_ours in {
         "rope_type": (kind.rope.rope_type or kind.rope.type or "default") == "default",
         "hidden_act": kind.hidden_act == "silu",

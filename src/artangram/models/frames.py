@@ -25,7 +25,7 @@ Written = Callable[[Sequence[str], bool], str]
 model's reply. Raises `BadInput` when it refuses them."""
 
 
-class Frames(Struct, frozen=True, kw_only=True):
+class ChatFrames(Struct, frozen=True, kw_only=True):
     """As texts; markers in them are control tokens."""
 
     begins: Mapping[str, str]
@@ -36,14 +36,14 @@ class Frames(Struct, frozen=True, kw_only=True):
     """After a message; the assistant's is the one token that ends a reply."""
 
 
-def chatml() -> Frames:
+def chatml() -> ChatFrames:
     """What a model is framed with that has no template."""
     begins = {role: f"{START}{role}\n" for role in ROLES}
     headers = {role: f"\n{begin}" for role, begin in begins.items()}
-    return Frames(begins=begins, headers=headers, ends=dict.fromkeys(ROLES, END))
+    return ChatFrames(begins=begins, headers=headers, ends=dict.fromkeys(ROLES, END))
 
 
-def frames_of(directory: Path, *, first_token: Callable[[str], str]) -> Frames:
+def frames_of(directory: Path, *, first_token: Callable[[str], str]) -> ChatFrames:
     """The frames of a model's directory. `first_token` is the first token of a text, as text."""
     template, names = _template(directory)
     if template:
@@ -54,7 +54,7 @@ def frames_of(directory: Path, *, first_token: Callable[[str], str]) -> Frames:
     return chatml()
 
 
-def found_out(written: Written, first_token: Callable[[str], str]) -> Frames:
+def found_out(written: Written, first_token: Callable[[str], str]) -> ChatFrames:
     """What a template puts around marks."""
     begin, _, after_reply, after_user = _around(written, (USER, ASSISTANT, USER), is_open=True)
     end = first_token(after_reply)
@@ -69,7 +69,7 @@ def found_out(written: Written, first_token: Callable[[str], str]) -> Frames:
     before, between, _ = _asked(written, (SYSTEM, USER), is_open=False)
     if between.endswith(header):
         begins[SYSTEM], ends[SYSTEM] = before, between.removesuffix(header)
-    return Frames(
+    return ChatFrames(
         begins={role: begins.get(role, headers.get(role, begin)) for role in ROLES},
         headers={role: headers.get(role, header) for role in ROLES},
         ends={role: ends.get(role, user_end) for role in ROLES},
@@ -108,11 +108,11 @@ def _writer(template: str, names: Mapping[str, str]) -> Written:
     def refuse(message: str) -> None:
         raise TemplateError(message)
 
-    house = ImmutableSandboxedEnvironment(
+    environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
     )
-    house.filters["tojson"] = lambda value, **options: msgspec.json.encode(value).decode()
-    house.globals |= {
+    environment.filters["tojson"] = lambda value, **options: msgspec.json.encode(value).decode()
+    environment.globals |= {
         "raise_exception": refuse,
         "strftime_now": lambda form: datetime.now(UTC).strftime(form),
     }
@@ -120,7 +120,7 @@ def _writer(template: str, names: Mapping[str, str]) -> Written:
     def written(roles: Sequence[str], is_open: bool) -> str:
         messages = [{"role": r, "content": _mark(number)} for number, r in enumerate(roles)]
         try:
-            return house.from_string(template).render(
+            return environment.from_string(template).render(
                 messages=messages, add_generation_prompt=is_open, **names
             )
         except (TemplateError, TypeError, ValueError, KeyError) as error:

@@ -84,7 +84,7 @@ class HuggingFaceModel(nn.Module):
 
 
 class HuggingFaceSlots:
-    """See `causal.Slots`."""
+    """See `causal.CacheSlots`."""
 
     def __init__(self, model: Any, num_slots: int, *, max_context: int) -> None:
         self._model = model

@@ -27,7 +27,7 @@ _CLOSING = frozenset(".,;:?!)]}'\"\n")
 _OPENING = frozenset("([{'\"\n")
 
 
-class _File(Struct, frozen=True, kw_only=True):
+class _VocabularyFile(Struct, frozen=True, kw_only=True):
     artangram_vocabulary: int
     pieces: list[str]
 
@@ -58,13 +58,13 @@ class Vocabulary:
     def load(cls, directory: Path) -> "Vocabulary":
         path = directory / FILE_NAME
         try:
-            return cls(msgspec.json.decode(path.read_bytes(), type=_File).pieces)
+            return cls(msgspec.json.decode(path.read_bytes(), type=_VocabularyFile).pieces)
         except (OSError, msgspec.MsgspecError) as error:
             raise BadInput(str(path), str(error), "save a vocabulary there first") from error
 
     def save(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        content = _File(artangram_vocabulary=1, pieces=self._texts[len(_RESERVED) :])
+        content = _VocabularyFile(artangram_vocabulary=1, pieces=self._texts[len(_RESERVED) :])
         (directory / FILE_NAME).write_bytes(msgspec.json.encode(content))
 
     def encode(self, text: str) -> tuple[int, ...]:

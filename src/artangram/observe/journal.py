@@ -3,7 +3,7 @@
 - An `Entry` is one instant's events and what was decided from them. Feeding the events of all
   entries, in order and at their times, to a new scheduler gives the same decisions (`replay`).
 - Beside the events it keeps what must outlive a crash and is opaque here: what an id stands for
-  (`Kept`, with the caller's idempotency key) and how it ended (`Settled`).
+  (`KeptRecord`, with the caller's idempotency key) and how it ended (`Settled`).
 - `append` returns at once; `then` is called after the commit, or with the error that prevented it.
   After one error nothing more is written: what was acknowledged before is on disk.
 - A commit outlives the process at once, and the machine's power only with `sync=True`.
@@ -17,9 +17,9 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct
 
-from artangram.core.decisions import Decision
-from artangram.core.events import Event
-from artangram.core.scheduler import Scheduler
+from artangram.core.scheduling.decisions import Decision
+from artangram.core.scheduling.events import Event
+from artangram.core.scheduling.scheduler import Scheduler
 
 VERSION = 1
 
@@ -48,7 +48,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     decisions: tuple[Decision, ...]
 
 
-class Kept(Struct, frozen=True, kw_only=True):
+class KeptRecord(Struct, frozen=True, kw_only=True):
     """What an id stands for, as its owner encoded it."""
 
     id: str
@@ -65,7 +65,7 @@ class Settled(Struct, frozen=True, kw_only=True):
     body: bytes
 
 
-class Snapshot(Struct, frozen=True, kw_only=True):
+class JournalSnapshot(Struct, frozen=True, kw_only=True):
     """The whole state after the entry `seq`, opaque here."""
 
     seq: int
@@ -89,7 +89,7 @@ class Journal(Protocol):
         self,
         entry: Entry,
         *,
-        kept: Sequence[Kept] = (),
+        kept: Sequence[KeptRecord] = (),
         settled: Sequence[Settled] = (),
         then: Then | None = None,
     ) -> int:
@@ -127,9 +127,9 @@ class Past(Struct, frozen=True, kw_only=True):
 
     owner: bytes
     """What `compact` was told last: cluster and policy, opaque here. Empty if nothing was."""
-    snapshot: Snapshot | None
+    snapshot: JournalSnapshot | None
     entries: tuple[Entry, ...]
-    kept: dict[str, Kept]
+    kept: dict[str, KeptRecord]
     """What the ids that have not settled stand for."""
 
     @property

@@ -26,10 +26,10 @@ from artangram.observe.journal import (
     JournalDamaged,
     JournalError,
     JournalFull,
-    Kept,
+    JournalSnapshot,
+    KeptRecord,
     Past,
     Settled,
-    Snapshot,
     Then,
     decoded,
     only_read,
@@ -153,7 +153,7 @@ def _about(database: sqlite3.Connection, name: str, first: bytes) -> bytes:
 
 def _past(database: sqlite3.Connection) -> Past:
     row = database.execute("SELECT seq, at, body FROM snapshot ORDER BY seq DESC").fetchone()
-    snapshot = Snapshot(seq=row[0], at=row[1], body=row[2]) if row is not None else None
+    snapshot = JournalSnapshot(seq=row[0], at=row[1], body=row[2]) if row is not None else None
     unsettled = database.execute(
         "SELECT id, key, body FROM kept WHERE id NOT IN (SELECT id FROM settled)"
     )
@@ -161,7 +161,7 @@ def _past(database: sqlite3.Connection) -> Past:
         owner=_about(database, "owner", b""),
         snapshot=snapshot,
         entries=tuple(decoded(database, after=snapshot.seq if snapshot is not None else 0)),
-        kept={id: Kept(id=id, key=key, body=body) for id, key, body in unsettled},
+        kept={id: KeptRecord(id=id, key=key, body=body) for id, key, body in unsettled},
     )
 
 
@@ -209,7 +209,7 @@ class FileJournal:
         self,
         entry: Entry,
         *,
-        kept: Sequence[Kept] = (),
+        kept: Sequence[KeptRecord] = (),
         settled: Sequence[Settled] = (),
         then: Then | None = None,
     ) -> int:

@@ -1,4 +1,4 @@
-"""A journal that forgets with its process: for embedded houses and for tests on virtual time.
+"""A journal that forgets with its process: for embedded clusters and for tests on virtual time.
 
 Everything is acknowledged at once. It remembers keys and the last `MOST_SETTLED` endings, so that
 a caller who asks again gets the same answer; `entries` only if it is told to.
@@ -7,7 +7,7 @@ a caller who asks again gets the same answer; `entries` only if it is told to.
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
-from artangram.observe.journal import Entry, Kept, Settled, Then
+from artangram.observe.journal import Entry, KeptRecord, Settled, Then
 
 MOST_SETTLED = 10_000
 """Endings remembered; with them the keys that lead there."""
@@ -33,7 +33,7 @@ class MemoryJournal:
         self,
         entry: Entry,
         *,
-        kept: Sequence[Kept] = (),
+        kept: Sequence[KeptRecord] = (),
         settled: Sequence[Settled] = (),
         then: Then | None = None,
     ) -> int:

@@ -13,14 +13,14 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from artangram.core.action import Action
-from artangram.core.cluster import ServiceSpec
-from artangram.core.decisions import Decision, Report, Resize, Start
 from artangram.core.errors import BadInput
-from artangram.core.events import Event, ServiceDeployed, Submitted, TrajectoryOpened
 from artangram.core.ids import ActionId, ServiceId, TrajectoryId
-from artangram.core.records import ActionRecord, Outcome
-from artangram.core.speedup import DEFAULT
+from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.cluster import ServiceSpec
+from artangram.core.scheduling.decisions import Decision, Report, Resize, Start
+from artangram.core.scheduling.events import Event, ServiceDeployed, Submitted, TrajectoryOpened
+from artangram.core.scheduling.records import ActionRecord, Outcome
+from artangram.core.scheduling.speedup import DEFAULT
 from artangram.observe.journal import Entry
 from artangram.observe.trace import Trace, TraceAction, TraceTrajectory, TraceTurn
 
@@ -63,7 +63,7 @@ class _Work:
         return (needs.speedup or DEFAULT).speed(units)
 
 
-class _Life:
+class _TracedTrajectory:
     """A trajectory as far as it is known."""
 
     def __init__(self, opened: TrajectoryOpened, at: float) -> None:
@@ -99,8 +99,8 @@ def trace_of(entries: Iterable[Entry], *, name: str) -> Trace:
 class _Recorder:
     def __init__(self) -> None:
         #: In the order of their openings, also those whose name was given again.
-        self._all: list[_Life] = []
-        self._lives: dict[TrajectoryId, _Life] = {}
+        self._all: list[_TracedTrajectory] = []
+        self._lives: dict[TrajectoryId, _TracedTrajectory] = {}
         self._working: dict[ActionId, _Work] = {}
 
     def on_event(self, event: Event, at: float) -> None:
@@ -114,7 +114,7 @@ class _Recorder:
                     self._begin(TrajectoryOpened(alone, 0, action.job), at)
 
     def _begin(self, opened: TrajectoryOpened, at: float) -> None:
-        life = self._lives[opened.trajectory] = _Life(opened, at)
+        life = self._lives[opened.trajectory] = _TracedTrajectory(opened, at)
         self._all.append(life)
 
     def on_decision(self, decision: Decision, at: float) -> None:

@@ -19,10 +19,11 @@ from typing import NoReturn, Protocol, Self
 import msgspec
 from msgspec import Struct
 
-from artangram.core.action import MOST_WORK_S
 from artangram.core.errors import BadInput
 from artangram.core.ids import TrajectoryId
+from artangram.core.scheduling.action import MOST_WORK_S
 from artangram.observe.badfile import DECODE_ERRORS, AnyPath, BadFile, in_our_words
+from artangram.observe.duplicatekeys import refuse_twice
 from artangram.observe.traceline import (
     LineDecoder,
     Seconds,
@@ -31,7 +32,6 @@ from artangram.observe.traceline import (
     TraceTurn,
     encode_line,
 )
-from artangram.observe.twice import refuse_twice
 
 __all__ = [
     "BadFile",

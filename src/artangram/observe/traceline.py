@@ -11,13 +11,13 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from artangram.core.action import MOST_WORK_S
 from artangram.core.errors import BadInput
 from artangram.core.ids import JobId, TrajectoryId
-from artangram.core.needs import Amounts, Needs, parse_needs
-from artangram.core.speedup import Amdahl, Power, Speedup
+from artangram.core.scheduling.action import MOST_WORK_S
+from artangram.core.scheduling.needs import Amounts, Needs, parse_needs
+from artangram.core.scheduling.speedup import Amdahl, Power, Speedup
 from artangram.observe.badfile import DECODE_ERRORS, in_our_words
-from artangram.observe.twice import refuse_twice
+from artangram.observe.duplicatekeys import refuse_twice
 
 MOST_NEEDS = 1 << 16
 """Distinct needs remembered while reading; more only cost memory, so then all are forgotten."""

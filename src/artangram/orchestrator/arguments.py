@@ -20,14 +20,14 @@ T = TypeVar("T", bound=Struct)
 _PLACE = re.compile(r"(?P<problem>.*) - at (?P<key>`key` in )?`\$\.?(?P<field>.*)`", re.DOTALL)
 
 
-class Reading(Struct, frozen=True, kw_only=True):
+class FileRead(Struct, frozen=True, kw_only=True):
     """Of a file of a trajectory."""
 
     path: str
     max_bytes: Annotated[int, msgspec.Meta(ge=0)]
 
 
-class Writing(Struct, frozen=True, kw_only=True):
+class FileWrite(Struct, frozen=True, kw_only=True):
     """Of a file of a trajectory."""
 
     path: str
@@ -108,7 +108,7 @@ def as_body(record: Struct) -> bytes:
 
 
 def as_address(url: object) -> str:
-    """`url` itself. Raises `BadInput` if no house could be there."""
+    """`url` itself. Raises `BadInput` if no client could be there."""
     try:
         parts = urlsplit(as_text("url", url))
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

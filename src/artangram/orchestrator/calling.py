@@ -12,11 +12,11 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import msgspec
 from msgspec import Struct, structs
 
-from artangram.core.action import Action
 from artangram.core.errors import BadInput, CallFailed, InfraFailed
 from artangram.core.ids import ActionId, JobId, Resource, TrajectoryId
-from artangram.core.needs import Needs
-from artangram.core.records import Outcome
+from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.needs import Needs
+from artangram.core.scheduling.records import Outcome
 from artangram.functions import Function
 from artangram.managers.call import ApiCall, Call, CallResult, FunctionCall
 from artangram.orchestrator.arguments import (
@@ -119,13 +119,15 @@ def answered(result: ActionResult) -> CallResult:
         case Outcome.FAILED | Outcome.TIMED_OUT:
             raise CallFailed(f"{record.kind}: {record.reason}")
         case Outcome.REFUSED:
-            raise BadInput("call", record.reason, "see what this house offers: `artangram status`")
+            raise BadInput(
+                "call", record.reason, "see what this cluster offers: `artangram status`"
+            )
         case _:
             raise InfraFailed(f"{record.kind}: {record.outcome.value}: {record.reason}")
 
 
 class Sent(Generic[P, R]):
-    """A function that runs on the slots of a house when it is called."""
+    """A function that runs on the slots of a cluster when it is called."""
 
     def __init__(self, function: Function[P, R], options: CallOptions, perform: Perform) -> None:
         self._function = function

@@ -1,11 +1,11 @@
-"""What can be called in a house, and what each call needs."""
+"""What can be called in a cluster, and what each call needs."""
 
 from collections.abc import Mapping
 
-from artangram.core.cluster import ClusterSpec, FunctionsSpec, QuotaSpec, ServiceSpec
 from artangram.core.errors import BadInput
 from artangram.core.ids import Resource, ServiceId
-from artangram.core.needs import Needs, parse_needs
+from artangram.core.scheduling.cluster import ClusterSpec, FunctionsSpec, QuotaSpec, ServiceSpec
+from artangram.core.scheduling.needs import Needs, parse_needs
 from artangram.managers.call import ApiCall, FunctionCall, ServiceCall
 from artangram.orchestrator.calling import CallRequest
 
@@ -49,12 +49,14 @@ class Catalog:
     def _first(self, kind: type, what: str) -> Resource:
         found = [name for name, pool in self._pools.items() if isinstance(pool, kind)]
         if not found:
-            raise BadInput("call", f"this house has no {what}", f"open it with {what}")
+            raise BadInput("call", f"this cluster has no {what}", f"open it with {what}")
         return found[0]
 
     def _check_api(self, api: Resource) -> None:
         if isinstance(self._pools.get(api), QuotaSpec):
             return
         known = [name for name, pool in self._pools.items() if isinstance(pool, QuotaSpec)]
-        fix = f"use one of: {', '.join(sorted(known))}" if known else "open the house with `apis=`"
-        raise BadInput("api", f"{api!r} is not an API of this house", fix)
+        fix = (
+            f"use one of: {', '.join(sorted(known))}" if known else "open the cluster with `apis=`"
+        )
+        raise BadInput("api", f"{api!r} is not an API of this cluster", fix)

@@ -1,7 +1,7 @@
-"""The Python interface: a house, its trajectories, and what they run.
+"""The Python interface: a cluster, its trajectories, and what they run.
 
-The same for an orchestrator in this process and for one behind HTTP; a `Backend` is the difference.
-What a program does wrong is in the result; what a caller does wrong is raised.
+The same for an orchestrator in this process and for one behind HTTP; a `Transport` is the
+difference. What a program does wrong is in the result; what a caller does wrong is raised.
 """
 
 import asyncio
@@ -13,13 +13,13 @@ from uuid import uuid4
 import msgspec
 from msgspec import UNSET
 
-from artangram.core.explain import Explanation
 from artangram.core.ids import ActionId, JobId, ServiceId, TrajectoryId
+from artangram.core.scheduling.explain import Explanation
 from artangram.functions import Function, function_of
 from artangram.managers.call import ServiceCall
 from artangram.orchestrator.arguments import (
-    Reading,
-    Writing,
+    FileRead,
+    FileWrite,
     as_bytes,
     as_json,
     as_record,
@@ -28,7 +28,7 @@ from artangram.orchestrator.arguments import (
     plain,
 )
 from artangram.orchestrator.calling import Api, CallRequest, Sent, answered, options_of, request_of
-from artangram.orchestrator.records import ActionResult, Opening, Status
+from artangram.orchestrator.records import ActionResult, ClusterStatus, Opening
 from artangram.orchestrator.runs import RunRequest, run_request
 from artangram.sandbox.protocol import (
     MAX_READ_BYTES,
@@ -58,7 +58,7 @@ def one_of(*choices: int) -> dict[str, Any]:
     return {"choices": list(choices)}
 
 
-class Backend(Protocol):
+class Transport(Protocol):
     """The way to an orchestrator."""
 
     async def open(self, opening: Opening) -> None: ...
@@ -91,21 +91,21 @@ class Backend(Protocol):
 
     async def explain(self, action_id: ActionId) -> Explanation: ...
 
-    async def status(self) -> Status: ...
+    async def status(self) -> ClusterStatus: ...
 
 
-class House:
+class Client:
     """Everything one orchestrator offers."""
 
-    def __init__(self, backend: Backend, *, new_id: Callable[[], str] | None = None) -> None:
+    def __init__(self, backend: Transport, *, new_id: Callable[[], str] | None = None) -> None:
         self._backend = backend
         self._new_id = new_id or (lambda: uuid4().hex[:12])
 
     def __repr__(self) -> str:
-        return f"<House {self._backend!r}>"
+        return f"<Cluster {self._backend!r}>"
 
     @property
-    def backend(self) -> Backend:
+    def backend(self) -> Transport:
         """The way to its orchestrator, for who puts something in between."""
         return self._backend
 
@@ -120,7 +120,7 @@ class House:
         network: bool = False,
         source: Source | None = None,
         id: str | None = None,
-    ) -> "Trajectory":
+    ) -> "TrajectoryHandle":
         """One attempt at a problem, to be used as `async with`. It keeps its files to its end."""
         limits = Limits.sized(memory_mb, disk_mb=disk_mb, processes=processes, network=network)
         named = "" if id is None else as_text("id", id)
@@ -135,7 +135,7 @@ class House:
                 "limits": plain("place.limits", limits),
             },
         }
-        return Trajectory(self._backend, as_record(Opening, given))
+        return TrajectoryHandle(self._backend, as_record(Opening, given))
 
     async def call(self, service: str, payload: object, **options: Any) -> Any:
         """Ask a model service; `payload` and the answer are JSON.
@@ -181,15 +181,15 @@ class House:
         """Why an action waits."""
         return await self._backend.explain(ActionId(as_text("action_id", action_id)))
 
-    async def status(self) -> Status:
+    async def status(self) -> ClusterStatus:
         """One look at everything."""
         return await self._backend.status()
 
 
-class Trajectory:
+class TrajectoryHandle:
     """A place that keeps its files, and gets cores only while something runs in it."""
 
-    def __init__(self, backend: Backend, opening: Opening) -> None:
+    def __init__(self, backend: Transport, opening: Opening) -> None:
         self._backend = backend
         self._opening = opening
         #: A sandbox runs one command at a time: the next one waits here and not on its cores.
@@ -307,12 +307,12 @@ class Trajectory:
     async def write(self, path: str, data: bytes | str) -> None:
         """Replace a file's content, making missing directories."""
         body = as_bytes("data", data) if isinstance(data, str) else data
-        given = as_record(Writing, {"path": path, "data": body})
+        given = as_record(FileWrite, {"path": path, "data": body})
         await self._backend.write(self.id, given.path, data=given.data)
 
     async def read(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:
         """A file's content."""
-        given = as_record(Reading, {"path": path, "max_bytes": max_bytes})
+        given = as_record(FileRead, {"path": path, "max_bytes": max_bytes})
         return await self._backend.read(self.id, given.path, max_bytes=given.max_bytes)
 
     async def snapshot(self) -> Snapshot:

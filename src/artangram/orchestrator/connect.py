@@ -1,4 +1,4 @@
-"""The client of an orchestrator behind HTTP: the same house, another backend."""
+"""The client of an orchestrator behind HTTP: the same cluster, another backend."""
 
 import asyncio
 import math
@@ -15,22 +15,22 @@ from msgspec import structs
 
 from artangram.aio import check_loop
 from artangram.core.errors import BadInput
-from artangram.core.explain import Explanation
 from artangram.core.ids import ActionId, JobId, TrajectoryId
+from artangram.core.scheduling.explain import Explanation
 from artangram.functions import Function
 from artangram.orchestrator.arguments import as_address, as_body, as_unicode
 from artangram.orchestrator.calling import CallRequest
-from artangram.orchestrator.client import House
-from artangram.orchestrator.errors import Problem, raised
-from artangram.orchestrator.pieces import read
+from artangram.orchestrator.client import Client
+from artangram.orchestrator.errors import ErrorRecord, raised
+from artangram.orchestrator.ndjson import read
 from artangram.orchestrator.records import (
     QUEUEING,
     ActionResult,
     Away,
+    ClusterStatus,
     Opening,
     Queueing,
     Refused,
-    Status,
 )
 from artangram.orchestrator.runs import RunRequest
 from artangram.orchestrator.tokens import checked_token
@@ -50,14 +50,14 @@ _FROM_BETWEEN = (
     HTTPStatus.SERVICE_UNAVAILABLE,
     HTTPStatus.GATEWAY_TIMEOUT,
 )
-"""What a proxy in front of a house says while that is away."""
+"""What a proxy in front of a cluster says while that is away."""
 
 
 @asynccontextmanager
 async def connect(
     url: str, *, token: str | None = None, beat_s: float = BEAT_S
-) -> AsyncIterator[House]:
-    """The house at `url`. Trajectories opened there are kept open by signs of life from here.
+) -> AsyncIterator[Client]:
+    """The cluster at `url`. Trajectories opened there are kept open by signs of life from here.
 
     Who uses it while nobody answers there gets `Away`.
     """
@@ -76,14 +76,14 @@ async def connect(
         backend = _Http(session, url)
         beating = asyncio.create_task(backend.beat(beat_s))
         try:
-            yield House(backend)
+            yield Client(backend)
         finally:
             beating.cancel()
             await asyncio.wait({beating})
 
 
 class _Http:
-    """See `client.Backend`."""
+    """See `client.Transport`."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
         self._session = session
@@ -168,8 +168,8 @@ class _Http:
         found = await self._ask("GET", f"actions/{_quoted('action_id', action_id)}/explain")
         return self._decoded(found, Explanation)
 
-    async def status(self) -> Status:
-        return self._decoded(await self._ask("GET", "status"), Status)
+    async def status(self) -> ClusterStatus:
+        return self._decoded(await self._ask("GET", "status"), ClusterStatus)
 
     async def beat(self, every_s: float) -> None:
         """Give signs of life as long as anything is open. One that is lost is made up for."""
@@ -240,11 +240,13 @@ class _Http:
         """Around a request: no answer is one error, whatever was in the way of it."""
         check_loop(self._loop)
         if self._session.closed:
-            raise Refused("this house is closed; use it within its `async with`, or connect again")
+            raise Refused(
+                "this cluster is closed; use it within its `async with`, or connect again"
+            )
         try:
             yield
         except (aiohttp.ClientResponseError, msgspec.MsgspecError) as error:
-            raise self._no_house() from error
+            raise self._not_ours() from error
         except aiohttp.ClientError as error:
             why = (isinstance(error, OSError) and error.strerror) or str(error)
             raise self._away(why) from error
@@ -262,26 +264,26 @@ class _Http:
 
     def _refusal(self, status: int, body: bytes) -> Exception:
         try:
-            return raised(msgspec.json.decode(body, type=Problem))
+            return raised(msgspec.json.decode(body, type=ErrorRecord))
         except msgspec.MsgspecError:
             if status in _FROM_BETWEEN:
                 return self._away(f"{status} from who is in between")
             if status < HTTPStatus.INTERNAL_SERVER_ERROR:
-                return self._no_house()
+                return self._not_ours()
             return Refused(f"{self._url} answers {status}: {body[:200]!r}")
 
     def _away(self, why: str) -> Away:
         return Away(f"{self._url} does not answer: {why}; start it with `artangram up`")
 
-    def _no_house(self) -> BadInput:
-        problem = f"{self._url} answers, but not as a house does"
+    def _not_ours(self) -> BadInput:
+        problem = f"{self._url} answers, but not as a cluster does"
         return BadInput("url", problem, "give what `artangram up` printed")
 
     def _decoded(self, body: bytes, kind: type[T]) -> T:
         try:
             return msgspec.json.decode(body, type=kind)
         except msgspec.MsgspecError as error:
-            raise self._no_house() from error
+            raise self._not_ours() from error
 
 
 class _Heard:

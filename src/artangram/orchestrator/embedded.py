@@ -14,20 +14,20 @@ from uuid import uuid4
 from msgspec import structs
 
 from artangram.aio import check_loop
-from artangram.core.action import Action
 from artangram.core.errors import BadInput
-from artangram.core.explain import Explanation
 from artangram.core.ids import ActionId, JobId, NodeId, Resource, TrajectoryId
-from artangram.core.needs import Needs
-from artangram.core.records import Outcome
+from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.explain import Explanation
+from artangram.core.scheduling.needs import Needs
+from artangram.core.scheduling.records import Outcome
 from artangram.functions import Function
 from artangram.managers.agent import AgentGone, NodeAgent, Population
+from artangram.orchestrator.callbackends import CallBackends
 from artangram.orchestrator.calling import CallRequest, called
 from artangram.orchestrator.errors import bad_input
 from artangram.orchestrator.orchestrator import Orchestrator
-from artangram.orchestrator.records import ActionResult, Opening, Receipt, Status, Submission
+from artangram.orchestrator.records import ActionResult, ClusterStatus, Opening, Receipt, Submission
 from artangram.orchestrator.runs import RunRequest, submission_of
-from artangram.orchestrator.workshop import Workshop
 from artangram.sandbox.errors import SandboxGone
 from artangram.sandbox.protocol import Output, Snapshot
 from artangram.services.service import Service
@@ -57,18 +57,18 @@ async def _population(agent: NodeAgent | None) -> Population | None:
 
 
 class Embedded:
-    """See `client.Backend`."""
+    """See `client.Transport`."""
 
     def __init__(
         self,
         orchestrator: Orchestrator,
         *,
-        workshop: Workshop | None = None,
+        backends: CallBackends | None = None,
         new_id: Callable[[], str] | None = None,
     ) -> None:
         self.orchestrator = orchestrator
         self._loop = asyncio.get_running_loop()
-        self._workshop = workshop
+        self._backends = backends
         self._new_id = new_id or _new_ids()
         #: Sandboxes that are being made.
         self._homes: dict[TrajectoryId, Receipt] = {}
@@ -124,13 +124,13 @@ class Embedded:
         return await self._ended(receipt, request.key)
 
     def register(self, function: Function[..., Any]) -> None:
-        if self._workshop is not None:
-            self._workshop.register(function)
+        if self._backends is not None:
+            self._backends.register(function)
 
     async def deploy(self, service: Service) -> None:
-        if self._workshop is None:
-            raise BadInput("deploy", "this house has no devices", "open it with `devices=1`")
-        spec = await self._workshop.deploy(service)
+        if self._backends is None:
+            raise BadInput("deploy", "this cluster has no devices", "open it with `devices=1`")
+        spec = await self._backends.deploy(service)
         if service.id not in self.orchestrator.catalog.services:  # Else it is the same again.
             self.orchestrator.deploy(service, spec)
 
@@ -169,7 +169,7 @@ class Embedded:
     async def explain(self, action_id: ActionId) -> Explanation:
         return self.orchestrator.explain(action_id)
 
-    async def status(self) -> Status:
+    async def status(self) -> ClusterStatus:
         """What the orchestrator knows, and what its agents say of their sandboxes."""
         check_loop(self._loop)
         known, agents = self.orchestrator.status(), dict(self.orchestrator.nodes)

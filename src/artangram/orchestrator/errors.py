@@ -9,7 +9,7 @@ from artangram.orchestrator.records import Broken, Draining, Overloaded, Refused
 from artangram.sandbox.errors import SandboxError, SandboxGone
 
 
-class Problem(Struct, frozen=True, kw_only=True):
+class ErrorRecord(Struct, frozen=True, kw_only=True):
     """What went wrong, in one line for people and one word for programs."""
 
     error: str
@@ -35,7 +35,7 @@ _KINDS: tuple[tuple[str, type[Exception], HTTPStatus], ...] = (
 KNOWN = tuple(kind for _, kind, _ in _KINDS)
 
 
-def problem_of(error: Exception) -> tuple[Problem, HTTPStatus]:
+def problem_of(error: Exception) -> tuple[ErrorRecord, HTTPStatus]:
     """How `error` travels."""
     for name, kind, status in _KINDS:
         if isinstance(error, kind):
@@ -45,11 +45,11 @@ def problem_of(error: Exception) -> tuple[Problem, HTTPStatus]:
                 path = str(error.filename or "")
             elif isinstance(error, KeyError):
                 message = f"{error.args[0]} is not known here"
-            return Problem(error=name, message=message, errno=errno, path=path), status
+            return ErrorRecord(error=name, message=message, errno=errno, path=path), status
     raise error
 
 
-def raised(problem: Problem) -> Exception:
+def raised(problem: ErrorRecord) -> Exception:
     """The error that travelled."""
     match problem.error:
         case "overloaded":

@@ -6,9 +6,10 @@ they are to run, where they are, and what they have used.
 
 from collections.abc import Iterable, Sequence
 
-from artangram.core.action import Action
-from artangram.core.decisions import Decision, Report, Resize, Start, Stop, StopReason
-from artangram.core.events import (
+from artangram.core.ids import ActionId, NodeId, TrajectoryId
+from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.decisions import Decision, Report, Resize, Start, Stop, StopReason
+from artangram.core.scheduling.events import (
     Cancelled,
     Event,
     Finished,
@@ -17,9 +18,8 @@ from artangram.core.events import (
     TrajectoryClosed,
     TrajectoryOpened,
 )
-from artangram.core.ids import ActionId, NodeId, TrajectoryId
-from artangram.core.lease import Lease
-from artangram.core.records import ActionRecord, Outcome
+from artangram.core.scheduling.lease import Lease
+from artangram.core.scheduling.records import ActionRecord, Outcome
 from artangram.managers.cpu import cores_of
 from artangram.orchestrator.records import Opening, Queueing, Submission
 

@@ -1,8 +1,8 @@
-"""A whole house on this machine: provider, agent, journal, orchestrator, put together.
+"""A whole cluster on this machine: provider, agent, journal, orchestrator, put together.
 
 - Without a state directory everything lives and dies with this process and nothing is written.
 - With one, the journal is there and the agent is a process of its own: after a crash the next
-  house finds the actions that were accepted, and those that still run.
+  cluster finds the actions that were accepted, and those that still run.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Struct, structs
 
-from artangram.core.cluster import ClusterSpec, CpuSpec
 from artangram.core.errors import BadInput
 from artangram.core.ids import JobId, NodeId, Resource
+from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec
 from artangram.managers.agent import AgentGone, NodeAgent
 from artangram.managers.cpu import CpuManager
 from artangram.managers.local import LEAST_FREE_MB, WARM, LocalAgent
@@ -28,12 +28,12 @@ from artangram.observe.journal import Journal, Past
 from artangram.observe.journalfile import open_journal
 from artangram.observe.journalmemory import MemoryJournal
 from artangram.orchestrator.arguments import as_mapping, as_record, plain
-from artangram.orchestrator.client import House
+from artangram.orchestrator.callbackends import CallBackends, ClusterOptions
+from artangram.orchestrator.client import Client
 from artangram.orchestrator.clock import WallClock
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.orchestrator import Bounds, Orchestrator
 from artangram.orchestrator.recovery import Setup, deployed_in
-from artangram.orchestrator.workshop import Offers, Workshop
 from artangram.sandbox import SandboxProvider, open_provider
 
 NODE = NodeId("cpu-0")
@@ -50,13 +50,14 @@ async def local(
     provider: SandboxProvider | None = None,
     max_queued: int = Bounds().max_queued,
     shares: Mapping[str, float] | None = None,
-    **offers: Any,
-) -> AsyncIterator[House]:
-    """A house on this machine, or on so many cores and so much memory of it.
+    **options: Any,
+) -> AsyncIterator[Client]:
+    """A cluster on this machine, or on so many cores and so much memory of it.
 
-    `provider` is where commands run, closed with the house; namespaces if none is given. `shares`
-    says what jobs are entitled to when something is short, against others, 1 if unsaid. `offers`
-    are the fields of `Offers`: `devices`, `device_memory_mb`, `services`, `apis`, `workers`.
+    `provider` is where commands run, closed with the client; namespaces if none is given. `shares`
+    says what jobs are entitled to when something is short, against others, 1 if unsaid. `options`
+    are the fields of `ClusterOptions`: `devices`, `device_memory_mb`, `services`, `apis`,
+    `workers`.
     """
     _check_places(state_dir, provider)
     told: dict[str, Any] = {"policy": policy, "cores": cores, "memory_mb": memory_mb}
@@ -67,9 +68,9 @@ async def local(
         provider=provider,
         bounds=Bounds(max_queued=max_queued),
         shares=shares,
-        offers=offers_of(offers),
-    ) as (orchestrator, workshop):
-        yield House(Embedded(orchestrator, workshop=workshop))
+        options=offers_of(options),
+    ) as (orchestrator, backends):
+        yield Client(Embedded(orchestrator, backends=backends))
 
 
 @asynccontextmanager
@@ -82,9 +83,9 @@ async def running(
     provider: SandboxProvider | None = None,
     bounds: Bounds | None = None,
     shares: Mapping[str, float] | None = None,
-    offers: Offers | None = None,
+    options: ClusterOptions | None = None,
     agent_options: tuple[str, ...] = (),
-) -> AsyncIterator[tuple[Orchestrator, Workshop]]:
+) -> AsyncIterator[tuple[Orchestrator, CallBackends]]:
     """An orchestrator on this machine, and who carries out its calls."""
     machine = await asyncio.to_thread(this_machine)
     spec = machine.spec(cores=cores, memory_mb=memory_mb)
@@ -96,18 +97,18 @@ async def running(
         # Before anything that takes long: its patience with what runs there is short.
         await agents.find()
         stack.push_async_callback(agents.leave)
-        workshop = await Workshop.opened(offers or Offers(), machine)
-        stack.push_async_callback(workshop.aclose)
+        backends = await CallBackends.opened(options or ClusterOptions(), machine)
+        stack.push_async_callback(backends.aclose)
         cluster = ClusterSpec(
-            pools={CPU: spec, **workshop.pools()},
-            services=workshop.services(),
+            pools={CPU: spec, **backends.pools()},
+            services=backends.services(),
             shares=_checked(shares or {}),
         )
         setup = Setup(cluster=cluster, policy=policy)
         if past is not None:
             setup = _as_measured_in(past, setup, keeps_memory=memory_mb is not None)
         for deployed in deployed_in(past):
-            await workshop.deploy(deployed.service)
+            await backends.deploy(deployed.service)
         manager = CpuManager({}, cores={NODE: machine.cores})
         orchestrator = Orchestrator(
             setup,
@@ -116,16 +117,16 @@ async def running(
             clock=clock,
             past=past,
             bounds=bounds,
-            carriers=workshop.carriers,
+            carriers=backends.carriers,
             new_agent=agents.new if state_dir is not None else None,
         )
         # Not before the journal was taken: who is refused ends nothing.
         manager.agents[NODE] = await agents.first()
         stack.push_async_callback(_close_agents, manager)
-        workshop.attach(orchestrator)
+        backends.attach(orchestrator)
         stack.push_async_callback(orchestrator.aclose)
         await orchestrator.begin()
-        yield orchestrator, workshop
+        yield orchestrator, backends
 
 
 def _checked(shares: Mapping[str, float]) -> dict[JobId, float]:
@@ -136,7 +137,7 @@ def _checked(shares: Mapping[str, float]) -> dict[JobId, float]:
 
 
 class _Told(Struct, frozen=True, kw_only=True):
-    """What callers say of a house of their own."""
+    """What callers say of a cluster of their own."""
 
     policy: str
     cores: Annotated[int, msgspec.Meta(ge=1)] | None
@@ -154,14 +155,14 @@ def _check_places(state_dir: object, provider: object) -> None:
         raise BadInput("provider", problem, "give one of `artangram.sandbox`, or none")
 
 
-def offers_of(given: Mapping[str, Any]) -> Offers:
+def offers_of(given: Mapping[str, Any]) -> ClusterOptions:
     """Keyword arguments as offers. Raises `BadInput` for one that is unknown or wrong."""
-    known = Offers.__struct_fields__
+    known = ClusterOptions.__struct_fields__
     for name in given:
         if name not in known:
-            raise BadInput(name, "is nothing a house offers", f"use: {', '.join(known)}")
+            raise BadInput(name, "is nothing a cluster offers", f"use: {', '.join(known)}")
     # As plain data: of a record that is there already nobody looks at the fields.
-    return as_record(Offers, {name: plain(name, value) for name, value in given.items()})
+    return as_record(ClusterOptions, {name: plain(name, value) for name, value in given.items()})
 
 
 async def _journal(state_dir: Path | None) -> tuple[Journal, Past | None]:

@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 
 from artangram import __version__
-from artangram.core.explain import Explanation
+from artangram.core.scheduling.explain import Explanation
 from artangram.orchestrator.calling import CallRequest
-from artangram.orchestrator.errors import Problem
-from artangram.orchestrator.pieces import Piece
-from artangram.orchestrator.records import ActionResult, Opening, Queueing, Status
+from artangram.orchestrator.errors import ErrorRecord
+from artangram.orchestrator.ndjson import Piece
+from artangram.orchestrator.records import ActionResult, ClusterStatus, Opening, Queueing
 from artangram.orchestrator.runs import RunRequest
 from artangram.sandbox.protocol import Snapshot
 
@@ -19,11 +19,11 @@ _RECORDS = (
     CallRequest,
     ActionResult,
     Explanation,
-    Status,
+    ClusterStatus,
     Queueing,
     Snapshot,
     Piece,
-    Problem,
+    ErrorRecord,
 )
 _REF = "#/components/schemas/{name}"
 
@@ -48,7 +48,7 @@ def _paths() -> dict[str, Any]:
     text: dict[str, Any] = {"content": {"text/plain": {}}}
     return {
         "/v1/openapi.json": {"get": _does("This description; wants no token") | {"security": []}},
-        "/v1/status": {"get": _does("One look at everything", answer=Status)},
+        "/v1/status": {"get": _does("One look at everything", answer=ClusterStatus)},
         "/metrics": {"get": _answering(_does("What Prometheus reads"), text)},
         "/v1/owners/{owner}": {
             "put": _does(
@@ -127,7 +127,7 @@ def _does(
         "parameters": list(parameters),
         "responses": {
             "200": _TOLD if answer is None else _TOLD | _content(answer),
-            "default": {"description": "it was refused"} | _content(Problem),
+            "default": {"description": "it was refused"} | _content(ErrorRecord),
         },
     }
     if body is not None:

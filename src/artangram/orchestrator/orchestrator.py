@@ -11,10 +11,11 @@ from functools import partial
 
 from msgspec import Struct
 
-from artangram.core.action import checked
-from artangram.core.cluster import GpuSpec, ServiceSpec, node_ids
 from artangram.core.errors import BadInput
-from artangram.core.events import (
+from artangram.core.ids import ActionId, JobId, NodeId, Resource, TrajectoryId
+from artangram.core.scheduling.action import checked
+from artangram.core.scheduling.cluster import GpuSpec, ServiceSpec, node_ids
+from artangram.core.scheduling.events import (
     Cancelled,
     NodeJoined,
     NodeLost,
@@ -25,29 +26,28 @@ from artangram.core.events import (
     TrajectoryClosed,
     TrajectoryOpened,
 )
-from artangram.core.explain import Explanation
-from artangram.core.ids import ActionId, JobId, NodeId, Resource, TrajectoryId
-from artangram.core.lease import Devices
+from artangram.core.scheduling.explain import Explanation
+from artangram.core.scheduling.lease import Devices
 from artangram.managers.agent import AgentGone, NodeAgent
 from artangram.managers.calls import Carrier
 from artangram.managers.cpu import CpuManager
-from artangram.observe.journal import Journal, Kept, Past
-from artangram.orchestrator.body import COMPACT_EVERY, Body, Life
+from artangram.observe.journal import Journal, KeptRecord, Past
 from artangram.orchestrator.catalog import Catalog
 from artangram.orchestrator.clock import Clock
-from artangram.orchestrator.hands import Hands, NewAgent
+from artangram.orchestrator.driver import COMPACT_EVERY, Driver, RestoredLife
+from artangram.orchestrator.executor import LiveExecutor, NewAgent
+from artangram.orchestrator.heartbeats import FORMER, SILENCE_S, Heartbeats
 from artangram.orchestrator.ledger import Ledger
-from artangram.orchestrator.owners import FORMER, SILENCE_S, Owners
 from artangram.orchestrator.records import (
     ActionResult,
     Broken,
-    Deployed,
+    ClusterStatus,
+    DeployedService,
     Draining,
     Opening,
     Overloaded,
     Queueing,
     Receipt,
-    Status,
     Submission,
     decode_result,
     encoded,
@@ -89,22 +89,24 @@ class Orchestrator:
         self._past = past
         self._carriers = carriers or {}
         self._waiters = Waiters()
-        self._hands = Hands(
+        self._executor = LiveExecutor(
             manager, on_gone=self._waiters.gone, carriers=self._carriers, new_agent=new_agent
         )
         life = _life(setup, past)
         self._is_anew = life.is_anew
-        self._body = Body(
+        self._body = Driver(
             life,
             journal=journal,
             clock=clock,
-            hands=self._hands,
+            executor=self._executor,
             callers=self,
             compact_every=self.bounds.compact_every,
         )
         #: What is alive; to look at.
         self.ledger: Ledger = self._body.ledger
-        self._owners = Owners(clock, silence_s=self.bounds.owner_silence_s, on_gone=self._abandon)
+        self._owners = Heartbeats(
+            clock, silence_s=self.bounds.owner_silence_s, on_gone=self._abandon
+        )
         self._num_abandoned = 0
         self._began_at = self._body.now()
         self.catalog = Catalog(setup.cluster)
@@ -120,7 +122,7 @@ class Orchestrator:
     @property
     def nodes(self) -> dict[NodeId, NodeAgent]:
         """The agents that are there."""
-        return self._hands.manager.agents
+        return self._executor.manager.agents
 
     async def begin(self) -> None:
         """Attach to the agents; after a restart, make true what the journal says."""
@@ -134,7 +136,7 @@ class Orchestrator:
             if live.is_closed:
                 # Before anything ends: until all of it is gone nobody may take its name.
                 self._waiters.close(name)
-        await self._hands.attach(self._body, self._past)
+        await self._executor.attach(self._body, self._past)
         if self._past is not None and not self._past.is_empty:
             self._empty_devices()
             # The tick that the last life asked for went with it; a needless one costs nothing.
@@ -158,11 +160,11 @@ class Orchestrator:
         self._check_open()
         trajectory = opening.trajectory
         is_leaving = (
-            self._waiters.closing(trajectory) is not None or trajectory in self._hands.orphans
+            self._waiters.closing(trajectory) is not None or trajectory in self._executor.orphans
         )
         if is_leaving or self.ledger.has(trajectory):
             raise BadInput("trajectory", f"{trajectory!r} is already open", "use a new id")
-        kept = Kept(id=f"trajectory:{trajectory}", body=encoded(opening))
+        kept = KeptRecord(id=f"trajectory:{trajectory}", body=encoded(opening))
         self.ledger.expect(opening)
         if opening.owner:
             self._owners.keep(trajectory, opening.owner)
@@ -202,7 +204,7 @@ class Orchestrator:
         action, kept = checked(submission.action), None
         if self._body.keeps(submission):
             body = encoded(submission)
-            kept = Kept(id=f"action:{action.id}", key=submission.key, body=body)
+            kept = KeptRecord(id=f"action:{action.id}", key=submission.key, body=body)
         known = self.by_key(submission.key) if submission.key is not None else None
         if known is not None:
             return known
@@ -235,7 +237,7 @@ class Orchestrator:
     def watch(self, action_id: ActionId, on_output: Callable[[Output], None]) -> None:
         """Call back with what an action prints. To be said right after `submit`."""
         if self.ledger.knows(action_id):
-            self._hands.watch(action_id, on_output)
+            self._executor.watch(action_id, on_output)
 
     def cancel(self, action_id: ActionId, *, reason: str = "the caller cancelled it") -> None:
         """Nobody wants it any more; nothing happens if it has ended."""
@@ -265,7 +267,9 @@ class Orchestrator:
         """From now on `service` can be called. Raises `BadInput` if its name is taken."""
         if service.id in self.catalog.services:
             raise BadInput("service", f"{service.id!r} is already deployed", "use another name")
-        kept = Kept(id=f"service:{service.id}", body=encoded(Deployed(service=service, spec=spec)))
+        kept = KeptRecord(
+            id=f"service:{service.id}", body=encoded(DeployedService(service=service, spec=spec))
+        )
         self.catalog.services[service.id] = spec
         self._body.lasting.add(kept.id)
         self._body.post(ServiceDeployed(service.id, spec), kept=kept)
@@ -278,11 +282,11 @@ class Orchestrator:
         """How long its actions have waited. `KeyError` if it is not open."""
         return self.ledger.queueing(trajectory, self.now())
 
-    def status(self) -> Status:
+    def status(self) -> ClusterStatus:
         """One look at everything that is known here; agents are not asked."""
         now, books = self.now(), Books(self.ledger.actions.values())
         services, restores = books.services(self._carriers)
-        return Status(
+        return ClusterStatus(
             policy=self.setup.policy,
             queued=self.ledger.num_queued,
             running=books.num_running,
@@ -327,7 +331,7 @@ class Orchestrator:
         self._refusal = self._refusal or Draining("it is closed; open another one")
         self._body.close()
         self._owners.close()
-        await self._hands.close()
+        await self._executor.close()
         self._waiters.fail(self._refusal)
 
     def deliver(self, result: ActionResult) -> None:
@@ -384,11 +388,11 @@ class Orchestrator:
         return self.receipt(action_id)
 
 
-def _life(setup: Setup, past: Past | None) -> Life:
+def _life(setup: Setup, past: Past | None) -> RestoredLife:
     if past is None:
-        return Life(scheduler=setup.scheduler(), ledger=Ledger())
+        return RestoredLife(scheduler=setup.scheduler(), ledger=Ledger())
     found = restored(past, setup)
-    return Life(
+    return RestoredLife(
         scheduler=found.scheduler,
         ledger=found.ledger,
         last_at=past.last_at,

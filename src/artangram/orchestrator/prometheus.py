@@ -1,4 +1,4 @@
-"""What Prometheus reads of a house: how actions of each kind end, and what is in use now.
+"""What Prometheus reads of a cluster: how actions of each kind end, and what is in use now.
 
 - Actions are counted as they end; the rest is read off a status when somebody asks.
 - Callers make kinds up, so only the first `MOST_KINDS` have figures of their own.
@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from artangram.orchestrator.records import ActionResult, Status
+from artangram.orchestrator.records import ActionResult, ClusterStatus
 
 MOST_KINDS = 100
 OTHER = "other"
@@ -23,7 +23,7 @@ Rows = list[tuple[tuple[str, ...], float]]
 class Exposition:
     """See the module."""
 
-    def __init__(self, status: Callable[[], Status]) -> None:
+    def __init__(self, status: Callable[[], ClusterStatus]) -> None:
         self._registry = CollectorRegistry()
         self._kinds: set[str] = set()
         self._act = self._histogram("action_completion", "From submission to end, by kind.")
@@ -68,7 +68,7 @@ class Exposition:
 class _Now(Collector):
     """Gauges, read when asked."""
 
-    def __init__(self, status: Callable[[], Status]) -> None:
+    def __init__(self, status: Callable[[], ClusterStatus]) -> None:
         self._status = status
 
     def collect(self) -> Iterator[Metric]:
@@ -79,11 +79,11 @@ class _Now(Collector):
             yield family
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing: the house is not asked before somebody wants to know."""
+        """Nothing: the cluster is not asked before somebody wants to know."""
         return iter(())
 
 
-def _gauges(now: Status) -> dict[str, tuple[str, tuple[str, ...], Rows]]:
+def _gauges(now: ClusterStatus) -> dict[str, tuple[str, tuple[str, ...], Rows]]:
     """What is called what, its labels, and its values."""
     services, apis, functions = now.services, now.apis, now.functions
     found: dict[str, tuple[str, tuple[str, ...], Rows]] = {

@@ -5,12 +5,12 @@ import asyncio
 import msgspec
 from msgspec import Struct
 
-from artangram.core.action import Action
-from artangram.core.cluster import ServiceSpec
 from artangram.core.errors import BadInput, InfraFailed
 from artangram.core.ids import ActionId, JobId, Resource, ServiceId, TrajectoryId
-from artangram.core.records import ActionRecord, Outcome
-from artangram.managers.agent import Place, Population
+from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.cluster import ServiceSpec
+from artangram.core.scheduling.records import ActionRecord, Outcome
+from artangram.managers.agent import Population, SandboxSpec
 from artangram.managers.call import Call, CallResult
 from artangram.sandbox.protocol import Command, CommandResult
 from artangram.services.service import Service
@@ -35,7 +35,7 @@ class Opening(Struct, frozen=True, kw_only=True):
     task: str = ""
     memory_mb: int = 0
     """To be held for it on its node, if that is more than its sandbox may use."""
-    place: Place = Place()
+    place: SandboxSpec = SandboxSpec()
     owner: str = ""
     """Who has to give signs of life, or it is closed; nobody, if it is the same process."""
 
@@ -62,8 +62,8 @@ QUEUEING = "Artangram-Queueing"
 """The header that tells a `Queueing` with every answer about a trajectory."""
 
 
-class Deployed(Struct, frozen=True, kw_only=True):
-    """A service that was added while the house was open; the next life deploys it again."""
+class DeployedService(Struct, frozen=True, kw_only=True):
+    """A service that was added while the cluster was open; the next life deploys it again."""
 
     service: Service
     spec: ServiceSpec
@@ -181,7 +181,7 @@ class ApiStatus(Struct, frozen=True, kw_only=True):
     """Seconds until the next call is let through; 0 while all is well."""
 
 
-class Status(Struct, frozen=True, kw_only=True):
+class ClusterStatus(Struct, frozen=True, kw_only=True):
     """One look at an orchestrator."""
 
     policy: str
@@ -230,11 +230,11 @@ class Away(InfraFailed):
 encode = msgspec.msgpack.Encoder().encode
 decode_submission = msgspec.msgpack.Decoder(Submission).decode
 decode_opening = msgspec.msgpack.Decoder(Opening).decode
-decode_deployed = msgspec.msgpack.Decoder(Deployed).decode
+decode_deployed = msgspec.msgpack.Decoder(DeployedService).decode
 decode_result = msgspec.msgpack.Decoder(ActionResult).decode
 
 
-def encoded(given: Submission | Opening | Deployed) -> bytes:
+def encoded(given: Submission | Opening | DeployedService) -> bytes:
     """What a caller gave, as the journal keeps it. Raises `BadInput` if that cannot be."""
     try:
         return encode(given)

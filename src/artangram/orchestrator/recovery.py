@@ -13,17 +13,17 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from artangram.core.action import Action
-from artangram.core.cluster import ClusterSpec
-from artangram.core.estimates import Estimates
-from artangram.core.events import ServiceDeployed, Submitted, TrajectoryOpened
 from artangram.core.ids import TrajectoryId
-from artangram.core.policies.catalog import policy
-from artangram.core.scheduler import Scheduler
-from artangram.observe.journal import JournalError, Kept, Past, replay
+from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.cluster import ClusterSpec
+from artangram.core.scheduling.estimates import Estimates
+from artangram.core.scheduling.events import ServiceDeployed, Submitted, TrajectoryOpened
+from artangram.core.scheduling.policies.catalog import policy
+from artangram.core.scheduling.scheduler import Scheduler
+from artangram.observe.journal import JournalError, KeptRecord, Past, replay
 from artangram.orchestrator.ledger import Ledger
 from artangram.orchestrator.records import (
-    Deployed,
+    DeployedService,
     Opening,
     Submission,
     decode_deployed,
@@ -114,20 +114,20 @@ def _replayed(past: Past, setup: Setup) -> tuple[Scheduler, Ledger]:
     return scheduler, ledger
 
 
-def deployed_in(past: Past | None) -> list[Deployed]:
+def deployed_in(past: Past | None) -> list[DeployedService]:
     """The services that were deployed in earlier lives."""
     kept = {} if past is None else past.kept
     return [decode_deployed(kept[name].body) for name in kept if name.startswith("service:")]
 
 
-def _submission(action: Action, kept: dict[str, Kept]) -> Submission:
+def _submission(action: Action, kept: dict[str, KeptRecord]) -> Submission:
     known = kept.get(f"action:{action.id}")
     if known is None:  # It has ended since: nobody will run it again.
         return Submission(action=action, command=None)
     return decode_submission(known.body)
 
 
-def _opening(trajectory: TrajectoryId, kept: dict[str, Kept]) -> Opening:
+def _opening(trajectory: TrajectoryId, kept: dict[str, KeptRecord]) -> Opening:
     known = kept.get(f"trajectory:{trajectory}")
     return Opening(trajectory=trajectory) if known is None else decode_opening(known.body)
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from artangram.core.action import Action
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, TrajectoryId
-from artangram.core.needs import Needs, parse_needs
+from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.needs import Needs, parse_needs
 from artangram.managers.cpu import LONGEST_RUN_S
 from artangram.orchestrator.arguments import as_record, check_times
 from artangram.orchestrator.records import Opening, Submission

@@ -1,6 +1,6 @@
 """The orchestrator as a service: JSON over HTTP, a token by default.
 
-- The interface is that of `client.Backend`, verb by verb; `/v1/openapi.json` describes it.
+- The interface is that of `client.Transport`, verb by verb; `/v1/openapi.json` describes it.
 - A request to run answers when the action has ended. A caller who hangs up takes his action with
   him, unless it has a key. One who stops in the middle of his request is answered 408 and left; how
   long an answer takes is nobody's limit.
@@ -32,14 +32,14 @@ from artangram.core.ids import ActionId, JobId, TrajectoryId
 from artangram.orchestrator.arguments import check_known
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.embedded import Embedded
-from artangram.orchestrator.errors import KNOWN, Problem, problem_of
+from artangram.orchestrator.errors import KNOWN, ErrorRecord, problem_of
+from artangram.orchestrator.httppolicy import permit_name, permit_opening, permit_run
+from artangram.orchestrator.ndjson import written
 from artangram.orchestrator.openapi import description
 from artangram.orchestrator.orchestrator import Orchestrator
-from artangram.orchestrator.pieces import written
 from artangram.orchestrator.prometheus import Exposition
 from artangram.orchestrator.records import QUEUEING, Opening, Stalled
 from artangram.orchestrator.runs import RunRequest
-from artangram.orchestrator.strangers import permit_name, permit_opening, permit_run
 from artangram.orchestrator.tokens import checked_token
 from artangram.sandbox.protocol import MAX_READ_BYTES
 
@@ -71,7 +71,7 @@ def application(
     """
     if token is not None:
         checked_token(token)
-    service = _Service(orchestrator, images)
+    service = _ServiceRoutes(orchestrator, images)
     # Ids may have slashes, so the longer addresses are tried first.
     one, action = "/v1/trajectories/{trajectory:path}", "/v1/actions/{action:path}"
     routes = [
@@ -95,7 +95,7 @@ def application(
     return Starlette(routes=routes)
 
 
-class _Service:
+class _ServiceRoutes:
     """A method per verb."""
 
     def __init__(self, orchestrator: Orchestrator, images: Sequence[Path]) -> None:
@@ -188,7 +188,7 @@ def _guarded(verb: Callable[[Request], Any], token: str | None) -> Callable[[Req
 
     async def respond(request: Request) -> Response:
         if token is not None and not _has_token(request, token):
-            problem = Problem(error="token", message=_SEND_THE_TOKEN)
+            problem = ErrorRecord(error="token", message=_SEND_THE_TOKEN)
             return _response(problem, HTTPStatus.UNAUTHORIZED)
         try:
             return _response(await verb(request))

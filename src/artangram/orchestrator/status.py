@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from artangram.core.ids import NodeId, Resource
-from artangram.core.lease import Devices
+from artangram.core.scheduling.lease import Devices
 from artangram.managers.call import ApiCall, FunctionCall, ServiceCall
 from artangram.managers.calls import Carrier
 from artangram.managers.cpu import cores_of
@@ -23,7 +23,7 @@ from artangram.orchestrator.records import (
     WaitingStatus,
 )
 
-if TYPE_CHECKING:  # Only houses with devices or APIs have the packages for them.
+if TYPE_CHECKING:  # Only clusters with devices or APIs have the packages for them.
     from artangram.apis.client import ApiClient
     from artangram.services.host import ServiceHost
 
@@ -79,7 +79,7 @@ class Books:
         return NodeStatus(node=node, running=len(here), cores_used=used)
 
     def services(self, carriers: Mapping[type, Carrier]) -> tuple[tuple[ServiceStatus, ...], int]:
-        """The services of this house, and how often any was restored."""
+        """The services of this cluster, and how often any was restored."""
         manager = carriers.get(ServiceCall)
         if not isinstance(manager, _OnHosts):
             return (), 0

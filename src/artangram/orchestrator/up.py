@@ -8,11 +8,11 @@ from pathlib import Path
 from msgspec import structs
 
 from artangram.managers.machine import allow_open_files
+from artangram.orchestrator.callbackends import ClusterOptions
 from artangram.orchestrator.local import running
 from artangram.orchestrator.orchestrator import Bounds
 from artangram.orchestrator.server import DRAIN_S, serving, until_told_to_stop
 from artangram.orchestrator.tokens import kept_token
-from artangram.orchestrator.workshop import Offers
 
 
 async def up(
@@ -27,7 +27,7 @@ async def up(
     memory_mb: int | None = None,
     bounds: Bounds | None = None,
     shares: Mapping[str, float] | None = None,
-    offers: Offers | None = None,
+    options: ClusterOptions | None = None,
     images: Sequence[Path] = (),
     drain_s: float = DRAIN_S,
     agent_options: tuple[str, ...] = (),
@@ -44,7 +44,7 @@ async def up(
             state_dir=state_dir,
             bounds=bounds,
             shares=shares,
-            offers=structs.replace(offers or Offers(), takes_objects=False),
+            options=structs.replace(options or ClusterOptions(), takes_objects=False),
             agent_options=agent_options,
         ) as (orchestrator, _),
         serving(orchestrator, host=host, port=port, token=token, images=images) as url,

@@ -1,1 +1,1 @@
-"""The whole run: a house, tasks and a model in, a trained model out; live and simulated."""
+"""The whole run: a cluster, tasks and a model in, a trained model out; live and simulated."""

@@ -9,10 +9,10 @@
 
 import asyncio
 
-from artangram.pipeline.verbs import Verbs
+from artangram.pipeline.protocol import RunVerbs
 
 
-async def asynchronous(training: Verbs) -> None:
+async def asynchronous(training: RunVerbs) -> None:
     """Make all steps of the run."""
     delivering: asyncio.Task[None] | None = None
     try:

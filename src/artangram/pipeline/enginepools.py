@@ -5,9 +5,9 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from artangram.core.affinity import ANY, DEFAULT, Auto, Declared, affinity_of
 from artangram.core.errors import BadInput
-from artangram.core.split import Halves, Splits, splits_of
+from artangram.core.rollout.affinity import ANY, DEFAULT, Auto, Declared, affinity_of
+from artangram.core.rollout.split import PrefillDecode, Splits, splits_of
 
 
 class EnginePool(Struct, frozen=True, kw_only=True):
@@ -59,7 +59,7 @@ class EnginesSpec(Struct, frozen=True, kw_only=True):
             for task, classes in self.routing.tasks.items():
                 self._check_known(f"affinity.{task}", classes)
         for task, rule in self.splits.tasks.items():
-            if isinstance(rule, Halves):
+            if isinstance(rule, PrefillDecode):
                 self._check_known(f"split.{task}", (rule.prefill, rule.decode))
 
     @property

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from artangram.gateway.engines.protocol import Engine
 from artangram.gateway.engines.torchprocess import TorchEngineProcess
-from artangram.gateway.engines.torchwire import Settings
+from artangram.gateway.engines.torchwire import TorchEngineSettings
 from artangram.gateway.engines.vllm import VllmEngine
 from artangram.gateway.engines.vllmprocess import VllmProcess, VllmSettings
 from artangram.pipeline.enginepools import EnginePool, EnginesSpec
@@ -20,14 +20,14 @@ Start = Callable[[str, int, Path], Awaitable[Engine]]
 """An engine of this name, with this version from that directory."""
 
 
-class Berth(Struct, frozen=True):
+class EngineSlot(Struct, frozen=True):
     """A place for one engine."""
 
     hardware: str
     start: Start
 
 
-def berths_of(spec: EnginesSpec, *, seed: int, max_context: int, log: Path) -> Iterator[Berth]:
+def slots_of(spec: EnginesSpec, *, seed: int, max_context: int, log: Path) -> Iterator[EngineSlot]:
     """One for each engine; a sequence has at most `max_context` tokens."""
     for hardware, pool in spec.pools.items():
         for number in range(pool.size):
@@ -37,12 +37,12 @@ def berths_of(spec: EnginesSpec, *, seed: int, max_context: int, log: Path) -> I
                 start = _vllm(pool, number, max_context=max_context, log=log)
             else:
                 start = _torch(pool, seed)
-            yield Berth(hardware, start)
+            yield EngineSlot(hardware, start)
 
 
 def _torch(pool: EnginePool, seed: int) -> Start:
     async def start(name: str, version: int, directory: Path) -> Engine:
-        settings = Settings(
+        settings = TorchEngineSettings(
             directory=str(directory),
             num_slots=pool.slots,
             version=version,

@@ -13,17 +13,17 @@ from msgspec import Struct
 
 from artangram.core.errors import InfraFailed
 from artangram.core.ids import JobId, TrajectoryId
-from artangram.core.trajectory import TRAINABLE, Status, Trajectory
-from artangram.core.weights import Staleness, Versions
+from artangram.core.rollout.trajectory import TRAINABLE, Trajectory, TrajectoryStatus
+from artangram.core.rollout.weights import Staleness, Versions
 from artangram.envs.protocol import Problem, Task
 from artangram.gateway import Gateway
 from artangram.models.config import context_of
 from artangram.models.tokenizer import Tokenizer
 from artangram.pipeline.enginepools import EnginesSpec
-from artangram.pipeline.engines import berths_of
-from artangram.pipeline.fleet import Fleet
-from artangram.rollout.runner import Runner, Ticket
-from artangram.rollout.session import Door
+from artangram.pipeline.engines import slots_of
+from artangram.pipeline.fleet import EngineFleet
+from artangram.rollout.runner import Assignment, Runner
+from artangram.rollout.session import ModelClient
 from artangram.rollout.updates import Updates
 
 NEVER_STALE = Staleness(max_staleness=1 << 60)
@@ -53,7 +53,7 @@ class Exam(Struct, frozen=True, kw_only=True):
 
 async def evaluate(
     tasks: Sequence[Task],
-    door: Door,
+    door: ModelClient,
     exam: Exam,
     *,
     tokenizer: Tokenizer,
@@ -64,14 +64,14 @@ async def evaluate(
     runner = Runner(door, Updates(NEVER_STALE), tokenizer=tokenizer, temperature=exam.temperature)
     room = asyncio.Semaphore(exam.at_once)
 
-    async def attempt(ticket: Ticket) -> Trajectory:
+    async def attempt(ticket: Assignment) -> Trajectory:
         async with room:
             life = runner.start(ticket, on_env_free=lambda: None)
             try:
                 ended = await asyncio.shield(life.ended)
             finally:
                 # Nothing happens if it has ended; else somebody gave the exam up.
-                life.stop(Status.SURPLUS, "nobody waits for it")
+                life.stop(TrajectoryStatus.SURPLUS, "nobody waits for it")
         on_ended(ended)
         return ended
 
@@ -91,17 +91,19 @@ async def served(
     gateway = Gateway(
         affinity=engines.routing, split=engines.splits, on_lost=lambda *lost: fleet.on_lost(*lost)
     )
-    fleet = Fleet(versions=Versions(), path=lambda version: model, gateway=gateway)
+    fleet = EngineFleet(versions=Versions(), path=lambda version: model, gateway=gateway)
     try:
-        await fleet.open(berths_of(engines, seed=0, max_context=context_of(model), log=log))
+        await fleet.open(slots_of(engines, seed=0, max_context=context_of(model), log=log))
         yield gateway, fleet.failed
     finally:
         await gateway.aclose()
         await fleet.aclose()
 
 
-def _ticket(task: Task, problem: Problem, name: str) -> Ticket:
-    return Ticket(id=TrajectoryId(name), job=JobId("eval"), group=name, task=task, problem=problem)
+def _ticket(task: Task, problem: Problem, name: str) -> Assignment:
+    return Assignment(
+        id=TrajectoryId(name), job=JobId("eval"), group=name, task=task, problem=problem
+    )
 
 
 def _summary(ended: Sequence[Trajectory]) -> Evaluation:

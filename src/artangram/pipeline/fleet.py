@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from artangram.aio import uncancelled
-from artangram.core.weights import Versions
+from artangram.core.rollout.weights import Versions
 from artangram.gateway import Gateway
 from artangram.gateway.engines.protocol import Engine, EngineGone
-from artangram.pipeline.engines import Berth
+from artangram.pipeline.engines import EngineSlot
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ LONGEST_S = 60.0
 """Between two tries to start one."""
 
 
-class Fleet:
+class EngineFleet:
     """See the module. Owns its engines; the gateway only sends to them."""
 
     def __init__(
@@ -34,7 +34,7 @@ class Fleet:
         self._path = path
         self._gateway = gateway
         self._engines: dict[str, Engine] = {}
-        self._berths: dict[str, Berth] = {}
+        self._slots: dict[str, EngineSlot] = {}
         self._starting: set[asyncio.Task[None]] = set()
         self._made = 0
         self.lost = 0
@@ -49,9 +49,9 @@ class Fleet:
         """Those that were started and not lost."""
         return tuple(self._engines.values())
 
-    async def open(self, berths: Iterable[Berth]) -> None:
+    async def open(self, slots: Iterable[EngineSlot]) -> None:
         """Start an engine in each, all at once. Raises what the first failure raised."""
-        await asyncio.gather(*(self._add(berth) for berth in berths))
+        await asyncio.gather(*(self._add(slot) for slot in slots))
 
     def on_lost(self, engine: Engine, error: EngineGone) -> None:
         """For the gateway: this one died, so another takes its place."""
@@ -72,14 +72,14 @@ class Fleet:
     async def _replace(self, lost: Engine) -> None:
         if self._engines.pop(lost.name, None) is not None:
             await lost.aclose()
-        berth, failures, why = self._berths.pop(lost.name), 0, ""
+        slot, failures, why = self._slots.pop(lost.name), 0, ""
         while failures < MOST_FAILURES or self._engines:
             try:
-                await self._add(berth)
+                await self._add(slot)
                 return
             except Exception as error:  # noqa: BLE001
                 # Whatever it was: the next try may find another machine, or other weights.
-                logger.warning("no engine of %s could be started: %r", berth.hardware, error)
+                logger.warning("no engine of %s could be started: %r", slot.hardware, error)
                 why = str(error)
                 await asyncio.sleep(min(2.0**failures, LONGEST_S))
                 failures += 1
@@ -87,20 +87,20 @@ class Fleet:
             text = f"no engine could be started, {failures} times; the last time: {why}"
             self.failed.set_exception(EngineGone(text))
 
-    async def _add(self, berth: Berth) -> None:
+    async def _add(self, slot: EngineSlot) -> None:
         self._made += 1
         name, version = f"engine-{self._made}", self._versions.current
         self._versions.hold(version, name)
         try:
-            engine = await berth.start(name, version, self._path(version))
+            engine = await slot.start(name, version, self._path(version))
             try:
                 while version < self._versions.current:
                     version = await self._caught_up(engine)
             except BaseException:
                 await uncancelled(engine.aclose())
                 raise
-            self._engines[name], self._berths[name] = engine, berth
-            self._gateway.add(engine, hardware=berth.hardware)
+            self._engines[name], self._slots[name] = engine, slot
+            self._gateway.add(engine, hardware=slot.hardware)
         finally:
             for held in range(version + 1):
                 self._versions.let_go(held, name)

@@ -2,8 +2,8 @@
 
 from artangram.pipeline.asynchronous import asynchronous
 from artangram.pipeline.oneoff import one_off
+from artangram.pipeline.protocol import Loop
 from artangram.pipeline.sync import synchronous
-from artangram.pipeline.verbs import Loop
 
 LOOPS: dict[str, Loop] = {
     "asynchronous": asynchronous,

@@ -1,6 +1,7 @@
-"""What a run gets from its house, seen from the run: how long actions took, what they kept busy.
+"""What a run gets from its cluster, seen from the run: how long actions took, what they kept busy.
 
-The same for a house of its own and for one behind HTTP, and of this run alone where many share one.
+The same for a cluster of its own and for one behind HTTP, and of this run alone where many share
+one.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -8,12 +9,19 @@ from typing import Any
 
 from msgspec import Struct
 
-from artangram.core.cluster import ClusterSpec, CpuSpec, FunctionsSpec, GpuSpec, PoolSpec, QuotaSpec
 from artangram.core.ids import Resource
-from artangram.core.records import ActionRecord
+from artangram.core.scheduling.cluster import (
+    ClusterSpec,
+    CpuSpec,
+    FunctionsSpec,
+    GpuSpec,
+    PoolSpec,
+    QuotaSpec,
+)
+from artangram.core.scheduling.records import ActionRecord
 from artangram.managers.call import ApiCall, Call, FunctionCall, ServiceCall
 from artangram.orchestrator.calling import CallRequest
-from artangram.orchestrator.client import Backend
+from artangram.orchestrator.client import Transport
 from artangram.orchestrator.records import ActionResult
 from artangram.orchestrator.runs import RunRequest
 from artangram.sandbox.protocol import Output
@@ -30,7 +38,7 @@ class Acts(Struct, frozen=True, kw_only=True):
     run_s: float
 
 
-class Usage(Struct, frozen=True, kw_only=True):
+class ActionUsage(Struct, frozen=True, kw_only=True):
     """What was seen in some stretch of time."""
 
     kinds: dict[str, Acts] = {}
@@ -69,13 +77,13 @@ class Meter:
             resource, amount = _amount(result, call)
             self._amounts[resource] = self._amounts.get(resource, 0.0) + amount
 
-    def take(self) -> Usage:
+    def take(self) -> ActionUsage:
         """What ended since the last time this was asked."""
         now = self._now()
         took_s = max(now - self._since, 1e-9)
         if self._services:
             self._amounts[DEVICES] = sum(map(_device_s, self._services.values()))
-        usage = Usage(
+        usage = ActionUsage(
             kinds={kind: _acts(found) for kind, found in sorted(self._ended.items())},
             busy={name: amount / took_s for name, amount in sorted(self._amounts.items())},
             capacity=self._capacity,
@@ -85,9 +93,9 @@ class Meter:
 
 
 class Metered:
-    """A `client.Backend` that tells a meter what ended; all else goes straight through."""
+    """A `client.Transport` that tells a meter what ended; all else goes straight through."""
 
-    def __init__(self, backend: Backend, meter: Meter) -> None:
+    def __init__(self, backend: Transport, meter: Meter) -> None:
         self._backend = backend
         self._meter = meter
 
@@ -115,7 +123,7 @@ class Metered:
 
 
 def capacity_of(cluster: ClusterSpec) -> dict[str, float]:
-    """How much of everything a cluster has, in the units of `Usage.busy`."""
+    """How much of everything a cluster has, in the units of `ActionUsage.busy`."""
     found: dict[str, float] = {}
     for name, spec in cluster.pools.items():
         resource, amount = _most(name, spec)

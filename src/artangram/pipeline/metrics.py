@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from artangram.pipeline.meter import Usage
+from artangram.pipeline.meter import ActionUsage
 from artangram.pipeline.sinks import sinks
 from artangram.rollout.tally import Bias
-from artangram.train.tally import Report
+from artangram.train.tally import StepMetrics
 
 FILE_NAME = "metrics.jsonl"
 
@@ -30,7 +30,7 @@ class StepRecord(Struct, frozen=True, kw_only=True):
     """From the end of training to the last engine with the new weights."""
     exposed_s: float
     """Of that, engines stood still."""
-    report: Report
+    report: StepMetrics
     ended: dict[str, int]
     """Trajectories since the run began, by how they ended."""
     cut_off: dict[str, Bias] = {}
@@ -38,8 +38,8 @@ class StepRecord(Struct, frozen=True, kw_only=True):
     lost_engines: int = 0
     stalled_engines: int = 0
     """Of these, the ones that stood still until they were given up."""
-    usage: Usage = Usage()
-    """What the house did for the run during the step."""
+    usage: ActionUsage = ActionUsage()
+    """What the cluster did for the run during the step."""
     problems: tuple[str, ...] = ()
     """That it learned from, as `task/problem`: over all steps each one once."""
 

@@ -8,10 +8,10 @@
 
 import asyncio
 
-from artangram.pipeline.verbs import Verbs
+from artangram.pipeline.protocol import RunVerbs
 
 
-async def one_off(training: Verbs) -> None:
+async def one_off(training: RunVerbs) -> None:
     """Make all steps of the run."""
     batch = await training.collect()
     while training.goes_on:

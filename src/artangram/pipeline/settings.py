@@ -5,7 +5,7 @@ import re
 from msgspec import Struct, structs
 
 from artangram.core.errors import BadInput
-from artangram.core.weights import Staleness, preset
+from artangram.core.rollout.weights import Staleness, preset
 from artangram.pipeline.loops import LOOPS
 from artangram.pipeline.sinks import TRACKERS
 from artangram.rollout import PhaseLimits, Plan, Retries, Spares

@@ -14,15 +14,15 @@ from artangram.core.errors import BadInput
 TRACKERS = ("wandb", "trackio")
 
 
-class Sink(Protocol):
+class MetricsSink(Protocol):
     def add(self, values: Mapping[str, float], *, step: int) -> None: ...
 
     def close(self) -> None: ...
 
 
-def sinks(directory: Path, *, run: str, trackers: Sequence[str] = ()) -> list[Sink]:
+def sinks(directory: Path, *, run: str, trackers: Sequence[str] = ()) -> list[MetricsSink]:
     """What is installed, and what was asked for. Raises `BadInput` when that is missing."""
-    found: list[Sink] = [_Tracker(name, directory, run=run) for name in trackers]
+    found: list[MetricsSink] = [_Tracker(name, directory, run=run) for name in trackers]
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:

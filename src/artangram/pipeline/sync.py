@@ -4,10 +4,10 @@ Nothing is sampled while the trainer computes, and nothing that was sampled befo
 trained on after it.
 """
 
-from artangram.pipeline.verbs import Verbs
+from artangram.pipeline.protocol import RunVerbs
 
 
-async def synchronous(training: Verbs) -> None:
+async def synchronous(training: RunVerbs) -> None:
     """Make all steps of the run."""
     while training.goes_on:
         batch = await training.collect()

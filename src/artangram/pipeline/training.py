@@ -23,27 +23,27 @@ import msgspec
 from msgspec import Struct
 
 from artangram.core.errors import BadInput
-from artangram.core.trajectory import Batch, Group
+from artangram.core.rollout.trajectory import Batch, Group
 from artangram.envs.protocol import Task
 from artangram.gateway import Gateway
 from artangram.gateway.engines.protocol import Engine, EngineGone
-from artangram.home import Home
 from artangram.models.beside import copy_beside_weights
 from artangram.models.config import FILE_NAME as CONFIG_NAME
 from artangram.models.loading import load_tokenizer
 from artangram.models.tokenizer import Tokenizer
+from artangram.pipeline.clusterclient import ClusterClient
 from artangram.pipeline.enginepools import EnginesSpec
-from artangram.pipeline.engines import berths_of
-from artangram.pipeline.fleet import Fleet
-from artangram.pipeline.housing import Housed
+from artangram.pipeline.engines import slots_of
+from artangram.pipeline.fleet import EngineFleet
 from artangram.pipeline.learners import learner_of
-from artangram.pipeline.meter import Usage
+from artangram.pipeline.meter import ActionUsage
 from artangram.pipeline.metrics import Metrics, StepRecord
 from artangram.pipeline.settings import RunSettings
 from artangram.rollout import Rollout, RolloutState, Source, Stage
+from artangram.scratchdir import ScratchDir
 from artangram.train import checkpoint
 from artangram.train.learner import Learner
-from artangram.train.tally import Report
+from artangram.train.tally import StepMetrics
 from artangram.weights import WeightStore, roll, verified_pull
 
 logger = logging.getLogger(__name__)
@@ -62,22 +62,22 @@ class RunState(Struct, frozen=True, kw_only=True):
     settings: RunSettings
     step: int
     rollout: RolloutState
-    house_ended: int = 0
-    """How far the house was: the actions of all jobs that had ended in it."""
+    cluster_ended: int = 0
+    """How far the cluster was: the actions of all jobs that had ended in it."""
 
 
 class _Made(Struct, frozen=True):
     """A step that was learned."""
 
     step: int
-    report: Report
+    report: StepMetrics
     problems: tuple[str, ...]
     collect_s: float
     train_s: float
 
 
 class Training:
-    """See the module. Made by `opened`."""
+    """See the module. Made by `open_training`."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Training:
         store: WeightStore,
         tokenizer: Tokenizer,
         model: Path,
-        housed: Housed | None = None,
+        cluster: ClusterClient | None = None,
         first_step: int = 0,
         reshape: Reshape | None = None,
     ) -> None:
@@ -105,11 +105,13 @@ class Training:
             out, after_step=first_step, run=settings.name, trackers=settings.report_to
         )
         self.on_step: Callable[[StepRecord], None] = lambda record: None
-        self.fleet = Fleet(versions=rollout.updates.versions, path=store.path, gateway=gateway)
+        self.fleet = EngineFleet(
+            versions=rollout.updates.versions, path=store.path, gateway=gateway
+        )
         self._store = store
         self._model = model
         self._config = (model / CONFIG_NAME).read_bytes()
-        self._housed = housed
+        self._cluster = cluster
         self._reshape = reshape or (lambda groups: groups)
         self._began_at = time.monotonic() - self.metrics.began_s
         self._made: _Made | None = None
@@ -126,11 +128,11 @@ class Training:
         """Start them, with the weights that are published."""
         seed, log = self.settings.seed, self.out / "engines.log"
         await self.fleet.open(
-            berths_of(engines, seed=seed, max_context=self.trainer.max_context, log=log)
+            slots_of(engines, seed=seed, max_context=self.trainer.max_context, log=log)
         )
 
     async def collect(self) -> Batch:
-        """The next batch; raises when the engines or the house are gone for good."""
+        """The next batch; raises when the engines or the cluster are gone for good."""
         settings = self.settings
         asking = asyncio.ensure_future(
             self.rollout.sink.batch(settings.groups, min_groups=settings.min_groups)
@@ -151,7 +153,7 @@ class Training:
         finally:
             asking.cancel()
 
-    async def learn(self, batch: Batch) -> Report:
+    async def learn(self, batch: Batch) -> StepMetrics:
         """Train on the batch; its problems are done."""
         began_at = time.monotonic()
         groups = self._reshape(batch.groups)
@@ -200,7 +202,7 @@ class Training:
             lost_engines=self.fleet.lost,
             stalled_engines=self.gateway.counters.stalled,
             problems=made.problems,
-            usage=Usage() if self._housed is None else self._housed.meter.take(),
+            usage=ActionUsage() if self._cluster is None else self._cluster.meter.take(),
         )
         self.metrics.add(record)
         self.on_step(record)
@@ -209,12 +211,12 @@ class Training:
         """Write a checkpoint if it is time for one."""
         every = self.settings.checkpoint_every
         if every and (self.step % every == 0 or not self.goes_on):
-            house_ended = await self._house_ended()
+            cluster_ended = await self._cluster_ended()
             state = RunState(
                 settings=self.settings,
                 step=self.step,
                 rollout=self.rollout.save(),
-                house_ended=house_ended,
+                cluster_ended=cluster_ended,
             )
             await asyncio.to_thread(self._save, state)
 
@@ -234,17 +236,17 @@ class Training:
     @property
     def _vital(self) -> "list[asyncio.Future[None]]":
         """What a run cannot go on without; they raise when it is gone."""
-        house = None if self._housed is None else self._housed.lost
-        return [self.fleet.failed] if house is None else [self.fleet.failed, house]
+        client = None if self._cluster is None else self._cluster.lost
+        return [self.fleet.failed] if client is None else [self.fleet.failed, client]
 
-    async def _house_ended(self) -> int:
-        return 0 if self._housed is None else (await self._housed.house.status()).ended
+    async def _cluster_ended(self) -> int:
+        return 0 if self._cluster is None else (await self._cluster.client.status()).ended
 
     async def look_back(self, state: RunState) -> None:
         """Say what was done since the checkpoint, and is done again."""
-        since = await self._house_ended() - state.house_ended
+        since = await self._cluster_ended() - state.cluster_ended
         if since < 0:
-            logger.warning("the house forgot %d actions: its journal was replaced", -since)
+            logger.warning("the cluster forgot %d actions: its journal was replaced", -since)
         else:
             logger.info("resumed at step %d; %d actions ended since", state.step, since)
 
@@ -263,14 +265,14 @@ class Training:
 
 
 @asynccontextmanager
-async def opened(
+async def open_training(
     settings: RunSettings,
     *,
     tasks: Sequence[Task],
     model: Path,
     out: Path,
     engines: EnginesSpec | None = None,
-    housed: Housed | None = None,
+    cluster: ClusterClient | None = None,
     stages: Sequence[Stage] = (),
     resume: bool = False,
     reshape: Reshape | None = None,
@@ -297,7 +299,7 @@ async def opened(
         )
         if state is not None:
             rollout.restore(state.rollout)
-        home = await asyncio.to_thread(Home.opened)
+        home = await asyncio.to_thread(ScratchDir.opened)
         stack.callback(home.close)
         store = WeightStore(home.directory / "weights")
         training = Training(
@@ -309,7 +311,7 @@ async def opened(
             store=store,
             tokenizer=tokenizer,
             model=model,
-            housed=housed,
+            cluster=cluster,
             first_step=0 if state is None else state.step,
             reshape=reshape,
         )

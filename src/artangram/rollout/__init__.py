@@ -1,13 +1,13 @@
 """From problems to groups of finished trajectories."""
 
-from artangram.core.weights import Order, Staleness, Update, preset
+from artangram.core.rollout.weights import Order, Staleness, Update, preset
 from artangram.rollout.dispatcher import Spares
 from artangram.rollout.phases import PhaseLimits
 from artangram.rollout.rollout import Plan, Rollout, RolloutState
 from artangram.rollout.runner import Retries
 from artangram.rollout.sink import Sink
 from artangram.rollout.source import Source, SourceState, Stage
-from artangram.rollout.tally import Bias, Tally
+from artangram.rollout.tally import Bias, RolloutTally
 
 __all__ = [
     "Bias",
@@ -17,13 +17,13 @@ __all__ = [
     "Retries",
     "Rollout",
     "RolloutState",
+    "RolloutTally",
     "Sink",
     "Source",
     "SourceState",
     "Spares",
     "Stage",
     "Staleness",
-    "Tally",
     "Update",
     "preset",
 ]

@@ -14,10 +14,12 @@ from collections.abc import Iterator
 
 from msgspec import Struct, structs
 
-from artangram.core.admission import (
-    Demand,
+from artangram.core.errors import BadInput
+from artangram.core.ids import JobId, TrajectoryId
+from artangram.core.rollout.admission import (
+    AdmissionLimits,
+    GroupDemand,
     Held,
-    Limits,
     Mix,
     Open,
     Pace,
@@ -29,16 +31,14 @@ from artangram.core.admission import (
     may_start,
     next_group,
 )
-from artangram.core.errors import BadInput
-from artangram.core.ids import JobId, TrajectoryId
-from artangram.core.trajectory import TRAINABLE, Status, Trajectory
-from artangram.core.verdict import Accepted, Dropped, DropReason, judge, judge_trajectory
+from artangram.core.rollout.trajectory import TRAINABLE, Trajectory, TrajectoryStatus
+from artangram.core.rollout.verdict import Accepted, Dropped, DropReason, judge, judge_trajectory
 from artangram.rollout.durations import Durations
 from artangram.rollout.members import OpenGroup
-from artangram.rollout.runner import Life, Runner, Ticket
-from artangram.rollout.sink import Ready, Sink, SinkListener
+from artangram.rollout.runner import Assignment, Attempt, Runner
+from artangram.rollout.sink import CompleteGroup, Sink, SinkListener
 from artangram.rollout.source import Source
-from artangram.rollout.tally import Tally
+from artangram.rollout.tally import RolloutTally
 from artangram.rollout.updates import Updates
 
 logger = logging.getLogger(__name__)
@@ -73,10 +73,10 @@ class Dispatcher(SinkListener):
         sink: Sink,
         *,
         updates: Updates,
-        limits: Limits,
+        limits: AdmissionLimits,
         mix: Mix,
         pace: Pace,
-        tally: Tally,
+        tally: RolloutTally,
         job: JobId,
         spares: Spares,
         needs_signal: bool,
@@ -95,7 +95,7 @@ class Dispatcher(SinkListener):
         self._needs_signal = needs_signal
         self._life = life
         self._groups: dict[str, OpenGroup] = {}
-        self._lives: dict[TrajectoryId, Life] = {}
+        self._lives: dict[TrajectoryId, Attempt] = {}
         self._in_envs = 0
         self._durations: dict[str, Durations] = {}
         self._told: set[str] = set()
@@ -109,7 +109,7 @@ class Dispatcher(SinkListener):
         return f"<Dispatcher: {len(self._lives)} running in {len(self._groups)} groups{why}>"
 
     @property
-    def lives(self) -> tuple[Life, ...]:
+    def lives(self) -> tuple[Attempt, ...]:
         return tuple(self._lives.values())
 
     @property
@@ -150,7 +150,7 @@ class Dispatcher(SinkListener):
                 self._lose(group, DropReason.SURPLUS)
         self.pump()
 
-    def on_evicted(self, ready: Ready, reason: DropReason) -> None:
+    def on_evicted(self, ready: CompleteGroup, reason: DropReason) -> None:
         self._source.give_back(ready.issue, reason)
 
     def on_update(self) -> None:
@@ -164,13 +164,13 @@ class Dispatcher(SinkListener):
         """Stop everything; return when it has ended."""
         self._is_closed = True
         for life in self.lives:
-            life.stop(Status.SURPLUS, "the rollout closes")
+            life.stop(TrajectoryStatus.SURPLUS, "the rollout closes")
         while self._lives:
             await asyncio.wait({life.ended for life in self.lives})
             await asyncio.sleep(0)  # The callbacks of those ends have their turn.
         await self._runner.strays.close()
 
-    def _start_next(self, wanted: Demand) -> bool:
+    def _start_next(self, wanted: GroupDemand) -> bool:
         held = self.held()
         now = {"current": self._updates.current, "live": self._updates.live}
         lacking = next(self._lacking(), None)
@@ -186,7 +186,7 @@ class Dispatcher(SinkListener):
         self.waits = decision
         return decision.why is Why.BUFFER_FULL and self._make_room(held, wanted)
 
-    def _make_room(self, held: Held, wanted: Demand) -> bool:
+    def _make_room(self, held: Held, wanted: GroupDemand) -> bool:
         """The trainer waits for a task whose groups find no room: let one of another go."""
         if self._sink.trainer.is_busy:
             return False
@@ -213,7 +213,7 @@ class Dispatcher(SinkListener):
 
     def _start(self, group: OpenGroup) -> None:
         group.unstarted -= 1
-        ticket = Ticket(
+        ticket = Assignment(
             id=group.next_id(),
             job=self._job,
             group=group.id,
@@ -228,7 +228,7 @@ class Dispatcher(SinkListener):
         life.ended.add_done_callback(lambda _: self._on_end(group, life))
         self._watch(group, life)
 
-    def _watch(self, group: OpenGroup, life: Life) -> None:
+    def _watch(self, group: OpenGroup, life: Attempt) -> None:
         """Look again when `life` is late by its task's standards."""
         share = self._spares.hedge_quantile
         durations = self._durations.get(group.task)
@@ -238,7 +238,7 @@ class Dispatcher(SinkListener):
             timer = loop.call_later(CLEARLY * late_s, self._on_late, group, life)
             life.ended.add_done_callback(lambda _: timer.cancel())
 
-    def _on_late(self, group: OpenGroup, life: Life) -> None:
+    def _on_late(self, group: OpenGroup, life: Attempt) -> None:
         is_waited_for = group.is_open and life.ticket.id in group.running
         has_hedges = group.hedges < self._spares.most_hedges
         if is_waited_for and has_hedges and may_add(self._limits, self.held()):
@@ -251,12 +251,12 @@ class Dispatcher(SinkListener):
         self._in_envs -= 1
         self.pump()
 
-    def _on_end(self, group: OpenGroup, life: Life) -> None:
+    def _on_end(self, group: OpenGroup, life: Attempt) -> None:
         del self._lives[life.ticket.id]
         trajectory = life.ended.result()
         if not group.is_open and trajectory.status in TRAINABLE:
             # It ended by itself in the very moment in which its group no longer needed it.
-            trajectory = structs.replace(trajectory, status=Status.SURPLUS, reward=None)
+            trajectory = structs.replace(trajectory, status=TrajectoryStatus.SURPLUS, reward=None)
         took_s = asyncio.get_running_loop().time() - life.started_at
         self._tally.on_end(trajectory, took_s)
         del group.running[trajectory.id]
@@ -289,7 +289,7 @@ class Dispatcher(SinkListener):
             needs_signal=self._needs_signal,
         )
         if isinstance(verdict, Accepted):
-            self._sink.put(Ready(record, group.issue))
+            self._sink.put(CompleteGroup(record, group.issue))
         else:
             self._source.drop(group.issue, verdict.reason)
 
@@ -321,7 +321,7 @@ class Dispatcher(SinkListener):
         group.unstarted = 0
         del self._groups[group.id]
         for life in group.running.values():
-            life.stop(Status.SURPLUS, why)
+            life.stop(TrajectoryStatus.SURPLUS, why)
 
     def _shed(self, group: OpenGroup) -> None:
         """Stop the members that became stale, and let go of finished ones that did."""
@@ -333,4 +333,6 @@ class Dispatcher(SinkListener):
         if self._updates.staleness.sheds_early:
             for life in group.running.values():
                 if self._updates.is_stale(life.oldest_version):
-                    life.stop(Status.STALE, f"version {self._updates.current} was announced")
+                    life.stop(
+                        TrajectoryStatus.STALE, f"version {self._updates.current} was announced"
+                    )

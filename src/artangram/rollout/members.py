@@ -6,8 +6,8 @@
 """
 
 from artangram.core.ids import JobId, TrajectoryId
-from artangram.core.trajectory import Group, Trajectory
-from artangram.rollout.runner import Life
+from artangram.core.rollout.trajectory import Group, Trajectory
+from artangram.rollout.runner import Attempt
 from artangram.rollout.source import Issue
 
 
@@ -20,7 +20,7 @@ class OpenGroup:
         self.job = job
         self.size = size
         self.unstarted = launch
-        self.running: dict[TrajectoryId, Life] = {}
+        self.running: dict[TrajectoryId, Attempt] = {}
         self.finished: list[Trajectory] = []
         self.started = 0
         self.reissues = 0

@@ -18,19 +18,19 @@ from typing import Self
 
 from msgspec import Struct
 
-from artangram.core.admission import Limits, Mix, Pace
 from artangram.core.errors import InfraFailed
 from artangram.core.ids import JobId
-from artangram.core.trajectory import Batch, Group
-from artangram.core.weights import Staleness
+from artangram.core.rollout.admission import AdmissionLimits, Mix, Pace
+from artangram.core.rollout.trajectory import Batch, Group
+from artangram.core.rollout.weights import Staleness
 from artangram.models.tokenizer import Tokenizer
 from artangram.rollout.dispatcher import Dispatcher, Spares
 from artangram.rollout.phases import PhaseLimits
 from artangram.rollout.runner import Retries, Runner
-from artangram.rollout.session import Door
-from artangram.rollout.sink import Ready, Sink
+from artangram.rollout.session import ModelClient
+from artangram.rollout.sink import CompleteGroup, Sink
 from artangram.rollout.source import Source, SourceState
-from artangram.rollout.tally import Tally
+from artangram.rollout.tally import RolloutTally
 from artangram.rollout.updates import Updates
 
 logger = logging.getLogger(__name__)
@@ -53,8 +53,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     temperature: float = 1.0
 
     @property
-    def limits(self) -> Limits:
-        return Limits(
+    def limits(self) -> AdmissionLimits:
+        return AdmissionLimits(
             environments=self.environments,
             group_size=self.group_size,
             max_staleness=self.staleness.max_staleness,
@@ -85,7 +85,7 @@ class Rollout:
     def __init__(
         self,
         source: Source,
-        door: Door,
+        door: ModelClient,
         *,
         plan: Plan,
         job: str = "default",
@@ -95,7 +95,7 @@ class Rollout:
     ) -> None:
         limits = plan.limits
         self.source = source
-        self.tally = Tally()
+        self.tally = RolloutTally()
         self.updates = Updates(plan.staleness, version=version)
         self._mix = Mix(source.shares(version))
         self.pace = Pace()
@@ -180,4 +180,4 @@ class Rollout:
         self._mix.restore(state.credit)
         for saved in state.ready:
             issue = self.source.reclaim(saved.group.task, saved.index)
-            self.sink.put(Ready(saved.group, issue))
+            self.sink.put(CompleteGroup(saved.group, issue))

@@ -1,7 +1,8 @@
 """One coroutine per trajectory: reset, turns, reward, and a clean end whatever happens.
 
-- A `Life` ends exactly once, as a `Trajectory` with a status. `stop` ends it early: what it runs in
-  the engine, its environment and its pending reward are really cancelled before it has ended.
+- A `Attempt` ends exactly once, as a `Trajectory` with a status. `stop` ends it early: what it
+  runs in the engine, its environment and its pending reward are really cancelled before it has
+  ended.
 - Stale is checked before and after every turn; who announces versions checks the rest.
 - Each phase has a limit of work (`phases`); at its end the phase is aborted, not only reported.
 - Infrastructure failure is tried again with a fresh environment and session, within a budget. A
@@ -22,13 +23,13 @@ from msgspec import Struct
 from artangram.aio import uncancelled
 from artangram.core.errors import InfraFailed
 from artangram.core.ids import JobId, TrajectoryId
-from artangram.core.trajectory import Segment, Status, Trajectory
+from artangram.core.rollout.trajectory import Segment, Trajectory, TrajectoryStatus
 from artangram.envs.protocol import Detachable, Env, Problem, Scorer, Task
 from artangram.gateway.engines.protocol import FinishReason, Sampling
 from artangram.gateway.gateway import ContextFull
 from artangram.models.tokenizer import Tokenizer
 from artangram.rollout.phases import PhaseLimits, Strays, TooLong, within
-from artangram.rollout.session import Door, Session
+from artangram.rollout.session import ModelClient, ModelSession
 from artangram.rollout.updates import Updates
 
 logger = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ class Retries(Struct, frozen=True, kw_only=True):
     """Times that a failed reward is asked for again."""
 
 
-class Ticket(Struct, frozen=True, kw_only=True):
+class Assignment(Struct, frozen=True, kw_only=True):
     """The right to one trajectory."""
 
     id: TrajectoryId
@@ -66,7 +67,7 @@ class Runner:
 
     def __init__(
         self,
-        door: Door,
+        door: ModelClient,
         updates: Updates,
         *,
         tokenizer: Tokenizer | None = None,
@@ -84,22 +85,24 @@ class Runner:
         self.late: dict[str, int] = {}
         """How often each phase was ended at its limit."""
 
-    def start(self, ticket: Ticket, *, on_env_free: Callable[[], None]) -> "Life":
+    def start(self, ticket: Assignment, *, on_env_free: Callable[[], None]) -> "Attempt":
         """Begin a trajectory. `on_env_free` is called once, when its environment has closed."""
-        return Life(self, ticket, on_env_free=on_env_free)
+        return Attempt(self, ticket, on_env_free=on_env_free)
 
 
-class Life:
+class Attempt:
     """One trajectory under way; await `ended`."""
 
-    def __init__(self, runner: Runner, ticket: Ticket, *, on_env_free: Callable[[], None]) -> None:
+    def __init__(
+        self, runner: Runner, ticket: Assignment, *, on_env_free: Callable[[], None]
+    ) -> None:
         self._runner = runner
         self.ticket = ticket
         self.started_at = asyncio.get_running_loop().time()
         self.phase = "start"
         self._on_env_free: Callable[[], None] | None = on_env_free
-        self._session: Session | None = None
-        self._stopped: tuple[Status, str] | None = None
+        self._session: ModelSession | None = None
+        self._stopped: tuple[TrajectoryStatus, str] | None = None
         self._turns = 0
         self._seconds: dict[str, float] = {}
         self.ended: asyncio.Future[Trajectory] = asyncio.get_running_loop().create_future()
@@ -113,7 +116,7 @@ class Life:
     def oldest_version(self) -> int | None:
         return None if self._session is None else self._session.oldest_version
 
-    def stop(self, status: Status, reason: str) -> None:
+    def stop(self, status: TrajectoryStatus, reason: str) -> None:
         """End it early. Nothing happens if it has ended or was stopped before."""
         if self._stopped is None and not self.ended.done():
             self._stopped = (status, reason)
@@ -124,7 +127,7 @@ class Life:
         self._free_env()
         if running.cancelled():
             # Even when the whole program is cancelled, this trajectory has an end and a reason.
-            stopped = self._stopped or (Status.SURPLUS, "cancelled from outside")
+            stopped = self._stopped or (TrajectoryStatus.SURPLUS, "cancelled from outside")
             self.ended.set_result(self._end(*stopped))
         else:
             self.ended.set_result(running.result())
@@ -136,11 +139,13 @@ class Life:
             try:
                 return await self._attempt(number)
             except Stale:
-                return self._end(Status.STALE, "its oldest token fell behind the bound")
+                return self._end(TrajectoryStatus.STALE, "its oldest token fell behind the bound")
             except Exception as error:  # noqa: BLE001 (whatever it raises is infrastructure)
                 logger.info("%s: attempt %d: %r", self.ticket.id, number, error)
                 if number == retries.attempts or self._on_env_free is None:
-                    return self._end(Status.INFRA_FAILED, f"{type(error).__name__}: {error}")
+                    return self._end(
+                        TrajectoryStatus.INFRA_FAILED, f"{type(error).__name__}: {error}"
+                    )
             self.phase = "backoff"
             await asyncio.sleep(retries.backoff_s * 2**number)
             number += 1
@@ -164,27 +169,27 @@ class Life:
         finally:
             await uncancelled(closing.close())
 
-    async def _converse(self, env: Env, session: Session) -> Status:
+    async def _converse(self, env: Env, session: ModelSession) -> TrajectoryStatus:
         runner, task = self._runner, self.ticket.task
         limits = runner.phases
         sampling = Sampling(max_tokens=task.max_tokens, temperature=runner.temperature)
         seen = await self._phase("reset", env.reset(), limits.reset_s, of=env)
         while not seen.done:
             if self._turns >= task.max_turns:
-                return Status.TRUNCATED
+                return TrajectoryStatus.TRUNCATED
             await self._fresh_weights()
             try:
                 reply = await self._phase(
                     "generate", session.generate(seen.text, sampling), limits.generate_s, of=session
                 )
             except ContextFull:
-                return Status.TRUNCATED
+                return TrajectoryStatus.TRUNCATED
             if reply.finish is FinishReason.ABORT:
                 raise InfraFailed("its turn was aborted by somebody else")
             self._check_fresh()
             self._turns += 1
             seen = await self._phase("turn", env.respond(reply.text), limits.turn_s, of=env)
-        return Status.TASK_FAILED if seen.failed else Status.OK
+        return TrajectoryStatus.TASK_FAILED if seen.failed else TrajectoryStatus.OK
 
     async def _fresh_weights(self) -> None:
         """Before a turn: tokens sampled now must not be stale at once."""
@@ -235,7 +240,9 @@ class Life:
         finally:
             self._seconds[name] = self._seconds.get(name, 0.0) + loop.time() - began_at
 
-    def _end(self, status: Status, reason: str, *, reward: float | None = None) -> Trajectory:
+    def _end(
+        self, status: TrajectoryStatus, reason: str, *, reward: float | None = None
+    ) -> Trajectory:
         self.phase = "ended"
         ticket = self.ticket
         return Trajectory(
@@ -267,7 +274,7 @@ class _Closing:
     def __init__(self, runner: Runner, env: Env) -> None:
         self._runner = runner
         self._env: Env | None = env
-        self.session: Session | None = None
+        self.session: ModelSession | None = None
 
     async def close(self) -> None:
         await self.close_session()

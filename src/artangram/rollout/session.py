@@ -1,13 +1,13 @@
-"""What the rollout needs of the door to the model. `artangram.gateway.Gateway` offers it."""
+"""What the rollout needs of the door to the model. `artangram.gateway.Gateway` options it."""
 
 from typing import Protocol
 
-from artangram.core.trajectory import Segment
+from artangram.core.rollout.trajectory import Segment
 from artangram.gateway.engines.protocol import FinishReason, Sampling
 from artangram.models.tokenizer import Tokenizer
 
 
-class Reply(Protocol):
+class SampledReply(Protocol):
     """What the model said."""
 
     @property
@@ -17,7 +17,7 @@ class Reply(Protocol):
     def finish(self) -> FinishReason: ...
 
 
-class Session(Protocol):
+class ModelSession(Protocol):
     """One trajectory's conversation; it keeps the very tokens."""
 
     @property
@@ -27,14 +27,14 @@ class Session(Protocol):
 
     def segments(self) -> tuple[Segment, ...]: ...
 
-    async def generate(self, new: str, sampling: Sampling) -> Reply: ...
+    async def generate(self, new: str, sampling: Sampling) -> SampledReply: ...
 
     async def close(self) -> None:
         """End what runs. The segments stay readable."""
         ...
 
 
-class Door(Protocol):
+class ModelClient(Protocol):
     def open(
         self, session_id: str, *, task: str = "", tokenizer: Tokenizer | None = None
-    ) -> Session: ...
+    ) -> ModelSession: ...

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from artangram.core.admission import Limits, Mix, Pace, Trainer, patience_s
 from artangram.core.errors import BadInput
-from artangram.core.trajectory import Batch, Group
-from artangram.core.verdict import Dropped, DropReason, judge
-from artangram.core.weights import Order
+from artangram.core.rollout.admission import AdmissionLimits, Mix, Pace, TrainerState, patience_s
+from artangram.core.rollout.trajectory import Batch, Group
+from artangram.core.rollout.verdict import Dropped, DropReason, judge
+from artangram.core.rollout.weights import Order
 from artangram.rollout.source import Issue
 from artangram.rollout.updates import Updates
 
@@ -26,7 +26,7 @@ _INSTANT_S = 1e-6
 """Timers may fire this much early."""
 
 
-class Ready(Struct, frozen=True):
+class CompleteGroup(Struct, frozen=True):
     """A complete group and the problem it accounts for."""
 
     group: Group
@@ -42,20 +42,20 @@ class SinkListener:
     def on_delivery(self) -> None:
         """A batch was handed over."""
 
-    def on_evicted(self, ready: Ready, reason: DropReason) -> None:
+    def on_evicted(self, ready: CompleteGroup, reason: DropReason) -> None:
         """A complete group will not be part of any batch."""
 
 
 class Sink:
     """See the module."""
 
-    def __init__(self, updates: Updates, mix: Mix, pace: Pace, *, limits: Limits) -> None:
+    def __init__(self, updates: Updates, mix: Mix, pace: Pace, *, limits: AdmissionLimits) -> None:
         self._updates = updates
         self._mix = mix
         self._pace = pace
         self._limits = limits
         self.listener = SinkListener()
-        self._ready: dict[str, list[Ready]] = {}
+        self._ready: dict[str, list[CompleteGroup]] = {}
         self._changed = asyncio.Event()
         self._asked = 0
         self._is_asked = False
@@ -69,19 +69,19 @@ class Sink:
         return f"<Sink: {ready} ready, {'asked for' if self._is_asked else 'last'} {self._asked}>"
 
     @property
-    def trainer(self) -> Trainer:
+    def trainer(self) -> TrainerState:
         """What admission should know of the trainer."""
         is_busy = not self._is_asked and self._taken_version == self._updates.current
-        return Trainer(batch_groups=self._asked, is_busy=is_busy)
+        return TrainerState(batch_groups=self._asked, is_busy=is_busy)
 
     @property
-    def ready(self) -> tuple[Ready, ...]:
+    def ready(self) -> tuple[CompleteGroup, ...]:
         return tuple(one for groups in self._ready.values() for one in groups)
 
     def num_ready(self, task: str) -> int:
         return len(self._ready.get(task, ()))
 
-    def put(self, ready: Ready) -> None:
+    def put(self, ready: CompleteGroup) -> None:
         self._ready.setdefault(ready.group.task, []).append(ready)
         self._wake()
 
@@ -153,12 +153,12 @@ class Sink:
         self.listener.on_ask()
         return now
 
-    def _choice(self, num_groups: int) -> dict[str, list[Ready]]:
+    def _choice(self, num_groups: int) -> dict[str, list[CompleteGroup]]:
         """For every task, as many of its seats as it can fill."""
         seats = self._mix.seats(num_groups)
         return {task: self._first(task, count) for task, count in seats.items()}
 
-    def _first(self, task: str, count: int) -> list[Ready]:
+    def _first(self, task: str, count: int) -> list[CompleteGroup]:
         newest_first = self._updates.staleness.order is Order.FRESHEST
         groups = self._ready.get(task, [])
         # Stable: among equally old ones, the first that was complete.
@@ -172,7 +172,9 @@ class Sink:
             return float("inf")
         return asked_at + patience_s(missing, asked=num_groups, busy_s=self._pace.busy_s)
 
-    def _deliver(self, chosen: Mapping[str, list[Ready]], *, asked: int, asked_at: float) -> Batch:
+    def _deliver(
+        self, chosen: Mapping[str, list[CompleteGroup]], *, asked: int, asked_at: float
+    ) -> Batch:
         taken = [one for groups in chosen.values() for one in groups]
         for one in taken:
             self._ready[one.group.task].remove(one)

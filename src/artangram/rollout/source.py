@@ -16,7 +16,7 @@ from itertools import count, islice
 from msgspec import Struct
 
 from artangram.core.errors import BadInput
-from artangram.core.verdict import DropReason
+from artangram.core.rollout.verdict import DropReason
 from artangram.envs.protocol import Problem, Task
 
 

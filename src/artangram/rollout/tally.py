@@ -7,9 +7,9 @@ trajectories are lost more often.
 
 from msgspec import Struct
 
-from artangram.core.trajectory import TRAINABLE, Status, Trajectory
+from artangram.core.rollout.trajectory import TRAINABLE, Trajectory, TrajectoryStatus
 
-CANCELLED = frozenset({Status.STALE, Status.SURPLUS})
+CANCELLED = frozenset({TrajectoryStatus.STALE, TrajectoryStatus.SURPLUS})
 
 
 class Lengths(Struct):
@@ -36,12 +36,12 @@ class Bias(Struct, frozen=True, kw_only=True):
     seconds: float | None
 
 
-class Tally:
+class RolloutTally:
     """Counts since the rollout began."""
 
     def __init__(self) -> None:
         self.started: dict[str, int] = {}
-        self.ended: dict[str, dict[Status, Lengths]] = {}
+        self.ended: dict[str, dict[TrajectoryStatus, Lengths]] = {}
         self.hedged: dict[str, int] = {}
         self.reissued: dict[str, int] = {}
         self.evicted = 0
@@ -61,10 +61,10 @@ class Tally:
     def on_end(self, trajectory: Trajectory, took_s: float) -> None:
         by_status = self.ended.setdefault(trajectory.task, {})
         by_status.setdefault(trajectory.status, Lengths()).add(trajectory, took_s)
-        if trajectory.status is Status.INFRA_FAILED:
+        if trajectory.status is TrajectoryStatus.INFRA_FAILED:
             self.last_failure = trajectory.reason
 
-    def count(self, status: Status) -> int:
+    def count(self, status: TrajectoryStatus) -> int:
         """Of all tasks."""
         return sum(by[status].count for by in self.ended.values() if status in by)
 
@@ -84,7 +84,9 @@ class Tally:
         )
 
 
-def _together(by_status: dict[Status, Lengths], statuses: frozenset[Status]) -> Lengths:
+def _together(
+    by_status: dict[TrajectoryStatus, Lengths], statuses: frozenset[TrajectoryStatus]
+) -> Lengths:
     total = Lengths()
     for status in statuses & by_status.keys():
         found = by_status[status]

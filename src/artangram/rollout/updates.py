@@ -2,7 +2,7 @@
 
 import asyncio
 
-from artangram.core.weights import Staleness, Versions
+from artangram.core.rollout.weights import Staleness, Versions
 
 
 class Updates:

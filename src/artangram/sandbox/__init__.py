@@ -1,7 +1,7 @@
 """Where untrusted commands run: one small protocol, a default provider without any engine.
 
 - Program failures are values (`CommandResult`), infrastructure failures are `SandboxError`.
-- No provider falls back to weaker walls in silence: the caller names the lowest `Rung`.
+- No provider falls back to weaker walls in silence: the caller names the lowest `IsolationLevel`.
 - The boundary is a shared kernel, not a virtual machine; see `docs/sandbox.md`.
 """
 
@@ -14,7 +14,6 @@ from artangram.sandbox.errors import (
     SandboxGone,
 )
 from artangram.sandbox.fake import FakeProvider
-from artangram.sandbox.ladder import open_provider
 from artangram.sandbox.namespace.provider import NamespaceProvider
 from artangram.sandbox.plain.provider import PlainProvider
 from artangram.sandbox.probe import extras, probe
@@ -22,22 +21,23 @@ from artangram.sandbox.protocol import (
     Capabilities,
     Command,
     CommandResult,
+    CpuShare,
     DirectoryImage,
     EngineImage,
     Feature,
     HostImage,
     Image,
+    IsolationLevel,
     Limits,
     Output,
     Promise,
-    Rung,
     Sandbox,
     SandboxProvider,
-    Share,
     Snapshot,
     Source,
     TarImage,
 )
+from artangram.sandbox.strongest import open_provider
 from artangram.sandbox.warm import Warm
 
 __all__ = [
@@ -45,6 +45,7 @@ __all__ = [
     "Command",
     "CommandResult",
     "ContainerProvider",
+    "CpuShare",
     "CreateFailed",
     "DirectoryImage",
     "EngineImage",
@@ -53,18 +54,17 @@ __all__ = [
     "HostImage",
     "Image",
     "ImageError",
+    "IsolationLevel",
     "Limits",
     "NamespaceProvider",
     "NotCapable",
     "Output",
     "PlainProvider",
     "Promise",
-    "Rung",
     "Sandbox",
     "SandboxError",
     "SandboxGone",
     "SandboxProvider",
-    "Share",
     "Snapshot",
     "Source",
     "TarImage",

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from artangram.sandbox.errors import CreateFailed, SandboxError, SandboxGone
-from artangram.sandbox.namespace.cores import Meter
+from artangram.sandbox.namespace.cores import CoreMeter
 from artangram.sandbox.protocol import (
     DEFAULT_LIMITS,
     DEFAULT_PATH,
@@ -26,10 +26,10 @@ from artangram.sandbox.protocol import (
     Capabilities,
     Command,
     CommandResult,
+    IsolationLevel,
     Limits,
     Output,
     Promise,
-    Rung,
     Snapshot,
     Source,
 )
@@ -168,7 +168,7 @@ class FakeSandbox:
         self._provider = provider
         self._files = files
         self._kept = 0
-        self._meter = Meter(0, asked_at=0.0, now=0.0)
+        self._meter = CoreMeter(0, asked_at=0.0, now=0.0)
         self._alive = True
         self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()
@@ -220,7 +220,7 @@ class FakeSandbox:
         self.limits.admit(command)
         now, console = self._loop.time(), Console(command, self._files)
         self.cores = command.cores
-        self._meter = Meter(len(command.cores), asked_at=asked_at, now=now)
+        self._meter = CoreMeter(len(command.cores), asked_at=asked_at, now=now)
         self._current = current = _Underway(console, on_end, began_at=now)
         program = self._provider.programs.get(posixpath.basename(command.argv[0]))
         if program is None:
@@ -343,7 +343,7 @@ class FakeProvider:
         self.programs: dict[str, Program] = PROGRAMS | dict(programs or {})
         self.live: set[FakeSandbox] = set()
         self.capabilities = Capabilities(
-            rung=Rung.PROCESS, promises=frozenset({Promise.HIDDEN_FILES})
+            level=IsolationLevel.PROCESS, promises=frozenset({Promise.HIDDEN_FILES})
         )
         self._snapshots: dict[str, dict[str, bytes]] = {}
         self._num_made = 0

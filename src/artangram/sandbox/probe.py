@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 
-from artangram.home import Home
 from artangram.sandbox.container import engine
 from artangram.sandbox.container.engine import find_engine
 from artangram.sandbox.inside import linux
@@ -20,7 +19,8 @@ from artangram.sandbox.namespace import compiled
 from artangram.sandbox.namespace.cgroups import Groups, find_hierarchies
 from artangram.sandbox.namespace.compiled import find_compiler
 from artangram.sandbox.namespace.launch import interpreter, program
-from artangram.sandbox.protocol import PROMISES, Capabilities, Feature, Rung
+from artangram.sandbox.protocol import PROMISES, Capabilities, Feature, IsolationLevel
+from artangram.scratchdir import ScratchDir
 
 TRY_TIMEOUT_S = 20.0
 
@@ -48,12 +48,12 @@ def probe() -> Capabilities:
     else:
         features += [_feature(name, "not tried") for name in ("seccomp", "namespaces", "cgroups")]
     has = {feature.name: feature.available for feature in features}
-    rung = Rung.PROCESS
+    level = IsolationLevel.PROCESS
     if has["seccomp"]:
-        rung = Rung.SECCOMP
+        level = IsolationLevel.SECCOMP
         if has["namespaces"]:
-            rung = Rung.CGROUPS if has["cgroups"] else Rung.NAMESPACES
-    return Capabilities(rung=rung, features=tuple(features), promises=PROMISES[rung])
+            level = IsolationLevel.CGROUPS if has["cgroups"] else IsolationLevel.NAMESPACES
+    return Capabilities(level=level, features=tuple(features), promises=PROMISES[level])
 
 
 def extras() -> tuple[Feature, ...]:
@@ -72,10 +72,10 @@ def _engine() -> Feature:
     return _feature("container engine", "", detail=address)
 
 
-def explain(found: Capabilities, lowest: Rung) -> str:
+def explain(found: Capabilities, lowest: IsolationLevel) -> str:
     """Why `lowest` cannot be had, and how it could."""
     missing = "; ".join(f"{f.name}: {f.detail} ({f.how})" for f in found.missing())
-    return f"this machine stands on rung {found.rung.name}, asked was {lowest.name}: {missing}"
+    return f"this machine stands on rung {found.level.name}, asked was {lowest.name}: {missing}"
 
 
 def _feature(name: str, problem: str, *, detail: str = "") -> Feature:
@@ -92,7 +92,7 @@ def _linux() -> Feature:
 
 def _tried(name: str) -> Feature:
     """Do it in a process of its own: it cannot be undone."""
-    stage = Home.opened()  # Goes even if we are killed meanwhile.
+    stage = ScratchDir.opened()  # Goes even if we are killed meanwhile.
     try:
         done = subprocess.run(
             interpreter(),

@@ -38,7 +38,7 @@ MOST_OF_ANYTHING = 1 << 40
 """Megabytes or files: no machine has as many, and not much further counters wrap around."""
 
 
-class Rung(enum.IntEnum):
+class IsolationLevel(enum.IntEnum):
     """How strong the walls are; a higher rung holds everything a lower one does."""
 
     PROCESS = 0
@@ -79,11 +79,11 @@ _BY_NAMESPACES = _BY_FILTER | {
     Promise.DISK_LIMIT,
     Promise.PROCESS_LIMIT,
 }
-PROMISES: dict[Rung, frozenset[Promise]] = {
-    Rung.PROCESS: frozenset(),
-    Rung.SECCOMP: _BY_FILTER,
-    Rung.NAMESPACES: _BY_NAMESPACES,
-    Rung.CGROUPS: _BY_NAMESPACES | {Promise.MEMORY_LIMIT, Promise.FIRM_FREEZE},
+PROMISES: dict[IsolationLevel, frozenset[Promise]] = {
+    IsolationLevel.PROCESS: frozenset(),
+    IsolationLevel.SECCOMP: _BY_FILTER,
+    IsolationLevel.NAMESPACES: _BY_NAMESPACES,
+    IsolationLevel.CGROUPS: _BY_NAMESPACES | {Promise.MEMORY_LIMIT, Promise.FIRM_FREEZE},
 }
 
 
@@ -141,7 +141,7 @@ def _check(field: str, value: int, least: int, most: int) -> None:
 DEFAULT_LIMITS = Limits()
 
 
-class Share(msgspec.Struct, frozen=True, kw_only=True):
+class CpuShare(msgspec.Struct, frozen=True, kw_only=True):
     """A part of cores that others use, too: how they are divided, and the most there is."""
 
     weight_milli: int
@@ -159,7 +159,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
     `processes`, `memory_mb` and `disk_mb` of 0 mean: those of the sandbox. `disk_mb` is for all
     files of the sandbox on rung CGROUPS, and for each file below. Empty `cores` means: any core.
-    `share` is for those who contend for the same cores, and holds on rung CGROUPS only.
+    `share` is for those who contend for the same cores, and holds on level CGROUPS only.
     """
 
     argv: tuple[str, ...]
@@ -173,7 +173,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     disk_mb: int = 0
     keep: bool = False
     cores: tuple[int, ...] = ()
-    share: Share | None = None
+    share: CpuShare | None = None
 
     @property
     def has_own_limits(self) -> bool:
@@ -302,7 +302,7 @@ class Feature(msgspec.Struct, frozen=True, kw_only=True):
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """The rung a provider or a machine stands on, feature by feature, and what that promises."""
 
-    rung: Rung
+    level: IsolationLevel
     features: tuple[Feature, ...] = ()
     promises: frozenset[Promise] = frozenset()
 

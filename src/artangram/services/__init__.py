@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from artangram.services.cpu import CpuDevice, CpuDevices, cpu_devices, cpu_host
     from artangram.services.cuda import cuda_host
-    from artangram.services.devices import Kind, Replica, ReplicaLost
-    from artangram.services.host import Deployed, ServiceHost
+    from artangram.services.devices import Kind, ReplicaLost, ServiceReplica
+    from artangram.services.host import HostedService, ServiceHost
     from artangram.services.service import Service, loader_name
     from artangram.services.vllm import vllm_host
 
 __all__ = [
     "CpuDevice",
     "CpuDevices",
-    "Deployed",
+    "HostedService",
     "Kind",
-    "Replica",
     "ReplicaLost",
     "Service",
     "ServiceHost",
+    "ServiceReplica",
     "cpu_devices",
     "cpu_host",
     "cuda_host",
@@ -33,8 +33,8 @@ __all__ = [
 _HOMES = {
     "cpu": ("CpuDevice", "CpuDevices", "cpu_devices", "cpu_host"),
     "cuda": ("cuda_host",),
-    "devices": ("Kind", "Replica", "ReplicaLost"),
-    "host": ("Deployed", "ServiceHost"),
+    "devices": ("Kind", "ServiceReplica", "ReplicaLost"),
+    "host": ("HostedService", "ServiceHost"),
     "service": ("Service", "loader_name"),
     "vllm": ("vllm_host",),
 }

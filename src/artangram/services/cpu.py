@@ -13,12 +13,12 @@ from msgspec import Struct, structs
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import NodeId, Resource
-from artangram.core.lease import Devices
+from artangram.core.scheduling.lease import Devices
 from artangram.services import wire
 from artangram.services.devices import Deployment
 from artangram.services.host import GPU, ServiceHost
-from artangram.services.nursery import Nursery
-from artangram.services.processes import TORCH, ProcessDevices, a_birth, a_nursery
+from artangram.services.processes import TORCH, ProcessDevices, a_spawner, a_spec
+from artangram.services.replicas import ReplicaSpawner
 
 
 class CpuDevice(Struct, frozen=True, kw_only=True):
@@ -34,9 +34,9 @@ class CpuDevices(ProcessDevices):
     """See `devices.Kind`. Open it with `opened`."""
 
     def __init__(
-        self, devices: tuple[CpuDevice, ...], nursery: Nursery, *, is_cold: bool = False
+        self, devices: tuple[CpuDevice, ...], spawner: ReplicaSpawner, *, is_cold: bool = False
     ) -> None:
-        super().__init__(nursery, num_devices=len(devices), memory_mb=devices[0].memory_mb)
+        super().__init__(spawner, num_devices=len(devices), memory_mb=devices[0].memory_mb)
         self.devices = devices
         self._is_cold = is_cold
 
@@ -50,14 +50,14 @@ class CpuDevices(ProcessDevices):
     ) -> "CpuDevices":
         """Devices that are ready to be used; `is_cold` starts every replica from nothing."""
         _check(devices)
-        return cls(devices, await a_nursery(preload, is_cold=is_cold), is_cold=is_cold)
+        return cls(devices, await a_spawner(preload, is_cold=is_cold), is_cold=is_cold)
 
-    def births(self, deployment: Deployment, first: int, degree: int) -> list[wire.Birth]:
+    def specs(self, deployment: Deployment, first: int, degree: int) -> list[wire.ReplicaSpec]:
         follows = deployment.service.leaves_nothing and not self._is_cold
-        birth = structs.replace(a_birth(deployment), may_follow=follows)
+        spec = structs.replace(a_spec(deployment), may_follow=follows)
         there = self.devices[first : first + degree]
         return [
-            structs.replace(birth, cores=device.cores, threads=device.threads) for device in there
+            structs.replace(spec, cores=device.cores, threads=device.threads) for device in there
         ]
 
 

@@ -28,8 +28,8 @@ from artangram.services import wire
 from artangram.services.devices import Deployment, Measured
 from artangram.services.gpus import Gpu, seeing, usable_gpus
 from artangram.services.host import GPU, ServiceHost
-from artangram.services.nursery import Nursery
-from artangram.services.processes import TORCH, ProcessDevices, a_birth, a_nursery
+from artangram.services.processes import TORCH, ProcessDevices, a_spawner, a_spec
+from artangram.services.replicas import ReplicaSpawner
 from artangram.services.service import weights_mb
 
 UNITS = "ARTANGRAM_UNITS"
@@ -44,9 +44,9 @@ class CudaDevices(ProcessDevices):
     """See `devices.Kind`. Open it with `opened`."""
 
     def __init__(
-        self, nursery: Nursery, gpus: Sequence[Gpu], *, memory_mb: int, device: str = "cuda"
+        self, spawner: ReplicaSpawner, gpus: Sequence[Gpu], *, memory_mb: int, device: str = "cuda"
     ) -> None:
-        super().__init__(nursery, num_devices=len(gpus), memory_mb=memory_mb)
+        super().__init__(spawner, num_devices=len(gpus), memory_mb=memory_mb)
         self._gpus = gpus
         self._device = device
         self._context_mb = CONTEXT_MB if device == "cuda" else 0
@@ -55,14 +55,14 @@ class CudaDevices(ProcessDevices):
     async def opened(cls, *, preload: tuple[str, ...] = TORCH) -> "CudaDevices":
         """All GPUs we may use. `BadInput` if there is none, or torch cannot use them."""
         gpus = await asyncio.to_thread(_checked_gpus)
-        return cls(await a_nursery(preload), gpus, memory_mb=min(gpu.memory_mb for gpu in gpus))
+        return cls(await a_spawner(preload), gpus, memory_mb=min(gpu.memory_mb for gpu in gpus))
 
-    def births(self, deployment: Deployment, first: int, degree: int) -> list[wire.Birth]:
+    def specs(self, deployment: Deployment, first: int, degree: int) -> list[wire.ReplicaSpec]:
         environ = seeing(self._gpus[first : first + degree]) | {UNITS: str(degree)}
         whole = deployment.weights_mb
         limit_mb = deployment.limit_mb - whole + -(-whole // degree) - self._context_mb
-        birth = structs.replace(a_birth(deployment), limit_mb=max(1, limit_mb))
-        return [structs.replace(birth, environ=environ, device=self._device)]
+        spec = structs.replace(a_spec(deployment), limit_mb=max(1, limit_mb))
+        return [structs.replace(spec, environ=environ, device=self._device)]
 
     async def try_out(self, deployment: Deployment, *, first: int) -> Measured:
         """One process told what it used on a GPU; what the copy uses is that of all its GPUs."""

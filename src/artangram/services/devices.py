@@ -26,7 +26,7 @@ class Answered(Struct, frozen=True, gc=False, tag="answered"):
     body: bytes
 
 
-class Failed(Struct, frozen=True, gc=False, tag="failed"):
+class PredictFailed(Struct, frozen=True, gc=False, tag="failed"):
     """The model raised on this payload."""
 
     problem: str
@@ -34,7 +34,7 @@ class Failed(Struct, frozen=True, gc=False, tag="failed"):
     """It raised `InfraFailed`: something under it is broken, not the payload."""
 
 
-Answer = Answered | Failed
+Answer = Answered | PredictFailed
 
 
 class Deployment(Struct, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ class Measured(Struct, frozen=True, kw_only=True):
     """What a copy holds on each of its devices beside weights and work, as long as it is there."""
 
 
-class Replica(Protocol):
+class ServiceReplica(Protocol):
     """One copy of a service; see the module."""
 
     lost: asyncio.Future[str]
@@ -95,6 +95,6 @@ class Kind(Protocol):
 
     async def restore(
         self, deployment: Deployment, *, first: int, degree: int
-    ) -> list[Replica]: ...
+    ) -> list[ServiceReplica]: ...
 
     async def aclose(self) -> None: ...

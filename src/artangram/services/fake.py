@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 
 from artangram.core.errors import BadInput, InfraFailed
-from artangram.services.devices import Answer, Deployment, Measured, Replica, ReplicaLost
+from artangram.services.devices import Answer, Deployment, Measured, ReplicaLost, ServiceReplica
 from artangram.services.loading import answers
 
 Model = Callable[[list[Any]], list[Any]]
 
 
 class FakeReplica:
-    """See `devices.Replica`."""
+    """See `devices.ServiceReplica`."""
 
     def __init__(self, devices: "FakeDevices", predict: Model, spot: str) -> None:
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -87,20 +87,22 @@ class FakeDevices:
         await asyncio.sleep(self.restore_s)
         return Measured(load_s=self.restore_s, used_mb=self.used_mb, batch_cost=self.batch_cost)
 
-    async def restore(self, deployment: Deployment, *, first: int, degree: int) -> list[Replica]:
+    async def restore(
+        self, deployment: Deployment, *, first: int, degree: int
+    ) -> list[ServiceReplica]:
         await asyncio.sleep(self.restore_s)
         if self.failures:
             self.failures -= 1
             raise InfraFailed("it did not load")
         service = deployment.service
-        born = []
+        started = []
         for index in range(degree):
             spot = f"{service.id}@{first + index}"
             self.log.append(f"restore {spot}")
             self.living.append(spot)
-            born.append(FakeReplica(self, self.models[service.loader], spot))
-        self.replicas += born
-        return list(born)
+            started.append(FakeReplica(self, self.models[service.loader], spot))
+        self.replicas += started
+        return list(started)
 
     async def aclose(self) -> None:
         for replica in self.replicas:

@@ -17,15 +17,15 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from artangram.core.cluster import GpuSpec, ServiceSpec
 from artangram.core.errors import BadInput, InfraFailed
 from artangram.core.ids import NodeId, Resource, ServiceId
-from artangram.core.lease import Devices
-from artangram.services.devices import Deployment, Kind, Measured, Replica
+from artangram.core.scheduling.cluster import GpuSpec, ServiceSpec
+from artangram.core.scheduling.lease import Devices
+from artangram.services.devices import Deployment, Kind, Measured, ServiceReplica
 from artangram.services.hostcopies import HostCopies
-from artangram.services.residency import Residency
+from artangram.services.residency import ResidentService
 from artangram.services.service import Service, check_room, checked, weights_mb
-from artangram.services.slots import Place, Slot, Slots
+from artangram.services.slots import DeviceRange, ResidentSlot, ResidentSlots
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 30.0
@@ -40,7 +40,7 @@ UNKNOWN_BATCH_COST = 0.1
 GPU = Resource("gpu")
 
 
-class Deployed(Struct, frozen=True, kw_only=True):
+class HostedService(Struct, frozen=True, kw_only=True):
     """A service of this node, and what its trial told."""
 
     deployment: Deployment
@@ -68,10 +68,10 @@ class ServiceHost:
         self.kind = kind
         self.resource = resource
         self.on_service_lost = on_service_lost
-        self.deployed: dict[ServiceId, Deployed] = {}
+        self.deployed: dict[ServiceId, HostedService] = {}
         self.num_restores = 0
         self._copies = None if directory is None else HostCopies(directory)
-        self._slots = Slots(kind.num_devices, memory_mb=kind.memory_mb)
+        self._slots = ResidentSlots(kind.num_devices, memory_mb=kind.memory_mb)
         self._losses: dict[ServiceId, int] = {}
         self._deploying = asyncio.Lock()
         self._is_closed = False
@@ -95,7 +95,7 @@ class ServiceHost:
             raise BadInput("id", problem, "use another id")
         return known.spec
 
-    async def _deployed(self, service: Service) -> Deployed:
+    async def _deployed(self, service: Service) -> HostedService:
         files = service.weights
         if self._copies is not None:
             files = await self._copies.keep(files)
@@ -114,7 +114,7 @@ class ServiceHost:
         restore_s = measured.restore_s
         if restore_s is None:
             restore_s = await self._timed_restore(deployment, first=first, degree=degree)
-        return Deployed(
+        return HostedService(
             deployment=deployment,
             spec=structs.replace(spec, restore_s=restore_s),
             load_s=measured.load_s,
@@ -144,7 +144,7 @@ class ServiceHost:
         """What is on the devices, or on its way there."""
         return [slot.devices for slot in self._slots if not slot.is_lost]
 
-    def replicas(self) -> list[tuple[Devices, list[Replica]]]:
+    def replicas(self) -> list[tuple[Devices, list[ServiceReplica]]]:
         """What has been restored, with its processes; to look at."""
         return [
             (slot.devices, residency.replicas)
@@ -153,7 +153,7 @@ class ServiceHost:
         ]
 
     @asynccontextmanager
-    async def using(self, devices: Devices) -> AsyncIterator[Residency]:
+    async def using(self, devices: Devices) -> AsyncIterator[ResidentService]:
         """The service of `devices`, resident there while the block lasts.
 
         `InfraFailed` if it cannot be restored or is lost meanwhile.
@@ -176,27 +176,29 @@ class ServiceHost:
         await self._slots.end(list(self._slots))
         await self.kind.aclose()
 
-    def _slot(self, devices: Devices) -> Slot:
+    def _slot(self, devices: Devices) -> ResidentSlot:
         """Where the service is or will be. Nothing else runs meanwhile: orders keep their order."""
-        place = Place(devices.service, devices.first, devices.degree)
+        place = DeviceRange(devices.service, devices.first, devices.degree)
         slot = self._slots.get(place)
         if slot is None or slot.is_lost or devices.restored:
             slot = self._restore(place, devices)
         self._slots.touch(place)
         return slot
 
-    def _restore(self, place: Place, devices: Devices) -> Slot:
+    def _restore(self, place: DeviceRange, devices: Devices) -> ResidentSlot:
         deployed = self.deployed.get(devices.service)
         if deployed is None or self._is_closed:
             why = "is closed" if self._is_closed else f"has no service {devices.service!r}"
             raise InfraFailed(f"{self.node} {why}")
-        slot = Slot(devices, deployed.spec)
+        slot = ResidentSlot(devices, deployed.spec)
         going = self._slots.make_room(place, slot)
         slot.restoring = asyncio.create_task(self._restored(slot, deployed, going))
         slot.restoring.add_done_callback(partial(self._on_restored, slot))
         return slot
 
-    async def _restored(self, slot: Slot, deployed: Deployed, going: list[Slot]) -> Residency:
+    async def _restored(
+        self, slot: ResidentSlot, deployed: HostedService, going: list[ResidentSlot]
+    ) -> ResidentService:
         await self._slots.end(going)
         losses = self._losses.get(slot.devices.service, 0)
         if losses:
@@ -206,13 +208,13 @@ class ServiceHost:
             deployed.deployment, first=slot.devices.first, degree=slot.devices.degree
         )
         service = deployed.deployment.service
-        return Residency(service, replicas, on_lost=lambda reason: self._lose(slot))
+        return ResidentService(service, replicas, on_lost=lambda reason: self._lose(slot))
 
-    def _on_restored(self, slot: Slot, restoring: "asyncio.Task[Residency]") -> None:
+    def _on_restored(self, slot: ResidentSlot, restoring: "asyncio.Task[ResidentService]") -> None:
         if not restoring.cancelled() and restoring.exception() is not None:
             self._lose(slot)
 
-    def _lose(self, slot: Slot) -> None:
+    def _lose(self, slot: ResidentSlot) -> None:
         slot.is_lost = True
         service = slot.devices.service
         self._losses[service] = self._losses.get(service, 0) + 1
@@ -255,7 +257,7 @@ def _batch_cost(service: Service, measured: Measured) -> float:
     return UNKNOWN_BATCH_COST
 
 
-async def _restored_by(slot: Slot) -> Residency:
+async def _restored_by(slot: ResidentSlot) -> ResidentService:
     """Wait for a restore. One who gives up must not stop it: others may wait for it, too."""
     try:
         return await asyncio.shield(slot.restoring)

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from artangram.core.errors import BadInput, InfraFailed
-from artangram.services.devices import Answer, Answered, Failed
+from artangram.services.devices import Answer, Answered, PredictFailed
 
 Predict = Callable[[list[Any]], list[Any]]
 
@@ -90,10 +90,10 @@ def _answered(found: Any, count: int) -> list[Answer]:
     ]
 
 
-def _failed(error: Exception) -> Failed:
+def _failed(error: Exception) -> PredictFailed:
     if isinstance(error, InfraFailed):
-        return Failed(str(error), is_infra=True)
-    return Failed(_told(error))
+        return PredictFailed(str(error), is_infra=True)
+    return PredictFailed(_told(error))
 
 
 def is_out_of_memory(error: BaseException) -> bool:

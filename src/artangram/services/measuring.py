@@ -11,10 +11,10 @@ from collections import defaultdict
 from msgspec import Struct
 
 from artangram.core.ids import ServiceId
-from artangram.home import SHARED_MEMORY
+from artangram.scratchdir import SHARED_MEMORY
 from artangram.services.host import ServiceHost
 from artangram.services.linux import used_mb
-from artangram.services.nursery import ProcessReplica
+from artangram.services.replicas import ProcessReplica
 
 
 class DeviceUse(Struct, frozen=True, kw_only=True):

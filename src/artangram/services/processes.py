@@ -12,30 +12,32 @@ from msgspec import UNSET, structs
 
 from artangram.aio import uncancelled
 from artangram.core.errors import BadInput, InfraFailed
-from artangram.home import Home
+from artangram.scratchdir import ScratchDir
 from artangram.services import wire
-from artangram.services.cradles import Cradle, FreshCradle, ZygoteCradle
-from artangram.services.devices import Deployment, Measured, Replica, ReplicaLost
-from artangram.services.nursery import Nursery, ProcessReplica
+from artangram.services.devices import Deployment, Measured, ReplicaLost, ServiceReplica
+from artangram.services.replicas import ProcessReplica, ReplicaSpawner
+from artangram.services.starters import ExecStarter, ForkStarter, ProcessStarter
 
 TORCH = ("torch", "safetensors.torch")
 """What a zygote imports ahead, where it is installed."""
 
 
-async def a_nursery(preload: tuple[str, ...] = TORCH, *, is_cold: bool = False) -> Nursery:
+async def a_spawner(preload: tuple[str, ...] = TORCH, *, is_cold: bool = False) -> ReplicaSpawner:
     """One that listens. `is_cold` starts every replica as an interpreter of its own."""
-    home = await asyncio.to_thread(Home.opened)
-    cradle: Cradle = FreshCradle() if is_cold else ZygoteCradle(home.directory, preload=preload)
-    nursery = Nursery(home, cradle)
-    await nursery.open()
-    return nursery
+    home = await asyncio.to_thread(ScratchDir.opened)
+    starter: ProcessStarter = (
+        ExecStarter() if is_cold else ForkStarter(home.directory, preload=preload)
+    )
+    spawner = ReplicaSpawner(home, starter)
+    await spawner.open()
+    return spawner
 
 
 class ProcessDevices(ABC):
     """See `devices.Kind`."""
 
-    def __init__(self, nursery: Nursery, *, num_devices: int, memory_mb: int) -> None:
-        self.nursery = nursery
+    def __init__(self, spawner: ReplicaSpawner, *, num_devices: int, memory_mb: int) -> None:
+        self.spawner = spawner
         self.num_devices = num_devices
         self.memory_mb = memory_mb
 
@@ -45,54 +47,56 @@ class ProcessDevices(ABC):
     @property
     def directory(self) -> Path:
         """Where host copies belong: it goes with the devices, however they end."""
-        return self.nursery.directory
+        return self.spawner.directory
 
     @abstractmethod
-    def births(self, deployment: Deployment, first: int, degree: int) -> list[wire.Birth]:
+    def specs(self, deployment: Deployment, first: int, degree: int) -> list[wire.ReplicaSpec]:
         """The processes of a residency."""
 
     async def try_out(self, deployment: Deployment, *, first: int) -> Measured:
         """The first of the processes that the least degree has."""
-        birth = self.births(deployment, first, min(deployment.service.degrees))[0]
+        spec = self.specs(deployment, first, min(deployment.service.degrees))[0]
         # What a process had before would be measured, too.
-        birth = structs.replace(birth, may_follow=False)
+        spec = structs.replace(spec, may_follow=False)
         example = deployment.service.example
         if example is not UNSET:
-            birth = structs.replace(birth, example=msgspec.json.encode(example))
+            spec = structs.replace(spec, example=msgspec.json.encode(example))
         try:
-            replica, loaded = await self.nursery.bear(birth)
+            replica, loaded = await self.spawner.spawn(spec)
         except ReplicaLost as error:
             fix = "call it by itself to see why, or give it more memory"
             raise BadInput("loader", str(error), fix) from None
         await uncancelled(replica.end())
         if loaded.is_forkable:
-            self.nursery.preload(deployment.service.loader.partition(":")[0])
+            self.spawner.preload(deployment.service.loader.partition(":")[0])
         return Measured(load_s=loaded.load_s, used_mb=loaded.used_mb, batch_cost=loaded.batch_cost)
 
-    async def restore(self, deployment: Deployment, *, first: int, degree: int) -> list[Replica]:
-        births = self.births(deployment, first, degree)
-        born = [asyncio.create_task(self._born(deployment, birth)) for birth in births]
+    async def restore(
+        self, deployment: Deployment, *, first: int, degree: int
+    ) -> list[ServiceReplica]:
+        specs = self.specs(deployment, first, degree)
+        started = [asyncio.create_task(self._started(deployment, spec)) for spec in specs]
         try:
-            return list(await asyncio.gather(*born))
+            return list(await asyncio.gather(*started))
         except BaseException:
-            await uncancelled(_undo(born))
+            await uncancelled(_undo(started))
             raise
 
     async def aclose(self) -> None:
-        await self.nursery.aclose()
+        await self.spawner.aclose()
 
-    async def _born(self, deployment: Deployment, birth: wire.Birth) -> ProcessReplica:
+    async def _started(self, deployment: Deployment, spec: wire.ReplicaSpec) -> ProcessReplica:
         try:
-            replica, _ = await self.nursery.bear(birth)
+            replica, _ = await self.spawner.spawn(spec)
         except BadInput as error:  # It loaded when it was deployed: something here has changed.
             raise InfraFailed(f"{deployment.service.id} did not load again: {error}") from error
         return replica
 
 
-def a_birth(deployment: Deployment) -> wire.Birth:
+def a_spec(deployment: Deployment) -> wire.ReplicaSpec:
     """A process that runs anywhere."""
     service = deployment.service
-    return wire.Birth(
+    return wire.ReplicaSpec(
         loader=service.loader,
         options=msgspec.json.encode(service.options),
         files=deployment.files,
@@ -101,10 +105,10 @@ def a_birth(deployment: Deployment) -> wire.Birth:
     )
 
 
-async def _undo(births: "list[asyncio.Task[ProcessReplica]]") -> None:
+async def _undo(specs: "list[asyncio.Task[ProcessReplica]]") -> None:
     """End what was born before something else failed."""
-    for birth in births:
-        birth.cancel()
-    await asyncio.wait(births)
-    born = [birth.result() for birth in births if not birth.cancelled() and not birth.exception()]
-    await asyncio.gather(*(replica.end() for replica in born))
+    for spec in specs:
+        spec.cancel()
+    await asyncio.wait(specs)
+    started = [spec.result() for spec in specs if not spec.cancelled() and not spec.exception()]
+    await asyncio.gather(*(replica.end() for replica in started))

@@ -18,7 +18,7 @@ import msgspec
 
 from artangram.core.errors import BadInput
 from artangram.services import linux, wire
-from artangram.services.devices import Failed
+from artangram.services.devices import PredictFailed
 from artangram.services.loading import Predict, answers, imported, loaded
 
 
@@ -27,15 +27,15 @@ def live(fork: wire.Fork, *, parent: int) -> int:
     linux.end_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Its host decides when it ends.
     channel = _connected(fork)
-    births = msgspec.msgpack.Decoder(wire.Birth)
+    specs = msgspec.msgpack.Decoder(wire.ReplicaSpec)
     began_with: Footing | None = None
     try:
-        while (birth := channel.receive(births)) is not None:
-            _settle(birth)
-            began_with = _lived(birth, channel, began_with)
+        while (spec := channel.receive(specs)) is not None:
+            _settle(spec)
+            began_with = _lived(spec, channel, began_with)
             if began_with is None:
                 return 0
-            channel.send(wire.Dropped(_left_mb(began_with)))
+            channel.send(wire.ModelDropped(_left_mb(began_with)))
         return 0
     except MemoryError as error:
         channel.send(wire.OutOfMemory(str(error)[:200]))
@@ -58,12 +58,14 @@ class Footing(NamedTuple):
         return cls(*(linux.status_mb(field) for field in fields))
 
 
-def _lived(birth: wire.Birth, channel: wire.Channel, began_with: Footing | None) -> Footing | None:
+def _lived(
+    spec: wire.ReplicaSpec, channel: wire.BlockingChannel, began_with: Footing | None
+) -> Footing | None:
     """Be one replica until its model is to be dropped; `None` if the process has to end.
 
     When this returns, nothing here holds the model any more.
     """
-    begun = _begin(birth, channel, began_with)
+    begun = _begin(spec, channel, began_with)
     if begun is None:
         return None
     predict, began_with = begun
@@ -92,33 +94,33 @@ def _more_mb(began_with: Footing) -> float:
     return now.anonymous_mb - began_with.anonymous_mb + now.shared_mb - began_with.shared_mb
 
 
-def _connected(fork: wire.Fork) -> wire.Channel:
+def _connected(fork: wire.Fork) -> wire.BlockingChannel:
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(fork.host)
-    channel = wire.Channel(connection)
+    channel = wire.BlockingChannel(connection)
     channel.send(wire.Hello(fork.number, os.getpid()))
     return channel
 
 
 def _begin(
-    birth: wire.Birth, channel: wire.Channel, began_with: Footing | None
+    spec: wire.ReplicaSpec, channel: wire.BlockingChannel, began_with: Footing | None
 ) -> tuple[Predict, Footing] | None:
     """Load, and say so; `None` if the loader is no good."""
     began = time.perf_counter()
     try:
-        loader, is_forkable = imported(birth.loader)
+        loader, is_forkable = imported(spec.loader)
         began_with = began_with or Footing.now()
-        _limit(birth, began_with)
-        options = msgspec.json.decode(birth.options)
-        predict = loaded(loader, birth.files, options=options, device=birth.device)
+        _limit(spec, began_with)
+        options = msgspec.json.decode(spec.options)
+        predict = loaded(loader, spec.files, options=options, device=spec.device)
         load_s = time.perf_counter() - began
-        cost = None if birth.example is None else _tried(predict, birth)
+        cost = None if spec.example is None else _tried(predict, spec)
     except BadInput as error:
-        channel.send(wire.Refused(error.field, error.problem, error.fix))
+        channel.send(wire.LoaderRefused(error.field, error.problem, error.fix))
         return None
-    used_mb = _grown_mb(began_with) if birth.device == "cpu" else _on_device_mb()
+    used_mb = _grown_mb(began_with) if spec.device == "cpu" else _on_device_mb()
     channel.send(wire.Loaded(load_s, max(1, round(used_mb)), is_forkable, cost))
-    if not birth.may_follow:  # Else its cycles could not be collected when it goes.
+    if not spec.may_follow:  # Else its cycles could not be collected when it goes.
         gc.collect()
         gc.freeze()
     return predict, began_with
@@ -130,23 +132,23 @@ def _grown_mb(began_with: Footing) -> float:
     return max(data_mb, linux.status_mb("VmHWM") - began_with.resident_mb)
 
 
-def _settle(birth: wire.Birth) -> None:
+def _settle(spec: wire.ReplicaSpec) -> None:
     """Before anything is imported that looks around."""
-    os.environ.update(birth.environ)
-    os.environ["OMP_NUM_THREADS"] = str(birth.threads)
-    if birth.cores:
-        os.sched_setaffinity(0, birth.cores)
+    os.environ.update(spec.environ)
+    os.environ["OMP_NUM_THREADS"] = str(spec.threads)
+    if spec.cores:
+        os.sched_setaffinity(0, spec.cores)
 
 
-def _limit(birth: wire.Birth, began_with: Footing) -> None:
+def _limit(spec: wire.ReplicaSpec, began_with: Footing) -> None:
     """As many threads and as much memory as it may have."""
     torch = sys.modules.get("torch")
     if torch is not None:
-        torch.set_num_threads(birth.threads)
-    if birth.device == "cpu":
-        linux.limit_data(began_with.data_mb + birth.limit_mb)
+        torch.set_num_threads(spec.threads)
+    if spec.device == "cpu":
+        linux.limit_data(began_with.data_mb + spec.limit_mb)
     else:
-        _limit_devices(birth.limit_mb)
+        _limit_devices(spec.limit_mb)
 
 
 def _limit_devices(limit_mb: int) -> None:
@@ -166,13 +168,13 @@ def _on_device_mb() -> float:
     return max(each, default=0) / 2**20
 
 
-def _tried(predict: Predict, birth: wire.Birth) -> float | None:
+def _tried(predict: Predict, spec: wire.ReplicaSpec) -> float | None:
     """Answer the example as often as a batch holds; what every further one of them adds."""
-    assert birth.example is not None
-    batch = [birth.example] * birth.batch
+    assert spec.example is not None
+    batch = [spec.example] * spec.batch
     _answer_s(predict, batch[:1])  # The first answer of a model takes longer than those after it.
     alone_s, together_s = _answer_s(predict, batch[:1]), _answer_s(predict, batch)
-    return batch_cost(alone_s, together_s, size=birth.batch) if birth.batch > 1 else None
+    return batch_cost(alone_s, together_s, size=spec.batch) if spec.batch > 1 else None
 
 
 def batch_cost(alone_s: float, together_s: float, *, size: int) -> float:
@@ -183,7 +185,7 @@ def batch_cost(alone_s: float, together_s: float, *, size: int) -> float:
 def _answer_s(predict: Predict, items: list[bytes]) -> float:
     began = time.perf_counter()
     for answer in answers(predict, items):
-        if isinstance(answer, Failed):
+        if isinstance(answer, PredictFailed):
             fix = "correct the model or the example"
             raise BadInput("example", f"was not answered: {answer.problem}", fix)
     return time.perf_counter() - began

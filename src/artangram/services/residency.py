@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from artangram.core.errors import CallFailed, InfraFailed
-from artangram.services.devices import Answer, Answered, Failed, Replica, ReplicaLost
+from artangram.services.devices import Answer, Answered, PredictFailed, ReplicaLost, ServiceReplica
 from artangram.services.service import Service
 
 PATIENCE_S = 2.0
@@ -54,7 +54,7 @@ class _Asked:
         self._answers += answers
         if self.answer.done() or len(self._answers) < len(self.items):
             return
-        failed = [answer for answer in self._answers if isinstance(answer, Failed)]
+        failed = [answer for answer in self._answers if isinstance(answer, PredictFailed)]
         if failed:
             kind = InfraFailed if any(each.is_infra for each in failed) else CallFailed
             self.answer.set_exception(kind(failed[0].problem))
@@ -67,11 +67,11 @@ class _Asked:
             self.answer.set_exception(error)
 
 
-class Residency:
+class ResidentService:
     """See the module."""
 
     def __init__(
-        self, service: Service, replicas: list[Replica], *, on_lost: Callable[[str], None]
+        self, service: Service, replicas: list[ServiceReplica], *, on_lost: Callable[[str], None]
     ) -> None:
         self.service = service
         self.replicas = replicas
@@ -157,7 +157,7 @@ class Residency:
         answers = await asyncio.gather(*(self._share(*pair) for pair in pairs))
         return [answer for share in answers for answer in share]
 
-    async def _share(self, replica: Replica, share: list[bytes]) -> list[Answer]:
+    async def _share(self, replica: ServiceReplica, share: list[bytes]) -> list[Answer]:
         answers = await replica.predict(share)
         if len(answers) != len(share):
             raise ReplicaLost(f"it gave {len(answers)} answers to {len(share)} payloads")

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from artangram.aio import uncancelled
-from artangram.core.cluster import ServiceSpec
 from artangram.core.errors import InfraFailed
 from artangram.core.ids import ServiceId
-from artangram.core.lease import Devices
-from artangram.services.residency import Residency
+from artangram.core.scheduling.cluster import ServiceSpec
+from artangram.core.scheduling.lease import Devices
+from artangram.services.residency import ResidentService
 
 
-class Place(Struct, frozen=True):
+class DeviceRange(Struct, frozen=True):
     """A service on a run of devices."""
 
     service: ServiceId
@@ -25,14 +25,14 @@ class Place(Struct, frozen=True):
     degree: int
 
 
-class Slot:
+class ResidentSlot:
     """A service that is resident at a place, or on its way there."""
 
     def __init__(self, devices: Devices, spec: ServiceSpec) -> None:
         self.devices = devices
         self.shard_mb = spec.shard_mb(devices.degree)
         self.runtime_mb = spec.runtime_mb
-        self.restoring: asyncio.Task[Residency]
+        self.restoring: asyncio.Task[ResidentService]
         self.num_users = 0
         self.is_lost = False
 
@@ -45,7 +45,7 @@ class Slot:
         return self.is_lost or not self.num_users
 
     @property
-    def residency(self) -> Residency | None:
+    def residency(self) -> ResidentService | None:
         """What is there now; `None` while it is on its way, or lost."""
         task = self.restoring
         if self.is_lost or not task.done() or task.cancelled() or task.exception():
@@ -64,25 +64,25 @@ class Slot:
             await self.restoring.result().end()
 
 
-class Slots:
+class ResidentSlots:
     """All slots of a node, those used longest ago first."""
 
     def __init__(self, num_devices: int, *, memory_mb: int) -> None:
         self._num_devices = num_devices
         self._memory_mb = memory_mb
-        self._slots: dict[Place, Slot] = {}
+        self._slots: dict[DeviceRange, ResidentSlot] = {}
 
-    def __iter__(self) -> Iterator[Slot]:
+    def __iter__(self) -> Iterator[ResidentSlot]:
         return iter(self._slots.values())
 
-    def get(self, place: Place) -> Slot | None:
+    def get(self, place: DeviceRange) -> ResidentSlot | None:
         return self._slots.get(place)
 
-    def touch(self, place: Place) -> None:
+    def touch(self, place: DeviceRange) -> None:
         """It is used now."""
         self._slots[place] = self._slots.pop(place)
 
-    def named(self, devices: Devices) -> list[Slot]:
+    def named(self, devices: Devices) -> list[ResidentSlot]:
         """The slots that `devices` says must be freed."""
         return [
             slot
@@ -105,11 +105,11 @@ class Slots:
         first = max(firsts, key=lambda first: (free_mb(first), -len(self.idle_at(first, degree))))
         return first, free_mb(first)
 
-    def idle_at(self, first: int, degree: int) -> list[Slot]:
+    def idle_at(self, first: int, degree: int) -> list[ResidentSlot]:
         """What is resident on these devices, and nobody uses."""
         return [slot for slot in self if slot.is_idle and slot.overlaps(first, degree)]
 
-    def make_room(self, place: Place, slot: Slot) -> list[Slot]:
+    def make_room(self, place: DeviceRange, slot: ResidentSlot) -> list[ResidentSlot]:
         """Put `slot` at `place`; the slots that have to end before it may begin.
 
         `InfraFailed` if what is in use leaves too little memory.
@@ -131,22 +131,22 @@ class Slots:
         self._slots[place] = slot
         return going
 
-    async def end(self, slots: list[Slot]) -> None:
+    async def end(self, slots: list[ResidentSlot]) -> None:
         """Free the memory of `slots`, all of it even if the caller goes away."""
         self._forget(slots)
         if slots:
             await uncancelled(_all_ended(slots))
 
-    def _forget(self, slots: list[Slot]) -> None:
+    def _forget(self, slots: list[ResidentSlot]) -> None:
         for slot in slots:
-            place = Place(slot.devices.service, slot.devices.first, slot.devices.degree)
+            place = DeviceRange(slot.devices.service, slot.devices.first, slot.devices.degree)
             if self._slots.get(place) is slot:
                 del self._slots[place]
 
-    def _meet(self, one: Slot, other: Slot) -> bool:
+    def _meet(self, one: ResidentSlot, other: ResidentSlot) -> bool:
         return one.overlaps(other.devices.first, other.devices.degree)
 
-    def _short(self, slots: list[Slot], newcomer: Slot) -> int | None:
+    def _short(self, slots: list[ResidentSlot], newcomer: ResidentSlot) -> int | None:
         """A device of the newcomer that cannot hold all weights and the most working memory."""
         first = newcomer.devices.first
         for device in range(first, first + newcomer.devices.degree):
@@ -157,5 +157,5 @@ class Slots:
         return None
 
 
-async def _all_ended(slots: list[Slot]) -> None:
+async def _all_ended(slots: list[ResidentSlot]) -> None:
     await asyncio.gather(*(slot.end() for slot in slots))

@@ -29,7 +29,7 @@ _LOOK_S = 0.1
 _SHOWN_BYTES = 2000
 
 
-class Command(Struct, frozen=True, kw_only=True):
+class ServerCommand(Struct, frozen=True, kw_only=True):
     """How a server is started. `{port}` and other names in braces are filled in."""
 
     argv: tuple[str, ...]
@@ -38,14 +38,14 @@ class Command(Struct, frozen=True, kw_only=True):
     starts_within_s: float = 600.0
     log: str = ""
 
-    def filled(self, names: Mapping[str, object]) -> "Command":
+    def filled(self, names: Mapping[str, object]) -> "ServerCommand":
         """With what `names` says; braces around anything else stay, as in JSON."""
         environ = {key: _filled(value, names) for key, value in self.environ.items()}
         argv = tuple(_filled(word, names) for word in self.argv)
         return structs.replace(self, argv=argv, environ=environ)
 
 
-class Started:
+class StartedServer:
     """A server that answers. Made by `started`."""
 
     def __init__(self, process: Process, url: str, log: IO[bytes]) -> None:
@@ -73,7 +73,7 @@ class Started:
         return said
 
 
-async def started(command: Command, *, names: Mapping[str, object]) -> Started:
+async def started(command: ServerCommand, *, names: Mapping[str, object]) -> StartedServer:
     """Start a server on a free port and wait until it is ready."""
     port = free_port()
     command = command.filled({**names, "port": port})
@@ -92,7 +92,7 @@ async def started(command: Command, *, names: Mapping[str, object]) -> Started:
     except OSError as error:
         log.close()
         raise InfraFailed(f"{command.argv[0]} cannot be started: {error}") from error
-    server = Started(process, f"http://127.0.0.1:{port}", log)
+    server = StartedServer(process, f"http://127.0.0.1:{port}", log)
     try:
         await _ready(server, command)
     except BaseException:
@@ -101,7 +101,7 @@ async def started(command: Command, *, names: Mapping[str, object]) -> Started:
     return server
 
 
-async def _ready(server: Started, command: Command) -> None:
+async def _ready(server: StartedServer, command: ServerCommand) -> None:
     async with aiohttp.ClientSession(server.url) as http:
         with suppress(TimeoutError):
             async with asyncio.timeout(command.starts_within_s):

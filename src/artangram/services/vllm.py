@@ -33,15 +33,15 @@ from artangram.services.devices import (
     Answer,
     Answered,
     Deployment,
-    Failed,
     Measured,
-    Replica,
+    PredictFailed,
     ReplicaLost,
+    ServiceReplica,
 )
 from artangram.services.gpus import Gpu, seeing, usable_gpus
 from artangram.services.host import GPU, ServiceHost
 from artangram.services.service import Service
-from artangram.services.started import Command, Started, started
+from artangram.services.started import ServerCommand, StartedServer, started
 
 LOADER = "vllm:http"
 WAKE_S = 120.0
@@ -63,8 +63,8 @@ class VllmOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Where a started server answers 200 when it can be asked."""
     starts_within_s: float = 600.0
 
-    def command(self) -> Command:
-        return Command(
+    def command(self) -> ServerCommand:
+        return ServerCommand(
             argv=self.argv,
             environ=self.environ,
             ready=self.ready,
@@ -99,7 +99,9 @@ class VllmDevices:
             raise BadInput(*_what_to_do(options, error)) from None
         return Measured(load_s=restore_s, used_mb=options.weights_mb, restore_s=restore_s)
 
-    async def restore(self, deployment: Deployment, *, first: int, degree: int) -> list[Replica]:
+    async def restore(
+        self, deployment: Deployment, *, first: int, degree: int
+    ) -> list[ServiceReplica]:
         options, _ = self._options(deployment.service)
         return [await self._restored(options, first=first, degree=degree)]
 
@@ -153,7 +155,7 @@ class VllmDevices:
 
 
 class VllmReplica:
-    """See `devices.Replica`. `free` gives the devices of its server back."""
+    """See `devices.ServiceReplica`. `free` gives the devices of its server back."""
 
     def __init__(
         self,
@@ -161,7 +163,7 @@ class VllmReplica:
         address: str,
         free: Callable[[], Awaitable[None]],
         *,
-        server: Started | None = None,
+        server: StartedServer | None = None,
     ) -> None:
         """It is lost when `server`, if it is one of ours, ends by itself."""
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -200,7 +202,7 @@ class VllmReplica:
         if response.status == 200:
             return Answered(body)
         text = body.decode(errors="replace")[:200]
-        return Failed(f"{response.status}: {text}", is_infra=response.status >= 500)
+        return PredictFailed(f"{response.status}: {text}", is_infra=response.status >= 500)
 
     def _on_ended(self, ended: "asyncio.Task[str]") -> None:
         if not ended.cancelled():
@@ -217,7 +219,7 @@ async def _try_example(replica: VllmReplica, service: Service) -> None:
     try:
         if service.example is not UNSET:
             [answer] = await replica.predict([msgspec.json.encode(service.example)])
-            if isinstance(answer, Failed):
+            if isinstance(answer, PredictFailed):
                 fix = "correct the path or the example"
                 raise BadInput("example", f"was not answered: {answer.problem}", fix)
     finally:

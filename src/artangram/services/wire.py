@@ -25,7 +25,7 @@ AFTER_WORDS = (0, OUT_OF_MEMORY)
 """Exit codes of replicas that have said why they end."""
 
 
-class Birth(Struct, frozen=True, kw_only=True):
+class ReplicaSpec(Struct, frozen=True, kw_only=True):
     """All a replica needs to know to begin; the first it hears from its host."""
 
     loader: str
@@ -48,7 +48,7 @@ class Birth(Struct, frozen=True, kw_only=True):
 
 
 class Fork(Struct, frozen=True, tag="fork"):
-    """Have a process that reports to the socket `host` and waits for its birth."""
+    """Have a process that reports to the socket `host` and waits for its spec."""
 
     number: int
     host: str
@@ -69,11 +69,11 @@ class Preload(Struct, frozen=True, tag="preload"):
 Order = Fork | End | Preload
 
 
-class Ready(Struct, frozen=True, tag="ready"):
+class ZygoteReady(Struct, frozen=True, tag="ready"):
     """The zygote has imported what it should."""
 
 
-class Ended(Struct, frozen=True, tag="ended"):
+class ReplicaEnded(Struct, frozen=True, tag="ended"):
     """A replica is gone and its memory free."""
 
     number: int
@@ -81,7 +81,7 @@ class Ended(Struct, frozen=True, tag="ended"):
     """Its exit code; a signal's number, negated."""
 
 
-News = Ready | Ended
+News = ZygoteReady | ReplicaEnded
 
 
 class Hello(Struct, frozen=True, tag="hello"):
@@ -98,7 +98,7 @@ class Loaded(Struct, frozen=True, tag="loaded"):
     """What another payload adds to a batch, as a share of one alone; known with an example."""
 
 
-class Refused(Struct, frozen=True, tag="refused"):
+class LoaderRefused(Struct, frozen=True, tag="refused"):
     """The loader cannot be used: which field of the service is wrong, and how to mend it."""
 
     field: str
@@ -114,14 +114,14 @@ class OutOfMemory(Struct, frozen=True, tag="out_of_memory"):
     problem: str
 
 
-class Dropped(Struct, frozen=True, tag="dropped"):
+class ModelDropped(Struct, frozen=True, tag="dropped"):
     """The model is gone; the process could be born again."""
 
     left_mb: float
     """Memory that it has now and had not before its first model."""
 
 
-Report = Hello | Loaded | Refused | Answers | OutOfMemory | Dropped
+Report = Hello | Loaded | LoaderRefused | Answers | OutOfMemory | ModelDropped
 
 
 class Predict(Struct, frozen=True, tag="predict"):
@@ -150,7 +150,7 @@ async def next_frame(reader: asyncio.StreamReader) -> bytes | None:
         return None
 
 
-class Channel:
+class BlockingChannel:
     """Frames over a blocking socket, for processes without a loop."""
 
     def __init__(self, connection: socket.socket) -> None:

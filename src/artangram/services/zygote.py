@@ -22,10 +22,10 @@ import msgspec
 from artangram.services import replica, wire
 
 
-class Zygote:
+class ServiceZygote:
     """Forks replicas and tells when they have ended."""
 
-    def __init__(self, channel: wire.Channel) -> None:
+    def __init__(self, channel: wire.BlockingChannel) -> None:
         self._channel = channel
         self._selector = selectors.DefaultSelector()
         self._selector.register(channel.connection, selectors.EVENT_READ)
@@ -34,7 +34,7 @@ class Zygote:
 
     def run(self) -> None:
         """Obey until the host is gone."""
-        self._channel.send(wire.Ready())
+        self._channel.send(wire.ZygoteReady())
         while True:
             for key, _ in self._selector.select():
                 if key.data is not None:
@@ -73,7 +73,7 @@ class Zygote:
         self._selector.unregister(pidfd)
         os.close(pidfd)
         _, status = os.waitpid(self._pids.pop(number), 0)
-        self._channel.send(wire.Ended(number, os.waitstatus_to_exitcode(status)))
+        self._channel.send(wire.ReplicaEnded(number, os.waitstatus_to_exitcode(status)))
 
 
 def _be_replica(fork: wire.Fork, parent: int) -> None:
@@ -104,7 +104,7 @@ def main() -> None:
     os.dup2(2, 1)  # What a model prints is for people; it must not end in somebody's data.
     for module in modules:
         preload(module)
-    zygote = Zygote(wire.Channel(socket.socket(fileno=int(descriptor))))
+    zygote = ServiceZygote(wire.BlockingChannel(socket.socket(fileno=int(descriptor))))
     try:
         zygote.run()
     except ConnectionError:

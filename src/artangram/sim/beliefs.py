@@ -9,10 +9,10 @@ from typing import Protocol
 
 from msgspec import structs
 
-from artangram.core.action import MOST_WORK_S
 from artangram.core.errors import BadInput
-from artangram.core.needs import Needs
-from artangram.core.speedup import DEFAULT
+from artangram.core.scheduling.action import MOST_WORK_S
+from artangram.core.scheduling.needs import Needs
+from artangram.core.scheduling.speedup import DEFAULT
 from artangram.observe.trace import TraceAction
 
 MOST_SIGMA = 10.0
@@ -27,7 +27,7 @@ class Beliefs(Protocol):
     def work_s(self, action: TraceAction) -> float | None: ...
 
 
-class Exact:
+class ExactBeliefs:
     """The truth."""
 
     def needs(self, action: TraceAction) -> Needs:
@@ -53,7 +53,7 @@ class _Uncurved:
         return told
 
 
-class Noisy:
+class NoisyBeliefs:
     """Work off by exp(N(0, sigma)), and the same speed-up for every elastic action."""
 
     def __init__(self, sigma: float, random: Random) -> None:
@@ -69,7 +69,7 @@ class Noisy:
         return min(guess, MOST_WORK_S)
 
 
-class Learned:
+class LearnedBeliefs:
     """Nothing: the scheduler learns from what has ended."""
 
     def __init__(self) -> None:
@@ -85,9 +85,9 @@ class Learned:
 def beliefs(name: str, seed: int) -> Beliefs:
     """Beliefs by name: `exact`, `learned` or `noisy:SIGMA`."""
     if name == "exact":
-        return Exact()
+        return ExactBeliefs()
     if name == "learned":
-        return Learned()
+        return LearnedBeliefs()
     base, colon, argument = name.partition(":")
     if base == "noisy":
         try:
@@ -95,5 +95,5 @@ def beliefs(name: str, seed: int) -> Beliefs:
         except ValueError:
             sigma = -1.0
         if 0 <= sigma <= MOST_SIGMA:
-            return Noisy(sigma, Random(seed))
+            return NoisyBeliefs(sigma, Random(seed))
     raise BadInput("estimates", f"{name!r} is unknown", "use exact, learned or noisy:1.0")

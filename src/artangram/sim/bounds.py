@@ -17,10 +17,10 @@ from math import inf
 
 from msgspec import Struct
 
-from artangram.core.cluster import ClusterSpec, CpuSpec, GpuSpec
 from artangram.core.ids import JobId, Resource
-from artangram.core.needs import Needs
-from artangram.core.speedup import DEFAULT
+from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, GpuSpec
+from artangram.core.scheduling.needs import Needs
+from artangram.core.scheduling.speedup import DEFAULT
 from artangram.observe.trace import TraceAction, TraceSource
 from artangram.sim.chains import chain_steps
 from artangram.sim.lagrangian import lagrangian

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from artangram.core.cluster import ClusterSpec, GpuSpec
 from artangram.core.ids import JobId, Resource
-from artangram.core.pools.buddy import Buddy
-from artangram.core.pools.gpu import GpuPool
+from artangram.core.scheduling.cluster import ClusterSpec, GpuSpec
+from artangram.core.scheduling.pools.buddy import Buddy
+from artangram.core.scheduling.pools.gpu import GpuPool
 from artangram.observe.trace import TraceAction, TraceSource
 from artangram.sim.moldable import Floats, Moldable, moldable
 

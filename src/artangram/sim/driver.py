@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from time import perf_counter
 
-from artangram.core.action import Action
-from artangram.core.cluster import ClusterSpec
-from artangram.core.decisions import Decision, Report, Resize, Start, Stop, WakeAt
-from artangram.core.events import (
+from artangram.core.ids import ActionId, JobId
+from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.cluster import ClusterSpec
+from artangram.core.scheduling.decisions import Decision, Report, Resize, Start, Stop, WakeAt
+from artangram.core.scheduling.events import (
     ClockTicked,
     Event,
     Finished,
@@ -25,21 +26,20 @@ from artangram.core.events import (
     TrajectoryClosed,
     TrajectoryOpened,
 )
-from artangram.core.ids import ActionId, JobId
-from artangram.core.lease import Devices
-from artangram.core.policies.policy import SchedulingPolicy
-from artangram.core.records import ActionRecord, Outcome
-from artangram.core.scheduler import Scheduler
+from artangram.core.scheduling.lease import Devices
+from artangram.core.scheduling.policies.policy import SchedulingPolicy
+from artangram.core.scheduling.records import ActionRecord, Outcome
+from artangram.core.scheduling.scheduler import Scheduler
 from artangram.observe.trace import TraceAction, TraceSource, TraceTrajectory
 from artangram.sim.beliefs import Beliefs
 from artangram.sim.machine import Machine
-from artangram.sim.tally import Tally
+from artangram.sim.tally import SimTally
 
 PROGRESS_EVERY = 4096
 """Decisions between two words about progress."""
 
 
-class _Life:
+class _SimTrajectory:
     """A trajectory under way: what is left of it to think and to do."""
 
     __slots__ = ("is_open", "script", "submitted", "trajectory")
@@ -84,7 +84,7 @@ class Simulation:
         policy: SchedulingPolicy,
         beliefs: Beliefs,
     ) -> None:
-        self.tally = Tally()
+        self.tally = SimTally()
         self.now = 0.0
         self._trace = trace
         self._beliefs = beliefs
@@ -93,9 +93,9 @@ class Simulation:
         self._unread: Iterator[TraceTrajectory] = iter(trace.trajectories)
         self._next: TraceTrajectory | None = next(self._unread, None)
         self._jobs: dict[JobId, _JobSteps] = {}
-        self._timers: list[tuple[float, int, _Life]] = []
+        self._timers: list[tuple[float, int, _SimTrajectory]] = []
         self._seq = 0
-        self._lives: dict[ActionId, tuple[_Life, TraceAction]] = {}
+        self._lives: dict[ActionId, tuple[_SimTrajectory, TraceAction]] = {}
         self._wake_at: float | None = None
         self._events: list[Event] = []
 
@@ -168,7 +168,7 @@ class Simulation:
         self.tally.record(record)
         self._advance(life, now)
 
-    def _advance(self, life: _Life, now: float) -> None:
+    def _advance(self, life: _SimTrajectory, now: float) -> None:
         """A trajectory arrives, has thought, or got a result: on to what comes next."""
         trajectory = life.trajectory
         if not life.is_open:
@@ -185,11 +185,11 @@ class Simulation:
             case think_s:
                 self._set_timer(now + think_s, life)
 
-    def _set_timer(self, at: float, life: _Life) -> None:
+    def _set_timer(self, at: float, life: _SimTrajectory) -> None:
         self._seq += 1
         heappush(self._timers, (at, self._seq, life))
 
-    def _submit(self, life: _Life, action: TraceAction) -> None:
+    def _submit(self, life: _SimTrajectory, action: TraceAction) -> None:
         trajectory = life.trajectory
         life.submitted += 1
         action_id = ActionId(f"{trajectory.trajectory}/{life.submitted}")
@@ -231,7 +231,7 @@ class Simulation:
         while job.waiting and job.waiting[0].step == job.step:
             trajectory = job.waiting.popleft()
             job.going += 1
-            self._set_timer(at + trajectory.arrive_s, _Life(trajectory))
+            self._set_timer(at + trajectory.arrive_s, _SimTrajectory(trajectory))
 
     def _end_trajectory(self, trajectory: TraceTrajectory, now: float) -> None:
         job = self._jobs[trajectory.job]

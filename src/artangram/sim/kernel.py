@@ -20,7 +20,7 @@ class _Alike:
         self.wants = 0
 
 
-class Demand:
+class CoreDemand:
     """What all contenders of a node want together, in thousandths of a core.
 
     Sums are whole numbers, so coming and going leaves no trace. A level costs a look at every

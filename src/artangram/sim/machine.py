@@ -10,18 +10,18 @@
 from heapq import heappop, heappush
 from math import inf
 
-from artangram.core.cluster import ClusterSpec, CpuSpec, FunctionsSpec, GpuSpec, PoolSpec
 from artangram.core.ids import ActionId, NodeId, Resource
-from artangram.core.lease import Allocation, Cores, CoreShare, Devices, Lease
-from artangram.core.policies.width import malleable_widths
-from artangram.core.records import Outcome
-from artangram.core.speedup import DEFAULT
+from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, FunctionsSpec, GpuSpec, PoolSpec
+from artangram.core.scheduling.lease import Allocation, Cores, CoreShare, Devices, Lease
+from artangram.core.scheduling.policies.width import malleable_widths
+from artangram.core.scheduling.records import Outcome
+from artangram.core.scheduling.speedup import DEFAULT
 from artangram.observe.trace import TraceAction
 from artangram.sim.sharednode import Contender, SharedNode
 from artangram.sim.timeline import Timeline
 
 
-class Run:
+class SimRun:
     """One action under way."""
 
     __slots__ = (
@@ -33,7 +33,7 @@ class Run:
         "limit_at",
         "limit_outcome",
         "rate",
-        "sides",
+        "secondary",
         "updated_at",
         "used",
         "version",
@@ -45,7 +45,7 @@ class Run:
         self.action = action
         self.action_id = lease.action_id
         self.allocation: Allocation = lease.allocations[0]
-        self.sides = lease.allocations[1:]
+        self.secondary = lease.allocations[1:]
         self.attempt = lease.attempt
         self.workers = lease.workers
         self.began_at = now + lease.prepare_s
@@ -68,12 +68,12 @@ def _limit(action: TraceAction, began_at: float) -> tuple[float, Outcome]:
     return min(limits, key=lambda limit: limit[0])
 
 
-class Ended:
+class ActionEnded:
     """An action that has just ended."""
 
     __slots__ = ("outcome", "run")
 
-    def __init__(self, run: Run, outcome: Outcome) -> None:
+    def __init__(self, run: SimRun, outcome: Outcome) -> None:
         self.run = run
         self.outcome = outcome
 
@@ -89,12 +89,12 @@ class Machine:
             for name, spec in cluster.pools.items()
             if (capacity := capacity_of(spec)) is not None
         }
-        self._runs: dict[ActionId, Run] = {}
-        self._instants: list[tuple[float, int, Run | SharedNode, int]] = []
+        self._runs: dict[ActionId, SimRun] = {}
+        self._instants: list[tuple[float, int, SimRun | SharedNode, int]] = []
         self._seq = 0
         self._shared: dict[NodeId, SharedNode] = {}
         #: Actions that share a resident service.
-        self._batches: dict[tuple[NodeId, int, int, str], dict[ActionId, Run]] = {}
+        self._batches: dict[tuple[NodeId, int, int, str], dict[ActionId, SimRun]] = {}
 
     def next_at(self) -> float | None:
         """When something here changes next by itself: an action ends or begins to contend."""
@@ -103,11 +103,11 @@ class Machine:
             heappop(instants)
         return instants[0][0] if instants else None
 
-    def start(self, action: TraceAction, lease: Lease, now: float) -> Run:
+    def start(self, action: TraceAction, lease: Lease, now: float) -> SimRun:
         """`action` begins to run, once its lease is made real."""
-        run = Run(action, lease, now)
+        run = SimRun(action, lease, now)
         self._runs[run.action_id] = run
-        for side in run.sides:
+        for side in run.secondary:
             if isinstance(side, CoreShare):
                 self._contend(_beside(run, side), side, now)
             else:
@@ -126,7 +126,7 @@ class Machine:
                 self._set_rate(run, self._alone(run), now)
         return run
 
-    def resize(self, action_id: ActionId, cores: Cores, now: float) -> Run:
+    def resize(self, action_id: ActionId, cores: Cores, now: float) -> SimRun:
         """A running action has other cores from now on."""
         run = self._runs[action_id]
         run.allocation = cores
@@ -134,7 +134,7 @@ class Machine:
         self._set_rate(run, self._alone(run), now)
         return run
 
-    def ended(self, now: float) -> list[Ended]:
+    def ended(self, now: float) -> list[ActionEnded]:
         """What ends at `now`."""
         out = []
         while (at := self.next_at()) is not None and at <= now:
@@ -143,18 +143,18 @@ class Machine:
                     for action_id, is_cut in node.ended(now):
                         out.append(_end(self._forget(action_id, now), is_cut))
                     self._remember(node.next_at(), node)
-                case Run() as run:
+                case SimRun() as run:
                     out.append(_end(run, run.limit_at <= now and _left(run, now) > 1e-9))
                     self._leave(run, now)
         return out
 
-    def stop(self, action_id: ActionId, now: float) -> Run:
+    def stop(self, action_id: ActionId, now: float) -> SimRun:
         """Something running is stopped before its end."""
         run = self._runs[action_id]
         self._leave(run, now)
         return run
 
-    def _leave(self, run: Run, now: float) -> None:
+    def _leave(self, run: SimRun, now: float) -> None:
         """`run` is over; those who shared something with it run on without it."""
         self._forget(run.action_id, now)
         match run.allocation:
@@ -170,11 +170,11 @@ class Machine:
                 else:
                     del self._batches[_batch(devices)]
 
-    def _forget(self, action_id: ActionId, now: float) -> Run:
+    def _forget(self, action_id: ActionId, now: float) -> SimRun:
         run = self._runs.pop(action_id)
         run.version += 1
         self._set_used(run, 0.0, now)
-        for side in run.sides:
+        for side in run.secondary:
             if isinstance(side, CoreShare):
                 self._yield(run, side, now)
             else:
@@ -186,7 +186,7 @@ class Machine:
         node.start(contender, now)
         self._remember(node.next_at(), node)
 
-    def _yield(self, run: Run, share: CoreShare, now: float) -> None:
+    def _yield(self, run: SimRun, share: CoreShare, now: float) -> None:
         node = self._shared_node(share)
         node.stop(run.action_id, now)
         self._remember(node.next_at(), node)
@@ -200,7 +200,7 @@ class Machine:
             self._shared[share.node] = node
         return node
 
-    def _alone(self, run: Run) -> float:
+    def _alone(self, run: SimRun) -> float:
         """The speed of an action that shares its units with nobody."""
         needs, allocation = run.action.needs, run.allocation
         if needs.elastic != allocation.resource:
@@ -222,7 +222,7 @@ class Machine:
         for run in members.values():
             self._set_rate(run, self._alone(run) / slowdown, now)
 
-    def _set_used(self, run: Run, units: float, now: float) -> None:
+    def _set_used(self, run: SimRun, units: float, now: float) -> None:
         self._count(run.allocation.resource, units - run.used, now)
         run.used = units
 
@@ -231,7 +231,7 @@ class Machine:
         if timeline is not None and units:
             timeline.add(units, now)
 
-    def _set_rate(self, run: Run, rate: float, now: float) -> None:
+    def _set_rate(self, run: SimRun, rate: float, now: float) -> None:
         if rate == run.rate and run.version:
             return
         run.work_left_s = _left(run, now)
@@ -241,13 +241,13 @@ class Machine:
         ends_at = run.updated_at + run.work_left_s / rate if rate else inf
         self._remember(min(ends_at, run.limit_at), run)
 
-    def _remember(self, at: float, thing: Run | SharedNode) -> None:
+    def _remember(self, at: float, thing: SimRun | SharedNode) -> None:
         if at < inf:
             self._seq += 1
             heappush(self._instants, (at, self._seq, thing, thing.version))
 
 
-def _left(run: Run, now: float) -> float:
+def _left(run: SimRun, now: float) -> float:
     return max(0.0, run.work_left_s - max(0.0, now - run.updated_at) * run.rate)
 
 
@@ -255,7 +255,7 @@ def _batch(devices: Devices) -> tuple[NodeId, int, int, str]:
     return (devices.node, devices.first, devices.degree, devices.service)
 
 
-def _contender(run: Run, share: CoreShare) -> Contender:
+def _contender(run: SimRun, share: CoreShare) -> Contender:
     needs = run.action.needs
     is_elastic = needs.elastic == share.resource
     return Contender(
@@ -270,7 +270,7 @@ def _contender(run: Run, share: CoreShare) -> Contender:
     )
 
 
-def _beside(run: Run, share: CoreShare) -> Contender:
+def _beside(run: SimRun, share: CoreShare) -> Contender:
     """Takes part of a node for as long as the action runs elsewhere, which it does not slow."""
     return Contender(
         action_id=run.action_id,
@@ -284,8 +284,8 @@ def _beside(run: Run, share: CoreShare) -> Contender:
     )
 
 
-def _end(run: Run, is_cut: bool) -> Ended:
-    return Ended(run, run.limit_outcome if is_cut else Outcome.SUCCEEDED)
+def _end(run: SimRun, is_cut: bool) -> ActionEnded:
+    return ActionEnded(run, run.limit_outcome if is_cut else Outcome.SUCCEEDED)
 
 
 def capacity_of(spec: PoolSpec) -> int | None:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from artangram.core.errors import BadInput
 from artangram.core.ids import Resource
 from artangram.sim.driver import Simulation
-from artangram.sim.tally import Tally
+from artangram.sim.tally import SimTally
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 """Okabe and Ito: told apart with any colour vision."""
@@ -162,7 +162,7 @@ def _line(index: int, *, of: int) -> dict[str, Any]:
     return {"color": COLOURS[index % len(COLOURS)], "linestyle": dash, "linewidth": width}
 
 
-def _all_act(tally: Tally) -> NDArray[np.float64]:
+def _all_act(tally: SimTally) -> NDArray[np.float64]:
     return np.concatenate([np.zeros(0), *(np.asarray(t.act) for t in tally.by_kind.values())])
 
 

@@ -11,13 +11,13 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from artangram.core.cluster import ClusterSpec, CpuSpec, GpuSpec, PoolSpec
 from artangram.core.ids import JobId, Resource
+from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, GpuSpec, PoolSpec
 from artangram.observe.trace import TraceSource
 from artangram.sim.bounds import LowerBound
 from artangram.sim.driver import Simulation
 from artangram.sim.machine import capacity_of
-from artangram.sim.tally import Tally, Times
+from artangram.sim.tally import SimTally, Times
 
 US = 1e6
 
@@ -141,7 +141,7 @@ def report(
 
 
 def _steps(
-    tally: Tally, critical_paths: Mapping[tuple[JobId, int], float]
+    tally: SimTally, critical_paths: Mapping[tuple[JobId, int], float]
 ) -> tuple[StepReport, ...]:
     return tuple(
         StepReport(
@@ -154,7 +154,7 @@ def _steps(
     )
 
 
-def _decision_cost(tally: Tally) -> DecisionCost:
+def _decision_cost(tally: SimTally) -> DecisionCost:
     seconds = np.asarray(tally.decisions_s)
     return DecisionCost(
         mean=US * float(seconds.sum()) / max(1, tally.num_actions()),

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from artangram.core.ids import ActionId
-from artangram.core.speedup import Amdahl, Power, Speedup, Table
-from artangram.sim.kernel import Demand
+from artangram.core.scheduling.speedup import Amdahl, Power, Speedup, Table
+from artangram.sim.kernel import CoreDemand
 from artangram.sim.timeline import Timeline
 
 Floats = NDArray[np.float64]
@@ -77,7 +77,7 @@ class SharedNode:
         self._row_of: dict[ActionId, int] = {}
         self._coming: list[tuple[float, int, Contender]] = []
         self._seq = 0
-        self._demand = Demand()
+        self._demand = CoreDemand()
         self._level = inf
         self._updated_at = 0.0
         self._bends = _Bends()

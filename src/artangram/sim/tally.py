@@ -7,7 +7,7 @@ from array import array
 from collections import defaultdict
 
 from artangram.core.ids import JobId
-from artangram.core.records import ActionRecord, Outcome
+from artangram.core.scheduling.records import ActionRecord, Outcome
 
 _GOOD = {Outcome.SUCCEEDED, Outcome.CANCELLED}
 _GIVEN_UP = {Outcome.INFRA_FAILED, Outcome.EXPIRED}
@@ -32,7 +32,7 @@ class Times:
         self.run.append(record.run_s)
 
 
-class Tally:
+class SimTally:
     """Counts while a simulation runs."""
 
     def __init__(self) -> None:

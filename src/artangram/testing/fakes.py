@@ -6,18 +6,18 @@ On a `looptime` loop it runs on virtual time; nothing here needs root, processes
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from artangram.core.cluster import ClusterSpec, CpuSpec
 from artangram.core.ids import NodeId, Resource
+from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec
 from artangram.managers.agent import NodeAgent
 from artangram.managers.calls import Carrier
 from artangram.managers.cpu import CpuManager
 from artangram.managers.local import LocalAgent
 from artangram.observe.journal import Journal, Past
 from artangram.observe.journalmemory import MemoryJournal
-from artangram.orchestrator.client import House
+from artangram.orchestrator.client import Client
 from artangram.orchestrator.clock import WallClock
 from artangram.orchestrator.embedded import Embedded
-from artangram.orchestrator.hands import NewAgent
+from artangram.orchestrator.executor import NewAgent
 from artangram.orchestrator.orchestrator import Bounds, Orchestrator
 from artangram.orchestrator.recovery import Setup
 from artangram.sandbox.fake import FakeProvider, Program
@@ -31,8 +31,8 @@ def a_setup(*, cores: int = 2, memory_mb: int = 4096, policy: str = "elastic") -
     return Setup(cluster=ClusterSpec(pools={Resource("cpu"): spec}), policy=policy)
 
 
-class FakeHouse(House):
-    """A house over fake sandboxes, with a door to what is behind it."""
+class FakeCluster(Client):
+    """A cluster over fake sandboxes, with a door to what is behind it."""
 
     def __init__(
         self, orchestrator: Orchestrator, provider: FakeProvider, journal: Journal
@@ -44,7 +44,7 @@ class FakeHouse(House):
 
 
 @asynccontextmanager
-async def fake_house(
+async def fake_cluster(
     setup: Setup | None = None,
     *,
     programs: Mapping[str, Program] | None = None,
@@ -54,8 +54,8 @@ async def fake_house(
     agent: NodeAgent | None = None,
     carriers: Mapping[type, Carrier] | None = None,
     new_agent: NewAgent | None = None,
-) -> AsyncIterator[FakeHouse]:
-    """A house that ends with the block. A given `agent` or `journal` outlives it."""
+) -> AsyncIterator[FakeCluster]:
+    """A cluster that ends with the block. A given `agent` or `journal` outlives it."""
     provider = FakeProvider(programs=programs)
     clock = WallClock(not_before=0.0 if past is None else past.last_at)
     async with AsyncExitStack() as stack:
@@ -75,4 +75,4 @@ async def fake_house(
         )
         stack.push_async_callback(orchestrator.aclose)
         await orchestrator.begin()
-        yield FakeHouse(orchestrator, provider, journal)
+        yield FakeCluster(orchestrator, provider, journal)

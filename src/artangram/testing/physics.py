@@ -8,14 +8,14 @@ import asyncio
 from typing import Protocol
 from uuid import uuid4
 
-from artangram.core.cluster import ClusterSpec
 from artangram.core.errors import CallFailed
 from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
-from artangram.core.lease import Cores, Lease
-from artangram.core.records import Outcome
-from artangram.managers.agent import Ended, Inventory, Listener, Population, Run, RunId
+from artangram.core.scheduling.cluster import ClusterSpec
+from artangram.core.scheduling.lease import Cores, Lease
+from artangram.core.scheduling.records import Outcome
+from artangram.managers.agent import Listener, NodeInventory, Population, Run, RunId, RunResult
 from artangram.managers.call import Call, CallResult
-from artangram.managers.calls import Progress
+from artangram.managers.calls import CallProgress
 from artangram.observe.trace import TraceAction
 from artangram.orchestrator.clock import Clock, Timer
 from artangram.sandbox.errors import SandboxGone
@@ -26,7 +26,7 @@ from artangram.sim.machine import Machine
 class Teller(Protocol):
     """Who hears that something is over."""
 
-    def tell(self, ended: Ended) -> None: ...
+    def tell(self, ended: RunResult) -> None: ...
 
 
 class World:
@@ -48,13 +48,13 @@ class World:
         self.wait_for_next()
         return run.began_at
 
-    def stop(self, action_id: ActionId) -> Ended:
+    def stop(self, action_id: ActionId) -> RunResult:
         """End it early."""
         run = self.machine.stop(action_id, self.clock.now())
         del self.tellers[action_id]
         self.wait_for_next()
         run_id = RunId(action_id, run.attempt)
-        return Ended(run=run_id, outcome=Outcome.CANCELLED, began_at=run.began_at)
+        return RunResult(run=run_id, outcome=Outcome.CANCELLED, began_at=run.began_at)
 
     def wait_for_next(self) -> None:
         if self._timer is not None:
@@ -66,7 +66,7 @@ class World:
         self._timer = None
         for end in self.machine.ended(self.clock.now()):
             run = RunId(end.run.action_id, end.run.attempt)
-            ended = Ended(run=run, outcome=end.outcome, began_at=end.run.began_at)
+            ended = RunResult(run=run, outcome=end.outcome, began_at=end.run.began_at)
             self.tellers.pop(run.action_id).tell(ended)
         self.wait_for_next()
 
@@ -83,14 +83,14 @@ class PhysicsAgent:
     def __repr__(self) -> str:
         return f"<PhysicsAgent {self.node}>"
 
-    def tell(self, ended: Ended) -> None:
+    def tell(self, ended: RunResult) -> None:
         """A run of this node is over."""
         assert self._listener is not None
         self._listener.on_ended(self.node, ended)
 
-    async def attach(self, listener: Listener) -> Inventory:
+    async def attach(self, listener: Listener) -> NodeInventory:
         self._listener = listener
-        return Inventory(incarnation=self._incarnation)
+        return NodeInventory(incarnation=self._incarnation)
 
     async def ping(self) -> Population:
         return Population()
@@ -137,7 +137,7 @@ class PhysicsCarrier:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    async def carry_out(self, lease: Lease, call: Call, *, progress: Progress) -> CallResult:
+    async def carry_out(self, lease: Lease, call: Call, *, progress: CallProgress) -> CallResult:
         over = _Over()
         began_at = self._world.start(lease, over)
         self._world.clock.call_at(began_at, progress.began)
@@ -158,7 +158,7 @@ class _Over:
     """Tells a carrier that its call is over."""
 
     def __init__(self) -> None:
-        self.future: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+        self.future: asyncio.Future[RunResult] = asyncio.get_running_loop().create_future()
 
-    def tell(self, ended: Ended) -> None:
+    def tell(self, ended: RunResult) -> None:
         self.future.set_result(ended)

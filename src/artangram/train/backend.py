@@ -21,7 +21,7 @@ from artangram.train.state import set_weights
 T = TypeVar("T")
 
 
-class Backend(Protocol):
+class TrainBackend(Protocol):
     @property
     def is_first(self) -> bool:
         """Whether this process is the one that writes files."""

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from artangram.core.trajectory import Group
-from artangram.train.tally import Report
+from artangram.core.rollout.trajectory import Group
+from artangram.train.tally import StepMetrics
 
 
 class LearnerGone(Exception):
@@ -25,7 +25,7 @@ class Learner(Protocol):
         """The most tokens of a sequence that its model takes."""
         ...
 
-    def step(self, groups: Sequence[Group]) -> Report:
+    def step(self, groups: Sequence[Group]) -> StepMetrics:
         """Learn from these groups."""
         ...
 

@@ -17,7 +17,7 @@ from artangram.train.settings import Mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class BatchShare:
     """What a micro-batch is a part of: so that parts add up to the loss of the whole batch."""
 
     tokens: int
@@ -43,7 +43,7 @@ class Tokens:
     """Under the model that must not be left far behind."""
 
 
-def mean_of(values: Tensor, sequence: Tensor, *, share: Share, over: Mean) -> Tensor:
+def mean_of(values: Tensor, sequence: Tensor, *, share: BatchShare, over: Mean) -> Tensor:
     """One number for `values`; those of all micro-batches add up to the batch's."""
     if over is Mean.TOKENS:
         return values.sum() / share.tokens
@@ -72,7 +72,7 @@ def kl_to(reference: Tensor, logprobs: Tensor) -> Tensor:
 
 def grpo(
     tokens: Tokens,
-    share: Share,
+    share: BatchShare,
     *,
     low: float,
     high: float,
@@ -89,14 +89,16 @@ def grpo(
     return mean_of(loss, tokens.sequence, share=share, over=over)
 
 
-def ppo(tokens: Tokens, share: Share, *, clip: float, over: Mean) -> Tensor:
+def ppo(tokens: Tokens, share: BatchShare, *, clip: float, over: Mean) -> Tensor:
     """PPO's clipped objective, against the weights that sampled each token."""
     ratio = (tokens.logprobs - tokens.behaviour).exp()
     gain = clipped(ratio, tokens.advantages, low=clip, high=clip)
     return mean_of(-gain, tokens.sequence, share=share, over=over)
 
 
-def reinforce_pp(tokens: Tokens, share: Share, *, clip: float, kl: float, over: Mean) -> Tensor:
+def reinforce_pp(
+    tokens: Tokens, share: BatchShare, *, clip: float, kl: float, over: Mean
+) -> Tensor:
     """PPO's objective where each token also pays for the divergence from there to the end.
 
     The advantages come from `advantages.batch_relative`; no critic.
@@ -118,7 +120,7 @@ def to_the_end(values: Tensor, sequence: Tensor) -> Tensor:
 
 
 def distillation(
-    tokens: Tokens, share: Share, *, teachers: Tensor, weights: Tensor, cap: float
+    tokens: Tokens, share: BatchShare, *, teachers: Tensor, weights: Tensor, cap: float
 ) -> Tensor:
     """On-policy distillation from several teachers: reverse KL, token by token.
 
@@ -131,7 +133,7 @@ def distillation(
     return mean_of(-gain, tokens.sequence, share=share, over=Mean.TOKENS)
 
 
-def entropy_bonus(tokens: Tokens, share: Share, *, weight: float) -> Tensor:
+def entropy_bonus(tokens: Tokens, share: BatchShare, *, weight: float) -> Tensor:
     """What is taken off the loss for keeping alternatives open; a mean over tokens, always."""
     assert tokens.entropy is not None, "ask the model for entropy"
     return -weight * tokens.entropy.sum() / share.tokens

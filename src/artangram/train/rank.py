@@ -11,20 +11,20 @@ from pathlib import Path
 import torch.distributed as dist
 
 from artangram.core.errors import BadInput
-from artangram.link import Asked, BlockingLink, LinkEnded
+from artangram.link import BlockingLink, IncomingAsk, LinkEnded
 from artangram.train.backend import DataParallel, Sharded
 from artangram.train.placing import placed
 from artangram.train.rankwire import (
     Begin,
-    Done,
     Order,
+    RankDone,
     Restore,
     Save,
     SaveWeights,
-    Step,
+    TrainStep,
     rank_terms,
 )
-from artangram.train.tally import Report
+from artangram.train.tally import StepMetrics
 from artangram.train.trainer import Trainer
 
 TALK = {"cpu": "gloo", "cuda": "nccl"}
@@ -45,10 +45,10 @@ def joined(begin: Begin) -> Trainer:
     return Trainer(model, settings, backend=backend)
 
 
-def obeyed(trainer: Trainer, order: Order) -> Report | None:
+def obeyed(trainer: Trainer, order: Order) -> StepMetrics | None:
     """Do it; a step has a report."""
     match order:
-        case Step(groups):
+        case TrainStep(groups):
             return trainer.step(groups)
         case Save(directory):
             trainer.save(Path(directory))
@@ -64,7 +64,7 @@ def serve(owner: BlockingLink[Order]) -> None:
     trainer: Trainer | None = None
     while True:
         asked = owner.receive()
-        assert isinstance(asked, Asked), "owners only ask"
+        assert isinstance(asked, IncomingAsk), "owners only ask"
         report = None
         try:
             if isinstance(asked.record, Begin):
@@ -74,7 +74,7 @@ def serve(owner: BlockingLink[Order]) -> None:
         except (BadInput, OSError) as error:
             asked.refuse(error)
         else:
-            done = Done(version=trainer.version, max_context=trainer.max_context, report=report)
+            done = RankDone(version=trainer.version, max_context=trainer.max_context, report=report)
             asked.answer(done)
 
 

@@ -15,21 +15,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from artangram.core.trajectory import Group
+from artangram.core.rollout.trajectory import Group
 from artangram.link import BlockingLink, LinkEnded, Posted, ready
 from artangram.train.learner import LearnerGone
 from artangram.train.rankwire import (
     Begin,
-    Done,
     Order,
+    RankDone,
     Restore,
     Save,
     SaveWeights,
-    Step,
+    TrainStep,
     owner_terms,
 )
 from artangram.train.settings import TrainSettings
-from artangram.train.tally import Report
+from artangram.train.tally import StepMetrics
 
 
 class Ranks:
@@ -78,8 +78,8 @@ class Ranks:
     def pids(self) -> tuple[int, ...]:
         return tuple(process.pid for process in self._processes)
 
-    def step(self, groups: Sequence[Group]) -> Report:
-        report = self._order(Step(tuple(groups))).report
+    def step(self, groups: Sequence[Group]) -> StepMetrics:
+        report = self._order(TrainStep(tuple(groups))).report
         assert report is not None, "every step has one"
         return report
 
@@ -127,16 +127,16 @@ class Ranks:
         except LinkEnded:
             raise self._gone(len(self._links)) from None
 
-    def _order(self, order: Order) -> Done:
+    def _order(self, order: Order) -> RankDone:
         self._last = self._asked([order] * len(self._processes))
         return self._last
 
-    def _asked(self, orders: Sequence[Order]) -> Done:
+    def _asked(self, orders: Sequence[Order]) -> RankDone:
         """The first process's answer, once all have answered."""
         if not self._links:
             raise LearnerGone("the trainer is closed")
         waiting = {rank: self._posted(rank, order) for rank, order in enumerate(orders)}
-        first: Done | None = None
+        first: RankDone | None = None
         while waiting:
             for rank in [rank for rank, posted in waiting.items() if posted.is_done]:
                 done = self._heard(rank, waiting.pop(rank))
@@ -146,13 +146,13 @@ class Ranks:
         assert first is not None, "the first is one of them"
         return first
 
-    def _posted(self, rank: int, order: Order) -> Posted[Done]:
+    def _posted(self, rank: int, order: Order) -> Posted[RankDone]:
         try:
-            return self._links[rank].post(order, Done)
+            return self._links[rank].post(order, RankDone)
         except LinkEnded:
             raise self._gone(rank) from None
 
-    def _heard(self, rank: int, posted: Posted[Done]) -> Done:
+    def _heard(self, rank: int, posted: Posted[RankDone]) -> RankDone:
         try:
             return posted.result()
         except LinkEnded:

@@ -1,16 +1,16 @@
 """What the owner of a trainer's processes says to them, and what they answer.
 
-Every process is asked the same in the same order, and answers each with `Done`; what it raises
+Every process is asked the same in the same order, and answers each with `RankDone`; what it raises
 travels as itself.
 """
 
 import msgspec
 from msgspec import Struct
 
-from artangram.core.trajectory import Group
+from artangram.core.rollout.trajectory import Group
 from artangram.link import LinkTerms
 from artangram.train.settings import TrainSettings
-from artangram.train.tally import Report
+from artangram.train.tally import StepMetrics
 
 VERSION = 1
 
@@ -26,7 +26,7 @@ class Begin(Struct, frozen=True, kw_only=True, tag="begin"):
     """A file through which the processes find each other."""
 
 
-class Step(Struct, frozen=True, tag="step"):
+class TrainStep(Struct, frozen=True, tag="step"):
     groups: tuple[Group, ...]
 
 
@@ -42,13 +42,13 @@ class Restore(Struct, frozen=True, tag="restore"):
     directory: str
 
 
-Order = Begin | Step | Save | SaveWeights | Restore
+Order = Begin | TrainStep | Save | SaveWeights | Restore
 
 
-class Done(Struct, frozen=True, kw_only=True):
+class RankDone(Struct, frozen=True, kw_only=True):
     version: int
     max_context: int
-    report: Report | None = None
+    report: StepMetrics | None = None
 
 
 LONGEST_STEP_BYTES = 1 << 36

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from artangram.core.trajectory import Group, Trajectory
+from artangram.core.rollout.trajectory import Group, Trajectory
 from artangram.models.packed import Packed, pack
 from artangram.train.advantages import batch_relative, group_relative, has_signal
-from artangram.train.losses import Share
+from artangram.train.losses import BatchShare
 from artangram.train.settings import TrainSettings
 
 
@@ -77,9 +77,9 @@ def sample_of(trajectory: Trajectory, advantage: float) -> Sample:
     )
 
 
-def share_of(samples: Sequence[Sample]) -> Share:
+def share_of(samples: Sequence[Sample]) -> BatchShare:
     """What each micro-batch of these samples is a part of."""
-    return Share(
+    return BatchShare(
         tokens=sum(len(sample.sampled) for sample in samples),
         sequences=len(samples),
         budget=max(len(sample.token_ids) for sample in samples),

@@ -6,15 +6,15 @@ import torch
 from msgspec import Struct
 from torch import Tensor
 
-from artangram.core.trajectory import Group
-from artangram.train.backend import Backend
+from artangram.core.rollout.trajectory import Group
+from artangram.train.backend import TrainBackend
 from artangram.train.losses import Tokens
 
 MOST_GAP = 20.0
 """In nats: what is counted stays finite, and nobody wonders whether such a ratio is wrong."""
 
 
-class Report(Struct, frozen=True, kw_only=True):
+class StepMetrics(Struct, frozen=True, kw_only=True):
     """One optimiser step."""
 
     version: int
@@ -41,7 +41,7 @@ class Report(Struct, frozen=True, kw_only=True):
     """How far the ratio of a fresh token was from 1, at most."""
 
 
-class Tally:
+class StepTally:
     """Sums over the micro-batches of one step."""
 
     def __init__(self, groups: Sequence[Group]) -> None:
@@ -70,18 +70,18 @@ class Tally:
         if len(fresh):
             self._fresh_error = max(self._fresh_error, float((fresh - 1).abs().max()))
 
-    def join(self, backend: Backend) -> None:
+    def join(self, backend: TrainBackend) -> None:
         """Count what all processes counted; they do this together."""
         own = [self._loss, self._tokens, self._entropy, self._stale, self._stale_ratio]
         self._loss, self._tokens, self._entropy, self._stale, self._stale_ratio = backend.add(own)
         staleness, self._fresh_error = backend.most([self._max_staleness, self._fresh_error])
         self._max_staleness = int(staleness)
 
-    def report(self, *, version: int, samples: int, is_skipped: bool = False) -> Report:
+    def report(self, *, version: int, samples: int, is_skipped: bool = False) -> StepMetrics:
         tokens, stale = self._tokens, self._stale
         rewards = self._rewards()
         every = [reward for found in rewards.values() for reward in found]
-        return Report(
+        return StepMetrics(
             version=version,
             is_skipped=is_skipped,
             groups=len(self._groups),

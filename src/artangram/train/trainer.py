@@ -24,12 +24,12 @@ from torch import Tensor
 from torch.nn import Module
 
 from artangram.core.errors import BadInput
-from artangram.core.trajectory import Group
+from artangram.core.rollout.trajectory import Group
 from artangram.models.causal import CausalModel, score
 from artangram.models.directory import WEIGHTS_NAME, load_weights, save_weights
 from artangram.train import losses
-from artangram.train.backend import Alone, Backend, whole_number
-from artangram.train.losses import Share, Tokens
+from artangram.train.backend import Alone, TrainBackend, whole_number
+from artangram.train.losses import BatchShare, Tokens
 from artangram.train.samples import Rows, Sample, micro_batches, rows_of, samples_of, share_of
 from artangram.train.settings import TrainSettings
 from artangram.train.state import (
@@ -38,7 +38,7 @@ from artangram.train.state import (
     plainly_full,
     set_optimiser_state,
 )
-from artangram.train.tally import Report, Tally
+from artangram.train.tally import StepMetrics, StepTally
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Trainer:
     """See the module. Not thread-safe: one step at a time."""
 
     def __init__(
-        self, model: CausalModel, settings: TrainSettings, *, backend: Backend | None = None
+        self, model: CausalModel, settings: TrainSettings, *, backend: TrainBackend | None = None
     ) -> None:
         self.model = model
         self.settings = settings
@@ -98,14 +98,14 @@ class Trainer:
     def __repr__(self) -> str:
         return f"<Trainer at version {self.version}: {self.settings.loss}>"
 
-    def step(self, groups: Sequence[Group], *, teachers: Teachers | None = None) -> Report:
+    def step(self, groups: Sequence[Group], *, teachers: Teachers | None = None) -> StepMetrics:
         """Learn from these groups; the report says what happened."""
         with self._beside_weights():
             return self._step(groups, teachers=teachers or {})
 
-    def _step(self, groups: Sequence[Group], *, teachers: Teachers) -> Report:
+    def _step(self, groups: Sequence[Group], *, teachers: Teachers) -> StepMetrics:
         samples = samples_of(groups, self.settings)
-        tally = Tally(groups)
+        tally = StepTally(groups)
         self.steps += 1
         if len(samples) < max(1, self.settings.min_samples):
             return tally.report(version=self.version, samples=len(samples), is_skipped=True)
@@ -119,7 +119,12 @@ class Trainer:
         return tally.report(version=self.version, samples=len(samples), is_skipped=not has_learned)
 
     def _learned(
-        self, batches: Sequence["_Batch"], share: Share, tally: Tally, *, teachers: Teachers
+        self,
+        batches: Sequence["_Batch"],
+        share: BatchShare,
+        tally: StepTally,
+        *,
+        teachers: Teachers,
     ) -> bool:
         """Make all epochs, up to one that would spoil the weights; whether there was any."""
         for epoch in range(self.settings.epochs):
@@ -173,7 +178,12 @@ class Trainer:
         return _Batch(samples, rows, reference=self._referred(rows), is_idle=is_idle)
 
     def _epoch(
-        self, batches: Sequence["_Batch"], share: Share, tally: Tally, *, teachers: Teachers
+        self,
+        batches: Sequence["_Batch"],
+        share: BatchShare,
+        tally: StepTally,
+        *,
+        teachers: Teachers,
     ) -> bool:
         """One optimiser step; whether its gradient was finite, without which none is made."""
         self.optimiser.zero_grad(set_to_none=True)
@@ -216,7 +226,9 @@ class Trainer:
             return None
         return score(self._reference, rows.packed, at=rows.at).logprobs
 
-    def _loss(self, tokens: Tokens, share: Share, *, batch: "_Batch", teachers: Teachers) -> Tensor:
+    def _loss(
+        self, tokens: Tokens, share: BatchShare, *, batch: "_Batch", teachers: Teachers
+    ) -> Tensor:
         if self.settings.loss == "distillation":
             said, weights = _said_by(teachers, batch.samples)
             loss = losses.distillation(
@@ -257,7 +269,7 @@ class _Batch:
     """It teaches nothing: other processes have one more."""
 
 
-def _grpo(tokens: Tokens, share: Share, settings: TrainSettings) -> Tensor:
+def _grpo(tokens: Tokens, share: BatchShare, settings: TrainSettings) -> Tensor:
     return losses.grpo(
         tokens,
         share,
@@ -269,17 +281,17 @@ def _grpo(tokens: Tokens, share: Share, settings: TrainSettings) -> Tensor:
     )
 
 
-def _ppo(tokens: Tokens, share: Share, settings: TrainSettings) -> Tensor:
+def _ppo(tokens: Tokens, share: BatchShare, settings: TrainSettings) -> Tensor:
     return losses.ppo(tokens, share, clip=settings.clip_low, over=settings.mean)
 
 
-def _reinforce(tokens: Tokens, share: Share, settings: TrainSettings) -> Tensor:
+def _reinforce(tokens: Tokens, share: BatchShare, settings: TrainSettings) -> Tensor:
     return losses.reinforce_pp(
         tokens, share, clip=settings.clip_low, kl=settings.kl, over=settings.mean
     )
 
 
-LOSSES: dict[str, Callable[[Tokens, Share, TrainSettings], Tensor]] = {
+LOSSES: dict[str, Callable[[Tokens, BatchShare, TrainSettings], Tensor]] = {
     "grpo": _grpo,
     "ppo": _ppo,
     "reinforce++": _reinforce,

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from artangram.aio import uncancelled
 from artangram.core.errors import BadInput, InfraFailed
-from artangram.core.weights import Update, Versions
+from artangram.core.rollout.weights import Update, Versions
 from artangram.weights.manifest import BadVersion
 from artangram.weights.store import WeightStore
 
@@ -43,7 +43,7 @@ class Swappable(Protocol):
     def stats(self) -> EngineStats: ...
 
 
-class Replica(Protocol):
+class RollTarget(Protocol):
     @property
     def name(self) -> str: ...
 
@@ -51,11 +51,11 @@ class Replica(Protocol):
     def engine(self) -> Swappable: ...
 
 
-class Fleet(Protocol):
+class RollTargets(Protocol):
     """The replicas in service. `artangram.gateway.Gateway` is one."""
 
     @property
-    def replicas(self) -> Sequence[Replica]: ...
+    def replicas(self) -> Sequence[RollTarget]: ...
 
     def hold(self, name: str) -> None: ...
 
@@ -115,7 +115,7 @@ def verified_pull(store: WeightStore) -> Pull:
 
 
 async def roll(
-    fleet: Fleet,
+    fleet: RollTargets,
     version: int,
     *,
     pull: Pull,
@@ -144,7 +144,7 @@ class _Rolling:
 
     def __init__(
         self,
-        fleet: Fleet,
+        fleet: RollTargets,
         version: int,
         *,
         pull: Pull,
@@ -174,7 +174,7 @@ class _Rolling:
             finally:
                 self._versions.let_go(self._version, replica.name)
 
-    async def _swap(self, replica: Replica) -> Swap:
+    async def _swap(self, replica: RollTarget) -> Swap:
         loop = asyncio.get_running_loop()
         began_at = pulled_at = loop.time()
         stopped_s, failed = 0.0, ""
@@ -197,7 +197,7 @@ class _Rolling:
             failed=failed,
         )
 
-    async def _exchange(self, replica: Replica, path: Path) -> float:
+    async def _exchange(self, replica: RollTarget, path: Path) -> float:
         """Swap the weights; how long the replica was stopped for it."""
         loop = asyncio.get_running_loop()
         if self._mode is not Update.PAUSE:

@@ -7,17 +7,17 @@ from signal import SIGKILL
 from typing import Protocol
 
 import pytest
+from busy_machine import PATIENCE_S
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import ServiceId
 from artangram.services import CpuDevices, ReplicaLost, Service, cpu_devices
 from artangram.services.cuda import CudaDevices
-from artangram.services.devices import Answered, Deployment, Failed, Kind, Replica
+from artangram.services.devices import Answered, Deployment, Kind, PredictFailed, ServiceReplica
 from artangram.services.fake import FakeDevices, FakeReplica
 from artangram.services.gpus import Gpu
-from artangram.services.nursery import ProcessReplica
-from artangram.services.processes import ProcessDevices, a_nursery
-from busy_machine import PATIENCE_S
+from artangram.services.processes import ProcessDevices, a_spawner
+from artangram.services.replicas import ProcessReplica
 from integration.services import toys
 
 OBEDIENT = "integration.services.toys:obedient"
@@ -29,14 +29,14 @@ class Lab(Protocol):
 
     kind: Kind
 
-    def kill(self, replica: Replica) -> None: ...
+    def kill(self, replica: ServiceReplica) -> None: ...
 
 
 class FakeLab:
     def __init__(self) -> None:
         self.kind = FakeDevices(2, models={OBEDIENT: toys.obedient([]).predict})
 
-    def kill(self, replica: Replica) -> None:
+    def kill(self, replica: ServiceReplica) -> None:
         assert isinstance(replica, FakeReplica)
         replica.crash()
 
@@ -45,7 +45,7 @@ class ProcessLab:
     def __init__(self, kind: ProcessDevices) -> None:
         self.kind = kind
 
-    def kill(self, replica: Replica) -> None:
+    def kill(self, replica: ServiceReplica) -> None:
         assert isinstance(replica, ProcessReplica)
         os.kill(replica.pid, SIGKILL)
 
@@ -56,7 +56,7 @@ async def lab(request: pytest.FixtureRequest) -> AsyncIterator[Lab]:
         yield FakeLab()
         return
     if "cuda" in request.param:
-        nursery = await a_nursery(())
+        nursery = await a_spawner(())
         gpus = [Gpu(index, f"GPU-{index}", 200, "none") for index in range(2)]
         cuda = CudaDevices(nursery, gpus, memory_mb=200, device="cpu")
         yield ProcessLab(cuda)
@@ -72,7 +72,7 @@ def a_deployment(loader: str = OBEDIENT) -> Deployment:
     return Deployment(service=Service(id=ServiceId("toy"), loader=loader), files=(), limit_mb=100)
 
 
-async def restored(lab: Lab, degree: int = 1) -> list[Replica]:
+async def restored(lab: Lab, degree: int = 1) -> list[ServiceReplica]:
     return await lab.kind.restore(a_deployment(), first=0, degree=degree)
 
 
@@ -87,7 +87,7 @@ async def test_a_service_that_was_tried_out_answers_in_order(lab: Lab):
 async def test_a_payload_that_fails_fails_alone(lab: Lab):
     [replica] = await restored(lab)
     first, second = await replica.predict([b'{"do": "raise"}', b"2"])
-    assert isinstance(first, Failed)
+    assert isinstance(first, PredictFailed)
     assert "as you wished" in first.problem
     assert second == Answered(b"2")
 
@@ -95,7 +95,7 @@ async def test_a_payload_that_fails_fails_alone(lab: Lab):
 async def test_what_is_not_json_fails_alone(lab: Lab):
     [replica] = await restored(lab)
     first, second = await replica.predict([b"{", b"2"])
-    assert isinstance(first, Failed)
+    assert isinstance(first, PredictFailed)
     assert second == Answered(b"2")
 
 

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from busy_machine import PATIENCE_S
 from msgspec import structs
+from process_support import is_alive
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import ServiceId
 from artangram.services import ReplicaLost, Service
-from artangram.services.devices import Answered, Deployment, Failed
+from artangram.services.devices import Answered, Deployment, PredictFailed
 from artangram.services.gpus import Gpu
 from artangram.services.vllm import LOADER, VllmDevices
-from busy_machine import PATIENCE_S
 from conformance.services.sleepy import Sleepy
-from process_support import is_alive
 
 SERVING = Path(__file__).parent / "serving.py"
 
@@ -69,13 +69,16 @@ async def test_the_server_of_the_devices_wakes_answers_and_sleeps(
 
 async def test_a_refused_payload_fails_alone(devices: VllmDevices, servers: list[Sleepy]):
     [replica] = await devices.restore(a_deployment(servers), first=0, degree=2)
-    assert await replica.predict([b"{", b"2"]) == [Failed("400: as you wished"), Answered(b"2")]
+    assert await replica.predict([b"{", b"2"]) == [
+        PredictFailed("400: as you wished"),
+        Answered(b"2"),
+    ]
 
 
 async def test_a_server_that_fails_is_infrastructure(devices: VllmDevices, servers: list[Sleepy]):
     [replica] = await devices.restore(a_deployment(servers), first=0, degree=2)
     servers[0].is_asleep = True
-    assert await replica.predict([b"1"]) == [Failed("500: asleep", is_infra=True)]
+    assert await replica.predict([b"1"]) == [PredictFailed("500: asleep", is_infra=True)]
 
 
 async def test_a_server_that_is_gone_is_lost(devices: VllmDevices, servers: list[Sleepy]):

@@ -10,7 +10,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from artangram.apis import ApiSpec
-from artangram.apis.client import ApiClient, Request
+from artangram.apis.client import ApiClient, ApiRequest
 from artangram.apis.enforcing import Enforcing, serving
 from artangram.apis.errors import TurnedAway
 from artangram.core.errors import CallFailed, InfraFailed
@@ -62,7 +62,9 @@ async def test_a_call_is_sent_as_asked_with_what_the_api_wants() -> None:
 
     headers = {"authorization": "Bearer ${KEY}"}
     async with a_client(respond, headers=headers, params={"id": "${KEY}"}) as (client, _):
-        request = Request("POST", "/find", {"q": "a b"}, {"x": "1", "authorization": "no"}, b"hi")
+        request = ApiRequest(
+            "POST", "/find", {"q": "a b"}, {"x": "1", "authorization": "no"}, b"hi"
+        )
         answer = await client.call(request)
     assert answer.status == 201
     assert answer.headers["content-type"].startswith("application/json")
@@ -75,7 +77,7 @@ async def test_no_path_leads_to_another_place(path: str) -> None:
         return web.Response(text=request.path)
 
     async with a_client(respond) as (client, _):
-        assert (await client.call(Request("GET", path))).body.startswith(b"/v1/")
+        assert (await client.call(ApiRequest("GET", path))).body.startswith(b"/v1/")
 
 
 @pytest.mark.parametrize(
@@ -95,28 +97,28 @@ async def test_no_path_climbs_above_the_address_that_secrets_go_to(path: str) ->
 
     async with a_client(respond) as (client, _):
         with pytest.raises(CallFailed, match=r"leaves http://.*; name a path below it"):
-            await client.call(Request("GET", path))
+            await client.call(ApiRequest("GET", path))
 
 
 async def test_dots_in_names_and_questions_are_no_climbing() -> None:
     async with a_client(responding(200)) as (client, _):
         for path in ("a..b", "...", "find?q=../x", "v1.2/.well-known"):
-            assert (await client.call(Request("GET", path))).status == 200
+            assert (await client.call(ApiRequest("GET", path))).status == 200
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 422, 301])
 async def test_an_answer_that_is_no_success_is_the_calls_own_failure(status: int) -> None:
     async with a_client(responding(status, "no such page"), patience=1) as (client, closings):
         with pytest.raises(CallFailed, match=f"GET /find: answered {status}.*: no such page"):
-            await client.call(Request("GET", "find"))
+            await client.call(ApiRequest("GET", "find"))
     assert not closings.until
 
 
 @pytest.mark.parametrize(
-    "wrong", [Request("GET", headers={"a": "b\r\nc: d"}), Request("NO METHOD")], ids=repr
+    "wrong", [ApiRequest("GET", headers={"a": "b\r\nc: d"}), ApiRequest("NO METHOD")], ids=repr
 )
 async def test_what_cannot_be_sent_is_the_callers_own_failure_and_keeps_nobody(
-    wrong: Request,
+    wrong: ApiRequest,
 ) -> None:
     answers = iter((500, 200))
 
@@ -125,12 +127,12 @@ async def test_what_cannot_be_sent_is_the_callers_own_failure_and_keeps_nobody(
 
     async with a_client(respond, patience=1) as (client, closings):
         with pytest.raises(InfraFailed):
-            await client.call(Request("GET"))
+            await client.call(ApiRequest("GET"))
         closings.now = closings.until[0]
         with pytest.raises(CallFailed, match="cannot be sent: "):
             await client.call(wrong)
         async with asyncio.timeout(5.0):
-            assert (await client.call(Request("GET"))).status == 200
+            assert (await client.call(ApiRequest("GET"))).status == 200
 
 
 async def test_a_redirect_is_not_followed() -> None:
@@ -142,7 +144,7 @@ async def test_a_redirect_is_not_followed() -> None:
 
     async with a_client(respond) as (client, _):
         with pytest.raises(CallFailed, match="answered 302 to /elsewhere"):
-            await client.call(Request("GET", "find"))
+            await client.call(ApiRequest("GET", "find"))
     assert asked == ["/v1/find"]
 
 
@@ -150,7 +152,7 @@ async def test_a_redirect_is_not_followed() -> None:
 async def test_what_the_api_cannot_do_is_a_failure_of_infrastructure(status: int) -> None:
     async with a_client(responding(status, "oh")) as (client, closings):
         with pytest.raises(InfraFailed, match=f"answered {status}: oh") as raised:
-            await client.call(Request("GET", "find"))
+            await client.call(ApiRequest("GET", "find"))
     assert not isinstance(raised.value, TurnedAway)
     assert not closings.until
 
@@ -160,7 +162,7 @@ async def test_nobody_there_is_a_failure_of_infrastructure() -> None:
         spec = replace(client.spec, base_url="http://127.0.0.1:9")
         lonely = ApiClient(spec, now=lambda: 0.0, on_throttled=lambda until: None)
         with pytest.raises(InfraFailed, match="no answer"):
-            await lonely.call(Request("GET"))
+            await lonely.call(ApiRequest("GET"))
         await lonely.aclose()
 
 
@@ -173,22 +175,22 @@ async def test_an_api_that_falls_silent_is_a_failure_of_infrastructure() -> None
 
     async with a_client(respond, silence_s=0.05) as (client, _):
         with pytest.raises(InfraFailed, match="no answer"):
-            await client.call(Request("GET"))
+            await client.call(ApiRequest("GET"))
         silent.set()
 
 
 async def test_a_longer_answer_than_wanted_is_a_failed_call() -> None:
     async with a_client(responding(200, "x" * 11), answer_bytes=10) as (client, _):
         with pytest.raises(CallFailed, match="more than 10 bytes"):
-            await client.call(Request("GET"))
+            await client.call(ApiRequest("GET"))
     async with a_client(responding(200, "x" * 10), answer_bytes=10) as (client, _):
-        assert len((await client.call(Request("GET"))).body) == 10
+        assert len((await client.call(ApiRequest("GET"))).body) == 10
 
 
 async def test_secrets_are_in_no_error() -> None:
     async with a_client(responding(400, "bad key s3cret"), headers={"x": "${KEY}"}) as (client, _):
         with pytest.raises(CallFailed, match=r"bad key \$\{KEY\}") as raised:
-            await client.call(Request("GET"))
+            await client.call(ApiRequest("GET"))
         assert "s3cret" not in str(raised.value) + repr(client)
 
 
@@ -196,10 +198,10 @@ async def test_secrets_are_in_no_error() -> None:
 async def test_a_refusal_closes_the_pool_for_as_long_as_the_api_says(status: int) -> None:
     async with a_client(responding(status, Retry_After="7")) as (client, closings):
         with pytest.raises(TurnedAway, match=f"answered {status}; next try in 7.0 s"):
-            await client.call(Request("POST"))
+            await client.call(ApiRequest("POST"))
         assert closings.until == [closings.now + 7]
         with pytest.raises(TurnedAway, match="is left alone"):
-            await client.call(Request("POST"))
+            await client.call(ApiRequest("POST"))
         assert len(closings.until) == 1
 
 
@@ -208,28 +210,28 @@ async def test_a_limit_that_is_told_as_forbidden_closes_the_pool() -> None:
     there = {"Date": "Sun, 17 Mar 2030 17:46:40 GMT"}
     async with a_client(responding(403, **reset, **there)) as (client, closings):
         with pytest.raises(TurnedAway, match=r"answered 403; next try in 30\.0 s"):
-            await client.call(Request("GET"))
+            await client.call(ApiRequest("GET"))
         assert closings.until == [closings.now + 30]
 
 
 async def test_a_refusal_without_a_time_closes_the_pool_for_a_while() -> None:
     async with a_client(responding(429), rest_s=8.0) as (client, closings):
         with pytest.raises(TurnedAway):
-            await client.call(Request("GET"))
+            await client.call(ApiRequest("GET"))
         assert 4 <= closings.until[0] - closings.now <= 8
 
 
 async def test_an_api_with_nothing_left_closes_the_pool_before_it_has_to_refuse() -> None:
     headers = {"RateLimit_Remaining": "0", "RateLimit_Reset": "5"}
     async with a_client(responding(200, **headers), limit=10) as (client, closings):
-        await client.call(Request("GET"))
+        await client.call(ApiRequest("GET"))
         assert closings.until == [closings.now + 5]
 
 
 async def test_the_end_of_our_own_share_closes_nothing() -> None:
     headers = {"RateLimit_Remaining": "0", "RateLimit_Reset": "5"}
     async with a_client(responding(200, **headers), limit=1) as (client, closings):
-        await client.call(Request("GET"))
+        await client.call(ApiRequest("GET"))
         assert closings.until == []
 
 
@@ -246,10 +248,10 @@ async def test_after_failures_in_a_row_one_call_asks_before_the_others() -> None
     async with a_client(respond, patience=2, rest_s=10.0) as (client, closings):
         for _ in range(2):
             with pytest.raises(InfraFailed):
-                await client.call(Request("GET", "first"))
+                await client.call(ApiRequest("GET", "first"))
         closings.now = closings.until[0]
-        probe = asyncio.create_task(client.call(Request("GET", "probe")))
-        others = [asyncio.create_task(client.call(Request("GET", "other"))) for _ in range(3)]
+        probe = asyncio.create_task(client.call(ApiRequest("GET", "probe")))
+        others = [asyncio.create_task(client.call(ApiRequest("GET", "other"))) for _ in range(3)]
         while not asked[2:]:  # noqa: ASYNC110 - the server has no event for it
             await asyncio.sleep(0.005)
         assert asked[2:] == ["/v1/probe"]
@@ -261,9 +263,9 @@ async def test_after_failures_in_a_row_one_call_asks_before_the_others() -> None
 async def test_a_probe_that_fails_sends_the_others_away() -> None:
     async with a_client(responding(500), patience=1, rest_s=10.0) as (client, closings):
         with pytest.raises(InfraFailed):
-            await client.call(Request("GET"))
+            await client.call(ApiRequest("GET"))
         closings.now = closings.until[0]
-        calls = [client.call(Request("GET")) for _ in range(3)]
+        calls = [client.call(ApiRequest("GET")) for _ in range(3)]
         ends = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(end) for end in ends] == [InfraFailed, TurnedAway, TurnedAway]
     assert len(closings.until) == 2
@@ -279,11 +281,11 @@ async def test_a_probe_that_is_cancelled_lets_another_one_ask() -> None:
 
     async with a_client(respond, patience=1, rest_s=10.0) as (client, closings):
         with pytest.raises(InfraFailed):
-            await client.call(Request("GET", "fail"))
+            await client.call(ApiRequest("GET", "fail"))
         closings.now = closings.until[0]
-        probe = asyncio.create_task(client.call(Request("GET", "hang")))
+        probe = asyncio.create_task(client.call(ApiRequest("GET", "hang")))
         await asyncio.sleep(0.05)
-        waiting = asyncio.create_task(client.call(Request("GET", "well")))
+        waiting = asyncio.create_task(client.call(ApiRequest("GET", "well")))
         await asyncio.sleep(0.05)
         probe.cancel()
         assert (await waiting).status == 200
@@ -304,10 +306,10 @@ async def test_another_attempt_backs_off_while_the_api_fails(
         monkeypatch.setattr("artangram.apis.client.asyncio.sleep", noted)
         for attempt in (1, 2, 3):
             with pytest.raises(InfraFailed):
-                await client.call(Request("GET"), attempt=attempt)
+                await client.call(ApiRequest("GET"), attempt=attempt)
         client.breaker.succeeded()
         with pytest.raises(InfraFailed):
-            await client.call(Request("GET"), attempt=9)
+            await client.call(ApiRequest("GET"), attempt=9)
     backed_off_s = [one for one in slept_s if one >= 0.1]
     assert len(backed_off_s) == 2
     assert 0.1 <= backed_off_s[0] <= 0.2 <= backed_off_s[1] <= 0.4
@@ -318,5 +320,5 @@ async def test_alone_it_is_never_refused() -> None:
     limits = {"limit": 20, "window_s": 0.2, "delivery_s": 2.0}
     now = asyncio.get_running_loop().time
     async with a_client(api.respond, now=now, **limits) as (client, closings):
-        await asyncio.gather(*(client.call(Request("GET", "x")) for _ in range(100)))
+        await asyncio.gather(*(client.call(ApiRequest("GET", "x")) for _ in range(100)))
     assert (api.served[""].refused, api.served[""].taken, closings.until) == (0, 100, [])

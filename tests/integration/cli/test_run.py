@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 
-from artangram.orchestrator.strangers import MOST_OUTPUT_BYTES
+from artangram.orchestrator.httppolicy import MOST_OUTPUT_BYTES
 
 RUN = [sys.executable, "-c", "from artangram.cli import main; main()", "run"]
 VERB = [*RUN, "--"]

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from busy_machine import PATIENCE_S
 
 from artangram.envs.elastictest import command
-from busy_machine import PATIENCE_S
 
 
 class Run(NamedTuple):

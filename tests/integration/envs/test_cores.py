@@ -7,10 +7,10 @@ import sys
 import time
 
 import pytest
+from busy_machine import PATIENCE_S, at_best
 
 from artangram.envs.elastictest import command, one_file
 from artangram.sandbox.namespace.cores import AffinityCores
-from busy_machine import PATIENCE_S, at_best
 
 CORES = tuple(sorted(os.sched_getaffinity(0)))
 TEST_S = 0.06

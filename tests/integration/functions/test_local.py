@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from process_support import environ, is_alive
 
 from artangram.core.errors import CallFailed, InfraFailed
 from artangram.functions import Function
@@ -20,7 +21,6 @@ from artangram.functions.function import FunctionSpec
 from artangram.functions.hedging import LEAST_SEEN
 from artangram.functions.local import ATTEMPTS, LocalFunctions
 from integration.functions import subjects  # by a name that workers can import, too
-from process_support import environ, is_alive
 
 
 @asynccontextmanager

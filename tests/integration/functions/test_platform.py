@@ -199,9 +199,9 @@ async def test_a_secret_that_is_not_set_is_refused_when_the_function_is_register
 ) -> None:
     monkeypatch.delenv("NO_TOKEN", raising=False)
     mark = function(url="http://127.0.0.1:9/", name="far", authorization="Bearer ${NO_TOKEN}")
-    async with artangram.local(provider=FakeProvider(), workers=1) as house:
+    async with artangram.local(provider=FakeProvider(), workers=1) as client:
         with pytest.raises(BadInput, match=r"NO_TOKEN\} is not set; set NO_TOKEN"):
-            await house.function(mark(subjects.add.code))(1)
+            await client.function(mark(subjects.add.code))(1)
 
 
 async def test_nobody_there_is_a_failure_of_infrastructure() -> None:
@@ -268,14 +268,14 @@ class Meeting:
         return web.json_response(await request.json())
 
 
-async def met(platform: Meeting, *, calls: int, **offers: int) -> list[Any]:
-    """What so many calls at once are answered in a house with one worker of its own."""
+async def met(platform: Meeting, *, calls: int, **options: int) -> list[Any]:
+    """What so many calls at once are answered in a cluster with one worker of its own."""
     async with (
         served(platform.respond) as url,
-        artangram.local(provider=FakeProvider(), workers=1, **offers) as house,
+        artangram.local(provider=FakeProvider(), workers=1, **options) as client,
     ):
-        remote = house.function(function(url=url, name="remote")(subjects.add.code))
-        assert await house.function(subjects.add)(1, b=2) == 3
+        remote = client.function(function(url=url, name="remote")(subjects.add.code))
+        assert await client.function(subjects.add)(1, b=2) == 3
         async with asyncio.timeout(60):
             return await asyncio.gather(*(remote(n) for n in range(calls)))
 
@@ -285,7 +285,7 @@ async def test_calls_of_a_platform_use_none_of_our_workers() -> None:
     assert await met(platform, calls=4) == [{"a": n} for n in range(4)]
 
 
-async def test_no_more_calls_are_under_way_on_platforms_than_the_house_allows() -> None:
+async def test_no_more_calls_are_under_way_on_platforms_than_the_cluster_allows() -> None:
     platform = Meeting(2)
     assert len(await met(platform, calls=6, platform_calls=2)) == 6
     assert platform.most == 2

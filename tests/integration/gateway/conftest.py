@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import pytest
+from gateway_support import TOKEN, WORDS, PuppetEngine
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from artangram.gateway import Gateway
 from artangram.gateway.http import ServerLimits, application, serving
 from artangram.models.tokenizer import Tokenizer
-from gateway_support import TOKEN, WORDS, PuppetEngine
 
 
 @dataclass

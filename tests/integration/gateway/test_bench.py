@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from artangram.cli.bench import engine as engine_bench
-from artangram.cli.bench import gateway as bench
-from artangram.cli.bench.gateway import Cell
 from artangram.cli.verbs import app
+from artangram_bench import engine as engine_bench
+from artangram_bench import gateway as bench
+from artangram_bench.gateway import Cell
 
 
 def a_cell(name: str, *, per_s: float, p50_ms: float, p95_ms: float) -> Cell:

@@ -7,12 +7,12 @@ import aiohttp
 import msgspec
 import openai
 import pytest
+from gateway_support import TOKEN, WORDS
 from openai.types import completion_create_params as text
 from openai.types.chat import completion_create_params as chats
 
 from artangram.gateway.http.wire import HARMLESS, ChatRequest, CompletionRequest, decoded
 from artangram.models.tokenizer import SYSTEM, USER, Message
-from gateway_support import TOKEN, WORDS
 
 HELLO = [{"role": "user", "content": "hello"}]
 TOOL = {"type": "function", "function": {"name": "sat"}}

@@ -6,10 +6,10 @@ import socket
 
 import aiohttp
 import pytest
-
-from artangram.gateway.http import ServerLimits
 from busy_machine import PATIENCE_S
 from gateway_support import TOKEN, WORDS, PuppetEngine, until
+
+from artangram.gateway.http import ServerLimits
 
 AUTH = {"Authorization": f"Bearer {TOKEN}"}
 MANY = b'{"model": "tiny", "n": 2, "prompt": [%s]}' % b", ".join([b'"a"'] * 65)

@@ -4,10 +4,10 @@ import asyncio
 import gc
 
 import pytest
+from gateway_support import WORDS
 
 from artangram.gateway.session import Session
 from artangram.models.tokenizer import USER, Message
-from gateway_support import WORDS
 
 HELLO = {"role": "user", "content": "hello"}
 

@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-
-from artangram.models.hftokenizer import HfTokenizer
 from gateway_support import until
 from tokenizer_support import a_file
+
+from artangram.models.hftokenizer import HfTokenizer
 
 HELLO = [{"role": "user", "content": "hello"}]
 SAID = "a \u00e9 \u732b \U0001f408!"

@@ -5,9 +5,9 @@ import json
 
 import openai
 import pytest
+from gateway_support import WORDS
 
 from artangram.models.tokenizer import ASSISTANT, USER, Message
-from gateway_support import WORDS
 
 HELLO = [{"role": "user", "content": "hello"}]
 WEATHER = {

@@ -5,9 +5,9 @@ import asyncio
 import aiohttp
 import openai
 import pytest
+from gateway_support import TOKEN, WORDS
 
 from artangram.gateway.http import ServerLimits
-from gateway_support import TOKEN, WORDS
 
 HELLO = [{"role": "user", "content": "hello"}]
 

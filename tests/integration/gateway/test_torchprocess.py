@@ -10,25 +10,25 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from artangram.core.weights import Versions
-from artangram.gateway import Gateway, StallLimits, splits_of
-from artangram.gateway.engines.protocol import (
-    BadWeights,
-    Chunk,
-    EngineGone,
-    Finish,
-    Request,
-    Sampling,
-)
-from artangram.gateway.engines.torchengine import TorchEngine
-from artangram.gateway.engines.torchprocess import TorchEngineProcess
-from artangram.gateway.engines.torchwire import Settings
-from artangram.models.directory import save_model, save_weights
-from artangram.weights import roll
 from busy_machine import PATIENCE_S
 from gateway_support import until
 from models_support import a_model
+
+from artangram.core.rollout.weights import Versions
+from artangram.gateway import Gateway, StallLimits, splits_of
+from artangram.gateway.engines.protocol import (
+    BadWeights,
+    EngineGone,
+    EngineRequest,
+    Finish,
+    Sampling,
+    TokenChunk,
+)
+from artangram.gateway.engines.torchengine import TorchEngine
+from artangram.gateway.engines.torchprocess import TorchEngineProcess
+from artangram.gateway.engines.torchwire import TorchEngineSettings
+from artangram.models.directory import save_model, save_weights
+from artangram.weights import roll
 
 OWNER = """
 import asyncio, sys
@@ -50,22 +50,22 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def a_request(max_tokens: int) -> Request:
-    return Request(id="r", prompt=(1, 2), sampling=Sampling(max_tokens=max_tokens, seed=1))
+def a_request(max_tokens: int) -> EngineRequest:
+    return EngineRequest(id="r", prompt=(1, 2), sampling=Sampling(max_tokens=max_tokens, seed=1))
 
 
-async def answered(engine: TorchEngineProcess, max_tokens: int = 6) -> list[Chunk | Finish]:
+async def answered(engine: TorchEngineProcess, max_tokens: int = 6) -> list[TokenChunk | Finish]:
     async with asyncio.timeout(PATIENCE_S):
         return [item async for item in engine.stream(a_request(max_tokens))]
 
 
-def tokens_of(answer: list[Chunk | Finish]) -> list[int]:
+def tokens_of(answer: list[TokenChunk | Finish]) -> list[int]:
     """Its tokens, in however many chunks they came."""
-    return [token for item in answer if isinstance(item, Chunk) for token in item.token_ids]
+    return [token for item in answer if isinstance(item, TokenChunk) for token in item.token_ids]
 
 
 async def test_a_killed_engine_is_gone_for_everybody(directory: Path):
-    engine = await TorchEngineProcess.start(Settings(directory=str(directory)))
+    engine = await TorchEngineProcess.start(TorchEngineSettings(directory=str(directory)))
     await engine.pause()
     under_way = asyncio.create_task(answered(engine, 500))
     await asyncio.sleep(0)
@@ -78,7 +78,7 @@ async def test_a_killed_engine_is_gone_for_everybody(directory: Path):
 
 
 async def test_an_engine_that_does_not_answer_is_killed(directory: Path):
-    settings = Settings(directory=str(directory))
+    settings = TorchEngineSettings(directory=str(directory))
     engine = await TorchEngineProcess.start(settings, silence_s=1.0)
     os.kill(engine.pid, signal.SIGSTOP)
     with pytest.raises(EngineGone, match="did not answer"):
@@ -87,7 +87,7 @@ async def test_an_engine_that_does_not_answer_is_killed(directory: Path):
 
 
 async def test_turns_of_a_stopped_process_go_on_elsewhere_and_it_is_replaced(directory: Path):
-    settings = Settings(directory=str(directory))
+    settings = TorchEngineSettings(directory=str(directory))
     stopped, other = await asyncio.gather(
         *(TorchEngineProcess.start(settings, name=name) for name in ("stopped", "other"))
     )
@@ -111,7 +111,7 @@ async def test_turns_of_a_stopped_process_go_on_elsewhere_and_it_is_replaced(dir
 
 @pytest.mark.parametrize("half", ["reader", "writer"])
 async def test_a_half_that_is_killed_costs_no_token(directory: Path, half: str):
-    settings = Settings(directory=str(directory))
+    settings = TorchEngineSettings(directory=str(directory))
     reader, writer = await asyncio.gather(
         *(TorchEngineProcess.start(settings, name=name) for name in ("reader", "writer"))
     )
@@ -120,8 +120,8 @@ async def test_a_half_that_is_killed_costs_no_token(directory: Path, half: str):
     whole = Gateway()
     whole.add(other)
     expected = await whole.open("s").generate(prompt, sampling)
-    halves = {"default": {"prefill": "compute", "decode": "bandwidth"}}
-    gateway = Gateway(split=splits_of(halves))
+    stages = {"default": {"prefill": "compute", "decode": "bandwidth"}}
+    gateway = Gateway(split=splits_of(stages))
     gateway.add(reader, hardware="compute")
     gateway.add(writer, hardware="bandwidth")
     gateway.add(other, hardware="bandwidth")
@@ -148,7 +148,7 @@ async def test_a_half_that_is_killed_costs_no_token(directory: Path, half: str):
 
 
 async def test_broken_weights_are_refused_and_the_old_ones_go_on(directory: Path, tmp_path: Path):
-    engine = await TorchEngineProcess.start(Settings(directory=str(directory)))
+    engine = await TorchEngineProcess.start(TorchEngineSettings(directory=str(directory)))
     first = tokens_of(await answered(engine))
     broken = tmp_path / "broken"
     broken.mkdir()
@@ -169,7 +169,7 @@ async def test_broken_weights_are_refused_and_the_old_ones_go_on(directory: Path
 async def test_an_engine_half_way_through_a_load_is_given_up(
     directory: Path, tmp_path: Path, fault: str
 ):
-    engine = await TorchEngineProcess.start(Settings(directory=str(directory)))
+    engine = await TorchEngineProcess.start(TorchEngineSettings(directory=str(directory)))
     stuck = tmp_path / "stuck"
     stuck.mkdir()
     os.mkfifo(stuck / "a.safetensors")  # Reading it never ends.
@@ -195,7 +195,7 @@ async def test_an_engine_half_way_through_a_load_is_given_up(
 
 async def test_a_directory_without_a_model_is_told_at_once(tmp_path: Path):
     with pytest.raises(EngineGone, match="name the directory of a saved model"):
-        await TorchEngineProcess.start(Settings(directory=str(tmp_path)))
+        await TorchEngineProcess.start(TorchEngineSettings(directory=str(tmp_path)))
 
 
 def test_an_engine_ends_when_its_owner_is_killed(directory: Path):

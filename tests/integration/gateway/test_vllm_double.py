@@ -11,15 +11,15 @@ from pathlib import Path
 import msgspec
 import pytest
 import pytest_asyncio
+from busy_machine import PATIENCE_S
 from starlette.responses import Response
 
 from artangram.core.errors import BadInput
-from artangram.gateway.engines.protocol import BadWeights, EngineGone, Request, Sampling
-from artangram.gateway.engines.scripted import Pace, ScriptedEngine
+from artangram.gateway.engines.protocol import BadWeights, EngineGone, EngineRequest, Sampling
+from artangram.gateway.engines.scripted import ScriptedEngine, ScriptedPace
 from artangram.gateway.engines.vllm import VllmEngine
 from artangram.gateway.engines.vllmdouble import application
 from artangram.gateway.http import serving
-from busy_machine import PATIENCE_S
 from conformance.test_engine import *  # noqa: F403 - the suite, with our engine
 from conformance.test_engine import LONG, Answer, a_request
 
@@ -28,7 +28,7 @@ del test_an_engine_that_was_closed_or_declared_so_is_gone  # noqa: F821 - it mak
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-def a_script(request: Request) -> list[int]:
+def a_script(request: EngineRequest) -> list[int]:
     return [request.prompt[0]] * LONG
 
 
@@ -50,7 +50,7 @@ async def behind() -> ScriptedEngine:
 
 
 def a_scripted(script=a_script) -> ScriptedEngine:
-    return ScriptedEngine(script, pace=Pace(token_s=0.002), max_context=LONG + 56)
+    return ScriptedEngine(script, pace=ScriptedPace(token_s=0.002), max_context=LONG + 56)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -186,9 +186,9 @@ async def test_no_server_no_engine():
 
 
 async def test_what_was_asked_reaches_the_server(weights: Path):
-    asked: list[Request] = []
+    asked: list[EngineRequest] = []
 
-    def script(request: Request) -> list[int]:
+    def script(request: EngineRequest) -> list[int]:
         asked.append(request)
         return [4, 5]
 

@@ -15,7 +15,7 @@ from artangram.core.errors import BadInput
 from artangram.gateway import Gateway, Sampling, splits_of
 from artangram.gateway.engines import vllm
 from artangram.gateway.engines.protocol import Engine
-from artangram.gateway.engines.scripted import Pace, ScriptedEngine
+from artangram.gateway.engines.scripted import ScriptedEngine, ScriptedPace
 from artangram.gateway.engines.vllm import VllmEngine
 from artangram.gateway.engines.vllmdouble import application
 from artangram.gateway.http import serving
@@ -27,7 +27,7 @@ del test_a_reader_that_is_gone_hands_nothing_over  # noqa: F821 - it makes engin
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-PACE = Pace(token_s=0.001, prompt_token_s=0.0001)
+PACE = ScriptedPace(token_s=0.001, prompt_token_s=0.0001)
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +61,9 @@ async def pair(
 
 
 async def test_the_server_itself_is_told_where_to_find_it(
-    halves: list[Engine], behind: dict[str, ScriptedEngine]
+    stages: list[Engine], behind: dict[str, ScriptedEngine]
 ):
-    reader, writer = halves
+    reader, writer = stages
     before = behind[writer.name].stats().taken_tokens
     async with reader.handing(a_request()) as cache:
         await answered(writer, a_request(), cache)
@@ -72,10 +72,10 @@ async def test_the_server_itself_is_told_where_to_find_it(
 
 @pytest.mark.parametrize("changes", [True, False], ids=["new weights", "the same"])
 async def test_what_waits_for_a_cache_while_a_server_stands_still_is_begun_anew(
-    halves: list[Engine], weights: list[Path], behind: dict[str, ScriptedEngine], changes: bool
+    stages: list[Engine], weights: list[Path], behind: dict[str, ScriptedEngine], changes: bool
 ):
     """vLLM would take it, whichever weights have read it and however long ago."""
-    reader, writer = halves
+    reader, writer = stages
     version = writer.stats().version + changes
     gateway = Gateway(split=splits_of({"default": {"prefill": "compute", "decode": "bandwidth"}}))
     gateway.add(reader, hardware="compute")
@@ -98,10 +98,10 @@ async def test_what_waits_for_a_cache_while_a_server_stands_still_is_begun_anew(
 
 
 async def test_what_was_read_too_long_ago_is_read_again(
-    halves: list[Engine], monkeypatch: pytest.MonkeyPatch, behind: dict[str, ScriptedEngine]
+    stages: list[Engine], monkeypatch: pytest.MonkeyPatch, behind: dict[str, ScriptedEngine]
 ):
     """vLLM has given the place to others, and would answer from what is there."""
-    reader, writer = halves
+    reader, writer = stages
     alone = await answered(writer, a_request("alone"))
     before = behind[writer.name].stats().taken_tokens
     monkeypatch.setattr(vllm, "KEPT_S", 0.0)
@@ -111,9 +111,9 @@ async def test_what_was_read_too_long_ago_is_read_again(
 
 
 async def test_what_a_server_cannot_fetch_it_reads_itself(
-    halves: list[Engine], monkeypatch: pytest.MonkeyPatch, behind: dict[str, ScriptedEngine]
+    stages: list[Engine], monkeypatch: pytest.MonkeyPatch, behind: dict[str, ScriptedEngine]
 ):
-    reader, writer = halves
+    reader, writer = stages
     server = behind[writer.name]
     alone = await answered(writer, a_request("alone"))
     stream = server.stream
@@ -131,9 +131,9 @@ async def test_what_a_server_cannot_fetch_it_reads_itself(
 
 
 async def test_pausing_waits_until_what_was_read_has_been_fetched(
-    halves: list[Engine], monkeypatch: pytest.MonkeyPatch, behind: dict[str, ScriptedEngine]
+    stages: list[Engine], monkeypatch: pytest.MonkeyPatch, behind: dict[str, ScriptedEngine]
 ):
-    reader, _ = halves
+    reader, _ = stages
     calls = []
     server = behind[reader.name]
     pause = server.pause

@@ -1,4 +1,4 @@
-"""What a client says of a house that is not there, or is none, and of what it cannot send."""
+"""What a client says of a cluster that is not there, or is none, and of what it cannot send."""
 
 import asyncio
 import socket
@@ -11,7 +11,7 @@ from artangram.core.errors import BadInput, InfraFailed
 from artangram.orchestrator.connect import connect
 from artangram.orchestrator.records import Away, Refused
 from artangram.orchestrator.server import serving
-from artangram.testing.fakes import fake_house
+from artangram.testing.fakes import fake_cluster
 
 TOKEN = "a token of this test"
 
@@ -23,31 +23,31 @@ def nowhere() -> Iterator[str]:
         yield "http://{}:{}".format(*taken.getsockname())
 
 
-async def test_a_house_that_is_not_there_is_named_with_what_to_do(nowhere: str) -> None:
-    async with connect(nowhere, token=TOKEN) as house:
+async def test_a_cluster_that_is_not_there_is_named_with_what_to_do(nowhere: str) -> None:
+    async with connect(nowhere, token=TOKEN) as client:
         with pytest.raises(Away, match=f"{nowhere} does not answer: .*; start it with `artangram"):
-            await house.status()
+            await client.status()
         with pytest.raises(Away):
-            await house.trajectory().__aenter__()
+            await client.trajectory().__aenter__()
         with pytest.raises(Away):
-            async for _ in house.trajectory().stream(["true"]):
+            async for _ in client.trajectory().stream(["true"]):
                 pass
 
 
 async def test_no_answer_is_a_failure_of_infrastructure_and_no_file_error(nowhere: str) -> None:
-    async with connect(nowhere, token=TOKEN) as house:
+    async with connect(nowhere, token=TOKEN) as client:
         with pytest.raises(InfraFailed) as caught:
-            await house.trajectory().read("x")
+            await client.trajectory().read("x")
     assert not isinstance(caught.value, OSError)
 
 
-async def test_a_house_that_was_left_says_so() -> None:
-    async with fake_house() as behind, serving(behind.orchestrator, token=TOKEN) as url:
-        async with connect(url, token=TOKEN) as house:
-            t = house.trajectory()
-        with pytest.raises(Refused, match="this house is closed; use it within"):
-            await house.status()
-        with pytest.raises(Refused, match="this house is closed; use it within"):
+async def test_a_cluster_that_was_left_says_so() -> None:
+    async with fake_cluster() as behind, serving(behind.orchestrator, token=TOKEN) as url:
+        async with connect(url, token=TOKEN) as client:
+            t = client.trajectory()
+        with pytest.raises(Refused, match="this cluster is closed; use it within"):
+            await client.status()
+        with pytest.raises(Refused, match="this cluster is closed; use it within"):
             await t.run(["true"])
 
 
@@ -77,28 +77,28 @@ def an_answer(status: str, body: bytes) -> bytes:
         b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
     ],
 )
-async def test_who_answers_otherwise_is_no_house(says: bytes) -> None:
-    async with a_stranger(says) as url, connect(url, token=TOKEN) as house:
-        with pytest.raises(BadInput, match=f"url: {url} answers, but not as a house does; give"):
-            await house.status()
+async def test_who_answers_otherwise_is_no_cluster(says: bytes) -> None:
+    async with a_stranger(says) as url, connect(url, token=TOKEN) as client:
+        with pytest.raises(BadInput, match=f"url: {url} answers, but not as a cluster does; give"):
+            await client.status()
 
 
 @pytest.mark.parametrize("status", ["502 Bad Gateway", "503 Service Unavailable"])
-async def test_a_house_behind_a_proxy_that_cannot_reach_it_is_away(status: str) -> None:
+async def test_a_cluster_behind_a_proxy_that_cannot_reach_it_is_away(status: str) -> None:
     async with (
         a_stranger(an_answer(status, b"<html>nginx</html>")) as url,
-        connect(url, token=TOKEN) as house,
+        connect(url, token=TOKEN) as client,
     ):
         with pytest.raises(Away, match=f"{url} does not answer: {status[:3]}"):
-            await house.status()
+            await client.status()
 
 
 async def test_half_a_character_is_refused_by_the_name_of_its_field() -> None:
     async with (
-        fake_house() as behind,
+        fake_cluster() as behind,
         serving(behind.orchestrator, token=TOKEN) as url,
-        connect(url, token=TOKEN) as house,
-        house.trajectory() as t,
+        connect(url, token=TOKEN) as client,
+        client.trajectory() as t,
     ):
         await t.write("xy", b"kept")
         with pytest.raises(BadInput, match="path: is no text"):
@@ -109,9 +109,9 @@ async def test_half_a_character_is_refused_by_the_name_of_its_field() -> None:
         with pytest.raises(BadInput, match="argv: is no text"):
             await t.run(["echo", "\udcff"])
         with pytest.raises(BadInput, match="trajectory: is no text"):
-            await house.trajectory(id="\udcff").__aenter__()
+            await client.trajectory(id="\udcff").__aenter__()
         with pytest.raises(BadInput, match="action_id: is no text"):
-            await house.explain("\udcff")
+            await client.explain("\udcff")
 
 
 @pytest.mark.parametrize("is_connected", [False, True])
@@ -119,19 +119,19 @@ async def test_who_asks_in_another_event_loop_is_told_so_and_does_not_wait(
     is_connected: bool,
 ) -> None:
     async with (
-        fake_house() as behind,
+        fake_cluster() as behind,
         serving(behind.orchestrator, token=TOKEN) as url,
         connect(url, token=TOKEN) as connected,
     ):
-        house = connected if is_connected else behind
-        async with house.trajectory() as t:
+        client = connected if is_connected else behind
+        async with client.trajectory() as t:
             for ask in (
                 lambda: t.run(["true"]),
                 lambda: t.read("x"),
-                lambda: house.trajectory().__aenter__(),
-                lambda: house.call("judge", {}),
-                house.status,
+                lambda: client.trajectory().__aenter__(),
+                lambda: client.call("judge", {}),
+                client.status,
             ):
-                with pytest.raises(BadInput, match="house: was opened in another event loop"):
+                with pytest.raises(BadInput, match="cluster: was opened in another event loop"):
                     await asyncio.to_thread(asyncio.run, asyncio.wait_for(ask(), 5))
             assert (await t.run(["true"])).ok

@@ -12,27 +12,27 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from busy_machine import PATIENCE_S, within
+from process_support import is_alive
 
-from artangram.core.decisions import Report
 from artangram.core.ids import ActionId
-from artangram.core.records import Outcome
+from artangram.core.scheduling.decisions import Report
+from artangram.core.scheduling.records import Outcome
 from artangram.managers.remote import RemoteAgent, connect, spawn
 from artangram.observe.journal import JournalError, read_entries
-from artangram.orchestrator.client import House
+from artangram.orchestrator.callbackends import ClusterOptions
+from artangram.orchestrator.client import Client
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.local import NODE, running
 from artangram.orchestrator.orchestrator import Orchestrator
-from artangram.orchestrator.workshop import Offers
-from artangram.sandbox import Rung, probe
-from busy_machine import PATIENCE_S, within
-from process_support import is_alive
+from artangram.sandbox import IsolationLevel, probe
 
 HERE = Path(__file__).parent
 SOON_S = 0.2
 FAKE = ("--provider", "fake", "--grace-s", "20")
 
 needs_namespaces = pytest.mark.skipif(
-    probe().rung < Rung.NAMESPACES, reason="this machine cannot make namespaces"
+    probe().level < IsolationLevel.NAMESPACES, reason="this machine cannot make namespaces"
 )
 PROVIDERS = ["fake", pytest.param("namespace", marks=needs_namespaces)]
 
@@ -93,7 +93,7 @@ async def test_an_agent_that_was_found_and_is_out_of_reach_is_replaced(tmp_path:
         (found,) = [a.pid for a in orchestrator.nodes.values() if isinstance(a, RemoteAgent)]
         # Who connects takes the place of who was connected.
         thief = await connect(NODE, tmp_path / "agent.sock", now=time.time)
-        async with House(Embedded(orchestrator)).trajectory() as t:
+        async with Client(Embedded(orchestrator)).trajectory() as t:
             assert (await t.run(["echo", "again"], repeatable=True)).stdout == "again\n"
         assert not is_alive(found)
         await thief.detach()
@@ -119,8 +119,8 @@ async def test_what_opens_slowly_does_not_use_up_the_agents_patience(
     agent = await spawn(NODE, tmp_path / "agent.sock", now=time.time, options=options)
     pid = agent.pid
     await agent.detach()
-    offers = Offers(functions=("opens_slowly:nothing",))
-    async with running(state_dir=tmp_path, cores=2, offers=offers) as (orchestrator, _):
+    options = ClusterOptions(functions=("opens_slowly:nothing",))
+    async with running(state_dir=tmp_path, cores=2, options=options) as (orchestrator, _):
         (found,) = [a.pid for a in orchestrator.nodes.values() if isinstance(a, RemoteAgent)]
     await agent.aclose()
     assert found == pid
@@ -140,8 +140,8 @@ class _Nobody:
 
 async def test_orchestrator_and_agent_killed_ends_as_infrastructure(tmp_path: Path) -> None:
     async with running(state_dir=tmp_path, cores=2, agent_options=FAKE) as (orchestrator, _):
-        house = House(Embedded(orchestrator))
-        async with house.trajectory(id="t") as t:
+        client = Client(Embedded(orchestrator))
+        async with client.trajectory(id="t") as t:
             await t.run(["true"])
             task = asyncio.create_task(t.run(["sleep", "1000"]))
             await until_running(orchestrator)
@@ -151,7 +151,7 @@ async def test_orchestrator_and_agent_killed_ends_as_infrastructure(tmp_path: Pa
             assert (result.outcome, "lost" in result.reason) == (Outcome.INFRA_FAILED, True)
             after = await t.run(["true"])
             assert after.outcome is Outcome.INFRA_FAILED
-        async with house.trajectory() as fresh:
+        async with client.trajectory() as fresh:
             assert (await fresh.run(["echo", "again"])).stdout == "again\n"
         (other,) = [a.pid for a in orchestrator.nodes.values() if isinstance(a, RemoteAgent)]
         assert other != pid
@@ -173,7 +173,7 @@ async def test_a_killed_agent_takes_everything_with_it(tmp_path: Path) -> None:
     word = f"1000.{random.Random().randrange(10**9)}"
     async with (
         running(state_dir=tmp_path, cores=2) as (orchestrator, _),
-        House(Embedded(orchestrator)).trajectory() as t,
+        Client(Embedded(orchestrator)).trajectory() as t,
     ):
         task = asyncio.create_task(t.run(["sleep", word]))
         async with asyncio.timeout(PATIENCE_S):
@@ -190,7 +190,7 @@ async def test_a_killed_agent_takes_everything_with_it(tmp_path: Path) -> None:
 async def test_a_repeatable_action_survives_its_agent(tmp_path: Path) -> None:
     async with (
         running(state_dir=tmp_path, cores=2, agent_options=FAKE) as (orchestrator, _),
-        House(Embedded(orchestrator)).trajectory() as t,
+        Client(Embedded(orchestrator)).trajectory() as t,
     ):
         task = asyncio.create_task(t.run(["sleep", "0.5"], repeatable=True))
         await until_running(orchestrator)

@@ -1,28 +1,30 @@
-"""A real house: namespaces, cores and files of this machine."""
+"""A real cluster: namespaces, cores and files of this machine."""
 
 import asyncio
 import os
 from pathlib import Path
 
 import pytest
-
-from artangram.core.errors import BadInput
-from artangram.core.records import Outcome
-from artangram.orchestrator.client import Trajectory, between
-from artangram.orchestrator.embedded import Embedded
-from artangram.orchestrator.local import local
-from artangram.sandbox import Rung, probe
 from busy_machine import PATIENCE_S, at_best
 
+from artangram.core.errors import BadInput
+from artangram.core.scheduling.records import Outcome
+from artangram.orchestrator.client import TrajectoryHandle, between
+from artangram.orchestrator.embedded import Embedded
+from artangram.orchestrator.local import local
+from artangram.sandbox import IsolationLevel, probe
+
 pytestmark = [
-    pytest.mark.skipif(probe().rung < Rung.NAMESPACES, reason="no namespaces on this machine"),
+    pytest.mark.skipif(
+        probe().level < IsolationLevel.NAMESPACES, reason="no namespaces on this machine"
+    ),
 ]
 
 CORES = len(os.sched_getaffinity(0))
 
 
 async def test_the_example_of_the_front_page() -> None:
-    async with local() as house, house.trajectory(job="demo", task="swe", memory_mb=512) as t:
+    async with local() as client, client.trajectory(job="demo", task="swe", memory_mb=512) as t:
         await t.write("x.sh", b"echo $ARTANGRAM_UNITS {units} $1")
         result = await t.run(["sh", "x.sh", "{units}"], cpu=between(1, 8), kind="swe/test")
         assert result.stdout == f"{CORES} {{units}} {CORES}\n"
@@ -32,7 +34,7 @@ async def test_the_example_of_the_front_page() -> None:
 
 
 async def test_program_errors_and_limits_are_results() -> None:
-    async with local() as house, house.trajectory(memory_mb=128) as t:
+    async with local() as client, client.trajectory(memory_mb=128) as t:
         assert (await t.run(["sh", "-c", "exit 3"])).exit_code == 3
 
         async def late() -> float:
@@ -45,10 +47,12 @@ async def test_program_errors_and_limits_are_results() -> None:
         assert (missing.outcome, missing.exit_code) == (Outcome.FAILED, 127)
 
 
-@pytest.mark.skipif(probe().rung < Rung.CGROUPS, reason="memory is limited by process here")
+@pytest.mark.skipif(
+    probe().level < IsolationLevel.CGROUPS, reason="memory is limited by process here"
+)
 async def test_an_action_may_have_less_than_its_trajectory() -> None:
     eater = ["python3", "-c", "bytearray(40 << 20); print('ate')"]
-    async with local() as house, house.trajectory(memory_mb=128, processes=64) as t:
+    async with local() as client, client.trajectory(memory_mb=128, processes=64) as t:
         hungry = await t.run(eater, memory_mb=32)
         assert (hungry.outcome, hungry.reason) == (Outcome.FAILED, "it ran out of memory")
         alone = await t.run(["sh", "-c", "true & wait; echo forked"], processes=1)
@@ -71,7 +75,7 @@ os.execvp("sh", ["sh", "-c", "cat /dev/zero > 0"])
 
 @pytest.mark.parametrize("memory_mb", [16, 64])
 async def test_who_fills_its_disk_with_names_and_bytes_can_still_be_used(memory_mb: int) -> None:
-    async with local() as house, house.trajectory(memory_mb=memory_mb) as t:
+    async with local() as client, client.trajectory(memory_mb=memory_mb) as t:
         full = await t.run(["python3", "-c", HOARD])
         assert (full.stdout, full.exit_code) == ("No space left on device\n", 1)
         assert "No space left on device" in full.stderr
@@ -83,9 +87,9 @@ async def test_who_fills_its_disk_with_names_and_bytes_can_still_be_used(memory_
 @pytest.mark.skipif(CORES < 2, reason="one core cannot be divided")
 async def test_a_running_action_really_gets_other_cores() -> None:
     async with (
-        local(cores=2) as house,
-        house.trajectory() as wide,
-        house.trajectory() as narrow,
+        local(cores=2) as client,
+        client.trajectory() as wide,
+        client.trajectory() as narrow,
     ):
         await wide.write("now", b"")
         await narrow.write("now", b"")
@@ -103,29 +107,29 @@ async def test_a_running_action_really_gets_other_cores() -> None:
         assert (await first).ok
 
 
-async def sees(trajectory: Trajectory, cores: bytes) -> None:
+async def sees(trajectory: TrajectoryHandle, cores: bytes) -> None:
     """Return when what runs in `trajectory` has found that it has so many cores."""
     async with asyncio.timeout(PATIENCE_S):
         while await trajectory.read("now") != cores:  # noqa: ASYNC110 - a program tells nobody
             await asyncio.sleep(0.02)
 
 
-async def test_closing_the_house_leaves_no_process(tmp_path: Path) -> None:
-    async with local(state_dir=tmp_path) as house, house.trajectory() as t:
+async def test_closing_the_cluster_leaves_no_process(tmp_path: Path) -> None:
+    async with local(state_dir=tmp_path) as client, client.trajectory() as t:
         assert (await t.run(["true"])).ok
         assert (tmp_path / "agent.sock").exists()
     assert not (tmp_path / "agent.sock").exists()
 
 
-async def test_a_house_with_nothing_alive_takes_other_cores_and_shares(tmp_path: Path) -> None:
-    async with local(cores=1, state_dir=tmp_path) as house, house.trajectory() as t:
+async def test_a_cluster_with_nothing_alive_takes_other_cores_and_shares(tmp_path: Path) -> None:
+    async with local(cores=1, state_dir=tmp_path) as client, client.trajectory() as t:
         assert (await t.run(["true"])).ok
     shares = {"urgent": 3.0}
-    async with local(policy="fcfs", state_dir=tmp_path, shares=shares) as house:
-        assert isinstance(house.backend, Embedded)
-        assert house.backend.orchestrator.setup.cluster.shares == shares
-        assert (await house.status()).ended == 1
-        async with house.trajectory(job="urgent") as t:
+    async with local(policy="fcfs", state_dir=tmp_path, shares=shares) as client:
+        assert isinstance(client.backend, Embedded)
+        assert client.backend.orchestrator.setup.cluster.shares == shares
+        assert (await client.status()).ended == 1
+        async with client.trajectory(job="urgent") as t:
             assert (await t.run(["nproc"], cpu=CORES)).stdout == f"{CORES}\n"
 
 

@@ -1,6 +1,6 @@
 """Everything at once, and everything goes wrong: each action ends once, nothing is over-committed.
 
-Commands in real sandboxes, functions, services and an API share one real house while workers,
+Commands in real sandboxes, functions, services and an API share one real cluster while workers,
 services and sandboxes are killed, programs take more memory than they may, the API fails and sends
 callers away, and callers give up. Memory is measured while that goes on: of the copies on devices
 page by page, of sandboxes by their control groups.
@@ -15,22 +15,22 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import callees
 import pytest
 from aiohttp import web
 
 import artangram
-import callees
 from artangram.core.errors import CallFailed, InfraFailed
 from artangram.managers.call import ServiceCall
 from artangram.managers.gpu import GpuManager
-from artangram.orchestrator.client import House
+from artangram.orchestrator.callbackends import ClusterOptions
+from artangram.orchestrator.client import Client
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.local import running
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.records import ActionResult
-from artangram.orchestrator.workshop import Offers
-from artangram.sandbox import Rung, probe
-from artangram.sandbox.namespace.cgroups import HOUSE, find_hierarchies
+from artangram.sandbox import IsolationLevel, probe
+from artangram.sandbox.namespace.cgroups import ROOT_GROUP, find_hierarchies
 from artangram.services.measuring import device_use
 from artangram.services.service import Service
 
@@ -42,7 +42,7 @@ NODE_MB, TRAJECTORY_MB = 320, 64
 """Five of the trajectories fit the node at once."""
 
 needs_groups = pytest.mark.skipif(
-    probe().rung < Rung.CGROUPS, reason="this machine cannot limit memory of sandboxes"
+    probe().level < IsolationLevel.CGROUPS, reason="this machine cannot limit memory of sandboxes"
 )
 
 
@@ -74,7 +74,7 @@ async def serving(find: Callable[[web.Request], Awaitable[web.Response]]) -> Asy
         await runner.cleanup()
 
 
-def offers(url: str, weights: Path) -> Offers:
+def options(url: str, weights: Path) -> ClusterOptions:
     services = tuple(
         Service(
             id=f"times-{n}",
@@ -86,7 +86,7 @@ def offers(url: str, weights: Path) -> Offers:
         )
         for n in (2, 3, 5)
     )
-    return Offers(
+    return ClusterOptions(
         workers=3,
         devices=2,
         device_memory_mb=DEVICE_MB,
@@ -95,23 +95,23 @@ def offers(url: str, weights: Path) -> Offers:
     )
 
 
-async def one_of_each(house: House, number: int, rng: random.Random) -> None:
+async def one_of_each(client: Client, number: int, rng: random.Random) -> None:
     """Four actions that know what they must be answered."""
     factor = rng.choice((2, 3, 5))
-    assert await house.function(callees.add)(number, 1) == number + 1
-    assert await house.call(f"times-{factor}", number) == factor * number
-    assert await house.call(f"times-{factor}", number, needs={"cpu": 1}) == factor * number
-    answer = await house.api("search").get("/find", params={"q": number})
+    assert await client.function(callees.add)(number, 1) == number + 1
+    assert await client.call(f"times-{factor}", number) == factor * number
+    assert await client.call(f"times-{factor}", number, needs={"cpu": 1}) == factor * number
+    answer = await client.api("search").get("/find", params={"q": number})
     assert answer.json() == number
 
 
-async def a_trajectory(house: House, number: int, rng: random.Random, ends: Counter[str]) -> None:
-    async with house.trajectory(memory_mb=TRAJECTORY_MB) as t:
+async def a_trajectory(client: Client, number: int, rng: random.Random, ends: Counter[str]) -> None:
+    async with client.trajectory(memory_mb=TRAJECTORY_MB) as t:
         result = await t.run(hoarding(rng.choice((8, 32, 32, 4 * TRAJECTORY_MB))))
         ends[f"hoarding {result.outcome.value}"] += 1
         try:
             async with asyncio.timeout(rng.choice((0.05, 60.0, 60.0))):
-                await one_of_each(house, number, rng)
+                await one_of_each(client, number, rng)
             ends["answered"] += 1
         except TimeoutError:
             ends["gave up"] += 1
@@ -135,7 +135,7 @@ def children_of(parent: int) -> list[int]:
 
 
 async def killing(rng: random.Random, leave: set[int], delivered: Counter[str]) -> None:
-    """Kill a process of the house for every few ends; `leave` are those that bear the others."""
+    """Kill a process of the cluster for every few ends; `leave` are those that spawn the others."""
     killed = 0
     while True:
         await asyncio.sleep(0.02)
@@ -183,7 +183,7 @@ async def measuring_sandboxes(seen: Counter[str]) -> None:
 
 def sandboxes_mb() -> list[float]:
     """What each group of processes below this one uses, if its memory is counted apart."""
-    ours, here = memory_group("self").removesuffix(f"/{HOUSE}"), find_hierarchies()
+    ours, here = memory_group("self").removesuffix(f"/{ROOT_GROUP}"), find_hierarchies()
     root = here.v1.get("memory", here.v2)
     assert root is not None
     groups = {memory_group(str(pid)) for pid in children_of(os.getpid())}
@@ -192,7 +192,7 @@ def sandboxes_mb() -> list[float]:
     for group in groups:
         below = os.path.relpath(group, ours)
         # Above us is who has ended; he counts nowhere in particular.
-        if below not in (".", HOUSE) and not below.startswith(".."):
+        if below not in (".", ROOT_GROUP) and not below.startswith(".."):
             with suppress(OSError):  # It has just been removed.
                 used.append(int((root / below / name).read_text()) / (1 << 20))
     return used
@@ -229,18 +229,18 @@ async def test_everything_ends_once_whatever_happens(tmp_path: Path) -> None:
     weights.write_bytes(bytes(WEIGHTS_MB << 20))
     async with (
         serving(Shaky(rng).find) as url,
-        running(cores=2, memory_mb=NODE_MB, offers=offers(url, weights)) as (
+        running(cores=2, memory_mb=NODE_MB, options=options(url, weights)) as (
             orchestrator,
-            workshop,
+            backends,
         ),
     ):
         delivered = counted_ends(orchestrator)
-        house = House(Embedded(orchestrator, workshop=workshop))
-        await house.function(callees.add)(1, 1)
-        async with house.trajectory(memory_mb=TRAJECTORY_MB) as t:
+        client = Client(Embedded(orchestrator, backends=backends))
+        await client.function(callees.add)(1, 1)
+        async with client.trajectory(memory_mb=TRAJECTORY_MB) as t:
             await t.run(["true"])
         bearers = {pid for pid in children_of(os.getpid()) if children_of(pid)}
-        manager = workshop.carriers[ServiceCall]
+        manager = backends.carriers[ServiceCall]
         assert isinstance(manager, GpuManager)
         troubles = [
             asyncio.create_task(killing(rng, bearers, delivered)),
@@ -249,14 +249,14 @@ async def test_everything_ends_once_whatever_happens(tmp_path: Path) -> None:
             asyncio.create_task(measuring_sandboxes(seen)),
         ]
         async with asyncio.timeout(240):
-            await asyncio.gather(*(a_trajectory(house, n, rng, ends) for n in range(NUM_EACH)))
+            await asyncio.gather(*(a_trajectory(client, n, rng, ends) for n in range(NUM_EACH)))
         for trouble in troubles:
             assert not trouble.done(), trouble.exception()
             trouble.cancel()
-        status = await house.status()
+        status = await client.status()
         assert (status.queued, status.running, status.trajectories) == (0, 0, 0)
-        # The house still works, on workers and services that are all new.
-        assert await house.function(callees.add)(1, 2) == 3
+        # The cluster still works, on workers and services that are all new.
+        assert await client.function(callees.add)(1, 2) == 3
     assert sum(ends.values()) == 2 * NUM_EACH
     assert ends["hoarding failed"] > 0, ends
     assert seen["devices"] > 0, seen

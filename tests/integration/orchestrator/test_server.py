@@ -1,4 +1,4 @@
-"""The same house through HTTP: what a client gets, and what it does not get without the token."""
+"""The same cluster through HTTP: what a client gets, and what it does not get without the token."""
 
 import asyncio
 import os
@@ -14,21 +14,24 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
+from busy_machine import PATIENCE_S
+from process_support import few_open_files, most_open_files
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.routing import Route
 
 from artangram.aio import KEPT_S
 from artangram.core.errors import BadInput
 from artangram.core.ids import TrajectoryId
-from artangram.core.records import Outcome
+from artangram.core.scheduling.records import Outcome
 from artangram.managers.agent import AgentGone
 from artangram.managers.local import LocalAgent
 from artangram.managers.machine import allow_open_files
 from artangram.managers.remote import connect as agent_at
 from artangram.observe.journal import Entry, JournalFull
 from artangram.observe.journalmemory import MemoryJournal
-from artangram.orchestrator.client import House, between
+from artangram.orchestrator.client import Client, between
 from artangram.orchestrator.connect import IDLE_S, connect
+from artangram.orchestrator.httppolicy import MOST_OUTPUT_BYTES
 from artangram.orchestrator.orchestrator import Bounds
 from artangram.orchestrator.prometheus import MOST_KINDS, OTHER
 from artangram.orchestrator.records import (
@@ -41,13 +44,10 @@ from artangram.orchestrator.records import (
 )
 from artangram.orchestrator.runs import RunRequest
 from artangram.orchestrator.server import application, serving, until_told_to_stop
-from artangram.orchestrator.strangers import MOST_OUTPUT_BYTES
 from artangram.sandbox import SandboxGone
 from artangram.sandbox.fake import Console, FakeProvider
 from artangram.sandbox.protocol import Output
-from artangram.testing.fakes import NODE, FakeHouse, a_setup, fake_house
-from busy_machine import PATIENCE_S
-from process_support import few_open_files, most_open_files
+from artangram.testing.fakes import NODE, FakeCluster, a_setup, fake_cluster
 
 TOKEN = "a token of this test"
 
@@ -55,29 +55,29 @@ TOKEN = "a token of this test"
 @asynccontextmanager
 async def a_service(
     *, cores: int = 2, bounds: Bounds | None = None
-) -> AsyncIterator[tuple[FakeHouse, House, str]]:
+) -> AsyncIterator[tuple[FakeCluster, Client, str]]:
     async with (
-        fake_house(a_setup(cores=cores), bounds=bounds) as behind,
+        fake_cluster(a_setup(cores=cores), bounds=bounds) as behind,
         serving(behind.orchestrator, token=TOKEN) as url,
-        connect(url, token=TOKEN) as house,
+        connect(url, token=TOKEN) as client,
     ):
-        yield behind, house, url
+        yield behind, client, url
 
 
 async def test_the_interface_is_the_same() -> None:
-    async with a_service() as (behind, house, _), house.trajectory(id="a/b", task="swe") as t:
+    async with a_service() as (behind, client, _), client.trajectory(id="a/b", task="swe") as t:
         await t.write("dir/x y", b"\x00\xff")
         assert await t.read("dir/x y") == b"\x00\xff"
         result = await t.run(["echo", "{units}"], cpu=between(1, 8), kind="swe/test")
         assert (result.stdout, result.exit_code, result.record.task) == ("2\n", 0, "swe")
         snapshot = await t.snapshot()
-        async with house.trajectory(source=snapshot) as sibling:
+        async with client.trajectory(source=snapshot) as sibling:
             assert await sibling.read("dir/x y") == b"\x00\xff"
-        assert (await house.status()).trajectories == 1
+        assert (await client.status()).trajectories == 1
         assert behind.orchestrator.status().trajectories == 1
-        await house.trajectory(job="team/red").__aenter__()
-        await house.close_job("team/red")
-        assert (await house.status()).trajectories == 1
+        await client.trajectory(job="team/red").__aenter__()
+        await client.close_job("team/red")
+        assert (await client.status()).trajectories == 1
 
 
 async def metrics_of(url: str) -> dict[tuple[str, ...], float]:
@@ -94,7 +94,7 @@ async def metrics_of(url: str) -> dict[tuple[str, ...], float]:
 
 
 async def test_prometheus_reads_what_ended_and_what_is_in_use() -> None:
-    async with a_service() as (behind, house, url), house.trajectory() as t:
+    async with a_service() as (behind, client, url), client.trajectory() as t:
         await t.run(["echo"], kind="tool")
         await t.run(["echo"], kind="tool")
         running = asyncio.ensure_future(t.run(["sleep", "1000"], kind="suite"))
@@ -111,7 +111,7 @@ async def test_prometheus_reads_what_ended_and_what_is_in_use() -> None:
 
 
 async def test_a_caller_who_makes_kinds_up_fills_no_memory() -> None:
-    async with a_service() as (_, house, url), house.trajectory() as t:
+    async with a_service() as (_, client, url), client.trajectory() as t:
         for number in range(MOST_KINDS + 5):
             await t.run(["echo"], kind=f"kind-{number}")
         found = await metrics_of(url)
@@ -121,9 +121,9 @@ async def test_a_caller_who_makes_kinds_up_fills_no_memory() -> None:
 
 async def test_a_client_knows_how_long_its_actions_have_waited() -> None:
     async with (
-        a_service(cores=1) as (_, house, _),
-        house.trajectory() as one,
-        house.trajectory() as other,
+        a_service(cores=1) as (_, client, _),
+        client.trajectory() as one,
+        client.trajectory() as other,
     ):
         await asyncio.gather(one.write("x", b""), other.write("x", b""))
         before_s = one.queued_s, other.queued_s
@@ -143,7 +143,7 @@ async def test_a_client_knows_how_long_its_actions_have_waited() -> None:
 async def test_trajectories_of_a_silent_client_are_closed_and_those_of_a_live_one_stay() -> None:
     bounds = Bounds(owner_silence_s=2.0)
     async with (
-        fake_house(bounds=bounds) as behind,
+        fake_cluster(bounds=bounds) as behind,
         serving(behind.orchestrator, token=TOKEN) as url,
         connect(url, token=TOKEN, beat_s=0.02) as alive,
         connect(url, token=TOKEN) as silent,
@@ -162,10 +162,10 @@ async def test_trajectories_of_a_silent_client_are_closed_and_those_of_a_live_on
 
 async def test_a_client_hears_that_its_action_runs_before_it_ends() -> None:
     async with (
-        fake_house(a_setup(cores=1)) as behind,
+        fake_cluster(a_setup(cores=1)) as behind,
         serving(behind.orchestrator, token=TOKEN) as url,
-        connect(url, token=TOKEN, beat_s=0.02) as house,
-        house.trajectory() as t,
+        connect(url, token=TOKEN, beat_s=0.02) as client,
+        client.trajectory() as t,
     ):
         await t.run(["true"])
         settled_s = t.queued_s
@@ -181,15 +181,15 @@ async def test_a_client_hears_that_its_action_runs_before_it_ends() -> None:
 
 
 async def test_errors_are_raised_as_they_are_at_home() -> None:
-    async with a_service(bounds=Bounds(max_queued=0)) as (_, house, _), house.trajectory() as t:
+    async with a_service(bounds=Bounds(max_queued=0)) as (_, client, _), client.trajectory() as t:
         with pytest.raises(Overloaded, match="max_queued"):
             await t.run(["true"])
         with pytest.raises(BadInput, match="min 3 is above max 1") as caught:
             await t.run(["true"], cpu=between(3, 1))
         assert caught.value.fix == "swap them"
         with pytest.raises(KeyError):
-            await house.explain("nobody")
-    async with a_service() as (behind, house, _), house.trajectory() as t:
+            await client.explain("nobody")
+    async with a_service() as (behind, client, _), client.trajectory() as t:
         await t.run(["true"])
         with pytest.raises(FileNotFoundError):
             await t.read("nothing")
@@ -210,7 +210,7 @@ async def test_without_the_token_nothing_is_told() -> None:
 
 
 async def test_who_hangs_up_takes_his_action_with_him() -> None:
-    async with a_service(cores=1) as (behind, house, _), house.trajectory() as t:
+    async with a_service(cores=1) as (behind, client, _), client.trajectory() as t:
         running = asyncio.create_task(t.run(["sleep", "1000"]))
         while behind.orchestrator.status().running == 0:  # noqa: ASYNC110 - it is far away
             await asyncio.sleep(0.01)
@@ -222,7 +222,7 @@ async def test_who_hangs_up_takes_his_action_with_him() -> None:
 async def test_who_asks_for_a_result_and_hangs_up_keeps_nothing_open() -> None:
     silence_s = 1.0
     async with (
-        fake_house(bounds=Bounds(owner_silence_s=silence_s)) as behind,
+        fake_cluster(bounds=Bounds(owner_silence_s=silence_s)) as behind,
         serving(behind.orchestrator, token=TOKEN) as url,
         aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as raw,
     ):
@@ -245,7 +245,7 @@ async def test_who_asks_for_a_result_and_hangs_up_keeps_nothing_open() -> None:
 
 
 async def test_an_action_with_a_key_goes_on_and_answers_later() -> None:
-    async with a_service() as (behind, house, _), house.trajectory() as t:
+    async with a_service() as (behind, client, _), client.trajectory() as t:
         running = asyncio.create_task(t.run(["sleep", "0.3"], key="k"))
         while behind.orchestrator.status().running == 0:  # noqa: ASYNC110 - it is far away
             await asyncio.sleep(0.01)
@@ -296,11 +296,11 @@ async def deaf_to_the_first_answer(url: str) -> AsyncIterator[str]:
 
 
 async def test_what_could_not_be_closed_is_closed_when_the_service_is_back() -> None:
-    async with fake_house() as behind, AsyncExitStack() as stack:
+    async with fake_cluster() as behind, AsyncExitStack() as stack:
         async with serving(behind.orchestrator, token=TOKEN) as url:
             client = connect(url, token=TOKEN, beat_s=0.05)
-            house = await stack.enter_async_context(client)
-            left, used = house.trajectory(), house.trajectory()
+            client = await stack.enter_async_context(client)
+            left, used = client.trajectory(), client.trajectory()
             await left.__aenter__()
             await used.__aenter__()
         with pytest.raises(Away):
@@ -319,11 +319,11 @@ async def test_a_closing_that_was_given_up_is_made_up_for() -> None:
         await reader.read()
         writer.close()
 
-    async with fake_house() as behind, AsyncExitStack() as stack:
+    async with fake_cluster() as behind, AsyncExitStack() as stack:
         async with serving(behind.orchestrator, token=TOKEN) as url:
             client = connect(url, token=TOKEN, beat_s=0.05)
-            house = await stack.enter_async_context(client)
-            t = await house.trajectory().__aenter__()
+            client = await stack.enter_async_context(client)
+            t = await client.trajectory().__aenter__()
         port = urlsplit(url).port or 0
         async with await asyncio.start_server(say_nothing, "127.0.0.1", port):
             with pytest.raises(TimeoutError):
@@ -353,11 +353,11 @@ async def test_who_closes_it_himself_after_all_stops_no_signs_of_life() -> None:
     bounds = Bounds(owner_silence_s=1.0)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(agent.aclose)
-        behind = await stack.enter_async_context(fake_house(agent=agent, bounds=bounds))
+        behind = await stack.enter_async_context(fake_cluster(agent=agent, bounds=bounds))
         async with serving(behind.orchestrator, token=TOKEN) as url:
             client = connect(url, token=TOKEN, beat_s=0.05)
-            house = await stack.enter_async_context(client)
-            left, used = [await house.trajectory().__aenter__() for _ in range(2)]
+            client = await stack.enter_async_context(client)
+            left, used = [await client.trajectory().__aenter__() for _ in range(2)]
             await left.run(["true"])
         with pytest.raises(Away):
             await left.close()
@@ -372,10 +372,10 @@ async def test_who_closes_it_himself_after_all_stops_no_signs_of_life() -> None:
 
 
 async def test_what_could_not_be_closed_is_not_found_again_under_its_name() -> None:
-    async with fake_house() as behind, AsyncExitStack() as stack:
+    async with fake_cluster() as behind, AsyncExitStack() as stack:
         async with serving(behind.orchestrator, token=TOKEN) as url:
-            house = await stack.enter_async_context(connect(url, token=TOKEN, beat_s=1000))
-            t = house.trajectory()
+            client = await stack.enter_async_context(connect(url, token=TOKEN, beat_s=1000))
+            t = client.trajectory()
             await t.__aenter__()
             await t.write("x", b"")
         with pytest.raises(Away):
@@ -388,30 +388,30 @@ async def test_what_could_not_be_closed_is_not_found_again_under_its_name() -> N
 
 async def test_an_opening_whose_answer_was_lost_may_be_asked_for_again() -> None:
     async with (
-        fake_house() as behind,
+        fake_cluster() as behind,
         serving(behind.orchestrator, token=TOKEN) as url,
         deaf_to_the_first_answer(url) as broken,
-        connect(broken, token=TOKEN) as house,
+        connect(broken, token=TOKEN) as client,
     ):
-        t = house.trajectory()
+        t = client.trajectory()
         with pytest.raises(Away):
             await t.__aenter__()
         assert t.id in behind.orchestrator.ledger.trajectories
         async with t:
             assert (await t.run(["true"])).ok
             with pytest.raises(BadInput, match="already open"):
-                await house.trajectory(id=t.id).__aenter__()
+                await client.trajectory(id=t.id).__aenter__()
 
 
 async def test_thousands_wait_at_once() -> None:
     allow_open_files()  # Here are both ends of each connection.
-    async with a_service(cores=1) as (behind, house, _), house.trajectory() as busy:
+    async with a_service(cores=1) as (behind, client, _), client.trajectory() as busy:
         holding = asyncio.create_task(busy.run(["sleep", "1000"]))
-        boxes = [house.trajectory(memory_mb=8) for _ in range(100)]
+        boxes = [client.trajectory(memory_mb=8) for _ in range(100)]
         await asyncio.gather(*(box.__aenter__() for box in boxes))
         asked = [RunRequest(trajectory=box.id, argv=("true",), kind="x") for box in boxes] * 20
         async with asyncio.TaskGroup() as group:
-            waiting = [group.create_task(house.backend.run(request)) for request in asked]
+            waiting = [group.create_task(client.backend.run(request)) for request in asked]
             async with asyncio.timeout(PATIENCE_S):
                 while behind.orchestrator.ledger.num_queued < len(asked):  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
@@ -420,7 +420,7 @@ async def test_thousands_wait_at_once() -> None:
 
 
 async def test_the_description_is_that_of_the_service() -> None:
-    async with a_service() as (behind, house, url), house.trajectory(id="t") as t:
+    async with a_service() as (behind, client, url), client.trajectory(id="t") as t:
         async with aiohttp.ClientSession() as session, session.get(f"{url}/v1/openapi.json") as got:
             found = await got.json()
         described = {(way.upper(), path) for path, ways in found["paths"].items() for way in ways}
@@ -481,12 +481,12 @@ class Service:
 
 async def test_a_service_comes_back_after_a_kill_and_goes_on_request(tmp_path: Path) -> None:
     first = await asyncio.to_thread(Service, tmp_path)
-    async with connect(first.url, token=first.token) as house:
-        t = house.trajectory(id="t")
+    async with connect(first.url, token=first.token) as client:
+        t = client.trajectory(id="t")
         await t.__aenter__()
         await t.write("x", b"kept")
         asking = asyncio.create_task(t.run(["sleep", "0.5"], key="k"))
-        while (await house.status()).running == 0:  # noqa: ASYNC110 - it is far away
+        while (await client.status()).running == 0:  # noqa: ASYNC110 - it is far away
             await asyncio.sleep(0.01)
         await asyncio.to_thread(first.end, signal.SIGKILL)
         killed_at = time.time()
@@ -494,8 +494,8 @@ async def test_a_service_comes_back_after_a_kill_and_goes_on_request(tmp_path: P
             await asking
     second = await asyncio.to_thread(Service, tmp_path)
     assert second.token == first.token
-    async with connect(second.url, token=second.token) as house:
-        t = house.trajectory(id="t")
+    async with connect(second.url, token=second.token) as client:
+        t = client.trajectory(id="t")
         result = await t.run(["sleep", "0.5"], key="k")
         assert (result.outcome, result.record.attempts) == (Outcome.SUCCEEDED, 1)
         assert result.record.submitted_at < killed_at, "it was run anew"
@@ -514,7 +514,7 @@ async def test_a_service_takes_as_many_callers_as_it_may(tmp_path: Path) -> None
 
 
 async def test_a_signal_drains_first() -> None:
-    async with a_service() as (behind, house, _), house.trajectory() as t:
+    async with a_service() as (behind, client, _), client.trajectory() as t:
         stopping = asyncio.create_task(until_told_to_stop(behind.orchestrator, drain_s=5))
         running = asyncio.create_task(t.run(["sleep", "0.3"]))
         while behind.orchestrator.status().running == 0:  # noqa: ASYNC110 - it is far away
@@ -522,7 +522,7 @@ async def test_a_signal_drains_first() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.sleep(0.05)
         with pytest.raises(Draining):
-            await house.trajectory().__aenter__()
+            await client.trajectory().__aenter__()
         await stopping
         assert (await running).ok
 
@@ -540,17 +540,17 @@ class FailingJournal(MemoryJournal):
 async def test_a_service_without_a_journal_tells_its_callers_and_ends() -> None:
     journal = FailingJournal()
     async with (
-        fake_house(journal=journal) as behind,
+        fake_cluster(journal=journal) as behind,
         serving(behind.orchestrator, token=TOKEN) as url,
-        connect(url, token=TOKEN) as house,
+        connect(url, token=TOKEN) as client,
     ):
         stopping = asyncio.create_task(until_told_to_stop(behind.orchestrator))
-        t = await house.trajectory().__aenter__()
+        t = await client.trajectory().__aenter__()
         running = asyncio.create_task(t.run(["sleep", "1000"]))
         await asyncio.sleep(0.1)
         journal.is_full = True
         with pytest.raises(Broken, match="no room"):
-            await house.trajectory().__aenter__()
+            await client.trajectory().__aenter__()
         with pytest.raises(Broken, match="no room"):
             await running
         with pytest.raises(Broken, match="no room"):
@@ -558,7 +558,7 @@ async def test_a_service_without_a_journal_tells_its_callers_and_ends() -> None:
 
 
 async def test_what_is_printed_comes_as_it_is_printed() -> None:
-    async with a_service() as (_, house, _url), house.trajectory() as t:
+    async with a_service() as (_, client, _url), client.trajectory() as t:
         pieces = [piece async for piece in t.stream(["echo", "hello"], timeout_s=5.0)]
         *printed, result = pieces
         assert b"".join(p.data for p in printed if isinstance(p, Output)) == b"hello\n"
@@ -579,10 +579,10 @@ async def test_a_stream_may_end_with_all_that_a_command_may_print() -> None:
         return 0
 
     async with (
-        fake_house(programs={"flood": flood}) as behind,
+        fake_cluster(programs={"flood": flood}) as behind,
         serving(behind.orchestrator, token=TOKEN) as url,
-        connect(url, token=TOKEN) as house,
-        house.trajectory() as t,
+        connect(url, token=TOKEN) as client,
+        client.trajectory() as t,
     ):
         stream = t.stream(["flood"], output_bytes=MOST_OUTPUT_BYTES)
         *_, result = [piece async for piece in stream]

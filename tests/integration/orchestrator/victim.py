@@ -5,14 +5,14 @@ import sys
 from pathlib import Path
 
 from artangram.core.ids import TrajectoryId
-from artangram.orchestrator.client import House
+from artangram.orchestrator.client import Client
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.local import running
 from artangram.orchestrator.runs import RunRequest
 
 
 async def work(backend: Embedded, name: str) -> None:
-    await House(backend).trajectory(id=name, memory_mb=64).__aenter__()
+    await Client(backend).trajectory(id=name, memory_mb=64).__aenter__()
     for number in range(10_000):
         word = f"{name}-{number}"
         argv = ("sleep", "0.02") if number % 3 else ("echo", word)

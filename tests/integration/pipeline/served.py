@@ -10,32 +10,32 @@ import time
 from pathlib import Path
 
 import msgspec
+from process_support import environ
 
-from artangram.core.decisions import Report
-from artangram.core.events import Submitted
+from artangram.core.scheduling.decisions import Report
+from artangram.core.scheduling.events import Submitted
 from artangram.observe.recording import recorded
 from artangram.pipeline.metrics import read
 from artangram.pipeline.training import STATE_NAME, RunState
 from artangram.train.checkpoint import latest
-from integration.pipeline.housework import SERVICE
-from process_support import environ
+from integration.pipeline.clusterwork import SERVICE
 
 TOKEN = "a token of this test"
 PATIENCE_S = 600.0
 """Far longer than anything here takes, even on a busy machine."""
 
-HOUSE = f"""
+CLUSTER = f"""
 cores: 2
 devices: 1
 device_memory_mb: 1024
-services: {{{SERVICE}: {{loader: "integration.pipeline.housework:teller"}}}}
+services: {{{SERVICE}: {{loader: "integration.pipeline.clusterwork:teller"}}}}
 """
 
 RUN = """
 name: {name}
 model: {model}
-tasks: {{words: {{task: "integration.pipeline.housework:Housework", options: {{job: {name}}}}}}}
-house: house.yaml
+tasks: {{words: {{task: "integration.pipeline.clusterwork:Clusterwork", options: {{job: {name}}}}}}}
+cluster: cluster.yaml
 steps: {steps}
 groups: 4
 group_size: 4
@@ -46,14 +46,14 @@ train: {{epochs: 1, min_samples: 1}}
 
 
 class Served:
-    """Files of a house and its runs in one directory, and the processes that use them."""
+    """Files of a cluster and its runs in one directory, and the processes that use them."""
 
     def __init__(self, place, model=Path("nowhere")):
         self.place = place
         self.state = place / "state"
         self.url = f"http://127.0.0.1:{free_port()}"
         self.model = model
-        (place / "house.yaml").write_text(HOUSE)
+        (place / "cluster.yaml").write_text(CLUSTER)
         self._started = []
 
     def __enter__(self):
@@ -73,7 +73,7 @@ class Served:
         port, log = self.url.rpartition(":")[2], self.place / "up.log"
         process = self._start(
             *("up", "--port", port, "--state-dir", self.state, "--token", TOKEN),
-            *("--config", self.place / "house.yaml"),
+            *("--config", self.place / "cluster.yaml"),
             log=log,
         )
         until(lambda: "Serving" in log.read_text(), process)

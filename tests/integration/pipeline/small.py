@@ -109,10 +109,10 @@ def model(directory, seed=0):
 async def run(out, seed, steps, *, resume=False, task=None, on_step=None, engines=None, **fields):
     """A whole run; the training as it was at its end."""
     from artangram.pipeline.loops import LOOPS
-    from artangram.pipeline.training import opened
+    from artangram.pipeline.training import open_training
 
     place = await asyncio.to_thread(model, out.parent / "models")
-    async with opened(
+    async with open_training(
         settings(seed, steps, **fields),
         tasks=[task or WordsTask()],
         model=place,

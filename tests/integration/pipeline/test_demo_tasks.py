@@ -35,8 +35,8 @@ async def played(task, problem, replies, name):
 
 
 async def test_tools_run_in_a_sandbox_and_agree_with_the_answer():
-    async with artangram.local() as house:
-        task = demo_task("calc", house)
+    async with artangram.local() as client:
+        task = demo_task("calc", client)
         problems = list(islice(task.problems(0), 12))
         assert {problem.data["verb"] for problem in problems} == set(TOOLS)
         for number, problem in enumerate(problems):
@@ -59,8 +59,8 @@ async def test_tools_run_in_a_sandbox_and_agree_with_the_answer():
 
 
 async def test_a_real_suite_tells_the_right_edit_from_a_wrong_one():
-    async with artangram.local() as house:
-        task = demo_task("repair", house)
+    async with artangram.local() as client:
+        task = demo_task("repair", client)
         problem = next(task.problems(0))
         right = WANTED[problem.data["function"]]
         wrong = next(edit for edit in WANTED.values() if edit != right)
@@ -75,8 +75,8 @@ async def test_a_real_suite_tells_the_right_edit_from_a_wrong_one():
 async def test_the_api_answers_within_its_limit():
     async with searching(latency_s=0.001) as url:
         api = ApiSpec(base_url=url, limit=100, window_s=1.0)
-        async with artangram.local(apis={"search": api}) as house:
-            task = demo_task("search", house)
+        async with artangram.local(apis={"search": api}) as client:
+            task = demo_task("search", client)
             problem = next(task.problems(0))
             index, number = problem.data["index"], problem.data["number"]
             found = str(fact(index, number))
@@ -99,8 +99,8 @@ async def test_the_judge_finds_the_fitting_word():
         judge = similarity("judge")
     except BadInput as error:
         pytest.skip(str(error))
-    async with artangram.local(devices=1, device_memory_mb=1024, services=(judge,)) as house:
-        task = demo_task("judged", house)
+    async with artangram.local(devices=1, device_memory_mb=1024, services=(judge,)) as client:
+        task = demo_task("judged", client)
         for number, problem in enumerate(islice(task.problems(0), 5)):
             first = problem.data["text"].split()[0]
             right = next(kind for kind, words in KINDS.items() if first in words)

@@ -8,10 +8,10 @@ import pytest
 
 pytest.importorskip("torch", reason="training needs torch")
 
-from artangram.core.records import Outcome
+from artangram.core.scheduling.records import Outcome
 from artangram.orchestrator.connect import connect
-from artangram.sandbox import Rung, probe
-from integration.pipeline.housework import MARK, READ, SERVICE
+from artangram.sandbox import IsolationLevel, probe
+from integration.pipeline.clusterwork import MARK, READ, SERVICE
 from integration.pipeline.processes import below, sandbox_of
 from integration.pipeline.served import (
     TOKEN,
@@ -26,7 +26,7 @@ from integration.pipeline.served import (
 pytestmark = [
     pytest.mark.timeout(900),  # Of a machine that does much else; seven processes start here.
     pytest.mark.skipif(
-        probe().rung < Rung.NAMESPACES, reason="this machine cannot make namespaces"
+        probe().level < IsolationLevel.NAMESPACES, reason="this machine cannot make namespaces"
     ),
 ]
 
@@ -50,7 +50,7 @@ def an_environment(up):
 
 def the_supervisor(up):
     """Kill the node agent, under which every sandbox lives."""
-    (agent,) = below(up.pid, "managers.agentd")
+    (agent,) = below(up.pid, "managers.agentprocess")
     killed(agent)
 
 
@@ -58,8 +58,8 @@ def the_service(url):
     """Kill the process that answers."""
 
     async def ask():
-        async with connect(url, token=TOKEN) as house:
-            return await house.call(SERVICE, {"said": "", "right": ""})
+        async with connect(url, token=TOKEN) as client:
+            return await client.call(SERVICE, {"said": "", "right": ""})
 
     killed(asyncio.run(ask())["pid"])
 
@@ -70,8 +70,8 @@ def the_engine(run):
 
 
 async def left_open(url):
-    async with connect(url, token=TOKEN) as house:
-        status = await house.status()
+    async with connect(url, token=TOKEN) as client:
+        status = await client.status()
     return status.queued, status.running, status.trajectories
 
 

@@ -9,7 +9,7 @@ from artangram.gateway.engines.scripted import ScriptedEngine
 from artangram.gateway.engines.vllmdouble import application
 from artangram.gateway.http import serving
 from artangram.pipeline.enginepools import EnginePool, EnginesSpec
-from artangram.pipeline.engines import berths_of
+from artangram.pipeline.engines import slots_of
 from integration.gateway.test_vllm_double import write_tensor
 
 
@@ -21,18 +21,18 @@ def weights(tmp_path):
 
 def the_berth(url, tmp_path):
     spec = EnginesSpec(pools={"far": EnginePool(urls=(url,))})
-    (berth,) = berths_of(spec, seed=0, max_context=64, log=tmp_path / "log")
-    return berth
+    (slot,) = slots_of(spec, seed=0, max_context=64, log=tmp_path / "log")
+    return slot
 
 
 async def test_a_given_server_gets_our_weights_before_it_serves(tmp_path, weights):
     behind = ScriptedEngine(lambda request: range(3))
     async with serving(application(behind)) as url:
-        berth = the_berth(url, tmp_path)
-        engine = await berth.start("engine-1", 7, weights)
+        slot = the_berth(url, tmp_path)
+        engine = await slot.start("engine-1", 7, weights)
         assert behind.stats().version > 0  # It was told to load.
         assert not behind.stats().is_paused
-        assert (berth.hardware, engine.stats().version) == ("far", 7)
+        assert (slot.hardware, engine.stats().version) == ("far", 7)
         await engine.aclose()
 
 

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator
 
+from gateway_support import TOKEN, WORDS
 from openai import AsyncOpenAI
 
-from artangram.core.trajectory import Status
+from artangram.core.rollout.trajectory import TrajectoryStatus
 from artangram.envs.protocol import Observation, Problem
 from artangram.gateway import Gateway
 from artangram.gateway.engines.scripted import ScriptedEngine
 from artangram.gateway.http import ServerLimits, application, serving
 from artangram.models.tokenizer import USER, Message
 from artangram.rollout import Plan, Rollout, Source
-from gateway_support import TOKEN, WORDS
 
 ODD = tuple(WORDS.encode(letter)[0] for letter in "cat")
 """Not what encoding the text again would give."""
@@ -71,6 +71,6 @@ async def test_an_agent_is_a_trajectory_with_the_very_tokens_it_was_given():
     assert len(batch.trajectories) == 2
     for trajectory in batch.trajectories:
         assert [one.token_ids for one in trajectory.segments] == expected
-        assert (trajectory.status, trajectory.oldest_version) == (Status.OK, 3)
+        assert (trajectory.status, trajectory.oldest_version) == (TrajectoryStatus.OK, 3)
         assert all(len(s.logprobs) == len(REPLY) for s in trajectory.segments if s.is_sampled)
     assert dict(gateway.sessions) == {}

@@ -1,4 +1,4 @@
-"""Surplus is really cancelled: a real house, a real engine, and a sibling caught in every phase."""
+"""Surplus is really cancelled: real cluster and engine, a sibling caught in every phase."""
 
 import asyncio
 from collections.abc import Iterator
@@ -9,17 +9,17 @@ import pytest
 pytest.importorskip("torch", reason="the engine needs torch")
 
 import artangram
-from artangram.core.trajectory import Status
-from artangram.core.weights import Staleness
+from artangram.core.rollout.trajectory import TrajectoryStatus
+from artangram.core.rollout.weights import Staleness
 from artangram.envs.protocol import Observation, Problem
 from artangram.gateway import Gateway
 from artangram.gateway.engines.torchprocess import TorchEngineProcess
-from artangram.gateway.engines.torchwire import Settings
+from artangram.gateway.engines.torchwire import TorchEngineSettings
 from artangram.models.config import ModelConfig
 from artangram.models.directory import save_model
 from artangram.models.llama import Llama
 from artangram.models.vocabulary import Vocabulary
-from artangram.orchestrator.client import House
+from artangram.orchestrator.client import Client
 from artangram.rollout import Plan, Rollout, Source
 
 WORDS = Vocabulary.of(["begin go on"])
@@ -35,8 +35,8 @@ class RolesTask:
     max_turns = 2
     max_tokens = 4
 
-    def __init__(self, house: House, engine: TorchEngineProcess) -> None:
-        self.house = house
+    def __init__(self, client: Client, engine: TorchEngineProcess) -> None:
+        self.client = client
         self.engine = engine
         self.open_envs: list[str] = []
         self.may_end = asyncio.Event()
@@ -54,7 +54,7 @@ class RoleEnv:
     def __init__(self, task: RolesTask, role: str, name: str) -> None:
         self._task = task
         self._role = role
-        self._place = task.house.trajectory(id=name, memory_mb=64)
+        self._place = task.client.trajectory(id=name, memory_mb=64)
         task.open_envs.append(role)
 
     async def reset(self) -> Observation:
@@ -119,7 +119,7 @@ def sleeping() -> int:
 
 async def test_engine_request_environment_sandbox_and_pending_reward_end_with_the_group(tmp_path):
     save_model(Llama(ModelConfig(vocab_size=WORDS.vocab_size, eos_id=WORDS.eos_id)), tmp_path)
-    engine = await TorchEngineProcess.start(Settings(directory=str(tmp_path)))
+    engine = await TorchEngineProcess.start(TorchEngineSettings(directory=str(tmp_path)))
     gateway = Gateway()
     gateway.add(engine)
     plan = Plan(
@@ -128,20 +128,20 @@ async def test_engine_request_environment_sandbox_and_pending_reward_end_with_th
         extra_siblings=len(ROLES) - 1,
         staleness=Staleness(max_staleness=0),
     )
-    async with artangram.local(cores=1) as house:
-        task = RolesTask(house, engine)
+    async with artangram.local(cores=1) as client:
+        task = RolesTask(client, engine)
         async with Rollout(Source([task]), gateway, plan=plan, tokenizer=WORDS) as rollout:
             asked = asyncio.create_task(rollout.sink.batch(1))
             await looked(lambda: are_there(rollout, task))
-            status = await house.status()
+            status = await client.status()
             assert (status.running, status.queued, status.trajectories) == (1, 1, len(ROLES))
             task.may_end.set()
             (winner,) = (await asked).trajectories
             assert winner.id.endswith(f".{ROLES.index('first') + 1}")
-            await looked(lambda: rollout.tally.count(Status.SURPLUS) == len(ROLES) - 1)
+            await looked(lambda: rollout.tally.count(TrajectoryStatus.SURPLUS) == len(ROLES) - 1)
             assert not task.open_envs
             assert not gateway.sessions
-            status = await house.status()
+            status = await client.status()
             assert (status.running, status.queued, status.trajectories) == (0, 0, 0)
             await looked(lambda: not sleeping())
             await looked(lambda: not requests(engine))

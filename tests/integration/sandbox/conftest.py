@@ -12,10 +12,10 @@ from artangram.sandbox import (
     Command,
     CommandResult,
     HostImage,
+    IsolationLevel,
     Limits,
     NamespaceProvider,
     NotCapable,
-    Rung,
 )
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 
@@ -58,7 +58,7 @@ async def provider(state_dir: Path) -> AsyncIterator[NamespaceProvider]:
     await provider.create(HostImage())
     yield provider
     groups = groups_of(provider)
-    assert bool(groups) == (provider.capabilities.rung >= Rung.CGROUPS)
+    assert bool(groups) == (provider.capabilities.level >= IsolationLevel.CGROUPS)
     await provider.close()
     assert not [group for group in groups if group.exists()]
 

@@ -152,7 +152,7 @@ async def look(state_dir: Path) -> dict[str, Any]:
     return {
         "dumped": dumped,
         "asked": asked,
-        "rung": provider.capabilities.rung.name,
+        "level": provider.capabilities.level.name,
         "detail": next(f.detail for f in probe().features if f.name == "cgroups"),
         "out_of_memory": [bomb.out_of_memory, small.out_of_memory],
         "peak_mb": bomb.peak_memory_bytes >> 20,

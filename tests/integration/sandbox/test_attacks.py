@@ -12,20 +12,20 @@ import time
 from pathlib import Path
 
 import pytest
+from busy_machine import at_best
 
 from artangram.core.errors import BadInput
 from artangram.sandbox import (
     Command,
     CommandResult,
+    CpuShare,
     HostImage,
+    IsolationLevel,
     NamespaceProvider,
-    Rung,
     SandboxError,
-    Share,
 )
 from artangram.sandbox.namespace.kernel import processes_below
 from artangram.sandbox.namespace.sandbox import LocalSandbox
-from busy_machine import at_best
 
 from .conftest import PYTHON, SMALL, Attack
 
@@ -392,7 +392,7 @@ class TestFiles:
             "print(attempt(os.open, '/etc/passwd', os.O_WRONLY), attempt(os.mkdir, '/evil'))"
         )
         # Without root there is one user only, and it owns the root directory of its sandbox.
-        if provider.capabilities.rung >= Rung.CGROUPS:
+        if provider.capabilities.level >= IsolationLevel.CGROUPS:
             assert result.stdout == b"EACCES EACCES\n"
 
     async def test_read_never_follows_a_link_out(
@@ -540,7 +540,7 @@ class TestKernel:
         self, attack: Attack, provider: NamespaceProvider
     ) -> None:
         kinds = ["ipc", "mnt", "net", "pid", "uts"]
-        kinds += ["cgroup"] if provider.capabilities.rung >= Rung.CGROUPS else []
+        kinds += ["cgroup"] if provider.capabilities.level >= IsolationLevel.CGROUPS else []
         kinds += ["user"] if os.getuid() else []
         seen = await attack(f"for k in {kinds}: print(os.readlink('/proc/self/ns/' + k))")
         ours = {os.readlink(f"/proc/self/ns/{kind}") for kind in kinds}
@@ -730,7 +730,7 @@ class TestNetwork:
         self, provider: NamespaceProvider, attack: Attack
     ) -> None:
         """Control groups of version 1 do not count it as memory, and all share one pool of it."""
-        if provider.capabilities.rung < Rung.CGROUPS:
+        if provider.capabilities.level < IsolationLevel.CGROUPS:
             return  # nor is anything else of a whole sandbox
         result = await attack(
             "import socket\n"
@@ -1028,7 +1028,7 @@ class TestInit:
             await asyncio.sleep(0.3)
             return int(await sandbox.read("n")) - before
 
-        if provider.capabilities.rung >= Rung.CGROUPS:
+        if provider.capabilities.level >= IsolationLevel.CGROUPS:
             await at_best(steps, below=10)  # It goes on for a moment after each answer.
         stopped_at = int(await sandbox.read("n"))
         running = await attack(WAIT.format(f"int(open('/work/n').read()) > {stopped_at} + 10"))
@@ -1082,10 +1082,10 @@ class TestCores:
     async def test_a_share_of_a_core_is_not_exceeded(
         self, provider: NamespaceProvider, attack: Attack
     ) -> None:
-        if provider.capabilities.rung < Rung.CGROUPS:
+        if provider.capabilities.level < IsolationLevel.CGROUPS:
             pytest.skip("shares need control groups")
         burn = "import time; end = time.monotonic() + 0.6\nwhile time.monotonic() < end: pass"
-        quarter = await attack(burn, share=Share(weight_milli=250, limit_milli=250))
+        quarter = await attack(burn, share=CpuShare(weight_milli=250, limit_milli=250))
         assert quarter.cpu_s < 0.6 * 0.25 + 0.1
         # And the limit ends with its command.
         groups = [Path(line) for line in await asyncio.to_thread(listed, provider)]

@@ -9,10 +9,10 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from artangram.cli.bench.sandboxfloor import enter_floor
-from artangram.cli.bench.sandboxpeers import Missing, end_monitors
 from artangram.sandbox import NamespaceProvider
-from artangram.sandbox.bench import Series, measure
+from artangram_bench.sandboxfloor import enter_floor
+from artangram_bench.sandboxpeers import Missing, end_monitors
+from artangram_bench.sandboxtimes import Series, measure
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 

@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from busy_machine import PATIENCE_S, at_best, eventually, within
+from process_support import is_alive
 
 from artangram.sandbox import (
     Command,
@@ -31,8 +33,6 @@ from artangram.sandbox import (
 from artangram.sandbox.container import engine
 from artangram.sandbox.container import provider as providers
 from artangram.sandbox.namespace.sandbox import LocalSandbox
-from busy_machine import PATIENCE_S, at_best, eventually, within
-from process_support import is_alive
 
 from .conftest import SMALL
 from .test_attacks import (  # noqa: F401 - run again
@@ -252,7 +252,7 @@ async def test_silent_engine_and_missing_sdk_are_refused(
         await ContainerProvider.open(state_dir=state_dir, engine_url="unix:///no/such/socket")
     monkeypatch.setitem(sys.modules, "docker", None)
     with pytest.raises(NotCapable, match=r"artangram\[container\]"):
-        engine.Engine.connect("unix:///no/such/socket", owner=state_dir)
+        engine.ContainerEngine.connect("unix:///no/such/socket", owner=state_dir)
     refused()
 
 

@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from busy_machine import eventually, within
+from process_support import is_alive
 
 from artangram.sandbox import (
     Command,
@@ -33,8 +35,6 @@ from artangram.sandbox.inside.population import children
 from artangram.sandbox.namespace import sandbox as sandboxes
 from artangram.sandbox.namespace.kernel import processes_below
 from artangram.sandbox.namespace.sandbox import LocalSandbox
-from busy_machine import eventually, within
-from process_support import is_alive
 
 from .conftest import groups_of
 from .owner import NUM_PROCESSES

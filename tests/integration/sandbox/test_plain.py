@@ -15,29 +15,29 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from busy_machine import at_best, within
+from process_support import is_alive
 
 from artangram.sandbox import (
     Command,
     DirectoryImage,
     HostImage,
     ImageError,
+    IsolationLevel,
     Limits,
     NamespaceProvider,
     NotCapable,
     PlainProvider,
     Promise,
-    Rung,
     SandboxGone,
-    ladder,
     open_provider,
+    strongest,
 )
 from artangram.sandbox.inside.zygote import remove_all
 from artangram.sandbox.namespace.kernel import processes_below
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.plain import provider as providers
 from artangram.sandbox.protocol import PROMISES, Capabilities, Feature
-from busy_machine import at_best, within
-from process_support import is_alive
 
 from .conftest import HELPERS, PYTHON
 
@@ -55,10 +55,12 @@ def open_dir() -> Iterator[Path]:
         yield Path(path)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="package", params=[Rung.PROCESS, Rung.SECCOMP])
+@pytest_asyncio.fixture(
+    scope="module", loop_scope="package", params=[IsolationLevel.PROCESS, IsolationLevel.SECCOMP]
+)
 async def plain(request: pytest.FixtureRequest, open_dir: Path) -> AsyncIterator[PlainProvider]:
     before = set(os.listdir("/proc/self/fd"))
-    provider = await PlainProvider.open(rung=request.param, state_dir=open_dir)
+    provider = await PlainProvider.open(level=request.param, state_dir=open_dir)
     yield provider
     await provider.close()
     assert not provider.run_path.exists()
@@ -241,29 +243,29 @@ async def test_other_images_are_refused(plain: PlainProvider, rootfs: Path) -> N
         await plain.create(DirectoryImage(path=str(rootfs)))
 
 
-def weak(rung: Rung) -> Capabilities:
+def weak(level: IsolationLevel) -> Capabilities:
     missing = Feature(name="namespaces", available=False, detail="EPERM", how="ask the admin")
     present = Feature(name="linux", available=True)
-    return Capabilities(rung=rung, features=(present, missing), promises=PROMISES[rung])
+    return Capabilities(level=level, features=(present, missing), promises=PROMISES[level])
 
 
-@pytest.mark.parametrize("rung", [Rung.PROCESS, Rung.SECCOMP])
+@pytest.mark.parametrize("level", [IsolationLevel.PROCESS, IsolationLevel.SECCOMP])
 async def test_the_ladder_goes_low_only_when_asked(
-    monkeypatch: pytest.MonkeyPatch, rung: Rung, open_dir: Path
+    monkeypatch: pytest.MonkeyPatch, level: IsolationLevel, open_dir: Path
 ) -> None:
-    for module in (ladder, providers):
-        monkeypatch.setattr(module, "probe", lambda: weak(rung))
+    for module in (strongest, providers):
+        monkeypatch.setattr(module, "probe", lambda: weak(level))
     with pytest.raises(NotCapable, match="ask the admin"):
         await open_provider(state_dir=open_dir)
     with pytest.raises(NotCapable, match="ask the admin"):
-        await open_provider(lowest=Rung(rung + 1), state_dir=open_dir)
-    provider = await open_provider(lowest=Rung.PROCESS, state_dir=open_dir)
-    assert provider.capabilities.rung == rung
+        await open_provider(lowest=IsolationLevel(level + 1), state_dir=open_dir)
+    provider = await open_provider(lowest=IsolationLevel.PROCESS, state_dir=open_dir)
+    assert provider.capabilities.level == level
     assert Promise.HIDDEN_FILES not in provider.capabilities.promises
     await provider.close()
 
 
 async def test_the_ladder_takes_the_strongest_there_is(state_dir: Path) -> None:
-    provider = await open_provider(lowest=Rung.PROCESS, state_dir=state_dir)
+    provider = await open_provider(lowest=IsolationLevel.PROCESS, state_dir=state_dir)
     assert isinstance(provider, NamespaceProvider)
     await provider.close()

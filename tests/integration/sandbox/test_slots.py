@@ -10,16 +10,16 @@ from typing import Any, cast
 
 import pytest
 import pytest_asyncio
+from busy_machine import eventually
 
 from artangram.core.errors import BadInput
 from artangram.sandbox.namespace import cores as lending
-from artangram.sandbox.namespace import home
+from artangram.sandbox.namespace import localprovider
 from artangram.sandbox.namespace.compiled import find_compiler
 from artangram.sandbox.namespace.kernel import processes_below
 from artangram.sandbox.namespace.provider import NamespaceProvider
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.protocol import Command, HostImage
-from busy_machine import eventually
 
 FIRST = os.SCHED_OTHER | os.SCHED_RESET_ON_FORK
 
@@ -55,7 +55,7 @@ async def test_only_the_command_that_grows_is_spread_over_new_cores(
     provider: NamespaceProvider, sandbox: LocalSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those who used its slot before are still in it, at rest, and may be thousands."""
-    if not isinstance(provider.cores, lending.Slots):
+    if not isinstance(provider.cores, lending.CpusetSlots):
         pytest.skip("this machine has no cpusets of version 1")
     guests = [await provider.create(HostImage()) for _ in range(3)]
     for guest in guests:
@@ -79,7 +79,7 @@ async def test_who_ran_beside_others_takes_no_core_from_them_when_it_is_woken(
     provider: NamespaceProvider, sandbox: LocalSandbox
 ) -> None:
     """But for its init, which comes first while a command runs, no program is told apart."""
-    if not isinstance(provider.cores, lending.Slots) or not find_compiler():
+    if not isinstance(provider.cores, lending.CpusetSlots) or not find_compiler():
         pytest.skip("this machine has no cpusets of version 1, or no compiler")
     tells = "import os, time; time.sleep(0.1); print(os.sched_getscheduler(0), os.nice(0))"
     told = Command(argv=("python3", "-c", tells), cores=(0,))
@@ -114,7 +114,7 @@ class TestAtRest:
     @pytest_asyncio.fixture(loop_scope="package")
     async def provider(self, state_dir: Path, compiled: bool) -> AsyncIterator[NamespaceProvider]:
         provider = await NamespaceProvider.open(state_dir=state_dir, compiled=compiled)
-        if not isinstance(provider.cores, lending.Slots):
+        if not isinstance(provider.cores, lending.CpusetSlots):
             pytest.skip("this machine has no cpusets of version 1")
         yield provider
         await provider.close()
@@ -140,7 +140,7 @@ class TestAtRest:
     async def test_of_many_sandboxes_none_rests_in_a_slot(
         self, provider: NamespaceProvider, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(home, "MOST_RESTING", 0)
+        monkeypatch.setattr(localprovider, "MOST_RESTING", 0)
         box = await provider.create(HostImage())
         await box.run(Command(argv=("true",), cores=(0,)))
         assert await eventually(lambda: not in_a_slot(box))
@@ -151,14 +151,14 @@ class TestAtRest:
         box = await provider.create(HostImage())
         every = tuple(sorted(os.sched_getaffinity(0)))
         for most_resting in (16, 0, 16):
-            monkeypatch.setattr(home, "MOST_RESTING", most_resting)
+            monkeypatch.setattr(localprovider, "MOST_RESTING", most_resting)
             for cores in ((0,), (0,), (1,), (), (1,), ()):
                 assert await allowed(box, cores=cores) == set(cores or every)
 
     async def test_who_is_kept_comes_along_to_the_next_cores(
         self, provider: NamespaceProvider, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(home, "MOST_RESTING", 0)
+        monkeypatch.setattr(localprovider, "MOST_RESTING", 0)
         box = await provider.create(HostImage())
         await box.run(Command(argv=("sh", "-c", "sleep 1000 &"), cores=(0,), keep=True))
         assert await allowed(box, cores=(1,)) == {1}

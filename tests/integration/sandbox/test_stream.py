@@ -1,4 +1,4 @@
-"""What an action prints reaches its caller while it runs, through the whole house."""
+"""What an action prints reaches its caller while it runs, through the whole cluster."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ async def test_output_comes_while_the_program_waits_for_its_caller() -> None:
             orchestrator, _ = await stack.enter_async_context(running())
         except NotCapable as problem:
             pytest.skip(str(problem))
-        house = Embedded(orchestrator)
-        await house.open(Opening(trajectory=T, memory_mb=64))
+        client = Embedded(orchestrator)
+        await client.open(Opening(trajectory=T, memory_mb=64))
         script = "echo first; while ! test -e go; do sleep 0.01; done; echo second >&2"
         seen: list[tuple[str, bytes]] = []
-        async for piece in house.stream(a_request(script)):
+        async for piece in client.stream(a_request(script)):
             if isinstance(piece, Output):
                 seen.append((piece.channel, piece.data))
                 (node,) = orchestrator.nodes.values()
@@ -48,9 +48,9 @@ async def test_who_leaves_early_ends_the_action() -> None:
             orchestrator, _ = await stack.enter_async_context(running())
         except NotCapable as problem:
             pytest.skip(str(problem))
-        house = Embedded(orchestrator)
-        await house.open(Opening(trajectory=T, memory_mb=64))
-        pieces = house.stream(a_request("echo first; sleep 1000"))
+        client = Embedded(orchestrator)
+        await client.open(Opening(trajectory=T, memory_mb=64))
+        pieces = client.stream(a_request("echo first; sleep 1000"))
         assert isinstance(await anext(pieces), Output)
         await pieces.aclose()
         await orchestrator.drain(10)

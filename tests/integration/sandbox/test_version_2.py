@@ -67,7 +67,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_controllers_are_handed_down_from_a_group_that_has_processes(found: dict[str, Any]) -> None:
-    assert (found["rung"], found["detail"]) == ("CGROUPS", "version 2, freezer of version 2")
+    assert (found["level"], found["detail"]) == ("CGROUPS", "version 2, freezer of version 2")
 
 
 def test_memory_and_processes_of_a_sandbox_are_limited(found: dict[str, Any]) -> None:
@@ -85,7 +85,7 @@ def test_without_a_cpuset_cores_are_held_by_affinity(found: dict[str, Any]) -> N
 
 
 def test_nothing_is_left_but_the_group_we_moved_to(found: dict[str, Any]) -> None:
-    assert found["left"] == ["artangram-house"]
+    assert found["left"] == ["artangram-cluster"]
 
 
 def test_no_crash_starts_a_program_of_the_machine(found: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""A house that asks for GPUs where there are none, or none that torch can use."""
+"""A cluster that asks for GPUs where there are none, or none that torch can use."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 import artangram
 from artangram.core.errors import BadInput
-from artangram.orchestrator.workshop import Cuda
+from artangram.orchestrator.callbackends import Cuda
 from artangram.sandbox.fake import FakeProvider
 
 

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from artangram.core.ids import NodeId, Resource, ServiceId
-from artangram.core.lease import Devices
+from artangram.core.scheduling.lease import Devices
 from artangram.services import Service, ServiceHost, cpu_devices, cpu_host
 from artangram.services.cpu import CpuDevices
 from artangram.services.linux import used_mb
 from artangram.services.measuring import device_use
-from artangram.services.nursery import ProcessReplica
+from artangram.services.replicas import ProcessReplica
 
 NODE = NodeId("gpu-0")
 CORES = tuple(sorted(os.sched_getaffinity(0)))

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from busy_machine import PATIENCE_S
+from process_support import environ, is_alive
 
 from artangram.core.errors import BadInput, CallFailed
 from artangram.core.ids import NodeId, Resource, ServiceId
-from artangram.core.lease import Devices
+from artangram.core.scheduling.lease import Devices
 from artangram.services import ReplicaLost, Service, ServiceHost, cpu_devices, cpu_host
 from artangram.services.host import FIRST_PAUSE_S
-from busy_machine import PATIENCE_S
-from process_support import environ, is_alive
 
 NODE = NodeId("gpu-0")
 CORES = tuple(sorted(os.sched_getaffinity(0)))

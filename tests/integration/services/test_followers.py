@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from process_support import is_alive
 
-from artangram.core.lease import Devices
+from artangram.core.scheduling.lease import Devices
 from artangram.services import ReplicaLost, Service, ServiceHost, cpu_devices, cpu_host
 from artangram.services.cpu import CpuDevices
 from artangram.services.linux import used_mb
 from artangram.services.wire import MOST_LEFT_MB
 from integration.services.test_faults import CORES, NODE, a_service, ask, at, until
-from process_support import is_alive
 
 PID = b'{"do": "pid"}'
 MUCH = int(2 * MOST_LEFT_MB)

@@ -1,4 +1,4 @@
-"""The services that come with the house, each with real weights on a real device."""
+"""The services that come with the cluster, each with real weights on a real device."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from aiohttp import web
 
 from artangram.core.errors import BadInput, CallFailed, InfraFailed
 from artangram.core.ids import NodeId, Resource
-from artangram.core.lease import Devices
+from artangram.core.scheduling.lease import Devices
 from artangram.services import Service, ServiceHost, cpu_devices, cpu_host
 from artangram.services.shipped.endpoint import endpoint
 from artangram.services.shipped.similarity import similarity
@@ -33,7 +33,7 @@ def a_pair(text: str, reference: str) -> dict[str, str]:
     return {"text": text, "reference": reference}
 
 
-async def test_models_of_the_house_on_one_device(tmp_path: Path):
+async def test_models_of_the_cluster_on_one_device(tmp_path: Path):
     """One test, for a zygote with torch takes seconds to start."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("tokenizers")

@@ -4,22 +4,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from artangram.core.affinity import (
+from artangram.core.rollout.affinity import (
     ANY,
     Auto,
     Candidate,
     Declared,
     Observed,
     Rates,
+    RoutedRequest,
     Router,
-    Wanted,
-    Work,
+    TokenWork,
 )
 
 CLASSES = ["compute", "bandwidth", "edge"]
 TASKS = ["swe", "math", "game"]
 tokens = st.integers(0, 20_000)
-works = st.builds(Work, st.integers(0, 50_000), st.integers(0, 50_000))
+works = st.builds(TokenWork, st.integers(0, 50_000), st.integers(0, 50_000))
 rates = st.builds(
     lambda prefill, decode: Rates(prefill_per_s=prefill, decode_per_s=decode),
     st.floats(100, 50_000),
@@ -41,14 +41,14 @@ replicas = st.lists(
 )
 preferences = st.lists(st.sampled_from([*CLASSES, ANY]), min_size=1, max_size=3, unique=True)
 requests = st.builds(
-    lambda task, prompt, most: Wanted(task=task, prompt_tokens=prompt, most_tokens=most),
+    lambda task, prompt, most: RoutedRequest(task=task, prompt_tokens=prompt, most_tokens=most),
     st.sampled_from(TASKS),
     tokens,
     st.integers(1, 4000),
 )
 
 
-def cost_s(router: Router, wanted: Wanted, one: Candidate) -> float:
+def cost_s(router: Router, wanted: RoutedRequest, one: Candidate) -> float:
     """Written anew: backlog, what is not held of the prompt, the answer; and others' loss."""
     speed = router.speeds.of(one.hardware)
     read = max(0, wanted.prompt_tokens - one.holds)
@@ -102,11 +102,11 @@ def test_auto_learns_the_class_that_serves_each_task_soonest(truth, habits, rng)
     """Idle replicas whose speed nobody declared; every request is seen with a tenth of noise."""
     auto = Auto(margin=0.2)
     router = Router(auto)
-    idle = [Candidate(name=h, hardware=h, outstanding=Work(0, 0)) for h in truth]
+    idle = [Candidate(name=h, hardware=h, outstanding=TokenWork(0, 0)) for h in truth]
     moves = 0
     for turn in range(60):
         for task, habit in habits.items():
-            wanted = Wanted(task=task, prompt_tokens=int(habit.prefill), most_tokens=100_000)
+            wanted = RoutedRequest(task=task, prompt_tokens=int(habit.prefill), most_tokens=100_000)
             home = router.home(task)
             choice = router.choose(wanted, idle)
             moves += turn > 30 and router.home(task) != home

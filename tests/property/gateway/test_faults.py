@@ -23,19 +23,19 @@ from artangram.gateway import (
     Splits,
     splits_of,
 )
-from artangram.gateway.engines.protocol import Request
-from artangram.gateway.engines.scripted import Pace, ScriptedEngine
+from artangram.gateway.engines.protocol import EngineRequest
+from artangram.gateway.engines.scripted import ScriptedEngine, ScriptedPace
 
 VOCABULARY = 50
 WEIGHTS = Path(__file__).parent
-PACE = Pace(token_s=1.0, prompt_token_s=0.1, move_token_s=0.05)
+PACE = ScriptedPace(token_s=1.0, prompt_token_s=0.1, move_token_s=0.05)
 
 
 def after(token: int, count: int) -> list[int]:
     return [(token + n) % VOCABULARY for n in range(1, count + 1)]
 
 
-def script(request: Request) -> list[int]:
+def script(request: EngineRequest) -> list[int]:
     return after(request.prompt[-1], 1000)
 
 

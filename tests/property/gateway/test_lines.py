@@ -7,22 +7,22 @@ from itertools import count
 
 import looptime
 import pytest
+from gateway_support import WORDS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from artangram.core.errors import BadInput
 from artangram.gateway import Gateway, Sampling
-from artangram.gateway.engines.scripted import Pace, ScriptedEngine
+from artangram.gateway.engines.scripted import ScriptedEngine, ScriptedPace
+from artangram.gateway.history import TokenHistory
 from artangram.gateway.http import plain
 from artangram.gateway.http.answer import Head
 from artangram.gateway.http.chat import Chat
 from artangram.gateway.http.conversation import Branch, Conversation
 from artangram.gateway.http.dialect import CallDialect
-from artangram.gateway.http.plain import Completion, Lines
+from artangram.gateway.http.plain import PlainCompletion, PromptHistories
 from artangram.gateway.http.wire import ChatMessage, ChatRequest, CompletionRequest
-from artangram.gateway.line import Line
 from artangram.models.tokenizer import Message
-from gateway_support import WORDS
 
 HEAD = Head(id="a", created=0, model="tiny")
 NAMES = ("cat", "dog", "mat")
@@ -40,13 +40,13 @@ class World:
         number = count()
         engine = ScriptedEngine(
             lambda _: (*WORDS.encode(NAMES[next(number) % 3]), WORDS.eos_id),
-            pace=Pace(token_s=0.5),
+            pace=ScriptedPace(token_s=0.5),
         )
         self.gateway = Gateway()
         self.gateway.add(engine)
         self.session = self.gateway.open("s", tokenizer=WORDS)
         self.conversation = Conversation(self.session, WORDS)
-        self.lines = Lines(self.session, WORDS)
+        self.lines = PromptHistories(self.session, WORDS)
         self.chats: list[list[ChatMessage]] = [[]]
         self.texts = [""]
         self.turns: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
@@ -80,7 +80,7 @@ class World:
     async def _completed(self, prompt: str | list[int], choices: int) -> list:
         asked = CompletionRequest(model="tiny", prompt=prompt, n=choices, return_token_ids=True)
         more = {"tokenizer": WORDS, "asked": asked, "head": HEAD}
-        answer = await Completion(self.session, self.lines, **more).whole()
+        answer = await PlainCompletion(self.session, self.lines, **more).whole()
         for choice in answer.choices:
             self._note(choice.artangram)
         return list(answer.choices)
@@ -131,7 +131,7 @@ def test_what_is_trained_was_sampled_after_what_stands_before_it(drawn):
 
 
 def with_lines_that_are_never_busy(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Line, "is_busy", property(lambda line: False, lambda line, value: None))
+    patch.setattr(TokenHistory, "is_busy", property(lambda line: False, lambda line, value: None))
 
 
 def with_branches_that_know_only_messages(patch: pytest.MonkeyPatch) -> None:

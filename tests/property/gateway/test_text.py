@@ -1,13 +1,13 @@
 """Text of tokens that keep coming is the text of all of them, however they are cut."""
 
 import pytest
+from gateway_support import WORDS
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizer_support import a_file
 
 from artangram.gateway.text import Certain, StopTexts, TextStream, cut
 from artangram.models.hftokenizer import HfTokenizer
-from gateway_support import WORDS
-from tokenizer_support import a_file
 
 token = st.integers(0, WORDS.vocab_size - 1)
 # Also the same token many times over: spaces without a word between them are a hard case.

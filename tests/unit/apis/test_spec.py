@@ -5,8 +5,8 @@ from msgspec.structs import replace
 
 from artangram.apis import ApiSpec, checked
 from artangram.apis.spec import filled, secrets_of
-from artangram.core.cluster import QuotaSpec
 from artangram.core.errors import BadInput
+from artangram.core.scheduling.cluster import QuotaSpec
 
 SEARCH = ApiSpec(base_url="https://api.example.org/v1", limit=600, window_s=60, concurrency=8)
 

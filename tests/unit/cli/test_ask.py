@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from artangram.cli import house
+from artangram.cli import client
 from artangram.orchestrator.connect import connect
 from artangram.orchestrator.server import serving
-from artangram.testing.fakes import a_setup, fake_house
+from artangram.testing.fakes import a_setup, fake_cluster
 
 TOKEN = "a token of this test"
 
@@ -19,11 +19,11 @@ TOKEN = "a token of this test"
 async def a_busy_service() -> AsyncIterator[list[str]]:
     """One core, an action that holds it and one that waits; gives the options to reach it."""
     async with (
-        fake_house(a_setup(cores=1)) as behind,
+        fake_cluster(a_setup(cores=1)) as behind,
         serving(behind.orchestrator, token=TOKEN) as url,
-        connect(url, token=TOKEN) as house,
-        house.trajectory(id="first") as first,
-        house.trajectory(id="second") as second,
+        connect(url, token=TOKEN) as client,
+        client.trajectory(id="first") as first,
+        client.trajectory(id="second") as second,
     ):
         holding = asyncio.create_task(first.run(["sleep", "1000"]))
         while behind.orchestrator.status().running == 0:  # noqa: ASYNC110 - it is far away
@@ -82,23 +82,23 @@ async def a_stranger(says: bytes | None) -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("verb", [["status"], ["explain", "x"], ["run", "true"]])
 async def test_who_never_answers_is_given_up(run, verb, monkeypatch):
-    monkeypatch.setattr(house, "ANSWER_S", 0.5)
+    monkeypatch.setattr(client, "ANSWER_S", 0.5)
     async with a_stranger(None) as url:
         said = await asyncio.to_thread(run, *verb, "--url", url)
     assert (said.code, said.out) == (2, "")
     assert said.err.startswith(f"error: url: {url} has not answered for")
 
 
-async def test_who_answers_otherwise_is_no_house(run):
+async def test_who_answers_otherwise_is_no_cluster(run):
     async with a_stranger(b"<html>hello</html>") as url:
         said = await asyncio.to_thread(run, "status", "--url", url)
     assert (said.code, said.out) == (2, "")
-    assert said.err.startswith(f"error: url: {url} answers, but not as a house does")
+    assert said.err.startswith(f"error: url: {url} answers, but not as a cluster does")
 
 
 async def test_run_tells_programs_and_people_how_a_command_ended(run):
     async with (
-        fake_house(a_setup(cores=1)) as behind,
+        fake_cluster(a_setup(cores=1)) as behind,
         serving(behind.orchestrator, token=TOKEN) as url,
     ):
         reach = ["--url", url, "--token", TOKEN]

@@ -6,11 +6,17 @@ from pathlib import Path
 import pytest
 from msgspec import Struct, structs
 
-from artangram.config.house import HouseSpec
-from artangram.core.cluster import CpuSpec, FunctionsSpec, GpuSpec, QuotaSpec, ServiceSpec
-from artangram.core.policies.catalog import policy
+from artangram.config.live import LiveSpec
+from artangram.core.scheduling.cluster import (
+    CpuSpec,
+    FunctionsSpec,
+    GpuSpec,
+    QuotaSpec,
+    ServiceSpec,
+)
+from artangram.core.scheduling.policies.catalog import policy
 from artangram.observe.traceline import TraceAction, TraceTrajectory, TraceTurn
-from artangram.orchestrator.workshop import Offers
+from artangram.orchestrator.callbackends import ClusterOptions
 from artangram.sim.report import SimReport
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "formats.md").read_text(encoding="utf-8")
@@ -62,9 +68,9 @@ def test_every_field_of_turns_actions_and_reports_is_documented():
     assert set(SimReport.__struct_fields__) <= set(table("field"))
 
 
-def test_every_key_of_a_house_is_documented():
-    parts = {"offers", "takes_objects"}  # A part of its own, and what no file says.
-    known = set(HouseSpec.__struct_fields__) | set(Offers.__struct_fields__)
+def test_every_key_of_a_cluster_is_documented():
+    parts = {"options", "takes_objects"}  # A part of its own, and what no file says.
+    known = set(LiveSpec.__struct_fields__) | set(ClusterOptions.__struct_fields__)
     assert set(table("key")) == known - parts
 
 

@@ -24,12 +24,12 @@ def test_a_state_directory_in_use_is_named(run, taken: Path):
     assert said.err.startswith(f"error: state: {journal}: another orchestrator writes it")
 
 
-def test_a_house_with_a_wrong_key_serves_nobody(run, tmp_path: Path):
-    house = tmp_path / "house.yaml"
-    house.write_text("image: [/srv]")
-    said = run("up", "--state-dir", tmp_path / "state", "--config", house)
+def test_a_cluster_with_a_wrong_key_serves_nobody(run, tmp_path: Path):
+    client = tmp_path / "cluster.yaml"
+    client.write_text("image: [/srv]")
+    said = run("up", "--state-dir", tmp_path / "state", "--config", client)
     assert (said.code, said.out) == (2, "")
-    assert said.err == f"error: {house}:1: image: unknown key; did you mean images?\n"
+    assert said.err == f"error: {client}:1: image: unknown key; did you mean images?\n"
     assert not (tmp_path / "state").exists()
 
 
@@ -43,12 +43,12 @@ def test_a_house_with_a_wrong_key_serves_nobody(run, tmp_path: Path):
         ("[1, 2]", "1: is not a mapping"),
     ],
 )
-def test_what_a_house_cannot_be_is_named_with_its_line(run, tmp_path: Path, text: str, line: str):
-    house = tmp_path / "house.yaml"
-    house.write_text(text)
-    said = run("up", "--state-dir", tmp_path / "state", "--config", house)
+def test_what_a_cluster_cannot_be_is_named_with_its_line(run, tmp_path: Path, text: str, line: str):
+    client = tmp_path / "cluster.yaml"
+    client.write_text(text)
+    said = run("up", "--state-dir", tmp_path / "state", "--config", client)
     assert (said.code, said.out) == (2, "")
-    assert said.err.startswith(f"error: {house}:{line}")
+    assert said.err.startswith(f"error: {client}:{line}")
 
 
 @pytest.mark.parametrize(
@@ -68,17 +68,17 @@ def test_what_a_house_cannot_be_is_named_with_its_line(run, tmp_path: Path, text
 def test_an_offer_that_cannot_be_made_is_named_with_its_line(
     run, tmp_path: Path, text: str, line: str
 ):
-    house = tmp_path / "house.yaml"
-    house.write_text(text)
-    said = run("up", "--state-dir", tmp_path / "state", "--port", "0", "--config", house)
+    client = tmp_path / "cluster.yaml"
+    client.write_text(text)
+    said = run("up", "--state-dir", tmp_path / "state", "--port", "0", "--config", client)
     assert (said.code, said.out) == (2, "")
-    assert said.err.startswith(f"error: {house}:{line}")
+    assert said.err.startswith(f"error: {client}:{line}")
 
 
 def test_what_was_said_beside_the_file_is_not_blamed_on_it(run, tmp_path: Path):
-    house = tmp_path / "house.yaml"
-    house.write_text("policy: elastic")
-    said = run("up", "--state-dir", tmp_path / "s", "--config", house, "--policy", "elastik")
+    client = tmp_path / "cluster.yaml"
+    client.write_text("policy: elastic")
+    said = run("up", "--state-dir", tmp_path / "s", "--config", client, "--policy", "elastik")
     assert said.err.startswith("error: policy: unknown policy 'elastik'")
 
 

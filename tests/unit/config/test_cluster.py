@@ -6,8 +6,14 @@ import pytest
 from msgspec import structs
 
 from artangram.config.cluster import read_cluster, write_cluster
-from artangram.core.cluster import CpuSpec, FunctionsSpec, GpuSpec, QuotaSpec, ServiceSpec
 from artangram.core.errors import BadInput
+from artangram.core.scheduling.cluster import (
+    CpuSpec,
+    FunctionsSpec,
+    GpuSpec,
+    QuotaSpec,
+    ServiceSpec,
+)
 from artangram.observe.badfile import BadFile
 
 DESIGN = """\

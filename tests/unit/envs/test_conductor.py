@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from artangram.envs.elastictest.channel import DONE, ENDED, FAILED, LATE, READY, STOPPED, Frame
 from artangram.envs.elastictest.conductor import MAX_STILLBORN, Conductor, Options
 from artangram.envs.elastictest.crew import Dead, Hand
-from artangram.envs.elastictest.work import Beliefs, Trait, Work, chunked
+from artangram.envs.elastictest.work import SuiteDurations, SuiteQueue, Trait, chunked
 
 
 class FakeHand(Hand):
@@ -100,9 +100,9 @@ class Ears:
 def a_run(num_tests, fate, *, cores=lambda: 2, workers=8, whole=(), each_s=None):
     traits = [Trait("a.py", ("shared",) if n in whole else ()) for n in range(num_tests)]
     known = {} if each_s is None else dict.fromkeys(range(num_tests), each_s)
-    beliefs = Beliefs(["a.py"] * num_tests, known)
+    beliefs = SuiteDurations(["a.py"] * num_tests, known)
     crew, ears = ScriptedCrew(fate), Ears()
-    work = Work(chunked(traits, beliefs, workers=workers), beliefs)
+    work = SuiteQueue(chunked(traits, beliefs, workers=workers), beliefs)
     conductor = Conductor(crew, work, audience=ears, cores=cores, options=Options(workers=workers))
     return conductor, crew, ears
 

@@ -9,19 +9,19 @@ from hypothesis import strategies as st
 from artangram.envs.elastictest.work import (
     MAX_PORTION,
     PORTION_S,
-    Beliefs,
-    Chunk,
+    SuiteChunk,
+    SuiteDurations,
+    SuiteQueue,
     Trait,
-    Work,
     chunked,
 )
 
 
-def beliefs(num_tests: int, seconds: dict[int, float] | None = None) -> Beliefs:
-    return Beliefs(["a.py"] * num_tests, seconds)
+def beliefs(num_tests: int, seconds: dict[int, float] | None = None) -> SuiteDurations:
+    return SuiteDurations(["a.py"] * num_tests, seconds)
 
 
-def lists(chunks: Sequence[Chunk]) -> list[list[int]]:
+def lists(chunks: Sequence[SuiteChunk]) -> list[list[int]]:
     return [list(chunk.tests) for chunk in chunks]
 
 
@@ -49,26 +49,26 @@ def test_free_tests_are_sliced_by_what_they_are_believed_to_take():
 
 def test_the_longest_chunk_goes_first_and_equals_go_in_order():
     known = beliefs(4, {0: 1.0, 1: 3.0, 2: 1.0, 3: 2.0})
-    work = Work([Chunk([t], whole=False) for t in range(4)], known)
+    work = SuiteQueue([SuiteChunk([t], whole=False) for t in range(4)], known)
     taken = [work.take(()) for _ in range(5)]
     assert lists([c for c in taken if c]) == [[1], [3], [0], [2]]
     assert taken[-1] is None
 
 
 def test_a_test_of_which_nothing_is_known_goes_alone():
-    work, chunk = Work([], beliefs(3)), Chunk([0, 1, 2], whole=False)
+    work, chunk = SuiteQueue([], beliefs(3)), SuiteChunk([0, 1, 2], whole=False)
     assert work.portion(chunk) == ((0,), 1)
 
 
 def test_short_tests_go_together_up_to_the_limits_and_long_ones_alone():
     known = {t: PORTION_S / 4 for t in range(5)} | {5: 9.0, 6: 9.0}
-    work, chunk = Work([], beliefs(7, known)), Chunk(range(7), whole=True)
+    work, chunk = SuiteQueue([], beliefs(7, known)), SuiteChunk(range(7), whole=True)
     portions = []
     while chunk.tests:
         portions.append(work.portion(chunk))
     assert portions == [((0, 1, 2, 3), 4), ((4,), 5), ((5,), 6), ((6,), None)]
-    tiny = Chunk(range(99), whole=True)
-    assert len(Work([], beliefs(99, dict.fromkeys(range(99), 0.0))).portion(tiny).tests) == (
+    tiny = SuiteChunk(range(99), whole=True)
+    assert len(SuiteQueue([], beliefs(99, dict.fromkeys(range(99), 0.0))).portion(tiny).tests) == (
         MAX_PORTION
     )
 
@@ -83,8 +83,8 @@ def test_what_was_learned_of_a_file_holds_for_its_other_tests():
 
 def test_without_waiting_chunks_the_longest_held_one_is_halved_by_time():
     known = beliefs(9, {0: 1.0, 1: 1.0, 2: 6.0, 3: 1.0, 4: 1.0, 5: 1.0, 6: 1.0})
-    long, short = Chunk([2, 3, 4, 5, 6], whole=False), Chunk([0, 1], whole=False)
-    work = Work([], known)
+    long, short = SuiteChunk([2, 3, 4, 5, 6], whole=False), SuiteChunk([0, 1], whole=False)
+    work = SuiteQueue([], known)
     taken = work.take([short, long])
     assert taken is not None
     assert list(taken.tests) == [3, 4, 5, 6]
@@ -93,9 +93,9 @@ def test_without_waiting_chunks_the_longest_held_one_is_halved_by_time():
 
 
 def test_shared_fixtures_are_never_divided_and_the_last_test_can_be_taken():
-    work = Work([], beliefs(3))
-    assert work.take([Chunk([0, 1], whole=True), Chunk([], whole=False)]) is None
-    last = work.take([Chunk([2], whole=False)])
+    work = SuiteQueue([], beliefs(3))
+    assert work.take([SuiteChunk([0, 1], whole=True), SuiteChunk([], whole=False)]) is None
+    last = work.take([SuiteChunk([2], whole=False)])
     assert last is not None
     assert list(last.tests) == [2]
 
@@ -108,9 +108,9 @@ def test_shared_fixtures_are_never_divided_and_the_last_test_can_be_taken():
 )
 def test_every_test_leaves_exactly_once_whatever_workers_do(shares, seconds, choices):
     traits = [Trait(f"{n % 3}.py", tuple(s)) for n, s in enumerate(shares)]
-    known = Beliefs([t.file for t in traits], seconds)
-    work = Work(chunked(traits, known, workers=3), known)
-    held: list[Chunk] = []
+    known = SuiteDurations([t.file for t in traits], seconds)
+    work = SuiteQueue(chunked(traits, known, workers=3), known)
+    held: list[SuiteChunk] = []
     left: Counter[int] = Counter()
     while True:
         held = [c for c in held if c.tests]

@@ -8,12 +8,12 @@ from artangram.functions.hedging import (
     MOST_SAVED,
     MOST_SEEN,
     Budget,
-    Durations,
+    CallDurations,
 )
 
 
-def seen(*durations_s: float) -> Durations:
-    durations = Durations()
+def seen(*durations_s: float) -> CallDurations:
+    durations = CallDurations()
     for duration_s in durations_s:
         durations.observe(duration_s)
     return durations

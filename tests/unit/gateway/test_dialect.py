@@ -5,7 +5,7 @@ import json
 import pytest
 
 from artangram.gateway.http.dialect import CallDialect
-from artangram.gateway.http.wire import ChatMessage, FunctionCall, ToolCall
+from artangram.gateway.http.wire import ChatMessage, ToolCall, ToolFunction
 
 DIALECT = CallDialect()
 
@@ -43,7 +43,7 @@ def test_what_no_client_could_read_as_a_call_stays_text(written):
 
 
 def given_back(arguments):
-    call = ToolCall(function=FunctionCall(name="a", arguments=arguments))
+    call = ToolCall(function=ToolFunction(name="a", arguments=arguments))
     return DIALECT.message(ChatMessage(role="assistant", tool_calls=[call])).content
 
 

@@ -3,9 +3,10 @@
 import asyncio
 
 import pytest
+from gateway_support import WORDS, PuppetEngine, settled
 
 from artangram.core.errors import BadInput
-from artangram.core.trajectory import Segment, VersionSpan
+from artangram.core.rollout.trajectory import Segment, VersionSpan
 from artangram.gateway import (
     ContextFull,
     Declared,
@@ -17,10 +18,9 @@ from artangram.gateway import (
     Sampling,
     SessionClosed,
 )
-from artangram.gateway.engines.protocol import Chunk
-from artangram.gateway.engines.scripted import Pace, ScriptedEngine
+from artangram.gateway.engines.protocol import TokenChunk
+from artangram.gateway.engines.scripted import ScriptedEngine, ScriptedPace
 from artangram.models.tokenizer import USER, Message
-from gateway_support import WORDS, PuppetEngine, settled
 
 FEW = Sampling(max_tokens=8)
 
@@ -126,8 +126,8 @@ class Forgetful(ScriptedEngine):
 
     async def stream(self, request, *, cache=None):
         async for item in super().stream(request, cache=cache):
-            is_chunk = isinstance(item, Chunk)
-            yield Chunk(item.token_ids, item.logprobs[:-1], item.version) if is_chunk else item
+            is_chunk = isinstance(item, TokenChunk)
+            yield TokenChunk(item.token_ids, item.logprobs[:-1], item.version) if is_chunk else item
 
 
 async def test_an_engine_that_leaves_out_a_logprob_is_gone_and_nothing_of_it_is_kept():
@@ -219,7 +219,7 @@ async def test_closing_a_session_ends_its_turn():
 
 async def test_a_name_can_be_used_again_while_the_last_turn_under_it_still_ends():
     gateway = Gateway()
-    gateway.add(ScriptedEngine(lambda _: [7] * 9, pace=Pace(token_s=0.001)))
+    gateway.add(ScriptedEngine(lambda _: [7] * 9, pace=ScriptedPace(token_s=0.001)))
     session = gateway.open("s")
     turn = asyncio.create_task(session.generate([1], FEW))
     await settled()

@@ -3,12 +3,12 @@
 from math import e
 
 import pytest
-
-from artangram.core.affinity import Choice, Work
-from artangram.gateway.engines.protocol import Sampling
-from artangram.gateway.replica import RECENT_S, Recent, Replica
-from artangram.gateway.turn import Turn
 from gateway_support import PuppetEngine
+
+from artangram.core.rollout.affinity import Choice, TokenWork
+from artangram.gateway.engines.protocol import Sampling
+from artangram.gateway.replica import RECENT_S, EngineReplica, Recent
+from artangram.gateway.turn import Turn
 
 
 def test_what_was_long_ago_counts_for_little():
@@ -27,9 +27,9 @@ def test_what_comes_steadily_is_counted_as_it_comes():
 
 
 def test_a_replica_knows_what_it_was_given_to_read():
-    replica = Replica(PuppetEngine("a"), hardware="compute")
+    replica = EngineReplica(PuppetEngine("a"), hardware="compute")
     turn = Turn("t", (1, 2, 3), sampling=Sampling(max_tokens=1), session="s", task="")
-    choice = Choice(replica="a", hardware="compute", work=Work(30.0, 1.0))
+    choice = Choice(replica="a", hardware="compute", work=TokenWork(30.0, 1.0))
     with replica.serving(turn, choice, request_id="r", now=7.0):
         assert replica.half(turn, now=7.0).turns == 1
         assert replica.candidate(turn, now=7.0).reads_per_s == pytest.approx(30.0 / RECENT_S)

@@ -5,26 +5,26 @@ import logging
 
 import pytest
 
-from artangram.core.affinity import Rates
 from artangram.core.errors import BadInput
+from artangram.core.rollout.affinity import Rates
 from artangram.gateway import Gateway, Sampling, StallLimits
-from artangram.gateway.engines.protocol import Request
-from artangram.gateway.engines.scripted import Pace, ScriptedEngine
+from artangram.gateway.engines.protocol import EngineRequest
+from artangram.gateway.engines.scripted import ScriptedEngine, ScriptedPace
 
 pytestmark = pytest.mark.looptime
 
 LIMITS = StallLimits(least_s=20.0)
-PACE = Pace(token_s=1.0)
-NEVER = Pace(token_s=1e9)
+PACE = ScriptedPace(token_s=1.0)
+NEVER = ScriptedPace(token_s=1e9)
 ANSWER = tuple(range(100, 110))
 
 
-def script(request: Request) -> tuple[int, ...]:
+def script(request: EngineRequest) -> tuple[int, ...]:
     """Goes on from what was sampled before."""
     return ANSWER[sum(token >= 100 for token in request.prompt) :]
 
 
-def a_house(*names: str, **options) -> tuple[Gateway, list[ScriptedEngine]]:
+def a_cluster(*names: str, **options) -> tuple[Gateway, list[ScriptedEngine]]:
     gateway = Gateway(stalls=LIMITS, **options)
     engines = [ScriptedEngine(script, name=name, pace=PACE) for name in names]
     for engine in engines:
@@ -48,7 +48,7 @@ def stops_giving_tokens(engine: ScriptedEngine) -> None:
 @pytest.mark.parametrize("fault", [ScriptedEngine.hang, stops_giving_tokens])
 async def test_turns_of_a_replica_that_stands_still_go_on_elsewhere(fault, caplog):
     lost = []
-    gateway, (bad, _) = a_house("bad", "good", on_lost=lambda engine, error: lost.append(engine))
+    gateway, (bad, _) = a_cluster("bad", "good", on_lost=lambda engine, error: lost.append(engine))
     turns = [asyncio.create_task(answered(gateway, f"s{n}")) for n in range(4)]
     await asyncio.sleep(3.5)
     fault(bad)
@@ -63,8 +63,8 @@ async def test_turns_of_a_replica_that_stands_still_go_on_elsewhere(fault, caplo
 
 
 async def test_a_replica_that_is_slow_or_idle_is_left_alone():
-    gateway, (engine,) = a_house("slow")
-    engine.pace = Pace(token_s=0.9 * LIMITS.least_s)
+    gateway, (engine,) = a_cluster("slow")
+    engine.pace = ScriptedPace(token_s=0.9 * LIMITS.least_s)
     await asyncio.sleep(10 * LIMITS.least_s)
     assert (await answered(gateway, "s")).token_ids == ANSWER
     await asyncio.sleep(10 * LIMITS.least_s)
@@ -72,7 +72,7 @@ async def test_a_replica_that_is_slow_or_idle_is_left_alone():
 
 
 async def test_a_paused_replica_may_stand_still():
-    gateway, (engine,) = a_house("paused")
+    gateway, (engine,) = a_cluster("paused")
     turn = asyncio.create_task(answered(gateway, "s"))
     await asyncio.sleep(3.5)
     await engine.pause()
@@ -83,7 +83,7 @@ async def test_a_paused_replica_may_stand_still():
 
 
 async def test_a_reader_who_stands_still_is_no_fault_of_the_replica():
-    gateway, _ = a_house("patient")
+    gateway, _ = a_cluster("patient")
     taken = []
     stream = gateway.open("s").stream((1, 2), Sampling(max_tokens=len(ANSWER)))
     async with asyncio.timeout(100 * LIMITS.least_s):
@@ -96,22 +96,22 @@ async def test_a_reader_who_stands_still_is_no_fault_of_the_replica():
 
 async def test_a_long_prompt_is_given_the_time_that_its_class_takes():
     rates = {"default": Rates(prefill_per_s=0.1, decode_per_s=1.0)}
-    gateway, (engine,) = a_house("reader", rates=rates)
-    engine.pace = Pace(token_s=1.0, prompt_token_s=10.0)
+    gateway, (engine,) = a_cluster("reader", rates=rates)
+    engine.pace = ScriptedPace(token_s=1.0, prompt_token_s=10.0)
     assert (await answered(gateway, "s", (1,) * 10)).token_ids == ANSWER
     assert gateway.counters.stalled == 0
 
 
 async def test_a_turn_that_stalls_every_replica_gets_more_time_on_each():
-    gateway, engines = a_house("a", "b", "c")
+    gateway, engines = a_cluster("a", "b", "c")
     for engine in engines:
-        engine.pace = Pace(token_s=1.0, prompt_token_s=3.0 * LIMITS.least_s)
+        engine.pace = ScriptedPace(token_s=1.0, prompt_token_s=3.0 * LIMITS.least_s)
     assert (await answered(gateway, "s", (1,))).token_ids == ANSWER
     assert (gateway.counters.stalled, len(gateway.replicas)) == (2, 1)
 
 
 async def test_a_replica_that_hangs_when_it_is_removed_holds_no_turn():
-    gateway, (bad,) = a_house("bad")
+    gateway, (bad,) = a_cluster("bad")
     turn = asyncio.create_task(answered(gateway, "s"))
     await asyncio.sleep(3.5)
     bad.hang()
@@ -123,7 +123,7 @@ async def test_a_replica_that_hangs_when_it_is_removed_holds_no_turn():
 
 async def test_what_is_given_up_is_gone_at_once_though_it_hangs():
     lost = []
-    gateway, (bad,) = a_house("bad", on_lost=lambda engine, error: lost.append(str(error)))
+    gateway, (bad,) = a_cluster("bad", on_lost=lambda engine, error: lost.append(str(error)))
     turn = asyncio.create_task(answered(gateway, "s"))
     await asyncio.sleep(3.5)
     bad.hang()

@@ -4,12 +4,12 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from link_support import Note, terms
 
-from artangram.link import Asked, LinkRefused
+from artangram.link import IncomingAsk, LinkRefused
 from artangram.link.exchange import Exchange
 from artangram.link.frames import MOST_FRAME_BYTES, FrameReader, frame
-from artangram.link.terms import Hello
-from link_support import Note, terms
+from artangram.link.terms import LinkHello
 
 
 class Side:
@@ -22,9 +22,9 @@ class Side:
     def on_tell(self, record: Note) -> None:
         self.heard.append(record)
 
-    def on_ask(self, asked: Asked[Any]) -> None: ...
+    def on_ask(self, asked: IncomingAsk[Any]) -> None: ...
 
-    def on_hello(self, hello: Hello) -> None: ...
+    def on_hello(self, hello: LinkHello) -> None: ...
 
     def on_refused(self, error: LinkRefused) -> None:
         raise error

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from models_support import a_model, some_sequences
 
 from artangram.core.errors import BadInput
 from artangram.models.config import load_config
 from artangram.models.directory import load_model, load_weights, save_model, save_weights
 from artangram.models.packed import pack
-from models_support import a_model, some_sequences
 
 
 @pytest.mark.parametrize("tied", [True, False])

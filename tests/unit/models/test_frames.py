@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tokenizer_support import a_file
 
 from artangram.core.errors import BadInput
 from artangram.models import HfTokenizer, Message
-from tokenizer_support import a_file
 
 transformers = pytest.importorskip("transformers")
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tokenizer_support import a_file
 
 from artangram.core.errors import BadInput
 from artangram.models import ROLES, HfTokenizer, Message, load_tokenizer
-from tokenizer_support import a_file
 
 texts = st.text(alphabet="ab c<|im_end>\n", max_size=12) | st.just("a<|im_end|>b")
 messages = st.lists(st.builds(Message, st.sampled_from(ROLES), texts), max_size=3)

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from models_support import VOCAB_SIZE, a_model, some_sequences
 
 from artangram.models.directory import load_causal, save_model
 from artangram.models.huggingface import HuggingFaceModel, load_huggingface
 from artangram.models.llama import Llama
 from artangram.models.packed import pack
-from models_support import VOCAB_SIZE, a_model, some_sequences
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # What its imports complain of is not ours.

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
+from models_support import a_model, some_sequences
 
 from artangram.core.errors import BadInput
 from artangram.models.causal import score
 from artangram.models.packed import pack
-from models_support import a_model, some_sequences
 
 CONFIGS = {
     "default": {},

@@ -12,10 +12,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from artangram.core.action import Action
-from artangram.core.cluster import ClusterSpec, CpuSpec
-from artangram.core.decisions import Decision, Start
-from artangram.core.events import (
+from artangram.core.ids import ActionId, Resource, TrajectoryId
+from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec
+from artangram.core.scheduling.decisions import Decision, Start
+from artangram.core.scheduling.events import (
     Cancelled,
     ClockTicked,
     Event,
@@ -24,18 +25,17 @@ from artangram.core.events import (
     TrajectoryClosed,
     TrajectoryOpened,
 )
-from artangram.core.ids import ActionId, Resource, TrajectoryId
-from artangram.core.needs import parse_needs
-from artangram.core.policies.catalog import policy
-from artangram.core.records import Outcome
-from artangram.core.scheduler import Scheduler
-from artangram.core.speedup import Amdahl
+from artangram.core.scheduling.needs import parse_needs
+from artangram.core.scheduling.policies.catalog import policy
+from artangram.core.scheduling.records import Outcome
+from artangram.core.scheduling.scheduler import Scheduler
+from artangram.core.scheduling.speedup import Amdahl
 from artangram.observe.journal import (
     Entry,
     JournalDamaged,
     JournalError,
     JournalFull,
-    Kept,
+    KeptRecord,
     Past,
     ReplayDiverged,
     Settled,
@@ -197,7 +197,7 @@ async def test_many_appends_are_answered_in_order(path: Path) -> None:
 
 async def test_what_an_id_stands_for_and_how_it_ended_is_kept(path: Path) -> None:
     journal, _ = await open_journal(path)
-    kept = [Kept(id="a", key="k", body=b"run"), Kept(id="b", body=b"go")]
+    kept = [KeptRecord(id="a", key="k", body=b"run"), KeptRecord(id="b", body=b"go")]
     await committed(journal, an_entry(), kept=kept)
     await committed(journal, an_entry(), settled=[Settled(id="a", at=0.0, body=b"done")])
     assert (journal.id_of("k"), journal.id_of("other")) == ("a", None)
@@ -218,7 +218,7 @@ async def test_a_second_ending_is_refused(path: Path) -> None:
 async def test_compaction_keeps_the_living(path: Path) -> None:
     journal, _ = await open_journal(path)
     for number, name in enumerate("abc"):
-        await committed(journal, an_entry(number), kept=[Kept(id=name, key=name, body=b"")])
+        await committed(journal, an_entry(number), kept=[KeptRecord(id=name, key=name, body=b"")])
     for name, at in (("a", 1.0), ("b", 9.0)):
         await committed(journal, an_entry(at), settled=[Settled(id=name, at=at, body=b"")])
     journal.compact(b"all of it", live=["c"], settled_after=5.0)
@@ -250,7 +250,9 @@ async def test_full_disk_is_told_and_what_was_acknowledged_stays(path: Path) -> 
 
     async def fill() -> None:
         for number in range(10_000):
-            await committed(journal, an_entry(number), kept=[Kept(id=f"{number}", body=b"x" * 999)])
+            await committed(
+                journal, an_entry(number), kept=[KeptRecord(id=f"{number}", body=b"x" * 999)]
+            )
             acknowledged.append(number)
 
     with pytest.raises(JournalFull, match="free some"):
@@ -266,7 +268,7 @@ async def test_what_sqlite_does_not_even_take_is_told_too(path: Path) -> None:
     await committed(journal, an_entry(1.0))
     async with asyncio.timeout(10.0):
         with pytest.raises(JournalError, match="surrogates not allowed"):
-            await committed(journal, an_entry(2.0), kept=[Kept(id="\udc80", body=b"")])
+            await committed(journal, an_entry(2.0), kept=[KeptRecord(id="\udc80", body=b"")])
         with pytest.raises(JournalError, match="surrogates not allowed"):
             await committed(journal, an_entry(3.0))
     await journal.close()
@@ -277,7 +279,7 @@ async def test_what_sqlite_does_not_even_take_is_told_too(path: Path) -> None:
 async def test_a_state_directory_may_have_any_name(name: str, tmp_path: Path) -> None:
     path = tmp_path / name / "journal.sqlite"
     journal, _ = await open_journal(path, archive=path.with_name("archive.sqlite"))
-    await committed(journal, an_entry(1.0), kept=[Kept(id="a", key="k", body=b"")])
+    await committed(journal, an_entry(1.0), kept=[KeptRecord(id="a", key="k", body=b"")])
     assert journal.id_of("k") == "a"
     await journal.close()
     assert [entry.at for entry in read_entries(path)] == [1.0]
@@ -335,7 +337,7 @@ async def test_a_missing_entry_is_damage(path: Path) -> None:
 _WRITER = """
 import asyncio, sys
 from pathlib import Path
-from artangram.core.events import ClockTicked
+from artangram.core.scheduling.events import ClockTicked
 from artangram.observe.journal import Entry
 from artangram.observe.journalfile import open_journal
 
@@ -424,7 +426,7 @@ async def test_a_long_transaction_that_was_killed_is_no_damage(path: Path) -> No
 
 def test_memory_journal_answers_the_same_key_with_the_same_ending() -> None:
     journal, answered = MemoryJournal(), []
-    journal.append(an_entry(), kept=[Kept(id="a", key="k", body=b"")], then=answered.append)
+    journal.append(an_entry(), kept=[KeptRecord(id="a", key="k", body=b"")], then=answered.append)
     journal.append(an_entry(), settled=[Settled(id="a", at=0.0, body=b"done")])
     assert answered == [None]
     assert (journal.id_of("k"), journal.settled("a")) == ("a", b"done")

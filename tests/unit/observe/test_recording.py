@@ -13,11 +13,11 @@ import pytest
 
 from artangram.cli import main
 from artangram.core.errors import BadInput
-from artangram.core.events import ClockTicked
+from artangram.core.scheduling.events import ClockTicked
 from artangram.observe.journal import Entry, JournalDamaged
 from artangram.observe.journalfile import FileJournal, open_journal
 from artangram.observe.recording import owner_of, recorded
-from artangram.orchestrator.client import House, between
+from artangram.orchestrator.client import Client, between
 from artangram.orchestrator.local import local
 from artangram.orchestrator.records import ActionResult
 from artangram.sandbox.fake import FakeProvider
@@ -78,7 +78,7 @@ async def test_compaction_cut_short_repeats_nothing(tmp_path: Path) -> None:
 _NO_ROOM_TO_ARCHIVE = """
 import asyncio, resource, sqlite3, sys
 from pathlib import Path
-from artangram.core.events import Cancelled
+from artangram.core.scheduling.events import Cancelled
 from artangram.core.ids import ActionId
 from artangram.observe.journal import Entry
 from artangram.observe.journalfile import open_journal
@@ -146,8 +146,8 @@ def test_folder_without_a_journal_is_bad_input(tmp_path: Path) -> None:
         list(recorded(tmp_path))
 
 
-async def one_agent(house: House, number: int) -> list[ActionResult]:
-    async with house.trajectory(id=f"t{number}", task="swe", memory_mb=64) as t:
+async def one_agent(client: Client, number: int) -> list[ActionResult]:
+    async with client.trajectory(id=f"t{number}", task="swe", memory_mb=64) as t:
         await asyncio.sleep(0.1 * number)
         first = await t.run(["sleep", "0.4"], kind="tool")
         await asyncio.sleep(0.2)
@@ -162,8 +162,8 @@ def test_recorded_live_run_has_about_the_same_acts_in_the_simulator(
         # Two cores for three trajectories that arrive soon after each other: some wait.
         async with local(
             cores=2, memory_mb=1024, state_dir=tmp_path, policy="fcfs", provider=provider
-        ) as house:
-            ended = await asyncio.gather(*(one_agent(house, number) for number in range(3)))
+        ) as client:
+            ended = await asyncio.gather(*(one_agent(client, number) for number in range(3)))
         return [result for results in ended for result in results]
 
     def verb(*argv: str | Path) -> str:

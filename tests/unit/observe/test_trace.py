@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from artangram.core.errors import BadInput
-from artangram.core.speedup import Amdahl
+from artangram.core.scheduling.speedup import Amdahl
 from artangram.observe.trace import (
     BadFile,
     Trace,

@@ -11,11 +11,11 @@ import pytest
 import artangram
 from artangram.apis.spec import ApiSpec
 from artangram.core.errors import BadInput
-from artangram.core.records import Outcome
-from artangram.orchestrator.client import Trajectory
+from artangram.core.scheduling.records import Outcome
+from artangram.orchestrator.client import TrajectoryHandle
 from artangram.sandbox.fake import Console
 from artangram.sandbox.protocol import DirectoryImage, HostImage
-from artangram.testing.fakes import FakeHouse, fake_house
+from artangram.testing.fakes import FakeCluster, fake_cluster
 
 pytestmark = pytest.mark.looptime
 
@@ -39,8 +39,8 @@ NO_MAPPING = [5, b"x", "x", ["x"], [["x"]], object(), print]
 NO_NUMBER = [b"x", "5", [5], {"a": 5}, object(), True, HALF]
 NO_JSON = [object(), print, {"a": {"b": [object()]}}, HALF, {(1, 2): 3}]
 
-Use = Callable[[FakeHouse, Any], Any]
-HOUSE: list[tuple[str, Use, list[Any]]] = [
+Use = Callable[[FakeCluster, Any], Any]
+CLUSTER: list[tuple[str, Use, list[Any]]] = [
     ("id", lambda h, wrong: h.trajectory(id=wrong), NO_TEXT[1:]),
     ("job", lambda h, wrong: h.trajectory(job=wrong), NO_TEXT),
     ("task", lambda h, wrong: h.trajectory(task=wrong), NO_TEXT),
@@ -131,50 +131,50 @@ def every(table: list[Any]) -> list[Any]:
     ]
 
 
-async def asked(use: Use, house: FakeHouse, wrong: Any) -> None:
+async def asked(use: Use, client: FakeCluster, wrong: Any) -> None:
     """Some verbs are awaited; of the others nothing is heard after they return."""
-    answer = use(house, wrong)
+    answer = use(client, wrong)
     if isawaitable(answer):
         await answer
 
 
-@pytest.mark.parametrize(("field", "use", "wrong"), every(HOUSE))
-async def test_what_a_house_is_asked_wrongly_is_refused_by_name(
+@pytest.mark.parametrize(("field", "use", "wrong"), every(CLUSTER))
+async def test_what_a_cluster_is_asked_wrongly_is_refused_by_name(
     field: str, use: Use, wrong: Any
 ) -> None:
-    async with fake_house() as house:
+    async with fake_cluster() as client:
         with pytest.raises(BadInput) as refused:
-            await asked(use, house, wrong)
+            await asked(use, client, wrong)
         assert refused.value.field.startswith(field)
-        await assert_serves(house)
+        await assert_serves(client)
 
 
 @pytest.mark.parametrize(("field", "wrong"), every(RUNS))
 async def test_what_a_run_is_asked_wrongly_is_refused_by_name(field: str, wrong: Any) -> None:
-    async def streamed(t: Trajectory) -> None:
+    async def streamed(t: TrajectoryHandle) -> None:
         async for _ in t.stream(["true"], **{field: wrong}):
             pass
 
-    runs: list[Callable[[Trajectory], Awaitable[Any]]]
+    runs: list[Callable[[TrajectoryHandle], Awaitable[Any]]]
     runs = [lambda t: t.run(["true"], **{field: wrong}), streamed]
-    async with fake_house() as house, house.trajectory() as t:
+    async with fake_cluster() as client, client.trajectory() as t:
         for run in runs:
             with pytest.raises(BadInput) as refused:
                 await run(t)
             assert refused.value.field.startswith(field)
-        await assert_serves(house)
+        await assert_serves(client)
 
 
 @pytest.mark.parametrize("wrong", [None, 5, 1.5, object(), "true", b"true", [None], [["true"]]])
 async def test_a_command_is_a_list_of_words(wrong: Any) -> None:
-    async with fake_house() as house, house.trajectory() as t:
+    async with fake_cluster() as client, client.trajectory() as t:
         for asked in (t.run(wrong), anext(t.stream(wrong))):
             with pytest.raises(BadInput, match=r"^argv"):
                 await asked
 
 
 @pytest.mark.parametrize(("field", "opened", "wrong"), every(OPENINGS))
-async def test_a_house_that_is_opened_wrongly_is_refused_by_name(
+async def test_a_cluster_that_is_opened_wrongly_is_refused_by_name(
     field: str, opened: Callable[[Any], AbstractAsyncContextManager[Any]], wrong: Any
 ) -> None:
     with pytest.raises(BadInput) as refused:
@@ -199,34 +199,34 @@ def test_a_function_that_is_marked_wrongly_is_refused_by_name(field: str, wrong:
 
 
 async def test_a_stream_takes_what_a_run_takes() -> None:
-    async with fake_house() as house, house.trajectory() as t:
+    async with fake_cluster() as client, client.trajectory() as t:
         given: dict[str, Any] = {"stdin": "hello", "environ": None, "needs": None}
         printed = [piece async for piece in t.stream(["cat"], **given)]
         assert printed[-1].stdout == "hello"  # type: ignore[union-attr]
 
 
-async def assert_serves(house: FakeHouse) -> None:
-    async with house.trajectory() as other:
+async def assert_serves(client: FakeCluster) -> None:
+    async with client.trajectory() as other:
         assert (await other.run(["true"])).ok
 
 
 @pytest.mark.parametrize(("field", "value"), WRONG, ids=[field for field, _ in WRONG])
 async def test_an_argument_of_another_type_is_refused_by_name(field: str, value: Any) -> None:
-    async with fake_house() as house, house.trajectory() as t:
+    async with fake_cluster() as client, client.trajectory() as t:
         with pytest.raises(BadInput, match=f"^{field}.*: expected .*, got "):
             await t.run(["cat"], **{field: value})
-        await assert_serves(house)
+        await assert_serves(client)
 
 
 async def test_streams_refuse_what_runs_refuse() -> None:
-    async with fake_house() as house, house.trajectory() as t:
+    async with fake_cluster() as client, client.trajectory() as t:
         for wrong in ({"stdin": 5}, {"memory": 64}):
             with pytest.raises(BadInput, match=f"^{next(iter(wrong))}: "):
                 await anext(t.stream(["cat"], **wrong))
 
 
 async def test_one_text_is_no_list_of_words() -> None:
-    async with fake_house() as house, house.trajectory() as t:
+    async with fake_cluster() as client, client.trajectory() as t:
         with pytest.raises(BadInput, match="argv: is one text; give a list of words"):
             await t.run("true")
         with pytest.raises(BadInput, match=r"argv\[1\]: expected `str`, got `int`"):
@@ -236,41 +236,41 @@ async def test_one_text_is_no_list_of_words() -> None:
 @pytest.mark.parametrize("field", ["work_s", "timeout_s", "deadline_s"])
 @pytest.mark.parametrize("length", [float("nan"), float("inf")])
 async def test_what_no_json_says_is_no_length_of_time(field: str, length: float) -> None:
-    async with fake_house() as house, house.trajectory() as t:
+    async with fake_cluster() as client, client.trajectory() as t:
         with pytest.raises(BadInput, match=f"^{field}: {length} is not a time"):
             await t.run(["true"], **{field: length})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("words", [[], [""], [b"true"], [5], [["true"]]])
 async def test_words_that_are_no_texts_are_refused_by_name(words: Any) -> None:
-    async with fake_house() as house, house.trajectory(task="swe") as t:
+    async with fake_cluster() as client, client.trajectory(task="swe") as t:
         with pytest.raises(BadInput, match=r"^argv"):
             await t.run(words)
 
 
 async def test_a_speedup_needs_a_choice_of_cores() -> None:
-    async with fake_house() as house, house.trajectory() as t:
+    async with fake_cluster() as client, client.trajectory() as t:
         with pytest.raises(BadInput, match=r"^speedup: .* cpu=between\(1, 8\)"):
             await t.run(["true"], speedup={"amdahl": 0.1})
         assert (await t.run(["true"], speedup={"amdahl": 0.1}, cpu=artangram.between(1, 2))).ok
 
 
 async def test_words_may_come_one_by_one() -> None:
-    async with fake_house() as house, house.trajectory() as t:
+    async with fake_cluster() as client, client.trajectory() as t:
         words: Any = (word for word in ("echo", "hello"))
         assert (await t.run(words)).stdout == "hello\n"
 
 
 async def test_stdin_may_be_a_text() -> None:
-    async with fake_house() as house, house.trajectory() as t:
+    async with fake_cluster() as client, client.trajectory() as t:
         assert (await t.run(["cat"], stdin="hello")).stdout == "hello"
 
 
 @pytest.mark.parametrize("wrong", [{"job": 5}, {"task": 5}, {"memory_mb": "64"}, {"disk_mb": 1.5}])
 async def test_a_trajectory_is_refused_by_name_too(wrong: dict[str, Any]) -> None:
-    async with fake_house() as house:
+    async with fake_cluster() as client:
         with pytest.raises(BadInput, match=f"^{next(iter(wrong))}: "):
-            house.trajectory(**wrong)
+            client.trajectory(**wrong)
 
 
 @pytest.mark.parametrize(
@@ -284,20 +284,20 @@ async def test_a_trajectory_is_refused_by_name_too(wrong: dict[str, Any]) -> Non
     ids=lambda given: str(given),
 )
 async def test_so_is_what_is_wrong_inside_its_place(wrong: dict[str, Any], field: str) -> None:
-    async with fake_house() as house:
+    async with fake_cluster() as client:
         with pytest.raises(BadInput, match=f"^{field}.*: expected "):
-            house.trajectory(**wrong)
+            client.trajectory(**wrong)
 
 
 async def test_files_are_named_by_text_and_hold_bytes() -> None:
-    async with fake_house() as house, house.trajectory() as t:
+    async with fake_cluster() as client, client.trajectory() as t:
         for path, data in ((5, b""), ("a", 5), ("a", None)):
             with pytest.raises(BadInput, match=r"^(path|data): expected "):
                 await t.write(path, data)  # type: ignore[arg-type]
         for path, most in ((5, 1), (b"a", 1), ("a", "1"), ("a", 1.5)):
             with pytest.raises(BadInput, match=r"^(path|max_bytes): expected "):
                 await t.read(path, max_bytes=most)  # type: ignore[arg-type]
-        await assert_serves(house)
+        await assert_serves(client)
 
 
 @pytest.mark.parametrize(
@@ -305,17 +305,17 @@ async def test_files_are_named_by_text_and_hold_bytes() -> None:
     [("path", 5), ("headers", {"a": 1}), ("body", 5), ("repeatable", "no")],
 )
 async def test_a_request_to_an_api_is_refused_by_name_too(field: str, value: Any) -> None:
-    async with fake_house() as house:
+    async with fake_cluster() as client:
         with pytest.raises(BadInput, match=f"^{field}.*: expected .*, got "):
-            await house.api("search").request("GET", **{field: value})
+            await client.api("search").request("GET", **{field: value})
 
 
 async def test_options_of_calls_are_refused_by_name_too() -> None:
-    async with fake_house() as house:
+    async with fake_cluster() as client:
         with pytest.raises(BadInput, match=r"timeout_s: expected `float \| null`, got `str`"):
-            await house.call("judge", {}, timeout_s="5")
+            await client.call("judge", {}, timeout_s="5")
         with pytest.raises(BadInput, match="degrees"):
-            await house.deploy("judge", "module:load", degrees="2")
+            await client.deploy("judge", "module:load", degrees="2")
 
 
 async def test_a_place_that_fails_in_an_unheard_of_way_fails_its_own_action_only(
@@ -324,9 +324,9 @@ async def test_a_place_that_fails_in_an_unheard_of_way_fails_its_own_action_only
     def broken(console: Console, argv: tuple[str, ...]) -> int:
         raise TypeError("a defect of a provider")
 
-    async with fake_house(programs={"broken": broken}) as house, house.trajectory() as t:
+    async with fake_cluster(programs={"broken": broken}) as client, client.trajectory() as t:
         assert (await t.run(["true"])).ok
         result = await t.run(["broken"])
         assert (result.outcome, "a defect" in result.reason) == (Outcome.INFRA_FAILED, True)
-        await assert_serves(house)
+        await assert_serves(client)
     assert "a defect of a provider" in caplog.text

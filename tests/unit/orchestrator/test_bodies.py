@@ -9,7 +9,7 @@ import pytest
 
 from artangram.orchestrator.runs import RunRequest
 from artangram.orchestrator.server import BODY_SILENCE_S, application
-from artangram.testing.fakes import FakeHouse, fake_house
+from artangram.testing.fakes import FakeCluster, fake_cluster
 
 pytestmark = pytest.mark.looptime
 
@@ -17,8 +17,10 @@ pytestmark = pytest.mark.looptime
 class Caller:
     """One request: its pieces come after pauses; when they are out, nothing comes any more."""
 
-    def __init__(self, house: FakeHouse, verb: str, *pieces: bytes, pause_s: float = 0.0) -> None:
-        self._application = application(house.orchestrator, token=None)
+    def __init__(
+        self, client: FakeCluster, verb: str, *pieces: bytes, pause_s: float = 0.0
+    ) -> None:
+        self._application = application(client.orchestrator, token=None)
         self._verb = verb
         self._pieces = list(pieces)
         self._pause_s = pause_s
@@ -43,33 +45,33 @@ class Caller:
 
 
 @pytest.fixture
-async def house() -> AsyncIterator[FakeHouse]:
-    async with fake_house() as house, house.trajectory(id="t"):
-        yield house
+async def client() -> AsyncIterator[FakeCluster]:
+    async with fake_cluster() as client, client.trajectory(id="t"):
+        yield client
 
 
 def a_body(*argv: str) -> bytes:
     return msgspec.json.encode(RunRequest(trajectory="t", argv=argv, kind="x"))
 
 
-async def test_who_stops_in_the_middle_of_a_body_is_told_and_left(house: FakeHouse) -> None:
+async def test_who_stops_in_the_middle_of_a_body_is_told_and_left(client: FakeCluster) -> None:
     began_at = asyncio.get_running_loop().time()
-    status, headers = await Caller(house, "run", a_body("true")[:9]).answer()
+    status, headers = await Caller(client, "run", a_body("true")[:9]).answer()
     assert (status, headers[b"connection"]) == (408, b"close")
     assert asyncio.get_running_loop().time() - began_at == pytest.approx(BODY_SILENCE_S)
 
 
-async def test_a_body_may_come_slowly(house: FakeHouse) -> None:
+async def test_a_body_may_come_slowly(client: FakeCluster) -> None:
     pieces = [a_body("true")[at : at + 9] for at in range(0, len(a_body("true")), 9)]
     assert len(pieces) > 3
-    caller = Caller(house, "run", *pieces, b"", pause_s=0.9 * BODY_SILENCE_S)
+    caller = Caller(client, "run", *pieces, b"", pause_s=0.9 * BODY_SILENCE_S)
     status, headers = await caller.answer()
     assert (status, b"connection" in headers) == (200, False)
 
 
 @pytest.mark.parametrize("verb", ["run", "stream"])
-async def test_an_answer_may_take_as_long_as_it_takes(house: FakeHouse, verb: str) -> None:
+async def test_an_answer_may_take_as_long_as_it_takes(client: FakeCluster, verb: str) -> None:
     began_at = asyncio.get_running_loop().time()
-    status, _ = await Caller(house, verb, a_body("sleep", "1000"), b"").answer()
+    status, _ = await Caller(client, verb, a_body("sleep", "1000"), b"").answer()
     assert status == 200
     assert asyncio.get_running_loop().time() - began_at >= 1000 > BODY_SILENCE_S

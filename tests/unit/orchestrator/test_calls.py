@@ -8,7 +8,9 @@ import msgspec
 import pytest
 
 from artangram.apis.errors import TurnedAway
-from artangram.core.cluster import (
+from artangram.core.errors import BadInput, CallFailed, InfraFailed
+from artangram.core.ids import Resource, ServiceId
+from artangram.core.scheduling.cluster import (
     ClusterSpec,
     CpuSpec,
     FunctionsSpec,
@@ -16,16 +18,14 @@ from artangram.core.cluster import (
     QuotaSpec,
     ServiceSpec,
 )
-from artangram.core.errors import BadInput, CallFailed, InfraFailed
-from artangram.core.ids import Resource, ServiceId
-from artangram.core.lease import Devices, Lease
+from artangram.core.scheduling.lease import Devices, Lease
 from artangram.managers.call import ApiCall, Call, CallResult, FunctionCall, ServiceCall
-from artangram.managers.calls import Progress
+from artangram.managers.calls import CallProgress
 from artangram.observe.journal import Entry
 from artangram.observe.journalfile import open_journal
 from artangram.observe.journalmemory import MemoryJournal
 from artangram.orchestrator.recovery import Setup
-from artangram.testing.fakes import FakeHouse, fake_house
+from artangram.testing.fakes import FakeCluster, fake_cluster
 
 pytestmark = pytest.mark.looptime
 
@@ -41,7 +41,7 @@ class Carrying:
         self.leases: list[Lease] = []
         self.most = self.now = 0
 
-    async def carry_out(self, lease: Lease, call: Call, *, progress: Progress) -> CallResult:
+    async def carry_out(self, lease: Lease, call: Call, *, progress: CallProgress) -> CallResult:
         self.leases.append(lease)
         await asyncio.sleep(lease.prepare_s)
         progress.began()
@@ -89,17 +89,17 @@ def carriers(service: Answer = doubled, api: Answer = echoed) -> dict[type, Carr
 
 async def test_a_service_answers_and_is_restored_once() -> None:
     carrying = carriers()
-    async with fake_house(a_mixed_setup(), carriers=carrying) as house:
-        assert await house.call("judge", 21) == 42
-        assert await house.call("judge", 4) == 8
+    async with fake_cluster(a_mixed_setup(), carriers=carrying) as client:
+        assert await client.call("judge", 21) == 42
+        assert await client.call("judge", 4) == 8
         restored = [lease.allocations[0] for lease in carrying[ServiceCall].leases]
         assert [a.restored for a in restored if isinstance(a, Devices)] == [True, False]
 
 
 async def test_two_services_take_turns_on_one_device() -> None:
     carrying = carriers()
-    async with fake_house(a_mixed_setup(), carriers=carrying) as house:
-        answers = await asyncio.gather(*(house.call(s, 1) for s in ("judge", "teacher", "judge")))
+    async with fake_cluster(a_mixed_setup(), carriers=carrying) as client:
+        answers = await asyncio.gather(*(client.call(s, 1) for s in ("judge", "teacher", "judge")))
         assert answers == [2, 2, 2]
         assert carrying[ServiceCall].most == 1
         evicted = [
@@ -112,20 +112,20 @@ async def test_two_services_take_turns_on_one_device() -> None:
 
 
 async def test_an_unknown_service_or_api_is_refused_with_what_there_is() -> None:
-    async with fake_house(a_mixed_setup(), carriers=carriers()) as house:
+    async with fake_cluster(a_mixed_setup(), carriers=carriers()) as client:
         with pytest.raises(BadInput, match="known: judge, teacher"):
-            await house.call("jugde", 1)
+            await client.call("jugde", 1)
         with pytest.raises(BadInput, match="use one of: search"):
-            await house.api("serach").get("/")
+            await client.api("serach").get("/")
         with pytest.raises(BadInput, match="is no option of a call"):
-            await house.call("judge", 1, timout_s=3)
+            await client.call("judge", 1, timout_s=3)
 
 
 async def test_an_api_keeps_to_its_window() -> None:
     carrying = carriers()
-    async with fake_house(a_mixed_setup(), carriers=carrying) as house:
+    async with fake_cluster(a_mixed_setup(), carriers=carrying) as client:
         began = asyncio.get_running_loop().time()
-        answers = await asyncio.gather(*(house.api("search").get(f"/{n}") for n in range(4)))
+        answers = await asyncio.gather(*(client.api("search").get(f"/{n}") for n in range(4)))
         assert [answer.text for answer in answers] == ["/0", "/1", "/2", "/3"]
         assert (answers[0].status, answers[0].headers) == (200, {"x": "y"})
         assert carrying[ApiCall].most == 2
@@ -134,11 +134,11 @@ async def test_an_api_keeps_to_its_window() -> None:
 
 
 async def test_a_throttled_api_waits_as_long_as_it_was_told() -> None:
-    async with fake_house(a_mixed_setup(), carriers=carriers()) as house:
-        house.orchestrator.throttled(Resource("search"), until=house.orchestrator.now() + 30.0)
+    async with fake_cluster(a_mixed_setup(), carriers=carriers()) as client:
+        client.orchestrator.throttled(Resource("search"), until=client.orchestrator.now() + 30.0)
         await asyncio.sleep(0)
         began = asyncio.get_running_loop().time()
-        await house.api("search").get("/")
+        await client.api("search").get("/")
         assert asyncio.get_running_loop().time() - began == pytest.approx(31.0, abs=0.1)
 
 
@@ -151,8 +151,8 @@ async def test_a_call_that_was_turned_away_is_as_good_as_new() -> None:
         return await echoed(lease, call)
 
     carrying = carriers(api=busy)
-    async with fake_house(a_mixed_setup(), carriers=carrying) as house:
-        assert (await house.api("search").post("/x")).text == "/x"
+    async with fake_cluster(a_mixed_setup(), carriers=carrying) as client:
+        assert (await client.api("search").post("/x")).text == "/x"
         assert len(carrying[ApiCall].leases) == 11
 
 
@@ -161,9 +161,9 @@ async def test_what_the_callee_does_wrong_is_not_tried_again() -> None:
         raise CallFailed("no such thing")
 
     carrying = carriers(service=refuse)
-    async with fake_house(a_mixed_setup(), carriers=carrying) as house:
+    async with fake_cluster(a_mixed_setup(), carriers=carrying) as client:
         with pytest.raises(CallFailed, match="no such thing"):
-            await house.call("judge", 1)
+            await client.call("judge", 1)
         assert len(carrying[ServiceCall].leases) == 1
 
 
@@ -176,11 +176,11 @@ async def test_an_answer_that_is_no_unicode_breaks_nobody() -> None:
             raise CallFailed(f"answered 302 to {latin}")
         return CallResult(body=b"", status=200, headers={"x": latin})
 
-    async with fake_house(a_mixed_setup(), carriers=carriers(api=answer)) as house:
-        assert (await house.api("search").get(key="a")).headers == {"x": "caf?"}
+    async with fake_cluster(a_mixed_setup(), carriers=carriers(api=answer)) as client:
+        assert (await client.api("search").get(key="a")).headers == {"x": "caf?"}
         with pytest.raises(CallFailed, match=r"caf\?"):
-            await house.api("search").get("raise", key="b")
-        assert await house.call("judge", 2) == 4
+            await client.api("search").get("raise", key="b")
+        assert await client.call("judge", 2) == 4
 
 
 async def test_what_fails_under_a_call_is_tried_again() -> None:
@@ -191,8 +191,8 @@ async def test_what_fails_under_a_call_is_tried_again() -> None:
             raise failures.pop()
         return await doubled(lease, call)
 
-    async with fake_house(a_mixed_setup(), carriers=carriers(service=shaky)) as house:
-        assert await house.call("judge", 1) == 2
+    async with fake_cluster(a_mixed_setup(), carriers=carriers(service=shaky)) as client:
+        assert await client.call("judge", 1) == 2
 
 
 async def test_a_post_is_not_made_twice_unless_it_may_be() -> None:
@@ -200,45 +200,45 @@ async def test_a_post_is_not_made_twice_unless_it_may_be() -> None:
         raise InfraFailed("the line went dead")
 
     carrying = carriers(api=lost)
-    async with fake_house(a_mixed_setup(), carriers=carrying) as house:
+    async with fake_cluster(a_mixed_setup(), carriers=carrying) as client:
         with pytest.raises(InfraFailed, match="went dead"):
-            await house.api("search").post("/", json={})
+            await client.api("search").post("/", json={})
         assert len(carrying[ApiCall].leases) == 1
 
 
 async def test_a_restore_does_not_eat_the_time_limit_of_the_call() -> None:
-    async with fake_house(a_mixed_setup(), carriers=carriers()) as house:
-        assert await house.call("judge", 1, timeout_s=1.5) == 2  # Restored in 1 s, ran for 1 s.
+    async with fake_cluster(a_mixed_setup(), carriers=carriers()) as client:
+        assert await client.call("judge", 1, timeout_s=1.5) == 2  # Restored in 1 s, ran for 1 s.
         with pytest.raises(CallFailed, match=r"longer than 0\.5 s"):
-            await house.call("judge", 1, timeout_s=0.5)
+            await client.call("judge", 1, timeout_s=0.5)
 
 
 async def test_a_caller_who_goes_away_ends_the_call() -> None:
     carrying = carriers()
-    async with fake_house(a_mixed_setup(), carriers=carrying) as house:
-        calling = asyncio.create_task(house.call("judge", 1))
+    async with fake_cluster(a_mixed_setup(), carriers=carrying) as client:
+        calling = asyncio.create_task(client.call("judge", 1))
         await asyncio.sleep(1.5)
         calling.cancel()
         await asyncio.sleep(0.01)
         assert carrying[ServiceCall].now == 0
-        assert await house.call("judge", 1) == 2
+        assert await client.call("judge", 1) == 2
 
 
 async def test_the_same_key_is_one_call() -> None:
     carrying = carriers()
-    async with fake_house(a_mixed_setup(), carriers=carrying) as house:
-        calls = (house.call("judge", 1, key="k") for _ in range(3))
+    async with fake_cluster(a_mixed_setup(), carriers=carrying) as client:
+        calls = (client.call("judge", 1, key="k") for _ in range(3))
         assert await asyncio.gather(*calls) == [2, 2, 2]
         assert len(carrying[ServiceCall].leases) == 1
 
 
 async def test_cores_and_a_judge_are_given_together() -> None:
     carrying = carriers()
-    async with fake_house(a_mixed_setup(), carriers=carrying) as house, house.trajectory() as t:
+    async with fake_cluster(a_mixed_setup(), carriers=carrying) as client, client.trajectory() as t:
         busy = asyncio.create_task(t.run(["sleep", "5"], cpu=2))
         await asyncio.sleep(0.01)
         began = asyncio.get_running_loop().time()
-        assert await house.call("judge", 1, needs={"cpu": 1}) == 2
+        assert await client.call("judge", 1, needs={"cpu": 1}) == 2
         assert asyncio.get_running_loop().time() - began > 5.0
         await busy
         (lease,) = carrying[ServiceCall].leases
@@ -247,12 +247,12 @@ async def test_cores_and_a_judge_are_given_together() -> None:
 
 async def test_a_lost_service_is_restored_for_the_next_call() -> None:
     carrying = carriers()
-    async with fake_house(a_mixed_setup(), carriers=carrying) as house:
-        await house.call("judge", 1)
+    async with fake_cluster(a_mixed_setup(), carriers=carrying) as client:
+        await client.call("judge", 1)
         devices = carrying[ServiceCall].leases[0].allocations[0]
         assert isinstance(devices, Devices)
-        house.orchestrator.service_lost(devices)
-        await house.call("judge", 1)
+        client.orchestrator.service_lost(devices)
+        await client.call("judge", 1)
         again = carrying[ServiceCall].leases[1].allocations[0]
         assert isinstance(again, Devices)
         assert again.restored
@@ -260,11 +260,11 @@ async def test_a_lost_service_is_restored_for_the_next_call() -> None:
 
 async def test_a_call_on_the_cores_of_a_lost_node_is_made_again() -> None:
     carrying = carriers()
-    async with fake_house(a_mixed_setup(), carriers=carrying) as house:
-        calling = asyncio.create_task(house.call("judge", 1, needs={"cpu": 1}, deadline_s=60.0))
+    async with fake_cluster(a_mixed_setup(), carriers=carrying) as client:
+        calling = asyncio.create_task(client.call("judge", 1, needs={"cpu": 1}, deadline_s=60.0))
         await asyncio.sleep(1.5)
-        node, agent = next(iter(house.orchestrator.nodes.items()))
-        lost = house.orchestrator._hands
+        node, agent = next(iter(client.orchestrator.nodes.items()))
+        lost = client.orchestrator._executor
         lost.on_lost(node, "the power went")
         await asyncio.sleep(0.01)
         assert carrying[ServiceCall].now == 0, "the call went on without its cores"
@@ -278,13 +278,13 @@ async def _one_life(path: Path, carrying: dict[type, Carrying], work: "Work") ->
     setup = a_mixed_setup()
     journal, past = await open_journal(path)
     try:
-        async with fake_house(setup, journal=journal, past=past, carriers=carrying) as house:
-            await work(house)
+        async with fake_cluster(setup, journal=journal, past=past, carriers=carrying) as client:
+            await work(client)
     finally:
         await journal.close()
 
 
-Work = Callable[[FakeHouse], Awaitable[None]]
+Work = Callable[[FakeCluster], Awaitable[None]]
 
 
 @pytest.mark.looptime(False)
@@ -295,10 +295,10 @@ async def test_after_a_crash_calls_are_made_again_where_they_may_be(tmp_path: Pa
 
     stuck = carriers(service=for_ever, api=for_ever)
 
-    async def first(house: FakeHouse) -> None:
+    async def first(client: FakeCluster) -> None:
         callers = [
-            asyncio.create_task(house.call("judge", 3, key="judged")),
-            asyncio.create_task(house.api("search").post("/", key="posted")),
+            asyncio.create_task(client.call("judge", 3, key="judged")),
+            asyncio.create_task(client.api("search").post("/", key="posted")),
         ]
         while stuck[ServiceCall].now + stuck[ApiCall].now < 2:  # noqa: ASYNC110 - both, any order
             await asyncio.sleep(0.01)
@@ -307,10 +307,10 @@ async def test_after_a_crash_calls_are_made_again_where_they_may_be(tmp_path: Pa
 
     again = carriers()
 
-    async def second(house: FakeHouse) -> None:
-        assert await house.call("judge", 3, key="judged") == 6
+    async def second(client: FakeCluster) -> None:
+        assert await client.call("judge", 3, key="judged") == 6
         with pytest.raises(InfraFailed, match="restarted during the call"):
-            await house.api("search").post("/", key="posted")
+            await client.api("search").post("/", key="posted")
         assert not again[ApiCall].leases, "a post that may have arrived was made again"
         (lease,) = again[ServiceCall].leases
         restored = lease.allocations[0]
@@ -333,8 +333,8 @@ class Unwritten(MemoryJournal):
 async def test_a_call_that_may_not_be_repeated_is_not_made_before_it_is_written_down() -> None:
     carrying = Carrying(echoed)
     carriers = {ApiCall: carrying}
-    async with fake_house(a_mixed_setup(), journal=Unwritten(), carriers=carriers) as house:
-        search = house.api("search")
+    async with fake_cluster(a_mixed_setup(), journal=Unwritten(), carriers=carriers) as client:
+        search = client.api("search")
         calls = [asyncio.create_task(call) for call in (search.post("once"), search.get("often"))]
         await asyncio.sleep(1)
         assert len(carrying.leases) == 1

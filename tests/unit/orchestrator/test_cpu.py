@@ -1,12 +1,12 @@
 """How a lease of cores becomes a run on a machine."""
 
-from artangram.core.action import Action
 from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
-from artangram.core.lease import Calls, Cores, CoreShare, Lease
-from artangram.core.needs import parse_needs
-from artangram.managers.agent import Place, Run
+from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.lease import Calls, Cores, CoreShare, Lease
+from artangram.core.scheduling.needs import parse_needs
+from artangram.managers.agent import Run, SandboxSpec
 from artangram.managers.cpu import LONGEST_RUN_S, CpuManager
-from artangram.managers.machine import Machine, parse_cores, this_machine
+from artangram.managers.machine import MachineInfo, parse_cores, this_machine
 from artangram.sandbox import Command
 
 CPU, NODE = Resource("cpu"), NodeId("cpu-0")
@@ -40,7 +40,7 @@ def started(manager: CpuManager, *allocations: Cores | CoreShare | Calls, **fiel
     )
     lease = Lease(action_id=action.id, allocations=allocations, workers=4)
     command = Command(argv=("make", "-j{units}", "{other}"), environ={"A": "b"})
-    manager.start(lease, action, place=Place(), command=command, expects_files=False)
+    manager.start(lease, action, place=SandboxSpec(), command=command, expects_files=False)
 
 
 def a_manager() -> tuple[CpuManager, Told]:
@@ -99,6 +99,6 @@ def test_this_machine_is_a_node() -> None:
 
 
 def test_a_part_of_a_machine_has_one_domain() -> None:
-    machine = Machine(cores=(0, 1, 2, 3), numa=2, memory_mb=100)
+    machine = MachineInfo(cores=(0, 1, 2, 3), numa=2, memory_mb=100)
     assert (machine.spec(cores=3).numa, machine.spec(cores=9).cores) == (1, 4)
     assert machine.spec(memory_mb=50).memory_mb == 50

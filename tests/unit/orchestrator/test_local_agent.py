@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
-from artangram.core.lease import Cores, Lease
-from artangram.core.records import Outcome
-from artangram.managers.agent import Ended, Place, Population, Run, RunId
+from artangram.core.scheduling.lease import Cores, Lease
+from artangram.core.scheduling.records import Outcome
+from artangram.managers.agent import Population, Run, RunId, RunResult, SandboxSpec
 from artangram.managers.local import LocalAgent
 from artangram.sandbox import Command, FakeProvider, Output, SandboxError, Snapshot
 from artangram.sandbox.fake import Console, FakeSandbox
@@ -23,7 +23,7 @@ def a_run(name: str, *argv: str, core: int = 0, keep: bool = False, where: str =
     return Run(
         lease=Lease(action_id=ActionId(name), allocations=(cores,)),
         trajectory=TrajectoryId(where),
-        place=Place(),
+        place=SandboxSpec(),
         command=Command(argv=argv, cores=(core,), keep=keep),
     )
 
@@ -80,10 +80,10 @@ async def test_what_is_at_rest_makes_room_for_what_runs_long() -> None:
         await asyncio.sleep(1)
     agent.start(a_run("long", "sleep", "1000", where="long"))
     await asyncio.sleep(10)
-    assert (await agent.ping()).asleep == 0
+    assert (await agent.ping()).hibernated == 0
     free_mb = 50
     await asyncio.sleep(1)
-    assert await agent.ping() == Population(sandboxes=3, asleep=2)
+    assert await agent.ping() == Population(sandboxes=3, hibernated=2)
     await agent.aclose()
 
 
@@ -132,7 +132,7 @@ async def test_who_runs_again_while_others_fall_asleep_stays_awake(
     await asyncio.sleep(0.5)
     agent.start(a_run("long", "sleep", "10", where="second"))
     assert await relieving == 2
-    assert await agent.ping() == Population(sandboxes=3, asleep=2)
+    assert await agent.ping() == Population(sandboxes=3, hibernated=2)
     await asyncio.sleep(10)
     assert heard.outcomes[-1] == ("long", Outcome.SUCCEEDED)
     await agent.aclose()
@@ -144,7 +144,7 @@ class Heard:
     def __init__(self) -> None:
         self.outcomes: list[tuple[ActionId, Outcome]] = []
 
-    def on_ended(self, node: NodeId, ended: Ended) -> None:
+    def on_ended(self, node: NodeId, ended: RunResult) -> None:
         self.outcomes.append((ended.run.action_id, ended.outcome))
 
     def on_lost(self, node: NodeId, reason: str) -> None: ...
@@ -160,7 +160,7 @@ class Next(Heard):
         self._agent = agent
         self._run = run
 
-    def on_ended(self, node: NodeId, ended: Ended) -> None:
+    def on_ended(self, node: NodeId, ended: RunResult) -> None:
         if ended.run != self._run.id:
             self._agent.start(self._run)
 
@@ -227,15 +227,15 @@ class TestKeptProcesses:
         ((_, outcome),) = heard.outcomes
         return outcome
 
-    async def num_asleep(self, agent: LocalAgent) -> int:
+    async def num_hibernated(self, agent: LocalAgent) -> int:
         await agent.relieve()
-        return (await agent.ping()).asleep
+        return (await agent.ping()).hibernated
 
     async def test_a_stopped_run_takes_them_along(self, agent: LocalAgent) -> None:
         await self.ended(agent, a_run("a", "setsid", keep=True))
-        assert await self.num_asleep(agent) == 0
+        assert await self.num_hibernated(agent) == 0
         assert await self.ended(agent, a_run("b", "sleep", "1000")) is Outcome.CANCELLED
-        assert await self.num_asleep(agent) == 1
+        assert await self.num_hibernated(agent) == 1
 
     async def test_a_run_that_is_stopped_when_it_is_done_leaves_them(
         self, agent: LocalAgent
@@ -243,9 +243,9 @@ class TestKeptProcesses:
         await self.ended(agent, a_run("a", "true"))
         stopped = await self.ended(agent, a_run("b", "leaving", "b", keep=True))
         assert stopped is Outcome.CANCELLED
-        assert await self.num_asleep(agent) == 0
+        assert await self.num_hibernated(agent) == 0
 
     async def test_a_program_that_does_not_start_leaves_them(self, agent: LocalAgent) -> None:
         await self.ended(agent, a_run("a", "setsid", keep=True))
         assert await self.ended(agent, a_run("b", "nowhere")) is Outcome.FAILED
-        assert await self.num_asleep(agent) == 0
+        assert await self.num_hibernated(agent) == 0

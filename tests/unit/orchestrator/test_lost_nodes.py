@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from artangram.core.cluster import ClusterSpec, CpuSpec
 from artangram.core.ids import NodeId, Resource, TrajectoryId
-from artangram.core.records import Outcome
-from artangram.managers.agent import AgentGone, Inventory, Listener, NodeAgent
+from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec
+from artangram.core.scheduling.records import Outcome
+from artangram.managers.agent import AgentGone, Listener, NodeAgent, NodeInventory
 from artangram.managers.cpu import CpuManager
 from artangram.managers.local import LocalAgent
 from artangram.observe.journal import Entry, Then
 from artangram.observe.journalmemory import MemoryJournal
-from artangram.orchestrator.client import Trajectory, between
+from artangram.orchestrator.client import TrajectoryHandle, between
 from artangram.orchestrator.clock import WallClock
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.orchestrator import Orchestrator
@@ -23,7 +23,7 @@ from artangram.orchestrator.records import ActionResult, Opening
 from artangram.orchestrator.recovery import Setup
 from artangram.orchestrator.runs import RunRequest
 from artangram.sandbox.fake import FakeProvider
-from artangram.testing.fakes import NODE, FakeHouse, fake_house
+from artangram.testing.fakes import NODE, FakeCluster, fake_cluster
 
 pytestmark = pytest.mark.looptime
 
@@ -34,7 +34,7 @@ class FragileAgent(LocalAgent):
     def __init__(self, node: NodeId = NODE) -> None:
         super().__init__(node, FakeProvider(), now=asyncio.get_running_loop().time)
 
-    async def attach(self, listener: Listener) -> Inventory:
+    async def attach(self, listener: Listener) -> NodeInventory:
         self.listener = listener
         return await super().attach(listener)
 
@@ -42,45 +42,45 @@ class FragileAgent(LocalAgent):
         self.listener.on_lost(self.node, "planted")
 
 
-def begun(trajectory: Trajectory, *argv: str, **more: object) -> "asyncio.Task[ActionResult]":
+def begun(trajectory: TrajectoryHandle, *argv: str, **more: object) -> "asyncio.Task[ActionResult]":
     return asyncio.create_task(trajectory.run(argv, **more))  # type: ignore[arg-type]
 
 
-def cancel(house: FakeHouse) -> None:
-    for action_id in house.orchestrator.ledger.actions:
-        house.orchestrator.cancel(action_id)
+def cancel(client: FakeCluster) -> None:
+    for action_id in client.orchestrator.ledger.actions:
+        client.orchestrator.cancel(action_id)
 
 
-def close(house: FakeHouse) -> None:
-    for trajectory in house.orchestrator.ledger.trajectories:
-        house.orchestrator.close(trajectory)
+def close(client: FakeCluster) -> None:
+    for trajectory in client.orchestrator.ledger.trajectories:
+        client.orchestrator.close(trajectory)
 
 
 @pytest.mark.parametrize("stop", [cancel, close])
 @pytest.mark.parametrize("is_lost_first", [False, True])
 async def test_what_is_stopped_as_its_node_is_lost_ends_once(stop, is_lost_first) -> None:
     agent = FragileAgent()
-    async with fake_house(agent=agent) as house, house.trajectory() as t:
+    async with fake_cluster(agent=agent) as client, client.trajectory() as t:
         running = begun(t, "sleep", "1000")
         await asyncio.sleep(1)
         if is_lost_first:
             agent.lose()
-        stop(house)
+        stop(client)
         if not is_lost_first:
             agent.lose()
         outcome = Outcome.INFRA_FAILED if is_lost_first else Outcome.CANCELLED
         assert (await running).outcome is outcome
-        assert not house.orchestrator.status().is_draining
+        assert not client.orchestrator.status().is_draining
     await agent.aclose()
 
 
 async def test_a_deadline_at_the_instant_of_a_loss_ends_once() -> None:
     agent = FragileAgent()
-    async with fake_house(agent=agent) as house, house.trajectory() as t:
+    async with fake_cluster(agent=agent) as client, client.trajectory() as t:
         running = begun(t, "sleep", "1000", deadline_s=10)
         asyncio.get_running_loop().call_later(10, agent.lose)
         assert (await running).outcome in (Outcome.INFRA_FAILED, Outcome.EXPIRED)
-        assert not house.orchestrator.status().is_draining
+        assert not client.orchestrator.status().is_draining
     await agent.aclose()
 
 
@@ -127,17 +127,20 @@ async def test_a_node_that_is_lost_before_a_start_there_is_written_is_told_nothi
 class GoneAgent(FragileAgent):
     """Dies between two words: it could be reached, and does not answer."""
 
-    async def attach(self, listener: Listener) -> Inventory:
+    async def attach(self, listener: Listener) -> NodeInventory:
         raise AgentGone("planted")
 
 
-async def test_an_agent_that_dies_as_a_house_opens_is_replaced() -> None:
+async def test_an_agent_that_dies_as_a_cluster_opens_is_replaced() -> None:
     agents: list[FragileAgent] = [GoneAgent(), FragileAgent()]
 
     async def new_agent(node: NodeId) -> NodeAgent:
         return agents[1]
 
-    async with fake_house(agent=agents[0], new_agent=new_agent) as house, house.trajectory() as t:
+    async with (
+        fake_cluster(agent=agents[0], new_agent=new_agent) as client,
+        client.trajectory() as t,
+    ):
         assert (await t.run(["true"])).ok
     await agents[1].aclose()
 
@@ -145,7 +148,7 @@ async def test_an_agent_that_dies_as_a_house_opens_is_replaced() -> None:
 class StillbornAgent(FragileAgent):
     """Is lost as soon as it was attached to."""
 
-    async def attach(self, listener: Listener) -> Inventory:
+    async def attach(self, listener: Listener) -> NodeInventory:
         found = await super().attach(listener)
         self.lose()
         return found
@@ -160,9 +163,9 @@ async def test_a_lost_node_is_replaced_however_often_that_fails() -> None:
             raise OSError(errno.EAGAIN, "no process can be started")
         return StillbornAgent() if len(tried_at) == 9 else last
 
-    async with fake_house(agent=first, new_agent=new_agent) as house:
+    async with fake_cluster(agent=first, new_agent=new_agent) as client:
         first.lose()
-        async with house.trajectory() as t:
+        async with client.trajectory() as t:
             assert (await t.run(["true"])).ok
     pauses = [after - before for before, after in pairwise(tried_at)]
     assert pauses == pytest.approx([0.5, 1, 2, 4, 8, 16, 30, 30, 30])
@@ -176,9 +179,9 @@ async def test_a_replaced_node_is_replaced_again() -> None:
     async def new_agent(node: NodeId) -> NodeAgent:
         return next(coming)
 
-    async with fake_house(agent=agents[0], new_agent=new_agent) as house:
+    async with fake_cluster(agent=agents[0], new_agent=new_agent) as client:
         for agent in agents:
-            async with house.trajectory() as t:
+            async with client.trajectory() as t:
                 async with asyncio.timeout(1000):
                     assert (await t.run(["true"])).ok
                 if agent is not agents[-1]:

@@ -7,20 +7,20 @@ from functools import partial
 
 import pytest
 
-from artangram.core.decisions import Report
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId
-from artangram.core.records import Outcome
+from artangram.core.scheduling.decisions import Report
+from artangram.core.scheduling.records import Outcome
 from artangram.managers.agent import Population
 from artangram.observe.journal import Entry, JournalFull
 from artangram.observe.journalmemory import MemoryJournal
-from artangram.orchestrator.client import Trajectory, between
+from artangram.orchestrator.client import TrajectoryHandle, between
 from artangram.orchestrator.orchestrator import Bounds
 from artangram.orchestrator.records import ActionResult, Broken, Draining, Opening, Overloaded
 from artangram.orchestrator.runs import RunRequest, submission_of
 from artangram.sandbox import SandboxGone
 from artangram.sandbox.fake import Console, FakeSandbox
-from artangram.testing.fakes import FakeHouse, a_setup, fake_house
+from artangram.testing.fakes import FakeCluster, a_setup, fake_cluster
 
 pytestmark = pytest.mark.looptime
 
@@ -30,17 +30,17 @@ async def soon() -> None:
     await asyncio.sleep(0.001)
 
 
-def begun(trajectory: Trajectory, *argv: str, **more: object) -> "asyncio.Task[ActionResult]":
+def begun(trajectory: TrajectoryHandle, *argv: str, **more: object) -> "asyncio.Task[ActionResult]":
     return asyncio.create_task(trajectory.run(argv, **more))  # type: ignore[arg-type]
 
 
-def only_sandbox(house: FakeHouse) -> FakeSandbox:
-    (sandbox,) = house.provider.live
+def only_sandbox(client: FakeCluster) -> FakeSandbox:
+    (sandbox,) = client.provider.live
     return sandbox
 
 
 async def test_a_result_tells_all_about_the_run() -> None:
-    async with fake_house() as house, house.trajectory(task="swe") as t:
+    async with fake_cluster() as client, client.trajectory(task="swe") as t:
         result = await t.run(["echo", "hello"])
         assert (result.ok, result.exit_code, result.stdout) == (True, 0, "hello\n")
         assert (result.record.kind, result.record.task) == ("swe/echo", "swe")
@@ -51,24 +51,24 @@ async def test_a_result_tells_all_about_the_run() -> None:
 
 
 async def test_a_failed_program_is_a_result() -> None:
-    async with fake_house() as house, house.trajectory() as t:
+    async with fake_cluster() as client, client.trajectory() as t:
         result = await t.run(["false"])
         assert (result.ok, result.outcome, result.exit_code) == (False, Outcome.FAILED, 1)
 
 
 async def test_an_action_waits_until_a_core_is_free_and_says_why() -> None:
     async with (
-        fake_house(a_setup(cores=1)) as house,
-        house.trajectory() as one,
-        house.trajectory() as other,
+        fake_cluster(a_setup(cores=1)) as client,
+        client.trajectory() as one,
+        client.trajectory() as other,
     ):
         first, second = begun(one, "sleep", "10"), begun(other, "true")
         await soon()
         (waiting,) = (
-            name for name, live in house.orchestrator.ledger.actions.items() if not live.lease
+            name for name, live in client.orchestrator.ledger.actions.items() if not live.lease
         )
-        assert (await house.explain(waiting)).state == "waiting"
-        status = await house.status()
+        assert (await client.explain(waiting)).state == "waiting"
+        status = await client.status()
         assert (status.queued, status.running, status.nodes[0].cores_used) == (1, 1, 1)
         assert (await second).wait_s == pytest.approx(10.0, abs=0.01)
         assert (await first).wait_s == 0.0
@@ -76,71 +76,71 @@ async def test_an_action_waits_until_a_core_is_free_and_says_why() -> None:
 
 async def test_a_trajectory_holds_no_core_between_actions() -> None:
     async with (
-        fake_house(a_setup(cores=1)) as house,
-        house.trajectory() as one,
-        house.trajectory() as other,
+        fake_cluster(a_setup(cores=1)) as client,
+        client.trajectory() as one,
+        client.trajectory() as other,
     ):
         await one.run(["true"])
         assert (await other.run(["true"])).wait_s == 0.0
-        assert (await house.status()).nodes[0].cores_used == 0
+        assert (await client.status()).nodes[0].cores_used == 0
 
 
 async def test_a_running_action_grows_and_shrinks() -> None:
-    async with fake_house(a_setup(cores=4)) as house, house.trajectory() as t:
+    async with fake_cluster(a_setup(cores=4)) as client, client.trajectory() as t:
         running = begun(t, "sleep", "20", cpu=between(1, 4), work_s=80.0)
         await soon()
-        assert len(only_sandbox(house).cores) == 4
-        async with house.trajectory() as other:
+        assert len(only_sandbox(client).cores) == 4
+        async with client.trajectory() as other:
             await other.run(["sleep", "1"], cpu=2)
-            wide = {len(box.cores) for box in house.provider.live}
+            wide = {len(box.cores) for box in client.provider.live}
             assert 4 not in wide or wide == {0, 4}
         await asyncio.sleep(1)
-        assert len(only_sandbox(house).cores) == 4
+        assert len(only_sandbox(client).cores) == 4
         result = await running
         assert 60 < result.core_s < 80
 
 
 async def test_cores_are_taken_from_the_running_before_others_get_them() -> None:
-    async with fake_house(a_setup(cores=4)) as house, house.trajectory() as t:
+    async with fake_cluster(a_setup(cores=4)) as client, client.trajectory() as t:
         begun(t, "sleep", "20", cpu=between(1, 4), work_s=80.0)
         await soon()
-        async with house.trajectory() as other:
+        async with client.trajectory() as other:
             second = begun(other, "sleep", "5", cpu=2)
             await soon()
-            held = [core for box in house.provider.live for core in box.cores]
+            held = [core for box in client.provider.live for core in box.cores]
             assert sorted(held) == [0, 1, 2, 3]
             await second
 
 
 async def test_a_command_learns_its_degree() -> None:
-    async with fake_house(a_setup(cores=4)) as house, house.trajectory() as t:
+    async with fake_cluster(a_setup(cores=4)) as client, client.trajectory() as t:
         result = await t.run(["echo", "-n", "{units}"], cpu=between(1, 3))
         assert result.stdout == "-n 3\n"
         assert "ARTANGRAM_UNITS=2\n" in (await t.run(["env"], cpu=2)).stdout
 
 
 async def test_files_are_there_before_the_first_action_and_gone_after_the_last() -> None:
-    async with fake_house() as house:
-        async with house.trajectory() as t:
+    async with fake_cluster() as client:
+        async with client.trajectory() as t:
             await t.write("a/b.txt", "text")
             assert (await t.run(["cat", "a/b.txt"])).stdout == "text"
             assert await t.read("a/b.txt") == b"text"
             with pytest.raises(FileNotFoundError):
                 await t.read("other")
-        assert not house.provider.live
+        assert not client.provider.live
 
 
 async def test_writes_before_the_first_action_make_one_sandbox() -> None:
-    async with fake_house() as house, house.trajectory() as t:
+    async with fake_cluster() as client, client.trajectory() as t:
         await asyncio.gather(*(t.write(f"{n}", b"x") for n in range(5)))
-        assert len(house.provider.live) == 1
+        assert len(client.provider.live) == 1
 
 
 async def test_siblings_start_from_a_snapshot() -> None:
-    async with fake_house() as house, house.trajectory() as t:
+    async with fake_cluster() as client, client.trajectory() as t:
         await t.write("x", b"1")
         snapshot = await t.snapshot()
-        async with house.trajectory(source=snapshot) as sibling:
+        async with client.trajectory(source=snapshot) as sibling:
             await sibling.write("y", b"2")
             assert (await sibling.run(["cat", "x"])).stdout == "1"
         with pytest.raises(FileNotFoundError):
@@ -149,9 +149,9 @@ async def test_siblings_start_from_a_snapshot() -> None:
 
 async def test_queue_time_does_not_eat_the_time_limit() -> None:
     async with (
-        fake_house(a_setup(cores=1)) as house,
-        house.trajectory() as one,
-        house.trajectory() as other,
+        fake_cluster(a_setup(cores=1)) as client,
+        client.trajectory() as one,
+        client.trajectory() as other,
     ):
         first = begun(one, "sleep", "30")
         second = await other.run(["sleep", "4"], timeout_s=5)
@@ -163,9 +163,9 @@ async def test_queue_time_does_not_eat_the_time_limit() -> None:
 
 async def test_a_deadline_ends_the_waiting_and_the_running() -> None:
     async with (
-        fake_house(a_setup(cores=1)) as house,
-        house.trajectory() as one,
-        house.trajectory() as other,
+        fake_cluster(a_setup(cores=1)) as client,
+        client.trajectory() as one,
+        client.trajectory() as other,
     ):
         first = begun(one, "sleep", "100", deadline_s=7)
         await soon()
@@ -181,9 +181,9 @@ async def test_a_deadline_ends_the_waiting_and_the_running() -> None:
 
 async def test_who_goes_away_takes_his_action_with_him() -> None:
     async with (
-        fake_house(a_setup(cores=1)) as house,
-        house.trajectory() as one,
-        house.trajectory() as other,
+        fake_cluster(a_setup(cores=1)) as client,
+        client.trajectory() as one,
+        client.trajectory() as other,
     ):
         running = begun(one, "sleep", "1000")
         await soon()
@@ -201,7 +201,7 @@ async def test_an_action_with_a_key_outlives_its_caller_and_runs_once() -> None:
         console.print(b"%d" % counted[argv[1]])
         return 0
 
-    async with fake_house(programs={"count": count}) as house, house.trajectory() as t:
+    async with fake_cluster(programs={"count": count}) as client, client.trajectory() as t:
         gone = begun(t, "count", "a", key="k")
         await soon()
         gone.cancel()
@@ -214,52 +214,52 @@ async def test_an_action_with_a_key_outlives_its_caller_and_runs_once() -> None:
 
 async def test_cancelling_ends_the_waiting_at_once_and_the_running_soon() -> None:
     async with (
-        fake_house(a_setup(cores=1)) as house,
-        house.trajectory() as one,
-        house.trajectory() as other,
+        fake_cluster(a_setup(cores=1)) as client,
+        client.trajectory() as one,
+        client.trajectory() as other,
     ):
         tasks = [begun(one, "sleep", "50"), begun(other, "sleep", "50")]
         await soon()
-        for action_id in list(house.orchestrator.ledger.actions):
-            house.orchestrator.cancel(action_id, reason="enough")
+        for action_id in list(client.orchestrator.ledger.actions):
+            client.orchestrator.cancel(action_id, reason="enough")
         results = await asyncio.gather(*tasks)
         assert {result.outcome for result in results} == {Outcome.CANCELLED}
         assert max(result.act_s for result in results) < 0.1
 
 
 async def test_closing_a_trajectory_cancels_what_it_has() -> None:
-    async with fake_house() as house:
-        t = house.trajectory()
+    async with fake_cluster() as client:
+        t = client.trajectory()
         await t.__aenter__()
         running = begun(t, "sleep", "1000")
         await soon()
         await t.close()
         assert (await running).reason == "its trajectory was closed"
         assert (await running).outcome is Outcome.CANCELLED
-        assert not house.provider.live
-        assert (await house.status()).trajectories == 0
+        assert not client.provider.live
+        assert (await client.status()).trajectories == 0
         await t.close()
         with pytest.raises(BadInput, match="not open"):
             await t.run(["true"])
 
 
 async def test_a_cancelled_job_leaves_and_the_others_stay() -> None:
-    async with fake_house(a_setup(cores=1)) as house:
-        boxes = [house.trajectory(job=job) for job in ("red", "red", "blue")]
+    async with fake_cluster(a_setup(cores=1)) as client:
+        boxes = [client.trajectory(job=job) for job in ("red", "red", "blue")]
         for box in boxes:
             await box.__aenter__()
         tasks = [begun(box, "sleep", "20") for box in boxes]
         await soon()
-        await house.close_job("red")
+        await client.close_job("red")
         results = await asyncio.gather(*tasks)
         cancelled = [result.outcome is Outcome.CANCELLED for result in results]
         assert cancelled == [True, True, False]
-        assert len(house.provider.live) == 1
-        await house.close_job("nobody")
+        assert len(client.provider.live) == 1
+        await client.close_job("nobody")
 
 
 async def test_what_can_never_run_is_refused_with_the_reason() -> None:
-    async with fake_house(a_setup(cores=2)) as house, house.trajectory() as t:
+    async with fake_cluster(a_setup(cores=2)) as client, client.trajectory() as t:
         result = await t.run(["true"], cpu=3)
         assert result.outcome is Outcome.REFUSED
         assert "can never fit" in result.reason
@@ -281,15 +281,15 @@ async def test_what_can_never_run_is_refused_with_the_reason() -> None:
 async def test_what_no_sandbox_could_run_is_refused_and_harms_nobody(
     wrong: dict[str, object], field: str
 ) -> None:
-    async with fake_house() as house, house.trajectory() as t:
+    async with fake_cluster() as client, client.trajectory() as t:
         with pytest.raises(BadInput, match=field):
             await t.run(["true"], **wrong)  # type: ignore[arg-type]
         assert (await t.run(["true"])).ok
 
 
 async def test_too_many_waiting_actions_are_refused_at_once() -> None:
-    async with fake_house(a_setup(cores=1), bounds=Bounds(max_queued=2)) as house:
-        boxes = [house.trajectory() for _ in range(4)]
+    async with fake_cluster(a_setup(cores=1), bounds=Bounds(max_queued=2)) as client:
+        boxes = [client.trajectory() for _ in range(4)]
         for box in boxes:
             await box.__aenter__()
         tasks = []
@@ -303,8 +303,8 @@ async def test_too_many_waiting_actions_are_refused_at_once() -> None:
 
 
 async def test_a_burst_within_one_instant_is_bounded_too() -> None:
-    async with fake_house(bounds=Bounds(max_queued=3)) as house:
-        boxes = [house.trajectory() for _ in range(5)]
+    async with fake_cluster(bounds=Bounds(max_queued=3)) as client:
+        boxes = [client.trajectory() for _ in range(5)]
         for box in boxes:
             await box.__aenter__()
         tasks = [begun(box, "true") for box in boxes]
@@ -314,13 +314,13 @@ async def test_a_burst_within_one_instant_is_bounded_too() -> None:
 
 async def test_draining_finishes_what_there_is_and_takes_nothing_new() -> None:
     async with (
-        fake_house(a_setup(cores=1)) as house,
-        house.trajectory() as one,
-        house.trajectory() as other,
+        fake_cluster(a_setup(cores=1)) as client,
+        client.trajectory() as one,
+        client.trajectory() as other,
     ):
         tasks = [begun(one, "sleep", "5"), begun(other, "sleep", "100")]
         await soon()
-        draining = asyncio.create_task(house.orchestrator.drain(20))
+        draining = asyncio.create_task(client.orchestrator.drain(20))
         await soon()
         with pytest.raises(Draining):
             await one.run(["true"])
@@ -334,30 +334,30 @@ async def test_draining_finishes_what_there_is_and_takes_nothing_new() -> None:
 async def test_draining_waits_for_what_is_hardly_there_and_for_what_is_hardly_gone(
     is_over: bool,
 ) -> None:
-    async with fake_house(journal=SlowJournal()) as house:
-        t = await house.trajectory().__aenter__()
+    async with fake_cluster(journal=SlowJournal()) as client:
+        t = await client.trajectory().__aenter__()
         running = begun(t, "sleep", "5")
         # The end is decided and not written down; or the beginning is not even decided.
         await asyncio.sleep(5.5 if is_over else 0)
-        assert house.orchestrator.ledger.actions == {}
-        await house.orchestrator.drain(20)
-        await house.orchestrator.aclose()
+        assert client.orchestrator.ledger.actions == {}
+        await client.orchestrator.drain(20)
+        await client.orchestrator.aclose()
         assert (await running).ok
 
 
-async def test_who_closes_what_is_gone_with_its_house_is_not_kept_waiting() -> None:
-    async with fake_house() as house:
-        t = await house.trajectory().__aenter__()
+async def test_who_closes_what_is_gone_with_its_cluster_is_not_kept_waiting() -> None:
+    async with fake_cluster() as client:
+        t = await client.trajectory().__aenter__()
     with pytest.raises(Draining):
         await t.close()
 
 
 async def test_a_dead_sandbox_is_an_infrastructure_failure_from_then_on() -> None:
-    async with fake_house() as house, house.trajectory() as t:
+    async with fake_cluster() as client, client.trajectory() as t:
         await t.run(["true"])
         running = begun(t, "sleep", "1000")
         await soon()
-        await only_sandbox(house).close()
+        await only_sandbox(client).close()
         assert (await running).outcome is Outcome.INFRA_FAILED
         after = await t.run(["true"])
         assert (after.outcome, "files" in after.reason) == (Outcome.INFRA_FAILED, True)
@@ -366,10 +366,10 @@ async def test_a_dead_sandbox_is_an_infrastructure_failure_from_then_on() -> Non
 
 
 async def test_a_repeatable_action_runs_again_in_a_new_sandbox() -> None:
-    async with fake_house() as house, house.trajectory() as t:
+    async with fake_cluster() as client, client.trajectory() as t:
         running = begun(t, "sleep", "10", repeatable=True)
         await asyncio.sleep(5)
-        await only_sandbox(house).close()
+        await only_sandbox(client).close()
         result = await running
         assert (result.ok, result.record.attempts) == (True, 2)
         assert result.act_s == pytest.approx(15.0, abs=0.01)
@@ -385,12 +385,12 @@ class SlowJournal(MemoryJournal):
 
 
 async def test_nobody_is_answered_before_the_commit_and_nobody_is_unknown_till_then() -> None:
-    async with fake_house(journal=SlowJournal()) as house, house.trajectory() as t:
+    async with fake_cluster(journal=SlowJournal()) as client, client.trajectory() as t:
         first = begun(t, "sleep", "5", key="k")
         await asyncio.sleep(5.5)
         assert not first.done()
-        assert house.orchestrator.ledger.num_ended == 1
-        second = house.orchestrator.submit(
+        assert client.orchestrator.ledger.num_ended == 1
+        second = client.orchestrator.submit(
             submission_of(
                 RunRequest(trajectory=t.id, argv=("true",), kind="x", key="k"),
                 Opening(trajectory=t.id),
@@ -415,8 +415,8 @@ class FullJournal(MemoryJournal):
 
 
 async def test_without_a_journal_nobody_is_promised_anything() -> None:
-    async with fake_house(journal=FullJournal()) as house:
-        t = house.trajectory()
+    async with fake_cluster(journal=FullJournal()) as client:
+        t = client.trajectory()
         await t.__aenter__()
         running = begun(t, "sleep", "1")
         with pytest.raises(Broken, match="no room"):
@@ -428,32 +428,32 @@ async def test_without_a_journal_nobody_is_promised_anything() -> None:
 
 
 async def test_who_asks_again_without_a_journal_is_refused_and_not_kept_waiting() -> None:
-    async with fake_house(journal=FullJournal()) as house, asyncio.timeout(10):
-        t = house.trajectory()
+    async with fake_cluster(journal=FullJournal()) as client, asyncio.timeout(10):
+        t = client.trajectory()
         await t.__aenter__()
         first = begun(t, "sleep", "1", key="k")
         await soon()
-        (action_id,) = house.orchestrator.ledger.actions
+        (action_id,) = client.orchestrator.ledger.actions
         with pytest.raises(Broken):
             await first
         with pytest.raises(Broken):
             await t.run(["sleep", "1"], key="k")
         with pytest.raises(Broken):
-            house.orchestrator.receipt(action_id)
+            client.orchestrator.receipt(action_id)
 
 
 async def test_an_unknown_action_is_a_key_error() -> None:
-    async with fake_house() as house:
+    async with fake_cluster() as client:
         with pytest.raises(KeyError):
-            house.orchestrator.receipt(ActionId("nobody"))
+            client.orchestrator.receipt(ActionId("nobody"))
         with pytest.raises(KeyError):
-            await house.explain("nobody")
+            await client.explain("nobody")
 
 
 async def test_two_trajectories_may_not_share_a_name() -> None:
-    async with fake_house() as house, house.trajectory(id="t"):
+    async with fake_cluster() as client, client.trajectory(id="t"):
         with pytest.raises(BadInput, match="already open"):
-            await house.trajectory(id="t").__aenter__()
+            await client.trajectory(id="t").__aenter__()
 
 
 async def test_whatever_happens_every_action_ends_exactly_once() -> None:
@@ -461,8 +461,8 @@ async def test_whatever_happens_every_action_ends_exactly_once() -> None:
     reported: Counter[str] = Counter()
     outcomes: Counter[Outcome] = Counter()
 
-    async def trajectory(house: FakeHouse) -> None:
-        async with house.trajectory() as t:
+    async def trajectory(client: FakeCluster) -> None:
+        async with client.trajectory() as t:
             for _ in range(50):
                 argv = chance.choice([("sleep", "0.5"), ("false",), ("sleep", "9"), ("true",)])
                 running = begun(
@@ -476,30 +476,30 @@ async def test_whatever_happens_every_action_ends_exactly_once() -> None:
                 await asyncio.sleep(chance.choice([0, 1, 3]))
                 if chance.random() < 0.1:
                     running.cancel()
-                if chance.random() < 0.05 and house.provider.live:
-                    await chance.choice(sorted(house.provider.live, key=lambda b: b.name)).close()
+                if chance.random() < 0.05 and client.provider.live:
+                    await chance.choice(sorted(client.provider.live, key=lambda b: b.name)).close()
                 await asyncio.wait({running})
                 if not running.cancelled():
                     outcomes[running.result().outcome] += 1
 
-    async with fake_house(a_setup(cores=64, memory_mb=120_000)) as house:
-        await asyncio.gather(*(trajectory(house) for _ in range(200)))
-        assert isinstance(house.journal, MemoryJournal)
-        for entry in house.journal.entries:
+    async with fake_cluster(a_setup(cores=64, memory_mb=120_000)) as client:
+        await asyncio.gather(*(trajectory(client) for _ in range(200)))
+        assert isinstance(client.journal, MemoryJournal)
+        for entry in client.journal.entries:
             for decision in entry.decisions:
                 if isinstance(decision, Report):
                     reported[decision.record.action_id] += 1
         assert set(reported.values()) == {1}
         assert len(reported) == 10_000
-        assert not house.orchestrator.ledger.actions
+        assert not client.orchestrator.ledger.actions
     assert set(outcomes) == set(Outcome) - {Outcome.REFUSED, Outcome.CANCELLED}
 
 
 async def test_a_trajectory_knows_how_long_its_actions_have_waited() -> None:
     async with (
-        fake_house(a_setup(cores=1)) as house,
-        house.trajectory() as one,
-        house.trajectory() as other,
+        fake_cluster(a_setup(cores=1)) as client,
+        client.trajectory() as one,
+        client.trajectory() as other,
     ):
         first, second = begun(one, "sleep", "10"), begun(other, "sleep", "5")
         await asyncio.sleep(4)
@@ -519,10 +519,10 @@ async def test_a_trajectory_knows_how_long_its_actions_have_waited() -> None:
 
 async def test_status_names_who_waits_longest_and_how_many_sandboxes_there_are() -> None:
     async with (
-        fake_house(a_setup(cores=1)) as house,
-        house.trajectory(id="a") as a,
-        house.trajectory(id="b") as b,
-        house.trajectory(id="c") as c,
+        fake_cluster(a_setup(cores=1)) as client,
+        client.trajectory(id="a") as a,
+        client.trajectory(id="b") as b,
+        client.trajectory(id="c") as c,
     ):
         first = begun(a, "sleep", "10")
         await asyncio.sleep(1)
@@ -530,11 +530,11 @@ async def test_status_names_who_waits_longest_and_how_many_sandboxes_there_are()
         await asyncio.sleep(1)
         third = begun(c, "true")
         await asyncio.sleep(1)
-        status = await house.status()
+        status = await client.status()
         waiting = [(one.trajectory, round(one.queued_s)) for one in status.waiting]
         assert waiting == [("b", 2), ("c", 1)]
-        assert (await house.explain(status.waiting[0].action)).state == "waiting"
+        assert (await client.explain(status.waiting[0].action)).state == "waiting"
         await asyncio.gather(first, second, third)
-        status = await house.status()
+        status = await client.status()
         assert status.waiting == ()
         assert status.nodes[0].population == Population(sandboxes=3)

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from busy_machine import PATIENCE_S
 
 from artangram.core.errors import BadInput
-from artangram.core.events import Finished
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
-from artangram.core.records import Outcome
-from artangram.managers.agent import Inventory, Listener, NodeAgent, Run
+from artangram.core.scheduling.events import Finished
+from artangram.core.scheduling.records import Outcome
+from artangram.managers.agent import Listener, NodeAgent, NodeInventory, Run
 from artangram.managers.local import LocalAgent
 from artangram.observe.journal import Entry, Journal, JournalError
 from artangram.observe.journalfile import open_journal
@@ -30,8 +31,7 @@ from artangram.orchestrator.records import ActionResult, Broken, Opening, Receip
 from artangram.orchestrator.recovery import Setup, frozen, thawed
 from artangram.orchestrator.runs import RunRequest
 from artangram.sandbox.fake import Console, FakeProvider
-from artangram.testing.fakes import NODE, FakeHouse, a_setup, fake_house
-from busy_machine import PATIENCE_S
+from artangram.testing.fakes import NODE, FakeCluster, a_setup, fake_cluster
 
 SETUP = a_setup(cores=1)
 
@@ -48,13 +48,13 @@ async def a_life(
     *,
     setup: Setup = SETUP,
     bounds: Bounds | None = None,
-) -> AsyncIterator[FakeHouse]:
+) -> AsyncIterator[FakeCluster]:
     journal, past = await open_journal(path)
     try:
-        async with fake_house(
+        async with fake_cluster(
             setup, journal=journal, past=past, agent=agent, bounds=bounds
-        ) as house:
-            yield house
+        ) as client:
+            yield client
     finally:
         await journal.close()
 
@@ -95,42 +95,42 @@ async def agent(gate: Gate) -> AsyncIterator[CountingAgent]:
     await agent.aclose()
 
 
-async def submitted(house: FakeHouse, name: str, *argv: str, **more: object) -> Receipt:
+async def submitted(client: FakeCluster, name: str, *argv: str, **more: object) -> Receipt:
     """An accepted action of a trajectory of its own."""
-    await house.trajectory(id=name, memory_mb=16).__aenter__()
+    await client.trajectory(id=name, memory_mb=16).__aenter__()
     request = RunRequest(
         trajectory=TrajectoryId(name), argv=argv, kind="x", key=f"key-{name}", **more
     )
-    receipt = house.backend.submit(request)
-    await house.backend.orchestrator.written()
+    receipt = client.backend.submit(request)
+    await client.backend.orchestrator.written()
     return receipt
 
 
-async def ending(house: FakeHouse, receipt: Receipt) -> ActionResult:
+async def ending(client: FakeCluster, receipt: Receipt) -> ActionResult:
     async with asyncio.timeout(PATIENCE_S):
-        return await house.orchestrator.receipt(receipt.action_id).ended
+        return await client.orchestrator.receipt(receipt.action_id).ended
 
 
 async def test_what_waited_runs_in_the_next_life(path: Path) -> None:
-    async with a_life(path) as house:
-        await submitted(house, "a", "sleep", "1000")
-        waiting = await submitted(house, "b", "echo", "b")
-    async with a_life(path) as house:
-        result = await ending(house, waiting)
+    async with a_life(path) as client:
+        await submitted(client, "a", "sleep", "1000")
+        waiting = await submitted(client, "b", "echo", "b")
+    async with a_life(path) as client:
+        result = await ending(client, waiting)
         assert (result.outcome, result.stdout) == (Outcome.SUCCEEDED, "b\n")
 
 
 async def test_what_a_dead_process_had_opened_is_closed_unless_it_is_used(path: Path) -> None:
-    async with a_life(path) as house:
+    async with a_life(path) as client:
         for name in ("left", "used"):
-            await house.trajectory(id=name, memory_mb=16).__aenter__()
+            await client.trajectory(id=name, memory_mb=16).__aenter__()
         remote = Opening(trajectory=TrajectoryId("remote"), memory_mb=16, owner="a client")
-        await house.orchestrator.open(remote)
-    async with a_life(path, bounds=Bounds(owner_silence_s=1.0)) as house:
-        ledger = house.orchestrator.ledger
+        await client.orchestrator.open(remote)
+    async with a_life(path, bounds=Bounds(owner_silence_s=1.0)) as client:
+        ledger = client.orchestrator.ledger
         assert set(ledger.trajectories) == {"left", "used", "remote"}
         request = RunRequest(trajectory=TrajectoryId("used"), argv=("sleep", "2"), kind="x")
-        running = asyncio.create_task(house.backend.run(request))
+        running = asyncio.create_task(client.backend.run(request))
         async with asyncio.timeout(PATIENCE_S):
             while "remote" in ledger.trajectories:
                 assert "used" in ledger.trajectories
@@ -138,64 +138,64 @@ async def test_what_a_dead_process_had_opened_is_closed_unless_it_is_used(path: 
             assert (await running).ok
             while ledger.trajectories:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
-        assert house.orchestrator.status().abandoned == 3
+        assert client.orchestrator.status().abandoned == 3
 
 
 async def test_what_ran_on_a_lost_agent_failed_by_infrastructure(path: Path) -> None:
-    async with a_life(path) as house:
-        lost = await submitted(house, "a", "sleep", "1000")
-    async with a_life(path) as house:
-        result = await ending(house, lost)
+    async with a_life(path) as client:
+        lost = await submitted(client, "a", "sleep", "1000")
+    async with a_life(path) as client:
+        result = await ending(client, lost)
         assert (result.outcome, result.record.attempts) == (Outcome.INFRA_FAILED, 1)
         assert "restarted" in result.reason
 
 
 async def test_what_may_repeat_runs_again(path: Path) -> None:
-    async with a_life(path) as house:
-        lost = await submitted(house, "a", "sleep", "0.2", repeatable=True)
-    async with a_life(path) as house:
-        result = await ending(house, lost)
+    async with a_life(path) as client:
+        lost = await submitted(client, "a", "sleep", "0.2", repeatable=True)
+    async with a_life(path) as client:
+        result = await ending(client, lost)
         assert (result.outcome, result.record.attempts) == (Outcome.SUCCEEDED, 2)
 
 
 async def test_the_name_of_a_closed_trajectory_may_be_given_again(path: Path) -> None:
-    async with a_life(path) as house:
-        async with house.trajectory(id="a", memory_mb=16) as first:
+    async with a_life(path) as client:
+        async with client.trajectory(id="a", memory_mb=16) as first:
             assert (await first.run(["true"])).ok
-        again = await submitted(house, "a", "sleep", "0.2", repeatable=True)
-    async with a_life(path) as house:
-        assert (await ending(house, again)).ok
+        again = await submitted(client, "a", "sleep", "0.2", repeatable=True)
+    async with a_life(path) as client:
+        assert (await ending(client, again)).ok
 
 
 async def test_files_that_are_gone_are_missed(path: Path) -> None:
-    async with a_life(path) as house:
-        await (await submitted(house, "a", "true")).ended
-    async with a_life(path) as house:
+    async with a_life(path) as client:
+        await (await submitted(client, "a", "true")).ended
+    async with a_life(path) as client:
         request = RunRequest(trajectory=TrajectoryId("a"), argv=("true",), kind="x")
-        result = await house.backend.run(request)
+        result = await client.backend.run(request)
         assert (result.outcome, "files" in result.reason) == (Outcome.INFRA_FAILED, True)
 
 
 async def test_results_are_remembered_by_id_and_key(path: Path) -> None:
-    async with a_life(path) as house:
-        receipt = await submitted(house, "a", "echo", "once")
+    async with a_life(path) as client:
+        receipt = await submitted(client, "a", "echo", "once")
         first = await receipt.ended
-    async with a_life(path) as house:
-        assert await ending(house, receipt) == first
+    async with a_life(path) as client:
+        assert await ending(client, receipt) == first
         request = RunRequest(
             trajectory=TrajectoryId("a"), argv=("echo", "twice"), kind="x", key="key-a"
         )
-        assert await house.backend.run(request) == first
+        assert await client.backend.run(request) == first
 
 
 async def test_what_still_runs_is_found_again(path: Path, agent: LocalAgent, gate: Gate) -> None:
-    async with a_life(path, agent) as house:
-        running = await submitted(house, "a", "gate", "a")
-        waiting = await submitted(house, "b", "gate", "b")
-    async with a_life(path, agent) as house:
-        assert house.orchestrator.status().running == 1
+    async with a_life(path, agent) as client:
+        running = await submitted(client, "a", "gate", "a")
+        waiting = await submitted(client, "b", "gate", "b")
+    async with a_life(path, agent) as client:
+        assert client.orchestrator.status().running == 1
         gate.opened.set()
-        results = [await ending(house, receipt) for receipt in (running, waiting)]
+        results = [await ending(client, receipt) for receipt in (running, waiting)]
         assert [result.stdout for result in results] == ["a", "b"]
     assert gate.runs == {"a": 1, "b": 1}
 
@@ -203,15 +203,15 @@ async def test_what_still_runs_is_found_again(path: Path, agent: LocalAgent, gat
 async def test_what_ended_meanwhile_is_collected_once(
     path: Path, agent: LocalAgent, gate: Gate
 ) -> None:
-    async with a_life(path, agent) as house:
-        receipt = await submitted(house, "a", "gate", "a")
+    async with a_life(path, agent) as client:
+        receipt = await submitted(client, "a", "gate", "a")
     gate.opened.set()
     await asyncio.sleep(0.05)
-    async with a_life(path, agent) as house:
-        assert (await ending(house, receipt)).stdout == "a"
+    async with a_life(path, agent) as client:
+        assert (await ending(client, receipt)).stdout == "a"
     assert agent.inventory().ended == ()
-    async with a_life(path, agent) as house:
-        assert (await ending(house, receipt)).stdout == "a"
+    async with a_life(path, agent) as client:
+        assert (await ending(client, receipt)).stdout == "a"
     assert gate.runs == {"a": 1}
 
 
@@ -246,21 +246,21 @@ class Killed:
 @asynccontextmanager
 async def a_forgotten_life(
     path: Path, agent: LocalAgent
-) -> AsyncIterator[tuple[FakeHouse, Killed]]:
+) -> AsyncIterator[tuple[FakeCluster, Killed]]:
     """As `a_life`, to be killed before its last words are written down."""
     journal, past = await open_journal(path)
     lossy = Killed(journal)
     try:
-        async with fake_house(SETUP, journal=lossy, past=past, agent=agent) as house:
-            yield house, lossy
+        async with fake_cluster(SETUP, journal=lossy, past=past, agent=agent) as client:
+            yield client, lossy
     finally:
         await journal.close()
 
 
-async def unnamed(house: FakeHouse, trajectory: str, *argv: str) -> Receipt:
+async def unnamed(client: FakeCluster, trajectory: str, *argv: str) -> Receipt:
     request = RunRequest(trajectory=TrajectoryId(trajectory), argv=argv, kind="x")
-    receipt = house.backend.submit(request)
-    await house.backend.orchestrator.written()
+    receipt = client.backend.submit(request)
+    await client.backend.orchestrator.written()
     return receipt
 
 
@@ -268,17 +268,17 @@ async def unnamed(house: FakeHouse, trajectory: str, *argv: str) -> Receipt:
 async def test_what_was_started_without_a_word_is_not_started_again(
     path: Path, agent: CountingAgent, gate: Gate, is_over: bool
 ) -> None:
-    async with a_forgotten_life(path, agent) as (house, journal):
-        first = await submitted(house, "a", "gate", "a")
-        await house.trajectory(id="b", memory_mb=16).__aenter__()
-        second = await unnamed(house, "b", "gate" if is_over else "sleep", "0.5")
+    async with a_forgotten_life(path, agent) as (client, journal):
+        first = await submitted(client, "a", "gate", "a")
+        await client.trajectory(id="b", memory_mb=16).__aenter__()
+        second = await unnamed(client, "b", "gate" if is_over else "sleep", "0.5")
         journal.is_killed = True
         gate.opened.set()
         await asyncio.sleep(0.1)
         assert len(agent.inventory().running) == (0 if is_over else 1)
-    async with a_life(path, agent) as house:
-        assert (await ending(house, first)).stdout == "a"
-        result = await ending(house, second)
+    async with a_life(path, agent) as client:
+        assert (await ending(client, first)).stdout == "a"
+        result = await ending(client, second)
         assert (result.outcome, result.record.attempts) == (Outcome.SUCCEEDED, 1)
         assert agent.inventory().running == ()
     assert agent.inventory().ended == ()
@@ -289,37 +289,37 @@ async def test_what_was_started_without_a_word_is_not_started_again(
 async def test_the_end_of_what_was_started_without_a_word_is_kept_until_it_is_written(
     path: Path, agent: LocalAgent, gate: Gate
 ) -> None:
-    async with a_forgotten_life(path, agent) as (house, journal):
-        first = await submitted(house, "a", "gate", "a")
-        await house.trajectory(id="b", memory_mb=16).__aenter__()
-        second = await unnamed(house, "b", "gate", "b")
+    async with a_forgotten_life(path, agent) as (client, journal):
+        first = await submitted(client, "a", "gate", "a")
+        await client.trajectory(id="b", memory_mb=16).__aenter__()
+        second = await unnamed(client, "b", "gate", "b")
         journal.is_killed = True
         gate.opened.set()
         await asyncio.sleep(0.1)
-    async with a_forgotten_life(path, agent) as (house, journal):
+    async with a_forgotten_life(path, agent) as (client, journal):
         journal.kills_at_end_of = second.action_id
-        assert (await ending(house, first)).stdout == "a"
+        assert (await ending(client, first)).stdout == "a"
         await asyncio.sleep(0.1)
         assert journal.is_killed
-    async with a_life(path, agent) as house:
-        assert (await ending(house, second)).stdout == "b"
+    async with a_life(path, agent) as client:
+        assert (await ending(client, second)).stdout == "b"
     assert gate.runs == {"a": 1, "b": 1}
 
 
 async def test_what_was_started_without_a_word_is_stopped_when_nobody_wants_it(
     path: Path, agent: LocalAgent, gate: Gate
 ) -> None:
-    async with a_forgotten_life(path, agent) as (house, journal):
-        await submitted(house, "a", "gate", "a")
-        await house.trajectory(id="b", memory_mb=16).__aenter__()
-        waiting = await unnamed(house, "b", "sleep", "1000")
+    async with a_forgotten_life(path, agent) as (client, journal):
+        await submitted(client, "a", "gate", "a")
+        await client.trajectory(id="b", memory_mb=16).__aenter__()
+        waiting = await unnamed(client, "b", "sleep", "1000")
         journal.is_killed = True
         gate.opened.set()
         await asyncio.sleep(0.1)
         assert [run.action_id for run in agent.inventory().running] == [waiting.action_id]
-    async with a_life(path, agent) as house:
-        house.orchestrator.cancel(waiting.action_id)
-        assert (await ending(house, waiting)).outcome is Outcome.CANCELLED
+    async with a_life(path, agent) as client:
+        client.orchestrator.cancel(waiting.action_id)
+        assert (await ending(client, waiting)).outcome is Outcome.CANCELLED
         await asyncio.sleep(0.1)
         assert agent.inventory().running == ()
     assert agent.inventory().ended == ()
@@ -328,30 +328,30 @@ async def test_what_was_started_without_a_word_is_stopped_when_nobody_wants_it(
 async def test_a_sandbox_that_was_made_without_a_word_goes_with_its_trajectory(
     path: Path, agent: LocalAgent
 ) -> None:
-    async with a_forgotten_life(path, agent) as (house, journal):
-        t = await house.trajectory(id="a", memory_mb=16).__aenter__()
+    async with a_forgotten_life(path, agent) as (client, journal):
+        t = await client.trajectory(id="a", memory_mb=16).__aenter__()
         journal.is_killed = True
-        house.backend.submit(RunRequest(trajectory=t.id, argv=("true",), kind="x"))
+        client.backend.submit(RunRequest(trajectory=t.id, argv=("true",), kind="x"))
         await asyncio.sleep(0.1)
         assert agent.inventory().trajectories == ("a",)
-    async with a_life(path, agent) as house:
-        await house.orchestrator.close(t.id)
+    async with a_life(path, agent) as client:
+        await client.orchestrator.close(t.id)
         assert agent.inventory().trajectories == ()
 
 
 async def test_the_files_of_a_trajectory_stay_until_its_closing_is_written_down(
     path: Path, agent: LocalAgent
 ) -> None:
-    async with a_forgotten_life(path, agent) as (house, journal):
-        t = await house.trajectory(id="a", memory_mb=16).__aenter__()
+    async with a_forgotten_life(path, agent) as (client, journal):
+        t = await client.trajectory(id="a", memory_mb=16).__aenter__()
         await t.write("x", b"kept")
         journal.is_killed = True
-        house.orchestrator.close(t.id)
+        client.orchestrator.close(t.id)
         await asyncio.sleep(0.1)
-    async with a_life(path, agent) as house:
-        again = house.trajectory(id="a")
+    async with a_life(path, agent) as client:
+        again = client.trajectory(id="a")
         assert (await again.run(["cat", "x"])).stdout == "kept"
-        await house.orchestrator.close(t.id)
+        await client.orchestrator.close(t.id)
         assert agent.inventory().trajectories == ()
 
 
@@ -359,13 +359,13 @@ async def test_what_has_a_key_does_not_start_before_it_is_known(
     path: Path, agent: LocalAgent, gate: Gate
 ) -> None:
     gate.opened.set()
-    async with a_forgotten_life(path, agent) as (house, journal):
-        await (await submitted(house, "a", "gate", "written")).ended
+    async with a_forgotten_life(path, agent) as (client, journal):
+        await (await submitted(client, "a", "gate", "written")).ended
         journal.is_killed = True
         request = RunRequest(
             trajectory=TrajectoryId("a"), argv=("gate", "unwritten"), kind="x", key="another"
         )
-        house.backend.submit(request)
+        client.backend.submit(request)
         await asyncio.sleep(0.1)
     assert gate.runs == {"written": 1}
 
@@ -373,9 +373,9 @@ async def test_what_has_a_key_does_not_start_before_it_is_known(
 async def test_who_leaves_at_once_is_not_missed_by_the_journal(path: Path) -> None:
     complaints: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, told: complaints.append(told))
-    async with a_life(path) as house:
-        await house.trajectory(id="a", memory_mb=16).__aenter__()
-        house.backend.submit(RunRequest(trajectory=TrajectoryId("a"), argv=("true",), kind="x"))
+    async with a_life(path) as client:
+        await client.trajectory(id="a", memory_mb=16).__aenter__()
+        client.backend.submit(RunRequest(trajectory=TrajectoryId("a"), argv=("true",), kind="x"))
         await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert complaints == []
@@ -395,33 +395,33 @@ async def test_a_start_that_never_arrived_is_sent_again(path: Path, gate: Gate) 
     provider = FakeProvider(programs={"gate": gate})
     agent = DeafAgent(NODE, provider, now=asyncio.get_running_loop().time)
     gate.opened.set()
-    async with a_life(path, agent) as house:
-        receipt = await submitted(house, "a", "gate", "a")
+    async with a_life(path, agent) as client:
+        receipt = await submitted(client, "a", "gate", "a")
     agent.is_deaf = False
-    async with a_life(path, agent) as house:
-        assert (await ending(house, receipt)).stdout == "a"
+    async with a_life(path, agent) as client:
+        assert (await ending(client, receipt)).stdout == "a"
     assert gate.runs == {"a": 1}
     await agent.aclose()
 
 
 async def test_a_stop_that_never_arrived_is_sent_again(path: Path) -> None:
     agent = DeafAgent(NODE, FakeProvider(), now=asyncio.get_running_loop().time)
-    async with a_life(path, agent) as house:
-        cancelled = await submitted(house, "a", "sleep", "1000")
-        house.orchestrator.cancel(cancelled.action_id, reason="not wanted")
+    async with a_life(path, agent) as client:
+        cancelled = await submitted(client, "a", "sleep", "1000")
+        client.orchestrator.cancel(cancelled.action_id, reason="not wanted")
         await asyncio.sleep(0.05)
     agent.is_deaf = False
-    async with a_life(path, agent) as house:
-        result = await ending(house, cancelled)
+    async with a_life(path, agent) as client:
+        result = await ending(client, cancelled)
         assert (result.outcome, result.reason) == (Outcome.CANCELLED, "not wanted")
     await agent.aclose()
 
 
 async def test_orphans_are_ended(path: Path, agent: LocalAgent, tmp_path: Path) -> None:
-    async with a_life(tmp_path / "other.sqlite", agent) as house:
-        await submitted(house, "unknown", "sleep", "1000")
+    async with a_life(tmp_path / "other.sqlite", agent) as client:
+        await submitted(client, "unknown", "sleep", "1000")
         assert len(agent.inventory().running) == 1
-    async with a_life(path, agent) as house:
+    async with a_life(path, agent) as client:
         await asyncio.sleep(0.05)
         found = agent.inventory()
         assert (found.running, found.trajectories) == ((), ())
@@ -441,18 +441,18 @@ class SlowAgent(LocalAgent):
 
 async def test_nobody_finds_the_files_of_an_orphan_under_its_name(path: Path) -> None:
     agent = SlowAgent()
-    async with a_life(path, agent) as house:
-        await (await submitted(house, "a", "true")).ended
-        await house.trajectory(id="a").write("secret", b"")
-        house.orchestrator.close(TrajectoryId("a"))
+    async with a_life(path, agent) as client:
+        await (await submitted(client, "a", "true")).ended
+        await client.trajectory(id="a").write("secret", b"")
+        client.orchestrator.close(TrajectoryId("a"))
         await asyncio.sleep(0.05)
-    async with a_life(path, agent) as house:
+    async with a_life(path, agent) as client:
         assert agent.inventory().trajectories == ("a",)
         with pytest.raises(BadInput, match="already open"):
-            await house.trajectory(id="a", memory_mb=16).__aenter__()
+            await client.trajectory(id="a", memory_mb=16).__aenter__()
         agent.may_close.set()
         await asyncio.sleep(0.05)
-        async with house.trajectory(id="a", memory_mb=16) as t:
+        async with client.trajectory(id="a", memory_mb=16) as t:
             assert (await t.run(["true"])).ok
             with pytest.raises(FileNotFoundError):
                 await t.read("secret")
@@ -461,18 +461,18 @@ async def test_nobody_finds_the_files_of_an_orphan_under_its_name(path: Path) ->
 
 async def test_nobody_takes_the_name_of_what_a_killed_life_had_closed(path: Path) -> None:
     agent = SlowAgent()
-    async with a_forgotten_life(path, agent) as (house, journal):
-        running = await submitted(house, "a", "sleep", "1000")
+    async with a_forgotten_life(path, agent) as (client, journal):
+        running = await submitted(client, "a", "sleep", "1000")
         journal.kills_at_end_of = running.action_id
-        house.orchestrator.close(TrajectoryId("a"))
+        client.orchestrator.close(TrajectoryId("a"))
         await asyncio.sleep(0.1)
         assert journal.is_killed
-    async with a_life(path, agent) as house:
-        assert (await ending(house, running)).outcome is Outcome.CANCELLED
+    async with a_life(path, agent) as client:
+        assert (await ending(client, running)).outcome is Outcome.CANCELLED
         with pytest.raises(BadInput, match="already open"):
-            await house.trajectory(id="a", memory_mb=16).__aenter__()
+            await client.trajectory(id="a", memory_mb=16).__aenter__()
         agent.may_close.set()
-        await house.orchestrator.close(TrajectoryId("a"))
+        await client.orchestrator.close(TrajectoryId("a"))
         assert agent.inventory().trajectories == ()
     await agent.aclose()
 
@@ -482,7 +482,7 @@ class OutOfReach(LocalAgent):
 
     is_found = False
 
-    async def attach(self, listener: Listener) -> Inventory:
+    async def attach(self, listener: Listener) -> NodeInventory:
         self.listener = listener
         return await super().attach(listener)
 
@@ -494,7 +494,7 @@ class OutOfReach(LocalAgent):
 @asynccontextmanager
 async def a_life_with(
     path: Path, agent: LocalAgent, *later: LocalAgent
-) -> AsyncIterator[FakeHouse]:
+) -> AsyncIterator[FakeCluster]:
     """As `a_life`, with more agents when the first is lost, as long as there are some."""
     coming = iter(later)
 
@@ -505,10 +505,10 @@ async def a_life_with(
 
     journal, past = await open_journal(path)
     try:
-        async with fake_house(
+        async with fake_cluster(
             SETUP, journal=journal, past=past, agent=agent, new_agent=new_agent
-        ) as house:
-            yield house
+        ) as client:
+            yield client
     finally:
         await journal.close()
 
@@ -517,17 +517,17 @@ async def test_a_node_that_was_given_up_before_a_kill_is_replaced_after_it(path:
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # It complains of the first.
     provider, now = FakeProvider(), asyncio.get_running_loop().time
     lost, other = OutOfReach(NODE, provider, now=now), LocalAgent(NODE, FakeProvider(), now=now)
-    async with a_life_with(path, lost) as house:
-        running = await submitted(house, "a", "sleep", "1000")
+    async with a_life_with(path, lost) as client:
+        running = await submitted(client, "a", "sleep", "1000")
         lost.listener.on_lost(NODE, "planted")
-        assert (await ending(house, running)).outcome is Outcome.INFRA_FAILED
+        assert (await ending(client, running)).outcome is Outcome.INFRA_FAILED
         assert len(provider.live) == 1
     lost.is_found = True
-    async with a_life_with(path, lost, other) as house:
-        assert (await ending(house, await submitted(house, "b", "echo", "b"))).stdout == "b\n"
+    async with a_life_with(path, lost, other) as client:
+        assert (await ending(client, await submitted(client, "b", "echo", "b"))).stdout == "b\n"
         assert not provider.live
-    async with a_life_with(path, other) as house:
-        assert (await ending(house, await submitted(house, "c", "echo", "c"))).stdout == "c\n"
+    async with a_life_with(path, other) as client:
+        assert (await ending(client, await submitted(client, "c", "echo", "c"))).stdout == "c\n"
     await other.aclose()
 
 
@@ -535,17 +535,17 @@ async def test_a_snapshot_stands_for_all_before_it(
     path: Path, agent: LocalAgent, gate: Gate
 ) -> None:
     bounds = Bounds(compact_every=7)
-    async with a_life(path, agent, bounds=bounds) as house:
-        running = await submitted(house, "a", "gate", "a")
-        waiting = [await submitted(house, f"w{number}", "echo", "w") for number in range(20)]
-        before = house.orchestrator.status()
-    async with a_life(path, agent, bounds=bounds) as house:
-        after = house.orchestrator.status()
+    async with a_life(path, agent, bounds=bounds) as client:
+        running = await submitted(client, "a", "gate", "a")
+        waiting = [await submitted(client, f"w{number}", "echo", "w") for number in range(20)]
+        before = client.orchestrator.status()
+    async with a_life(path, agent, bounds=bounds) as client:
+        after = client.orchestrator.status()
         assert (after.queued, after.running) == (before.queued, before.running) == (20, 1)
         gate.opened.set()
-        assert (await ending(house, running)).stdout == "a"
+        assert (await ending(client, running)).stdout == "a"
         for receipt in waiting:
-            assert (await ending(house, receipt)).stdout == "w\n"
+            assert (await ending(client, receipt)).stdout == "w\n"
     journal, past = await open_journal(path)
     await journal.close()
     assert past.snapshot is not None
@@ -553,9 +553,9 @@ async def test_a_snapshot_stands_for_all_before_it(
 
 
 async def test_a_snapshot_does_not_wait_for_what_never_came(path: Path) -> None:
-    async with a_life(path, bounds=Bounds(compact_every=1)) as house:
-        await submitted(house, "a", "true")
-        ledger = house.orchestrator.ledger
+    async with a_life(path, bounds=Bounds(compact_every=1)) as client:
+        await submitted(client, "a", "true")
+        ledger = client.orchestrator.ledger
         ledger.expect(Opening(trajectory=TrajectoryId("never")))
         _, again = thawed(frozen(SETUP.scheduler(), ledger), SETUP)
         assert (again.has(TrajectoryId("a")), again.has(TrajectoryId("never"))) == (True, False)
@@ -574,20 +574,20 @@ def test_a_damaged_snapshot_is_told_and_not_read() -> None:
 
 
 async def test_deadlines_go_on_after_a_restart(path: Path, agent: LocalAgent) -> None:
-    async with a_life(path, agent) as house:
-        receipt = await submitted(house, "a", "sleep", "1000", deadline_s=0.3)
-    async with a_life(path, agent) as house:
-        assert (await ending(house, receipt)).outcome is Outcome.EXPIRED
+    async with a_life(path, agent) as client:
+        receipt = await submitted(client, "a", "sleep", "1000", deadline_s=0.3)
+    async with a_life(path, agent) as client:
+        assert (await ending(client, receipt)).outcome is Outcome.EXPIRED
 
 
 WIDER = a_setup(cores=2)
 
 
-async def one_done(house: FakeHouse) -> tuple[Receipt, ActionResult]:
+async def one_done(client: FakeCluster) -> tuple[Receipt, ActionResult]:
     """An action that ended in a trajectory that was closed."""
-    receipt = await submitted(house, "a", "echo", "once")
+    receipt = await submitted(client, "a", "echo", "once")
     result = await receipt.ended
-    await house.backend.close(TrajectoryId("a"))
+    await client.backend.close(TrajectoryId("a"))
     return receipt, result
 
 
@@ -597,33 +597,33 @@ async def test_a_clock_that_was_set_back_stops_no_time(
     with monkeypatch.context() as ahead:
         right = time.time
         ahead.setattr(time, "time", lambda: right() + 3600)
-        async with a_life(path) as house:
-            last_at = (await (await submitted(house, "a", "true")).ended).record.ended_at
-    async with a_life(path) as house:
-        result = await (await submitted(house, "b", "sleep", "0.1")).ended
+        async with a_life(path) as client:
+            last_at = (await (await submitted(client, "a", "true")).ended).record.ended_at
+    async with a_life(path) as client:
+        result = await (await submitted(client, "b", "sleep", "0.1")).ended
         assert result.record.submitted_at >= last_at
         assert result.run_s >= 0.1
-        late = await submitted(house, "c", "sleep", "1000", deadline_s=0.1)
-        assert (await ending(house, late)).outcome is Outcome.EXPIRED
+        late = await submitted(client, "c", "sleep", "1000", deadline_s=0.1)
+        assert (await ending(client, late)).outcome is Outcome.EXPIRED
 
 
 async def test_a_journal_with_nothing_alive_in_it_takes_another_setup(path: Path) -> None:
-    async with a_life(path) as house:
-        receipt, first = await one_done(house)
-        learned = pickle.dumps(house.orchestrator._body.scheduler.estimates)
-    async with a_life(path, setup=WIDER) as house:
-        assert pickle.dumps(house.orchestrator._body.scheduler.estimates) == learned
-        assert house.orchestrator.status().ended == 1
-        assert await ending(house, receipt) == first
-        both = [await submitted(house, name, "sleep", "1000") for name in "bc"]
-    async with a_life(path, setup=WIDER) as house:
-        assert house.orchestrator.status().running == len(both)
+    async with a_life(path) as client:
+        receipt, first = await one_done(client)
+        learned = pickle.dumps(client.orchestrator._body.scheduler.estimates)
+    async with a_life(path, setup=WIDER) as client:
+        assert pickle.dumps(client.orchestrator._body.scheduler.estimates) == learned
+        assert client.orchestrator.status().ended == 1
+        assert await ending(client, receipt) == first
+        both = [await submitted(client, name, "sleep", "1000") for name in "bc"]
+    async with a_life(path, setup=WIDER) as client:
+        assert client.orchestrator.status().running == len(both)
 
 
 async def test_a_journal_of_another_cluster_is_refused_while_something_lives(path: Path) -> None:
-    async with a_life(path) as house:
-        await submitted(house, "a", "sleep", "1000")
-        await house.trajectory(id="b").__aenter__()
+    async with a_life(path) as client:
+        await submitted(client, "a", "sleep", "1000")
+        await client.trajectory(id="b").__aenter__()
     with pytest.raises(JournalError, match="1 actions and 2 trajectories are alive in it"):
         async with a_life(path, setup=WIDER):
             pass
@@ -637,21 +637,21 @@ def of_another_version(path: Path) -> None:
 
 
 async def test_a_drained_journal_of_another_version_is_taken_over(path: Path) -> None:
-    async with a_life(path) as house:
-        receipt, first = await one_done(house)
-        await house.orchestrator.drain(grace_s=1.0)
+    async with a_life(path) as client:
+        receipt, first = await one_done(client)
+        await client.orchestrator.drain(grace_s=1.0)
     of_another_version(path)
-    async with a_life(path) as house:
-        assert await ending(house, receipt) == first
-        await submitted(house, "b", "sleep", "1000")
-    async with a_life(path) as house:
-        assert house.orchestrator.status().running == 1
+    async with a_life(path) as client:
+        assert await ending(client, receipt) == first
+        await submitted(client, "b", "sleep", "1000")
+    async with a_life(path) as client:
+        assert client.orchestrator.status().running == 1
 
 
 async def test_one_of_another_version_with_something_alive_is_refused(path: Path) -> None:
-    async with a_life(path, bounds=Bounds(compact_every=1)) as house:
-        await submitted(house, "a", "sleep", "1000")
-        await house.orchestrator.drain(grace_s=0.01)
+    async with a_life(path, bounds=Bounds(compact_every=1)) as client:
+        await submitted(client, "a", "sleep", "1000")
+        await client.orchestrator.drain(grace_s=0.01)
     of_another_version(path)
     with pytest.raises(JournalError, match="its snapshot is damaged or of another version"):
         async with a_life(path):
@@ -661,19 +661,19 @@ async def test_one_of_another_version_with_something_alive_is_refused(path: Path
 async def test_a_full_disk_loses_nothing_that_was_accepted(path: Path) -> None:
     accepted: list[Receipt] = []
     journal, past = await open_journal(path, max_bytes=150_000)
-    async with fake_house(SETUP, journal=journal, past=past) as house:
+    async with fake_cluster(SETUP, journal=journal, past=past) as client:
 
         async def fill() -> None:
             for number in range(10_000):
-                accepted.append(await submitted(house, f"{number}", "echo", "x" * 1000))
+                accepted.append(await submitted(client, f"{number}", "echo", "x" * 1000))
 
         with pytest.raises(Broken, match="no room"):
             await fill()
     await journal.close()
     assert len(accepted) > 5
-    async with a_life(path) as house:
+    async with a_life(path) as client:
         for receipt in accepted:
-            assert (await ending(house, receipt)).outcome in (
+            assert (await ending(client, receipt)).outcome in (
                 Outcome.SUCCEEDED,
                 Outcome.INFRA_FAILED,
             )
@@ -686,32 +686,32 @@ def _fail(result: ActionResult) -> None:
 async def test_an_answer_can_be_had_again_by_its_key_when_its_trajectory_is_closed(
     path: Path,
 ) -> None:
-    async with a_life(path) as house:
-        first = await (await submitted(house, "a", "echo", "once")).ended
-        await house.backend.close(TrajectoryId("a"))
+    async with a_life(path) as client:
+        first = await (await submitted(client, "a", "echo", "once")).ended
+        await client.backend.close(TrajectoryId("a"))
         again = RunRequest(trajectory=TrajectoryId("a"), argv=("true",), kind="x", key="key-a")
-        assert await house.backend.run(again) == first
-    async with a_life(path) as house:
-        assert await house.backend.run(again) == first
+        assert await client.backend.run(again) == first
+    async with a_life(path) as client:
+        assert await client.backend.run(again) == first
 
 
 async def test_a_defect_behind_a_commit_keeps_nobody_waiting(path: Path) -> None:
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # It is told of the defect.
-    async with a_life(path) as house:
-        await submitted(house, "a", "sleep", "1000")
-        first, second = [await submitted(house, name, "true") for name in "bc"]
-        house.orchestrator.on_ended = _fail
+    async with a_life(path) as client:
+        await submitted(client, "a", "sleep", "1000")
+        first, second = [await submitted(client, name, "true") for name in "bc"]
+        client.orchestrator.on_ended = _fail
         for receipt in (first, second):
-            house.orchestrator.cancel(receipt.action_id)
+            client.orchestrator.cancel(receipt.action_id)
         async with asyncio.timeout(PATIENCE_S):
             assert (await first.ended).outcome is Outcome.CANCELLED
             with pytest.raises(Broken, match="planted"):
                 await second.ended
-    async with a_life(path) as house:
-        assert (await ending(house, second)).outcome is Outcome.CANCELLED
+    async with a_life(path) as client:
+        assert (await ending(client, second)).outcome is Outcome.CANCELLED
 
 
 async def test_an_unknown_id_stays_unknown(path: Path) -> None:
-    async with a_life(path) as house:
+    async with a_life(path) as client:
         with pytest.raises(KeyError):
-            house.orchestrator.receipt(ActionId("nobody"))
+            client.orchestrator.receipt(ActionId("nobody"))

@@ -2,11 +2,12 @@
 
 import re
 
+from step_builder import a_step
+
 from artangram.cli.demo.report import write_report
 from artangram.cli.demo.resources import KindAct, Resources, Static
-from artangram.cli.demo.session import Learned
+from artangram.cli.demo.session import TrainedModel
 from artangram.pipeline.evaluation import Evaluation
-from step_builder import a_step
 
 
 def an_evaluation(success):
@@ -14,7 +15,7 @@ def an_evaluation(success):
 
 
 def a_run():
-    return Learned(
+    return TrainedModel(
         before=an_evaluation(0.2),
         after=an_evaluation(0.9),
         steps=tuple(a_step(step, step / 4) for step in range(1, 5)),

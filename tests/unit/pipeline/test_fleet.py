@@ -8,12 +8,12 @@ import pytest
 
 pytest.importorskip("torch", reason="berths know how to start engines of torch")
 
-from artangram.core.weights import Versions
+from artangram.core.rollout.weights import Versions
 from artangram.gateway import Gateway
 from artangram.gateway.engines.protocol import BadWeights, EngineGone
 from artangram.gateway.engines.scripted import ScriptedEngine
-from artangram.pipeline.engines import Berth
-from artangram.pipeline.fleet import LONGEST_S, MOST_FAILURES, Fleet
+from artangram.pipeline.engines import EngineSlot
+from artangram.pipeline.fleet import LONGEST_S, MOST_FAILURES, EngineFleet
 
 pytestmark = pytest.mark.looptime
 
@@ -38,7 +38,7 @@ class Yard:
 
 def a_fleet():
     gateway = Gateway(on_lost=lambda engine, error: fleet.on_lost(engine, error))
-    fleet = Fleet(versions=Versions(), path=lambda version: HERE, gateway=gateway)
+    fleet = EngineFleet(versions=Versions(), path=lambda version: HERE, gateway=gateway)
     return fleet, gateway
 
 
@@ -48,7 +48,7 @@ def classes(gateway):
 
 async def test_a_lost_engine_is_replaced_in_its_own_class():
     yard, (fleet, gateway) = Yard(), a_fleet()
-    await fleet.open([Berth("compute", yard.start), Berth("bandwidth", yard.start)])
+    await fleet.open([EngineSlot("compute", yard.start), EngineSlot("bandwidth", yard.start)])
     lost = next(replica for replica in gateway.replicas if replica.hardware == "compute")
     gateway.give_up(lost.name, "planted")
     await asyncio.sleep(1.0)
@@ -59,7 +59,7 @@ async def test_a_lost_engine_is_replaced_in_its_own_class():
 
 async def test_a_berth_is_tried_again_for_as_long_as_others_serve():
     broken, whole, (fleet, gateway) = Yard(), Yard(), a_fleet()
-    await fleet.open([Berth("compute", broken.start), Berth("bandwidth", whole.start)])
+    await fleet.open([EngineSlot("compute", broken.start), EngineSlot("bandwidth", whole.start)])
     broken.failures = MOST_FAILURES + 3
     gateway.give_up(next(r.name for r in gateway.replicas if r.hardware == "compute"), "planted")
     await asyncio.sleep(sum(2.0**n for n in range(MOST_FAILURES)))
@@ -72,7 +72,7 @@ async def test_a_berth_is_tried_again_for_as_long_as_others_serve():
 
 async def test_a_run_without_engines_is_told_so():
     yard, (fleet, gateway) = Yard(), a_fleet()
-    await fleet.open([Berth("compute", yard.start)])
+    await fleet.open([EngineSlot("compute", yard.start)])
     yard.failures = MOST_FAILURES
     gateway.give_up(gateway.replicas[0].name, "planted")
     with pytest.raises(EngineGone, match=f"{MOST_FAILURES} times; the last time: a planted"):
@@ -82,7 +82,7 @@ async def test_a_run_without_engines_is_told_so():
 
 async def test_a_start_that_fails_in_any_way_is_tried_again():
     yard, (fleet, gateway) = Yard(), a_fleet()
-    await fleet.open([Berth("compute", yard.start)])
+    await fleet.open([EngineSlot("compute", yard.start)])
     yard.failures, yard.error = 2, OSError(11, "too many processes")
     gateway.give_up(gateway.replicas[0].name, "planted")
     await asyncio.sleep(10.0)
@@ -102,7 +102,7 @@ async def test_an_engine_that_cannot_load_what_it_missed_is_closed_and_counts_as
             made.append(engine)
         return engine
 
-    await fleet.open([Berth("compute", start)])
+    await fleet.open([EngineSlot("compute", start)])
     gateway.give_up(gateway.replicas[0].name, "planted")
     with pytest.raises(EngineGone, match=f"{MOST_FAILURES} times; the last time: planted"):
         await asyncio.wait_for(fleet.failed, 600.0)

@@ -10,10 +10,10 @@ from random import Random
 from statistics import fmean, pstdev, pvariance
 
 import pytest
+from rollout_world import FakeDoor, FakeEnv, FakeTask, a_rollout, train
 
 from artangram.core.errors import InfraFailed
 from artangram.train.advantages import group_relative
-from rollout_world import FakeDoor, FakeEnv, FakeTask, a_rollout, train
 
 pytestmark = pytest.mark.looptime
 

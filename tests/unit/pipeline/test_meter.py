@@ -1,10 +1,16 @@
-"""What a run sees of its house: times by kind, and how much was at work."""
+"""What a run sees of its cluster: times by kind, and how much was at work."""
 
 import pytest
 
-from artangram.core.cluster import ClusterSpec, CpuSpec, FunctionsSpec, GpuSpec, QuotaSpec
 from artangram.core.ids import ActionId, JobId, Resource, ServiceId
-from artangram.core.records import ActionRecord, Outcome
+from artangram.core.scheduling.cluster import (
+    ClusterSpec,
+    CpuSpec,
+    FunctionsSpec,
+    GpuSpec,
+    QuotaSpec,
+)
+from artangram.core.scheduling.records import ActionRecord, Outcome
 from artangram.managers.call import ApiCall, FunctionCall, ServiceCall
 from artangram.orchestrator.records import ActionResult
 from artangram.pipeline.meter import Meter, capacity_of

@@ -1,10 +1,10 @@
 """What a step says of itself: what was cut off, and engines that stood still."""
 
 from msgspec import structs
+from step_builder import a_step
 
 from artangram.pipeline.metrics import Metrics, read, scalars
 from artangram.rollout import Bias
-from step_builder import a_step
 
 LONG = Bias(kept=8, cancelled=3, tokens=1.5, seconds=2.0)
 NONE_CUT = Bias(kept=8, cancelled=0, tokens=None, seconds=None)

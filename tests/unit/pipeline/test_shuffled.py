@@ -2,9 +2,9 @@
 
 from random import Random
 
-from artangram.cli.bench.learn import dealt_out
 from artangram.core.ids import JobId, TrajectoryId
-from artangram.core.trajectory import Group, Status, Trajectory
+from artangram.core.rollout.trajectory import Group, Trajectory, TrajectoryStatus
+from artangram_bench.learn import dealt_out
 
 
 def a_group(name, rewards):
@@ -16,7 +16,7 @@ def a_group(name, rewards):
             problem=name,
             group=name,
             segments=(),
-            status=Status.OK,
+            status=TrajectoryStatus.OK,
             reward=reward,
         )
         for i, reward in enumerate(rewards)

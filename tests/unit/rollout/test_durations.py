@@ -1,9 +1,10 @@
 """Who is late, and who was cut off."""
 
-from artangram.core.trajectory import Status
-from artangram.rollout.durations import Durations
-from artangram.rollout.tally import Tally
 from rollout_builders import a_trajectory
+
+from artangram.core.rollout.trajectory import TrajectoryStatus
+from artangram.rollout.durations import Durations
+from artangram.rollout.tally import RolloutTally
 
 
 def test_quantiles_need_some_samples_and_follow_the_latest():
@@ -21,19 +22,19 @@ def test_quantiles_need_some_samples_and_follow_the_latest():
 
 
 def test_bias_tells_whether_the_long_ones_are_lost():
-    tally = Tally()
+    tally = RolloutTally()
     tally.on_end(a_trajectory(1, 1), 10.0)
-    tally.on_end(a_trajectory(1, 1, status=Status.TRUNCATED), 10.0)
-    tally.on_end(a_trajectory(1, 1, 1, 1, 1, 1, status=Status.SURPLUS), 20.0)
-    tally.on_end(a_trajectory(status=Status.INFRA_FAILED), 900.0)
+    tally.on_end(a_trajectory(1, 1, status=TrajectoryStatus.TRUNCATED), 10.0)
+    tally.on_end(a_trajectory(1, 1, 1, 1, 1, 1, status=TrajectoryStatus.SURPLUS), 20.0)
+    tally.on_end(a_trajectory(status=TrajectoryStatus.INFRA_FAILED), 900.0)
     bias = tally.bias("math")
     assert (bias.kept, bias.cancelled) == (2, 1)
     assert (bias.tokens, bias.seconds) == (3.0, 2.0)
-    assert tally.count(Status.INFRA_FAILED) == 1
+    assert tally.count(TrajectoryStatus.INFRA_FAILED) == 1
 
 
 def test_without_both_kinds_there_is_no_bias():
-    tally = Tally()
+    tally = RolloutTally()
     assert tally.bias("math").tokens is None
     tally.on_end(a_trajectory(1), 1.0)
     assert tally.bias("math").tokens is None

@@ -3,11 +3,11 @@
 import asyncio
 
 import pytest
+from rollout_world import FakeDoor, FakeEnv, FakeTask, a_rollout
 
-from artangram.core.weights import Staleness
+from artangram.core.rollout.weights import Staleness
 from artangram.envs.protocol import Observation, Problem
 from artangram.rollout import PhaseLimits, Retries
-from rollout_world import FakeDoor, FakeEnv, FakeTask, a_rollout
 
 pytestmark = pytest.mark.looptime
 

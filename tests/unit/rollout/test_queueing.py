@@ -1,19 +1,19 @@
-"""Waiting for a core of a full house counts against no limit: virtual time, a real orchestrator."""
+"""Waiting for a core counts against no limit: virtual time, a real orchestrator."""
 
 import asyncio
 
 import pytest
+from rollout_world import FakeDoor, FakeTask
 
 from artangram.core.ids import JobId, TrajectoryId
-from artangram.core.trajectory import Status, Trajectory
-from artangram.core.weights import Staleness
+from artangram.core.rollout.trajectory import Trajectory, TrajectoryStatus
+from artangram.core.rollout.weights import Staleness
 from artangram.envs.protocol import Observation, Problem
-from artangram.orchestrator.client import House
+from artangram.orchestrator.client import Client
 from artangram.rollout.phases import PhaseLimits
-from artangram.rollout.runner import Retries, Runner, Ticket
+from artangram.rollout.runner import Assignment, Retries, Runner
 from artangram.rollout.updates import Updates
-from artangram.testing.fakes import a_setup, fake_house
-from rollout_world import FakeDoor, FakeTask
+from artangram.testing.fakes import a_setup, fake_cluster
 
 pytestmark = pytest.mark.looptime
 
@@ -23,10 +23,10 @@ CROWD = 12
 
 
 class BusyEnv:
-    """Needs the only core of the house for `work_s` in every phase."""
+    """Needs the only core of the cluster for `work_s` in every phase."""
 
-    def __init__(self, house: House, name: str, *, work_s: float) -> None:
-        self._place = house.trajectory(id=name)
+    def __init__(self, client: Client, name: str, *, work_s: float) -> None:
+        self._place = client.trajectory(id=name)
         self._work_s = work_s
 
     @property
@@ -52,14 +52,14 @@ class BusyEnv:
         return Observation(text="go on", done=done)
 
 
-async def played(house: House, *, work_s: float) -> list[Trajectory]:
+async def played(client: Client, *, work_s: float) -> list[Trajectory]:
     """A crowd of trajectories at once, each tried once."""
     task = FakeTask()
-    task.env = lambda problem, trajectory: BusyEnv(house, trajectory, work_s=work_s)
+    task.env = lambda problem, trajectory: BusyEnv(client, trajectory, work_s=work_s)
     retries = Retries(attempts=0, rewards=0)
     runner = Runner(FakeDoor(), Updates(Staleness()), phases=LIMITS, retries=retries)
     tickets = [
-        Ticket(
+        Assignment(
             id=TrajectoryId(f"t{number}"),
             job=JobId("job"),
             group="g",
@@ -73,15 +73,15 @@ async def played(house: House, *, work_s: float) -> list[Trajectory]:
 
 
 async def test_nobody_is_late_for_having_waited_for_a_core():
-    async with fake_house(a_setup(cores=1)) as house:
-        ended = await played(house, work_s=0.8 * LIMIT_S)
-    assert {trajectory.status for trajectory in ended} == {Status.OK}
+    async with fake_cluster(a_setup(cores=1)) as client:
+        ended = await played(client, work_s=0.8 * LIMIT_S)
+    assert {trajectory.status for trajectory in ended} == {TrajectoryStatus.OK}
     for phase in ("reset_s", "turn_s", "reward_s"):  # Much longer than the limit, by queueing.
         assert max(trajectory.info[phase] for trajectory in ended) > 5 * LIMIT_S
 
 
 async def test_who_works_for_too_long_is_late_however_long_the_queue():
-    async with fake_house(a_setup(cores=1)) as house:
-        ended = await played(house, work_s=1.2 * LIMIT_S)
-    assert {trajectory.status for trajectory in ended} == {Status.INFRA_FAILED}
+    async with fake_cluster(a_setup(cores=1)) as client:
+        ended = await played(client, work_s=1.2 * LIMIT_S)
+    assert {trajectory.status for trajectory in ended} == {TrajectoryStatus.INFRA_FAILED}
     assert all("reset worked for its limit" in trajectory.reason for trajectory in ended)

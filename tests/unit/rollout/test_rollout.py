@@ -8,14 +8,14 @@ from itertools import islice
 
 import msgspec
 import pytest
+from rollout_world import FakeDoor, FakeTask, a_rollout, train
 
 from artangram.core.errors import InfraFailed
-from artangram.core.trajectory import Status
-from artangram.core.verdict import DropReason
-from artangram.core.weights import Staleness
+from artangram.core.rollout.trajectory import TrajectoryStatus
+from artangram.core.rollout.verdict import DropReason
+from artangram.core.rollout.weights import Staleness
 from artangram.envs.protocol import Problem
 from artangram.rollout import Retries, RolloutState, Spares
-from rollout_world import FakeDoor, FakeTask, a_rollout, train
 
 pytestmark = pytest.mark.looptime
 
@@ -99,7 +99,7 @@ async def test_surplus_siblings_are_really_cancelled():
         await asyncio.sleep(0.01)
         ended = {life.ticket.group for life in rollout.dispatcher.lives}
         assert not ended & {group.id for group in batch.groups}
-        assert rollout.tally.count(Status.SURPLUS) >= 4
+        assert rollout.tally.count(TrajectoryStatus.SURPLUS) >= 4
         bias = rollout.tally.bias("math")
     assert bias.cancelled >= 4
     assert bias.seconds is not None
@@ -157,7 +157,7 @@ async def test_stale_work_is_aborted_when_a_version_is_announced():
         assert len(rollout.dispatcher.lives) == 8
         rollout.announce(1)
         await asyncio.sleep(0.01)
-        assert rollout.tally.count(Status.STALE) == 8
+        assert rollout.tally.count(TrajectoryStatus.STALE) == 8
         assert not task.open_envs
         asked.cancel()
 
@@ -175,7 +175,7 @@ async def test_areal_lets_stale_work_run_but_never_trains_on_it():
         assert len(rollout.dispatcher.lives) == 8
         batch = await asked
     assert {t.oldest_version for t in batch.trajectories} == {1}
-    assert rollout.tally.count(Status.STALE) == 0
+    assert rollout.tally.count(TrajectoryStatus.STALE) == 0
 
 
 async def test_no_turn_begins_with_weights_that_are_stale_at_once():
@@ -214,7 +214,7 @@ async def test_infrastructure_failures_do_not_touch_the_statistics_of_groups():
     plan = {"retries": Retries(attempts=0)}
     async with a_rollout(task, door=door, **plan) as rollout:
         batches = await train(rollout, door, batches=6, num_groups=2)
-        assert rollout.tally.count(Status.INFRA_FAILED) > 10
+        assert rollout.tally.count(TrajectoryStatus.INFRA_FAILED) > 10
         assert sum(rollout.tally.reissued.values()) > 10
     for group in (group for batch in batches for group in batch.groups):
         assert [t.reward for t in group.trajectories] == [1.0] * 4

@@ -4,16 +4,16 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from rollout_world import FakeDoor, FakeEnv, FakeTask
 
 from artangram.core.ids import JobId, TrajectoryId
-from artangram.core.trajectory import Status, Trajectory
-from artangram.core.weights import Staleness
+from artangram.core.rollout.trajectory import Trajectory, TrajectoryStatus
+from artangram.core.rollout.weights import Staleness
 from artangram.envs.protocol import Observation, Problem
 from artangram.gateway.engines.protocol import FinishReason
 from artangram.rollout.phases import PhaseLimits
-from artangram.rollout.runner import Life, Retries, Runner, Ticket
+from artangram.rollout.runner import Assignment, Attempt, Retries, Runner
 from artangram.rollout.updates import Updates
-from rollout_world import FakeDoor, FakeEnv, FakeTask
 
 pytestmark = pytest.mark.looptime
 
@@ -32,8 +32,8 @@ class World:
         self.runner = Runner(door, self.updates, phases=LIMITS, retries=retries)
         self.freed = 0
 
-    def start(self, task: FakeTask) -> Life:
-        ticket = Ticket(
+    def start(self, task: FakeTask) -> Attempt:
+        ticket = Assignment(
             id=TrajectoryId("t"),
             job=JobId("job"),
             group="g",
@@ -67,7 +67,7 @@ def now() -> float:
 async def test_a_trajectory_keeps_its_tokens_its_reward_and_where_time_went():
     world, task = World(FakeDoor()), FakeTask(reward=lambda name: 0.5, reward_s=lambda name: 2.0)
     found = await world.run(task)
-    assert (found.status, found.reward, found.turns) == (Status.OK, 0.5, 2)
+    assert (found.status, found.reward, found.turns) == (TrajectoryStatus.OK, 0.5, 2)
     assert found.num_sampled == 6
     assert found.info["turn_s"] == pytest.approx(2.0)
     assert found.info["generate_s"] == pytest.approx(0.6)
@@ -79,7 +79,7 @@ async def test_a_trajectory_keeps_its_tokens_its_reward_and_where_time_went():
 
 async def test_turns_that_run_out_are_truncated_and_still_scored():
     found = await World(FakeDoor()).run(FakeTask(turns=9, max_turns=3, reward=lambda name: 0.25))
-    assert (found.status, found.reward, found.turns) == (Status.TRUNCATED, 0.25, 3)
+    assert (found.status, found.reward, found.turns) == (TrajectoryStatus.TRUNCATED, 0.25, 3)
 
 
 async def test_an_attempt_that_went_wrong_is_the_models_doing():
@@ -90,28 +90,28 @@ async def test_an_attempt_that_went_wrong_is_the_models_doing():
     task = FakeTask(reward=lambda name: -1.0)
     task.env = lambda problem, trajectory: Failing(task, trajectory)
     found = await World(FakeDoor()).run(task)
-    assert (found.status, found.reward) == (Status.TASK_FAILED, -1.0)
+    assert (found.status, found.reward) == (TrajectoryStatus.TASK_FAILED, -1.0)
 
 
 async def test_a_full_context_truncates_and_is_still_scored():
     door = FakeDoor()
     door.full_after = 1
     found = await World(door).run(FakeTask(turns=5, reward=lambda name: 0.75))
-    assert (found.status, found.reward, found.turns) == (Status.TRUNCATED, 0.75, 1)
+    assert (found.status, found.reward, found.turns) == (TrajectoryStatus.TRUNCATED, 0.75, 1)
 
 
 async def test_a_turn_that_somebody_else_aborts_is_infrastructure():
     door = FakeDoor()
     door.finish = FinishReason.ABORT
     found = await World(door).run(FakeTask())
-    assert found.status is Status.INFRA_FAILED
+    assert found.status is TrajectoryStatus.INFRA_FAILED
     assert "aborted by somebody else" in found.reason
 
 
 async def test_a_crash_is_infrastructure_and_never_a_reward():
     task = FakeTask(fails=lambda name: True)
     found = await World(FakeDoor()).run(task)
-    assert (found.status, found.reward) == (Status.INFRA_FAILED, None)
+    assert (found.status, found.reward) == (TrajectoryStatus.INFRA_FAILED, None)
     assert "the environment crashed" in found.reason
     assert not task.open_envs
 
@@ -120,7 +120,7 @@ async def test_infrastructure_gets_another_chance_with_everything_fresh():
     task = FakeTask(fails=after(2))
     world = World(FakeDoor(), retries=Retries(attempts=2, backoff_s=4.0))
     found = await world.run(task)
-    assert found.status is Status.OK
+    assert found.status is TrajectoryStatus.OK
     assert found.num_sampled == 6  # those of the attempt that succeeded, and no others
     assert now() == pytest.approx(1.3 + 4.0 + 1.3 + 8.0 + 2.6)
     assert world.freed == 1
@@ -129,31 +129,31 @@ async def test_infrastructure_gets_another_chance_with_everything_fresh():
 async def test_an_engine_that_stumbles_is_infrastructure():
     door = FakeDoor()
     door.fails = after(1)
-    assert (await World(door).run(FakeTask())).status is Status.INFRA_FAILED
+    assert (await World(door).run(FakeTask())).status is TrajectoryStatus.INFRA_FAILED
     door.fails = after(1)
     world = World(door, retries=Retries(attempts=1))
-    assert (await world.run(FakeTask())).status is Status.OK
+    assert (await world.run(FakeTask())).status is TrajectoryStatus.OK
 
 
 async def test_a_reward_is_asked_for_again_without_playing_again():
     task = FakeTask(score_fails=after(2), reward=lambda name: 1.0)
     world = World(FakeDoor(), retries=Retries(attempts=0, rewards=2))
     found = await world.run(task)
-    assert (found.status, found.reward) == (Status.OK, 1.0)
+    assert (found.status, found.reward) == (TrajectoryStatus.OK, 1.0)
     assert now() == pytest.approx(2.6)
 
 
 @pytest.mark.parametrize("reward", [float("nan"), float("inf"), "0.5"])
 async def test_a_reward_that_is_no_number_never_trains(reward: object):
     found = await World(FakeDoor(), retries=NO_RETRIES).run(FakeTask(reward=lambda name: reward))
-    assert (found.status, found.reward) == (Status.INFRA_FAILED, None)
+    assert (found.status, found.reward) == (TrajectoryStatus.INFRA_FAILED, None)
 
 
 async def test_a_reward_that_never_comes_is_not_zero():
     task = FakeTask(score_fails=lambda name: True)
     world = World(FakeDoor(), retries=Retries(attempts=0, rewards=2))
     found = await world.run(task)
-    assert (found.status, found.reward) == (Status.INFRA_FAILED, None)
+    assert (found.status, found.reward) == (TrajectoryStatus.INFRA_FAILED, None)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ async def test_a_reward_that_never_comes_is_not_zero():
 )
 async def test_a_phase_that_hangs_is_ended_at_its_limit(phase: str, task: FakeTask, at: float):
     found = await World(FakeDoor()).run(task)
-    assert found.status is Status.INFRA_FAILED
+    assert found.status is TrajectoryStatus.INFRA_FAILED
     assert f"{phase} worked for its limit of 5 s" in found.reason
     assert now() == pytest.approx(at)
     assert not task.open_envs
@@ -187,7 +187,7 @@ async def test_phases_that_were_ended_at_their_limit_are_counted():
 
 async def test_waiting_in_line_counts_against_no_limit():
     found = await World(FakeDoor(queue_s=1000.0)).run(FakeTask())
-    assert found.status is Status.OK
+    assert found.status is TrajectoryStatus.OK
     assert now() == pytest.approx(2002.6)
 
 
@@ -203,7 +203,7 @@ async def test_an_environment_in_line_for_cores_is_not_late():
 
     task = FakeTask()
     task.env = lambda problem, trajectory: Queueing(task, trajectory)
-    assert (await World(FakeDoor()).run(task)).status is Status.OK
+    assert (await World(FakeDoor()).run(task)).status is TrajectoryStatus.OK
 
 
 async def test_an_environment_that_cannot_be_cancelled_holds_up_nobody():
@@ -220,7 +220,7 @@ async def test_an_environment_that_cannot_be_cancelled_holds_up_nobody():
     task.env = lambda problem, trajectory: Stubborn(task, trajectory)
     world = World(FakeDoor())
     found = await world.run(task)
-    assert found.status is Status.INFRA_FAILED
+    assert found.status is TrajectoryStatus.INFRA_FAILED
     assert now() == pytest.approx(0.3 + 5.0 + 2.0)
     assert (len(world.runner.strays), world.runner.strays.count) == (1, 1)
     await asyncio.sleep(200.0)
@@ -252,7 +252,7 @@ async def test_a_detached_reward_does_not_hold_the_environment():
 async def test_who_gave_his_place_away_does_not_play_again():
     task = FakeTask(detaches=True, score_fails=lambda name: True)
     found = await World(FakeDoor(), retries=Retries(attempts=5, rewards=0)).run(task)
-    assert found.status is Status.INFRA_FAILED
+    assert found.status is TrajectoryStatus.INFRA_FAILED
     assert task.most_open == 1
     assert now() == pytest.approx(2.6)
 
@@ -264,10 +264,10 @@ async def test_stopping_ends_engine_environment_and_reward(at: float):
     life = world.start(task)
     if at:
         await asyncio.sleep(at)
-    life.stop(Status.SURPLUS, "enough")
-    life.stop(Status.STALE, "too late to say")
+    life.stop(TrajectoryStatus.SURPLUS, "enough")
+    life.stop(TrajectoryStatus.STALE, "too late to say")
     found = await life.ended
-    assert (found.status, found.reason, found.reward) == (Status.SURPLUS, "enough", None)
+    assert (found.status, found.reason, found.reward) == (TrajectoryStatus.SURPLUS, "enough", None)
     assert now() == pytest.approx(at)
     assert (world.freed, task.open_envs, task.scoring) == (1, set(), 0)
     assert (world.door.open_sessions, world.door.generating) == (set(), 0)
@@ -276,7 +276,7 @@ async def test_stopping_ends_engine_environment_and_reward(at: float):
 async def test_stopping_what_has_ended_changes_nothing():
     life = World(FakeDoor()).start(FakeTask())
     found = await life.ended
-    life.stop(Status.SURPLUS, "too late")
+    life.stop(TrajectoryStatus.SURPLUS, "too late")
     assert life.ended.result() is found
     assert "ended, 2 turns" in repr(life)
 
@@ -288,7 +288,7 @@ async def test_a_trajectory_ends_at_the_turn_at_which_it_is_stale():
     world.updates.announce(2)
     world.updates.go_live(2)
     found = await life.ended
-    assert found.status is Status.STALE
+    assert found.status is TrajectoryStatus.STALE
     assert now() == pytest.approx(1.6)  # the turn under way then, and not one more
 
 
@@ -298,7 +298,7 @@ async def test_one_that_is_not_shed_early_plays_to_its_end():
     await asyncio.sleep(1.5)
     world.updates.announce(2)
     world.updates.go_live(2)
-    assert (await life.ended).status is Status.OK
+    assert (await life.ended).status is TrajectoryStatus.OK
 
 
 async def test_a_turn_waits_for_weights_that_are_not_stale_at_once():

@@ -3,16 +3,16 @@
 import asyncio
 
 import pytest
+from rollout_builders import a_group, a_trajectory
 
-from artangram.core.admission import Limits, Mix, Pace
 from artangram.core.errors import BadInput
-from artangram.core.verdict import DropReason
-from artangram.core.weights import Order, Staleness
+from artangram.core.rollout.admission import AdmissionLimits, Mix, Pace
+from artangram.core.rollout.verdict import DropReason
+from artangram.core.rollout.weights import Order, Staleness
 from artangram.envs.protocol import Problem
-from artangram.rollout.sink import Ready, Sink, SinkListener
+from artangram.rollout.sink import CompleteGroup, Sink, SinkListener
 from artangram.rollout.source import Issue
 from artangram.rollout.updates import Updates
-from rollout_builders import a_group, a_trajectory
 
 pytestmark = pytest.mark.looptime
 
@@ -21,22 +21,22 @@ class Heard(SinkListener):
     def __init__(self) -> None:
         self.evicted: list[tuple[str, DropReason]] = []
 
-    def on_evicted(self, ready: Ready, reason: DropReason) -> None:
+    def on_evicted(self, ready: CompleteGroup, reason: DropReason) -> None:
         self.evicted.append((ready.group.id, reason))
 
 
 def a_sink(*, alpha: int = 2, order: Order = Order.OLDEST, shares: dict | None = None) -> Sink:
     updates = Updates(Staleness(max_staleness=alpha, order=order))
-    limits = Limits(environments=16, group_size=2, max_staleness=alpha)
+    limits = AdmissionLimits(environments=16, group_size=2, max_staleness=alpha)
     sink = Sink(updates, Mix(shares or {"math": 1}), Pace(), limits=limits)
     sink.listener = Heard()
     sink.updates = updates
     return sink
 
 
-def ready(id: str, *versions: int, task: str = "math") -> Ready:
+def ready(id: str, *versions: int, task: str = "math") -> CompleteGroup:
     issue = Issue(task=task, index=0, times=1, problem=Problem(id=id, task=task))
-    return Ready(a_group(*(a_trajectory(v) for v in versions), id=id, task=task), issue)
+    return CompleteGroup(a_group(*(a_trajectory(v) for v in versions), id=id, task=task), issue)
 
 
 async def ids(sink: Sink, num_groups: int, **options: int) -> list[str]:

@@ -4,11 +4,11 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rollout_world import FakeTask
 
 from artangram.core.errors import BadInput
-from artangram.core.verdict import DropReason
+from artangram.core.rollout.verdict import DropReason
 from artangram.rollout.source import Issue, Source, SourceState, Stage
-from rollout_world import FakeTask
 
 
 def a_source(**settings: object) -> Source:

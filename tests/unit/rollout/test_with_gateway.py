@@ -4,15 +4,15 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from rollout_world import FakeTask
 
-from artangram.core.trajectory import Batch, Status
-from artangram.core.weights import Staleness, Update
+from artangram.core.rollout.trajectory import Batch, TrajectoryStatus
+from artangram.core.rollout.weights import Staleness, Update
 from artangram.gateway import Gateway
-from artangram.gateway.engines.scripted import Pace, ScriptedEngine
+from artangram.gateway.engines.scripted import ScriptedEngine, ScriptedPace
 from artangram.models.vocabulary import Vocabulary
 from artangram.rollout import PhaseLimits, Plan, Rollout, Source
 from artangram.weights import roll
-from rollout_world import FakeTask
 
 pytestmark = pytest.mark.looptime
 
@@ -22,7 +22,7 @@ WORDS = Vocabulary.of(["begin go on word"])
 
 def engines_of(gateway: Gateway, count: int) -> list[ScriptedEngine]:
     answer = (*WORDS.encode("word"), WORDS.eos_id)
-    pace = Pace(token_s=0.5, load_s=1.0)
+    pace = ScriptedPace(token_s=0.5, load_s=1.0)
     engines = [ScriptedEngine(lambda r: answer, name=f"e{n}", pace=pace) for n in range(count)]
     for engine in engines:
         gateway.add(engine)
@@ -84,10 +84,10 @@ async def test_waiting_for_a_replica_counts_against_no_limit():
     async with a_rollout(gateway, Staleness(), FakeTask()) as rollout:
         asked = asyncio.create_task(rollout.sink.batch(2))
         await asyncio.sleep(500.0)  # much longer than a turn may take
-        assert rollout.tally.count(Status.INFRA_FAILED) == 0
+        assert rollout.tally.count(TrajectoryStatus.INFRA_FAILED) == 0
         engines_of(gateway, 1)
         assert len((await asked).groups) == 2
-    assert rollout.tally.count(Status.INFRA_FAILED) == 0
+    assert rollout.tally.count(TrajectoryStatus.INFRA_FAILED) == 0
 
 
 async def test_turns_on_an_engine_that_hangs_are_given_up_and_played_again():
@@ -110,7 +110,7 @@ async def test_a_dead_engine_loses_no_trajectory():
         engines[0].crash()
         batch = await asked
         assert len(batch.trajectories) == 8
-        assert rollout.tally.count(Status.INFRA_FAILED) == 0
+        assert rollout.tally.count(TrajectoryStatus.INFRA_FAILED) == 0
     assert gateway.counters.lost == 1
     assert gateway.counters.moves > 0
 
@@ -125,6 +125,6 @@ async def test_stopped_trajectories_leave_nothing_in_the_engines():
         rollout.announce(1)
         await asyncio.sleep(0.01)
         assert engine.stats().running == 0
-        assert rollout.tally.count(Status.STALE) == 8
+        assert rollout.tally.count(TrajectoryStatus.STALE) == 8
         asked.cancel()
     assert not gateway.sessions

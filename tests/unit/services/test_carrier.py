@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from artangram.core.ids import ActionId, NodeId, Resource, ServiceId
-from artangram.core.lease import Devices, Lease
-from artangram.core.records import Outcome
-from artangram.managers.agent import Ended, RunId
+from artangram.core.scheduling.lease import Devices, Lease
+from artangram.core.scheduling.records import Outcome
+from artangram.managers.agent import RunId, RunResult
 from artangram.managers.call import CallResult, ServiceCall
 from artangram.managers.calls import CallManager
 from artangram.managers.gpu import GpuManager
@@ -32,7 +32,7 @@ class World:
         self.kind = FakeDevices(models={"fake:echo": echo})
         self.host = ServiceHost(NODE, self.kind)
         self.gpu = GpuManager({NODE: self.host})
-        self.ended: asyncio.Queue[Ended] = asyncio.Queue()
+        self.ended: asyncio.Queue[RunResult] = asyncio.Queue()
         self.calls = CallManager(
             {ServiceCall: self.gpu},
             now=lambda: asyncio.get_running_loop().time(),

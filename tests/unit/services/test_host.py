@@ -8,7 +8,7 @@ from msgspec import structs
 
 from artangram.core.errors import BadInput, InfraFailed
 from artangram.core.ids import NodeId, Resource, ServiceId
-from artangram.core.lease import Devices
+from artangram.core.scheduling.lease import Devices
 from artangram.services import Service, ServiceHost
 from artangram.services.fake import FakeDevices, echo
 from artangram.services.host import FIRST_PAUSE_S, UNKNOWN_BATCH_COST

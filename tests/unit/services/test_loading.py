@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from artangram.services.devices import Failed
+from artangram.services.devices import PredictFailed
 from artangram.services.loading import answers
 
 
@@ -13,5 +13,5 @@ def test_words_that_are_no_unicode_fail_their_payload_and_not_the_process() -> N
         raise ValueError("caf\udce9")
 
     (failed,) = answers(predict, [b"1"])
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, PredictFailed)
     assert b"ValueError: caf?" in msgspec.msgpack.encode(failed)

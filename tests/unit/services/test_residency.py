@@ -9,7 +9,7 @@ from artangram.core.errors import CallFailed
 from artangram.core.ids import ServiceId
 from artangram.services import ReplicaLost, Service
 from artangram.services.fake import FakeDevices, FakeReplica, echo
-from artangram.services.residency import PATIENCE_S, Residency
+from artangram.services.residency import PATIENCE_S, ResidentService
 
 pytestmark = pytest.mark.looptime
 
@@ -27,7 +27,7 @@ class Bench:
         service = Service(
             id=ServiceId("toy"), loader="toy", batch=batch, longest_predict_s=longest_s
         )
-        self.residency = Residency(service, list(self.replicas), on_lost=self.heard.append)
+        self.residency = ResidentService(service, list(self.replicas), on_lost=self.heard.append)
 
     async def ask(self, *bodies: bytes) -> list[bytes]:
         return await asyncio.gather(*(self.residency.ask(body) for body in bodies))

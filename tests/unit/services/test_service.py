@@ -58,8 +58,8 @@ def test_weights_larger_than_any_device_are_refused(tmp_path: Path):
     with file.open("wb") as sparse:
         sparse.truncate(150 << 20)
     assert "150 MB" in refusal(weights=(str(file),)).problem
-    halves = structs.replace(GOOD, weights=(str(file),), degrees=(1, 2))
-    assert checked(halves, num_devices=2, memory_mb=100) is halves
+    stages = structs.replace(GOOD, weights=(str(file),), degrees=(1, 2))
+    assert checked(stages, num_devices=2, memory_mb=100) is stages
 
 
 def test_a_function_is_known_by_its_name():

@@ -5,12 +5,12 @@ from random import Random
 from statistics import mean, pstdev
 
 import pytest
-
-from artangram.core.action import MOST_WORK_S
-from artangram.core.errors import BadInput
-from artangram.core.speedup import DEFAULT
-from artangram.sim.beliefs import Exact, Learned, Noisy, beliefs
 from sim_support import an_action, an_elastic_action
+
+from artangram.core.errors import BadInput
+from artangram.core.scheduling.action import MOST_WORK_S
+from artangram.core.scheduling.speedup import DEFAULT
+from artangram.sim.beliefs import ExactBeliefs, LearnedBeliefs, NoisyBeliefs, beliefs
 
 WIDE = an_elastic_action(8.0, 4, serial=0.33)
 
@@ -36,7 +36,7 @@ def test_noisy_tells_one_wrong_curve_for_everything():
 
 def test_a_rigid_action_needs_what_it_needs():
     rigid = an_action(1.0)
-    for told in (Exact(), Learned(), Noisy(1.0, Random(0))):
+    for told in (ExactBeliefs(), LearnedBeliefs(), NoisyBeliefs(1.0, Random(0))):
         assert told.needs(rigid) is rigid.needs
 
 

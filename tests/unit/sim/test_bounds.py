@@ -7,9 +7,9 @@ from random import Random
 import numpy as np
 import pytest
 
-from artangram.core.cluster import ClusterSpec, CpuSpec, QuotaSpec
-from artangram.core.needs import Needs, parse_needs
-from artangram.core.speedup import Amdahl
+from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, QuotaSpec
+from artangram.core.scheduling.needs import Needs, parse_needs
+from artangram.core.scheduling.speedup import Amdahl
 from artangram.observe.trace import Trace, TraceAction, TraceTrajectory, TraceTurn
 from artangram.sim.bounds import critical_path_s, lower_bound, mean_busy, srpt_area
 from artangram.sim.families import cluster_for, generate

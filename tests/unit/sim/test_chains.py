@@ -10,9 +10,9 @@ from random import Random
 
 import pytest
 
-from artangram.core.cluster import ClusterSpec, GpuSpec, ServiceSpec
-from artangram.core.needs import parse_needs
-from artangram.core.policies.catalog import policy
+from artangram.core.scheduling.cluster import ClusterSpec, GpuSpec, ServiceSpec
+from artangram.core.scheduling.needs import parse_needs
+from artangram.core.scheduling.policies.catalog import policy
 from artangram.observe.trace import Trace, TraceAction, TraceTrajectory, TraceTurn
 from artangram.sim.beliefs import beliefs
 from artangram.sim.bounds import chain_bound, lower_bound

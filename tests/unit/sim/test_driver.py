@@ -9,16 +9,6 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from artangram.core.cluster import CpuSpec, FunctionsSpec, GpuSpec, QuotaSpec, ServiceSpec
-from artangram.core.ids import Resource, ServiceId
-from artangram.core.policies.catalog import policy
-from artangram.observe.trace import Trace, TraceTrajectory
-from artangram.sim.beliefs import Exact
-from artangram.sim.bounds import lower_bound
-from artangram.sim.driver import Simulation
-from artangram.sim.families import cluster_for, generate
-from artangram.sim.report import report
 from sim_support import (
     CPU,
     a_cluster,
@@ -32,6 +22,22 @@ from sim_support import (
     an_elastic_action,
     simulated,
 )
+
+from artangram.core.ids import Resource, ServiceId
+from artangram.core.scheduling.cluster import (
+    CpuSpec,
+    FunctionsSpec,
+    GpuSpec,
+    QuotaSpec,
+    ServiceSpec,
+)
+from artangram.core.scheduling.policies.catalog import policy
+from artangram.observe.trace import Trace, TraceTrajectory
+from artangram.sim.beliefs import ExactBeliefs
+from artangram.sim.bounds import lower_bound
+from artangram.sim.driver import Simulation
+from artangram.sim.families import cluster_for, generate
+from artangram.sim.report import report
 
 PLENTY = a_cpu_cluster(64)
 
@@ -236,7 +242,7 @@ class _Stream:
 
 def test_a_long_trace_is_read_step_by_step_and_forgotten():
     stream = _Stream(steps=50, batch=20)
-    stream.simulation = Simulation(stream, PLENTY, policy("fcfs"), Exact())
+    stream.simulation = Simulation(stream, PLENTY, policy("fcfs"), ExactBeliefs())
     stream.simulation.run()
     assert stream.simulation.tally.num_actions() == 1000
     # A step lasts 2 s and the trainer 1 s; a step is read when the one before it has ended, and
@@ -251,7 +257,7 @@ def test_a_long_trace_is_read_step_by_step_and_forgotten():
 
 def test_a_job_that_is_over_does_not_make_the_rest_be_read():
     stream = _Stream(steps=50, batch=20, jobs=("brief", "long"))
-    stream.simulation = Simulation(stream, PLENTY, policy("fcfs"), Exact())
+    stream.simulation = Simulation(stream, PLENTY, policy("fcfs"), ExactBeliefs())
     stream.simulation.run()
     assert stream.simulation.tally.num_actions() == 20 + 50 * 20
     assert stream.most_alive <= 3 * stream.batch + 1

@@ -7,8 +7,8 @@ from statistics import mean
 import pytest
 
 from artangram.config.cluster import read_cluster, write_cluster
-from artangram.core.cluster import CpuSpec
 from artangram.core.errors import BadInput
+from artangram.core.scheduling.cluster import CpuSpec
 from artangram.observe.trace import Trace, TraceAction, TraceTrajectory, read_trace, write_trace
 from artangram.sim.families import FAMILIES, cluster_for, generate, lab_traces, stream
 

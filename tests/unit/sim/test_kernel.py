@@ -5,9 +5,9 @@ from math import inf
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from artangram.sim.kernel import Demand
 from sim_support import fair_shares
+
+from artangram.sim.kernel import CoreDemand
 
 CONTENDERS = st.lists(
     st.tuples(st.integers(1, 4000), st.sampled_from([1, 250, 1000, 1500, 8000, 32_000])),
@@ -17,8 +17,8 @@ CONTENDERS = st.lists(
 CAPACITIES = st.integers(1, 64).map(lambda cores: 1000 * cores)
 
 
-def demand_of(contenders: list[tuple[int, int]]) -> Demand:
-    demand = Demand()
+def demand_of(contenders: list[tuple[int, int]]) -> CoreDemand:
+    demand = CoreDemand()
     for weight, wants in contenders:
         demand.add(weight, wants)
     return demand
@@ -56,7 +56,7 @@ def test_nobody_is_held_back_where_there_is_enough():
 
 
 def test_nobody_contends_on_an_empty_node():
-    assert Demand().level(1000) == inf
+    assert CoreDemand().level(1000) == inf
 
 
 @given(contenders=CONTENDERS, capacity=CAPACITIES)

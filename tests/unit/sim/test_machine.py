@@ -1,14 +1,28 @@
 """The physics of the simulated machine, worked out by hand."""
 
 import pytest
+from sim_support import CPU, a_cluster, a_cpu_cluster, an_action, an_elastic_action
 
-from artangram.core.cluster import CpuSpec, FunctionsSpec, GpuSpec, QuotaSpec, ServiceSpec
 from artangram.core.ids import ActionId, NodeId, Resource, ServiceId
-from artangram.core.lease import Allocation, Calls, Cores, CoreShare, Devices, Lease, Slots
-from artangram.core.records import Outcome
+from artangram.core.scheduling.cluster import (
+    CpuSpec,
+    FunctionsSpec,
+    GpuSpec,
+    QuotaSpec,
+    ServiceSpec,
+)
+from artangram.core.scheduling.lease import (
+    Allocation,
+    Calls,
+    Cores,
+    CoreShare,
+    Devices,
+    FunctionSlots,
+    Lease,
+)
+from artangram.core.scheduling.records import Outcome
 from artangram.observe.trace import TraceAction
 from artangram.sim.machine import Machine
-from sim_support import CPU, a_cluster, a_cpu_cluster, an_action, an_elastic_action
 
 GPU = Resource("gpu")
 JUDGE = ServiceId("judge")
@@ -194,7 +208,7 @@ class TestServices:
 class TestOtherPools:
     def test_a_restore_or_a_cold_start_is_paid_before_the_run(self):
         machine = Machine(a_cluster(score=FunctionsSpec(ceiling=4)))
-        slots = Slots(Resource("score"), 1, 1)
+        slots = FunctionSlots(Resource("score"), 1, 1)
         start(machine, "a", an_action(1.0, needs={"score": 1}), slots, prepare_s=0.5)
         assert end_times(machine) == {"a": 1.5}
 
@@ -208,8 +222,8 @@ class TestOtherPools:
             )
         )
         action = an_action(2.0, needs={"cpu": 1, "search": 3, "free": 1})
-        sides = (Calls(search, 3), Calls(Resource("free"), 1))
-        start(machine, "a", action, cores(1), *sides)
+        secondary = (Calls(search, 3), Calls(Resource("free"), 1))
+        start(machine, "a", action, cores(1), *secondary)
         assert end_times(machine) == {"a": 2.0}
         assert machine.use[search].mean_share(4.0) == pytest.approx(3 * 2 / (4 * 4))
         assert set(machine.use) == {CPU, search}

@@ -8,11 +8,11 @@ import matplotlib as mpl
 import pytest
 from matplotlib._pylab_helpers import Gcf
 from msgspec import structs
+from sim_support import CPU, a_cpu_cluster, a_trace, a_trajectory, a_turn, an_action, simulated
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import Resource
 from artangram.sim.plot import COLOURS, LEAST_S, MOST_POINTS, Curves, curves, plot
-from sim_support import CPU, a_cpu_cluster, a_trace, a_trajectory, a_turn, an_action, simulated
 
 POOLS = ("cpu", "gpu", "search", "score")
 

@@ -7,14 +7,14 @@ from functools import cache
 from statistics import mean
 
 import pytest
+from sim_support import simulated
 
-from artangram.core.cluster import ClusterSpec
-from artangram.core.policies import catalog
-from artangram.core.policies.moldable import MoldableLane
+from artangram.core.scheduling.cluster import ClusterSpec
+from artangram.core.scheduling.policies import catalog
+from artangram.core.scheduling.policies.moldable import MoldableLane
 from artangram.sim.bounds import lower_bound
 from artangram.sim.families import GeneratedTrace, cluster_for, stream
 from artangram.sim.report import ActTimes, report
-from sim_support import simulated
 
 SEEDS = (1, 2, 3)
 LAB = cluster_for("lab", cores=16, squeeze_penalty=0.1)

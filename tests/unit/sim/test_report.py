@@ -2,11 +2,6 @@
 
 import msgspec
 import pytest
-
-from artangram.core.cluster import CpuSpec, FunctionsSpec, GpuSpec, QuotaSpec
-from artangram.core.ids import JobId
-from artangram.sim.bounds import critical_path_s, lower_bound
-from artangram.sim.report import SimReport, report
 from sim_support import (
     CPU,
     a_cluster,
@@ -18,6 +13,11 @@ from sim_support import (
     an_elastic_action,
     simulated,
 )
+
+from artangram.core.ids import JobId
+from artangram.core.scheduling.cluster import CpuSpec, FunctionsSpec, GpuSpec, QuotaSpec
+from artangram.sim.bounds import critical_path_s, lower_bound
+from artangram.sim.report import SimReport, report
 
 ONE_CORE = a_cpu_cluster(1, overhead_s=0.5)
 QUEUE = a_trace(

@@ -6,14 +6,14 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sim_support import CPU, PlainNode, all_times, simulated
 
 from artangram.core.ids import ActionId
-from artangram.core.speedup import Amdahl, Power, Speedup, Table
+from artangram.core.scheduling.speedup import Amdahl, Power, Speedup, Table
 from artangram.sim import machine
 from artangram.sim.families import cluster_for, generate
 from artangram.sim.sharednode import Contender, SharedNode
 from artangram.sim.timeline import Timeline
-from sim_support import CPU, PlainNode, all_times, simulated
 
 WIDE = 1 << 40
 NODES = [SharedNode, PlainNode]

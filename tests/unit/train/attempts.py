@@ -3,7 +3,13 @@
 import torch
 
 from artangram.core.ids import JobId, TrajectoryId
-from artangram.core.trajectory import Group, Segment, Status, Trajectory, VersionSpan
+from artangram.core.rollout.trajectory import (
+    Group,
+    Segment,
+    Trajectory,
+    TrajectoryStatus,
+    VersionSpan,
+)
 from artangram.models.config import ModelConfig
 from artangram.models.llama import Llama
 
@@ -49,7 +55,7 @@ def an_attempt(model, name, *, reward, version=0, seed=0, length=4, task="t"):
         problem="p",
         group="g",
         segments=segments,
-        status=Status.OK,
+        status=TrajectoryStatus.OK,
         reward=reward((*first, *second)),
     )
 

@@ -4,9 +4,9 @@ import pytest
 
 from artangram.config.engines import read_engines
 from artangram.config.train import read_train
-from artangram.core.affinity import Auto, Declared
 from artangram.core.errors import BadInput
-from artangram.core.split import Halves
+from artangram.core.rollout.affinity import Auto, Declared
+from artangram.core.rollout.split import PrefillDecode
 
 GOOD = """
 pools:
@@ -27,7 +27,7 @@ def test_a_file_says_which_engines_there_are_and_who_goes_where(tmp_path):
     spec = read(tmp_path, GOOD)
     assert {name: pool.size for name, pool in spec.pools.items()} == {"compute": 2, "bandwidth": 1}
     assert spec.routing == Declared(tasks={"lake": ("compute", "*"), "math": ("bandwidth",)})
-    assert spec.splits.tasks == {"code": Halves(prefill="compute", decode="bandwidth")}
+    assert spec.splits.tasks == {"code": PrefillDecode(prefill="compute", decode="bandwidth")}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="training needs torch")
 
 from artangram.train.losses import (  # noqa: E402 - only where torch is there
-    Share,
+    BatchShare,
     Tokens,
     clipped,
     distillation,
@@ -45,7 +45,7 @@ def tokens(logprobs, **fields):
 
 def whole(row):
     sequences = int(row.sequence.max()) + 1
-    return Share(tokens=len(row.logprobs), sequences=sequences, budget=1)
+    return BatchShare(tokens=len(row.logprobs), sequences=sequences, budget=1)
 
 
 def test_clip_holds_gains_at_its_two_edges_and_losses_not_at_all():
@@ -56,7 +56,7 @@ def test_clip_holds_gains_at_its_two_edges_and_losses_not_at_all():
 
 def test_means_weigh_tokens_attempts_or_the_budget():
     values, sequence = tensor(1.0, 2.0, 3.0, 10.0), torch.tensor([0, 0, 0, 1])
-    share = Share(tokens=4, sequences=2, budget=8)
+    share = BatchShare(tokens=4, sequences=2, budget=8)
     of = {m: mean_of(values, sequence, share=share, over=m).item() for m in Mean}
     assert of == pytest.approx({"tokens": 4.0, "sequences": 6.0, "budget": 1.0})
 
@@ -64,7 +64,7 @@ def test_means_weigh_tokens_attempts_or_the_budget():
 @pytest.mark.parametrize("over", Mean)
 def test_parts_of_a_batch_add_up_to_the_whole(over):
     values, sequence = tensor(1.0, 2.0, 3.0, 10.0), torch.tensor([0, 0, 0, 1])
-    share = Share(tokens=4, sequences=2, budget=8)
+    share = BatchShare(tokens=4, sequences=2, budget=8)
     parts = [
         mean_of(values[:3], sequence[:3], share=share, over=over),
         mean_of(values[3:], torch.tensor([0]), share=share, over=over),

@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="training needs torch")
 
 from artangram.train.advantages import group_relative  # noqa: E402 - only where torch is there
-from artangram.train.losses import Share, Tokens, entropy_bonus, grpo  # noqa: E402
+from artangram.train.losses import BatchShare, Tokens, entropy_bonus, grpo  # noqa: E402
 from artangram.train.settings import Mean  # noqa: E402
 
 HERE = Path(__file__).parent
@@ -49,7 +49,7 @@ def ours(given, name):
         entropy=rows["entropy"],
         reference=rows["reference"],
     )
-    share = Share(tokens=int(mask.sum()), sequences=len(mask), budget=mask.shape[1])
+    share = BatchShare(tokens=int(mask.sum()), sequences=len(mask), budget=mask.shape[1])
     given = {"kl": 0.0, "over": Mean.TOKENS, **CASES[name]}
     loss = grpo(row, share, low=0.2, high=0.28, cap=2.0, **given)
     if name == "entropy":

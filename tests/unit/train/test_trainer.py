@@ -9,7 +9,7 @@ from msgspec import structs  # noqa: E402
 
 from artangram.core.errors import BadInput  # noqa: E402
 from artangram.train.settings import TrainSettings  # noqa: E402
-from artangram.train.tally import Report  # noqa: E402
+from artangram.train.tally import StepMetrics  # noqa: E402
 from artangram.train.trainer import Trainer  # noqa: E402
 from unit.train.attempts import a_group, a_model, even  # noqa: E402
 
@@ -92,7 +92,7 @@ def test_a_gradient_that_is_not_finite_skips_the_step_and_spares_the_weights(cap
     assert (report.is_skipped, report.version, trainer.version) == (True, 0, 0)
     assert torch.equal(before, weights(trainer))
     assert report.fresh_error > 1e6
-    assert msgspec.json.decode(msgspec.json.encode(report), type=Report) == report
+    assert msgspec.json.decode(msgspec.json.encode(report), type=StepMetrics) == report
     assert "no finite gradient" in caplog.text
     assert not trainer.step([group]).is_skipped
 

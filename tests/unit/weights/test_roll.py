@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from artangram.core.weights import Update, Versions
+from artangram.core.rollout.weights import Update, Versions
 from artangram.gateway.engines.protocol import Sampling
-from artangram.gateway.engines.scripted import Pace, ScriptedEngine
+from artangram.gateway.engines.scripted import ScriptedEngine, ScriptedPace
 from artangram.gateway.gateway import Gateway
 from artangram.weights import BadVersion, TensorData, WeightStore, roll, verified_pull
 
@@ -18,7 +18,7 @@ PATH = Path(__file__).parent
 
 def a_fleet(*names: str) -> tuple[Gateway, list[ScriptedEngine]]:
     gateway = Gateway()
-    pace = Pace(token_s=1.0, load_s=2.0)
+    pace = ScriptedPace(token_s=1.0, load_s=2.0)
     engines = [ScriptedEngine(lambda r: range(10), name=name, pace=pace) for name in names]
     for engine in engines:
         gateway.add(engine)

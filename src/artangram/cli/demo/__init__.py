@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from artangram.cli.demo.plan import compare_policies
-from artangram.cli.output import Output, make_folder
+from artangram.cli.output import Printer, make_folder
 from artangram.envs.tasks import DEMO_TASKS
 
 STEPS = 150
@@ -31,13 +31,13 @@ def demo(
 
     No GPU, no container engine, no API key. The report is OUT/report.html and OUT/report.txt.
     """
-    output = Output(json)
+    output = Printer(json)
     if plan:
         compare_policies(out, output)
         return
-    from artangram.cli.demo.session import Session
+    from artangram.cli.demo.session import DemoRun
 
     make_folder(out / "report.html")
     names = tasks.split(",")
-    session = Session(out, steps=steps, seed=seed, tasks=names, console=output.console)
+    session = DemoRun(out, steps=steps, seed=seed, tasks=names, console=output.console)
     output.json(asyncio.run(session.run()))

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from artangram.cli.output import Output
+from artangram.cli.output import Printer
 from artangram.cli.replay import Replay, replay
 from artangram.sim.families import cluster_for, stream
 
@@ -10,7 +10,7 @@ PODS = ["pods:1", "pods:0.5/4"]
 POLICIES = ["elastic", "overcommit", "tangram", "fixed:4", *PODS]
 
 
-def compare_policies(out: Path, output: Output) -> None:
+def compare_policies(out: Path, output: Printer) -> None:
     """Two training runs of coding agents share 32 cores: who waits, and for how long?"""
     console = output.console
     console.print(

@@ -16,7 +16,7 @@ RECENT = 5
 """Steps that a shown number is the mean of."""
 
 
-class Progress:
+class DemoProgress:
     """A live table on a terminal; a line every tenth step elsewhere."""
 
     def __init__(self, console: Console, steps: int) -> None:
@@ -68,7 +68,7 @@ class Progress:
 
 
 def _at_work(record: StepRecord) -> str:
-    """What the house did for the last step."""
+    """What the cluster did for the last step."""
     return f"ACT {acts_of(record.usage) or '-'}; at work: {busy_of(record.usage) or '-'}"
 
 

@@ -8,10 +8,10 @@ from artangram.cli.demo.resources import Resources
 from artangram.cli.output import write_file
 
 if TYPE_CHECKING:
-    from artangram.cli.demo.session import Learned
+    from artangram.cli.demo.session import TrainedModel
 
 
-def write_report(out: Path, learned: "Learned", resources: Resources) -> str:
+def write_report(out: Path, learned: "TrainedModel", resources: Resources) -> str:
     """Write `report.html` and `report.txt`; the text is returned."""
     sections = [_success(learned), _time(learned), _act(resources), _static(resources)]
     sentence = _sentence(learned, resources)
@@ -22,7 +22,7 @@ def write_report(out: Path, learned: "Learned", resources: Resources) -> str:
     return text
 
 
-def _sentence(learned: "Learned", resources: Resources) -> str:
+def _sentence(learned: "TrainedModel", resources: Resources) -> str:
     last = resources.static[-1]
     if resources.is_reached:
         static = f"With a core per sandbox, actions are as fast on {last.cores} cores"
@@ -38,7 +38,7 @@ def _sentence(learned: "Learned", resources: Resources) -> str:
     )
 
 
-def _tiles(learned: "Learned", resources: Resources) -> list[Tile]:
+def _tiles(learned: "TrainedModel", resources: Resources) -> list[Tile]:
     before, after = learned.before.success, learned.after.success
     return [
         Tile(f"{before:.2f} > {after:.2f}", "success on problems it never saw"),
@@ -48,7 +48,7 @@ def _tiles(learned: "Learned", resources: Resources) -> list[Tile]:
     ]
 
 
-def _curves(learned: "Learned") -> list[Curve]:
+def _curves(learned: "TrainedModel") -> list[Curve]:
     """Success of attempts per task over the steps, and of held-out problems at both ends."""
     tasks = sorted({task for step in learned.steps for task in step.report.rewards})
     return [
@@ -66,7 +66,7 @@ def _curves(learned: "Learned") -> list[Curve]:
     ]
 
 
-def _success(learned: "Learned") -> Section:
+def _success(learned: "TrainedModel") -> Section:
     before, after = learned.before, learned.after
     found = [(task, before.by_task[task], after.by_task[task]) for task in sorted(before.by_task)]
     found.append(("all", before.success, after.success))
@@ -82,7 +82,7 @@ def _success(learned: "Learned") -> Section:
     )
 
 
-def _time(learned: "Learned") -> Section:
+def _time(learned: "TrainedModel") -> Section:
     steps, training_s = learned.steps, learned.training_s
     waited_s, computed_s = sum(s.collect_s for s in steps), sum(s.train_s for s in steps)
     found = [
@@ -104,7 +104,7 @@ def _time(learned: "Learned") -> Section:
     )
 
 
-def _rest_s(learned: "Learned") -> float:
+def _rest_s(learned: "TrainedModel") -> float:
     return max(0.0, learned.total_s - learned.warmup_s - learned.training_s)
 
 

@@ -1,4 +1,4 @@
-"""What a run asked of its house, from the journal: how long actions took, and what pods would cost.
+"""What a run asked of its cluster, from the journal: how long actions took, what pods cost.
 
 Static provisioning reserves a core for every sandbox as long as it lives. The simulator does the
 recorded trace again under that policy, on more and more cores, until it is as fast as the run was.
@@ -12,11 +12,11 @@ from statistics import fmean, quantiles
 import msgspec
 from msgspec import Struct, structs
 
-from artangram.core.cluster import ClusterSpec, CpuSpec
-from artangram.core.decisions import Report
 from artangram.core.ids import Resource
-from artangram.core.policies.catalog import policy as policy_named
-from artangram.core.records import ActionRecord
+from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec
+from artangram.core.scheduling.decisions import Report
+from artangram.core.scheduling.policies.catalog import policy as policy_named
+from artangram.core.scheduling.records import ActionRecord
 from artangram.observe.journaltrace import trace_of
 from artangram.observe.recording import owner_of, recorded
 from artangram.observe.trace import Trace

@@ -1,4 +1,4 @@
-"""One demo from start to end: house, warm-up, held-out test, training, test again, report."""
+"""One demo from start to end: cluster, warm-up, held-out test, training, test again, report."""
 
 import asyncio
 import os
@@ -15,20 +15,20 @@ from msgspec import Struct
 from rich.console import Console
 
 from artangram.apis.spec import ApiSpec
-from artangram.cli.demo.progress import Progress
+from artangram.cli.demo.progress import DemoProgress
 from artangram.cli.demo.report import write_report
 from artangram.cli.demo.resources import Resources, resources_of
 from artangram.cli.output import plain_console
 from artangram.core.errors import BadInput
 from artangram.envs.tasks import DEMO_TASKS, Teachable, demo_task, vocabulary
-from artangram.orchestrator.client import House
-from artangram.orchestrator.workshop import Offers
+from artangram.orchestrator.callbackends import ClusterOptions
+from artangram.orchestrator.client import Client
+from artangram.pipeline.clusterclient import ClusterClient, own_cluster
 from artangram.pipeline.evaluation import Evaluation, Exam, evaluate
-from artangram.pipeline.housing import Housed, own_house
 from artangram.pipeline.loops import LOOPS
 from artangram.pipeline.metrics import StepRecord, read
 from artangram.pipeline.settings import RunSettings
-from artangram.pipeline.training import Reshape, Training, opened
+from artangram.pipeline.training import Reshape, Training, open_training
 from artangram.pipeline.warmup import warm_model
 from artangram.rollout.source import Stage
 from artangram.services.shipped.similarity import similarity
@@ -47,7 +47,7 @@ EVAL_PROBLEMS = 50
 """Held-out problems of each task."""
 
 
-class Learned(Struct, frozen=True, kw_only=True):
+class TrainedModel(Struct, frozen=True, kw_only=True):
     """What the training part of the demo found."""
 
     before: Evaluation
@@ -61,7 +61,7 @@ class Learned(Struct, frozen=True, kw_only=True):
 class Found(Struct, frozen=True, kw_only=True):
     """What the whole demo found; its report says the same."""
 
-    learned: Learned
+    learned: TrainedModel
     resources: Resources
 
 
@@ -83,7 +83,7 @@ def demo_settings(steps: int, seed: int, *, mode: str) -> RunSettings:
     )
 
 
-class Session:
+class DemoRun:
     """See the module."""
 
     def __init__(
@@ -116,21 +116,21 @@ class Session:
         self._console.print(text, soft_wrap=True)
         return Found(learned=learned, resources=resources)
 
-    async def learn(self) -> Learned:
+    async def learn(self) -> TrainedModel:
         """The demo without its report."""
         shutil.rmtree(self._state, ignore_errors=True)
-        async with searching(self._latency_s) as url, self._house(url) as housed:
-            return await self._learn(housed)
+        async with searching(self._latency_s) as url, self._open_cluster(url) as opened:
+            return await self._learn(opened)
 
     @property
     def _state(self) -> Path:
-        return self._out / "house"
+        return self._out / "cluster"
 
     @asynccontextmanager
-    async def _house(self, url: str) -> AsyncIterator[Housed]:
-        self._console.print("Opening the house: sandboxes, a judge that knows meanings, an API.")
+    async def _open_cluster(self, url: str) -> AsyncIterator[ClusterClient]:
+        self._console.print("Opening the cluster: sandboxes, a judge that knows meanings, an API.")
         api = ApiSpec(base_url=url, limit=SEARCH_LIMIT, window_s=SEARCH_WINDOW_S)
-        offers = Offers(
+        options = ClusterOptions(
             # One core each: threads of one model that wait for each other would burn what they
             # are not given while everything else runs beside them.
             devices=len(os.sched_getaffinity(0)),
@@ -138,36 +138,36 @@ class Session:
             services=(similarity("judge"),) if "judged" in self._tasks else (),
             apis={"search": api},
         )
-        async with own_house(self._state, job=self._settings.name, offers=offers) as housed:
-            yield housed
+        async with own_cluster(self._state, job=self._settings.name, options=options) as opened:
+            yield opened
 
-    async def _learn(self, housed: Housed) -> Learned:
-        settings, house = self._settings, housed.house
+    async def _learn(self, opened: ClusterClient) -> TrainedModel:
+        settings, client = self._settings, opened.client
         warm_at = time.monotonic()
-        model = await self._warmed(house)
+        model = await self._warmed(client)
         warmup_s = time.monotonic() - warm_at
-        tasks: list[Teachable] = [demo_task(name, house) for name in self._tasks]
-        held = [demo_task(name, house, held_out=True) for name in self._tasks]
+        tasks: list[Teachable] = [demo_task(name, client) for name in self._tasks]
+        held = [demo_task(name, client, held_out=True) for name in self._tasks]
         place = self._out / "run"
         shutil.rmtree(place, ignore_errors=True)
-        async with opened(
+        async with open_training(
             settings,
             tasks=tasks,
             model=model,
             out=place,
-            housed=housed,
+            cluster=opened,
             stages=[Stage(shares={name: SHARES.get(name, 1) for name in self._tasks})],
             reshape=self._reshape,
         ) as training:
             before = await self._tested(training, held, "before")
             began_at = time.monotonic()
-            with Progress(self._console, settings.steps) as progress:
+            with DemoProgress(self._console, settings.steps) as progress:
                 training.on_step = progress.show
                 await LOOPS[settings.mode](training)
             training_s = time.monotonic() - began_at
             await training.rollout.aclose()
             after = await self._tested(training, held, "after")
-        return Learned(
+        return TrainedModel(
             before=before,
             after=after,
             steps=tuple(read(place / "metrics.jsonl")),
@@ -176,7 +176,7 @@ class Session:
             total_s=time.monotonic() - self._began_at,
         )
 
-    async def _warmed(self, house: House) -> Path:
+    async def _warmed(self, client: Client) -> Path:
         """In a thread, which ends when nobody waits for it any more."""
         self._console.print("Warming up: the model imitates attempts whose choices are random.")
         is_given_up = Event()
@@ -188,14 +188,14 @@ class Session:
                 status.update(f"warming up: step {step} of {WARMUP.steps}")
 
             try:
-                return await asyncio.to_thread(self._warm, house, on_step)
+                return await asyncio.to_thread(self._warm, client, on_step)
             finally:
                 is_given_up.set()
 
-    def _warm(self, house: House, on_step: Callable[[int, float], None]) -> Path:
+    def _warm(self, client: Client, on_step: Callable[[int, float], None]) -> Path:
         return warm_model(
             self._out / "models",
-            tasks=[demo_task(name, house) for name in DEMO_TASKS],
+            tasks=[demo_task(name, client) for name in DEMO_TASKS],
             vocabulary=vocabulary(),
             seed=self._settings.seed,
             settings=WARMUP,

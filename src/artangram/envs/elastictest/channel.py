@@ -38,7 +38,7 @@ class Frame(NamedTuple):
         return json.loads(self.body)
 
 
-class Channel:
+class WorkerChannel:
     """One end."""
 
     def __init__(self, end: socket.socket) -> None:
@@ -104,7 +104,7 @@ class Channel:
         return Frame(kind, number, body)
 
 
-def pair() -> tuple[Channel, Channel]:
+def pair() -> tuple[WorkerChannel, WorkerChannel]:
     """Two ends of one channel."""
     ours, theirs = socket.socketpair()
-    return Channel(ours), Channel(theirs)
+    return WorkerChannel(ours), WorkerChannel(theirs)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 from .channel import ENDED, FAILED, LATE, READY, STOPPED, WARNED, Frame
 from .crew import Crew, Dead, Hand
-from .work import Chunk, Work
+from .work import SuiteChunk, SuiteQueue
 
 LOOK_S = 0.05
 """So late a change of cores may be noticed while no portion ends."""
@@ -64,7 +64,7 @@ class Conductor:
     def __init__(
         self,
         crew: Crew,
-        work: Work,
+        work: SuiteQueue,
         *,
         audience: Audience,
         cores: Callable[[], int],
@@ -129,7 +129,7 @@ class Conductor:
         free.chunk = chunk
         return free
 
-    def _held(self) -> Iterator[Chunk]:
+    def _held(self) -> Iterator[SuiteChunk]:
         return (hand.chunk for hand in self._crew.hands if hand.chunk is not None)
 
     def _hire(self) -> Hand | None:

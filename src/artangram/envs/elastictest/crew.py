@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import pytest
 
-from .channel import DONE, FINISH, RUN, Channel, Frame, pair
+from .channel import DONE, FINISH, RUN, Frame, WorkerChannel, pair
 from .process import described, die_with
-from .work import Chunk, Portion
+from .work import Portion, SuiteChunk
 from .worker import serve
 
 LAST_WORDS_BYTES = 1 << 16
@@ -30,11 +30,11 @@ MACHINERY = ("/_pytest/", "/pluggy/", "<frozen runpy>", os.path.dirname(__file__
 class Hand:
     """One worker: what it holds, what it runs."""
 
-    def __init__(self, number: int, *, pid: int, channel: Channel, crash: int) -> None:
+    def __init__(self, number: int, *, pid: int, channel: WorkerChannel, crash: int) -> None:
         self.number = number
         self.pid = pid
         self.channel = channel
-        self.chunk: Chunk | None = None
+        self.chunk: SuiteChunk | None = None
         self.running: deque[int] = deque()
         self.began_at = 0.0
         """When the first of `running` began, or the last one ended."""

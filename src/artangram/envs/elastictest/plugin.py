@@ -20,7 +20,7 @@ from . import cores
 from .conductor import Conductor, Options
 from .crew import Crew
 from .results import Results
-from .work import Beliefs, Trait, Work, chunked
+from .work import SuiteDurations, SuiteQueue, Trait, chunked
 
 CACHE_KEY = "artangram/durations"
 MAX_REMEMBERED = 20_000
@@ -55,7 +55,7 @@ class Elastic:
             return None
         beliefs = self._beliefs(session)
         traits = [trait_of(item, keep_file=self._keep_files) for item in session.items]
-        work = Work(chunked(traits, beliefs, workers=self._options.workers), beliefs)
+        work = SuiteQueue(chunked(traits, beliefs, workers=self._options.workers), beliefs)
         if any(TEMPORARY.intersection(getattr(i, "fixturenames", ())) for i in session.items):
             # One place for the run, made before the workers put theirs below it.
             session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
@@ -87,14 +87,14 @@ class Elastic:
             return False
         return True
 
-    def _beliefs(self, session: pytest.Session) -> Beliefs:
+    def _beliefs(self, session: pytest.Session) -> SuiteDurations:
         known: dict[str, float] = {}
         if session.config.pluginmanager.hasplugin("cacheprovider"):
             cache: Any = session.config.cache
             known = cache.get(CACHE_KEY, {})
         files = [item.nodeid.split("::")[0] for item in session.items]
         found = {n: known[i.nodeid] for n, i in enumerate(session.items) if i.nodeid in known}
-        return Beliefs(files, found)
+        return SuiteDurations(files, found)
 
     def _raise_wish(self) -> None:
         wish = self._wish
@@ -142,7 +142,7 @@ class Elastic:
 class _Audience:
     """Gives what workers report to pytest, as if it had happened in this process."""
 
-    def __init__(self, plugin: Elastic, session: pytest.Session, beliefs: Beliefs) -> None:
+    def __init__(self, plugin: Elastic, session: pytest.Session, beliefs: SuiteDurations) -> None:
         self._plugin = plugin
         self._session = session
         self._config = session.config

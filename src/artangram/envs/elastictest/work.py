@@ -1,7 +1,7 @@
 """Which tests run next, and on whom: decisions only, no process and no clock.
 
-- A test is its place in the collected suite. A `Chunk` is tests that one worker goes through in
-  order; a `Portion` is the next few of them, handed over at once and never taken back.
+- A test is its place in the collected suite. A `SuiteChunk` is tests that one worker goes through
+  in order; a `Portion` is the next few of them, handed over at once and never taken back.
 - Every test leaves through exactly one portion, except when `put_back` returns it unrun.
 - A chunk that is `whole` shares fixtures and is never divided; any other is divided when a worker
   would otherwise have nothing to do.
@@ -36,7 +36,7 @@ class Portion(NamedTuple):
     then: int | None
 
 
-class Chunk:
+class SuiteChunk:
     """Tests that stay on one worker and in order."""
 
     __slots__ = ("tests", "whole")
@@ -49,7 +49,7 @@ class Chunk:
         return f"<Chunk of {len(self.tests)} tests{', whole' if self.whole else ''}>"
 
 
-class Beliefs:
+class SuiteDurations:
     """How long each test will take: from an earlier run, or like those of its file so far."""
 
     def __init__(self, files: Sequence[str], known: Mapping[int, float] | None = None) -> None:
@@ -74,7 +74,7 @@ class Beliefs:
         self._sums[self._files[test]] = (count + 1, total + seconds)
 
 
-def chunked(traits: Sequence[Trait], beliefs: Beliefs, *, workers: int) -> list[Chunk]:
+def chunked(traits: Sequence[Trait], beliefs: SuiteDurations, *, workers: int) -> list[SuiteChunk]:
     """All tests in chunks: those that share fixtures together, the others in even slices."""
     whole: dict[int, list[int]] = {}
     free: dict[str, list[int]] = {}
@@ -87,13 +87,13 @@ def chunked(traits: Sequence[Trait], beliefs: Beliefs, *, workers: int) -> list[
         else:
             free.setdefault(trait.file, []).append(test)
     limit_s = beliefs.sum(range(len(traits))) / (CHUNKS_PER_WORKER * workers)
-    chunks = [Chunk(tests, whole=True) for tests in whole.values()]
+    chunks = [SuiteChunk(tests, whole=True) for tests in whole.values()]
     for tests in free.values():
-        chunks += [Chunk(piece, whole=False) for piece in _slices(tests, beliefs, limit_s)]
+        chunks += [SuiteChunk(piece, whole=False) for piece in _slices(tests, beliefs, limit_s)]
     return chunks
 
 
-def _slices(tests: list[int], beliefs: Beliefs, limit_s: float) -> list[list[int]]:
+def _slices(tests: list[int], beliefs: SuiteDurations, limit_s: float) -> list[list[int]]:
     pieces: list[list[int]] = [[]]
     spent_s = 0.0
     for test in tests:
@@ -130,10 +130,10 @@ class _Leaders:
         return number
 
 
-class Work:
+class SuiteQueue:
     """What is still to be done. Workers take chunks, and portions of the chunk they have."""
 
-    def __init__(self, chunks: Iterable[Chunk], beliefs: Beliefs) -> None:
+    def __init__(self, chunks: Iterable[SuiteChunk], beliefs: SuiteDurations) -> None:
         self._beliefs = beliefs
         # Longest last, for pop(); a stable sort keeps the suite's order among equals.
         ordered = sorted(chunks, key=lambda c: beliefs.sum(c.tests), reverse=True)
@@ -142,7 +142,7 @@ class Work:
     def __repr__(self) -> str:
         return f"<Work: {len(self._waiting)} chunks wait>"
 
-    def take(self, held: Iterable[Chunk]) -> Chunk | None:
+    def take(self, held: Iterable[SuiteChunk]) -> SuiteChunk | None:
         """A chunk for a worker that has none: one that waits, or part of one that is `held`."""
         if self._waiting:
             return self._waiting.pop()
@@ -151,7 +151,7 @@ class Work:
             return None
         return self._divide(max(divisible, key=lambda c: self._beliefs.sum(c.tests)))
 
-    def portion(self, chunk: Chunk) -> Portion:
+    def portion(self, chunk: SuiteChunk) -> Portion:
         """The next tests of `chunk`, which has some: few enough to be over soon."""
         tests = [chunk.tests.popleft()]
         spent_s = self._beliefs.of(tests[0])
@@ -163,19 +163,19 @@ class Work:
             tests.append(chunk.tests.popleft())
         return Portion(tuple(tests), chunk.tests[0] if chunk.tests else None)
 
-    def is_short(self, test: int, chunk: Chunk) -> bool:
+    def is_short(self, test: int, chunk: SuiteChunk) -> bool:
         """Whether `test` and the next of `chunk` are known to fit in one portion together."""
         if not chunk.tests:
             return False
         first_s, second_s = self._beliefs.of(test), self._beliefs.of(chunk.tests[0])
         return first_s is not None and second_s is not None and first_s + second_s <= PORTION_S
 
-    def put_back(self, chunk: Chunk) -> None:
+    def put_back(self, chunk: SuiteChunk) -> None:
         """Its worker is gone: somebody else takes what is left of it, and soon."""
         if chunk.tests:
             self._waiting.append(chunk)
 
-    def _divide(self, chunk: Chunk) -> Chunk:
+    def _divide(self, chunk: SuiteChunk) -> SuiteChunk:
         half_s = self._beliefs.sum(chunk.tests) / 2
         taken: deque[int] = deque([chunk.tests.pop()])
         spent_s = self._beliefs.sum(taken)
@@ -184,4 +184,4 @@ class Work:
             if spent_s > half_s:
                 break
             taken.appendleft(chunk.tests.pop())
-        return Chunk(taken, whole=False)
+        return SuiteChunk(taken, whole=False)

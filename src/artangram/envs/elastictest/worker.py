@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from .channel import DONE, ENDED, FAILED, FINISH, LATE, READY, STOPPED, WARNED, Channel
+from .channel import DONE, ENDED, FAILED, FINISH, LATE, READY, STOPPED, WARNED, WorkerChannel
 
 UNCAUGHT = {
     "unraisableexception": "collect_unraisable",
@@ -31,14 +31,14 @@ UNCAUGHT = {
 """Plugins of pytest from 8.4 that raise what nobody could catch, also when all tests are over."""
 
 
-def serve(session: pytest.Session, channel: Channel, *, number: int, crash: int) -> NoReturn:
+def serve(session: pytest.Session, channel: WorkerChannel, *, number: int, crash: int) -> NoReturn:
     """Be worker `number` to the end. Should it crash, Python's last words go to `crash`."""
     code = 1
     channel.belong_to(os.getpid())
     try:
         _become(session.config, number)
         faulthandler.enable(crash)
-        Worker(session, channel).run()
+        SuiteWorker(session, channel).run()
         # Only what was registered since the fork: the rest belongs to the process it is a copy of.
         atexit._run_exitfuncs()
         code = 0
@@ -94,7 +94,7 @@ class Mute:
 class Recorder:
     """A plugin that keeps what pytest reports instead of printing it."""
 
-    def __init__(self, config: pytest.Config, channel: Channel) -> None:
+    def __init__(self, config: pytest.Config, channel: WorkerChannel) -> None:
         self._config = config
         self._channel = channel
         self._reports: list[dict[str, Any]] = []
@@ -127,10 +127,10 @@ class Recorder:
         self._failed = False
 
 
-class Worker:
+class SuiteWorker:
     """Runs portions until it is told to finish."""
 
-    def __init__(self, session: pytest.Session, channel: Channel) -> None:
+    def __init__(self, session: pytest.Session, channel: WorkerChannel) -> None:
         self._session = session
         self._channel = channel
         self._recorder = Recorder(session.config, channel)

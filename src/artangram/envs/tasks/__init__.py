@@ -1,4 +1,4 @@
-"""Small tasks that a small model learns within minutes, and that use the whole house in earnest.
+"""Small tasks that a small model learns within minutes, and that use the whole cluster in earnest.
 
 | task | what the model must find out | what runs for it |
 |---|---|---|
@@ -13,8 +13,8 @@ random: a model that imitates it succeeds about one time in five.
 
 from artangram.envs.tasks.base import DemoTask
 from artangram.envs.tasks.calc import CalcTask
+from artangram.envs.tasks.client import TaskClient
 from artangram.envs.tasks.dialogue import Dialogue, Teachable, vocabulary
-from artangram.envs.tasks.house import House
 from artangram.envs.tasks.judged import JudgedTask
 from artangram.envs.tasks.repair import RepairTask
 from artangram.envs.tasks.search import SearchTask
@@ -24,10 +24,10 @@ __all__ = [
     "CalcTask",
     "DemoTask",
     "Dialogue",
-    "House",
     "JudgedTask",
     "RepairTask",
     "SearchTask",
+    "TaskClient",
     "Teachable",
     "demo_task",
     "vocabulary",
@@ -39,6 +39,8 @@ _TASKS: dict[str, type[DemoTask]] = {
 DEMO_TASKS = tuple(_TASKS)
 
 
-def demo_task(name: str, house: House, *, job: str = "demo", held_out: bool = False) -> Teachable:
+def demo_task(
+    name: str, client: TaskClient, *, job: str = "demo", held_out: bool = False
+) -> Teachable:
     """One of the tasks above; `held_out` has the problems that the others never see."""
-    return _TASKS[name](house, job=job, held_out=held_out)
+    return _TASKS[name](client, job=job, held_out=held_out)

@@ -1,4 +1,4 @@
-"""What the demo's tasks have in common: a house, a job, and problems of two kinds.
+"""What the demo's tasks have in common: a cluster, a job, and problems of two kinds.
 
 Every fifth problem is held out. A task for training never gives one of those, a task that is
 `held_out` gives nothing else.
@@ -10,8 +10,8 @@ from random import Random
 from typing import ClassVar
 
 from artangram.envs.protocol import Env, Observation, Problem
+from artangram.envs.tasks.client import TaskClient
 from artangram.envs.tasks.dialogue import ERROR, Dialogue
-from artangram.envs.tasks.house import House
 
 MISSPOKEN = Observation(text=ERROR, done=True, failed=True)
 """What is answered to a reply that cannot be understood; the attempt is over."""
@@ -24,8 +24,8 @@ class DemoTask(ABC):
     max_turns: ClassVar[int]
     max_tokens: ClassVar[int]
 
-    def __init__(self, house: House, *, job: str = "demo", held_out: bool = False) -> None:
-        self.house = house
+    def __init__(self, client: TaskClient, *, job: str = "demo", held_out: bool = False) -> None:
+        self.client = client
         self.job = job
         self.held_out = held_out
 

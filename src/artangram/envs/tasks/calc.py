@@ -10,8 +10,8 @@ from random import Random
 
 from artangram.envs.protocol import Observation, Problem
 from artangram.envs.tasks.base import MISSPOKEN, DemoTask
+from artangram.envs.tasks.client import TaskSandbox, judged_by_itself
 from artangram.envs.tasks.dialogue import ANSWER, ERROR, Dialogue, parsed
-from artangram.envs.tasks.house import Place, judged_by_itself
 
 NAME = "calc"
 READ = "read"
@@ -55,7 +55,7 @@ class CalcTask(DemoTask):
         return Problem(id=f"{NAME}/{verb}/{_joined(numbers)}", task=NAME, data=data), numbers
 
     def env(self, problem: Problem, *, trajectory: str) -> "CalcEnv":
-        place = self.house.trajectory(job=self.job, task=NAME, memory_mb=64, id=trajectory)
+        place = self.client.trajectory(job=self.job, task=NAME, memory_mb=64, id=trajectory)
         return CalcEnv(problem, place)
 
     def demonstrate(self, problem: Problem, *, chance: Random) -> Dialogue:
@@ -75,7 +75,7 @@ class CalcTask(DemoTask):
 class CalcEnv:
     """See `envs.protocol.Env`."""
 
-    def __init__(self, problem: Problem, place: Place) -> None:
+    def __init__(self, problem: Problem, place: TaskSandbox) -> None:
         self._data = problem.data
         self._place = place
         self._answer = ""

@@ -24,7 +24,7 @@ class Dialogue(Struct, frozen=True):
     turns: tuple[tuple[str, str], ...]
 
 
-class Reply(Struct, frozen=True):
+class DialogueReply(Struct, frozen=True):
     """What was understood, what to do, and with what; a short reply leaves the first one out."""
 
     thought: str
@@ -32,12 +32,12 @@ class Reply(Struct, frozen=True):
     rest: str
 
 
-def parsed(reply: str) -> Reply:
+def parsed(reply: str) -> DialogueReply:
     """The words of a reply; what is not words is the rest, without its spaces."""
     words = reply.split()
     count = next((i for i, word in enumerate(words) if not word.isalpha()), len(words))
     thought, verb = [*words[:2], "", ""][:2] if count >= 2 else ["", *words[:count], ""][:2]
-    return Reply(thought, verb, "".join(words[min(count, 2) :]))
+    return DialogueReply(thought, verb, "".join(words[min(count, 2) :]))
 
 
 class Teachable(Protocol):

@@ -1,6 +1,6 @@
 """Find the word that fits: a model that knows meanings is the judge.
 
-One turn: `name salmon and trout` -> `salmon fish`. The judge is a service of the house that says
+One turn: `name salmon and trout` -> `salmon fish`. The judge is a service of the client that says
 how alike two texts are. It was never told what is right; the threshold only says how alike is
 enough.
 """
@@ -10,8 +10,8 @@ from random import Random
 
 from artangram.envs.protocol import Observation, Problem
 from artangram.envs.tasks.base import MISSPOKEN, DemoTask
+from artangram.envs.tasks.client import TaskClient
 from artangram.envs.tasks.dialogue import Dialogue, parsed
-from artangram.envs.tasks.house import House
 from artangram.envs.tasks.together import Together
 
 NAME = "judged"
@@ -37,8 +37,8 @@ class JudgedTask(DemoTask):
     max_turns = 1
     max_tokens = 6
 
-    def __init__(self, house: House, *, job: str = "demo", held_out: bool = False) -> None:
-        super().__init__(house, job=job, held_out=held_out)
+    def __init__(self, client: TaskClient, *, job: str = "demo", held_out: bool = False) -> None:
+        super().__init__(client, job=job, held_out=held_out)
         self._asked = Together(self._judged, gather_s=GATHER_S)
 
     def drawn(self, chance: Random) -> tuple[Problem, Sequence[int]]:
@@ -60,7 +60,7 @@ class JudgedTask(DemoTask):
         return await self._asked.answer({"text": word, "reference": text})
 
     async def _judged(self, pairs: Sequence[dict[str, str]]) -> list[float]:
-        answers = await self.house.call(
+        answers = await self.client.call(
             SERVICE, list(pairs), kind=f"{NAME}/judge", job=self.job, task=NAME
         )
         return [float(answer["score"]) for answer in answers]

@@ -16,8 +16,8 @@ from artangram.core.errors import InfraFailed
 from artangram.envs.elastictest import command, one_file
 from artangram.envs.protocol import Observation, Problem
 from artangram.envs.tasks.base import MISSPOKEN, DemoTask
+from artangram.envs.tasks.client import TaskClient, TaskSandbox, judged_by_itself
 from artangram.envs.tasks.dialogue import Dialogue, parsed
-from artangram.envs.tasks.house import House, Place, judged_by_itself
 from artangram.envs.tasks.together import Together
 
 NAME = "repair"
@@ -62,8 +62,8 @@ class RepairTask(DemoTask):
     max_turns = 1
     max_tokens = 6
 
-    def __init__(self, house: House, *, job: str = "demo", held_out: bool = False) -> None:
-        super().__init__(house, job=job, held_out=held_out)
+    def __init__(self, client: TaskClient, *, job: str = "demo", held_out: bool = False) -> None:
+        super().__init__(client, job=job, held_out=held_out)
         self._runs = Together(self._tested, gather_s=GATHER_S)
 
     def drawn(self, chance: Random) -> tuple[Problem, Sequence[int]]:
@@ -90,7 +90,7 @@ class RepairTask(DemoTask):
         return await self._runs.answer(edited)
 
     async def _tested(self, each: Sequence[Edited]) -> list[bool]:
-        place = self.house.trajectory(job=self.job, task=NAME, memory_mb=MEMORY_MB)
+        place = self.client.trajectory(job=self.job, task=NAME, memory_mb=MEMORY_MB)
         async with place:
             await place.write(PROGRAM, one_file())
             for number, edited in enumerate(each):
@@ -119,7 +119,7 @@ class _Report(Struct):
         return outcomes == {"passed"}
 
 
-async def _run_pytest(place: Place) -> None:
+async def _run_pytest(place: TaskSandbox) -> None:
     """Raises `InfraFailed` when the run says nothing of the edits."""
     ran = await place.run(
         command([*PYTEST, "--report", REPORT], python=sys.executable, program=PROGRAM),

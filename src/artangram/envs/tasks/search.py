@@ -46,7 +46,7 @@ class SearchTask(DemoTask):
     async def looked_up(self, index: str, wanted: str) -> str:
         """What the API says, or that it was an error."""
         try:
-            found = await self.house.api(API).get(
+            found = await self.client.api(API).get(
                 f"/{index}", params={"q": wanted}, kind=f"{NAME}/api", job=self.job, task=NAME
             )
         except CallFailed:

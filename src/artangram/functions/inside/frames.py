@@ -1,7 +1,7 @@
 """What a worker and its owner say to each other: frames of a kind and bytes, over a stream socket.
 
-A request is the msgpack of a `Request`. A worker greets when it is born, then answers each request
-with exactly one frame.
+A request is the msgpack of a `WorkerRequest`. A worker greets when it is born, then answers each
+request with exactly one frame.
 """
 
 import struct
@@ -9,13 +9,13 @@ import struct
 import msgspec
 from msgspec import Struct
 
-BORN, ANSWER, FAILED, UNKNOWN = b"b", b"a", b"f", b"u"
+STARTED, ANSWER, FAILED, UNKNOWN = b"b", b"a", b"f", b"u"
 """A worker: is there; answers; tells what the function raised; cannot find the function."""
 
 HEAD = struct.Struct(">cQ")
 
 
-class Request(Struct, frozen=True, array_like=True):
+class WorkerRequest(Struct, frozen=True, array_like=True):
     """One call."""
 
     target: str
@@ -24,7 +24,7 @@ class Request(Struct, frozen=True, array_like=True):
 
 
 encode_request = msgspec.msgpack.Encoder().encode
-decode_request = msgspec.msgpack.Decoder(Request).decode
+decode_request = msgspec.msgpack.Decoder(WorkerRequest).decode
 
 
 def framed(kind: bytes, data: bytes) -> bytes:

@@ -27,12 +27,12 @@ def live(sock: Socket, number: int) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.environ["ARTANGRAM_WORKER"] = str(number)
     _reseed()
-    sock.sendall(frames.framed(frames.BORN, b""))
+    sock.sendall(frames.framed(frames.STARTED, b""))
     while (data := _received(sock)) is not None:
         sock.sendall(_answered(frames.decode_request(data)))
 
 
-def _answered(request: frames.Request) -> bytes:
+def _answered(request: frames.WorkerRequest) -> bytes:
     try:
         found = resolved(request.target)
         code = found.code if isinstance(found, Function) else found

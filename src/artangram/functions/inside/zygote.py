@@ -24,7 +24,7 @@ _PR_SET_PDEATHSIG = 1
 _prctl = ctypes.CDLL(None).prctl
 
 
-class Zygote:
+class FunctionZygote:
     """The loop: load, fork and end on request."""
 
     def __init__(self, control: socket.socket) -> None:
@@ -101,4 +101,4 @@ def main(control_fd: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the owner.
     with socket.socket(fileno=control_fd) as control:
         control.set_inheritable(False)
-        Zygote(control).serve()
+        FunctionZygote(control).serve()

@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 from zlib import crc32
 
 from artangram.core.errors import BadInput
-from artangram.gateway.engines.protocol import EngineGone, Request, Stats, refuse_unfit
+from artangram.gateway.engines.protocol import EngineGone, EngineRequest, Stats, refuse_unfit
 
 
 class Flight(Protocol):
@@ -53,7 +53,7 @@ class FlightBooks(Generic[F]):
             taken_tokens=self._taken_tokens,
         )
 
-    def _board(self, request: Request, flight: F) -> None:
+    def _board(self, request: EngineRequest, flight: F) -> None:
         """The request is under way from now on. Raises if it cannot be."""
         self._raise_if_gone()
         refuse_unfit(request, max_context=self.max_context, vocab_size=self._vocab_size)

@@ -50,7 +50,7 @@ class Sampling(Struct, frozen=True, kw_only=True):
     seed: int | None = None
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class EngineRequest(Struct, frozen=True, kw_only=True):
     """Continue these tokens."""
 
     id: str
@@ -64,7 +64,9 @@ TEMPERATURES = (1e-4, 100.0)
 """Beyond, logits divided by it are all alike, or no numbers any more."""
 
 
-def refuse_unfit(request: Request, *, max_context: int, vocab_size: int | None = None) -> None:
+def refuse_unfit(
+    request: EngineRequest, *, max_context: int, vocab_size: int | None = None
+) -> None:
     """Raise `BadInput` for a request that no weights could answer."""
     prompt, sampling = request.prompt, request.sampling
     if not prompt:
@@ -93,7 +95,7 @@ class FinishReason(StrEnum):
     ABORT = "abort"
 
 
-class Chunk(Struct, frozen=True, gc=False):
+class TokenChunk(Struct, frozen=True, gc=False):
     """Some tokens, all sampled by one version."""
 
     token_ids: tuple[int, ...]
@@ -146,7 +148,7 @@ class Engine(Protocol):
         """Prompt and answer together."""
         ...
 
-    def stream(self, request: Request) -> AsyncGenerator[Chunk | Finish, None]:
+    def stream(self, request: EngineRequest) -> AsyncGenerator[TokenChunk | Finish, None]:
         """Chunks as they are sampled, then one `Finish`. Closing the iterator aborts it."""
         ...
 
@@ -180,12 +182,12 @@ class Handover(Protocol):
         """Engines exchange caches with those of the same kind; empty if it does not."""
         ...
 
-    def handing(self, request: Request) -> AbstractAsyncContextManager[Cache | None]:
+    def handing(self, request: EngineRequest) -> AbstractAsyncContextManager[Cache | None]:
         """Read the prompt. The cache is there while the block lasts; `None` if it was aborted."""
         ...
 
     def stream(
-        self, request: Request, *, cache: Cache | None = None
-    ) -> AsyncGenerator[Chunk | Finish, None]:
+        self, request: EngineRequest, *, cache: Cache | None = None
+    ) -> AsyncGenerator[TokenChunk | Finish, None]:
         """As an engine does, from `cache` on if that fits."""
         ...

@@ -25,13 +25,13 @@ from artangram.gateway.engines.flights import FlightBooks
 from artangram.gateway.engines.protocol import (
     BadWeights,
     Cache,
-    Chunk,
+    EngineRequest,
     Finish,
     FinishReason,
-    Request,
     Stats,
+    TokenChunk,
 )
-from artangram.gateway.engines.rooflineflight import Flight
+from artangram.gateway.engines.rooflineflight import RooflineFlight
 from artangram.gateway.engines.scripted import Script, is_directory, planned
 from artangram.gateway.hardware import Roofline, new_tokens
 
@@ -48,7 +48,7 @@ _ROUNDING = 1e-4
 """Of an iteration: timers may fire a hair early, and an iteration is never nothing."""
 
 
-class RooflineEngine(FlightBooks[Flight]):
+class RooflineEngine(FlightBooks[RooflineFlight]):
     """See `protocol.Engine` and `protocol.Handover`."""
 
     def __init__(
@@ -77,11 +77,11 @@ class RooflineEngine(FlightBooks[Flight]):
         self._is_chatty = chunk_tokens is not None
         self._link = link
         self._link_is_free_at = 0.0
-        self._waiting: deque[Flight] = deque()
-        self._reading: deque[Flight] = deque()
-        self._writing: dict[str, Flight] = {}
+        self._waiting: deque[RooflineFlight] = deque()
+        self._reading: deque[RooflineFlight] = deque()
+        self._writing: dict[str, RooflineFlight] = {}
         #: When each writing flight has all its tokens, in iterations; some have left.
-        self._ends: list[tuple[float, int, Flight]] = []
+        self._ends: list[tuple[float, int, RooflineFlight]] = []
         self._order = count()
         self._held: OrderedDict[str, int] = OrderedDict()
         self._reserved = 0
@@ -96,16 +96,16 @@ class RooflineEngine(FlightBooks[Flight]):
         """While there was anything to do."""
 
     async def stream(
-        self, request: Request, *, cache: Cache | None = None
-    ) -> AsyncGenerator[Chunk | Finish, None]:
-        async with aclosing(self._flown(Flight(request, cache=cache))) as items:
+        self, request: EngineRequest, *, cache: Cache | None = None
+    ) -> AsyncGenerator[TokenChunk | Finish, None]:
+        async with aclosing(self._flown(RooflineFlight(request, cache=cache))) as items:
             async for item in items:
                 assert not isinstance(item, Cache)
                 yield item
 
     @asynccontextmanager
-    async def handing(self, request: Request) -> AsyncIterator[Cache | None]:
-        async with aclosing(self._flown(Flight(request, is_handed_over=True))) as items:
+    async def handing(self, request: EngineRequest) -> AsyncIterator[Cache | None]:
+        async with aclosing(self._flown(RooflineFlight(request, is_handed_over=True))) as items:
             item = await anext(items)
         if isinstance(item, Cache):
             item = await self._moved(item)
@@ -121,7 +121,9 @@ class RooflineEngine(FlightBooks[Flight]):
         self._raise_if_gone()
         return structs.replace(cache, move_s=move_s)
 
-    async def _flown(self, flight: Flight) -> AsyncGenerator[Chunk | Finish | Cache, None]:
+    async def _flown(
+        self, flight: RooflineFlight
+    ) -> AsyncGenerator[TokenChunk | Finish | Cache, None]:
         """What comes of a flight, to its end."""
         request = flight.request
         self._board(request, flight)
@@ -136,7 +138,7 @@ class RooflineEngine(FlightBooks[Flight]):
                 while flight.items:
                     item = flight.items.popleft()
                     yield item
-                    if not isinstance(item, Chunk):
+                    if not isinstance(item, TokenChunk):
                         return
                 self._raise_if_gone()
                 flight.news.clear()
@@ -244,16 +246,16 @@ class RooflineEngine(FlightBooks[Flight]):
                 self._remember(flight)
                 flight.tell(Finish(flight.reason))
 
-    def _is_current(self, flight: Flight, end: float) -> bool:
+    def _is_current(self, flight: RooflineFlight, end: float) -> bool:
         """Does this end belong to what the flight does now?"""
         is_writing = self._writing.get(flight.request.id) is flight
         return is_writing and self._end_of(flight) == end
 
-    def _end_of(self, flight: Flight) -> float:
+    def _end_of(self, flight: RooflineFlight) -> float:
         assert flight.begun is not None
         return flight.begun + len(flight.tokens) - flight.base
 
-    def _write(self, flight: Flight) -> None:
+    def _write(self, flight: RooflineFlight) -> None:
         """The last token of its context was read: that yields its next token."""
         flight.begun = self._iterations - 1.0
         flight.base = flight.given
@@ -262,7 +264,7 @@ class RooflineEngine(FlightBooks[Flight]):
         heappush(self._ends, (self._end_of(flight), next(self._order), flight))
         self._give(flight)
 
-    def _hand_over(self, flight: Flight) -> None:
+    def _hand_over(self, flight: RooflineFlight) -> None:
         tokens = len(flight.request.prompt) - 1
         self._reserved -= flight.most
         self._remember(flight)
@@ -289,7 +291,7 @@ class RooflineEngine(FlightBooks[Flight]):
             flight.to_read = float(self._unread(flight))
             self._reading.append(flight)
 
-    def _unread(self, flight: Flight) -> int:
+    def _unread(self, flight: RooflineFlight) -> int:
         """Tokens of its prompt that nobody has read under these weights, or that were forgotten."""
         request, cache = flight.request, flight.cache
         if cache is not None and (cache.version, cache.handle) == (self._version, request.session):
@@ -325,7 +327,7 @@ class RooflineEngine(FlightBooks[Flight]):
         first = self._reading[0]
         return first.context - first.to_read + 0.5 * min(self._chunk, first.to_read)
 
-    def _give(self, flight: Flight) -> None:
+    def _give(self, flight: RooflineFlight) -> None:
         """Hand out the tokens that are written."""
         if self._writing.get(flight.request.id) is not flight:
             return
@@ -333,9 +335,9 @@ class RooflineEngine(FlightBooks[Flight]):
         if tokens:
             flight.given += len(tokens)
             self._sampled_tokens += len(tokens)
-            flight.tell(Chunk(tokens, (0.0,) * len(tokens), self._version))
+            flight.tell(TokenChunk(tokens, (0.0,) * len(tokens), self._version))
 
-    def _written(self, flight: Flight) -> int:
+    def _written(self, flight: RooflineFlight) -> int:
         assert flight.begun is not None
         return flight.base + int(self._iterations - flight.begun + _ROUNDING)
 
@@ -356,7 +358,7 @@ class RooflineEngine(FlightBooks[Flight]):
         self._context = 0.0
         self._reading = deque(again)
 
-    def _leave(self, flight: Flight) -> None:
+    def _leave(self, flight: RooflineFlight) -> None:
         """It takes no part any more, wherever it was."""
         if self._writing.pop(flight.request.id, None) is not None:
             assert flight.begun is not None
@@ -372,14 +374,14 @@ class RooflineEngine(FlightBooks[Flight]):
             return
         self._reserved -= flight.most
 
-    def _remember(self, flight: Flight) -> None:
+    def _remember(self, flight: RooflineFlight) -> None:
         if flight.request.session:
             self._held[flight.request.session] = flight.context
             self._held.move_to_end(flight.request.session)
             if len(self._held) > MOST_HELD:
                 self._held.popitem(last=False)
 
-    def _forget(self, flight: Flight) -> None:
+    def _forget(self, flight: RooflineFlight) -> None:
         """Nobody listens any more."""
         del self._flights[flight.request.id]
         if not self._gone:

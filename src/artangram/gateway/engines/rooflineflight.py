@@ -3,10 +3,16 @@
 import asyncio
 from collections import deque
 
-from artangram.gateway.engines.protocol import Cache, Chunk, Finish, FinishReason, Request
+from artangram.gateway.engines.protocol import (
+    Cache,
+    EngineRequest,
+    Finish,
+    FinishReason,
+    TokenChunk,
+)
 
 
-class Flight:
+class RooflineFlight:
     """A request under way: waiting, then read, then written or handed over."""
 
     __slots__ = (
@@ -24,7 +30,7 @@ class Flight:
     )
 
     def __init__(
-        self, request: Request, *, cache: Cache | None = None, is_handed_over: bool = False
+        self, request: EngineRequest, *, cache: Cache | None = None, is_handed_over: bool = False
     ) -> None:
         self.request = request
         self.cache = cache
@@ -38,7 +44,7 @@ class Flight:
         #: The engine's count of iterations when writing began, and what was given before.
         self.begun: float | None = None
         self.base = 0
-        self.items: deque[Chunk | Finish | Cache] = deque()
+        self.items: deque[TokenChunk | Finish | Cache] = deque()
         self.news = asyncio.Event()
 
     @property
@@ -54,6 +60,6 @@ class Flight:
         """Tokens of memory it may come to need."""
         return len(self.request.prompt) + len(self.tokens)
 
-    def tell(self, item: Chunk | Finish | Cache) -> None:
+    def tell(self, item: TokenChunk | Finish | Cache) -> None:
         self.items.append(item)
         self.news.set()

@@ -18,18 +18,18 @@ from artangram.gateway.engines.flights import FlightBooks, name_of
 from artangram.gateway.engines.protocol import (
     BadWeights,
     Cache,
-    Chunk,
+    EngineRequest,
     Finish,
     FinishReason,
-    Request,
+    TokenChunk,
 )
 
-Script = Callable[[Request], Sequence[int]]
+Script = Callable[[EngineRequest], Sequence[int]]
 
 _ROUNDING_S = 1e-9
 
 
-class Pace(Struct, frozen=True, kw_only=True):
+class ScriptedPace(Struct, frozen=True, kw_only=True):
     """How long things take."""
 
     token_s: float = 0.0
@@ -39,7 +39,7 @@ class Pace(Struct, frozen=True, kw_only=True):
     load_s: float = 0.0
 
 
-AT_ONCE = Pace()
+AT_ONCE = ScriptedPace()
 
 
 class _Flight:
@@ -63,7 +63,7 @@ class ScriptedEngine(FlightBooks[_Flight]):
         script: Script,
         *,
         name: str = "scripted",
-        pace: Pace = AT_ONCE,
+        pace: ScriptedPace = AT_ONCE,
         max_context: int = 4096,
         version: int = 0,
     ) -> None:
@@ -75,8 +75,8 @@ class ScriptedEngine(FlightBooks[_Flight]):
         self._refused: set[int] = set()
 
     async def stream(
-        self, request: Request, *, cache: Cache | None = None
-    ) -> AsyncGenerator[Chunk | Finish, None]:
+        self, request: EngineRequest, *, cache: Cache | None = None
+    ) -> AsyncGenerator[TokenChunk | Finish, None]:
         flight = _Flight()
         self._board(request, flight)
         try:
@@ -88,13 +88,13 @@ class ScriptedEngine(FlightBooks[_Flight]):
                 if not is_alive:
                     break
                 self._sampled_tokens += len(some)
-                yield Chunk(some, (0.0,) * len(some), self._version)
+                yield TokenChunk(some, (0.0,) * len(some), self._version)
             yield Finish(reason if is_alive else FinishReason.ABORT)
         finally:
             del self._flights[request.id]
 
     @asynccontextmanager
-    async def handing(self, request: Request) -> AsyncIterator[Cache | None]:
+    async def handing(self, request: EngineRequest) -> AsyncIterator[Cache | None]:
         flight = _Flight()
         self._board(request, flight)
         tokens = len(request.prompt) - 1
@@ -158,7 +158,7 @@ class ScriptedEngine(FlightBooks[_Flight]):
         """The weights of this version will be bad."""
         self._refused.add(version)
 
-    def _taken(self, request: Request, cache: Cache | None) -> int:
+    def _taken(self, request: EngineRequest, cache: Cache | None) -> int:
         """Tokens of the prompt that need not be read."""
         if cache is None or cache.version != self._version:
             return 0
@@ -206,7 +206,7 @@ class ScriptedEngine(FlightBooks[_Flight]):
 
 
 def planned(
-    script: Script, request: Request, *, max_context: int
+    script: Script, request: EngineRequest, *, max_context: int
 ) -> tuple[tuple[int, ...], FinishReason]:
     """What the script says, as far as the request lets it."""
     sampling = request.sampling

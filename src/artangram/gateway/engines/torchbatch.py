@@ -19,9 +19,9 @@ from torch import Tensor
 
 from artangram.core.errors import BadInput
 from artangram.gateway.engines import torchcache
-from artangram.gateway.engines.protocol import Cache, Chunk, FinishReason, Request, Stats
+from artangram.gateway.engines.protocol import Cache, EngineRequest, FinishReason, Stats, TokenChunk
 from artangram.gateway.engines.torchsampler import Sampler
-from artangram.gateway.engines.torchwire import Ended, Handed, Sampled
+from artangram.gateway.engines.torchwire import Handed, Sampled, StreamEnded
 from artangram.models.causal import CausalModel, MovableSlots
 
 APPEND_TOKENS = 2048
@@ -55,7 +55,7 @@ class _Row:
     def __init__(
         self,
         stream: int,
-        request: Request,
+        request: EngineRequest,
         *,
         max_context: int,
         cache: Cache | None = None,
@@ -95,7 +95,7 @@ class _Places:
         self._free = list(range(num_slots))[::-1]
         self._sessions: dict[str, tuple[int, list[int]]] = {}
 
-    def take(self, request: Request) -> tuple[int, int] | None:
+    def take(self, request: EngineRequest) -> tuple[int, int] | None:
         """A slot for the request, and how many of its tokens the slot already holds."""
         if (kept := self._sessions.pop(request.session, None)) is not None:
             slot, tokens = kept
@@ -120,7 +120,7 @@ class _Places:
         self._sessions.clear()
 
 
-class Batch:
+class DecodeBatch:
     """See the module."""
 
     def __init__(
@@ -161,23 +161,23 @@ class Batch:
             taken_tokens=self._taken_tokens,
         )
 
-    def add(self, stream: int, request: Request, *, cache: Cache | None = None) -> None:
+    def add(self, stream: int, request: EngineRequest, *, cache: Cache | None = None) -> None:
         row = _Row(stream, request, max_context=self.max_context, cache=cache)
         self._waiting[stream] = row
 
-    def read(self, stream: int, request: Request, *, path: Path) -> None:
+    def read(self, stream: int, request: EngineRequest, *, path: Path) -> None:
         """Read it for another engine."""
         row = _Row(stream, request, max_context=self.max_context, path=path)
         self._waiting[stream] = row
 
-    def abort(self, stream: int) -> list[Sampled | Ended]:
+    def abort(self, stream: int) -> list[Sampled | StreamEnded]:
         """End a request now; nothing if it has ended."""
         if self._waiting.pop(stream, None) is not None:
-            return [Ended(stream, FinishReason.ABORT)]
+            return [StreamEnded(stream, FinishReason.ABORT)]
         row = self._running.get(stream)
         return [] if row is None else self._ended(row, FinishReason.ABORT)
 
-    def step(self) -> list[Sampled | Ended | Handed]:
+    def step(self) -> list[Sampled | StreamEnded | Handed]:
         """Sample a token for everybody who is ready for one. The news of requests that ended."""
         self._admit()
         news = self._handed_over()
@@ -237,11 +237,11 @@ class Batch:
             return  # It is another model's: read it ourselves.
         self._taken_tokens += cache.tokens - held
 
-    def _handed_over(self) -> list[Sampled | Ended | Handed]:
+    def _handed_over(self) -> list[Sampled | StreamEnded | Handed]:
         """Leave what was read for others where they find it."""
         lengths = self._slots.lengths
         read = [row for row in self._rows() if row.path and lengths[row.slot] == len(row.known)]
-        news: list[Sampled | Ended | Handed] = []
+        news: list[Sampled | StreamEnded | Handed] = []
         for row in read:
             cache = self._left(row)
             (end,) = self._ended(row, FinishReason.ABORT)
@@ -254,7 +254,7 @@ class Batch:
         copied = self._slots.copied(row.slot)
         return torchcache.saved(copied, row.path, tokens=row.known, version=self._version)
 
-    def _append(self, rows: Sequence[_Row]) -> list[Sampled | Ended]:
+    def _append(self, rows: Sequence[_Row]) -> list[Sampled | StreamEnded]:
         """Append pieces of prompts; sample for those that are complete."""
         chosen: list[_Row] = []
         pieces: list[list[int]] = []
@@ -274,25 +274,25 @@ class Batch:
         ready = [row for row, samples in zip(chosen, is_ready, strict=True) if samples]
         return self._sample(ready, logits[torch.tensor(is_ready)]) if ready else []
 
-    def _sample(self, rows: Sequence[_Row], logits: Tensor) -> list[Sampled | Ended]:
+    def _sample(self, rows: Sequence[_Row], logits: Tensor) -> list[Sampled | StreamEnded]:
         counts = [row.num_sampled for row in rows]
         tokens, logprobs = self._sampler.draw(logits, _slots(rows), counts=counts)
         self._sampled_tokens += len(rows)
-        news: list[Sampled | Ended] = []
+        news: list[Sampled | StreamEnded] = []
         for row, token, logprob in zip(rows, tokens, logprobs, strict=True):
             if (reason := row.take(token, logprob)) is not None:
                 news += self._ended(row, reason)
         return news
 
-    def _ended(self, row: _Row, reason: FinishReason) -> list[Sampled | Ended]:
+    def _ended(self, row: _Row, reason: FinishReason) -> list[Sampled | StreamEnded]:
         del self._running[row.stream]
         held = row.known[: self._slots.lengths[row.slot]]
         self._places.give_back(row.slot, row.request.session, held)
-        last: list[Sampled | Ended] = [self._told(row)] if row.fresh else []
-        return [*last, Ended(row.stream, reason)]
+        last: list[Sampled | StreamEnded] = [self._told(row)] if row.fresh else []
+        return [*last, StreamEnded(row.stream, reason)]
 
     def _told(self, row: _Row) -> Sampled:
-        chunk = Chunk(tuple(row.fresh), tuple(row.logprobs), self._version)
+        chunk = TokenChunk(tuple(row.fresh), tuple(row.logprobs), self._version)
         row.fresh, row.logprobs = [], []
         return Sampled(row.stream, chunk)
 

@@ -15,40 +15,40 @@ import torch
 
 from artangram.core.errors import BadInput
 from artangram.gateway.engines.torchwire import (
-    Failed,
-    Frames,
-    Leave,
+    FrameReader,
+    LeaveEngine,
     News,
     Order,
-    Settings,
+    TorchEngineSettings,
+    WorkerFailed,
     frame,
 )
-from artangram.gateway.engines.torchworker import Worker, a_batch
+from artangram.gateway.engines.torchworker import TorchWorker, a_batch
 
 _READ_BYTES = 2**18
 
 
 class SocketChannel:
-    """See `torchworker.Channel`."""
+    """See `torchworker.ClientChannel`."""
 
     def __init__(self, owner: socket.socket) -> None:
         self._owner = owner
-        self._frames = Frames()
+        self._frames = FrameReader()
         self._bodies: deque[bytes] = deque()
         self._decode = msgspec.msgpack.Decoder(list[Order]).decode
 
-    def settings(self) -> Settings:
+    def settings(self) -> TorchEngineSettings:
         """What the owner sends first."""
         while not self._bodies:
             if not self._read():
                 raise SystemExit("the owner left before it said what to serve")
-        (found,) = msgspec.msgpack.decode(self._bodies.popleft(), type=list[Settings])
+        (found,) = msgspec.msgpack.decode(self._bodies.popleft(), type=list[TorchEngineSettings])
         return found
 
     def orders(self, *, wait: bool) -> Sequence[Order]:
         while self._may_read(wait=wait and not self._bodies):
             if not self._read():
-                return [Leave()]
+                return [LeaveEngine()]
         found: list[Order] = []
         while self._bodies:
             found += self._decode(self._bodies.popleft())
@@ -80,9 +80,9 @@ def main() -> None:
         settings = channel.settings()
         torch.set_num_threads(settings.num_threads)
         try:
-            worker = Worker(a_batch(settings), channel)
+            worker = TorchWorker(a_batch(settings), channel)
         except BadInput as error:
-            channel.tell([Failed(str(error))])
+            channel.tell([WorkerFailed(str(error))])
             return
         worker.run()
 

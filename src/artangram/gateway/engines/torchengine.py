@@ -10,13 +10,19 @@ import threading
 from collections.abc import Callable, Sequence
 
 from artangram.core.errors import BadInput
-from artangram.gateway.engines.torchowner import Owner
-from artangram.gateway.engines.torchwire import Failed, Leave, News, Order, Settings
-from artangram.gateway.engines.torchworker import Worker, a_batch
+from artangram.gateway.engines.torchclient import TorchClient
+from artangram.gateway.engines.torchwire import (
+    LeaveEngine,
+    News,
+    Order,
+    TorchEngineSettings,
+    WorkerFailed,
+)
+from artangram.gateway.engines.torchworker import TorchWorker, a_batch
 
 
 class _ThreadChannel:
-    """See `torchworker.Channel`. `on_news` is called on the loop that made this."""
+    """See `torchworker.ClientChannel`. `on_news` is called on the loop that made this."""
 
     def __init__(self, on_news: Callable[[Sequence[News]], None]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -36,10 +42,10 @@ class _ThreadChannel:
         self._loop.call_soon_threadsafe(self._on_news, news)
 
 
-class TorchEngine(Owner):
+class TorchEngine(TorchClient):
     """See `protocol.Engine`. Made by `start`, ended by `aclose`."""
 
-    def __init__(self, settings: Settings, *, name: str) -> None:
+    def __init__(self, settings: TorchEngineSettings, *, name: str) -> None:
         super().__init__(name, settings.version)
         self._channel = _ThreadChannel(self._on_news)
         self._thread = threading.Thread(
@@ -47,7 +53,7 @@ class TorchEngine(Owner):
         )
 
     @classmethod
-    async def start(cls, settings: Settings, *, name: str = "torch") -> "TorchEngine":
+    async def start(cls, settings: TorchEngineSettings, *, name: str = "torch") -> "TorchEngine":
         """Load the model and begin. Raises `EngineGone` when it cannot be loaded."""
         engine = cls(settings, name=name)
         engine._thread.start()
@@ -60,7 +66,7 @@ class TorchEngine(Owner):
 
     async def aclose(self) -> None:
         self.crash("it was closed")
-        self._channel.send(Leave())
+        self._channel.send(LeaveEngine())
         await asyncio.to_thread(self._thread.join)
         self._leave_home()
 
@@ -68,12 +74,12 @@ class TorchEngine(Owner):
         self._channel.send(order)
 
 
-def _work(settings: Settings, channel: _ThreadChannel) -> None:
+def _work(settings: TorchEngineSettings, channel: _ThreadChannel) -> None:
     try:
-        Worker(a_batch(settings), channel).run()
+        TorchWorker(a_batch(settings), channel).run()
     except BadInput as error:
-        channel.tell([Failed(str(error))])
+        channel.tell([WorkerFailed(str(error))])
     except Exception as error:
         # Whoever waits has to hear it; the thread's own complaint comes as well.
-        channel.tell([Failed(f"{type(error).__name__}: {error}")])
+        channel.tell([WorkerFailed(f"{type(error).__name__}: {error}")])
         raise

@@ -15,8 +15,8 @@ from asyncio.subprocess import DEVNULL, Process
 import msgspec
 
 from artangram.gateway.engines.protocol import EngineGone
-from artangram.gateway.engines.torchowner import Owner
-from artangram.gateway.engines.torchwire import Frames, News, Order, Settings, frame
+from artangram.gateway.engines.torchclient import TorchClient
+from artangram.gateway.engines.torchwire import FrameReader, News, Order, TorchEngineSettings, frame
 
 END_PATIENCE_S = 5.0
 """How long the process may take to leave before it is killed: far longer than a step."""
@@ -27,7 +27,7 @@ SILENCE_S = 120.0
 _READ_BYTES = 2**18
 
 
-class TorchEngineProcess(Owner):
+class TorchEngineProcess(TorchClient):
     """See `protocol.Engine`. Made by `start`, ended by `aclose`."""
 
     def __init__(
@@ -48,7 +48,7 @@ class TorchEngineProcess(Owner):
 
     @classmethod
     async def start(
-        cls, settings: Settings, *, name: str = "torch", silence_s: float = SILENCE_S
+        cls, settings: TorchEngineSettings, *, name: str = "torch", silence_s: float = SILENCE_S
     ) -> "TorchEngineProcess":
         """Start the process and load the model. Raises `EngineGone` when that fails."""
         ours, theirs = socket.socketpair()
@@ -96,7 +96,7 @@ class TorchEngineProcess(Owner):
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         decode = msgspec.msgpack.Decoder(list[News]).decode
-        frames = Frames()
+        frames = FrameReader()
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(_READ_BYTES):
                 for body in frames.fed(data):

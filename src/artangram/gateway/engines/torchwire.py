@@ -1,7 +1,7 @@
 """What an embedded engine's worker and its owner say to each other, in a thread or over a socket.
 
 - Orders arrive in order. `Add`, `Read` and `Abort` are not answered, but what was begun has an end
-  in the news; the others are answered, by `Done` or `Refused` with their number.
+  in the news; the others are answered, by `CommandDone` or `CommandRefused` with their number.
 - A request goes by its stream's number: names may come again, numbers do not.
 - A frame is its length (four bytes, big-endian) and a msgpack list of records.
 """
@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from artangram.gateway.engines.protocol import Cache, Chunk, FinishReason, Request, Stats
+from artangram.gateway.engines.protocol import Cache, EngineRequest, FinishReason, Stats, TokenChunk
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class TorchEngineSettings(Struct, frozen=True, kw_only=True):
     """What an embedded engine is made of."""
 
     directory: str
@@ -31,7 +31,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 class Add(Struct, frozen=True, tag="add"):
     stream: int
-    request: Request
+    request: EngineRequest
     cache: Cache | None = None
     """What another engine has read of it."""
 
@@ -40,7 +40,7 @@ class Read(Struct, frozen=True, tag="read"):
     """Read the prompt, sample nothing, and leave what was read at `path`."""
 
     stream: int
-    request: Request
+    request: EngineRequest
     path: str
 
 
@@ -62,18 +62,18 @@ class Load(Struct, frozen=True, tag="load"):
     path: str
 
 
-class Ping(Struct, frozen=True, tag="ping"):
+class PingEngine(Struct, frozen=True, tag="ping"):
     number: int
 
 
-class Leave(Struct, frozen=True, tag="leave"):
+class LeaveEngine(Struct, frozen=True, tag="leave"):
     """The last order: the worker ends."""
 
 
-Order = Add | Read | Abort | Pause | Resume | Load | Ping | Leave
+Order = Add | Read | Abort | Pause | Resume | Load | PingEngine | LeaveEngine
 
 
-class Ready(Struct, frozen=True, tag="ready"):
+class EngineReady(Struct, frozen=True, tag="ready"):
     """The model is loaded; the first news of a worker."""
 
     max_context: int
@@ -81,7 +81,7 @@ class Ready(Struct, frozen=True, tag="ready"):
     cache_kind: str = ""
 
 
-class Failed(Struct, frozen=True, tag="failed"):
+class WorkerFailed(Struct, frozen=True, tag="failed"):
     """The worker cannot go on; its last news."""
 
     reason: str
@@ -89,10 +89,10 @@ class Failed(Struct, frozen=True, tag="failed"):
 
 class Sampled(Struct, frozen=True, tag="sampled"):
     stream: int
-    chunk: Chunk
+    chunk: TokenChunk
 
 
-class Ended(Struct, frozen=True, tag="ended"):
+class StreamEnded(Struct, frozen=True, tag="ended"):
     stream: int
     reason: FinishReason
 
@@ -104,31 +104,40 @@ class Handed(Struct, frozen=True, tag="handed"):
     cache: Cache
 
 
-class Done(Struct, frozen=True, tag="done"):
+class CommandDone(Struct, frozen=True, tag="done"):
     number: int
 
 
-class Refused(Struct, frozen=True, tag="refused"):
+class CommandRefused(Struct, frozen=True, tag="refused"):
     number: int
     problem: str
 
 
-class Counted(Struct, frozen=True, tag="counted"):
+class StatsReply(Struct, frozen=True, tag="counted"):
     stats: Stats
 
 
-News = Ready | Failed | Sampled | Ended | Handed | Done | Refused | Counted
+News = (
+    EngineReady
+    | WorkerFailed
+    | Sampled
+    | StreamEnded
+    | Handed
+    | CommandDone
+    | CommandRefused
+    | StatsReply
+)
 
 _HEAD_BYTES = 4
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def frame(records: Sequence[Settings | Order | News]) -> bytes:
+def frame(records: Sequence[TorchEngineSettings | Order | News]) -> bytes:
     body = _encode(records)
     return len(body).to_bytes(_HEAD_BYTES, "big") + body
 
 
-class Frames:
+class FrameReader:
     """Bytes as they come; their bodies when they are whole."""
 
     def __init__(self) -> None:

@@ -10,23 +10,23 @@ from pathlib import Path
 from typing import Protocol
 
 from artangram.core.errors import BadInput
-from artangram.gateway.engines.torchbatch import Batch
+from artangram.gateway.engines.torchbatch import DecodeBatch
 from artangram.gateway.engines.torchwire import (
     Abort,
     Add,
-    Counted,
-    Done,
-    Leave,
+    CommandDone,
+    CommandRefused,
+    EngineReady,
+    LeaveEngine,
     Load,
     News,
     Order,
     Pause,
-    Ping,
+    PingEngine,
     Read,
-    Ready,
-    Refused,
     Resume,
-    Settings,
+    StatsReply,
+    TorchEngineSettings,
 )
 from artangram.models.directory import load_causal, load_weights
 
@@ -34,20 +34,20 @@ TELL_EVERY_S = 0.02
 """Tokens are told together: whoever hears each one by itself has no time for anything else."""
 
 
-class Channel(Protocol):
+class ClientChannel(Protocol):
     """The way to the owner."""
 
     def orders(self, *, wait: bool) -> Sequence[Order]:
-        """What was ordered since; with `wait`, at least one. `Leave` when the owner is gone."""
+        """What was ordered since; with `wait`, at least one; last, `LeaveEngine`."""
         ...
 
     def tell(self, news: Sequence[News]) -> None: ...
 
 
-def a_batch(settings: Settings) -> Batch:
+def a_batch(settings: TorchEngineSettings) -> DecodeBatch:
     """Load the model. Raises `BadInput` when there is none."""
     model = load_causal(Path(settings.directory))
-    return Batch(
+    return DecodeBatch(
         model,
         settings.num_slots,
         max_context=settings.max_context or model.max_context,
@@ -56,10 +56,10 @@ def a_batch(settings: Settings) -> Batch:
     )
 
 
-class Worker:
+class TorchWorker:
     """See the module."""
 
-    def __init__(self, batch: Batch, channel: Channel) -> None:
+    def __init__(self, batch: DecodeBatch, channel: ClientChannel) -> None:
         self._batch = batch
         self._channel = channel
         self._is_paused = False
@@ -68,7 +68,7 @@ class Worker:
     def run(self) -> None:
         """Work until told to leave."""
         batch = self._batch
-        ready = Ready(batch.max_context, batch.vocab_size, batch.cache_kind)
+        ready = EngineReady(batch.max_context, batch.vocab_size, batch.cache_kind)
         self._channel.tell([ready, self._stats()])
         while self._obey():
             if not self._has_to_wait:
@@ -91,7 +91,7 @@ class Worker:
         orders = self._channel.orders(wait=self._has_to_wait)
         news: list[News] = []
         for order in orders:
-            if isinstance(order, Leave):
+            if isinstance(order, LeaveEngine):
                 return False
             news += self._carried_out(order)
         if orders:
@@ -108,12 +108,12 @@ class Worker:
                 return self._batch.abort(stream)
             case Pause(number):
                 self._is_paused = True
-                return [*self._batch.fresh(), Done(number)]
+                return [*self._batch.fresh(), CommandDone(number)]
             case Resume(number):
                 self._is_paused = False
-                return [Done(number)]
-            case Ping(number):
-                return [Done(number)]
+                return [CommandDone(number)]
+            case PingEngine(number):
+                return [CommandDone(number)]
             case Load(number):
                 return self._loaded(order)
         return []
@@ -123,8 +123,8 @@ class Worker:
         try:
             self._batch.load(order.version, load_weights(Path(order.path)))
         except BadInput as error:
-            return [*told, Refused(order.number, str(error))]
-        return [*told, Done(order.number)]
+            return [*told, CommandRefused(order.number, str(error))]
+        return [*told, CommandDone(order.number)]
 
-    def _stats(self) -> Counted:
-        return Counted(self._batch.stats(is_paused=self._is_paused))
+    def _stats(self) -> StatsReply:
+        return StatsReply(self._batch.stats(is_paused=self._is_paused))

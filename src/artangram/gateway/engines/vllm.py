@@ -26,24 +26,24 @@ import msgspec
 
 from artangram.aio import uncancelled
 from artangram.core.errors import BadInput
-from artangram.core.trajectory import VersionSpan
+from artangram.core.rollout.trajectory import VersionSpan
 from artangram.gateway.engines.flights import FlightBooks
 from artangram.gateway.engines.protocol import (
     BadWeights,
     Cache,
-    Chunk,
     EngineGone,
+    EngineRequest,
     Finish,
     FinishReason,
-    Request,
+    TokenChunk,
 )
-from artangram.gateway.engines.vllmflight import Flight
+from artangram.gateway.engines.vllmflight import VllmFlight
 from artangram.gateway.engines.vllmwire import (
     Events,
     GenerateChoice,
-    Models,
-    Refused,
     Shapes,
+    VllmError,
+    VllmModels,
     body_of,
     cache_in,
     handle_for,
@@ -72,7 +72,7 @@ KEEP_S = 2.0
 _BROKEN = (aiohttp.ClientError, OSError, TimeoutError)
 
 
-class VllmEngine(FlightBooks[Flight]):
+class VllmEngine(FlightBooks[VllmFlight]):
     """See `protocol.Engine` and `protocol.Handover`. Made by `connect`."""
 
     def __init__(self, url: str, *, name: str, version: int, max_context: int) -> None:
@@ -109,7 +109,7 @@ class VllmEngine(FlightBooks[Flight]):
         try:
             async with _session_for_verbs(url) as http:
                 async with http.get("/v1/models") as response:
-                    models = msgspec.json.decode(await response.read(), type=Models)
+                    models = msgspec.json.decode(await response.read(), type=VllmModels)
                 label = {"new_version": str(version)}
                 async with http.post("/update_weight_version", json=label) as response:
                     response.raise_for_status()
@@ -123,11 +123,11 @@ class VllmEngine(FlightBooks[Flight]):
         return engine
 
     async def stream(
-        self, request: Request, *, cache: Cache | None = None
-    ) -> AsyncGenerator[Chunk | Finish, None]:
+        self, request: EngineRequest, *, cache: Cache | None = None
+    ) -> AsyncGenerator[TokenChunk | Finish, None]:
         now = asyncio.get_running_loop().time()
         handle = handle_for(request, cache, version=self._version, now=now)
-        flight = Flight(self._version, handle=handle)
+        flight = VllmFlight(self._version, handle=handle)
         self._board(request, flight)
         flight.reading = asyncio.create_task(self._read(request, flight, self._read_once))
         try:
@@ -148,8 +148,8 @@ class VllmEngine(FlightBooks[Flight]):
                 await uncancelled(_ended(flight.reading))
 
     @asynccontextmanager
-    async def handing(self, request: Request) -> AsyncIterator[Cache | None]:
-        flight = Flight(self._version)
+    async def handing(self, request: EngineRequest) -> AsyncIterator[Cache | None]:
+        flight = VllmFlight(self._version)
         self._board(request, flight)
         flight.reading = asyncio.create_task(self._read(request, flight, self._read_ahead))
         try:
@@ -219,7 +219,7 @@ class VllmEngine(FlightBooks[Flight]):
             for flight in self._flights.values():
                 flight.items.put_nowait(EngineGone(f"{self.name}: {reason}"))
 
-    def _drain(self, flight: Flight) -> None:
+    def _drain(self, flight: VllmFlight) -> None:
         """The answer is there; when its response has been read, the connection can be kept."""
         assert flight.reading is not None
         if not flight.reading.done():
@@ -267,9 +267,9 @@ class VllmEngine(FlightBooks[Flight]):
 
     async def _read(
         self,
-        request: Request,
-        flight: Flight,
-        read_once: Callable[[Request, Flight], Awaitable[None]],
+        request: EngineRequest,
+        flight: VllmFlight,
+        read_once: Callable[[EngineRequest, VllmFlight], Awaitable[None]],
     ) -> None:
         """Fill the flight's queue. What goes wrong is the last thing in it."""
         try:
@@ -289,7 +289,7 @@ class VllmEngine(FlightBooks[Flight]):
         except (msgspec.MsgspecError, ValueError) as error:
             self.crash(f"no vLLM we know answers so: {error}")
 
-    async def _read_once(self, request: Request, flight: Flight) -> None:
+    async def _read_once(self, request: EngineRequest, flight: VllmFlight) -> None:
         async with self._generate(body_of(request, handle=flight.handle)) as response:
             if response.status != 200:
                 flight.items.put_nowait(_refusal(await response.read()))
@@ -302,7 +302,7 @@ class VllmEngine(FlightBooks[Flight]):
                     for choice in event.choices:
                         self._on_choice(choice, request, flight)
 
-    async def _read_ahead(self, request: Request, flight: Flight) -> None:
+    async def _read_ahead(self, request: EngineRequest, flight: VllmFlight) -> None:
         async with self._generate(reading_of(request)) as response:
             body = await response.read()
         if response.status != 200:
@@ -317,7 +317,9 @@ class VllmEngine(FlightBooks[Flight]):
         headers = {"content-type": "application/json"}
         return self._http.post("/inference/v1/generate", data=body, headers=headers)
 
-    def _on_choice(self, choice: GenerateChoice, request: Request, flight: Flight) -> None:
+    def _on_choice(
+        self, choice: GenerateChoice, request: EngineRequest, flight: VllmFlight
+    ) -> None:
         token_ids = choice.token_ids or []
         content = (choice.logprobs.content if choice.logprobs else None) or []
         logprobs = [one.logprob for one in content]
@@ -331,12 +333,12 @@ class VllmEngine(FlightBooks[Flight]):
             flight.held += zip(token_ids, logprobs, strict=True)
         elif token_ids:
             flight.given += len(token_ids)
-            chunk = Chunk(tuple(token_ids), tuple(logprobs), flight.version)
+            chunk = TokenChunk(tuple(token_ids), tuple(logprobs), flight.version)
             flight.items.put_nowait(chunk)
         if choice.finish_reason is not None:
             self._on_end(choice, flight)
 
-    def _on_end(self, choice: GenerateChoice, flight: Flight) -> None:
+    def _on_end(self, choice: GenerateChoice, flight: VllmFlight) -> None:
         end = flight.given + len(flight.held)
         spans = [VersionSpan(flight.version, 0, end)]
         if choice.weight_versions is not None:
@@ -348,10 +350,10 @@ class VllmEngine(FlightBooks[Flight]):
             start, stop = max(span.start - flight.given, 0), span.end - flight.given
             if some := flight.held[start : max(stop, 0)]:
                 token_ids, logprobs = zip(*some, strict=True)
-                flight.items.put_nowait(Chunk(token_ids, logprobs, span.version))
+                flight.items.put_nowait(TokenChunk(token_ids, logprobs, span.version))
         flight.items.put_nowait(Finish(FinishReason(choice.finish_reason or "stop")))
 
-    async def _on_broken(self, flight: Flight, error: Exception) -> None:
+    async def _on_broken(self, flight: VllmFlight, error: Exception) -> None:
         """A connection ended. If the server is well, only this request has to go on elsewhere."""
         if await self._is_well():
             flight.items.put_nowait(Finish(FinishReason.ABORT))
@@ -379,7 +381,7 @@ def _session_for_verbs(url: str) -> aiohttp.ClientSession:
 
 def _refusal(body: bytes) -> Exception:
     try:
-        error = msgspec.json.decode(body, type=Refused).error
+        error = msgspec.json.decode(body, type=VllmError).error
     except msgspec.MsgspecError:
         error = None
     said = error.message if error is not None else body[:500].decode(errors="replace")

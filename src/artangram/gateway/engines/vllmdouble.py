@@ -18,27 +18,27 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from artangram.core.errors import BadInput
-from artangram.core.trajectory import VersionSpan
+from artangram.core.rollout.trajectory import VersionSpan
 from artangram.gateway.engines.protocol import (
     BadWeights,
     Cache,
-    Chunk,
     Engine,
+    EngineRequest,
     Finish,
     Handover,
-    Request,
     Sampling,
+    TokenChunk,
 )
 from artangram.gateway.engines.vllmwire import (
     ErrorInfo,
     GenerateBody,
     GenerateChoice,
-    Generated,
     GenerateEvent,
     Logprob,
     Logprobs,
-    Refused,
     Version,
+    VllmError,
+    VllmGenerated,
 )
 
 CHAT_PROMPT = (1, 2, 3)
@@ -104,14 +104,14 @@ class _Double:
         try:
             await self._engine.load(number, path)
         except BadWeights as error:
-            return _json(Refused(ErrorInfo(str(error))), 500)
+            return _json(VllmError(ErrorInfo(str(error))), 500)
         self._labels[number] = self._labels[before]
         return _json({"results": [None]})
 
     async def generate(self, request: HttpRequest) -> Response:
         body = msgspec.json.decode(await request.body(), type=GenerateBody)
         params = body.sampling_params
-        asked = Request(
+        asked = EngineRequest(
             id=body.request_id,
             prompt=body.token_ids,
             sampling=Sampling(
@@ -127,21 +127,21 @@ class _Double:
         events = self._events(asked, body.kv_transfer_params)
         return StreamingResponse(events, media_type="text/event-stream")
 
-    async def _read_for_another(self, asked: Request) -> Response:
+    async def _read_for_another(self, asked: EngineRequest) -> Response:
         assert isinstance(self._engine, Handover), "it has no connector"
         async with self._engine.handing(asked) as cache:
             if cache is None:
-                return _json(Generated())
+                return _json(VllmGenerated())
             version = Version(self._labels[cache.version], 0, 1)
             choice = GenerateChoice(
                 token_ids=[0], finish_reason="length", weight_versions=[version]
             )
             params = {"do_remote_prefill": True, "remote": msgspec.to_builtins(cache)}
-            return _json(Generated(choices=[choice], kv_transfer_params=params))
+            return _json(VllmGenerated(choices=[choice], kv_transfer_params=params))
 
     def _stream(
-        self, asked: Request, params: dict[str, Any] | None
-    ) -> AsyncGenerator[Chunk | Finish, None]:
+        self, asked: EngineRequest, params: dict[str, Any] | None
+    ) -> AsyncGenerator[TokenChunk | Finish, None]:
         if not params or not isinstance(self._engine, Handover):
             return self._engine.stream(asked)
         cache = msgspec.convert(params["remote"], Cache)
@@ -150,7 +150,7 @@ class _Double:
         return self._engine.stream(asked, cache=cache)
 
     async def _events(
-        self, asked: Request, params: dict[str, Any] | None = None
+        self, asked: EngineRequest, params: dict[str, Any] | None = None
     ) -> AsyncGenerator[bytes, None]:
         spans: list[VersionSpan] = []
         try:
@@ -161,8 +161,8 @@ class _Double:
             yield _event(None, ErrorInfo(str(error)))
         yield b"data: [DONE]\n\n"
 
-    def _choice(self, item: Chunk | Finish, spans: list[VersionSpan]) -> GenerateChoice:
-        if isinstance(item, Chunk):
+    def _choice(self, item: TokenChunk | Finish, spans: list[VersionSpan]) -> GenerateChoice:
+        if isinstance(item, TokenChunk):
             start = spans[-1].end if spans else 0
             spans.append(VersionSpan(item.version, start, start + len(item.token_ids)))
             content = [Logprob(one) for one in item.logprobs]
@@ -174,14 +174,14 @@ class _Double:
         body = msgspec.json.decode(await request.body(), type=_ChatBody)
         number = f"chatcmpl-{next(self._numbers)}"
         sampling = Sampling(max_tokens=body.max_tokens or 16)
-        asked = Request(id=number, prompt=CHAT_PROMPT, sampling=sampling)
+        asked = EngineRequest(id=number, prompt=CHAT_PROMPT, sampling=sampling)
         if body.stream:
             pieces = self._chat_events(asked)
             return StreamingResponse(pieces, media_type="text/event-stream")
         sampled = 0
         async with aclosing(self._engine.stream(asked)) as items:
             async for item in items:
-                sampled += len(item.token_ids) if isinstance(item, Chunk) else 0
+                sampled += len(item.token_ids) if isinstance(item, TokenChunk) else 0
         message = {"role": "assistant", "content": self._reply}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         usage = {
@@ -191,7 +191,7 @@ class _Double:
         }
         return _json({**self._head(number, "chat.completion"), "choices": [choice], "usage": usage})
 
-    async def _chat_events(self, asked: Request) -> AsyncGenerator[bytes, None]:
+    async def _chat_events(self, asked: EngineRequest) -> AsyncGenerator[bytes, None]:
         head = self._head(asked.id, "chat.completion.chunk")
         async with aclosing(self._engine.stream(asked)) as items:
             async for item in items:

@@ -2,11 +2,11 @@
 
 import asyncio
 
-from artangram.gateway.engines.protocol import Cache, Chunk, Finish
+from artangram.gateway.engines.protocol import Cache, Finish, TokenChunk
 from artangram.gateway.engines.vllmwire import Handle
 
 
-class Flight:
+class VllmFlight:
     """A request under way."""
 
     __slots__ = (
@@ -24,7 +24,7 @@ class Flight:
         self.version = version
         self.handle = handle
         """What another server has read of it."""
-        self.items: asyncio.Queue[Chunk | Finish | Cache | Exception] = asyncio.Queue()
+        self.items: asyncio.Queue[TokenChunk | Finish | Cache | Exception] = asyncio.Queue()
         # No bound: it holds at most the answer of one request.
         self.given = 0
         self.held: list[tuple[int, float]] = []

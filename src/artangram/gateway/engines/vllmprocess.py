@@ -13,7 +13,7 @@ from artangram.aio import uncancelled
 from artangram.core.errors import BadInput, InfraFailed
 from artangram.gateway.engines.protocol import EngineGone
 from artangram.gateway.engines.vllm import LEASE_S, VllmEngine
-from artangram.services.started import Command, Started, free_port, started
+from artangram.services.started import ServerCommand, StartedServer, free_port, started
 
 STARTS_WITHIN_S = 300.0
 EXTENSION, RELOAD = "artangram_vllm.Extension", "reload_all"
@@ -42,7 +42,7 @@ class VllmSettings(Struct, frozen=True, kw_only=True):
 class VllmProcess(VllmEngine):
     """See `protocol.Engine`. Made by `start`, ended by `aclose`."""
 
-    _server: Started
+    _server: StartedServer
     _waiting: "asyncio.Task[None]"
 
     @property
@@ -84,7 +84,7 @@ class VllmProcess(VllmEngine):
         self.crash(await asyncio.shield(self._server.ended))
 
 
-def command(settings: VllmSettings) -> Command:
+def command(settings: VllmSettings) -> ServerCommand:
     """What starts the server."""
     argv = (
         settings.python,
@@ -115,7 +115,9 @@ def command(settings: VllmSettings) -> Command:
         "VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_port()),
         **settings.environ,
     }
-    return Command(argv=argv, environ=environ, starts_within_s=STARTS_WITHIN_S, log=settings.log)
+    return ServerCommand(
+        argv=argv, environ=environ, starts_within_s=STARTS_WITHIN_S, log=settings.log
+    )
 
 
 def _connected(settings: VllmSettings) -> list[str]:

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from artangram.core.trajectory import VersionSpan
+from artangram.core.rollout.trajectory import VersionSpan
 from artangram.gateway.engines.flights import name_of
-from artangram.gateway.engines.protocol import BadWeights, Cache, Request
+from artangram.gateway.engines.protocol import BadWeights, Cache, EngineRequest
 
 _HEADER_SIZE_BYTES = 8
 _MOST_HEADER_BYTES = 2**28
@@ -71,7 +71,7 @@ class GenerateEvent(Struct, kw_only=True):
     error: ErrorInfo | None = None
 
 
-class Generated(Struct, kw_only=True):
+class VllmGenerated(Struct, kw_only=True):
     """An answer that is not streamed."""
 
     choices: list[GenerateChoice] = []
@@ -87,19 +87,19 @@ class Handle(Struct):
     """On the clock of the loop: whoever comes later finds something else there."""
 
 
-class Model(Struct):
+class VllmModel(Struct):
     max_model_len: int
 
 
-class Models(Struct):
-    data: list[Model]
+class VllmModels(Struct):
+    data: list[VllmModel]
 
 
-class Refused(Struct):
+class VllmError(Struct):
     error: ErrorInfo | None = None
 
 
-def body_of(request: Request, *, handle: Handle | None = None) -> bytes:
+def body_of(request: EngineRequest, *, handle: Handle | None = None) -> bytes:
     sampling = request.sampling
     params = SamplingParams(
         max_tokens=sampling.max_tokens,
@@ -121,7 +121,7 @@ def body_of(request: Request, *, handle: Handle | None = None) -> bytes:
     return msgspec.json.encode(body)
 
 
-def reading_of(request: Request) -> bytes:
+def reading_of(request: EngineRequest) -> bytes:
     """Have the prompt read for another server."""
     params = SamplingParams(
         max_tokens=1, temperature=0.0, logprobs=0, ignore_eos=True, detokenize=False
@@ -136,9 +136,9 @@ def reading_of(request: Request) -> bytes:
     return msgspec.json.encode(body)
 
 
-def cache_in(body: bytes, request: Request, *, version: int, until: float) -> Cache | None:
+def cache_in(body: bytes, request: EngineRequest, *, version: int, until: float) -> Cache | None:
     """What another server must be told; nothing if this one does not hand over."""
-    said = msgspec.json.decode(body, type=Generated)
+    said = msgspec.json.decode(body, type=VllmGenerated)
     if not said.kv_transfer_params or not said.choices:
         return None
     spans = said.choices[0].weight_versions or []
@@ -153,7 +153,9 @@ def cache_in(body: bytes, request: Request, *, version: int, until: float) -> Ca
     )
 
 
-def handle_for(request: Request, cache: Cache | None, *, version: int, now: float) -> Handle | None:
+def handle_for(
+    request: EngineRequest, cache: Cache | None, *, version: int, now: float
+) -> Handle | None:
     """What a server with this version can use of the cache: vLLM itself takes any."""
     if cache is None or cache.version != version:
         return None

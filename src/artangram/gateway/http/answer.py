@@ -5,13 +5,13 @@ from itertools import accumulate
 
 from msgspec import UNSET, Struct, UnsetType
 
-from artangram.core.trajectory import Segment, VersionSpan
+from artangram.core.rollout.trajectory import Segment, VersionSpan
 from artangram.gateway.engines.protocol import FinishReason
 from artangram.gateway.http.wire import ToolCall
 from artangram.gateway.turn import Reply
 
 
-class Usage(Struct, frozen=True, kw_only=True):
+class TokenUsage(Struct, frozen=True, kw_only=True):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
@@ -36,7 +36,7 @@ class TextLogprobs(Struct, frozen=True, kw_only=True):
     top_logprobs: None = None
 
 
-class Exact(Struct, frozen=True, kw_only=True):
+class ExactTokens(Struct, frozen=True, kw_only=True):
     """For callers who ask: the very tokens, and who sampled them."""
 
     prompt_token_ids: tuple[int, ...]
@@ -55,7 +55,7 @@ class ChatChoice(Struct, frozen=True, kw_only=True):
     message: ReplyMessage
     finish_reason: str
     logprobs: ChatLogprobs | None = None
-    artangram: Exact | UnsetType = UNSET
+    artangram: ExactTokens | UnsetType = UNSET
 
 
 class TextChoice(Struct, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ class TextChoice(Struct, frozen=True, kw_only=True):
     text: str
     finish_reason: str | None
     logprobs: TextLogprobs | None = None
-    artangram: Exact | UnsetType = UNSET
+    artangram: ExactTokens | UnsetType = UNSET
 
 
 class CallDelta(ToolCall, kw_only=True):
@@ -81,10 +81,10 @@ class DeltaChoice(Struct, frozen=True, kw_only=True):
     delta: Delta
     finish_reason: str | None = None
     logprobs: ChatLogprobs | None = None
-    artangram: Exact | UnsetType = UNSET
+    artangram: ExactTokens | UnsetType = UNSET
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class Completion(Struct, frozen=True, kw_only=True):
     """A whole answer, or one event of a stream."""
 
     id: str
@@ -92,7 +92,7 @@ class Answer(Struct, frozen=True, kw_only=True):
     created: int
     model: str
     choices: Sequence[ChatChoice | TextChoice | DeltaChoice]
-    usage: Usage | None = None
+    usage: TokenUsage | None = None
 
 
 class Head(Struct, frozen=True, kw_only=True):
@@ -107,9 +107,9 @@ class Head(Struct, frozen=True, kw_only=True):
         kind: str,
         choices: Sequence[ChatChoice | TextChoice | DeltaChoice],
         *,
-        usage: Usage | None = None,
-    ) -> Answer:
-        return Answer(
+        usage: TokenUsage | None = None,
+    ) -> Completion:
+        return Completion(
             id=self.id,
             object=kind,
             created=self.created,
@@ -119,7 +119,7 @@ class Head(Struct, frozen=True, kw_only=True):
         )
 
 
-class Model(Struct, frozen=True, kw_only=True):
+class ModelCard(Struct, frozen=True, kw_only=True):
     id: str
     created: int
     max_model_len: int | None
@@ -127,12 +127,12 @@ class Model(Struct, frozen=True, kw_only=True):
     owned_by: str = "artangram"
 
 
-class Models(Struct, frozen=True, kw_only=True):
-    data: list[Model]
+class ModelList(Struct, frozen=True, kw_only=True):
+    data: list[ModelCard]
     object: str = "list"
 
 
-class Generated(Struct, frozen=True, kw_only=True):
+class GeneratedTokens(Struct, frozen=True, kw_only=True):
     """A whole answer in tokens."""
 
     token_ids: tuple[int, ...]
@@ -151,17 +151,17 @@ class SessionView(Struct, frozen=True, kw_only=True):
     lines: list[tuple[Segment, ...]]
 
 
-def usage_of(replies: Sequence[Reply], *, choices: int) -> Usage:
+def usage_of(replies: Sequence[Reply], *, choices: int) -> TokenUsage:
     """Of all prompts, each counted once however many choices it had, and all answers."""
     prompt = sum(reply.prompt_tokens for reply in replies) // choices
     completion = sum(len(reply.token_ids) for reply in replies)
-    return Usage(
+    return TokenUsage(
         prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion
     )
 
 
-def generated(reply: Reply) -> Generated:
-    return Generated(
+def generated(reply: Reply) -> GeneratedTokens:
+    return GeneratedTokens(
         token_ids=reply.token_ids,
         logprobs=reply.logprobs,
         spans=reply.spans,
@@ -188,5 +188,7 @@ def text_logprobs(
     return TextLogprobs(tokens=list(texts), token_logprobs=list(logprobs), text_offset=offsets[:-1])
 
 
-def exact(reply: Reply, prompt: tuple[int, ...]) -> Exact:
-    return Exact(prompt_token_ids=prompt, token_ids=reply.token_ids, weight_versions=reply.spans)
+def exact(reply: Reply, prompt: tuple[int, ...]) -> ExactTokens:
+    return ExactTokens(
+        prompt_token_ids=prompt, token_ids=reply.token_ids, weight_versions=reply.spans
+    )

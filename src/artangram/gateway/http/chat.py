@@ -6,12 +6,12 @@ from contextlib import aclosing
 
 from msgspec import UNSET, Struct
 
-from artangram.gateway.engines.protocol import Chunk, FinishReason
+from artangram.gateway.engines.protocol import FinishReason, TokenChunk
 from artangram.gateway.http.answer import (
-    Answer,
     CallDelta,
     ChatChoice,
     ChatLogprobs,
+    Completion,
     Delta,
     DeltaChoice,
     Head,
@@ -64,7 +64,7 @@ class Chat:
         self._tools = asked.offered_tools()
         self._messages = dialect.messages(asked.messages, self._tools)
 
-    async def whole(self) -> Answer:
+    async def whole(self) -> Completion:
         with self._conversation.prompts(self._messages, choices=self._asked.choices) as prompts:
             if len(prompts) == 1:
                 pairs = [await self._choice(0, prompts[0])]
@@ -87,7 +87,7 @@ class Chat:
             yield event(self._head.answer(PIECE, [], usage=usage))
         yield DONE
 
-    async def _items(self, index: int, prompt: Prompt) -> AsyncGenerator[Chunk | Reply, None]:
+    async def _items(self, index: int, prompt: Prompt) -> AsyncGenerator[TokenChunk | Reply, None]:
         """The turn on the branch of the prompt. A reply is part of the branch when it comes out."""
         asked = self._asked
         stream = self._session.stream_on(
@@ -137,7 +137,7 @@ class Chat:
                 if is_first:
                     is_first = False
                     yield DeltaChoice(index=index, delta=Delta(role="assistant", content=""))
-                if isinstance(item, Chunk):
+                if isinstance(item, TokenChunk):
                     words = certain.push(text.push(item.token_ids))
                     logprobs = self._logprobs(item, spelled)
                     if words or logprobs:
@@ -171,7 +171,7 @@ class Chat:
         finish = "tool_calls" if calls else str(reply.finish)
         return Spoken(words=words, calls=named, finish=finish)
 
-    def _logprobs(self, part: Chunk | Reply, spelled: TextStream) -> ChatLogprobs | None:
+    def _logprobs(self, part: TokenChunk | Reply, spelled: TextStream) -> ChatLogprobs | None:
         if not self._asked.logprobs:
             return None
         return chat_logprobs(spelled.push_each(part.token_ids), part.logprobs)

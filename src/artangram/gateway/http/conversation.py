@@ -17,7 +17,7 @@ from itertools import takewhile
 
 from msgspec import Struct
 
-from artangram.gateway.line import Line
+from artangram.gateway.history import TokenHistory
 from artangram.gateway.session import Session
 from artangram.models.tokenizer import ASSISTANT, Message, Tokenizer
 
@@ -39,7 +39,7 @@ class Branch:
 
     __slots__ = ("has_reply", "line", "marks")
 
-    def __init__(self, line: Line, marks: Sequence[Mark] = ()) -> None:
+    def __init__(self, line: TokenHistory, marks: Sequence[Mark] = ()) -> None:
         self.line = line
         self.marks = list(marks)
         self.has_reply = False
@@ -59,7 +59,7 @@ class Branch:
     def fork(self, length: int) -> "Branch":
         """A new branch that begins with the first `length` messages of this one."""
         if not length:
-            return Branch(Line())
+            return Branch(TokenHistory())
         last = self.marks[length - 1]
         line = self.line.fork(last.end, is_after_reply=last.is_reply)
         return Branch(line, self.marks[:length])

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from artangram.gateway.http.wire import ChatMessage, FunctionCall, Tool
+from artangram.gateway.http.wire import ChatMessage, Tool, ToolFunction
 from artangram.models.tokenizer import ASSISTANT, SYSTEM, Message
 
 CALL = "<call>"
@@ -30,7 +30,7 @@ class Dialect(Protocol):
         """One of them by itself."""
         ...
 
-    def parsed(self, text: str) -> tuple[str, list[FunctionCall]]:
+    def parsed(self, text: str) -> tuple[str, list[ToolFunction]]:
         """The words of a reply, and its calls."""
         ...
 
@@ -62,7 +62,7 @@ class CallDialect:
         parts += [_written(call.function) for call in calls]
         return Message(_ROLES.get(said.role, said.role), " ".join(parts))
 
-    def parsed(self, text: str) -> tuple[str, list[FunctionCall]]:
+    def parsed(self, text: str) -> tuple[str, list[ToolFunction]]:
         place = text.find(CALL)
         if place < 0:
             return text, []
@@ -72,11 +72,11 @@ class CallDialect:
         return text[:place].strip(), [call for call in calls if call is not None]
 
 
-def _written(call: FunctionCall) -> str:
+def _written(call: ToolFunction) -> str:
     return f'{CALL} {{"name": {json.dumps(call.name)}, "arguments": {_same_json(call.arguments)}}}'
 
 
-def _read(text: str) -> FunctionCall | None:
+def _read(text: str) -> ToolFunction | None:
     """The call, if it is one that can be sent: models write all sorts of things."""
     try:
         found = json.loads(text)
@@ -86,7 +86,7 @@ def _read(text: str) -> FunctionCall | None:
         arguments = found.get("arguments", {})
         if not isinstance(arguments, dict):
             return None
-        return FunctionCall(name=found["name"], arguments=json.dumps(arguments, allow_nan=False))
+        return ToolFunction(name=found["name"], arguments=json.dumps(arguments, allow_nan=False))
     except _NO_JSON:
         return None
 

@@ -11,9 +11,10 @@ from contextlib import aclosing
 from msgspec import UNSET, Struct
 
 from artangram.core.errors import BadInput
-from artangram.gateway.engines.protocol import Chunk, FinishReason
+from artangram.gateway.engines.protocol import FinishReason, TokenChunk
+from artangram.gateway.history import TokenHistory
 from artangram.gateway.http.answer import (
-    Answer,
+    Completion,
     Head,
     TextChoice,
     TextLogprobs,
@@ -26,7 +27,6 @@ from artangram.gateway.http.merge import merged
 from artangram.gateway.http.refusal import aborted
 from artangram.gateway.http.sse import DONE, event
 from artangram.gateway.http.wire import CompletionRequest, GenerateRequest
-from artangram.gateway.line import Line
 from artangram.gateway.session import Session
 from artangram.gateway.text import Certain, TextStream, encoded_after, text_after
 from artangram.gateway.turn import Reply
@@ -38,7 +38,7 @@ KIND = "text_completion"
 class Begun(Struct, frozen=True):
     """A line to be continued, and by what."""
 
-    line: Line
+    line: TokenHistory
     given: tuple[int, ...]
     text: str | None
     """The whole prompt; `None` when it came as tokens."""
@@ -52,12 +52,12 @@ class Begun(Struct, frozen=True):
 class Told(Struct, frozen=True):
     """What a line says, when it had so many tokens."""
 
-    line: Line
+    line: TokenHistory
     text: str
     length: int
 
 
-class Lines:
+class PromptHistories:
     """The lines of one session, and the texts of those that plain completions have made.
 
     Knows the session's lines and not the session, which may so end before it.
@@ -76,7 +76,7 @@ class Lines:
         tokens = tuple(prompt)
         free = [line for line in self._lines if not line.is_busy]
         fitting = [line for line in free if line.token_ids() == tokens[: len(line)]]
-        line = max(fitting, key=len, default=Line())
+        line = max(fitting, key=len, default=TokenHistory())
         return Begun(line, tokens[len(line) :], None)
 
     def _begun_by_text(self, prompt: str) -> Begun:
@@ -86,7 +86,7 @@ class Lines:
             new = prompt[len(best.text) :]
             return Begun(best.line, encoded_after(self._tokenizer, best.text, new), prompt)
         first = self._lines[0]
-        line = Line() if len(first) or first.is_busy else first
+        line = TokenHistory() if len(first) or first.is_busy else first
         return Begun(line, self._tokenizer.encode(prompt), prompt)
 
     def answered(self, begun: Begun, read: Sequence[int], reply: Reply) -> None:
@@ -108,13 +108,13 @@ def _is_up_to_date(told: Told) -> bool:
     return len(told.line) == told.length and not told.line.is_busy
 
 
-class Completion:
+class PlainCompletion:
     """The work behind one request; used once."""
 
     def __init__(
         self,
         session: Session,
-        lines: Lines,
+        lines: PromptHistories,
         *,
         tokenizer: Tokenizer,
         asked: CompletionRequest,
@@ -127,7 +127,7 @@ class Completion:
         self._head = head
         self._prompts = [one for one in asked.prompts() for _ in range(asked.choices)]
 
-    async def whole(self) -> Answer:
+    async def whole(self) -> Completion:
         async with asyncio.TaskGroup() as group:
             running = [
                 group.create_task(self._choice(index, prompt))
@@ -148,7 +148,7 @@ class Completion:
             yield event(self._head.answer(KIND, [], usage=usage))
         yield DONE
 
-    async def _items(self, index: int, begun: Begun) -> AsyncGenerator[Chunk | Reply, None]:
+    async def _items(self, index: int, begun: Begun) -> AsyncGenerator[TokenChunk | Reply, None]:
         asked, read = self._asked, begun.read
         begun.line.is_busy = True
         stream = self._session.stream_on(
@@ -195,7 +195,7 @@ class Completion:
         certain = Certain(self._asked.stops)
         async with aclosing(self._items(index, begun)) as items:
             async for item in items:
-                if isinstance(item, Chunk):
+                if isinstance(item, TokenChunk):
                     words = certain.push(text.push(item.token_ids))
                     logprobs = self._logprobs(item, spelled)
                     if words or logprobs:
@@ -211,7 +211,7 @@ class Completion:
                         artangram=exact(item, read) if self._asked.return_token_ids else UNSET,
                     )
 
-    def _logprobs(self, part: Chunk | Reply, spelled: "Spelled") -> TextLogprobs | None:
+    def _logprobs(self, part: TokenChunk | Reply, spelled: "Spelled") -> TextLogprobs | None:
         if self._asked.logprobs is None:
             return None
         return spelled.logprobs(part)
@@ -224,7 +224,7 @@ class Spelled:
         self._stream = TextStream(tokenizer, after=after)
         self._length = 0
 
-    def logprobs(self, part: Chunk | Reply) -> TextLogprobs:
+    def logprobs(self, part: TokenChunk | Reply) -> TextLogprobs:
         texts = self._stream.push_each(part.token_ids)
         start, self._length = self._length, self._length + sum(map(len, texts))
         return text_logprobs(texts, part.logprobs, start=start)

@@ -28,12 +28,12 @@ from starlette.routing import Route
 from artangram.aio import listening, served
 from artangram.core.errors import BadInput
 from artangram.gateway.gateway import Gateway
-from artangram.gateway.http.answer import Head, Model, Models, SessionView, generated
+from artangram.gateway.http.answer import Head, ModelCard, ModelList, SessionView, generated
 from artangram.gateway.http.chat import Chat
 from artangram.gateway.http.conversation import Conversation
 from artangram.gateway.http.dialect import CallDialect, Dialect
 from artangram.gateway.http.idle import IdleSessions
-from artangram.gateway.http.plain import Completion, Lines, generated_events
+from artangram.gateway.http.plain import PlainCompletion, PromptHistories, generated_events
 from artangram.gateway.http.refusal import (
     KNOWN,
     Refusal,
@@ -83,7 +83,7 @@ def application(
     limits: ServerLimits | None = None,
 ) -> Starlette:
     """The service, for any ASGI server. Without a token everybody may use it."""
-    service = _Service(
+    service = _GatewayRoutes(
         gateway,
         tokenizer=tokenizer,
         model=model,
@@ -115,7 +115,7 @@ def application(
 _Verb = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-class _Service:
+class _GatewayRoutes:
     """A method per verb."""
 
     def __init__(
@@ -137,7 +137,7 @@ class _Service:
         self._idle = IdleSessions(limits.idle_s, gateway.counters)
         # They live as long as their session, whoever closes it.
         self._conversations: WeakKeyDictionary[Session, Conversation] = WeakKeyDictionary()
-        self._lines: WeakKeyDictionary[Session, Lines] = WeakKeyDictionary()
+        self._lines: WeakKeyDictionary[Session, PromptHistories] = WeakKeyDictionary()
 
     async def chat(self, request: Request) -> Response:
         asked = decoded(await self._body(request), ChatRequest)
@@ -161,8 +161,8 @@ class _Service:
         self._refuse_other_models(asked.model)
         asked.refuse_what_we_cannot()
 
-        def work(session: Session) -> Completion:
-            return Completion(
+        def work(session: Session) -> PlainCompletion:
+            return PlainCompletion(
                 session,
                 self._plain_lines(session),
                 tokenizer=self._tokenizer,
@@ -185,16 +185,16 @@ class _Service:
         return await unless_gone(request.receive, whole())
 
     async def models(self, request: Request) -> Response:
-        return _json(Models(data=[self._the_model()]))
+        return _json(ModelList(data=[self._the_model()]))
 
     async def model(self, request: Request) -> Response:
         self._refuse_other_models(request.path_params["model"])
         return _json(self._the_model())
 
-    def _the_model(self) -> Model:
+    def _the_model(self) -> ModelCard:
         contexts = [replica.engine.max_context for replica in self._gateway.replicas]
         most = max(contexts, default=None)
-        return Model(id=self._model, created=self._began, max_model_len=most)
+        return ModelCard(id=self._model, created=self._began, max_model_len=most)
 
     async def open(self, request: Request) -> Response:
         asked = decoded(await self._body(request), OpenRequest)
@@ -219,7 +219,11 @@ class _Service:
         return view
 
     async def _answered(
-        self, request: Request, work: "Callable[[Session], Chat | Completion]", *, streams: bool
+        self,
+        request: Request,
+        work: "Callable[[Session], Chat | PlainCompletion]",
+        *,
+        streams: bool,
     ) -> Response:
         visit = self._visit(request)
         if streams:
@@ -266,9 +270,9 @@ class _Service:
             self._conversations[session] = Conversation(session, self._tokenizer)
         return self._conversations[session]
 
-    def _plain_lines(self, session: Session) -> Lines:
+    def _plain_lines(self, session: Session) -> PromptHistories:
         if session not in self._lines:
-            self._lines[session] = Lines(session, self._tokenizer)
+            self._lines[session] = PromptHistories(session, self._tokenizer)
         return self._lines[session]
 
     def _head(self, kind: str) -> Head:

@@ -34,7 +34,7 @@ HARMLESS = frozenset(
 """Ignored: who asks, what is kept of it, how soon the answer comes and what it costs."""
 
 
-class FunctionCall(Struct, kw_only=True):
+class ToolFunction(Struct, kw_only=True):
     name: str
     arguments: str = "{}"
     """JSON, as text."""
@@ -43,7 +43,7 @@ class FunctionCall(Struct, kw_only=True):
 class ToolCall(Struct, kw_only=True):
     id: str = ""
     type: Literal["function"] = "function"
-    function: FunctionCall
+    function: ToolFunction
 
 
 class Part(Struct, kw_only=True):

@@ -45,7 +45,7 @@ HOW = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ContainerSpec:
     """A container to start. `mounts` shows host paths, read-only, at paths inside."""
 
     name: str
@@ -55,7 +55,7 @@ class Wanted:
     network: str
 
 
-class Engine:
+class ContainerEngine:
     """A connection to one engine."""
 
     def __init__(self, client: Any, owner: Path, *, description: str) -> None:
@@ -65,7 +65,7 @@ class Engine:
         self._errors = _sdk().errors
 
     @classmethod
-    def connect(cls, url: str, *, owner: Path) -> Engine:
+    def connect(cls, url: str, *, owner: Path) -> ContainerEngine:
         """`owner` is the provider's directory. `NotCapable` when nobody answers at `url`."""
         sdk = _sdk()
         path = url.removeprefix("unix://")
@@ -82,7 +82,7 @@ class Engine:
             raise NotCapable(f"no container engine answers at {url}: {error}") from error
         return cls(client, owner, description=about.get("Server", "engine"))
 
-    def start(self, wanted: Wanted) -> None:
+    def start(self, wanted: ContainerSpec) -> None:
         with self._failing("start a container"):
             container = self._client.containers.create(
                 wanted.image,

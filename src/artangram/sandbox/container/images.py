@@ -7,7 +7,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from artangram.sandbox.container.engine import Engine
+from artangram.sandbox.container.engine import ContainerEngine
 from artangram.sandbox.namespace import images
 from artangram.sandbox.protocol import EngineImage, Image
 
@@ -21,7 +21,7 @@ class EngineBase:
     files: dict[str, bytes] = field(default_factory=dict)
 
 
-def prepare(image: Image, engine: Engine, *, cache_dir: Path, name: str) -> EngineBase:
+def prepare(image: Image, engine: ContainerEngine, *, cache_dir: Path, name: str) -> EngineBase:
     """May take long: archives are unpacked, and the engine copies what it imports.
 
     All but an `EngineImage` is imported under a name made of `name`, and the caller's to remove.

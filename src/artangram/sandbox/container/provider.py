@@ -23,18 +23,18 @@ from typing import Any
 
 from artangram.aio import uncancelled
 from artangram.sandbox.container import images, runtime
-from artangram.sandbox.container.engine import HOW, Engine, Wanted, find_engine
+from artangram.sandbox.container.engine import HOW, ContainerEngine, ContainerSpec, find_engine
 from artangram.sandbox.container.service import PodmanService
 from artangram.sandbox.errors import CreateFailed, NotCapable
 from artangram.sandbox.inside import channel, linux
-from artangram.sandbox.inside.birth import join_groups, make_groups
+from artangram.sandbox.inside.setup import join_groups, make_groups
 from artangram.sandbox.inside.zygote import count_ooms
 from artangram.sandbox.namespace.cgroups import BoxGroups, Groups, find_hierarchies
 from artangram.sandbox.namespace.compiled import init_library
 from artangram.sandbox.namespace.cores import cores_for
-from artangram.sandbox.namespace.home import Household, drained
 from artangram.sandbox.namespace.images import HOSTS
 from artangram.sandbox.namespace.launch import start_guard
+from artangram.sandbox.namespace.localprovider import LocalProvider, drained
 from artangram.sandbox.namespace.once import Once
 from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
 from artangram.sandbox.namespace.sandbox import LocalSandbox
@@ -46,8 +46,8 @@ from artangram.sandbox.protocol import (
     EngineImage,
     Feature,
     Image,
+    IsolationLevel,
     Limits,
-    Rung,
     Snapshot,
     Source,
 )
@@ -60,7 +60,7 @@ STAGE = runtime.INSIDE + "/stage"
 OFFLINE, ONLINE = "none", "bridge"
 
 
-class ContainerProvider(Household):
+class ContainerProvider(LocalProvider):
     """See `protocol.SandboxProvider`. Make it with `open`."""
 
     def __init__(
@@ -69,7 +69,7 @@ class ContainerProvider(Household):
         run_dir: RunDir,
         groups: Groups,
         *,
-        engine: Engine,
+        engine: ContainerEngine,
         service: PodmanService | None,
     ) -> None:
         self.capabilities = capabilities
@@ -88,8 +88,8 @@ class ContainerProvider(Household):
     ) -> ContainerProvider:
         """Find or start an engine. `NotCapable` without one, or without root and its groups."""
         found = await asyncio.to_thread(probe)
-        if found.rung < Rung.CGROUPS:
-            raise NotCapable(explain(found, Rung.CGROUPS))
+        if found.level < IsolationLevel.CGROUPS:
+            raise NotCapable(explain(found, IsolationLevel.CGROUPS))
         url = engine_url or find_engine()
         if not url and not shutil.which("podman"):
             raise NotCapable(f"no container engine on this machine: {HOW}")
@@ -100,7 +100,7 @@ class ContainerProvider(Household):
             if service is not None:
                 undo.callback(service.close)
                 url = await asyncio.to_thread(service.wait_ready)
-            engine = await asyncio.to_thread(Engine.connect, url, owner=run_dir.path)
+            engine = await asyncio.to_thread(ContainerEngine.connect, url, owner=run_dir.path)
             undo.callback(engine.close)
             await asyncio.to_thread(engine.sweep)
             library = await asyncio.to_thread(init_library, run_dir.state_dir)
@@ -110,13 +110,13 @@ class ContainerProvider(Household):
             groups.open()
             feature = Feature(name="engine", available=True, detail=engine.description)
             capabilities = Capabilities(
-                rung=found.rung, features=(*found.features, feature), promises=found.promises
+                level=found.level, features=(*found.features, feature), promises=found.promises
             )
             undo.pop_all()
         return cls(capabilities, run_dir, groups, engine=engine, service=service)
 
     def __repr__(self) -> str:
-        return f"<ContainerProvider {self.capabilities.rung.name}: {len(self.live)} sandboxes>"
+        return f"<ContainerProvider {self.capabilities.level.name}: {len(self.live)} sandboxes>"
 
     async def create(self, source: Source, *, limits: Limits = DEFAULT_LIMITS) -> LocalSandbox:
         self._check_open()
@@ -168,9 +168,9 @@ class ContainerProvider(Household):
             shutil.rmtree(control)
         return await self._adopt(traits, base, sock)
 
-    def _wanted(self, traits: Traits, base: images.EngineBase, control: Path) -> Wanted:
+    def _wanted(self, traits: Traits, base: images.EngineBase, control: Path) -> ContainerSpec:
         layers = {_layer(index): path for index, path in enumerate(traits.layers)}
-        return Wanted(
+        return ContainerSpec(
             name=traits.name,
             image=base.image,
             command=runtime.command(),
@@ -269,7 +269,7 @@ class ContainerProvider(Household):
         self._engine.remove(sandbox.name)
         assert sandbox.traits.groups is not None
         sandbox.traits.groups.remove()
-        self._loop.call_soon_threadsafe(self._bury, sandbox.name, "its first process is gone")
+        self._loop.call_soon_threadsafe(self._reap, sandbox.name, "its first process is gone")
 
     async def close(self) -> None:
         if self._is_closed:

@@ -27,7 +27,7 @@ TIMEOUT_S = 30.0
 
 
 @dataclass(slots=True)
-class Inventory:
+class LoadedFiles:
     """What a bare interpreter has loaded once it could become init."""
 
     objects: set[Path] = field(default_factory=set)
@@ -63,7 +63,7 @@ def command() -> list[str]:
     return [*loader, f"{RUNTIME}/{PYTHON}", "-I", "-S", "-B", RUNTIME + "/start.py"]
 
 
-def _take_inventory() -> Inventory:
+def _take_inventory() -> LoadedFiles:
     done = subprocess.run(
         interpreter(),
         input=program("inventory"),
@@ -71,7 +71,7 @@ def _take_inventory() -> Inventory:
         timeout=TIMEOUT_S,
         check=True,
     )
-    found = Inventory()
+    found = LoadedFiles()
     for line in done.stdout.decode().splitlines():
         kind, _, name = line.partition(" ")
         path = Path(name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from _socket import AF_UNIX, SOCK_SEQPACKET
 from _socket import socket as RawSocket
 
-from artangram.sandbox.inside import birth, channel, linux, seccomp
+from artangram.sandbox.inside import channel, linux, seccomp, setup
 
 TYPE_CHECKING = False  # the real one would import `typing` into every sandbox
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ def main(control: str, *, library: str) -> None:
     linux.forbid_capabilities()
     linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWCGROUP)
     _keep_files(plan)
-    plan["score"] = birth.own_score()
+    plan["score"] = setup.own_score()
     syscalls = linux.Filter(seccomp.program(own_affinity=plan["own_affinity"]))
     compiled = linux.CompiledInit(library) if library else None
-    birth.live(plan, sock.detach(), syscalls=syscalls, compiled=compiled)
+    setup.live(plan, sock.detach(), syscalls=syscalls, compiled=compiled)
 
 
 def _keep_files(plan: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 
-from artangram.sandbox.inside import birth, linux, population
+from artangram.sandbox.inside import linux, population, setup
 from artangram.sandbox.inside.zygote import listed_groups, remove_tree, thaw_group
 
 KILL_PATIENCE_S = 2.0
@@ -20,10 +20,10 @@ def main(owner: int, run_dir: str) -> None:
     """`owner` is the read end of a pipe whose other end the provider holds."""
     linux.ignore_interrupts()
     os.read(owner, 1)
-    bury(run_dir)
+    reap(run_dir)
 
 
-def bury(run_dir: str) -> None:
+def reap(run_dir: str) -> None:
     """Kill everything in the control groups that `run_dir` names, and remove it all."""
     for parent in listed_groups(run_dir):
         _end_groups(parent)
@@ -60,4 +60,4 @@ def _kill_all(group: str) -> None:
 def _thaw(group: str) -> None:
     thaw_group(group)
     if os.path.exists(group + "/cgroup.freeze"):
-        birth.write_setting(group + "/cgroup.freeze", "0")
+        setup.write_setting(group + "/cgroup.freeze", "0")

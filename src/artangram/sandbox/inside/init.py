@@ -105,7 +105,7 @@ class Init:
         self._poll = select.poll()
         self._poll.register(sock.fileno(), select.POLLIN)
         self._poll.register(self._children, select.POLLIN)
-        self._kept = processes.Kept()
+        self._kept = processes.KeptProcesses()
         self._main = 0
         #: Where a command that was started beside kept ones tells why it is none; else -1.
         self._told = -1
@@ -159,7 +159,7 @@ class Init:
         """Time is up or the caller is: everything in the sandbox ends, kept or not."""
         self._flags |= flag
         self._keep = False
-        self._kept = processes.Kept()
+        self._kept = processes.KeptProcesses()
         self._everybody.signal(linux.SIGKILL)
 
     def _answer(self) -> None:
@@ -173,7 +173,7 @@ class Init:
             for fd in fds:
                 os.close(fd)
 
-    def _dispatch(self, asked: request.Request, fds: list[int]) -> None:
+    def _dispatch(self, asked: request.InitRequest, fds: list[int]) -> None:
         match asked.verb:
             case request.RUN:
                 self._start(asked, fds)
@@ -209,10 +209,10 @@ class Init:
             os.write(self._groups[number], b"0")
             self._joined = number
 
-    def _done(self, asked: request.Request, *fds: int) -> None:
+    def _done(self, asked: request.InitRequest, *fds: int) -> None:
         reply(self._sock, asked.number, DONE, fds=fds)
 
-    def _start(self, asked: request.Request, fds: list[int]) -> None:
+    def _start(self, asked: request.InitRequest, fds: list[int]) -> None:
         if self._main:
             raise OSError(errno.EBUSY, "a command is running")
         self._rests = bool(asked.flags & request.RESTS)
@@ -232,7 +232,7 @@ class Init:
         self._began_at = began_at
         self._ends_at = began_at + asked.timeout_s
 
-    def _spawn_with_outlets(self, asked: request.Request, fds: list[int]) -> int:
+    def _spawn_with_outlets(self, asked: request.InitRequest, fds: list[int]) -> int:
         """Output is always the caller's to read."""
         stdin = fds[0] if asked.flags & request.HAS_STDIN else 0  # ours is /dev/null
         pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(2)]
@@ -247,7 +247,7 @@ class Init:
                 os.close(ends[0])
                 os.close(ends[1])
 
-    def _spawn(self, asked: request.Request, stdio: list[int]) -> int:
+    def _spawn(self, asked: request.InitRequest, stdio: list[int]) -> int:
         # The kernel's out-of-memory choice must fall on the command, not on PID 1.
         os.pwrite(self._score_file, self._exposed, 0)
         environ = dict(text.split(b"=", 1) for text in asked.environ)
@@ -310,7 +310,7 @@ class Init:
         if self._flags:
             killed = self._num_ended + self._everybody.end()
         elif self._keep:
-            self._kept = processes.Kept(processes.alive(self._everybody.pids()))
+            self._kept = processes.KeptProcesses(processes.alive(self._everybody.pids()))
         else:
             killed, self._kept = processes.end_others(self._everybody, self._kept)
         cpu_us = int((_children_cpu_s() - self._cpu_before) * 1e6)

@@ -106,7 +106,7 @@ class Alive:
         self.start = start
 
 
-class Kept:
+class KeptProcesses:
     """Processes that may outlive commands: those alive when it was asked, and their sessions.
 
     The session covers what they fork later; the process itself, one that was about to leave
@@ -127,7 +127,7 @@ class Kept:
         return process.session in self._sessions or (process.pid, process.start) in self._processes
 
 
-def end_others(everybody: Population, kept: Kept) -> tuple[int, Kept]:
+def end_others(everybody: Population, kept: KeptProcesses) -> tuple[int, KeptProcesses]:
     """Kill and reap all but the kept; how many were alive, and what is still kept."""
     _reap_dead()
     if not kept:
@@ -140,9 +140,9 @@ def end_others(everybody: Population, kept: Kept) -> tuple[int, Kept]:
         killed.update(strangers)
         # Who died while we looked may have left a child that we did not see.
         if not _reap_dead() and not strangers:
-            return len(killed), Kept(found)
+            return len(killed), KeptProcesses(found)
     # It forks faster than we look: nothing may outlive the command, so the kept ones go too.
-    return len(killed) + everybody.end(), Kept()
+    return len(killed) + everybody.end(), KeptProcesses()
 
 
 def alive(pids: Sequence[int]) -> list[Alive]:

@@ -25,7 +25,7 @@ _HEAD = struct.Struct("<QBBIIIid")
 _LIMIT = struct.Struct("<iq")
 
 
-class Request:
+class InitRequest:
     """One request; what its verb does not need stays at its default."""
 
     __slots__ = (
@@ -87,13 +87,13 @@ def run_order(
     return head + b"".join(_LIMIT.pack(kind, soft) for kind, soft in rlimits.items()) + texts
 
 
-def decode(data: bytes) -> Request:
+def decode(data: bytes) -> InitRequest:
     number, verb, flags, num_words, num_environ, num_limits, mode, timeout_s = _HEAD.unpack_from(
         data
     )
     texts_at = _HEAD.size + num_limits * _LIMIT.size
     texts = data[texts_at:].split(b"\0")
-    return Request(
+    return InitRequest(
         number,
         verb,
         path=texts[0],

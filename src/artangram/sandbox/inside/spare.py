@@ -12,7 +12,7 @@ import os
 from _socket import AF_UNIX, SOCK_CLOEXEC, SOCK_SEQPACKET, socketpair
 from _socket import socket as RawSocket
 
-from artangram.sandbox.inside import birth, channel, linux
+from artangram.sandbox.inside import channel, linux, setup
 
 TYPE_CHECKING = False  # the real one would import `typing` into every sandbox
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _wait(line: int, stage: str, live: Live) -> None:
         line = fcntl.fcntl(line, fcntl.F_DUPFD_CLOEXEC, LINE + 1)
         os.dup2(line, LINE, inheritable=False)
         os.closerange(LINE + 1, 1 << 30)
-        if not birth.in_child(lambda: birth.prepare(stage, own_proc=True, network=False)):
+        if not setup.in_child(lambda: setup.prepare(stage, own_proc=True, network=False)):
             return  # who asks for a sandbox meets the same trouble and is told
         plan, fds = channel.receive(RawSocket(fileno=LINE))
         live(plan, fds[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from artangram.sandbox.inside import birth, linux, root, seccomp
+from artangram.sandbox.inside import linux, root, seccomp, setup
 
 
 def main(name: str, stage: str) -> None:
@@ -30,9 +30,9 @@ def _namespaces(stage: str) -> None:
     flags = linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS
     linux.unshare(flags | linux.CLONE_NEWNET | (linux.CLONE_NEWUSER if uid else 0))
     if uid:
-        birth.write_setting("/proc/self/setgroups", "deny")
-        birth.write_setting("/proc/self/uid_map", f"1000 {uid} 1")
-        birth.write_setting("/proc/self/gid_map", f"1000 {gid} 1")
+        setup.write_setting("/proc/self/setgroups", "deny")
+        setup.write_setting("/proc/self/uid_map", f"1000 {uid} 1")
+        setup.write_setting("/proc/self/gid_map", f"1000 {gid} 1")
     base, place = stage + "/base", stage + "/stage"
     for name in ("", "/proc", "/dev"):
         os.mkdir(base + name)

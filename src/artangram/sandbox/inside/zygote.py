@@ -15,7 +15,7 @@ import select
 import time
 from _socket import socket as RawSocket
 
-from artangram.sandbox.inside import birth, channel, linux, population, seccomp
+from artangram.sandbox.inside import channel, linux, population, seccomp, setup
 from artangram.sandbox.inside.spare import Spare
 
 TYPE_CHECKING = False  # the real one would import `typing` into every sandbox
@@ -28,7 +28,7 @@ IDLE_MS = 20
 ISOLATED = linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS
 
 
-class Zygote:
+class SandboxZygote:
     """The loop: create and kill on request, tell of every end."""
 
     def __init__(
@@ -42,8 +42,8 @@ class Zygote:
         self._syscalls = syscalls
         self._compiled = compiled
         self._ended = linux.child_signals()
-        self._born: dict[int, dict[str, Any]] = {}
-        self._score = birth.own_score()
+        self._created: dict[int, dict[str, Any]] = {}
+        self._score = setup.own_score()
         self._spare: Spare | None = None
         #: Where to prepare one; empty if none is wanted.
         self._spare_stage = ""
@@ -83,14 +83,14 @@ class Zygote:
         if flags and not plan["network"]:
             flags |= linux.CLONE_NEWNET
         try:
-            birth.make_groups(plan["groups"])
+            setup.make_groups(plan["groups"])
             pid = self._clone(plan, flags, control)
         except OSError as error:
             for group, _, _ in plan["groups"]:
                 remove_group(group)
             channel.send(self._sock, ("failed", plan["name"], str(error)))
             return
-        self._born[pid] = plan
+        self._created[pid] = plan
         if not plan["directory"] and not plan["userns"] and self._spare is None:
             self._spare_stage = plan["stage"]
         channel.send(self._sock, ("born", plan["name"], pid))
@@ -135,7 +135,7 @@ class Zygote:
         return spare.pid
 
     def _live(self, plan: dict[str, Any], control: int, *, is_prepared: bool = False) -> None:
-        birth.live(
+        setup.live(
             plan,
             control,
             syscalls=self._syscalls,
@@ -147,22 +147,22 @@ class Zygote:
         self._live(plan, control, is_prepared=True)
 
     def _kill(self, name: str) -> None:
-        for pid, plan in self._born.items():
+        for pid, plan in self._created.items():
             if plan["name"] == name:
                 os.kill(pid, linux.SIGKILL)
 
     def _reap(self) -> None:
         os.read(self._ended, 4096)
-        while self._born or self._spare is not None:
+        while self._created or self._spare is not None:
             pid, _ = os.waitpid(-1, os.WNOHANG)
             if not pid:
                 return
             if self._spare is not None and pid == self._spare.pid:
                 self._spare = None
-            self._bury(pid)
+            self._reap_one(pid)
 
-    def _bury(self, pid: int) -> None:
-        plan = self._born.pop(pid, None)
+    def _reap_one(self, pid: int) -> None:
+        plan = self._created.pop(pid, None)
         if plan is None:
             return
         if plan["directory"]:
@@ -174,7 +174,7 @@ class Zygote:
 
     def _end_strays(self) -> None:
         """Plain processes whose init was killed became our children: we adopt orphans."""
-        while strays := set(population.children(os.getpid())) - set(self._born):
+        while strays := set(population.children(os.getpid())) - set(self._created):
             for stray in strays:
                 for pid in (*population.descendants(stray), stray):
                     population.signal_one(pid, linux.SIGKILL)
@@ -183,12 +183,12 @@ class Zygote:
     def _end_all(self) -> None:
         if self._spare is not None:
             os.kill(self._spare.pid, linux.SIGKILL)
-        for pid, plan in self._born.items():
+        for pid, plan in self._created.items():
             os.kill(pid, linux.SIGKILL)
             for group, _, _ in plan["groups"]:
                 thaw_group(group)
-        while self._born:
-            self._born.pop(os.waitpid(-1, 0)[0], None)
+        while self._created:
+            self._created.pop(os.waitpid(-1, 0)[0], None)
         self._end_strays()
 
 
@@ -203,9 +203,9 @@ def clone_mapped(flags: int, users: str, groups: str, live: Callable[[], None]) 
         os._exit(0)
     os.close(read_end)
     try:
-        birth.write_setting(f"/proc/{pid}/setgroups", "deny")
-        birth.write_setting(f"/proc/{pid}/uid_map", users)
-        birth.write_setting(f"/proc/{pid}/gid_map", groups)
+        setup.write_setting(f"/proc/{pid}/setgroups", "deny")
+        setup.write_setting(f"/proc/{pid}/uid_map", users)
+        setup.write_setting(f"/proc/{pid}/gid_map", groups)
     except OSError:
         os.kill(pid, linux.SIGKILL)
         raise
@@ -250,7 +250,7 @@ def thaw_group(group: str) -> None:
     """A task frozen by the first freezer cannot die; one frozen by the second can."""
     state = group + "/freezer.state"
     if os.path.exists(state):
-        birth.write_setting(state, "THAWED")
+        setup.write_setting(state, "THAWED")
 
 
 def remove_group(group: str) -> None:
@@ -345,7 +345,7 @@ def main(
     gc.collect()
     gc.freeze()
     gc.disable()
-    Zygote(RawSocket(fileno=control), syscalls, compiled=compiled).serve(run_dir=run_dir)
+    SandboxZygote(RawSocket(fileno=control), syscalls, compiled=compiled).serve(run_dir=run_dir)
 
 
 def _own_mounts() -> None:

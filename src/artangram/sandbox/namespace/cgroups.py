@@ -18,9 +18,9 @@ from pathlib import Path
 
 from artangram.core.errors import BadInput
 from artangram.sandbox.errors import SandboxError
-from artangram.sandbox.inside.birth import write_setting
 from artangram.sandbox.inside.linux import SIGKILL
 from artangram.sandbox.inside.population import signal_one
+from artangram.sandbox.inside.setup import write_setting
 from artangram.sandbox.inside.zygote import count_ooms, remove_group
 from artangram.sandbox.namespace.kernel import processes_below, read_setting, ticks_below
 from artangram.sandbox.namespace.shares import SharedCores
@@ -37,7 +37,7 @@ FREEZE_TRY_S = 0.02
 SOCKET_MEMORY = "memory.kmem.tcp.limit_in_bytes"
 PART_IN_SOCKETS = 4
 """Of as much memory as a sandbox has, on top of it."""
-HOUSE = "artangram-house"
+ROOT_GROUP = "artangram-cluster"
 """Version 2: where a process goes that sat in the group it gives controllers to."""
 
 
@@ -58,7 +58,7 @@ def find_hierarchies(proc: Path = Path("/proc/self")) -> Hierarchies:
         _, controllers, path = line.split(":", 2)
         if not controllers:
             v2 = mounts["cgroup2"] / path.lstrip("/") if "cgroup2" in mounts else None
-            if v2 is not None and v2.name == HOUSE:
+            if v2 is not None and v2.name == ROOT_GROUP:
                 v2 = v2.parent  # we went there ourselves
             continue
         for name in controllers.split(","):
@@ -135,11 +135,11 @@ class Groups:
         try:
             write_setting(above, wanted)
         except OSError:
-            house = home.parent / HOUSE
-            house.mkdir(exist_ok=True)
+            root = home.parent / ROOT_GROUP
+            root.mkdir(exist_ok=True)
             for pid in (home.parent / "cgroup.procs").read_text().split():
                 with contextlib.suppress(ProcessLookupError):
-                    write_setting(str(house / "cgroup.procs"), pid)
+                    write_setting(str(root / "cgroup.procs"), pid)
             write_setting(above, wanted)
         write_setting(str(home / "cgroup.subtree_control"), wanted)
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Protocol
 
 from artangram.core.errors import BadInput
-from artangram.sandbox.inside.birth import write_setting
 from artangram.sandbox.inside.request import REST
+from artangram.sandbox.inside.setup import write_setting
 from artangram.sandbox.inside.zygote import remove_group
 from artangram.sandbox.namespace.cgroups import BoxGroups, Groups
 from artangram.sandbox.namespace.kernel import processes_below
@@ -28,10 +28,10 @@ MAX_SPREAD = 64
 """Beyond this many threads the balancer finds work for a new core by itself."""
 
 
-def cores_for(groups: Groups | None) -> Cores:
+def cores_for(groups: Groups | None) -> CoreLender:
     if groups is None or groups.cpuset is None:
         return AffinityCores()
-    return GroupCores() if groups.is_v2 else Slots(groups.cpuset)
+    return GroupCores() if groups.is_v2 else CpusetSlots(groups.cpuset)
 
 
 def all_cores() -> frozenset[int]:
@@ -73,7 +73,7 @@ def _set_affinity(tid: int, cores: frozenset[int] | set[int]) -> None:
         return  # it ended meanwhile, or the core is outside its cpuset by now
 
 
-class Meter:
+class CoreMeter:
     """How long a command waited for its cores, and how much of them it had."""
 
     def __init__(self, num_cores: int, *, asked_at: float, now: float) -> None:
@@ -106,7 +106,7 @@ class Hold(Protocol):
     def release(self) -> None: ...
 
 
-class Cores(Protocol):
+class CoreLender(Protocol):
     """Lends cores to sandboxes while they run a command."""
 
     @property
@@ -119,10 +119,10 @@ class Cores(Protocol):
     def close(self) -> None: ...
 
 
-class Slot:
+class CpusetSlot:
     """One cpuset of version 1, lent to one running command at a time."""
 
-    def __init__(self, home: Slots, number: int, directory: Path) -> None:
+    def __init__(self, home: CpusetSlots, number: int, directory: Path) -> None:
         self._home = home
         self.directory = str(directory)
         directory.mkdir()
@@ -164,15 +164,15 @@ class AnyCore:
         return
 
 
-class Slots:
+class CpusetSlots:
     """Cpuset slots, made when first needed and used again."""
 
     def __init__(self, cpuset: Path) -> None:
         self._cpuset = cpuset
         self.mems = (cpuset / "cpuset.mems").read_text().strip()
         self.every = all_cores()
-        self.free: list[Slot] = []
-        self._slots: list[Slot] = []
+        self.free: list[CpusetSlot] = []
+        self._slots: list[CpusetSlot] = []
         #: Any core: for commands without cores, and for sandboxes at rest.
         self.park = (REST, os.open(cpuset / "tasks", os.O_WRONLY | os.O_CLOEXEC))
 
@@ -192,16 +192,16 @@ class Slots:
             raise
         return slot
 
-    def _free_one(self, cores: tuple[int, ...]) -> Slot:
+    def _free_one(self, cores: tuple[int, ...]) -> CpusetSlot:
         """One that has these cores already, if possible: writing a cpuset takes long."""
         for index, slot in enumerate(self.free):
             if slot.cores == cores:
                 return self.free.pop(index)
         return self.free.pop() if self.free else self._grow()
 
-    def _grow(self) -> Slot:
+    def _grow(self) -> CpusetSlot:
         number = len(self._slots) + 1
-        slot = Slot(self, number, self._cpuset / f"slot-{number}")
+        slot = CpusetSlot(self, number, self._cpuset / f"slot-{number}")
         self._slots.append(slot)
         return slot
 

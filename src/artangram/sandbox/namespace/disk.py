@@ -9,14 +9,14 @@ from contextlib import asynccontextmanager
 
 from artangram.core.errors import BadInput
 from artangram.sandbox.inside import linux
-from artangram.sandbox.namespace.results import Reply
+from artangram.sandbox.namespace.results import InitReply
 from artangram.sandbox.namespace.traits import Traits
 from artangram.sandbox.protocol import Command
 
 
 @asynccontextmanager
 async def disk_for(
-    command: Command, traits: Traits, *, changes: Callable[[], Awaitable[Reply]]
+    command: Command, traits: Traits, *, changes: Callable[[], Awaitable[InitReply]]
 ) -> AsyncIterator[None]:
     """Meanwhile all files together take no more than `command` may have.
 

@@ -18,13 +18,13 @@ from typing import Protocol
 
 from artangram.sandbox.errors import SandboxError, SandboxGone
 from artangram.sandbox.inside import channel, init, request
-from artangram.sandbox.inside.request import Request
-from artangram.sandbox.namespace.cores import Cores, Hold, Meter, bring, threads_below
+from artangram.sandbox.inside.request import InitRequest
+from artangram.sandbox.namespace.cores import CoreLender, CoreMeter, Hold, bring, threads_below
 from artangram.sandbox.namespace.exchange import Feed, Outlet, resume
 from artangram.sandbox.namespace.results import (
+    InitReply,
     Memory,
     Printed,
-    Reply,
     order_of,
     printed_in,
     result_of,
@@ -67,10 +67,10 @@ class Watch:
             self._timer = self._loop.call_later(LOOK_EVERY_S, self._look)
 
 
-class Home(Protocol):
+class ExecutionHost(Protocol):
     """What an execution needs of the provider of its sandbox."""
 
-    cores: Cores
+    cores: CoreLender
     watch: Watch
 
     @property
@@ -128,7 +128,7 @@ class Execution:
         self._is_overdue = False
         self._mourning: asyncio.Task[None] | None = None
 
-    def begin(self, home: Home, *, asked_at: float) -> None:
+    def begin(self, home: ExecutionHost, *, asked_at: float) -> None:
         """Limit, lend cores, send. What it raises has left nothing behind.
 
         `BadInput` for limits that this sandbox cannot keep.
@@ -152,7 +152,7 @@ class Execution:
                 groups.expect_kept(box.pid)
         now = monotonic()
         self._hold: Hold = home.cores.lend(groups, box.pid, cores=command.cores)
-        self._meter = Meter(len(command.cores), asked_at=asked_at, now=now)
+        self._meter = CoreMeter(len(command.cores), asked_at=asked_at, now=now)
         self._watch = home.watch
         try:
             self._send(rlimits, is_crowded=home.is_crowded, is_beside=home.cores.num_lent > 1)
@@ -193,7 +193,7 @@ class Execution:
         number, box = -1, self._box
         for number, tasks in self._hold.groups:
             if number not in box.groups:
-                box.send(Request(0, request.LEARN, mode=number).encode(), [tasks])
+                box.send(InitRequest(0, request.LEARN, mode=number).encode(), [tasks])
                 box.groups.add(number)
         if box.has_kept and number not in (-1, box.joined):
             box.joined = -1  # until all are there
@@ -210,7 +210,7 @@ class Execution:
         self._is_overdue = True
         self._box.kill()
 
-    def on_reply(self, reply: Reply) -> None:
+    def on_reply(self, reply: InitReply) -> None:
         if reply.kind == init.OUTPUT:
             self._take_outlets(reply)
             resume(*self._outlets)
@@ -221,7 +221,7 @@ class Execution:
         """The sandbox died under it."""
         self._mourning = self._loop.create_task(self._post_mortem(reason))
 
-    def _take_outlets(self, reply: Reply) -> None:
+    def _take_outlets(self, reply: InitReply) -> None:
         if len(reply.fds) != NUM_OUTLETS:
             # The kernel leaves out descriptors that we have no room for. From then on the program
             # writes to nobody, so what becomes of it is not its own doing.
@@ -233,7 +233,7 @@ class Execution:
         if self._feed is not None:
             self._feed.attach(*self._outlets)
 
-    def _finish(self, reply: Reply) -> None:
+    def _finish(self, reply: InitReply) -> None:
         self._watch.remove(self)
         self._hold.release()
         self._meter.stop(monotonic())
@@ -247,7 +247,7 @@ class Execution:
             ending = error
         self._on_end(self._problem or ending)
 
-    def _printed(self, reply: Reply) -> Printed:
+    def _printed(self, reply: InitReply) -> Printed:
         if reply.flags & init.WITH_OUTLETS:
             self._take_outlets(reply)
         if not self._outlets:
@@ -262,7 +262,7 @@ class Execution:
         with contextlib.suppress(OSError):  # It may die meanwhile.
             self._box.traits.groups.end()
 
-    def _memory(self, reply: Reply) -> Memory | None:
+    def _memory(self, reply: InitReply) -> Memory | None:
         groups = self._box.traits.groups
         if groups is None or not self._box.is_alive:
             return None
@@ -278,9 +278,9 @@ class Execution:
             await asyncio.wait_for(box.ended.wait(), GRACE_S)
         groups = box.traits.groups
         if self._is_overdue:
-            self._finish(Reply.killed(flags=init.TIMED_OUT))
+            self._finish(InitReply.killed(flags=init.TIMED_OUT))
         elif groups is not None and box.num_ooms > groups.num_ooms:
-            self._finish(Reply.killed(out_of_memory=True))
+            self._finish(InitReply.killed(out_of_memory=True))
         else:
             self._lose(SandboxGone(f"{box.name}: {reason}"))
 

@@ -23,14 +23,14 @@ from artangram.sandbox.namespace.once import Once
 from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.namespace.traits import NO_CORE, OPEN_FILES, Traits
-from artangram.sandbox.namespace.zygotes import ZygoteHousehold
+from artangram.sandbox.namespace.zygoteprovider import ZygoteProvider
 from artangram.sandbox.probe import explain, probe
 from artangram.sandbox.protocol import (
     DEFAULT_LIMITS,
     Capabilities,
     Image,
+    IsolationLevel,
     Limits,
-    Rung,
     Snapshot,
     Source,
 )
@@ -40,7 +40,7 @@ MAX_STARTING = 8
 """More sandboxes made at once only wait for the kernel's locks."""
 
 
-class NamespaceProvider(ZygoteHousehold):
+class NamespaceProvider(ZygoteProvider):
     """See `protocol.SandboxProvider`. Make it with `open`."""
 
     def __init__(
@@ -64,7 +64,7 @@ class NamespaceProvider(ZygoteHousehold):
     async def open(
         cls,
         *,
-        lowest: Rung = Rung.NAMESPACES,
+        lowest: IsolationLevel = IsolationLevel.NAMESPACES,
         state_dir: Path | None = None,
         compiled: bool = True,
     ) -> NamespaceProvider:
@@ -73,19 +73,19 @@ class NamespaceProvider(ZygoteHousehold):
         Without `compiled`, or without a compiler, Python serves inside; only speed differs.
         """
         found = await asyncio.to_thread(probe)
-        if found.rung < max(lowest, Rung.NAMESPACES):
-            raise NotCapable(explain(found, max(lowest, Rung.NAMESPACES)))
+        if found.level < max(lowest, IsolationLevel.NAMESPACES):
+            raise NotCapable(explain(found, max(lowest, IsolationLevel.NAMESPACES)))
         run_dir = RunDir(state_dir or default_state_dir())
         library = await asyncio.to_thread(init_library, run_dir.state_dir) if compiled else ""
         groups = None
-        if found.rung >= Rung.CGROUPS:
+        if found.level >= IsolationLevel.CGROUPS:
             groups = Groups(find_hierarchies(), run_dir.owner)
             run_dir.name_groups(groups.directories)
             groups.open()
         return cls(found, run_dir, groups, library=library)
 
     def __repr__(self) -> str:
-        return f"<NamespaceProvider {self.capabilities.rung.name}: {len(self.live)} sandboxes>"
+        return f"<NamespaceProvider {self.capabilities.level.name}: {len(self.live)} sandboxes>"
 
     async def create(self, source: Source, *, limits: Limits = DEFAULT_LIMITS) -> LocalSandbox:
         self._check_open()
@@ -162,4 +162,4 @@ class NamespaceProvider(ZygoteHousehold):
     def _clean_up(self, sandbox: LocalSandbox) -> None:
         if sandbox.traits.groups is not None:
             sandbox.traits.groups.remove()
-        self._loop.call_soon_threadsafe(self._bury, sandbox.name, "the zygote is gone")
+        self._loop.call_soon_threadsafe(self._reap, sandbox.name, "the zygote is gone")

@@ -10,7 +10,7 @@ from msgspec import Struct
 from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.inside import init
 from artangram.sandbox.inside.request import run_order
-from artangram.sandbox.namespace.cores import Meter
+from artangram.sandbox.namespace.cores import CoreMeter
 from artangram.sandbox.protocol import DEFAULT_PATH, WORK_DIR, Command, CommandResult
 
 SIGKILL = 9
@@ -24,7 +24,7 @@ _HEAD_BYTES = init.REPLY.size
 _NO_FIGURES = (0, 0, 0, 0, 0, init.UNKNOWN, init.UNKNOWN, 0, 0)
 
 
-class Reply:
+class InitReply:
     """One answer of PID 1. Its descriptors end with it, also if who waits for it was cancelled."""
 
     __slots__ = ("fds", "figures", "flags", "is_out_of_memory", "kind", "request", "status", "text")
@@ -39,7 +39,7 @@ class Reply:
         self.is_out_of_memory = False
 
     @classmethod
-    def killed(cls, *, flags: int = 0, out_of_memory: bool = False) -> Reply:
+    def killed(cls, *, flags: int = 0, out_of_memory: bool = False) -> InitReply:
         """What a command's answer is when its whole sandbox had to die."""
         reply = cls(init.REPLY.pack(0, init.EXITED, SIGKILL, flags, *_NO_FIGURES), [])
         reply.is_out_of_memory = out_of_memory
@@ -78,7 +78,7 @@ class Printed(Struct, frozen=True):
     num_truncated: int
 
 
-def printed_in(reply: Reply, *, cap: int) -> Printed:
+def printed_in(reply: InitReply, *, cap: int) -> Printed:
     """The output that came with a reply."""
     num_out = reply.figures[7]
     stdout, stderr = reply.text[:num_out], reply.text[num_out:]
@@ -134,7 +134,7 @@ def _settings(environ: dict[str, str], *, home: str) -> list[str]:
 
 
 def result_of(
-    reply: Reply, printed: Printed, *, memory: Memory | None, meter: Meter
+    reply: InitReply, printed: Printed, *, memory: Memory | None, meter: CoreMeter
 ) -> CommandResult:
     if reply.kind == init.REFUSED:
         raise SandboxError(f"the command was refused: {os.strerror(reply.status)}")

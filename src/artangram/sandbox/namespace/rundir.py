@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from artangram.sandbox.inside.guard import bury
+from artangram.sandbox.inside.guard import reap
 from artangram.sandbox.inside.zygote import remove_all
 
 
@@ -62,7 +62,7 @@ def sweep(parent: Path) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # A directory made a moment ago may not have its lock yet.
             if time.time() - os.fstat(lock).st_mtime > 1.0:
-                bury(str(path))
+                reap(str(path))
         except BlockingIOError:
             pass
         finally:

@@ -18,20 +18,20 @@ from typing import Protocol
 
 from artangram.sandbox.errors import CreateFailed, SandboxError, SandboxGone
 from artangram.sandbox.inside import channel, init, request
-from artangram.sandbox.inside.request import Request
+from artangram.sandbox.inside.request import InitRequest
 from artangram.sandbox.namespace import execution
 from artangram.sandbox.namespace.disk import disk_for
 from artangram.sandbox.namespace.exchange import Feed, read_all
 from artangram.sandbox.namespace.execution import GRACE_S, Ending, Execution, OnEnd
 from artangram.sandbox.namespace.freezer import Freezer
-from artangram.sandbox.namespace.results import Reply, absolute
+from artangram.sandbox.namespace.results import InitReply, absolute
 from artangram.sandbox.namespace.traits import Traits
 from artangram.sandbox.protocol import MAX_READ_BYTES, Command, CommandResult, Output, Snapshot
 
 CLOSE_PATIENCE_S = 1.0
 
 
-class Home(execution.Home, Protocol):
+class SandboxHost(execution.ExecutionHost, Protocol):
     """What a sandbox needs of the provider that made it."""
 
     def kill(self, sandbox: LocalSandbox) -> None:
@@ -46,7 +46,7 @@ class Home(execution.Home, Protocol):
 class LocalSandbox:
     """See `protocol.Sandbox`."""
 
-    def __init__(self, provider: Home, traits: Traits, sock: socket.socket) -> None:
+    def __init__(self, provider: SandboxHost, traits: Traits, sock: socket.socket) -> None:
         self.traits = traits
         self.pid = 0
         self.ended = asyncio.Event()
@@ -58,13 +58,13 @@ class LocalSandbox:
         self._provider = provider
         self._loop = asyncio.get_running_loop()
         self._sock = sock
-        self._waiting: dict[int, asyncio.Future[Reply]] = {}
-        self._ready: asyncio.Future[Reply] = self._loop.create_future()
+        self._waiting: dict[int, asyncio.Future[InitReply]] = {}
+        self._ready: asyncio.Future[InitReply] = self._loop.create_future()
         self._waiting[0] = self._ready
         self._last_number = 0
         self._turn = asyncio.Lock()
         self._current: Execution | None = None
-        self._ending: asyncio.Future[Reply] | None = None
+        self._ending: asyncio.Future[InitReply] | None = None
         self._freed: asyncio.Future[None] | None = None
         self._num_busy = 0
         self._freezer = Freezer(self, self._tell)
@@ -138,8 +138,8 @@ class LocalSandbox:
             finally:
                 await self._rest()
 
-    async def _changes(self) -> Reply:
-        return await self._ask("/", Request(self._number(), request.CHANGES))
+    async def _changes(self) -> InitReply:
+        return await self._ask("/", InitRequest(self._number(), request.CHANGES))
 
     async def _until_free(self) -> None:
         """Nobody but who has the turn comes here; a command that was begun may still run."""
@@ -196,7 +196,7 @@ class LocalSandbox:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait({over})
 
-    def _ask_to_end(self) -> asyncio.Future[Reply]:
+    def _ask_to_end(self) -> asyncio.Future[InitReply]:
         """Done when no command runs any more; a sandbox that does not obey is killed."""
         if self._ending is not None and not self._ending.done():
             return self._ending  # of those who ask, init would answer the last one only
@@ -209,7 +209,9 @@ class LocalSandbox:
         self._provider.kill(self)
 
     async def read(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:
-        reply = await self._ask(path, Request(self._number(), request.READ, path=self._find(path)))
+        reply = await self._ask(
+            path, InitRequest(self._number(), request.READ, path=self._find(path))
+        )
         try:
             size = os.fstat(reply.descriptor).st_size
             if size > max_bytes:
@@ -221,7 +223,7 @@ class LocalSandbox:
     async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
         source = channel.memory_file(data)
         try:
-            asked = Request(self._number(), request.WRITE, path=self._find(path), mode=mode)
+            asked = InitRequest(self._number(), request.WRITE, path=self._find(path), mode=mode)
             (await self._ask(path, asked, source)).close()
         finally:
             os.close(source)
@@ -229,7 +231,7 @@ class LocalSandbox:
     def _find(self, path: str) -> bytes:
         return os.fsencode(absolute(path, home=self.traits.home))
 
-    async def _ask(self, path: str, asked: Request, *fds: int) -> Reply:
+    async def _ask(self, path: str, asked: InitRequest, *fds: int) -> InitReply:
         """A request that PID 1 answers at once; a frozen sandbox is woken for it."""
         self._check_alive()
         try:
@@ -318,7 +320,7 @@ class LocalSandbox:
         if self._current is not None:
             self._current.on_lost(reason)
 
-    def bury(self, reason: str) -> None:
+    def reap(self, reason: str) -> None:
         """Nothing of it is left: whoever waits for its end can go on."""
         self.lose(reason)
         if self.traits.groups is not None:
@@ -333,11 +335,11 @@ class LocalSandbox:
         self._last_number += 1
         return self._last_number
 
-    def _tell(self, verb: int) -> asyncio.Future[Reply]:
-        return self._send(Request(self._number(), verb))
+    def _tell(self, verb: int) -> asyncio.Future[InitReply]:
+        return self._send(InitRequest(self._number(), verb))
 
-    def _send(self, asked: Request, fds: Sequence[int] = ()) -> asyncio.Future[Reply]:
-        future: asyncio.Future[Reply] = self._loop.create_future()
+    def _send(self, asked: InitRequest, fds: Sequence[int] = ()) -> asyncio.Future[InitReply]:
+        future: asyncio.Future[InitReply] = self._loop.create_future()
         self._waiting[asked.number] = future
         try:
             self.send(asked.encode(), fds)
@@ -364,7 +366,7 @@ class LocalSandbox:
         except (EOFError, OSError):
             self.lose("its first process is gone")
             return
-        reply = Reply(data, fds)
+        reply = InitReply(data, fds)
         current = self._current
         if current is not None and reply.request == current.number:
             current.on_reply(reply)
@@ -386,6 +388,6 @@ def _settle(over: asyncio.Future[CommandResult], ending: Ending) -> None:
         over.exception()  # looked at: who was cancelled does not look
 
 
-def _ended_or_gone(watch: asyncio.TimerHandle, over: asyncio.Future[Reply]) -> None:
+def _ended_or_gone(watch: asyncio.TimerHandle, over: asyncio.Future[InitReply]) -> None:
     watch.cancel()
     over.exception()  # looked at: a sandbox that died is over, too

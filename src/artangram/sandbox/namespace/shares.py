@@ -1,6 +1,6 @@
 """Cores that several sandboxes use at once: who gets how much of them, and the most one gets.
 
-A sandbox has no such group before its first command with a `Share`: a lease of whole cores needs
+A sandbox has no such group before its first command with a `CpuShare`: a lease of whole cores needs
 none, and a process that is moved into one by somebody else waits milliseconds for it.
 """
 
@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 
-from artangram.sandbox.inside.birth import write_setting
+from artangram.sandbox.inside.setup import write_setting
 from artangram.sandbox.inside.zygote import remove_group
 from artangram.sandbox.namespace.kernel import processes_below
-from artangram.sandbox.protocol import Share
+from artangram.sandbox.protocol import CpuShare
 
 PERIOD_US = 100_000
 USUAL_SHARES, USUAL_WEIGHT = 1024, 100
@@ -25,10 +25,10 @@ class SharedCores:
         self._directory = directory
         self._is_v2 = is_v2
         #: What it is now.
-        self.share: Share | None = None
+        self.share: CpuShare | None = None
         self._is_made = False
 
-    def set(self, pid: int, share: Share | None) -> None:
+    def set(self, pid: int, share: CpuShare | None) -> None:
         """From now on `pid` and all below it have this share, or no limit."""
         if share == self.share or not self._directory:
             return
@@ -47,7 +47,7 @@ class SharedCores:
             with contextlib.suppress(ProcessLookupError):
                 write_setting(self._directory + "/cgroup.procs", str(one))
 
-    def _settings(self, share: Share | None) -> dict[str, str]:
+    def _settings(self, share: CpuShare | None) -> dict[str, str]:
         milli = 1000 if share is None else share.weight_milli
         limit_us = 0 if share is None else share.limit_milli * PERIOD_US // 1000
         if self._is_v2:

@@ -1,7 +1,7 @@
 """Makes sandboxes that are only a directory and processes that one init looks after.
 
-- Rung `SECCOMP`: calls are filtered and cores held. Rung `PROCESS`: neither. On both, files,
-  processes and network of the machine are in sight; `capabilities` says so.
+- IsolationLevel `SECCOMP`: calls are filtered and cores held. IsolationLevel `PROCESS`: neither.
+  On both, files, processes and network of the machine are in sight; `capabilities` says so.
 - `/work` in `read`, `write` and `cwd` means the sandbox's own directory, which programs find as
   their working directory, HOME and TMPDIR. Any other absolute path is the machine's.
 - Under root every sandbox is a user of its own; otherwise it is the user who asked.
@@ -20,22 +20,22 @@ from artangram.aio import uncancelled
 from artangram.sandbox.errors import ImageError, NotCapable
 from artangram.sandbox.inside.zygote import remove_all
 from artangram.sandbox.namespace.cores import AffinityCores
-from artangram.sandbox.namespace.home import drained
 from artangram.sandbox.namespace.launch import ZygoteTraits
+from artangram.sandbox.namespace.localprovider import drained
 from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.namespace.snapshots import copy_changes
 from artangram.sandbox.namespace.traits import NO_CORE, OPEN_FILES, Traits
-from artangram.sandbox.namespace.zygotes import ZygoteHousehold
+from artangram.sandbox.namespace.zygoteprovider import ZygoteProvider
 from artangram.sandbox.probe import explain, probe
 from artangram.sandbox.protocol import (
     DEFAULT_LIMITS,
     PROMISES,
     Capabilities,
     HostImage,
+    IsolationLevel,
     Limits,
     Promise,
-    Rung,
     Snapshot,
     Source,
 )
@@ -45,11 +45,11 @@ MAX_MAKING = 8
 """Sandboxes run as users of their own and must reach their directory, but list no other."""
 
 
-class PlainProvider(ZygoteHousehold):
+class PlainProvider(ZygoteProvider):
     """See `protocol.SandboxProvider`. Make it with `open`."""
 
     def __init__(self, capabilities: Capabilities, run_dir: RunDir) -> None:
-        zygote = ZygoteTraits(plain=True, filtered=capabilities.rung >= Rung.SECCOMP)
+        zygote = ZygoteTraits(plain=True, filtered=capabilities.level >= IsolationLevel.SECCOMP)
         super().__init__(run_dir, AffinityCores(), zygote=zygote)
         self.capabilities = capabilities
         self._boxes = run_dir.path / "boxes"
@@ -62,24 +62,24 @@ class PlainProvider(ZygoteHousehold):
 
     @classmethod
     async def open(
-        cls, *, rung: Rung = Rung.SECCOMP, state_dir: Path | None = None
+        cls, *, level: IsolationLevel = IsolationLevel.SECCOMP, state_dir: Path | None = None
     ) -> PlainProvider:
         """Start on exactly this rung; `NotCapable` when the machine does not reach it."""
-        if rung > Rung.SECCOMP:
-            raise ValueError(f"plain processes cannot stand on {rung.name}")
+        if level > IsolationLevel.SECCOMP:
+            raise ValueError(f"plain processes cannot stand on {level.name}")
         found = await asyncio.to_thread(probe)
-        if found.rung < rung or not found.has("linux"):
-            raise NotCapable(explain(found, rung))
-        promises = PROMISES[rung]
+        if found.level < level or not found.has("linux"):
+            raise NotCapable(explain(found, level))
+        promises = PROMISES[level]
         if os.getuid() == 0:
             promises |= {Promise.PROCESS_LIMIT}  # counted per user, and each is one
         return cls(
-            Capabilities(rung=rung, features=found.features, promises=promises),
+            Capabilities(level=level, features=found.features, promises=promises),
             RunDir(state_dir or default_state_dir()),
         )
 
     def __repr__(self) -> str:
-        return f"<PlainProvider {self.capabilities.rung.name}: {len(self.live)} sandboxes>"
+        return f"<PlainProvider {self.capabilities.level.name}: {len(self.live)} sandboxes>"
 
     async def create(self, source: Source, *, limits: Limits = DEFAULT_LIMITS) -> LocalSandbox:
         self._check_open()
@@ -160,9 +160,9 @@ class PlainProvider(ZygoteHousehold):
     def on_zygote_gone(self) -> None:
         """Each init sees its socket close, ends what is below it, and itself."""
         for name in list(self.live):
-            self._bury(name, "the zygote is gone")
+            self._reap(name, "the zygote is gone")
 
-    def _bury(self, name: str, reason: str) -> None:
+    def _reap(self, name: str, reason: str) -> None:
         sandbox = self.live.pop(name, None)
         if sandbox is not None:
             sandbox.lose(reason)
@@ -170,7 +170,7 @@ class PlainProvider(ZygoteHousehold):
 
     def _clean_up(self, sandbox: LocalSandbox, reason: str) -> None:
         remove_all(str(self._boxes / sandbox.name))
-        self._loop.call_soon_threadsafe(sandbox.bury, reason)
+        self._loop.call_soon_threadsafe(sandbox.reap, reason)
 
 
 def _give_away(home: Path, uid: int) -> None:

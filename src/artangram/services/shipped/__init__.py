@@ -1,4 +1,4 @@
-"""Services that come with the house: two judges, a reward model and a teacher.
+"""Services that come with the cluster: two judges, a reward model and a teacher.
 
 Each module has a function that describes its service, which needs no torch, and a loader, which a
 replica calls.

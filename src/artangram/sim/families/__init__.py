@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from artangram.core.cluster import ClusterSpec
 from artangram.core.errors import BadInput
+from artangram.core.scheduling.cluster import ClusterSpec
 from artangram.observe.badfile import in_our_words, nearest
 from artangram.observe.trace import Trace, TraceTrajectory
 from artangram.sim.families import coding, deepsearch, lab, mixed, mopd

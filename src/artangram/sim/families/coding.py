@@ -15,9 +15,9 @@ from random import Random
 
 from msgspec import Struct
 
-from artangram.core.cluster import ClusterSpec, CpuSpec
 from artangram.core.errors import BadInput
 from artangram.core.ids import JobId, TrajectoryId
+from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec
 from artangram.observe.trace import TraceAction, TraceTrajectory, TraceTurn
 from artangram.sim.families.draw import (
     CPU,

@@ -9,9 +9,9 @@ from random import Random
 
 from msgspec import Struct
 
-from artangram.core.cluster import ClusterSpec
 from artangram.core.ids import JobId, Resource, ServiceId, TrajectoryId
-from artangram.core.needs import Needs
+from artangram.core.scheduling.cluster import ClusterSpec
+from artangram.core.scheduling.needs import Needs
 from artangram.observe.trace import TraceAction, TraceTrajectory, TraceTurn
 from artangram.sim.families.draw import (
     GPU,

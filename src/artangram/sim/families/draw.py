@@ -7,10 +7,10 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from artangram.core.action import MOST_WORK_S
 from artangram.core.ids import Resource, ServiceId
-from artangram.core.needs import Needs
-from artangram.core.speedup import MOST_UNITS, Amdahl
+from artangram.core.scheduling.action import MOST_WORK_S
+from artangram.core.scheduling.needs import Needs
+from artangram.core.scheduling.speedup import MOST_UNITS, Amdahl
 
 Count = Annotated[int, Meta(ge=1, le=1 << 30)]
 Units = Annotated[int, Meta(ge=1, le=MOST_UNITS)]

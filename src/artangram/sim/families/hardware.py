@@ -1,7 +1,7 @@
 """Pools that several families share."""
 
-from artangram.core.cluster import GpuSpec, QuotaSpec, ServiceSpec
 from artangram.core.errors import BadInput
+from artangram.core.scheduling.cluster import GpuSpec, QuotaSpec, ServiceSpec
 from artangram.sim.families.draw import GPU
 
 NODE_DEVICES = 8

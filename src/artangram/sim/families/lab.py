@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from artangram.core.cluster import ClusterSpec, CpuSpec
 from artangram.core.ids import JobId, TrajectoryId
-from artangram.core.needs import Needs
-from artangram.core.speedup import Amdahl
+from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec
+from artangram.core.scheduling.needs import Needs
+from artangram.core.scheduling.speedup import Amdahl
 from artangram.observe.trace import TraceAction, TraceTrajectory, TraceTurn
 from artangram.sim.families.draw import (
     CPU,

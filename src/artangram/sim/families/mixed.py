@@ -5,7 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from artangram.core.cluster import ClusterSpec
+from artangram.core.scheduling.cluster import ClusterSpec
 from artangram.observe.trace import TraceTrajectory
 from artangram.sim.families import coding, deepsearch, mopd
 from artangram.sim.families.draw import Count, Penalty, Positive, Seconds, Units

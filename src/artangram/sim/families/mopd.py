@@ -15,9 +15,9 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from artangram.core.cluster import ClusterSpec
 from artangram.core.ids import JobId, ServiceId, TrajectoryId
-from artangram.core.speedup import Amdahl
+from artangram.core.scheduling.cluster import ClusterSpec
+from artangram.core.scheduling.speedup import Amdahl
 from artangram.observe.trace import TraceAction, TraceTrajectory, TraceTurn
 from artangram.sim.families.draw import (
     GPU,

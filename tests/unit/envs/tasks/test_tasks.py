@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from artangram.core.errors import InfraFailed
-from artangram.core.records import Outcome
+from artangram.core.scheduling.records import Outcome
 from artangram.envs.tasks import DEMO_TASKS, demo_task, vocabulary
 from artangram.envs.tasks.calc import worked_out
 from artangram.envs.tasks.dialogue import parsed
@@ -23,8 +23,8 @@ class FakePlace:
 
     queued_s = 1.5
 
-    def __init__(self, house):
-        self._house = house
+    def __init__(self, client):
+        self._client = client
         self.files = []
 
     async def __aenter__(self):
@@ -40,7 +40,7 @@ class FakePlace:
         self.files.append(path)
 
     async def read(self, path):
-        tests = [name for name in self.files if name.startswith("test_")][: self._house.reported]
+        tests = [name for name in self.files if name.startswith("test_")][: self._client.reported]
         each = [
             {"id": f"{name}::test_{n}", "outcome": "failed" if i == n == 0 else "passed"}
             for i, name in enumerate(tests)
@@ -49,18 +49,18 @@ class FakePlace:
         return json.dumps({"tests": each}).encode()
 
     async def run(self, argv, **options):
-        self._house.runs += 1
+        self._client.runs += 1
         await asyncio.sleep(1)
         return SimpleNamespace(
-            outcome=self._house.outcome,
-            exit_code=self._house.exit_code,
+            outcome=self._client.outcome,
+            exit_code=self._client.exit_code,
             stdout="",
             stderr="No module named 'pytest'\n",
             reason="told",
         )
 
 
-class FakeHouse:
+class FakeTaskClient:
     def __init__(self, outcome=Outcome.FAILED, exit_code=1, *, reported=100):
         self.outcome, self.exit_code, self.reported, self.runs = outcome, exit_code, reported, 0
 
@@ -73,7 +73,7 @@ class FakeHouse:
 
 
 def some(name, count=200, *, held_out=False, seed=0):
-    return list(islice(demo_task(name, FakeHouse(), held_out=held_out).problems(seed), count))
+    return list(islice(demo_task(name, FakeTaskClient(), held_out=held_out).problems(seed), count))
 
 
 @pytest.mark.parametrize("name", DEMO_TASKS)
@@ -90,7 +90,7 @@ def test_no_held_out_problem_is_ever_trained_on(name):
 
 @pytest.mark.parametrize("name", DEMO_TASKS)
 def test_demonstrations_are_made_of_known_words(name):
-    task, words = demo_task(name, FakeHouse()), vocabulary()
+    task, words = demo_task(name, FakeTaskClient()), vocabulary()
     chance = Random(0)
     for problem in islice(task.problems(0), 200):
         for saw, said in task.demonstrate(problem, chance=chance).turns:
@@ -101,7 +101,7 @@ def test_demonstrations_are_made_of_known_words(name):
 
 def test_demonstrations_are_right_by_chance_only():
     """Imitating them must not be worth more than a guess: the rest is for rewards to teach."""
-    chance, task = Random(0), demo_task("repair", FakeHouse())
+    chance, task = Random(0), demo_task("repair", FakeTaskClient())
     right = [
         parsed(task.demonstrate(problem, chance=chance).turns[0][1]).verb
         == WANTED[problem.data["function"]]
@@ -151,44 +151,44 @@ def test_every_index_knows_something_else():
 
 @pytest.mark.looptime
 async def test_suites_of_several_attempts_are_one_run_and_each_has_its_own_verdict():
-    house = FakeHouse()
-    task = RepairTask(house)
+    client = FakeTaskClient()
+    task = RepairTask(client)
     each = [Edited("total", "plus", number) for number in range(3)]
     assert await asyncio.gather(*map(task.passes, each)) == [False, True, True]
-    assert house.runs == 1
+    assert client.runs == 1
     await task.passes(each[1])
-    assert house.runs == 2
+    assert client.runs == 2
 
 
 @pytest.mark.looptime
 @pytest.mark.parametrize(
-    "house",
+    "client",
     [
-        FakeHouse(Outcome.INFRA_FAILED, None),
-        FakeHouse(Outcome.FAILED, 3),
-        FakeHouse(Outcome.FAILED, 1, reported=0),
+        FakeTaskClient(Outcome.INFRA_FAILED, None),
+        FakeTaskClient(Outcome.FAILED, 3),
+        FakeTaskClient(Outcome.FAILED, 1, reported=0),
     ],
 )
-async def test_a_suite_that_could_not_run_is_no_reward_of_zero(house):
+async def test_a_suite_that_could_not_run_is_no_reward_of_zero(client):
     with pytest.raises(InfraFailed):
-        await RepairTask(house).passes(Edited("total", "plus", 0))
+        await RepairTask(client).passes(Edited("total", "plus", 0))
 
 
 @pytest.mark.looptime
 async def test_a_suite_that_could_not_run_says_why():
     with pytest.raises(InfraFailed, match=r"pytest ended with 3: No module named 'pytest'$"):
-        await RepairTask(FakeHouse(Outcome.FAILED, 3)).passes(Edited("total", "plus", 0))
+        await RepairTask(FakeTaskClient(Outcome.FAILED, 3)).passes(Edited("total", "plus", 0))
 
 
 @pytest.mark.looptime
 async def test_the_judge_is_asked_about_several_attempts_at_once():
-    house = FakeHouse()
-    task = JudgedTask(house)
+    client = FakeTaskClient()
+    task = JudgedTask(client)
     words = ("fish", "fish", "vehicle")
     assert await asyncio.gather(*(task.likeness(word, "a") for word in words)) == [4, 4, 7]
-    assert house.runs == 1
+    assert client.runs == 1
 
 
 def test_an_attempt_in_a_sandbox_tells_how_long_it_waited_for_cores():
     (problem,) = some("calc", 1)
-    assert demo_task("calc", FakeHouse()).env(problem, trajectory="t").queued_s == 1.5
+    assert demo_task("calc", FakeTaskClient()).env(problem, trajectory="t").queued_s == 1.5

@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from artangram.gateway.engines.protocol import Chunk, Finish, FinishReason, Request, Sampling
+from artangram.gateway.engines.protocol import (
+    EngineRequest,
+    Finish,
+    FinishReason,
+    Sampling,
+    TokenChunk,
+)
 from artangram.gateway.engines.roofline import RooflineEngine
 from artangram.gateway.hardware import Roofline, hardware, model_shape
 
@@ -19,17 +25,17 @@ def an_engine(replica: Roofline = REPLICA, **fields: object) -> RooflineEngine:
     return RooflineEngine(lambda request: [1] * request.sampling.max_tokens, replica, **fields)
 
 
-def a_request(name: str, prompt: int, answer: int, session: str = "") -> Request:
+def a_request(name: str, prompt: int, answer: int, session: str = "") -> EngineRequest:
     sampling = Sampling(max_tokens=answer)
-    return Request(id=name, prompt=(1,) * prompt, sampling=sampling, session=session)
+    return EngineRequest(id=name, prompt=(1,) * prompt, sampling=sampling, session=session)
 
 
-async def took_s(engine: RooflineEngine, request: Request) -> float:
+async def took_s(engine: RooflineEngine, request: EngineRequest) -> float:
     loop = asyncio.get_running_loop()
     began_at = loop.time()
     items = [item async for item in engine.stream(request)]
     assert items[-1] == Finish(FinishReason.LENGTH)
-    tokens = sum(len(item.token_ids) for item in items if isinstance(item, Chunk))
+    tokens = sum(len(item.token_ids) for item in items if isinstance(item, TokenChunk))
     assert tokens == request.sampling.max_tokens
     return loop.time() - began_at
 

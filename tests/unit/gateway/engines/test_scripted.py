@@ -7,31 +7,31 @@ import pytest
 
 from artangram.gateway.engines.protocol import (
     BadWeights,
-    Chunk,
     EngineGone,
+    EngineRequest,
     Finish,
     FinishReason,
-    Request,
     Sampling,
+    TokenChunk,
 )
-from artangram.gateway.engines.scripted import AT_ONCE, Pace, Script, ScriptedEngine
+from artangram.gateway.engines.scripted import AT_ONCE, Script, ScriptedEngine, ScriptedPace
 
 pytestmark = pytest.mark.looptime
 
-SLOW = Pace(token_s=2.0, prompt_token_s=0.5, load_s=3.0)
+SLOW = ScriptedPace(token_s=2.0, prompt_token_s=0.5, load_s=3.0)
 
 
 def an_engine(
-    pace: Pace = AT_ONCE, *, script: Script = lambda request: [1, 2, 3]
+    pace: ScriptedPace = AT_ONCE, *, script: Script = lambda request: [1, 2, 3]
 ) -> ScriptedEngine:
     return ScriptedEngine(script, pace=pace)
 
 
-def a_request(name: str = "r") -> Request:
-    return Request(id=name, prompt=(9, 9), sampling=Sampling(max_tokens=8))
+def a_request(name: str = "r") -> EngineRequest:
+    return EngineRequest(id=name, prompt=(9, 9), sampling=Sampling(max_tokens=8))
 
 
-async def answered(engine: ScriptedEngine, name: str = "r") -> list[Chunk | Finish]:
+async def answered(engine: ScriptedEngine, name: str = "r") -> list[TokenChunk | Finish]:
     return [item async for item in engine.stream(a_request(name))]
 
 
@@ -41,7 +41,7 @@ def now() -> float:
 
 async def test_without_a_pace_the_answer_comes_at_once_and_whole():
     assert await answered(an_engine()) == [
-        Chunk((1, 2, 3), (0.0, 0.0, 0.0), 0),
+        TokenChunk((1, 2, 3), (0.0, 0.0, 0.0), 0),
         Finish(FinishReason.STOP),
     ]
     assert now() == 0
@@ -103,7 +103,7 @@ async def test_a_version_can_be_bad(tmp_path: Path):
 
 async def test_a_script_sees_the_request():
     engine = an_engine(script=lambda request: request.prompt * 2)
-    assert (await answered(engine))[0] == Chunk((9,) * 4, (0.0,) * 4, 0)
+    assert (await answered(engine))[0] == TokenChunk((9,) * 4, (0.0,) * 4, 0)
 
 
 async def test_a_silent_script_only_ends():

@@ -5,16 +5,16 @@ from collections.abc import Iterable
 
 import pytest
 import torch
+from models_support import a_model, some_sequences
 
 from artangram.core.errors import BadInput
 from artangram.gateway.engines import torchbatch
-from artangram.gateway.engines.protocol import FinishReason, Request, Sampling
-from artangram.gateway.engines.torchbatch import Batch
-from artangram.gateway.engines.torchwire import Ended, Sampled
+from artangram.gateway.engines.protocol import EngineRequest, FinishReason, Sampling
+from artangram.gateway.engines.torchbatch import DecodeBatch
+from artangram.gateway.engines.torchwire import Sampled, StreamEnded
 from artangram.models.causal import score
 from artangram.models.llama import Llama
 from artangram.models.packed import pack
-from models_support import a_model, some_sequences
 
 CONTEXT = 64
 
@@ -22,7 +22,7 @@ CONTEXT = 64
 class Heard:
     """What a batch told, by stream."""
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: DecodeBatch) -> None:
         self.batch = batch
         self.tokens: dict[int, list[int]] = defaultdict(list)
         self.logprobs: dict[int, list[float]] = defaultdict(list)
@@ -41,10 +41,10 @@ class Heard:
             self.steps(1)
         raise AssertionError(f"{self.batch} does not get on")
 
-    def hear(self, news: Iterable[Sampled | Ended]) -> None:
+    def hear(self, news: Iterable[Sampled | StreamEnded]) -> None:
         for one in news:
             assert one.stream not in self.ends
-            if isinstance(one, Ended):
+            if isinstance(one, StreamEnded):
                 self.ends[one.stream] = one.reason
             else:
                 self.tokens[one.stream] += one.chunk.token_ids
@@ -52,15 +52,15 @@ class Heard:
                 self.versions[one.stream] += [one.chunk.version] * len(one.chunk.token_ids)
 
 
-def a_batch(model: Llama, *, num_slots: int = 4) -> Batch:
-    return Batch(model, num_slots, max_context=CONTEXT, version=3, seed=0)
+def a_batch(model: Llama, *, num_slots: int = 4) -> DecodeBatch:
+    return DecodeBatch(model, num_slots, max_context=CONTEXT, version=3, seed=0)
 
 
 def a_request(
     prompt: list[int], *, max_tokens: int = 8, session: str = "", **how: float
-) -> Request:
+) -> EngineRequest:
     sampling = Sampling(max_tokens=max_tokens, **how)
-    return Request(id="r", prompt=tuple(prompt), sampling=sampling, session=session)
+    return EngineRequest(id="r", prompt=tuple(prompt), sampling=sampling, session=session)
 
 
 def rescored(
@@ -120,7 +120,9 @@ def test_weights_that_do_not_fit_change_nothing():
     )
 
 
-def two_turns(batch: Batch, *, between: list[Request]) -> tuple[list[float], list[float], int]:
+def two_turns(
+    batch: DecodeBatch, *, between: list[EngineRequest]
+) -> tuple[list[float], list[float], int]:
     """A session's two turns with others in between: logprobs of the second, told and scored anew,
     and how many tokens of prompts it cost."""
     heard = Heard(batch)

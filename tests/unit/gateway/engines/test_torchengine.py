@@ -5,28 +5,28 @@ import threading
 from pathlib import Path
 
 import pytest
-
-from artangram.gateway.engines.protocol import Chunk, EngineGone, Request, Sampling
-from artangram.gateway.engines.torchbatch import Batch
-from artangram.gateway.engines.torchengine import TorchEngine
-from artangram.gateway.engines.torchwire import Settings
-from artangram.models.directory import save_model
 from models_support import a_model
+
+from artangram.gateway.engines.protocol import EngineGone, EngineRequest, Sampling, TokenChunk
+from artangram.gateway.engines.torchbatch import DecodeBatch
+from artangram.gateway.engines.torchengine import TorchEngine
+from artangram.gateway.engines.torchwire import TorchEngineSettings
+from artangram.models.directory import save_model
 
 
 @pytest.fixture
 async def engine(tmp_path: Path):
     save_model(a_model(max_context=512), tmp_path)
-    engine = await TorchEngine.start(Settings(directory=str(tmp_path), num_slots=2))
+    engine = await TorchEngine.start(TorchEngineSettings(directory=str(tmp_path), num_slots=2))
     yield engine
     await engine.aclose()
 
 
 async def answered(engine: TorchEngine, name: str, *, max_tokens: int = 5) -> list[int]:
     sampling = Sampling(max_tokens=max_tokens, seed=1)
-    request = Request(id=name, prompt=(1, 2), sampling=sampling)
+    request = EngineRequest(id=name, prompt=(1, 2), sampling=sampling)
     items = [item async for item in engine.stream(request)]
-    return [token for item in items if isinstance(item, Chunk) for token in item.token_ids]
+    return [token for item in items if isinstance(item, TokenChunk) for token in item.token_ids]
 
 
 async def test_more_requests_than_slots_wait_for_their_turn(engine: TorchEngine):
@@ -46,7 +46,7 @@ async def test_the_loop_goes_round_while_tokens_are_sampled(engine: TorchEngine)
 
 
 async def test_an_unknown_token_is_refused_and_harms_nobody(engine: TorchEngine):
-    request = Request(id="r", prompt=(10**6,), sampling=Sampling(max_tokens=1))
+    request = EngineRequest(id="r", prompt=(10**6,), sampling=Sampling(max_tokens=1))
     with pytest.raises(ValueError, match="unknown tokens"):
         await anext(engine.stream(request))
     assert len(await answered(engine, "next")) == 5
@@ -56,10 +56,10 @@ async def test_an_unknown_token_is_refused_and_harms_nobody(engine: TorchEngine)
 async def test_a_defect_in_a_step_is_the_end_and_is_told(
     engine: TorchEngine, monkeypatch: pytest.MonkeyPatch
 ):
-    def broken(batch: Batch) -> None:
+    def broken(batch: DecodeBatch) -> None:
         raise RuntimeError("no such kernel")
 
-    monkeypatch.setattr(Batch, "step", broken)
+    monkeypatch.setattr(DecodeBatch, "step", broken)
     with pytest.raises(EngineGone, match="no such kernel"):
         await answered(engine, "r")
     with pytest.raises(EngineGone):
@@ -68,5 +68,5 @@ async def test_a_defect_in_a_step_is_the_end_and_is_told(
 
 async def test_without_a_model_nothing_starts_and_nothing_stays(tmp_path: Path):
     with pytest.raises(EngineGone, match="name the directory of a saved model"):
-        await TorchEngine.start(Settings(directory=str(tmp_path)), name="empty")
+        await TorchEngine.start(TorchEngineSettings(directory=str(tmp_path)), name="empty")
     assert not [thread for thread in threading.enumerate() if "empty" in thread.name]

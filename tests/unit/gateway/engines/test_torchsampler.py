@@ -1,10 +1,10 @@
 """Tokens are drawn as asked, and their logprobs are those of what they were drawn from."""
 
 import torch
+from models_support import VOCAB_SIZE
 
 from artangram.gateway.engines.protocol import Sampling
 from artangram.gateway.engines.torchsampler import Sampler, sampled
-from models_support import VOCAB_SIZE
 
 PROBABILITIES = torch.tensor([0.1, 0.0, 0.5, 0.15, 0.25])
 LOGITS = PROBABILITIES.log().unsqueeze(0)

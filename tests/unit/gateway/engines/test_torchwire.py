@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from artangram.gateway.engines.torchwire import Abort, Frames, Leave, Order, Pause, frame
+from artangram.gateway.engines.torchwire import Abort, FrameReader, LeaveEngine, Order, Pause, frame
 
 orders = st.lists(st.lists(st.builds(Abort, st.integers(0, 99)) | st.just(Pause(1))), max_size=5)
 
@@ -12,7 +12,7 @@ orders = st.lists(st.lists(st.builds(Abort, st.integers(0, 99)) | st.just(Pause(
 @given(orders, st.lists(st.integers(1, 9)))
 def test_what_is_sent_arrives(sent: list[list[Order]], cuts: list[int]):
     data = b"".join(frame(records) for records in sent)
-    frames = Frames()
+    frames = FrameReader()
     received: list[bytes] = []
     for cut in [*cuts, len(data)]:
         received += frames.fed(data[:cut])
@@ -21,5 +21,5 @@ def test_what_is_sent_arrives(sent: list[list[Order]], cuts: list[int]):
 
 
 def test_a_record_without_fields_travels_too():
-    (body,) = Frames().fed(frame([Leave()]))
-    assert msgspec.msgpack.decode(body, type=list[Order]) == [Leave()]
+    (body,) = FrameReader().fed(frame([LeaveEngine()]))
+    assert msgspec.msgpack.decode(body, type=list[Order]) == [LeaveEngine()]

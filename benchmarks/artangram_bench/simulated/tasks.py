@@ -1,0 +1,196 @@
+"""Environments made of numbers: how many turns, how much text, how long each answer takes.
+
+- What happens to a trajectory depends on the seed and its name alone, not on when it runs, so two
+  systems are compared on the same work.
+- `InStep` lets every environment of a batch wait for the slowest at every turn: how rollouts are
+  batched where environments are stepped together.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from random import Random
+
+from msgspec import Struct
+
+from artangram.core.errors import InfraFailed
+from artangram.envs.protocol import Env, Observation, Problem, Scorer, Task
+from artangram_bench.simulated.words import words
+
+
+class TaskShape(Struct, frozen=True, kw_only=True):
+    """What the attempts of one domain look like."""
+
+    name: str
+    turns: tuple[int, int]
+    """Fewest and most; all between are as likely."""
+    prompt_tokens: int
+    seen_tokens: int
+    """What the environment says in one turn."""
+    reply_tokens: float
+    """Median of what the model says in one turn."""
+    reply_spread: float = 0.3
+    """Deviation of its log: above 0.7 the longest of a few hundred is many times the mean."""
+    turn_s: float = 0.0
+    turn_sigma_s: float = 0.0
+    reset_s: float = 0.0
+    reset_spread: float = 0.0
+    """Deviation of its log."""
+    reset_failures: float = 0.0
+    """Share of resets that fail after all their time."""
+    reward_s: float = 0.0
+    max_tokens: int = 16_384
+    """In one reply."""
+
+
+class SyntheticTask:
+    """See `envs.protocol.Task`."""
+
+    def __init__(self, shape: TaskShape, *, seed: int = 0) -> None:
+        self.shape = shape
+        self._seed = seed
+
+    @property
+    def name(self) -> str:
+        return self.shape.name
+
+    @property
+    def max_turns(self) -> int:
+        return self.shape.turns[1] + 1
+
+    @property
+    def max_tokens(self) -> int:
+        return self.shape.max_tokens
+
+    def problems(self, seed: int) -> Iterator[Problem]:
+        number = 0
+        while True:
+            yield Problem(id=f"{self.name}-{number}", task=self.name)
+            number += 1
+
+    def env(self, problem: Problem, *, trajectory: str) -> Env:
+        return SyntheticEnv(self.shape, Random(f"{self._seed} {trajectory}"))
+
+
+class SyntheticEnv:
+    """See `envs.protocol.Env`. Its reward needs no environment."""
+
+    def __init__(self, shape: TaskShape, random: Random) -> None:
+        self._shape = shape
+        self._random = random
+        self._turns_left = random.randint(*shape.turns)
+
+    async def reset(self) -> Observation:
+        shape = self._shape
+        await asyncio.sleep(shape.reset_s * self._random.lognormvariate(0.0, shape.reset_spread))
+        if self._random.random() < shape.reset_failures:
+            raise InfraFailed("the environment did not come up")
+        return Observation(text=words(shape.prompt_tokens, self._reply()))
+
+    async def respond(self, reply: str) -> Observation:
+        shape = self._shape
+        await asyncio.sleep(max(0.0, self._random.gauss(shape.turn_s, shape.turn_sigma_s)))
+        self._turns_left -= 1
+        return Observation(text=words(shape.seen_tokens, self._reply()), done=self._turns_left <= 0)
+
+    async def score(self) -> float:
+        await asyncio.sleep(self._shape.reward_s)
+        return self._random.random()
+
+    async def detach(self) -> Scorer:
+        return self.score
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+    def _reply(self) -> int:
+        shape = self._shape
+        return max(
+            1, int(self._random.lognormvariate(0.0, shape.reply_spread) * shape.reply_tokens)
+        )
+
+
+class Step:
+    """Where all environments of a batch meet at every turn."""
+
+    def __init__(self) -> None:
+        self._members = 0
+        self._arrived = 0
+        self._go = asyncio.Event()
+
+    def join(self) -> None:
+        self._members += 1
+
+    def leave(self) -> None:
+        self._members -= 1
+        self._go_if_complete()
+
+    async def meet(self) -> None:
+        """Return when everybody is here."""
+        self._arrived += 1
+        go = self._go
+        self._go_if_complete()
+        await go.wait()
+
+    def _go_if_complete(self) -> None:
+        if self._arrived and self._arrived >= self._members:
+            self._arrived = 0
+            go, self._go = self._go, asyncio.Event()
+            go.set()
+
+
+class InStep:
+    """A task whose environments all wait for the slowest; its reward is asked for at the end."""
+
+    def __init__(self, task: Task, step: Step) -> None:
+        self._task = task
+        self._step = step
+
+    @property
+    def name(self) -> str:
+        return self._task.name
+
+    @property
+    def max_turns(self) -> int:
+        return self._task.max_turns
+
+    @property
+    def max_tokens(self) -> int:
+        return self._task.max_tokens
+
+    def problems(self, seed: int) -> Iterator[Problem]:
+        return self._task.problems(seed)
+
+    def env(self, problem: Problem, *, trajectory: str) -> Env:
+        return _EnvInStep(self._task.env(problem, trajectory=trajectory), self._step)
+
+
+class _EnvInStep:
+    def __init__(self, env: Env, step: Step) -> None:
+        self._env = env
+        self._step = step
+        self._is_member = True
+        step.join()
+
+    async def reset(self) -> Observation:
+        seen = await self._env.reset()
+        await self._step.meet()
+        return seen
+
+    async def respond(self, reply: str) -> Observation:
+        seen = await self._env.respond(reply)
+        await self._step.meet()
+        if seen.done:
+            self._leave()
+        return seen
+
+    async def score(self) -> float:
+        return await self._env.score()
+
+    async def aclose(self) -> None:
+        self._leave()
+        await self._env.aclose()
+
+    def _leave(self) -> None:
+        if self._is_member:
+            self._is_member = False
+            self._step.leave()

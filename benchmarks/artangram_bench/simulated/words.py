@@ -1,0 +1,44 @@
+"""Tokens that only count: how much is given, and how much will be answered.
+
+The last token of a prompt says how many tokens follow, and each sampled token how many are left,
+so an engine can go on with any prompt, also with one that another engine began to answer. Zero
+ends an answer.
+"""
+
+from collections.abc import Sequence
+from itertools import chain
+
+from artangram.gateway.engines.protocol import EngineRequest
+from artangram.models.tokenizer import Message
+
+FILLER = 1
+
+
+def words(given: int, answer: int) -> str:
+    """A text of `given` tokens that is answered with `answer` tokens."""
+    return f"{given}/{answer}"
+
+
+def countdown(request: EngineRequest) -> Sequence[int]:
+    """The script of an engine."""
+    return range(request.prompt[-1] - 1, -1, -1)
+
+
+class CountingTokenizer:
+    """See `models.tokenizer.Tokenizer`."""
+
+    vocab_size = 1 << 30
+    eos_id = 0
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        given, answer = (max(1, int(part)) for part in text.split("/"))
+        return (FILLER,) * (given - 1) + (answer,)
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return ""
+
+    def render(self, messages: Sequence[Message], *, begins: bool = True) -> tuple[int, ...]:
+        return tuple(chain.from_iterable(self.encode(message.content) for message in messages))
+
+    def opening(self) -> tuple[int, ...]:
+        return ()

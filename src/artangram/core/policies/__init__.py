@@ -1,1 +1,0 @@
-"""How queues are ranked and sizes chosen: one idea per file, baselines included."""

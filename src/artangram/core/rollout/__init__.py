@@ -1,0 +1,1 @@
+"""Rollout decisions: what may start, where a turn is sampled, and what may train."""

@@ -1,0 +1,1 @@
+"""Scheduling decisions: which action runs when, where, and on how much."""

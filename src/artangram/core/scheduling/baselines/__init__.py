@@ -1,0 +1,1 @@
+"""Policies to compare with: published algorithms and what people deploy today."""

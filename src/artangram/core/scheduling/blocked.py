@@ -1,0 +1,72 @@
+"""Tickets that were turned back, in order of their keys: at the lane of a side resource that is
+missing, or barred from the lane they wait in, on which somebody before them has a claim.
+"""
+
+from artangram.core.scheduling.policies.base import Lane, Ticket
+from artangram.core.scheduling.policies.line import SortedTickets
+
+_Lines = dict[Lane, SortedTickets]
+
+
+class Blocked:
+    """Who is parked where."""
+
+    __slots__ = ("_barred", "lacking")
+
+    def __init__(self) -> None:
+        #: Who lacks something, by lane; none of the lines is empty.
+        self.lacking: _Lines = {}
+        self._barred: _Lines = {}
+
+    def add(self, ticket: Ticket, lane: Lane) -> None:
+        """`ticket` lacks something of `lane` on the side."""
+        _add(self.lacking, ticket, lane)
+
+    def bar(self, ticket: Ticket, lane: Lane) -> None:
+        """`ticket` lacks nothing on the side, but may not start in its own `lane`."""
+        _add(self._barred, ticket, lane)
+
+    def lanes(self) -> list[Lane]:
+        """The lanes that lack something."""
+        return list(self.lacking)
+
+    def first(self, lane: Lane) -> Ticket | None:
+        """Who goes first of those who lack something of `lane`."""
+        return _first(self.lacking, lane)
+
+    def firsts(self) -> list[Ticket]:
+        """Who goes first at each lane, of those who lack something and of those who are barred."""
+        return [line.head for line in (*self.lacking.values(), *self._barred.values())]
+
+    def unbar(self, lane: Lane, claimant: Ticket | None) -> list[Ticket]:
+        """Those barred from `lane` who go before `claimant` are parked no longer."""
+        free = []
+        while (ticket := _first(self._barred, lane)) is not None:
+            if claimant is not None and (claimant.key, claimant.seq) < (ticket.key, ticket.seq):
+                break
+            self.withdraw(ticket)
+            free.append(ticket)
+        return free
+
+    def withdraw(self, ticket: Ticket) -> None:
+        """`ticket` is parked no longer, wherever it was."""
+        lane = ticket.blocked_at
+        assert lane is not None, f"{ticket} is not parked"
+        lines = self.lacking if ticket.seq in self.lacking.get(lane, ()) else self._barred
+        lines[lane].remove(ticket)
+        if not lines[lane]:
+            del lines[lane]
+        ticket.blocked_at = None
+
+    def num_before(self, ticket: Ticket, lane: Lane) -> int:
+        """How many who lack something of `lane` go before `ticket`."""
+        return self.lacking[lane].place(ticket) if lane in self.lacking else 0
+
+
+def _add(lines: _Lines, ticket: Ticket, lane: Lane) -> None:
+    ticket.blocked_at = lane
+    lines.setdefault(lane, SortedTickets()).add(ticket)
+
+
+def _first(lines: _Lines, lane: Lane) -> Ticket | None:
+    return lines[lane].head if lane in lines else None

@@ -1,0 +1,51 @@
+"""What the scheduler wants done. Imperatives; carry them out in the order given.
+
+The order matters: a `Resize` that takes cores away comes before the `Start` or `Resize` that gives
+them to somebody else.
+"""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from artangram.core.ids import ActionId
+from artangram.core.scheduling.lease import Cores, Lease
+from artangram.core.scheduling.records import ActionRecord
+
+
+class StopReason(StrEnum):
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+
+class Start(Struct, frozen=True, gc=False, tag="start"):
+    lease: Lease
+
+
+class Resize(Struct, frozen=True, gc=False, tag="resize"):
+    """A running action's cores are now these."""
+
+    action_id: ActionId
+    cores: Cores
+
+
+class Stop(Struct, frozen=True, gc=False, tag="stop"):
+    """End a running action. Its lease lasts until `Finished` confirms that it is gone."""
+
+    action_id: ActionId
+    reason: StopReason
+
+
+class Report(Struct, frozen=True, gc=False, tag="report"):
+    """An action has ended; exactly one per action ever submitted."""
+
+    record: ActionRecord
+
+
+class WakeAt(Struct, frozen=True, gc=False, tag="wake_at"):
+    """Send `ClockTicked` at `at`. The latest `WakeAt` replaces all earlier ones."""
+
+    at: float
+
+
+Decision = Start | Resize | Stop | Report | WakeAt

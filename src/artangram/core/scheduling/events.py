@@ -1,0 +1,102 @@
+"""What the scheduler is told. Past participles; nothing else changes its state."""
+
+from msgspec import Struct
+
+from artangram.core.ids import ActionId, JobId, NodeId, Resource, ServiceId, TrajectoryId
+from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.cluster import ServiceSpec
+from artangram.core.scheduling.records import Outcome
+
+
+class TrajectoryOpened(Struct, frozen=True, gc=False, tag="trajectory_opened"):
+    """A trajectory begins. It holds `memory_mb` on one node from its first cpu action on."""
+
+    trajectory: TrajectoryId
+    memory_mb: int = 0
+    job: JobId = JobId("default")
+
+
+class TrajectoryClosed(Struct, frozen=True, gc=False, tag="trajectory_closed"):
+    """A trajectory ended; what it still has waiting or running is cancelled."""
+
+    trajectory: TrajectoryId
+
+
+class Submitted(Struct, frozen=True, gc=False, tag="submitted"):
+    action: Action
+
+
+class Finished(Struct, frozen=True, gc=False, tag="finished"):
+    """An action that was started has stopped using its lease."""
+
+    action_id: ActionId
+    outcome: Outcome = Outcome.SUCCEEDED
+    began_at: float | None = None
+    reason: str = ""
+    attempt: int = 1
+    """The attempt of the lease that ended; one that was already given up is ignored."""
+    turned_away: bool = False
+    """Nothing was done, so it may start again as often as it takes."""
+
+
+class Cancelled(Struct, frozen=True, gc=False, tag="cancelled"):
+    action_id: ActionId
+    reason: str = "the caller cancelled it"
+
+
+class NodeJoined(Struct, frozen=True, tag="node_joined"):
+    """A node of the kind its pool describes is there (again)."""
+
+    resource: Resource
+    node: NodeId
+
+
+class NodeLost(Struct, frozen=True, tag="node_lost"):
+    """A node and everything on it is gone."""
+
+    resource: Resource
+    node: NodeId
+    reason: str = "the node was lost"
+
+
+class ServiceDeployed(Struct, frozen=True, tag="service_deployed"):
+    """From now on there is such a service; it is resident nowhere yet."""
+
+    service: ServiceId
+    spec: ServiceSpec
+
+
+class ServiceLost(Struct, frozen=True, tag="service_lost"):
+    """A resident service died on its devices; they are empty now."""
+
+    resource: Resource
+    node: NodeId
+    first: int
+    degree: int
+    service: ServiceId
+
+
+class Throttled(Struct, frozen=True, tag="throttled"):
+    """The API said that it takes no call before `until`."""
+
+    resource: Resource
+    until: float
+
+
+class ClockTicked(Struct, frozen=True, gc=False, tag="clock_ticked"):
+    """Time passed up to what `WakeAt` asked for."""
+
+
+Event = (
+    TrajectoryOpened
+    | TrajectoryClosed
+    | Submitted
+    | Finished
+    | Cancelled
+    | NodeJoined
+    | NodeLost
+    | ServiceDeployed
+    | ServiceLost
+    | Throttled
+    | ClockTicked
+)

@@ -1,0 +1,64 @@
+"""Why is it waiting? An answer per resource, and what would let the action start."""
+
+from bisect import bisect_left
+
+from msgspec import Struct
+
+from artangram.core.ids import ActionId, Resource
+from artangram.core.scheduling.policies.base import Hindrance, Lane, State, Ticket
+
+
+class Explanation(Struct, frozen=True, kw_only=True):
+    """The state of an action in words."""
+
+    action_id: ActionId
+    state: str
+    summary: str
+    hindrances: tuple[Hindrance, ...] = ()
+
+
+def explanation(ticket: Ticket, hindrances: list[Hindrance]) -> Explanation:
+    """What to tell somebody who asks about `ticket`."""
+    if ticket.state is State.RUNNING and ticket.units == 0:
+        summary = "stands aside for shorter work and runs on when there is room again"
+    elif ticket.state is State.RUNNING:
+        summary = f"runs on {ticket.units} units since {ticket.started_at:.3f} s"
+    elif hindrances:
+        summary = "; ".join(f"{h.resource}: {h.because}" for h in hindrances)
+    else:
+        summary = "it can start and is about to"
+    return Explanation(
+        action_id=ticket.action.id,
+        state=ticket.state.value,
+        summary=summary,
+        hindrances=tuple(hindrances),
+    )
+
+
+def lendable(lane: Lane, units: int, now: float) -> int:
+    """The most below `units` that `lane` lends now: quotas are too large to try every number."""
+    return bisect_left(range(1, units), True, key=lambda fewer: not lane.lends(fewer, now))
+
+
+def lacking(resource: Resource, units: int, *, free: int, ahead: int) -> Hindrance:
+    """What an action needs on the side is not there."""
+    return Hindrance(
+        resource=resource,
+        needed=units,
+        free=free,
+        ahead=ahead,
+        because=f"{units} of {resource} are not free at the same time as the rest",
+        starts_when=f"{units} of {resource} are given back",
+    )
+
+
+def claimed(resource: Resource, units: int) -> Hindrance:
+    """It is, but for somebody else."""
+    return Hindrance(
+        resource=resource,
+        needed=units,
+        free=0,
+        ahead=1,
+        because="an overdue action has a claim on what it needs",
+        starts_when="that one has started",
+    )

@@ -1,0 +1,389 @@
+"""Where tickets stand: every lane of the cluster, and the ways between them.
+
+- A ticket stands in exactly one place: homeless (no node has memory for its trajectory), in its
+  lane, or parked at the lane of a side resource that is missing.
+- All resources of an action are taken together or not at all, so nothing waits while holding.
+- A parked ticket that is overdue claims all lanes it needs: nobody with a later key starts there
+  before it. The smallest key wins every claim, so claims cannot block each other for ever.
+"""
+
+from collections import OrderedDict
+
+from artangram.core.errors import BadInput
+from artangram.core.ids import NodeId, Resource, ServiceId, TrajectoryId
+from artangram.core.scheduling.blocked import Blocked
+from artangram.core.scheduling.cluster import (
+    ClusterSpec,
+    CpuSpec,
+    GpuSpec,
+    QuotaSpec,
+    ServiceSpec,
+    node_ids,
+)
+from artangram.core.scheduling.events import ServiceLost
+from artangram.core.scheduling.explain import Explanation, claimed, explanation, lacking, lendable
+from artangram.core.scheduling.lease import Allocation, Cores, CoreShare, Devices
+from artangram.core.scheduling.placement import Placement
+from artangram.core.scheduling.policies.base import Hindrance, Lane, LaneContext, State, Ticket
+from artangram.core.scheduling.policies.gpulane import GpuLane
+from artangram.core.scheduling.policies.policy import QuotaLane, SchedulingPolicy
+from artangram.core.scheduling.policies.queue import FairUsage
+from artangram.core.scheduling.pools.functions import FunctionPool
+from artangram.core.scheduling.pools.gpu import GpuPool
+from artangram.core.scheduling.pools.quota import QuotaPool
+from artangram.core.scheduling.wakes import Wakes
+
+
+class Lanes:
+    """Lanes by resource, and what moves tickets between them."""
+
+    def __init__(
+        self, cluster: ClusterSpec, policy: SchedulingPolicy, context: LaneContext
+    ) -> None:
+        self._cluster = cluster
+        self._policy = policy
+        self._context = context
+        self.placement: dict[Resource, Placement] = {}
+        self._gpu: dict[Resource, GpuLane] = {}
+        self._quota: dict[Resource, QuotaLane] = {}
+        self._lanes: dict[Resource, Lane] = {}
+        #: Lanes to dispatch, in the order they were touched.
+        self._touched: OrderedDict[Lane, None] = OrderedDict()
+        self._wakes = Wakes()
+        self._blocked = Blocked()
+        self._claims: dict[Lane, Ticket] = {}
+        for resource in cluster.pools:
+            self._add_pool(resource)
+
+    def admit(self, ticket: Ticket, now: float) -> None:
+        """`ticket` waits from now on, somewhere."""
+        placement = self._homes_of(ticket)
+        if placement is not None and not placement.place(ticket, now):
+            return
+        self._push(ticket, now)
+
+    def withdraw(self, ticket: Ticket, now: float) -> None:
+        """`ticket` waits no longer, wherever it stood."""
+        placement = self._homes_of(ticket)
+        if ticket.lane is not None:
+            ticket.lane.withdraw(ticket)
+            self._touched[ticket.lane] = None
+            ticket.lane = None
+        elif ticket.blocked_at is not None:
+            self._blocked.withdraw(ticket)
+        elif placement is not None and ticket.node is None:
+            placement.withdraw(ticket)
+            self._place_waiting(placement, now)
+        self._unclaim(ticket, now)
+
+    def release(self, ticket: Ticket, now: float, *, lost: NodeId | None = None) -> None:
+        """A running ticket gives back what it holds, except what a lost node took with it."""
+        allocation, lane = ticket.allocation, self._lane_of(ticket, ticket.form.resource)
+        if lane is not None and allocation is not None and not _is_on(allocation, lost):
+            lane.give_back(ticket, now)
+            self._touched[lane] = None
+        for side in ticket.secondary:
+            lender = self._lane_of(ticket, side.resource)
+            if lender is not None and not _is_on(side, lost):
+                lender.take_back(side, now)
+                self._touched[lender] = None
+        ticket.allocation, ticket.secondary = None, ()
+
+    def check(self, ticket: Ticket) -> None:
+        """`BadInput` if no node or device could ever serve `ticket`."""
+        placement, trajectory = self._homes_of(ticket), ticket.action.trajectory
+        if placement is not None and not placement.lives_here(trajectory):
+            placement.check(ticket)
+            for name, others in self.placement.items():
+                # Two pools whose trajectories wait for memory of each other would wait for ever.
+                if others is not placement and others.lives_here(trajectory):
+                    fix = "open another trajectory for the cores of another pool"
+                    raise BadInput("needs", f"its trajectory lives on {name}", fix)
+        for resource, gpu in self._gpu.items():
+            if ticket.action.needs.of(resource):
+                gpu.check(ticket)
+
+    def open(self, trajectory: TrajectoryId, memory_mb: int) -> None:
+        """`trajectory` begins."""
+        for placement in self.placement.values():
+            placement.open(trajectory, memory_mb)
+
+    def leave(self, trajectory: TrajectoryId, now: float) -> None:
+        """`trajectory` gives up its memory everywhere."""
+        for placement in self.placement.values():
+            placement.leave(trajectory)
+            self._place_waiting(placement, now)
+
+    def has_sandbox(self, ticket: Ticket) -> None:
+        """`ticket` starts: its trajectory has a sandbox from now on."""
+        if ticket.node is not None and ticket.action.trajectory is not None:
+            placement = self._homes_of(ticket)
+            assert placement is not None
+            placement.has_sandbox(ticket.action.trajectory)
+
+    def dispatch(self, now: float) -> float | None:
+        """Let every lane act that something happened to, or whose time has come.
+
+        Returns when it has something to do again although nothing happens.
+        """
+        touched, wakes = self._touched, self._wakes
+        if wakes.heap:
+            for lane in wakes.take_due(now):
+                touched[lane] = None
+        while (self._blocked.lacking and self._unblock(now)) or touched:
+            while touched:
+                lane, _ = touched.popitem(last=False)
+                lane.dispatch(now)
+                if lane.wake_at is not None:
+                    wakes.ask(lane, lane.wake_at)
+        return wakes.next_at() if wakes.heap else None
+
+    def seize_secondary(self, ticket: Ticket, now: float) -> bool:
+        """Take all sides of `ticket`, or park it where the first one is missing."""
+        if not ticket.form.secondary and not self._claims:
+            return True
+        lane = ticket.lane
+        assert lane is not None
+        ticket.lane = None
+        missing = self._missing_side(ticket, now)
+        if missing is not None:
+            self._blocked.add(ticket, missing)
+            self._await(ticket, missing, now)
+            return False
+        if self._is_claimed(lane, ticket):
+            self._blocked.bar(ticket, lane)
+            self._await(ticket, lane, now)
+            return False
+        ticket.lane = lane
+        ticket.secondary = tuple(
+            self._side_lane(ticket, resource).lend(ticket, units, now)
+            for resource, units in ticket.form.secondary
+        )
+        self._unclaim(ticket, now)
+        return True
+
+    def refusing(self, ticket: Ticket, now: float) -> Resource | None:
+        for api, units in ticket.form.secondary:
+            if api in self._quota and not self._is_lent(self._quota[api], ticket, units, now):
+                return api
+        return None
+
+    def node_joined(self, resource: Resource, node: NodeId, now: float) -> None:
+        if resource in self._gpu:
+            self._gpu[resource].node_joined(node)
+            self._touched[self._gpu[resource]] = None
+        elif not self.has_node(resource, node):
+            placement = self.placement[resource]
+            placement.add(node)
+            self._place_waiting(placement, now)
+
+    def node_lost(self, resource: Resource, node: NodeId) -> None:
+        """Forget a node. Nobody stands or runs there any more."""
+        if resource in self._gpu:
+            self._gpu[resource].node_lost(node)
+            self._touched[self._gpu[resource]] = None
+            return
+        lane = self.placement[resource].lanes[node]
+        self.placement[resource].lose(node)
+        self._touched.pop(lane, None)
+        self._wakes.forget(lane)
+        self._claims.pop(lane, None)
+
+    def has_node(self, resource: Resource, node: NodeId) -> bool:
+        return resource in self._gpu or node in self.placement[resource].lanes
+
+    def depends_on(self, ticket: Ticket, node: NodeId) -> bool:
+        """Would the loss of `node` touch `ticket`?"""
+        if ticket.node == node:
+            return True
+        held = (ticket.allocation, *ticket.secondary)
+        return any(a is not None and _is_on(a, node) for a in held)
+
+    def has_files(self, ticket: Ticket) -> bool:
+        """Has the trajectory of `ticket` anything to lose on its node?"""
+        placement = self._homes_of(ticket)
+        return placement is not None and placement.has_files(ticket.action.trajectory)
+
+    def deploy(self, service: ServiceId, spec: ServiceSpec) -> None:
+        """From now on there is such a service; `Forms` has checked it."""
+        self._gpu[spec.pool].deploy(service, spec)
+
+    def service_lost(self, event: ServiceLost) -> None:
+        lane = self._gpu[event.resource]
+        lane.service_lost(event.node, first=event.first, degree=event.degree, service=event.service)
+        self._touched[lane] = None
+
+    def throttled(self, resource: Resource, until: float) -> None:
+        self._quota[resource].throttled(until)
+        self._touched[self._quota[resource]] = None
+
+    def explain(self, ticket: Ticket, now: float) -> Explanation:
+        """Why `ticket` waits, if it does."""
+        hindrances = self._hindrances(ticket, now) if ticket.state is State.WAITING else []
+        return explanation(ticket, hindrances)
+
+    def _hindrances(self, ticket: Ticket, now: float) -> list[Hindrance]:
+        hindrances: list[Hindrance] = []
+        placement = self._homes_of(ticket)
+        if ticket.lane is not None:
+            hindrances.append(ticket.lane.hindrance(ticket, now))
+        elif placement is not None and ticket.node is None:
+            hindrances.append(placement.hindrance(ticket))
+        for resource, units in ticket.form.secondary:
+            lane = self._lane_of(ticket, resource)
+            if lane is not None and not lane.lends(units, now):
+                free = lendable(lane, units, now)
+                ahead = self._blocked.num_before(ticket, lane)
+                hindrances.append(lacking(resource, units, free=free, ahead=ahead))
+        if ticket.blocked_at is not None and not hindrances:
+            hindrances.append(claimed(*self._need_at(ticket, ticket.blocked_at)))
+        return hindrances
+
+    def _add_pool(self, resource: Resource) -> None:
+        spec, policy = self._cluster.pools[resource], self._policy
+        served = FairUsage(self._cluster.shares)
+        match spec:
+            case CpuSpec():
+                placement = Placement(resource, spec, policy, self._context, self._cluster.shares)
+                self.placement[resource] = placement
+                for node in node_ids(resource, spec.nodes):
+                    placement.add(node)
+            case GpuSpec():
+                gpus = GpuPool(resource, spec, self._cluster.services)
+                gpu = policy.gpu(gpus, self._context, served)
+                self._gpu[resource] = self._lanes[resource] = gpu
+            case QuotaSpec():
+                quota = policy.quota(QuotaPool(resource, spec), self._context, served)
+                self._quota[resource] = self._lanes[resource] = quota
+            case _:
+                pool = FunctionPool(resource, spec)
+                self._lanes[resource] = policy.functions(pool, self._context, served)
+
+    def _homes_of(self, ticket: Ticket) -> Placement | None:
+        """The CPU pool `ticket` needs, if any; a form has at most one."""
+        form = ticket.form
+        placement = self.placement.get(form.resource)
+        if placement is not None or not form.secondary:
+            return placement
+        return next((self.placement[r] for r, _ in form.secondary if r in self.placement), None)
+
+    def _lane_of(self, ticket: Ticket, resource: Resource) -> Lane | None:
+        placement = self.placement.get(resource)
+        if placement is None:
+            return self._lanes[resource]
+        return placement.lanes.get(ticket.node) if ticket.node is not None else None
+
+    def _side_lane(self, ticket: Ticket, resource: Resource) -> Lane:
+        lane = self._lane_of(ticket, resource)
+        assert lane is not None, f"{ticket} has no node for {resource}"
+        return lane
+
+    def _push(self, ticket: Ticket, now: float) -> None:
+        lane = self._lane_of(ticket, ticket.form.resource)
+        assert lane is not None, f"{ticket} has no lane"
+        ticket.lane = lane
+        lane.push(ticket, now)
+        self._touched[lane] = None
+
+    def _place_waiting(self, placement: Placement, now: float) -> None:
+        for ticket in placement.place_waiting(now):
+            self._push(ticket, now)
+
+    def _missing_side(self, ticket: Ticket, now: float) -> Lane | None:
+        for resource, units in ticket.form.secondary:
+            lane = self._side_lane(ticket, resource)
+            if not self._is_lent(lane, ticket, units, now):
+                return lane
+        return None
+
+    def _await(self, ticket: Ticket, lane: Lane, now: float) -> None:
+        """A parked ticket has to wait: once overdue, at the cost of those behind it."""
+        if now >= ticket.key:
+            self._claim(ticket)
+        at = self._lends_at(ticket, lane, now)
+        if at is not None:
+            self._wakes.ask(lane, at)
+
+    def _lends_at(self, ticket: Ticket, lane: Lane, now: float) -> float | None:
+        """When time alone may help a parked ticket: a window moves on, or it becomes overdue."""
+        times = [ticket.key] if now < ticket.key else []
+        for resource, units in ticket.form.secondary:
+            quota = self._quota.get(resource)
+            if quota is lane and quota is not None:
+                at = quota.lends_at(units, now)
+                times += [] if at is None else [at]
+        return min(times, default=None)
+
+    def _unblock(self, now: float) -> bool:
+        """Push the parked tickets that find now what was missing. Were there any?"""
+        return any([self._unblock_at(lane, now) for lane in self._blocked.lanes()])
+
+    def _unblock_at(self, lane: Lane, now: float) -> bool:
+        """As many of the first parked at `lane` as it could serve together."""
+        is_pushed = False
+        units = 0
+        while (ticket := self._blocked.first(lane)) is not None:
+            units += self._need_at(ticket, lane)[1]
+            if not self._is_lent(lane, ticket, units, now):
+                self._await(ticket, lane, now)
+                break
+            self._blocked.withdraw(ticket)
+            self._push(ticket, now)
+            is_pushed = True
+        return is_pushed
+
+    def _need_at(self, ticket: Ticket, lane: Lane) -> tuple[Resource, int]:
+        """What `ticket` needs of `lane`, which is one of its own."""
+        for resource, units in ticket.form.secondary:
+            if self._lane_of(ticket, resource) is lane:
+                return resource, units
+        return ticket.form.resource, ticket.form.amounts[0]
+
+    def _is_lent(self, lane: Lane, ticket: Ticket, units: int, now: float) -> bool:
+        """May `ticket` have `units` of `lane` now? Not what the overdue there needs before it."""
+        if self._is_claimed(lane, ticket) or not lane.lends(units, now):
+            return False
+        first = lane.overdue(now)
+        if first is None or not _is_before(first, ticket):
+            return True
+        # Who has yet to act may have enough for several: it serves all who are overdue first.
+        return lane not in self._touched and lane.lends(units + first.form.amounts[0], now)
+
+    def _is_claimed(self, lane: Lane, ticket: Ticket) -> bool:
+        claimant = self._claims.get(lane)
+        return claimant is not None and claimant is not ticket and _is_before(claimant, ticket)
+
+    def _claim(self, ticket: Ticket) -> None:
+        resources = (ticket.form.resource, *(resource for resource, _ in ticket.form.secondary))
+        for resource in resources:
+            lane = self._side_lane(ticket, resource)
+            claimant = self._claims.get(lane)
+            if claimant is None or _is_before(ticket, claimant):
+                self._claims[lane] = ticket
+
+    def _unclaim(self, ticket: Ticket, now: float) -> None:
+        if not self._claims:
+            return
+        lanes = [lane for lane, owner in self._claims.items() if owner is ticket]
+        for lane in lanes:
+            del self._claims[lane]
+        if lanes:
+            self._claim_next(now)
+        for lane in lanes:
+            self._touched[lane] = None
+            for barred in self._blocked.unbar(lane, self._claims.get(lane)):
+                self._push(barred, now)
+
+    def _claim_next(self, now: float) -> None:
+        """A claim was given up: those claim what they need who had to leave it to somebody else."""
+        for ticket in self._blocked.firsts():
+            if now >= ticket.key:
+                self._claim(ticket)
+
+
+def _is_on(allocation: Allocation, node: NodeId | None) -> bool:
+    return isinstance(allocation, Cores | CoreShare | Devices) and allocation.node == node
+
+
+def _is_before(one: Ticket, other: Ticket) -> bool:
+    return (one.key, one.seq) < (other.key, other.seq)

@@ -1,0 +1,1 @@
+"""How queues are ranked and sizes chosen: one idea per file."""

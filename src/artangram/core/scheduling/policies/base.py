@@ -1,0 +1,218 @@
+"""What the scheduler and its lanes say to each other.
+
+A *lane* is the queue in front of one pool (a CPU node, the GPUs, an API) and the idea that empties
+it. A *ticket* is an action's place in the scheduler from `Submitted` to `Report`. The *context* is
+the scheduler's side: lanes start and resize actions only through it.
+"""
+
+from enum import Enum
+from typing import Protocol
+
+from msgspec import Struct
+
+from artangram.core.ids import JobId, NodeId, Resource, ServiceId
+from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.lease import Allocation, Cores
+from artangram.core.scheduling.needs import Amounts
+from artangram.core.scheduling.policies.width import Widths
+from artangram.core.scheduling.records import Outcome
+from artangram.core.scheduling.speedup import Speedup
+
+
+class State(Enum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+class Form(Struct, frozen=True, kw_only=True):
+    """An action's needs as this cluster can serve them; shared by actions that need the same."""
+
+    resource: Resource
+    """The resource whose lane the action waits in."""
+    amounts: Amounts
+    """What it can run with of that resource, on the largest node there is."""
+    secondary: tuple[tuple[Resource, int], ...] = ()
+    """Further resources, in one order for all actions, with the least amount of each."""
+    is_elastic: bool = False
+    service: ServiceId | None = None
+
+
+class Ticket:
+    """An action's place in the scheduler. Lanes read it; the fields below `lane` change."""
+
+    __slots__ = (
+        "action",
+        "allocation",
+        "attempt",
+        "began_at",
+        "blocked_at",
+        "curve",
+        "done_s",
+        "form",
+        "idle_s",
+        "job",
+        "key",
+        "lane",
+        "node",
+        "num_turned_away",
+        "prepare_s",
+        "secondary",
+        "seq",
+        "spread",
+        "started_at",
+        "state",
+        "stopping",
+        "submitted_at",
+        "unit_s",
+        "units",
+        "units_since",
+        "updated_at",
+        "widths",
+        "work_left_s",
+        "work_s",
+        "workers",
+    )
+
+    def __init__(self, action: Action, form: Form, *, seq: int, now: float) -> None:
+        self.action = action
+        self.form = form
+        self.job: JobId = action.job
+        #: Order of submission; breaks every tie, so the same events give the same decisions.
+        self.seq = seq
+        self.submitted_at = now
+        self.attempt = 1
+        #: Attempts that did nothing: being turned away leaves an action as good as new.
+        self.num_turned_away = 0
+        #: Believed duration on one unit, and how it shrinks with more; without a curve, on what it
+        #: needs. Set before the lane sees it.
+        self.work_s = 0.0
+        self.curve: Speedup | None = None
+        #: How uncertain that duration is: the deviation of its log.
+        self.spread = 0.0
+        #: What its sandbox and its dispatch are expected to cost before it runs.
+        self.prepare_s = 0.0
+        #: The virtual deadline lanes rank by: an action past it is overdue, and nobody passes it.
+        self.key = now
+        #: The lane it waits in, or the lane of a side resource it is parked at, or neither.
+        self.lane: Lane | None = None
+        self.blocked_at: Lane | None = None
+        self.node: NodeId | None = None
+        self.state = State.WAITING
+        self.stopping: Outcome | None = None
+        self.allocation: Allocation | None = None
+        self.secondary: tuple[Allocation, ...] = ()
+        #: Units it has, since when, and the unit-seconds it held before that.
+        self.units = 0
+        self.units_since = now
+        self.unit_s = 0.0
+        #: How long it ran without any.
+        self.idle_s = 0.0
+        self.workers = 0
+        self.widths: Widths | None = None
+        self.started_at = now
+        self.began_at = now
+        #: Work believed to be done and to be left, in seconds on one unit.
+        self.done_s = 0.0
+        self.work_left_s = 0.0
+        self.updated_at = now
+
+    def __repr__(self) -> str:
+        return f"<Ticket {self.action.id}: {self.state.value}, key {self.key:.3f}>"
+
+    def count_units(self, now: float) -> None:
+        """Sum up what it held since its units changed last."""
+        assert self.allocation is not None
+        held_s = now - self.units_since
+        self.unit_s += held_s * self.allocation.units
+        self.idle_s += 0.0 if self.allocation.units else held_s
+        self.units_since = now
+
+
+class Hindrance(Struct, frozen=True, kw_only=True):
+    """Why an action does not start yet, seen from one resource."""
+
+    resource: Resource
+    needed: int
+    free: int
+    ahead: int
+    """How many actions of the same queue go first."""
+    because: str
+    starts_when: str
+
+
+class LaneContext(Protocol):
+    """What a lane may ask of the scheduler."""
+
+    def seize_secondary(self, ticket: Ticket, now: float) -> bool:
+        """Take every further resource of `ticket`, or none.
+
+        After `False` the ticket has left the lane: it waits for the missing resource and is pushed
+        again when it is there.
+        """
+
+    def refusing(self, ticket: Ticket, now: float) -> Resource | None:
+        """A further API that `ticket` needs and that would not take its calls now, if any."""
+
+    def start(
+        self,
+        ticket: Ticket,
+        allocation: Allocation,
+        *,
+        workers: int,
+        prepare_s: float,
+        now: float,
+    ) -> None:
+        """`ticket` runs on `allocation` from now on."""
+
+    def resize(self, ticket: Ticket, cores: Cores, now: float) -> None:
+        """A running `ticket` has these cores now."""
+
+    def limit(self, ticket: Ticket, at: float) -> None:
+        """Whoever submitted `ticket` waits for it no longer than until `at`."""
+
+    def give_up(self, ticket: Ticket, reason: str, now: float) -> None:
+        """`ticket`, no longer waiting in its lane, failed without ever starting."""
+
+
+class Lane(Protocol):
+    """The queue in front of one pool and the idea that empties it."""
+
+    wake_at: float | None
+    """When `dispatch` has something to do although nothing happened."""
+
+    def push(self, ticket: Ticket, now: float) -> None:
+        """`ticket` waits here. Sets its key."""
+
+    def withdraw(self, ticket: Ticket) -> None:
+        """`ticket`, waiting here, was cancelled."""
+
+    def dispatch(self, now: float) -> None:
+        """Start and resize what can be, through the desk."""
+
+    def give_back(self, ticket: Ticket, now: float) -> None:
+        """`ticket` no longer runs here."""
+
+    def overdue(self, now: float) -> Ticket | None:
+        """Who goes first of those who wait here past their key, if anybody does.
+
+        Nothing it needs is lent to who comes after it.
+        """
+
+    def lends(self, units: int, now: float) -> bool:
+        """Could `units` be lent now to an action that waits in another lane?
+
+        Who lends so many lends fewer, too.
+        """
+
+    def lend(self, ticket: Ticket, units: int, now: float) -> Allocation:
+        """Lend what `lends` promised."""
+
+    def take_back(self, allocation: Allocation, now: float) -> None:
+        """A loan ended."""
+
+    def num_waiting(self) -> int:
+        """How many tickets wait here."""
+
+    def hindrance(self, ticket: Ticket, now: float) -> Hindrance:
+        """Why `ticket`, waiting here, does not start."""

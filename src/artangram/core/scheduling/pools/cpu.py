@@ -1,0 +1,104 @@
+"""The books of one CPU node: concrete cores in NUMA domains, and memory.
+
+- A core belongs to at most one holder; `free + held` is always every core of the node.
+- Cores of one holder come from one domain when one domain has enough: the fullest that fits, so
+  that the others stay whole for wider actions.
+- Memory is held by trajectories, not by actions.
+"""
+
+from collections.abc import Sequence
+
+from artangram.core.ids import NodeId, Resource, TrajectoryId
+from artangram.core.scheduling.cluster import CpuSpec
+
+
+class CpuNode:
+    """Which cores and how much memory of one node are free."""
+
+    __slots__ = (
+        "_domain_of",
+        "_domains",
+        "cores",
+        "free",
+        "id",
+        "memory_free_mb",
+        "memory_mb",
+        "reserved_milli",
+        "resource",
+        "squeeze_penalty",
+        "trajectories",
+    )
+
+    def __init__(self, resource: Resource, node: NodeId, spec: CpuSpec) -> None:
+        cores, memory_mb = spec.cores, spec.memory_mb
+        self.resource = resource
+        self.id = node
+        self.cores = cores
+        self.free = cores
+        self.memory_mb = memory_mb
+        self.memory_free_mb = memory_mb
+        self.squeeze_penalty = spec.squeeze_penalty
+        self.reserved_milli = 0
+        self.trajectories: dict[TrajectoryId, int] = {}
+        per_domain = -(-cores // spec.numa)
+        self._domain_of = [core // per_domain for core in range(cores)]
+        # Stacks with the lowest core on top; the last core given back is warmest and goes first.
+        self._domains: list[list[int]] = [
+            list(range(min(first + per_domain, cores) - 1, first - 1, -1))
+            for first in range(0, cores, per_domain)
+        ]
+
+    def __repr__(self) -> str:
+        return f"<CpuNode {self.id}: {self.free} of {self.cores} cores free>"
+
+    def take(self, count: int, *, near: int | None = None) -> tuple[int, ...]:
+        """`count` free cores; from the domain of core `near` first, when one is given."""
+        assert count <= self.free, f"{self} cannot give {count}"
+        self.free -= count
+        if len(self._domains) == 1:
+            return (self._domains[0].pop(),) if count == 1 else _pop(self._domains[0], count)
+        stack = self._best_domain(count, near)
+        if len(stack) >= count:
+            return _pop(stack, count)
+        taken = list(_pop(stack, len(stack)))
+        for other in sorted(self._domains, key=len, reverse=True):
+            taken += _pop(other, min(len(other), count - len(taken)))
+        return tuple(taken)
+
+    def give_back(self, cores: Sequence[int]) -> None:
+        """`cores` are free again."""
+        self.free += len(cores)
+        assert self.free <= self.cores, f"{self} got back more than it has"
+        if len(self._domains) == 1:
+            self._domains[0].extend(cores)
+            return
+        for core in cores:
+            self._domains[self._domain_of[core]].append(core)
+
+    def free_cores(self) -> list[int]:
+        """Every free core, ascending."""
+        return sorted(core for stack in self._domains for core in stack)
+
+    def hold_memory(self, trajectory: TrajectoryId, memory_mb: int) -> None:
+        """`trajectory` lives here now."""
+        assert memory_mb <= self.memory_free_mb, f"{self} is short of memory"
+        self.memory_free_mb -= memory_mb
+        self.trajectories[trajectory] = memory_mb
+
+    def give_back_memory(self, trajectory: TrajectoryId) -> None:
+        """`trajectory` is gone from here."""
+        self.memory_free_mb += self.trajectories.pop(trajectory)
+
+    def _best_domain(self, count: int, near: int | None) -> list[int]:
+        if near is not None and self._domains[self._domain_of[near]]:
+            return self._domains[self._domain_of[near]]
+        fitting = [stack for stack in self._domains if len(stack) >= count]
+        return min(fitting, key=len) if fitting else max(self._domains, key=len)
+
+
+def _pop(stack: list[int], count: int) -> tuple[int, ...]:
+    if count == 0:
+        return ()
+    taken = tuple(stack[: -count - 1 : -1])
+    del stack[-count:]
+    return taken

@@ -1,0 +1,392 @@
+"""The scheduler: events in, decisions out.
+
+- `handle` and `handle_all` are the only ways to change it; time is an argument and never goes back.
+- Every submitted action is reported exactly once. A lease lasts until `Finished` (or the loss of
+  its node) ends it; cores are given to nobody else before.
+- The same events at the same times give the same decisions.
+
+Lanes decide who starts, where and how wide; this module keeps the lives of actions and
+trajectories, and gives all resources of an action together or none.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from artangram.core.errors import BadInput
+from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
+from artangram.core.scheduling import events
+from artangram.core.scheduling.action import checked
+from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, GpuSpec, QuotaSpec
+from artangram.core.scheduling.deadlines import Deadlines
+from artangram.core.scheduling.decisions import (
+    Decision,
+    Report,
+    Resize,
+    Start,
+    Stop,
+    StopReason,
+    WakeAt,
+)
+from artangram.core.scheduling.estimates import Estimates
+from artangram.core.scheduling.explain import Explanation
+from artangram.core.scheduling.forms import Forms
+from artangram.core.scheduling.lanes import Lanes
+from artangram.core.scheduling.lease import Allocation, Cores, Lease
+from artangram.core.scheduling.policies.base import Form, State, Ticket
+from artangram.core.scheduling.policies.policy import SchedulingPolicy
+from artangram.core.scheduling.records import ActionRecord, Outcome
+
+MOST_ATTEMPTS = 3
+"""How often a repeatable action is started before its infrastructure failures are final."""
+
+
+class Scheduler:
+    """Decides; never acts."""
+
+    def __init__(self, cluster: ClusterSpec, policy: SchedulingPolicy) -> None:
+        self.policy = policy
+        self.estimates = Estimates()
+        self._pools = cluster.pools
+        self._forms = Forms(cluster)
+        self._lanes = Lanes(cluster, policy, self)
+        self._tickets: dict[ActionId, Ticket] = {}
+        #: Trajectories and their live actions; closed ones stay while an action still has to stop.
+        self._open: dict[TrajectoryId, dict[ActionId, Ticket]] = {}
+        self._closing: dict[TrajectoryId, dict[ActionId, Ticket]] = {}
+        self._deadlines = Deadlines()
+        self._seq = 0
+        self._out: list[Decision] = []
+        self._announced: float | None = None
+        self._handlers: dict[type, Callable[[Any, float], None]] = {
+            events.Submitted: self._on_submitted,
+            events.Finished: self._on_finished,
+            events.Cancelled: self._on_cancelled,
+            events.ClockTicked: self._on_clock_ticked,
+            events.TrajectoryOpened: self._on_trajectory_opened,
+            events.TrajectoryClosed: self._on_trajectory_closed,
+            events.NodeJoined: self._on_node_joined,
+            events.NodeLost: self._on_node_lost,
+            events.ServiceDeployed: self._on_service_deployed,
+            events.ServiceLost: self._on_service_lost,
+            events.Throttled: self._on_throttled,
+        }
+
+    def handle(self, event: events.Event, now: float) -> list[Decision]:
+        """What is to be done now that `event` has happened."""
+        self._handlers[type(event)](event, now)
+        return self._decide(now)
+
+    def handle_all(self, happened: Iterable[events.Event], now: float) -> list[Decision]:
+        """As `handle`, for events of one instant: decides once, knowing all of them."""
+        handlers = self._handlers
+        for event in happened:
+            handlers[type(event)](event, now)
+        return self._decide(now)
+
+    def take_in(self, happened: Iterable[events.Event], now: float) -> None:
+        """Note events without deciding yet; `handle_all` of the same instant has to follow."""
+        for event in happened:
+            self._handlers[type(event)](event, now)
+
+    def explain(self, action_id: ActionId, now: float) -> Explanation:
+        """Why an action waits, or that it does not. `KeyError` if it is unknown or has ended."""
+        return self._lanes.explain(self._tickets[action_id], now)
+
+    def num_waiting(self) -> int:
+        """How many actions wait for anything."""
+        return sum(t.state is State.WAITING for t in self._tickets.values())
+
+    def has_node(self, resource: Resource, node: NodeId) -> bool:
+        """Is it there? So is every node until its loss is told, and again when it has joined."""
+        return self._lanes.has_node(resource, node)
+
+    def seize_secondary(self, ticket: Ticket, now: float) -> bool:
+        """For lanes: see `LaneContext`."""
+        return self._lanes.seize_secondary(ticket, now)
+
+    def refusing(self, ticket: Ticket, now: float) -> Resource | None:
+        """For lanes: see `LaneContext`."""
+        return self._lanes.refusing(ticket, now)
+
+    def start(
+        self,
+        ticket: Ticket,
+        allocation: Allocation,
+        *,
+        workers: int,
+        prepare_s: float,
+        now: float,
+    ) -> None:
+        """For lanes: see `LaneContext`."""
+        ticket.state = State.RUNNING
+        ticket.allocation = allocation
+        ticket.units = allocation.units
+        ticket.workers = workers
+        ticket.started_at = ticket.units_since = now
+        ticket.unit_s = ticket.idle_s = 0.0
+        self._lanes.has_sandbox(ticket)
+        # A sandbox on the side is made while the lane prepares the rest.
+        lease = Lease(
+            action_id=ticket.action.id,
+            allocations=(allocation, *ticket.secondary) if ticket.secondary else (allocation,),
+            workers=workers,
+            prepare_s=max(prepare_s, ticket.prepare_s),
+            attempt=ticket.attempt,
+        )
+        self._out.append(Start(lease))
+
+    def resize(self, ticket: Ticket, cores: Cores, now: float) -> None:
+        """For lanes: see `LaneContext`."""
+        ticket.count_units(now)
+        ticket.allocation = cores
+        ticket.units = cores.units
+        self._out.append(Resize(ticket.action.id, cores))
+
+    def limit(self, ticket: Ticket, at: float) -> None:
+        """For lanes: see `LaneContext`."""
+        self._deadlines.add(at, ticket)
+
+    def give_up(self, ticket: Ticket, reason: str, now: float) -> None:
+        """For lanes: see `LaneContext`."""
+        ticket.lane = None
+        self._lanes.withdraw(ticket, now)
+        self._end(ticket, Outcome.INFRA_FAILED, reason, now)
+
+    def _decide(self, now: float) -> list[Decision]:
+        deadlines = self._deadlines
+        if deadlines.heap:
+            for ticket in deadlines.take_due(now):
+                self._cancel(ticket, Outcome.EXPIRED, "its deadline passed", now)
+        wake = self._lanes.dispatch(now)
+        if deadlines.heap:
+            deadline = deadlines.next_at()
+            if deadline is not None and (wake is None or deadline < wake):
+                wake = deadline
+        if wake is not None and wake != self._announced:
+            self._announced = wake
+            self._out.append(WakeAt(wake))
+        out, self._out = self._out, []
+        return out
+
+    def _on_submitted(self, event: events.Submitted, now: float) -> None:
+        action = checked(event.action)
+        if action.id in self._tickets:
+            raise BadInput("id", f"{action.id!r} is already known", "give every action its own id")
+        self._seq += 1
+        try:
+            ticket = Ticket(action, self._forms.of(action.needs), seq=self._seq, now=now)
+            self._lanes.check(ticket)
+            self._join_trajectory(ticket)
+        except BadInput as error:
+            ticket = Ticket(action, _NO_FORM, seq=self._seq, now=now)
+            self._report(ticket, Outcome.REFUSED, str(error), now)
+            return
+        self._tickets[action.id] = ticket
+        if action.deadline_at is not None:
+            self.limit(ticket, action.deadline_at)
+        self._queue(ticket, now)
+
+    def _join_trajectory(self, ticket: Ticket) -> None:
+        trajectory = ticket.action.trajectory
+        if trajectory is None:
+            return
+        tickets = self._open.get(trajectory)
+        if tickets is None:
+            raise BadInput("trajectory", f"{trajectory!r} is not open", "open it first")
+        tickets[ticket.action.id] = ticket
+
+    def _queue(self, ticket: Ticket, now: float) -> None:
+        ticket.work_s = self.estimates.work_s(ticket.action)
+        if ticket.form.is_elastic:
+            ticket.curve = self.estimates.curve(ticket.action)
+            ticket.spread = self.estimates.spread(ticket.action)
+        elif ticket.action.needs.elastic is not None:
+            ticket.work_s /= self.estimates.speed(ticket.action, ticket.form.amounts[0])
+        self._lanes.admit(ticket, now)
+
+    def _on_finished(self, event: events.Finished, now: float) -> None:
+        ticket = self._tickets.get(event.action_id)
+        if ticket is None or ticket.state is not State.RUNNING or ticket.attempt != event.attempt:
+            return  # Late: it was already given up and reported.
+        began_at = ticket.started_at if event.began_at is None else min(event.began_at, now)
+        if event.outcome is Outcome.SUCCEEDED:
+            self._learn(ticket, began_at, now)
+        self._lanes.release(ticket, now)
+        if event.outcome is Outcome.INFRA_FAILED and self._may_repeat(
+            ticket, now, is_new=event.turned_away
+        ):
+            ticket.num_turned_away += event.turned_away
+            self._repeat(ticket, now)
+            return
+        outcome, reason = event.outcome, event.reason
+        if ticket.stopping is not None and outcome is not Outcome.SUCCEEDED:
+            outcome, reason = ticket.stopping, reason or f"stopped: {ticket.stopping}"
+        self._end(ticket, outcome, reason, now, began_at=began_at)
+
+    def _learn(self, ticket: Ticket, began_at: float, now: float) -> None:
+        run_s, believed_s, units = now - began_at, ticket.work_s, 1.0
+        if ticket.form.is_elastic:
+            ticket.count_units(now)
+            run_s -= ticket.idle_s
+            units = max(1.0, ticket.unit_s / max(1e-9, now - ticket.started_at - ticket.idle_s))
+        elif ticket.action.needs.elastic is not None:
+            units = ticket.form.amounts[0]
+            believed_s *= self.estimates.speed(ticket.action, units)
+        self.estimates.observe(ticket.action, believed_s=believed_s, run_s=run_s, units=units)
+
+    def _may_repeat(self, ticket: Ticket, now: float, *, is_new: bool = False) -> bool:
+        """May it start again? One that is as good as `is_new` may, however often it did."""
+        deadline = ticket.action.deadline_at
+        failures = ticket.attempt - ticket.num_turned_away
+        return (
+            (is_new or (ticket.action.repeatable and failures < MOST_ATTEMPTS))
+            and ticket.stopping is None
+            and (deadline is None or now < deadline)
+        )
+
+    def _repeat(self, ticket: Ticket, now: float) -> None:
+        ticket.attempt += 1
+        ticket.state = State.WAITING
+        ticket.lane = ticket.node = None
+        self._queue(ticket, now)
+
+    def _on_cancelled(self, event: events.Cancelled, now: float) -> None:
+        ticket = self._tickets.get(event.action_id)
+        if ticket is not None:
+            self._cancel(ticket, Outcome.CANCELLED, event.reason, now)
+
+    def _cancel(self, ticket: Ticket, outcome: Outcome, reason: str, now: float) -> None:
+        """End a waiting ticket at once; ask for a running one to be stopped, once."""
+        if ticket.state is State.WAITING:
+            self._lanes.withdraw(ticket, now)
+            self._end(ticket, outcome, reason, now)
+        elif ticket.stopping is None:
+            ticket.stopping = outcome
+            self._out.append(Stop(ticket.action.id, StopReason(outcome.value)))
+
+    def _on_clock_ticked(self, event: events.ClockTicked, now: float) -> None:
+        self._announced = None
+
+    def _on_trajectory_opened(self, event: events.TrajectoryOpened, now: float) -> None:
+        if event.trajectory in self._open or event.trajectory in self._closing:
+            raise BadInput("trajectory", f"{event.trajectory!r} is already open", "use a new id")
+        self._open[event.trajectory] = {}
+        self._lanes.open(event.trajectory, event.memory_mb)
+
+    def _on_trajectory_closed(self, event: events.TrajectoryClosed, now: float) -> None:
+        tickets = self._open.pop(event.trajectory, None)
+        if tickets is None:
+            return  # It was closed before.
+        self._closing[event.trajectory] = tickets
+        for ticket in list(tickets.values()):
+            self._cancel(ticket, Outcome.CANCELLED, "its trajectory was closed", now)
+        self._leave_if_idle(event.trajectory, now)
+
+    def _leave_if_idle(self, trajectory: TrajectoryId, now: float) -> None:
+        """A closed trajectory keeps its memory until the last of its actions has stopped."""
+        if not self._closing.get(trajectory, True):
+            del self._closing[trajectory]
+            self._lanes.leave(trajectory, now)
+
+    def _on_node_joined(self, event: events.NodeJoined, now: float) -> None:
+        self._expect(event.resource, CpuSpec, GpuSpec)
+        self._lanes.node_joined(event.resource, event.node, now)
+
+    def _on_node_lost(self, event: events.NodeLost, now: float) -> None:
+        self._expect(event.resource, CpuSpec, GpuSpec)
+        if not self._lanes.has_node(event.resource, event.node):
+            return  # It was lost before.
+        hit = [t for t in self._tickets.values() if self._lanes.depends_on(t, event.node)]
+        harmed = {t: t.state is State.RUNNING or self._lanes.has_files(t) for t in hit}
+        for ticket in hit:
+            if ticket.state is State.RUNNING:
+                self._lanes.release(ticket, now, lost=event.node)
+            else:
+                self._lanes.withdraw(ticket, now)
+            ticket.lane = ticket.node = None
+        self._lanes.node_lost(event.resource, event.node)
+        for ticket, is_harmed in harmed.items():
+            if not is_harmed:
+                self._queue(ticket, now)
+            elif self._may_repeat(ticket, now):
+                self._repeat(ticket, now)
+            else:
+                outcome = ticket.stopping or Outcome.INFRA_FAILED
+                self._end(ticket, outcome, event.reason, now, began_at=ticket.started_at)
+
+    def _on_service_deployed(self, event: events.ServiceDeployed, now: float) -> None:
+        self._forms.deploy(event.service, event.spec)
+        self._lanes.deploy(event.service, event.spec)
+
+    def _on_service_lost(self, event: events.ServiceLost, now: float) -> None:
+        self._expect(event.resource, GpuSpec)
+        self._lanes.service_lost(event)
+
+    def _on_throttled(self, event: events.Throttled, now: float) -> None:
+        self._expect(event.resource, QuotaSpec)
+        self._lanes.throttled(event.resource, event.until)
+
+    def _expect(self, resource: Resource, *kinds: type) -> None:
+        """`BadInput` unless `resource` is a pool of one of these kinds."""
+        if not isinstance(self._pools.get(resource), kinds):
+            known = sorted(name for name, spec in self._pools.items() if isinstance(spec, kinds))
+            raise BadInput(
+                "resource",
+                f"the cluster has no such pool {resource!r}",
+                f"name one of: {', '.join(known)}"
+                if known
+                else "this cluster has none of its kind",
+            )
+
+    def _end(
+        self,
+        ticket: Ticket,
+        outcome: Outcome,
+        reason: str,
+        now: float,
+        *,
+        began_at: float | None = None,
+    ) -> None:
+        action = ticket.action
+        del self._tickets[action.id]
+        self._report(ticket, outcome, reason, now, began_at=began_at)
+        if action.trajectory is not None:
+            tickets = self._open.get(action.trajectory)
+            if tickets is None:
+                tickets = self._closing[action.trajectory]
+            del tickets[action.id]
+            if self._closing:
+                self._leave_if_idle(action.trajectory, now)
+
+    def _report(
+        self,
+        ticket: Ticket,
+        outcome: Outcome,
+        reason: str,
+        now: float,
+        *,
+        began_at: float | None = None,
+    ) -> None:
+        started = ticket.state is State.RUNNING
+        ticket.state = State.ENDED
+        action = ticket.action
+        record = ActionRecord(
+            action_id=action.id,
+            job=action.job,
+            task=action.task,
+            kind=action.kind,
+            trajectory=action.trajectory,
+            outcome=outcome,
+            reason=reason,
+            submitted_at=ticket.submitted_at,
+            started_at=ticket.started_at if started else None,
+            began_at=began_at if started else None,
+            ended_at=now,
+            attempts=ticket.attempt,
+            units=ticket.units,
+        )
+        self._out.append(Report(record))
+
+
+_NO_FORM = Form(resource=Resource(""), amounts=(1,))
+"""The form of an action that was refused: it stands nowhere."""

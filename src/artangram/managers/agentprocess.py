@@ -1,0 +1,260 @@
+"""The node agent as a process: `python -m artangram.managers.agentprocess --socket PATH ...`.
+
+- One orchestrator at a time; a new connection takes the place of the old one.
+- Without an orchestrator it goes on running what was started and keeps the ends. Nobody back
+  within the grace period: it ends everything and exits.
+- The socket is made only when it listens, for its own user alone, and only if whoever started it
+  (`--parent`) is still there: the next one has started another agent by then.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from msgspec import structs
+
+from artangram.aio import Background
+from artangram.core.ids import NodeId
+from artangram.link import Greet, IncomingAsk, Link, LinkEnded, LinkFull, listen, settle
+from artangram.managers import wire
+from artangram.managers.agent import NodeInventory, RunId, RunResult
+from artangram.managers.local import LEAST_FREE_MB, WARM, LocalAgent
+from artangram.managers.machine import allow_open_files
+from artangram.sandbox import (
+    ContainerProvider,
+    FakeProvider,
+    IsolationLevel,
+    NamespaceProvider,
+    NotCapable,
+    Output,
+    SandboxProvider,
+    open_provider,
+)
+
+GRACE_S = 30.0
+"""How long actions go on without an orchestrator: a restart takes seconds."""
+
+
+_PROVIDERS = ("strongest", "namespace", "container", "fake")
+"""The first takes namespaces, or plain processes where `--lowest` allows them."""
+
+
+class AgentServer:
+    """Lets one orchestrator at a time use a local agent over a socket."""
+
+    def __init__(self, agent: LocalAgent, *, grace_s: float) -> None:
+        self._agent = agent
+        self._grace_s = grace_s
+        self._link: Link[wire.Request] | None = None
+        self._background = Background(self._on_error)
+        self._over = asyncio.Event()
+        self._patience: asyncio.TimerHandle | None = None
+        self._goodbye: IncomingAsk[wire.Request] | None = None
+
+    async def serve(self, socket: Path) -> None:
+        """Until the orchestrator says so, or none comes back."""
+        await self._agent.attach(self)
+        self._wait_for_somebody()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._over.set)
+        server = await _listening(socket, self._greet)
+        own = os.stat(socket).st_ino
+        try:
+            await self._over.wait()
+        finally:
+            server.close()
+            _unlink(socket, own)
+            await self._agent.aclose()
+            await self._say_goodbye()
+
+    def on_ended(self, node: NodeId, ended: RunResult) -> None:
+        run_s = None
+        if ended.began_at is not None:
+            run_s = time.monotonic() - ended.began_at
+        self._send(wire.RunEnded(ended, run_s), ended.run)
+
+    def on_output(self, run: RunId, output: Output) -> None:
+        self._send(wire.RunPrinted(run, output), run)
+
+    def on_lost(self, node: NodeId, reason: str) -> None:
+        self._over.set()
+
+    def _greet(self, link: Link[wire.Request]) -> tuple["_Orchestrator", wire.AgentHello]:
+        if self._link is not None:
+            self._link.close()
+        self._link = link
+        if self._patience is not None:
+            self._patience.cancel()
+        return _Orchestrator(self, link), wire.AgentHello(self._agent.node)
+
+    def on_left(self, link: Link[wire.Request]) -> None:
+        """An orchestrator is gone."""
+        if self._link is link:
+            self._link = None
+            self._wait_for_somebody()
+
+    def _wait_for_somebody(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._patience = loop.call_later(self._grace_s, self._over.set)
+
+    def on_tell(self, record: wire.Request) -> None:
+        match record:
+            case wire.StartRun(run):
+                self._agent.start(run)
+            case wire.ResizeRun(action_id, cores):
+                self._agent.resize(action_id, cores)
+            case wire.StopRun(action_id):
+                self._agent.stop(action_id)
+            case wire.Acknowledge(run):
+                self._agent.acknowledge(run)
+
+    def on_ask(self, asked: IncomingAsk[wire.Request], link: Link[wire.Request]) -> None:
+        match asked.record:
+            case wire.Attach():
+                self._background.start(settle(asked, _told(link, self._agent.inventory())))
+            case wire.LeaveAgent():
+                self._goodbye = asked
+                self._over.set()
+            case record:
+                self._background.start(settle(asked, self._answered(record)))
+
+    async def _answered(self, ask: wire.Request) -> object:
+        agent = self._agent
+        match ask:
+            case wire.ReadFile(trajectory, path, max_bytes):
+                return await agent.read(trajectory, path, max_bytes=max_bytes)
+            case wire.WriteFile(trajectory, path, data):
+                await agent.write(trajectory, path, data=data)
+            case wire.TakeSnapshot(trajectory):
+                return await agent.snapshot(trajectory)
+            case wire.ForgetSnapshot(snapshot):
+                await agent.forget(snapshot)
+            case wire.CloseTrajectory(trajectory):
+                await agent.close(trajectory)
+            case wire.PingAgent():
+                return await agent.ping()
+        return None
+
+    async def _say_goodbye(self) -> None:
+        """Everything is gone; only now is `Leave` answered."""
+        await self._background.close()
+        if self._goodbye is not None:
+            self._goodbye.answer()
+        if self._link is not None:
+            await self._link.aclose()
+
+    def _send(self, record: wire.Report, run: RunId) -> None:
+        if self._link is None:
+            return
+        try:
+            self._link.tell(record, stream=run.action_id)
+        except LinkFull as error:  # The ends are kept, and told to whoever comes back.
+            self._link.abort(LinkEnded(str(error)))
+
+    def _on_error(self, error: BaseException) -> None:
+        print(f"agent: {error!r}", file=sys.stderr)
+
+
+class _Orchestrator:
+    """Who uses the agent over one link. See `link.LinkUser`."""
+
+    def __init__(self, server: AgentServer, link: Link[wire.Request]) -> None:
+        self._server = server
+        self._link = link
+        self.on_tell = server.on_tell
+
+    def on_ask(self, asked: IncomingAsk[wire.Request]) -> None:
+        self._server.on_ask(asked, self._link)
+
+    def on_silent(self, silent_s: float) -> None:
+        pass  # The grace period begins when the connection ends.
+
+    def on_heard_again(self) -> None:
+        pass
+
+    def on_end(self, error: LinkEnded) -> None:
+        self._server.on_left(self._link)
+
+
+async def _told(link: Link[wire.Request], found: NodeInventory) -> NodeInventory:
+    """Tell the ends that were found; what is left of the inventory comes after them."""
+    for ended in found.ended:
+        link.tell(wire.EndFound(structs.replace(ended, began_at=None)))
+        await link.drain()
+    return structs.replace(found, ended=())
+
+
+async def _listening(socket: Path, greet: Greet[wire.Request]) -> asyncio.Server:
+    """Listen under another name first: who sees `socket` can connect to it."""
+    socket.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    early = socket.with_name(socket.name + ".new")
+    early.unlink(missing_ok=True)
+    server = await listen(early, wire.agent_terms(), greet)
+    os.chmod(early, 0o600)
+    os.replace(early, socket)
+    return server
+
+
+def _unlink(socket: Path, own: int) -> None:
+    """Remove the socket, if it is not that of another agent by now."""
+    with contextlib.suppress(FileNotFoundError):
+        if os.stat(socket).st_ino == own:
+            os.unlink(socket)
+
+
+async def _provider(name: str, *, lowest: IsolationLevel) -> SandboxProvider:
+    match name:
+        case "fake":
+            return FakeProvider()
+        case "namespace":
+            return await NamespaceProvider.open(lowest=lowest)
+        case "container":
+            return await ContainerProvider.open()
+    return await open_provider(lowest=lowest)
+
+
+async def _main(options: argparse.Namespace) -> int:
+    try:
+        provider = await _provider(options.provider, lowest=IsolationLevel[options.lowest.upper()])
+    except NotCapable as problem:
+        print(f"agent: {problem}", file=sys.stderr)
+        return 1
+    agent = LocalAgent(
+        NodeId(options.node),
+        provider,
+        now=time.monotonic,
+        warm=options.warm,
+        least_free_mb=options.least_free_mb,
+    )
+    if options.parent not in (None, os.getppid()):
+        print("agent: who started it is gone", file=sys.stderr)
+        await agent.aclose()
+        return 1
+    await AgentServer(agent, grace_s=options.grace_s).serve(options.socket)
+    return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="agentd", description="Run actions on this node.")
+    parser.add_argument("--socket", type=Path, required=True)
+    parser.add_argument("--node", required=True)
+    parser.add_argument("--parent", type=int, help="who starts it, as a process id")
+    parser.add_argument("--grace-s", type=float, default=GRACE_S)
+    parser.add_argument("--provider", choices=_PROVIDERS, default=_PROVIDERS[0])
+    parser.add_argument("--warm", type=int, default=WARM)
+    parser.add_argument("--least-free-mb", type=int, default=LEAST_FREE_MB)
+    parser.add_argument(
+        "--lowest", choices=[r.name.lower() for r in IsolationLevel], default="namespaces"
+    )
+    options = parser.parse_args()
+    allow_open_files()
+    return asyncio.run(_main(options))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

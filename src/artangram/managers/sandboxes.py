@@ -1,0 +1,150 @@
+"""The sandboxes of a node by trajectory: made ahead, put to sleep when memory is short, woken.
+
+- Asleep, a sandbox is nothing but its changed files on disk: no process, no memory, no mount. It
+  wakes for the next thing that needs it, with its files and its user; pipes, sockets and
+  `/dev/shm` are not files.
+- One that has kept processes stays awake: they cannot be put on disk.
+- Ready ones are kept per source and limits, for the last few kinds asked for.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from artangram.core.ids import TrajectoryId
+from artangram.managers.agent import SandboxSpec
+from artangram.sandbox.errors import SandboxGone
+from artangram.sandbox.protocol import Sandbox, SandboxProvider, Snapshot
+from artangram.sandbox.warm import Warm
+
+MOST_KINDS = 4
+"""Ready sandboxes are kept of so many kinds; the one not asked for longest goes first."""
+MOST_NAPS = 64
+"""Each adds a layer to the file tree, and a mount takes some hundreds of them."""
+
+
+class NodeSandbox:
+    """Where one trajectory's sandbox is, awake or asleep."""
+
+    __slots__ = ("hibernated", "hibernations", "place", "sandbox", "turn")
+
+    def __init__(self, place: SandboxSpec, sandbox: Sandbox) -> None:
+        self.place = place
+        self.sandbox = sandbox
+        self.hibernated: Snapshot | None = None
+        self.hibernations = 0
+        #: For who puts it to sleep or wakes it; its agent lets one run at a time near it.
+        self.turn = asyncio.Lock()
+
+
+class NodeSandboxes:
+    """Sandboxes by trajectory; see the module."""
+
+    def __init__(self, provider: SandboxProvider, *, warm: int = 0) -> None:
+        self._provider = provider
+        self._num_warm = warm
+        self._warm: OrderedDict[SandboxSpec, Warm] = OrderedDict()
+        #: Who was used longest ago comes first.
+        self.all: dict[TrajectoryId, NodeSandbox] = {}
+
+    def __repr__(self) -> str:
+        return f"<Beds: {len(self.all)} sandboxes, {self.num_hibernated} asleep>"
+
+    @property
+    def num_hibernated(self) -> int:
+        return sum(held.hibernated is not None for held in self.all.values())
+
+    def exists(self, trajectory: TrajectoryId) -> bool:
+        """Is there a sandbox that lives, or sleeps?"""
+        held = self.all.get(trajectory)
+        return held is not None and (held.hibernated is not None or held.sandbox.is_alive)
+
+    def at_hand(self, trajectory: TrajectoryId) -> Sandbox | None:
+        """The sandbox, if it can be used at this very moment."""
+        held = self.all.get(trajectory)
+        if held is None or held.hibernated is not None or not held.sandbox.is_alive:
+            return None
+        return held.sandbox
+
+    def note_use(self, trajectory: TrajectoryId) -> None:
+        """A run there is over."""
+        held = self.all.pop(trajectory, None)
+        if held is not None:
+            self.all[trajectory] = held
+
+    async def make(self, trajectory: TrajectoryId, place: SandboxSpec) -> Sandbox:
+        """A new sandbox; what is left of an earlier one goes."""
+        await self.remove(trajectory)
+        sandbox = await self._made(place)
+        self.all[trajectory] = NodeSandbox(place, sandbox)
+        return sandbox
+
+    async def _made(self, place: SandboxSpec) -> Sandbox:
+        if not self._num_warm or isinstance(place.source, Snapshot):
+            return await self._provider.create(place.source, limits=place.limits)
+        warm = self._warm.get(place)
+        if warm is None:
+            warm = Warm(self._provider, place.source, size=self._num_warm, limits=place.limits)
+            self._warm[place] = warm
+        self._warm.move_to_end(place)
+        if len(self._warm) > MOST_KINDS:
+            await self._warm.popitem(last=False)[1].close()
+        return await warm.claim()
+
+    @asynccontextmanager
+    async def using(self, trajectory: TrajectoryId) -> AsyncIterator[Sandbox]:
+        """The sandbox, which does not go to sleep meanwhile. `SandboxGone` if there is none."""
+        held = self.all.get(trajectory)
+        if held is None:
+            raise SandboxGone(f"{trajectory} has no sandbox here")
+        async with held.turn:
+            await self._wake(held)
+            yield held.sandbox
+
+    async def awake(self, trajectory: TrajectoryId) -> Sandbox:
+        """For who sees to it that nobody puts it to sleep: the sandbox, woken if need be."""
+        held = self.all[trajectory]
+        if held.hibernated is not None:
+            async with held.turn:
+                await self._wake(held)
+        return held.sandbox
+
+    async def _wake(self, held: NodeSandbox) -> None:
+        if held.hibernated is None:
+            return
+        held.sandbox = await self._provider.create(held.hibernated, limits=held.place.limits)
+        snapshot, held.hibernated = held.hibernated, None
+        await self._provider.forget(snapshot)
+
+    async def put_to_sleep(self, trajectory: TrajectoryId) -> bool:
+        """Reduce an idle sandbox to its files. False if it must stay awake."""
+        held = self.all[trajectory]
+        async with held.turn:
+            if (
+                held.hibernated is not None
+                or held.sandbox.has_kept
+                or held.hibernations >= MOST_NAPS
+            ):
+                return False
+            if not held.sandbox.is_alive:
+                return False
+            held.hibernated = await held.sandbox.snapshot()
+            held.hibernations += 1
+            await held.sandbox.close()
+        return True
+
+    async def remove(self, trajectory: TrajectoryId) -> None:
+        """Nothing of the trajectory's sandbox is left."""
+        held = self.all.pop(trajectory, None)
+        if held is None:
+            return
+        async with held.turn:
+            await held.sandbox.close()
+            if held.hibernated is not None:
+                await self._provider.forget(held.hibernated)
+
+    async def aclose(self) -> None:
+        """Close what is ready; the provider closes the rest."""
+        while self._warm:
+            await self._warm.popitem()[1].close()

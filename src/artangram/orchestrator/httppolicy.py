@@ -1,0 +1,56 @@
+"""What a caller over HTTP may ask for: nothing of the host that its cluster does not offer.
+
+A caller in the same process has the rights of that process anyway. A token is good for running
+commands in sandboxes, so a path of the host in a request has to be below a directory that the
+cluster names, or any file of the machine could be read as an image.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from artangram.core.errors import BadInput
+from artangram.core.ids import TrajectoryId
+from artangram.orchestrator.records import Opening
+from artangram.orchestrator.runs import RunRequest
+from artangram.sandbox.protocol import (
+    MAX_READ_BYTES,
+    DirectoryImage,
+    HostImage,
+    Source,
+    TarImage,
+)
+
+MOST_OUTPUT_BYTES = MAX_READ_BYTES
+"""Of one command: the orchestrator holds it in memory until it is fetched."""
+
+
+def permit_name(trajectory: TrajectoryId) -> None:
+    """Raises `BadInput` if no address could carry it: nobody could use what it names."""
+    if trajectory in ("", ".", "..") or any(character < " " for character in trajectory):
+        fix = "name it without control characters, and not . or .."
+        raise BadInput("trajectory", f"{trajectory!r} cannot be part of an address", fix)
+
+
+def permit_opening(opening: Opening, *, images: Sequence[Path]) -> None:
+    """Raises `BadInput` if it names what is not offered. Looks at files: not for the event loop."""
+    for path in _paths(opening.place.source):
+        real = Path(path).resolve()
+        if not any(real.is_relative_to(folder.resolve()) for folder in images):
+            fix = "name its folder under `images:` in the configuration of the client"
+            raise BadInput("place.source", f"{path} is not offered to callers over HTTP", fix)
+
+
+def permit_run(request: RunRequest) -> None:
+    """Raises `BadInput` if it asks for more than a service holds for anybody."""
+    if request.output_bytes > MOST_OUTPUT_BYTES:
+        problem = f"{request.output_bytes} is above {MOST_OUTPUT_BYTES}"
+        raise BadInput("output_bytes", problem, "print into a file and read that in pieces")
+
+
+def _paths(source: Source) -> tuple[str, ...]:
+    match source:
+        case HostImage(also=paths):
+            return paths
+        case DirectoryImage(path=path) | TarImage(path=path):
+            return (path,)
+    return ()

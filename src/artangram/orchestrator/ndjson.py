@@ -1,0 +1,56 @@
+"""What a command prints, over HTTP: a line of JSON for each piece as it comes, the result last."""
+
+from collections.abc import AsyncGenerator, AsyncIterable
+
+import msgspec
+from msgspec import Struct
+
+from artangram.orchestrator.errors import KNOWN, ErrorRecord, problem_of, raised
+from artangram.orchestrator.records import ActionResult
+from artangram.sandbox.protocol import Output
+
+
+class Piece(Struct, frozen=True, kw_only=True):
+    """One line."""
+
+    output: Output | None = None
+    result: ActionResult | None = None
+    problem: ErrorRecord | None = None
+    """Why there is no result."""
+
+
+async def written(
+    pieces: AsyncGenerator[Output | ActionResult, None],
+) -> AsyncGenerator[bytes, None]:
+    """Pieces as lines; what is raised becomes the last line."""
+    try:
+        async for piece in pieces:
+            line = Piece(output=piece) if isinstance(piece, Output) else Piece(result=piece)
+            yield msgspec.json.encode(line) + b"\n"
+    except KNOWN as error:
+        yield msgspec.json.encode(Piece(problem=problem_of(error)[0])) + b"\n"
+    finally:
+        await pieces.aclose()
+
+
+async def read(chunks: AsyncIterable[bytes]) -> AsyncGenerator[Output | ActionResult, None]:
+    """The way back; raises what was raised there."""
+    async for line in _lines(chunks):
+        piece = msgspec.json.decode(line, type=Piece)
+        if piece.problem is not None:
+            raise raised(piece.problem)
+        if piece.output is not None:
+            yield piece.output
+        if piece.result is not None:
+            yield piece.result
+
+
+async def _lines(chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
+    """Each as long as it is: that of a result holds all that was printed."""
+    line = bytearray()
+    async for chunk in chunks:
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            yield bytes(line + end)
+            line.clear()
+        line += rest

@@ -1,0 +1,114 @@
+"""What every provider of sandboxes on this machine does alike: keep, remember, close.
+
+A provider says how a sandbox is made (`create`) and what ends with it (`_end`); the sandboxes,
+their snapshots, the directory and the order of closing are here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from pathlib import Path
+
+from artangram.sandbox.errors import CreateFailed, SandboxGone
+from artangram.sandbox.namespace.cores import CoreLender
+from artangram.sandbox.namespace.ending import close_all
+from artangram.sandbox.namespace.execution import Watch
+from artangram.sandbox.namespace.rundir import RunDir
+from artangram.sandbox.namespace.sandbox import LocalSandbox
+from artangram.sandbox.namespace.snapshots import Shelf
+from artangram.sandbox.namespace.traits import Traits, fresh_uids
+from artangram.sandbox.protocol import Snapshot
+
+MOST_RESTING = 16
+"""Of more sandboxes than this, none at rest stays where a command may be lent cores."""
+
+
+class LocalProvider:
+    """See the module, and `sandbox.SandboxHost` for what a sandbox asks of it."""
+
+    def __init__(self, run_dir: RunDir, cores: CoreLender) -> None:
+        self.live: dict[str, LocalSandbox] = {}
+        self.cores = cores
+        self._loop = asyncio.get_running_loop()
+        self.watch = Watch(self._loop)
+        self._run_dir = run_dir
+        self._shelf = Shelf(run_dir.path / "snapshots")
+        self._numbers = itertools.count(1)
+        self._uids = fresh_uids()
+        self._is_closed = False
+
+    @property
+    def run_path(self) -> Path:
+        """The provider's own directory; gone when the provider is."""
+        return self._run_dir.path
+
+    @property
+    def is_crowded(self) -> bool:
+        return len(self.live) > MOST_RESTING
+
+    @property
+    def _is_root(self) -> bool:
+        return os.getuid() == 0
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise SandboxGone("the provider is closed")
+
+    async def _ready(self, sandbox: LocalSandbox) -> LocalSandbox:
+        """`sandbox` once it serves; what cannot serve leaves nothing."""
+        try:
+            await sandbox.wait_ready()
+        except BaseException as error:
+            await sandbox.close()
+            if isinstance(error, SandboxGone):
+                raise CreateFailed(str(error)) from error
+            raise
+        return sandbox
+
+    async def remember(self, traits: Traits, changes: int) -> Snapshot:
+        return await self._shelf.put(traits, changes)
+
+    async def forget(self, snapshot: Snapshot) -> None:
+        self._shelf.forget(snapshot)
+        self._remove_forgotten()
+
+    def _remove_forgotten(self) -> None:
+        self._shelf.remove_forgotten(sandbox.traits for sandbox in self.live.values())
+
+    async def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        await self._settle()
+        await close_all(self.live.values())
+        self.cores.close()
+        await self._end()
+        self._run_dir.close()
+
+    async def _settle(self) -> None:
+        """Return when all sandboxes are known that were about to be made."""
+
+    async def _end(self) -> None:
+        """Every sandbox is gone: end what made them."""
+        raise NotImplementedError
+
+    def _reap(self, name: str, reason: str) -> None:
+        """Nothing is left of a sandbox."""
+        sandbox = self.live.pop(name, None)
+        if sandbox is not None:
+            sandbox.reap(reason)
+            self._remove_forgotten()
+
+
+async def drained(permits: asyncio.Semaphore, number: int) -> None:
+    """Return when everybody who had one of all `number` permits has given it back."""
+    held = 0
+    try:
+        while held < number:
+            await permits.acquire()
+            held += 1
+    finally:
+        for _ in range(held):
+            permits.release()
