@@ -400,7 +400,7 @@ async def test_a_loop_that_stood_still_blames_nobody_else(peer: Peer, ears: Ears
 
 async def test_a_peer_that_never_says_hello_is_given_up(ears: Ears) -> None:
     ours, theirs = socket.socketpair()
-    with theirs, pytest.raises(LinkRefused, match="no hello came"):
+    with theirs, pytest.raises(LinkEnded, match="no hello came"):
         await dial(ours, terms(), ears, patience_s=0.1)
 
 

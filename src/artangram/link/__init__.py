@@ -4,7 +4,7 @@ See docs/adr/0031-one-link.md for why it is as it is.
 """
 
 from artangram.link.blocking import BlockingLink, Posted, ready
-from artangram.link.dial import LinkAddress, accept, dial, listen
+from artangram.link.dial import LinkAddress, accept, dial, dial_for, listen
 from artangram.link.errors import LinkBroken, LinkEnded, LinkFull, LinkRefused, PeerFailed
 from artangram.link.exchange import IncomingAsk
 from artangram.link.faults import FAULTS, Fault, FaultKind, Faults, worded
@@ -31,6 +31,7 @@ __all__ = [
     "Posted",
     "accept",
     "dial",
+    "dial_for",
     "listen",
     "ready",
     "settle",

@@ -6,18 +6,22 @@ An address is a connected socket, the path of a unix socket, or a host and a por
 import asyncio
 import contextlib
 import socket
+from asyncio import BaseTransport
 from collections.abc import Callable
 from pathlib import Path
 from ssl import SSLContext
 from typing import Any, TypeVar
 
-from artangram.link.errors import LinkEnded, LinkRefused
+from artangram.link.errors import LinkEnded
 from artangram.link.link import Greet, Link, LinkUser
 from artangram.link.terms import HELLO_PATIENCE_S, LinkTerms
 
 R = TypeVar("R")
 
 LinkAddress = socket.socket | Path | tuple[str, int]
+
+Verify = Callable[[BaseTransport], None]
+"""Looks at a connection before anything is sent over it; raises `LinkRefused`."""
 
 
 async def dial(
@@ -34,9 +38,27 @@ async def dial(
 
     `user` may hear records before this returns.
     """
+    how: dict[str, Any] = {"tls": tls, "server_name": server_name, "patience_s": patience_s}
+    return await dial_for(address, terms, lambda link: user, hello=hello, **how)
+
+
+async def dial_for(
+    address: LinkAddress,
+    terms: LinkTerms[R],
+    user_of: Callable[[Link[R]], LinkUser[R]],
+    *,
+    hello: object = None,
+    tls: SSLContext | None = None,
+    server_name: str | None = None,
+    verify: Verify | None = None,
+    patience_s: float = HELLO_PATIENCE_S,
+) -> Link[R]:
+    """As `dial`, for a user that has to know its link first."""
 
     def made() -> Link[R]:
-        return Link(terms, lambda link: (user, None), hello=hello, dials=True)
+        return Link(
+            terms, lambda link: (user_of(link), None), hello=hello, dials=True, verify=verify
+        )
 
     return await _met(_connected(address, made, tls, server_name), patience_s)
 
@@ -109,7 +131,7 @@ async def _met(connecting: Any, patience_s: float) -> Link[R]:
             with contextlib.suppress(Exception):
                 await link.aclose()
         if isinstance(error, TimeoutError):
-            raise LinkRefused(f"no hello came within {patience_s:g} s") from None
+            raise LinkEnded(f"no hello came within {patience_s:g} s") from None
         raise
     return link
 

@@ -29,6 +29,8 @@ class Heartbeat:
         silence_s: float,
     ) -> None:
         self.round_trip_s: float | None = None
+        self.confirmed_at: float | None = None
+        """When the last beat was sent that came back."""
         self._loop = loop
         self._exchange = exchange
         self._user = user
@@ -52,6 +54,7 @@ class Heartbeat:
     def echoed(self, number: int) -> None:
         if number == self._number:
             self._is_echoed = True
+            self.confirmed_at = self._sent_at
             self.round_trip_s = self._loop.time() - self._sent_at
 
     def stop(self) -> None:

@@ -65,13 +65,23 @@ async def settle(asked: IncomingAsk[R], work: Awaitable[object]) -> None:
 class Link(asyncio.Protocol, Generic[R]):
     """See the module. `dial` and `listen` make one."""
 
-    def __init__(self, terms: LinkTerms[R], greet: Greet[R], *, hello: object, dials: bool) -> None:
+    def __init__(
+        self,
+        terms: LinkTerms[R],
+        greet: Greet[R],
+        *,
+        hello: object,
+        dials: bool,
+        verify: Callable[[asyncio.BaseTransport], None] | None = None,
+    ) -> None:
         loop = asyncio.get_running_loop()
         self._loop = loop
         self._exchange = Exchange(terms, self)
         self._greet = greet
         self._hello = hello
         self._dials = dials
+        self._verify = verify
+        self._dialed_at = loop.time()
         self._peer: LinkHello | None = None
         self._user: LinkUser[R] | None = None
         self._transport: asyncio.Transport | None = None
@@ -92,6 +102,15 @@ class Link(asyncio.Protocol, Generic[R]):
     def round_trip_s(self) -> float | None:
         """How long the last heartbeat took to come back."""
         return None if self._heartbeat is None else self._heartbeat.round_trip_s
+
+    @property
+    def confirmed_at(self) -> float:
+        """When the last sign of life left that the peer has answered, by the loop's clock.
+
+        Before the first heartbeat it is the time when this end connected.
+        """
+        beat = self._heartbeat
+        return self._dialed_at if beat is None or beat.confirmed_at is None else beat.confirmed_at
 
     @property
     def queued_bytes(self) -> int:
@@ -169,7 +188,16 @@ class Link(asyncio.Protocol, Generic[R]):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=2 * PART_BYTES)
-        if self._dials:
+        if not self._dials:
+            return
+        try:
+            if self._verify is not None:
+                self._verify(transport)
+        except LinkRefused as error:
+            self._meet_with(error)
+            self.abort(LinkEnded(str(error)))
+        else:
+            self._dialed_at = self._loop.time()
             self._exchange.greet(self._hello)
 
     def data_received(self, data: bytes) -> None:

@@ -10,6 +10,7 @@
 import argparse
 import asyncio
 import contextlib
+import math
 import os
 import signal
 import sys
@@ -47,30 +48,44 @@ _PROVIDERS = ("strongest", "namespace", "container", "fake")
 class AgentServer:
     """Lets one orchestrator at a time use a local agent over a socket."""
 
-    def __init__(self, agent: LocalAgent, *, grace_s: float) -> None:
+    def __init__(self, agent: LocalAgent, *, grace_s: float = math.inf) -> None:
         self._agent = agent
         self._grace_s = grace_s
         self._link: Link[wire.Request] | None = None
         self._background = Background(self._on_error)
-        self._over = asyncio.Event()
+        self.over = asyncio.Event()
+        """The orchestrator said so, or none came back."""
         self._patience: asyncio.TimerHandle | None = None
         self._goodbye: IncomingAsk[wire.Request] | None = None
 
     async def serve(self, socket: Path) -> None:
         """Until the orchestrator says so, or none comes back."""
-        await self._agent.attach(self)
-        self._wait_for_somebody()
+        await self.begin()
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._over.set)
+            asyncio.get_running_loop().add_signal_handler(number, self.over.set)
         server = await _listening(socket, self._greet)
         own = os.stat(socket).st_ino
         try:
-            await self._over.wait()
+            await self.over.wait()
         finally:
             server.close()
             _unlink(socket, own)
             await self._agent.aclose()
-            await self._say_goodbye()
+            await self.say_goodbye()
+
+    async def begin(self) -> None:
+        """Hear the agent, and begin to wait for an orchestrator."""
+        await self._agent.attach(self)
+        self._wait_for_somebody()
+
+    def use(self, link: Link[wire.Request]) -> "_Orchestrator":
+        """From now on the orchestrator behind `link` uses the agent."""
+        if self._link is not None:
+            self._link.close()
+        self._link = link
+        if self._patience is not None:
+            self._patience.cancel()
+        return _Orchestrator(self, link)
 
     def on_ended(self, node: NodeId, ended: RunResult) -> None:
         run_s = None
@@ -82,15 +97,10 @@ class AgentServer:
         self._send(wire.RunPrinted(run, output), run)
 
     def on_lost(self, node: NodeId, reason: str) -> None:
-        self._over.set()
+        self.over.set()
 
     def _greet(self, link: Link[wire.Request]) -> tuple["_Orchestrator", wire.AgentHello]:
-        if self._link is not None:
-            self._link.close()
-        self._link = link
-        if self._patience is not None:
-            self._patience.cancel()
-        return _Orchestrator(self, link), wire.AgentHello(self._agent.node)
+        return self.use(link), wire.AgentHello(self._agent.node)
 
     def on_left(self, link: Link[wire.Request]) -> None:
         """An orchestrator is gone."""
@@ -99,8 +109,9 @@ class AgentServer:
             self._wait_for_somebody()
 
     def _wait_for_somebody(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._patience = loop.call_later(self._grace_s, self._over.set)
+        if self._grace_s < math.inf:
+            loop = asyncio.get_running_loop()
+            self._patience = loop.call_later(self._grace_s, self.over.set)
 
     def on_tell(self, record: wire.Request) -> None:
         match record:
@@ -119,7 +130,7 @@ class AgentServer:
                 self._background.start(settle(asked, _told(link, self._agent.inventory())))
             case wire.LeaveAgent():
                 self._goodbye = asked
-                self._over.set()
+                self.over.set()
             case record:
                 self._background.start(settle(asked, self._answered(record)))
 
@@ -140,7 +151,7 @@ class AgentServer:
                 return await agent.ping()
         return None
 
-    async def _say_goodbye(self) -> None:
+    async def say_goodbye(self) -> None:
         """Everything is gone; only now is `Leave` answered."""
         await self._background.close()
         if self._goodbye is not None:
@@ -172,7 +183,8 @@ class _Orchestrator:
         self._server.on_ask(asked, self._link)
 
     def on_silent(self, silent_s: float) -> None:
-        pass  # The grace period begins when the connection ends.
+        """Only an orchestrator that the agent dialed is watched: another link may reach it."""
+        self._link.abort(LinkEnded(f"the orchestrator was silent for {silent_s:.3g} s"))
 
     def on_heard_again(self) -> None:
         pass

@@ -28,6 +28,34 @@ class AgentHello(Struct, frozen=True):
     node: NodeId
 
 
+class NodeShape(Struct, frozen=True, kw_only=True):
+    """What a machine brings to the cluster."""
+
+    cores: tuple[int, ...]
+    """By NUMA domain, as the machine numbers them."""
+    numa: int
+    memory_mb: int
+    labels: dict[str, str] = {}
+
+
+class JoinHello(Struct, frozen=True, kw_only=True):
+    """What an agent that dials in says about itself."""
+
+    node: NodeId
+    machine: str
+    """The machine's own name for itself, the same after a restart of the agent."""
+    incarnation: str
+    token: str
+    shape: NodeShape
+
+
+class Welcome(Struct, frozen=True, kw_only=True):
+    """What an orchestrator says to an agent that may join."""
+
+    fence_s: float
+    """The agent ends everything by itself after so long without an answer."""
+
+
 class StartRun(Struct, frozen=True, tag="start"):
     run: Run
 
@@ -112,13 +140,14 @@ Report = EndFound | RunEnded | RunPrinted
 _FAULTS = FAULTS.with_kinds(worded("sandbox", SandboxError), worded("gone", SandboxGone))
 
 
-def agent_terms() -> LinkTerms[Request]:
+def agent_terms(silence_s: float | None = None) -> LinkTerms[Request]:
     """Of the agent's end."""
     return LinkTerms(
         name="node agent",
         version=VERSION,
         decode=msgspec.msgpack.Decoder(Request).decode,
         faults=_FAULTS,
+        silence_s=silence_s,
         most_record_bytes=MOST_BYTES,
     )
 
