@@ -8,7 +8,6 @@
 """
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -17,7 +16,7 @@ from ssl import SSLContext
 from msgspec import Struct
 
 from artangram.core.ids import NodeId
-from artangram.link import Link, LinkBroken, LinkEnded, LinkRefused, dial_for
+from artangram.link import Link, LinkEnded, LinkRefused, dial_for
 from artangram.managers import wire
 from artangram.managers.agentprocess import AgentServer
 from artangram.managers.local import LocalAgent
@@ -103,22 +102,23 @@ class _Incarnation:
         self._identity = identity
         self._silence_s = silence_s
         self._fence_s = FENCE_S
+        self._link: Link[wire.Request] | None = None
+        """The latest one; it may have ended."""
         self._confirmed_at: float | None = None
         self._suspended_s = _suspended_s()
 
     async def last(self, over: asyncio.Event, on_joined: Callable[[], None]) -> None:
         await self._server.begin()
-        stopping = asyncio.create_task(over.wait())
-        leaving = asyncio.create_task(self._server.over.wait())
-        staying = asyncio.create_task(self._stay(on_joined))
+        ways = [over.wait(), self._server.over.wait(), self._stay(on_joined), self._fenced()]
+        tasks = {asyncio.ensure_future(way) for way in ways}
         try:
-            await asyncio.wait({stopping, leaving, staying}, return_when=asyncio.FIRST_COMPLETED)
-            if staying.done():
-                staying.result()
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
         finally:
-            for task in (stopping, leaving, staying):
+            for task in tasks:
                 task.cancel()
-            await asyncio.wait({stopping, leaving, staying})
+            await asyncio.wait(tasks)
 
     async def aclose(self) -> None:
         """End everything that runs here; a goodbye that was asked for is answered after it."""
@@ -126,7 +126,7 @@ class _Incarnation:
         await self._server.say_goodbye()
 
     async def _stay(self, on_joined: Callable[[], None]) -> None:
-        """Return when the fence is reached."""
+        """Dial, and dial again whenever the link ends. Returns when it was given up."""
         pause_s = REDIAL_S
         while True:
             try:
@@ -134,19 +134,22 @@ class _Incarnation:
             except LinkRefused as error:
                 if self._confirmed_at is None:
                     raise
-                # It was given up although it had not reached its fence: the next life is empty.
                 logger.warning("ending everything here: %s", error)
                 return
             if link is not None:
-                pause_s = REDIAL_S
+                self._link, pause_s = link, REDIAL_S
                 on_joined()
-                if not await self._until_ended(link):
-                    return
-            elif self._is_fenced(None):
-                logger.warning("no orchestrator for %g s: ending everything here", self._fence_s)
-                return
+                await asyncio.shield(link.closed)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, REDIAL_MOST_S)
+
+    async def _fenced(self) -> None:
+        """Return when the fence is reached, whatever dialing does meanwhile."""
+        while True:
+            if self._is_fenced():
+                break
+            await asyncio.sleep(LOOK_EVERY_S)
+        logger.warning("no orchestrator for %g s: ending everything here", self._fence_s)
 
     async def _dialed(self) -> Link[wire.Request] | None:
         target, known = self._target, self._identity
@@ -179,25 +182,15 @@ class _Incarnation:
         self._fence_s = link.peer(wire.Welcome).fence_s
         return link
 
-    async def _until_ended(self, link: Link[wire.Request]) -> bool:
-        """Watch the fence while the link lasts. Is there time for another one?"""
-        while not link.closed.done():
-            if self._is_fenced(link):
-                link.abort(LinkBroken("the orchestrator answers no heartbeat"))
-                return False
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_EVERY_S):
-                    await asyncio.shield(link.closed)
-        return not self._is_fenced(link)
-
-    def _is_fenced(self, link: Link[wire.Request] | None) -> bool:
+    def _is_fenced(self) -> bool:
         """Time that the machine slept counts: others went on meanwhile."""
-        now = asyncio.get_running_loop().time()
-        if link is not None and link.confirmed_at != self._confirmed_at:
-            self._confirmed_at, self._suspended_s = link.confirmed_at, _suspended_s()
-        if self._confirmed_at is None:
+        link = self._link
+        if link is None:
             return False  # It never joined: there is nothing to end.
+        if link.confirmed_at != self._confirmed_at:
+            self._confirmed_at, self._suspended_s = link.confirmed_at, _suspended_s()
         slept_s = _suspended_s() - self._suspended_s
+        now = asyncio.get_running_loop().time()
         return now - self._confirmed_at + slept_s >= self._fence_s
 
 
