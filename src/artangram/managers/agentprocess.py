@@ -41,7 +41,7 @@ GRACE_S = 30.0
 """How long actions go on without an orchestrator: a restart takes seconds."""
 
 
-_PROVIDERS = ("strongest", "namespace", "container", "fake")
+PROVIDERS = ("strongest", "namespace", "container", "fake")
 """The first takes namespaces, or plain processes where `--lowest` allows them."""
 
 
@@ -219,7 +219,7 @@ def _unlink(socket: Path, own: int) -> None:
             os.unlink(socket)
 
 
-async def _provider(name: str, *, lowest: IsolationLevel) -> SandboxProvider:
+async def provider_named(name: str, *, lowest: IsolationLevel) -> SandboxProvider:
     match name:
         case "fake":
             return FakeProvider()
@@ -232,7 +232,9 @@ async def _provider(name: str, *, lowest: IsolationLevel) -> SandboxProvider:
 
 async def _main(options: argparse.Namespace) -> int:
     try:
-        provider = await _provider(options.provider, lowest=IsolationLevel[options.lowest.upper()])
+        provider = await provider_named(
+            options.provider, lowest=IsolationLevel[options.lowest.upper()]
+        )
     except NotCapable as problem:
         print(f"agent: {problem}", file=sys.stderr)
         return 1
@@ -257,7 +259,7 @@ def main() -> int:
     parser.add_argument("--node", required=True)
     parser.add_argument("--parent", type=int, help="who starts it, as a process id")
     parser.add_argument("--grace-s", type=float, default=GRACE_S)
-    parser.add_argument("--provider", choices=_PROVIDERS, default=_PROVIDERS[0])
+    parser.add_argument("--provider", choices=PROVIDERS, default=PROVIDERS[0])
     parser.add_argument("--warm", type=int, default=WARM)
     parser.add_argument("--least-free-mb", type=int, default=LEAST_FREE_MB)
     parser.add_argument(
