@@ -17,7 +17,7 @@ from artangram.orchestrator.records import Away, Refused
 from artangram.sandbox import NotCapable, SandboxError
 
 if TYPE_CHECKING:
-    from artangram.config.live import LiveSpec
+    from artangram.config.cluster import ClusterFile
 
 Url = Annotated[
     str | None, typer.Option(envvar="ARTANGRAM_URL", help="Of a service started with `up`.")
@@ -33,7 +33,7 @@ ANSWER_S = 30.0
 
 @asynccontextmanager
 async def client(
-    url: str | None, token: str | None, own: "LiveSpec | None" = None
+    url: str | None, token: str | None, own: "ClusterFile | None" = None
 ) -> AsyncIterator[Client]:
     """The cluster at `url`, or an own one. Whatever it refuses is said in one line."""
     with plainly_refused():
@@ -41,7 +41,7 @@ async def client(
             yield one
 
 
-def _own(spec: "LiveSpec | None") -> AbstractAsyncContextManager[Client]:
+def _own(spec: "ClusterFile | None") -> AbstractAsyncContextManager[Client]:
     if spec is None:
         return local()
     return local(

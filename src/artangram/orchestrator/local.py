@@ -97,7 +97,9 @@ async def running(
         # Before anything that takes long: its patience with what runs there is short.
         await agents.find()
         stack.push_async_callback(agents.leave)
-        backends = await CallBackends.opened(options or ClusterOptions(), machine)
+        options = options or ClusterOptions()
+        options = structs.replace(options, workers=options.workers or spec.cores)
+        backends = await CallBackends.opened(options, machine)
         stack.push_async_callback(backends.aclose)
         cluster = ClusterSpec(
             pools={CPU: spec, **backends.pools()},

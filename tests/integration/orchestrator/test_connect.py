@@ -132,6 +132,6 @@ async def test_who_asks_in_another_event_loop_is_told_so_and_does_not_wait(
                 lambda: client.call("judge", {}),
                 client.status,
             ):
-                with pytest.raises(BadInput, match="cluster: was opened in another event loop"):
+                with pytest.raises(BadInput, match="client: was opened in another event loop"):
                     await asyncio.to_thread(asyncio.run, asyncio.wait_for(ask(), 5))
             assert (await t.run(["true"])).ok

@@ -339,7 +339,7 @@ async def test_draining_waits_for_what_is_hardly_there_and_for_what_is_hardly_go
         running = begun(t, "sleep", "5")
         # The end is decided and not written down; or the beginning is not even decided.
         await asyncio.sleep(5.5 if is_over else 0)
-        assert client.orchestrator.ledger.actions == {}
+        assert list(client.orchestrator.ledger.alive()) == []
         await client.orchestrator.drain(20)
         await client.orchestrator.aclose()
         assert (await running).ok
