@@ -154,13 +154,14 @@ class Link(asyncio.Protocol, Generic[R]):
         """Close, and return when the connection is gone."""
         self.close()
         if self._transport is not None:
-            await asyncio.wait({self.closed}, timeout=CLOSE_PATIENCE_S)
-            self._transport.abort()
-            await asyncio.wait({self.closed})
+            done, _ = await asyncio.wait({self.closed}, timeout=CLOSE_PATIENCE_S)
+            if not done:
+                self._transport.abort()
+                await asyncio.wait({self.closed})
 
     def abort(self, error: LinkEnded) -> None:
         """End the link at once, whatever waits in it."""
-        if self._transport is not None:
+        if self._transport is not None and not self.closed.done():
             self._transport.abort()
         self._finish(error)
 
@@ -191,9 +192,8 @@ class Link(asyncio.Protocol, Generic[R]):
 
     def connection_lost(self, error: Exception | None) -> None:
         ended = self._exchange.end_of_stream()
+        self.closed.set_result(None)
         self._finish(ended if error is None else LinkEnded(f"the connection was lost: {error}"))
-        if not self.closed.done():
-            self.closed.set_result(None)
 
     def pause_writing(self) -> None:
         self._is_paused = True
