@@ -11,7 +11,7 @@ from artangram.cli.extras import install, missing_of
 from artangram.cli.output import Printer
 from artangram.sandbox import extras, probe
 from artangram.sandbox.protocol import Feature, IsolationLevel
-from artangram.services.outlook import devices_outlook
+from artangram.services.cuda import devices_outlook
 
 _PARTS = {
     "simulation and plots": "sim",

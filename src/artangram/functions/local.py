@@ -17,11 +17,10 @@ from typing import NamedTuple
 
 from artangram.aio import uncancelled
 from artangram.core.errors import CallFailed, InfraFailed
-from artangram.functions.forkserver import FunctionForkServer, FunctionWorker
 from artangram.functions.function import FunctionSpec
 from artangram.functions.hedging import Budget, CallDurations
 from artangram.functions.inside import frames
-from artangram.functions.workers import Workers
+from artangram.functions.workers import FunctionWorker, Workers, a_fork_server
 
 ATTEMPTS = 3
 """Workers that may die under one call. The scheduler repeats the call beyond that, if it may."""
@@ -41,10 +40,10 @@ _Copy = asyncio.Task[_Answer]
 
 
 class LocalFunctions:
-    """See `runner.FunctionRunner`."""
+    """See `function.FunctionRunner`."""
 
     def __init__(self, *, ceiling: int, idle_s: float = 60.0) -> None:
-        self._forkserver = FunctionForkServer()
+        self._forkserver = a_fork_server()
         self.workers = Workers(self._forkserver, ceiling=ceiling, idle_s=idle_s)
         self.num_calls = 0
         self.num_hedges = 0
@@ -59,7 +58,7 @@ class LocalFunctions:
 
     def expect(self, spec: FunctionSpec) -> None:
         """Have the module of a function imported before its first call."""
-        self._forkserver.load(spec.target.partition(":")[0])
+        self._forkserver.preload(spec.target.partition(":")[0])
 
     async def call(
         self,
@@ -69,7 +68,7 @@ class LocalFunctions:
         hedged: bool = False,
         on_begun: Callable[[], None] = lambda: None,
     ) -> bytes:
-        """See `Runner.call`."""
+        """See `FunctionRunner.call`."""
         request = frames.WorkerRequest(spec.target, spec.memory_mb, body)
         data = frames.encode_request(request)
         self.num_calls += 1
@@ -147,7 +146,7 @@ class LocalFunctions:
 
 async def _ask(worker: FunctionWorker, data: bytes, on_begun: Callable[[], None]) -> _Answer:
     try:
-        await worker.birth()
+        await worker.start()
         on_begun()
         began_at = perf_counter()
         kind, body = await worker.ask(data)

@@ -62,7 +62,7 @@ class _Trouble(Exception):
 
 
 class HttpFunctions:
-    """See `runner.FunctionRunner`."""
+    """See `function.FunctionRunner`."""
 
     def __init__(
         self, *, rng: random.Random | None = None, environ: Mapping[str, str] = os.environ

@@ -7,7 +7,6 @@ survives it.
 import os
 import random
 import resource
-import signal
 import sys
 import traceback
 from collections.abc import Iterator
@@ -22,14 +21,17 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _DATA_FIELD = 5
 
 
-def live(sock: Socket, number: int) -> None:
-    """Serve calls from `sock`, as worker `number`; returns when the owner is gone."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+def live(sock: Socket, number: int) -> int:
+    """Serve calls from `sock`, as worker `number`; returns 0 when the owner is gone.
+
+    A `forkserver.zygote.Target`.
+    """
     os.environ["ARTANGRAM_WORKER"] = str(number)
     _reseed()
     sock.sendall(frames.framed(frames.STARTED, b""))
     while (data := _received(sock)) is not None:
         sock.sendall(_answered(frames.decode_request(data)))
+    return 0
 
 
 def _answered(request: frames.WorkerRequest) -> bytes:
