@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from artangram.forkserver.client import ForkedProcess, ForkServer
 from artangram.functions.inside.records import WorkerRequest, owner_terms
-from artangram.link import IncomingAsk, Link, LinkEnded, dial
+from artangram.link import Link, LinkUser, dial
 
 TARGET = "artangram.functions.inside.worker:live"
 
@@ -29,7 +29,7 @@ def a_fork_server() -> ForkServer:
 
 
 class FunctionWorker:
-    """One worker process, as its owner sees it. See `link.LinkUser`."""
+    """One worker process, as its owner sees it."""
 
     __slots__ = ("_link", "_process")
 
@@ -53,7 +53,7 @@ class FunctionWorker:
         """Wait until it has started. Raises `LinkEnded` or `OSError` if it never will."""
         if self._link is None:
             connection = self._process.connection
-            self._link = await dial(connection, owner_terms, self, patience_s=math.inf)
+            self._link = await dial(connection, owner_terms, LinkUser(), patience_s=math.inf)
 
     async def ask(self, request: WorkerRequest) -> bytes:
         """Its answer. Raises `CallFailed`, `InfraFailed`, or `LinkEnded` if it is gone."""
@@ -70,17 +70,6 @@ class FunctionWorker:
             self._process.connection.close()
         else:
             self._link.close()
-
-    def on_tell(self, record: None) -> None: ...
-
-    def on_ask(self, asked: IncomingAsk[None]) -> None:
-        asked.refuse(ValueError("a worker answers; it does not ask"))
-
-    def on_silent(self, silent_s: float) -> None: ...
-
-    def on_heard_again(self) -> None: ...
-
-    def on_end(self, error: LinkEnded) -> None: ...
 
 
 class Workers:

@@ -9,7 +9,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Generic, Protocol, TypeVar, cast, overload
+from typing import Any, Generic, TypeVar, cast, overload
 
 from artangram.link.errors import LinkBroken, LinkEnded, LinkFull, LinkRefused
 from artangram.link.exchange import Exchange, IncomingAsk
@@ -19,7 +19,6 @@ from artangram.link.terms import LinkHello, LinkTerms
 
 R = TypeVar("R")
 T = TypeVar("T")
-R_contra = TypeVar("R_contra", contravariant=True)
 
 CLOSE_PATIENCE_S = 2.0
 """How long the peer may take to read the last records before the connection is cut."""
@@ -28,22 +27,22 @@ _PARTS_A_TURN = 4
 """A loop that sends much must still hear; and what is told meanwhile leaves in between."""
 
 
-class LinkUser(Protocol[R_contra]):
-    """Hears what happens on one link."""
+class LinkUser(Generic[R]):
+    """Hears what happens on one link. Unless it says otherwise, it ignores all of it."""
 
-    def on_tell(self, record: R_contra) -> None: ...
+    __slots__ = ()
 
-    def on_ask(self, asked: IncomingAsk[Any]) -> None:
+    def on_tell(self, record: R) -> None: ...
+
+    def on_ask(self, asked: IncomingAsk[R]) -> None:
         """Answer or refuse it, now or later; `settle` does so with what a coroutine returns."""
-        ...
+        asked.refuse(ValueError("this side answers nothing"))
 
     def on_silent(self, silent_s: float) -> None:
-        """Nothing came for so long, not even an echo. It may still live."""
-        ...
+        """Nothing came for so long, not even an echo. The peer may still live."""
 
     def on_heard_again(self) -> None:
         """The silence is over."""
-        ...
 
     def on_end(self, error: LinkEnded) -> None: ...
 

@@ -13,7 +13,7 @@ import os
 from artangram.aio import Background, uncancelled
 from artangram.core.errors import InfraFailed
 from artangram.forkserver.client import ForkedProcess, ForkServer
-from artangram.link import IncomingAsk, Link, LinkEnded, PeerFailed, dial
+from artangram.link import Link, LinkEnded, LinkUser, PeerFailed, dial
 from artangram.scratchdir import ScratchDir
 from artangram.services import wire
 from artangram.services.devices import Answer, ReplicaLost
@@ -39,7 +39,7 @@ ENVIRON = {
 
 
 class WaitingProcess:
-    """A process that waits for its spec, and the link to it. See `link.LinkUser`."""
+    """A process that waits for its spec, and the link to it."""
 
     def __init__(self, process: ForkedProcess) -> None:
         self.process = process
@@ -49,7 +49,7 @@ class WaitingProcess:
         """The link, once the process is there. `LinkEnded` if it never will be."""
         if self.link is None:
             connection = self.process.connection
-            self.link = await dial(connection, wire.host_terms, self, patience_s=math.inf)
+            self.link = await dial(connection, wire.host_terms, LinkUser(), patience_s=math.inf)
         return self.link
 
     async def end(self) -> None:
@@ -63,17 +63,6 @@ class WaitingProcess:
             self.process.connection.close()
         else:
             self.link.close()
-
-    def on_tell(self, record: None) -> None: ...
-
-    def on_ask(self, asked: IncomingAsk[None]) -> None:
-        asked.refuse(ValueError("a replica answers; it does not ask"))
-
-    def on_silent(self, silent_s: float) -> None: ...
-
-    def on_heard_again(self) -> None: ...
-
-    def on_end(self, error: LinkEnded) -> None: ...
 
 
 class ReplicaSpawner:

@@ -42,11 +42,11 @@ from artangram.gateway.engines.torchwire import (
     client_terms,
 )
 from artangram.link import (
-    IncomingAsk,
     Link,
     LinkEnded,
     LinkFull,
     LinkRefused,
+    LinkUser,
     PeerFailed,
     dial,
 )
@@ -75,7 +75,7 @@ class _Inbox:
         return items
 
 
-class TorchClient:
+class TorchClient(LinkUser[list[News]]):
     """See `protocol.Engine` and `protocol.Handover`, without its beginning and its end.
 
     What was read for others lies in shared memory, in a directory that ends with the engine.
@@ -234,15 +234,6 @@ class TorchClient:
     def on_tell(self, record: list[News]) -> None:
         for news in record:
             self._hear(news)
-
-    def on_ask(self, asked: IncomingAsk[list[News]]) -> None:
-        asked.refuse(ValueError("a worker tells; it does not ask"))
-
-    def on_silent(self, silent_s: float) -> None:
-        pass
-
-    def on_heard_again(self) -> None:
-        pass
 
     def on_end(self, error: LinkEnded) -> None:
         self.crash("its worker ended")
