@@ -490,3 +490,15 @@ async def test_an_ask_waits_while_the_queue_is_full(peer: Peer, ears: Ears) -> N
     asking = [link.ask(Take(bytes(MB)), int, stream=None) for _ in range(12)]
     assert await asyncio.gather(*asking) == [MB] * 12
     await link.aclose()
+
+
+async def test_closing_does_not_wait_for_a_peer_that_does_not_read(
+    pair: tuple[Link[Any], ByHand],
+) -> None:
+    link, _ = pair
+    for _ in range(40):
+        link.tell(Note("x" * 60_000))
+    link.close()
+    async with asyncio.timeout(PATIENCE_S):
+        await asyncio.wait({link.closed})
+    assert link.closed.done()

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar, cast, overload
 
+from artangram.core.errors import BadInput
 from artangram.link.errors import LinkBroken, LinkEnded, LinkFull, LinkRefused
 from artangram.link.exchange import Exchange, IncomingAsk
 from artangram.link.frames import PART_BYTES
@@ -50,7 +51,7 @@ class LinkUser(Generic[R]):
 Greet = Callable[["Link[R]"], tuple[LinkUser[R], object]]
 """Given a link whose peer has said hello: who uses it, and the record of this side's hello.
 
-Any error that it raises is told to the peer as a refusal."""
+It raises `LinkRefused` or `BadInput` for a peer that is not welcome, which hears the message."""
 
 
 async def settle(asked: IncomingAsk[R], work: Awaitable[object]) -> None:
@@ -121,14 +122,15 @@ class Link(asyncio.Protocol, Generic[R]):
 
         While the queue is full it waits with sending, too.
         """
-        if (ended := self._exchange.ended) is not None:
-            raise type(ended)(*ended.args)
         reply = _FutureReply(self._loop)
-        try:
-            number = self._exchange.ask(record, answer, reply, stream)
-        except LinkFull:
-            await self.drain()
-            return await self.ask(record, answer, stream=stream)
+        while True:
+            if (ended := self._exchange.ended) is not None:
+                raise type(ended)(*ended.args)
+            try:
+                number = self._exchange.ask(record, answer, reply, stream)
+                break
+            except LinkFull:
+                await self.drain()
         try:
             return await reply.future
         finally:
@@ -147,22 +149,26 @@ class Link(asyncio.Protocol, Generic[R]):
         if self._transport is not None and self._exchange.ended is None:
             self._write_whole()
             self._transport.close()
+            if self._transport.get_write_buffer_size():  # Its peer may never read it.
+                self._loop.call_later(CLOSE_PATIENCE_S, self._cut)
         self._finish(LinkEnded("this end closed the link"))
 
     async def aclose(self) -> None:
         """Close, and return when the connection is gone."""
         self.close()
         if self._transport is not None:
-            done, _ = await asyncio.wait({self.closed}, timeout=CLOSE_PATIENCE_S)
-            if not done:
-                self._transport.abort()
-                await asyncio.wait({self.closed})
+            await asyncio.wait({self.closed}, timeout=CLOSE_PATIENCE_S)
+            self._cut()
+            await asyncio.wait({self.closed})
 
     def abort(self, error: LinkEnded) -> None:
         """End the link at once, whatever waits in it."""
+        self._cut()
+        self._finish(error)
+
+    def _cut(self) -> None:
         if self._transport is not None and not self.closed.done():
             self._transport.abort()
-        self._finish(error)
 
     # What asyncio calls.
 
@@ -215,9 +221,13 @@ class Link(asyncio.Protocol, Generic[R]):
         self._peer = hello
         try:
             self._user, record = self._greet(self)
-        except Exception as error:  # noqa: BLE001 - the peer has to hear why it is not welcome
-            self._refuse(error if isinstance(error, LinkRefused) else LinkRefused(str(error)))
+        except (LinkRefused, LinkBroken, BadInput) as error:
+            self._refuse(LinkRefused(str(error)))
             return
+        except Exception:
+            # What went wrong here is no business of a stranger's.
+            self._refuse(LinkRefused("the other side could not answer the hello; see its log"))
+            raise
         if not self._dials:
             self._exchange.greet(record)
         if (silence_s := self._exchange.terms.silence_s) is not None:
