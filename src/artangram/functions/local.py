@@ -16,9 +16,10 @@ from time import perf_counter
 from typing import NamedTuple
 
 from artangram.aio import uncancelled
+from artangram.core.durations import Durations
 from artangram.core.errors import CallFailed, InfraFailed
 from artangram.functions.function import FunctionSpec
-from artangram.functions.hedging import Budget, CallDurations
+from artangram.functions.hedging import QUANTILE, Budget, call_durations
 from artangram.functions.inside.records import WorkerRequest
 from artangram.functions.workers import FunctionWorker, Workers, a_fork_server
 from artangram.link import LinkEnded
@@ -49,7 +50,7 @@ class LocalFunctions:
         self.num_hedges = 0
         self.num_hedges_won = 0
         self.num_workers_lost = 0
-        self._durations: defaultdict[str, CallDurations] = defaultdict(CallDurations)
+        self._durations: defaultdict[str, Durations] = defaultdict(call_durations)
         self._budget = Budget()
         self._is_closed = False
 
@@ -95,7 +96,7 @@ class LocalFunctions:
         on_begun: Callable[[], None],
     ) -> bytes:
         durations = self._durations[spec.name]
-        late_s = durations.late_s() if hedged else None
+        late_s = durations.quantile(QUANTILE) if hedged else None
         worker = await self.workers.take()
         copies = {self._start(worker, request, on_begun): worker}
         try:
@@ -109,7 +110,7 @@ class LocalFunctions:
                 copy.cancel()
         self.num_hedges_won += copies[winner] is not worker
         answer = winner.result()
-        durations.observe(answer.run_s)
+        durations.add(answer.run_s)
         return _checked(spec, answer)
 
     def _start(

@@ -1,6 +1,6 @@
-"""A worker: calls one function at a time for its owner, until the owner lets go of its socket.
+"""A worker: calls one function at a time for its owner, until the owner closes its socket.
 
-It is a fork of the zygote and dies with it. What a function raises is told as text; a worker
+It is a fork of the zygote and dies with it. It reports what a function raises as text, and
 survives it.
 """
 
@@ -54,7 +54,7 @@ def _answer(asked: IncomingAsk[WorkerRequest]) -> None:
         with _limited(request.memory_mb):
             args, kwargs = unpacked(request.body)
             answer = packed(code(*args, **kwargs))
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - it is told to the caller
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the caller gets it
         asked.refuse(CallFailed(_told(error)))
     else:
         asked.answer(answer)
@@ -68,7 +68,7 @@ def _told(error: BaseException) -> str:
 
 @contextmanager
 def _limited(memory_mb: int | None) -> Iterator[None]:
-    """Let this process take so much beside what it has; `None` for no limit of ours."""
+    """Let this process take `memory_mb` beside what it has; `None` for no limit of ours."""
     if memory_mb is None:
         yield
         return
