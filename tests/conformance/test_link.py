@@ -1,6 +1,7 @@
 """What a link promises, over every transport and between every kind of ends."""
 
 import asyncio
+import contextlib
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
@@ -22,6 +23,10 @@ from link_support import (
     Peer,
     Take,
     Wait,
+    certificate,
+    contexts,
+    ear,
+    how_to_dial,
     terms,
 )
 
@@ -36,6 +41,7 @@ from artangram.link import (
     LinkRefused,
     accept,
     dial,
+    listen,
 )
 from artangram.link.frames import (
     ANSWER,
@@ -159,13 +165,15 @@ async def test_heartbeats_pass_what_is_long(peer: Peer, ears: Ears) -> None:
     async def flow() -> int:
         return sum([await link.ask(Take(data), int, stream=None) for _ in range(8)])
 
+    began_at = time.monotonic()
     flowing = asyncio.gather(*(flow() for _ in range(4)))
     trips: list[float] = []
     while not flowing.done():
         await asyncio.sleep(0.02)
         trips.append(link.round_trip_s or 0.0)
     assert await flowing == [64 * MB] * 4
-    assert 0 < max(trips) < 1.0, trips
+    # Behind what flows it would take as long as that; a busy machine may hold up single ones.
+    assert 0 < max(trips) < max(0.5, (time.monotonic() - began_at) / 3), trips
     await link.aclose()
 
 
@@ -398,6 +406,42 @@ async def test_a_loop_that_stood_still_blames_nobody_else(peer: Peer, ears: Ears
     await link.aclose()
 
 
+@pytest.mark.parametrize("transport", ["unix", "tcp", "tls"])
+async def test_whoever_listens_refuses_with_one_sentence(
+    transport: str, folder: Path, tmp_path: Path, ears: Ears
+) -> None:
+    place = tmp_path if transport == "unix" else folder
+    at = ear(transport, place)
+    heard: list[Card] = []
+
+    def greet(link: Link[Any]) -> tuple[Ears, object]:
+        heard.append(link.peer(Card))
+        raise LinkRefused("the token is wrong; ask for another one")
+
+    tls = contexts(certificate(place))[0] if transport == "tls" else None
+    server = await listen(at, terms(), greet, tls=tls)
+    with pytest.raises(LinkRefused, match=r"^the token is wrong; ask for another one$"):
+        await dial(terms=terms(), user=ears, hello=Card("me"), **how_to_dial(transport, at, place))
+    server.close()
+    await server.wait_closed()
+    assert heard == [Card("me")]
+
+
+async def test_whoever_connects_and_says_nothing_is_cut_off(tmp_path: Path) -> None:
+    at = ear("unix", tmp_path)
+
+    def greet(link: Link[Any]) -> tuple[Ears, object]:
+        raise AssertionError("it said nothing")
+
+    server = await listen(at, terms(), greet, patience_s=0.1)
+    reader, writer = await asyncio.open_unix_connection(at.getsockname())
+    async with asyncio.timeout(PATIENCE_S):
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+    writer.close()
+    server.close()
+
+
 async def test_a_peer_that_never_says_hello_is_given_up(ears: Ears) -> None:
     ours, theirs = socket.socketpair()
     with theirs, pytest.raises(LinkEnded, match="no hello came"):
@@ -446,3 +490,15 @@ async def test_an_ask_waits_while_the_queue_is_full(peer: Peer, ears: Ears) -> N
     asking = [link.ask(Take(bytes(MB)), int, stream=None) for _ in range(12)]
     assert await asyncio.gather(*asking) == [MB] * 12
     await link.aclose()
+
+
+async def test_closing_does_not_wait_for_a_peer_that_does_not_read(
+    pair: tuple[Link[Any], ByHand],
+) -> None:
+    link, _ = pair
+    for _ in range(40):
+        link.tell(Note("x" * 60_000))
+    link.close()
+    async with asyncio.timeout(PATIENCE_S):
+        await asyncio.wait({link.closed})
+    assert link.closed.done()

@@ -20,6 +20,7 @@ from artangram.link import (
     LinkEnded,
     LinkRefused,
     LinkTerms,
+    LinkUser,
     accept,
     listen,
     settle,
@@ -84,7 +85,7 @@ def answer(record: Record) -> object:
     raise AssertionError(record)
 
 
-class Ears:
+class Ears(LinkUser[Any]):
     """A user that remembers what it heard."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from artangram.observe.journal import JournalError
 from artangram.orchestrator.arguments import as_address
 from artangram.orchestrator.client import Client
 from artangram.orchestrator.local import local
-from artangram.orchestrator.records import Away, Refused
+from artangram.orchestrator.records import Refused, Unreachable
 from artangram.sandbox import NotCapable, SandboxError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def plainly_refused() -> Iterator[None]:
     except Refused as error:
         problem, _, fix = str(error).partition("; ")
         raise BadInput("service", problem, fix or "see what it asks for, and try again") from None
-    except Away as error:
+    except Unreachable as error:
         raise BadInput("url", str(error), "or give the address that it printed") from None
     except JournalError as error:
         raise BadInput("state", str(error), "or take another directory") from None

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from artangram.cli.extras import install, missing_of
 from artangram.cli.output import Printer
-from artangram.sandbox import extras, probe
+from artangram.sandbox.probe import extras, probe
 from artangram.sandbox.protocol import Feature, IsolationLevel
 from artangram.services.cuda import devices_outlook
 

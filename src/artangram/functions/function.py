@@ -84,7 +84,7 @@ class Function(Generic[P, R]):
         return self.spec.name
 
     def encode(self, *args: P.args, **kwargs: P.kwargs) -> bytes:
-        """The arguments of one call, for who carries it out. Raises `BadInput`."""
+        """The arguments of one call, encoded. Raises `BadInput`."""
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:

@@ -5,6 +5,7 @@ An address is a connected socket, the path of a unix socket, or a host and a por
 
 import asyncio
 import contextlib
+import math
 import socket
 from asyncio import BaseTransport
 from collections.abc import Callable
@@ -123,7 +124,7 @@ async def _connected(
 async def _met(connecting: Any, patience_s: float) -> Link[R]:
     link: Link[R] | None = None
     try:
-        async with asyncio.timeout(patience_s):
+        async with asyncio.timeout(None if patience_s == math.inf else patience_s):
             link = await connecting
             await asyncio.shield(link.met)
     except BaseException as error:

@@ -71,10 +71,6 @@ def _timeout(*, problem: str, **fields: Any) -> OSError:
     return _os_error(problem=problem, **fields) if fields else TimeoutError(problem)
 
 
-def _key_error(*, message: str) -> KeyError:
-    return KeyError(message)
-
-
 _KINDS = (
     FaultKind(
         "input",
@@ -82,19 +78,13 @@ _KINDS = (
         lambda error: {"field": error.field, "problem": error.problem, "fix": error.fix},
         BadInput,
     ),
-    FaultKind("os", OSError, _fields_of_os_error, _os_error),
-    FaultKind(
-        "key",
-        KeyError,
-        lambda error: {"message": str(error.args[0]) if error.args else ""},
-        _key_error,
-    ),
+    FaultKind("file", OSError, _fields_of_os_error, _os_error),
     FaultKind("timeout", TimeoutError, _fields_of_os_error, _timeout),
     worded("memory", MemoryError),
     worded("value", ValueError),
     worded("call", CallFailed),
     worded("infra", InfraFailed),
-    worded("unknown", PeerFailed),
+    worded("failed", PeerFailed),
 )
 
 
@@ -116,7 +106,7 @@ class Faults:
         for type in error.__class__.__mro__:
             if (kind := self._of_type.get(type)) is not None:
                 return Fault(kind.tag, {k: _sound(v) for k, v in kind.fields_of(error).items()})
-        return Fault("unknown", {"message": _sound(f"{error.__class__.__name__}: {error}")})
+        return Fault("failed", {"message": _sound(f"{error.__class__.__name__}: {error}")})
 
     def raised(self, fault: Fault) -> Exception:
         """The error that travelled."""

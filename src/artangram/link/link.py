@@ -9,8 +9,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Generic, Protocol, TypeVar, cast, overload
+from typing import Any, Generic, TypeVar, cast, overload
 
+from artangram.core.errors import BadInput
 from artangram.link.errors import LinkBroken, LinkEnded, LinkFull, LinkRefused
 from artangram.link.exchange import Exchange, IncomingAsk
 from artangram.link.frames import PART_BYTES
@@ -19,7 +20,6 @@ from artangram.link.terms import LinkHello, LinkTerms
 
 R = TypeVar("R")
 T = TypeVar("T")
-R_contra = TypeVar("R_contra", contravariant=True)
 
 CLOSE_PATIENCE_S = 2.0
 """How long the peer may take to read the last records before the connection is cut."""
@@ -28,22 +28,22 @@ _PARTS_A_TURN = 4
 """A loop that sends much must still hear; and what is told meanwhile leaves in between."""
 
 
-class LinkUser(Protocol[R_contra]):
-    """Hears what happens on one link."""
+class LinkUser(Generic[R]):
+    """Hears what happens on one link. Unless it says otherwise, it ignores all of it."""
 
-    def on_tell(self, record: R_contra) -> None: ...
+    __slots__ = ()
 
-    def on_ask(self, asked: IncomingAsk[Any]) -> None:
+    def on_tell(self, record: R) -> None: ...
+
+    def on_ask(self, asked: IncomingAsk[R]) -> None:
         """Answer or refuse it, now or later; `settle` does so with what a coroutine returns."""
-        ...
+        asked.refuse(ValueError("this side answers nothing"))
 
     def on_silent(self, silent_s: float) -> None:
-        """Nothing came for so long, not even an echo. It may still live."""
-        ...
+        """Nothing came for so long, not even an echo. The peer may still live."""
 
     def on_heard_again(self) -> None:
         """The silence is over."""
-        ...
 
     def on_end(self, error: LinkEnded) -> None: ...
 
@@ -51,7 +51,7 @@ class LinkUser(Protocol[R_contra]):
 Greet = Callable[["Link[R]"], tuple[LinkUser[R], object]]
 """Given a link whose peer has said hello: who uses it, and the record of this side's hello.
 
-Any error that it raises is told to the peer as a refusal."""
+It raises `LinkRefused` or `BadInput` for a peer that is not welcome, which hears the message."""
 
 
 async def settle(asked: IncomingAsk[R], work: Awaitable[object]) -> None:
@@ -141,14 +141,15 @@ class Link(asyncio.Protocol, Generic[R]):
 
         While the queue is full it waits with sending, too.
         """
-        if (ended := self._exchange.ended) is not None:
-            raise type(ended)(*ended.args)
         reply = _FutureReply(self._loop)
-        try:
-            number = self._exchange.ask(record, answer, reply, stream)
-        except LinkFull:
-            await self.drain()
-            return await self.ask(record, answer, stream=stream)
+        while True:
+            if (ended := self._exchange.ended) is not None:
+                raise type(ended)(*ended.args)
+            try:
+                number = self._exchange.ask(record, answer, reply, stream)
+                break
+            except LinkFull:
+                await self.drain()
         try:
             return await reply.future
         finally:
@@ -167,6 +168,8 @@ class Link(asyncio.Protocol, Generic[R]):
         if self._transport is not None and self._exchange.ended is None:
             self._write_whole()
             self._transport.close()
+            if self._transport.get_write_buffer_size():  # Its peer may never read it.
+                self._loop.call_later(CLOSE_PATIENCE_S, self._cut)
         self._finish(LinkEnded("this end closed the link"))
 
     async def aclose(self) -> None:
@@ -174,14 +177,17 @@ class Link(asyncio.Protocol, Generic[R]):
         self.close()
         if self._transport is not None:
             await asyncio.wait({self.closed}, timeout=CLOSE_PATIENCE_S)
-            self._transport.abort()
+            self._cut()
             await asyncio.wait({self.closed})
 
     def abort(self, error: LinkEnded) -> None:
         """End the link at once, whatever waits in it."""
-        if self._transport is not None:
-            self._transport.abort()
+        self._cut()
         self._finish(error)
+
+    def _cut(self) -> None:
+        if self._transport is not None and not self.closed.done():
+            self._transport.abort()
 
     # What asyncio calls.
 
@@ -219,9 +225,8 @@ class Link(asyncio.Protocol, Generic[R]):
 
     def connection_lost(self, error: Exception | None) -> None:
         ended = self._exchange.end_of_stream()
+        self.closed.set_result(None)
         self._finish(ended if error is None else LinkEnded(f"the connection was lost: {error}"))
-        if not self.closed.done():
-            self.closed.set_result(None)
 
     def pause_writing(self) -> None:
         self._is_paused = True
@@ -244,9 +249,13 @@ class Link(asyncio.Protocol, Generic[R]):
         self._peer = hello
         try:
             self._user, record = self._greet(self)
-        except Exception as error:  # noqa: BLE001 - the peer has to hear why it is not welcome
-            self._refuse(error if isinstance(error, LinkRefused) else LinkRefused(str(error)))
+        except (LinkRefused, LinkBroken, BadInput) as error:
+            self._refuse(LinkRefused(str(error)))
             return
+        except Exception:
+            # What went wrong here is no business of a stranger's.
+            self._refuse(LinkRefused("the other side could not answer the hello; see its log"))
+            raise
         if not self._dials:
             self._exchange.greet(record)
         if (silence_s := self._exchange.terms.silence_s) is not None:

@@ -21,7 +21,7 @@ from msgspec import structs
 
 from artangram.aio import Background
 from artangram.core.ids import NodeId
-from artangram.link import Greet, IncomingAsk, Link, LinkEnded, LinkFull, listen, settle
+from artangram.link import Greet, IncomingAsk, Link, LinkEnded, LinkFull, LinkUser, listen, settle
 from artangram.managers import wire
 from artangram.managers.agent import NodeInventory, RunId, RunResult
 from artangram.managers.local import LEAST_FREE_MB, WARM, LocalAgent
@@ -171,13 +171,15 @@ class AgentServer:
         print(f"agent: {error!r}", file=sys.stderr)
 
 
-class _Orchestrator:
-    """Who uses the agent over one link. See `link.LinkUser`."""
+class _Orchestrator(LinkUser[wire.Request]):
+    """The user of the agent over one link."""
 
     def __init__(self, server: AgentServer, link: Link[wire.Request]) -> None:
         self._server = server
         self._link = link
-        self.on_tell = server.on_tell
+
+    def on_tell(self, record: wire.Request) -> None:
+        self._server.on_tell(record)
 
     def on_ask(self, asked: IncomingAsk[wire.Request]) -> None:
         self._server.on_ask(asked, self._link)
@@ -185,9 +187,6 @@ class _Orchestrator:
     def on_silent(self, silent_s: float) -> None:
         """Only an orchestrator that the agent dialed is watched: another link may reach it."""
         self._link.abort(LinkEnded(f"the orchestrator was silent for {silent_s:.3g} s"))
-
-    def on_heard_again(self) -> None:
-        pass
 
     def on_end(self, error: LinkEnded) -> None:
         self._server.on_left(self._link)

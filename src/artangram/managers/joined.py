@@ -15,7 +15,7 @@ from typing import TypeVar
 from msgspec import structs
 
 from artangram.core.ids import ActionId, NodeId
-from artangram.link import Link, LinkEnded, LinkFull, PeerFailed
+from artangram.link import Link, LinkEnded, LinkFull, LinkUser, PeerFailed
 from artangram.managers import wire
 from artangram.managers.agent import AgentGone, Listener, NodeInventory, Run, RunId, RunResult
 from artangram.managers.remote import RemoteAgent
@@ -202,7 +202,7 @@ class JoinedAgent(RemoteAgent):
             self._on_dropped(self)
 
 
-class JoinedLink:
+class JoinedLink(LinkUser[wire.Report]):
     """Hears one link of a joined agent. See `link.LinkUser`."""
 
     def __init__(self, agent: JoinedAgent, link: Link[wire.Report]) -> None:
@@ -214,9 +214,6 @@ class JoinedLink:
     def on_silent(self, silent_s: float) -> None:
         """Answer nothing more: the agent's patience is counted from its last answered beat."""
         self._link.abort(LinkEnded(f"the agent did not answer for {silent_s:.3g} s"))
-
-    def on_heard_again(self) -> None:
-        pass  # The link was dropped when it fell silent.
 
     def on_end(self, error: LinkEnded) -> None:
         self._agent.link_ended(self._link)

@@ -25,12 +25,12 @@ from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
 from artangram.core.scheduling.records import Outcome
 from artangram.link import (
-    IncomingAsk,
     Link,
     LinkBroken,
     LinkEnded,
     LinkFull,
     LinkRefused,
+    LinkUser,
     PeerFailed,
     dial,
 )
@@ -159,7 +159,7 @@ def _pid_of_peer(link: Link[wire.Report]) -> int:
     return int(_PID_OF_PEER.unpack(found)[0])
 
 
-class RemoteAgent:
+class RemoteAgent(LinkUser[wire.Report]):
     """See `agent.NodeAgent`."""
 
     def __init__(
@@ -321,15 +321,9 @@ class RemoteAgent:
                 if self._listener is not None:
                     self._listener.on_output(run, output)
 
-    def on_ask(self, asked: IncomingAsk[wire.Report]) -> None:
-        asked.refuse(ValueError("an orchestrator is told, not asked"))
-
     def on_silent(self, silent_s: float) -> None:
         self._kill()
         self._lose(f"the agent did not answer for {silent_s:.3g} s")
-
-    def on_heard_again(self) -> None:
-        pass  # It was killed when it fell silent.
 
     def on_end(self, error: LinkEnded) -> None:
         is_nonsense = isinstance(error, LinkBroken)

@@ -1,4 +1,4 @@
-"""What kinds of devices share whose replicas are processes of this node.
+"""What is common to the kinds of devices whose replicas are processes of this node.
 
 A kind says only which processes make up a residency; see `cpu` and `cuda`.
 """

@@ -10,7 +10,8 @@ pytest.importorskip("torch", reason="training needs torch")
 
 from artangram.core.scheduling.records import Outcome
 from artangram.orchestrator.connect import connect
-from artangram.sandbox import IsolationLevel, probe
+from artangram.sandbox import IsolationLevel
+from artangram.sandbox.probe import probe
 from integration.pipeline.clusterwork import MARK, READ, SERVICE
 from integration.pipeline.processes import below, sandbox_of
 from integration.pipeline.served import (
@@ -65,7 +66,7 @@ def the_service(url):
 
 
 def the_engine(run):
-    (engine,) = below(run.pid, "torchchild")
+    (engine,) = below(run.pid, "torchworker")
     killed(engine)
 
 

@@ -52,13 +52,6 @@ def test_no_text_stops_an_error_on_its_way(message: str) -> None:
     assert isinstance(travelled(ValueError(message)), ValueError)
 
 
-@given(text)
-def test_a_missing_key_keeps_its_name(name: str) -> None:
-    back = travelled(KeyError(name))
-    assert isinstance(back, KeyError)
-    assert back.args == (name,)
-
-
 def test_an_os_error_without_a_number_keeps_its_words() -> None:
     assert str(travelled(OSError("no way"))) == "no way"
 

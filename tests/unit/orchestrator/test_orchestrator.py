@@ -14,7 +14,8 @@ from artangram.core.scheduling.records import Outcome
 from artangram.managers.agent import Population
 from artangram.observe.journal import Entry, JournalFull
 from artangram.observe.journalmemory import MemoryJournal
-from artangram.orchestrator.client import TrajectoryHandle, between
+from artangram.orchestrator.client import TrajectoryHandle
+from artangram.orchestrator.options import between
 from artangram.orchestrator.orchestrator import Bounds
 from artangram.orchestrator.records import ActionResult, Broken, Draining, Opening, Overloaded
 from artangram.orchestrator.runs import RunRequest, submission_of
