@@ -17,7 +17,7 @@ from functools import partial
 from artangram.aio import Background, uncancelled
 from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
 from artangram.core.scheduling.decisions import Resize, Start, Stop
-from artangram.core.scheduling.events import Finished, NodeJoined, NodeLost
+from artangram.core.scheduling.events import Finished, NodeJoined, NodeLost, SandboxGone
 from artangram.core.scheduling.lease import Cores, Lease
 from artangram.core.scheduling.records import ActionRecord, Outcome
 from artangram.managers.agent import AgentGone, NodeAgent, NodeInventory, RunId, RunResult
@@ -314,6 +314,7 @@ class LiveExecutor:
         except AgentGone:
             pass  # And the trajectory with it.
         finally:
+            self._body.post(SandboxGone(name))
             self._on_gone(name)
 
     def _take_up(self, node: NodeId, found: NodeInventory, past: Past | None) -> None:
@@ -365,6 +366,9 @@ class LiveExecutor:
 
     def _end_orphans(self, node: NodeId, found: NodeInventory) -> None:
         agent, ledger = self.manager.agents[node], self._body.ledger
+        for name in self._body.scheduler.leaving(_resource(node), node):
+            if name not in found.trajectories:  # It went before that was written down.
+                self._body.post(SandboxGone(name))
         for run in found.running:
             if run.action_id not in ledger.actions:
                 agent.stop(run.action_id)
@@ -382,6 +386,7 @@ class LiveExecutor:
         except AgentGone:
             pass  # And the trajectory with it.
         finally:
+            self._body.post(SandboxGone(trajectory))
             self.orphans.discard(trajectory)
 
     def _on_error(self, error: BaseException) -> None:

@@ -47,6 +47,14 @@ class Forms:
         services = {**self._cluster.services, service: spec}
         self._cluster = structs.replace(self._cluster, services=services)
 
+    def node_joined(self, resource: Resource, cores: int) -> None:
+        """A node of a CPU pool has so many cores; what only it could serve has a form now."""
+        pool = self._cluster.pools[resource]
+        if isinstance(pool, CpuSpec) and cores > pool.cores:
+            pools = {**self._cluster.pools, resource: structs.replace(pool, cores=cores)}
+            self._cluster = structs.replace(self._cluster, pools=pools)
+            self._known.clear()
+
     def of(self, needs: Needs) -> Form:
         """The form of `needs`; `BadInput` when no node or quota could ever serve them."""
         form = self._known.get(needs)

@@ -16,11 +16,12 @@ from artangram.core.scheduling.cluster import (
     ClusterSpec,
     CpuSpec,
     GpuSpec,
+    NodeSpec,
     QuotaSpec,
     ServiceSpec,
     node_ids,
 )
-from artangram.core.scheduling.events import ServiceLost
+from artangram.core.scheduling.events import ServiceLost, TrajectoryOpened
 from artangram.core.scheduling.explain import Explanation, claimed, explanation, lacking, lendable
 from artangram.core.scheduling.lease import Allocation, Cores, CoreShare, Devices
 from artangram.core.scheduling.placement import Placement
@@ -59,6 +60,7 @@ class Lanes:
         """`ticket` waits from now on, somewhere."""
         placement = self._homes_of(ticket)
         if placement is not None and not placement.place(ticket, now):
+            self._place_waiting(placement, now)
             return
         self._push(ticket, now)
 
@@ -74,7 +76,15 @@ class Lanes:
         elif placement is not None and ticket.node is None:
             placement.withdraw(ticket)
             self._place_waiting(placement, now)
+        self._lone_ended(ticket)
         self._unclaim(ticket, now)
+
+    def _lone_ended(self, ticket: Ticket) -> None:
+        """An action that has a node and no trajectory waits or runs no longer."""
+        if ticket.node is not None and ticket.action.trajectory is None:
+            placement = self._homes_of(ticket)
+            assert placement is not None
+            placement.lone_ended(ticket.node)
 
     def release(self, ticket: Ticket, now: float, *, lost: NodeId | None = None) -> None:
         """A running ticket gives back what it holds, except what a lost node took with it."""
@@ -88,12 +98,14 @@ class Lanes:
                 lender.take_back(side, now)
                 self._touched[lender] = None
         ticket.allocation, ticket.secondary = None, ()
+        self._lone_ended(ticket)
 
     def check(self, ticket: Ticket) -> None:
         """`BadInput` if no node or device could ever serve `ticket`."""
         placement, trajectory = self._homes_of(ticket), ticket.action.trajectory
-        if placement is not None and not placement.lives_here(trajectory):
+        if placement is not None:
             placement.check(ticket)
+        if placement is not None and not placement.lives_here(trajectory):
             for name, others in self.placement.items():
                 # Two pools whose trajectories wait for memory of each other would wait for ever.
                 if others is not placement and others.lives_here(trajectory):
@@ -103,16 +115,49 @@ class Lanes:
             if ticket.action.needs.of(resource):
                 gpu.check(ticket)
 
-    def open(self, trajectory: TrajectoryId, memory_mb: int) -> None:
-        """`trajectory` begins."""
+    def open(self, opened: TrajectoryOpened) -> None:
+        """A trajectory begins."""
         for placement in self.placement.values():
-            placement.open(trajectory, memory_mb)
+            placement.open(opened)
 
-    def leave(self, trajectory: TrajectoryId, now: float) -> None:
-        """`trajectory` gives up its memory everywhere."""
+    def close(self, trajectory: TrajectoryId, now: float) -> None:
+        """`trajectory` has nothing left to run. Without a sandbox, it is gone."""
         for placement in self.placement.values():
-            placement.leave(trajectory)
-            self._place_waiting(placement, now)
+            if placement.close(trajectory):
+                self._place_waiting(placement, now)
+
+    def is_leaving(self, trajectory: TrajectoryId) -> bool:
+        """Is it closed, with a sandbox that is not known to be gone?"""
+        return any(placement.is_leaving(trajectory) for placement in self.placement.values())
+
+    def leaving(self, resource: Resource, node: NodeId) -> list[TrajectoryId]:
+        """The closed trajectories that are still on a node."""
+        is_here = self.has_node(resource, node)
+        return self.placement[resource].leaving(node) if is_here else []
+
+    def sandbox_gone(self, trajectory: TrajectoryId, now: float) -> None:
+        """The memory of a closed trajectory is free."""
+        for placement in self.placement.values():
+            if placement.is_leaving(trajectory):
+                placement.leave(trajectory)
+                self._place_waiting(placement, now)
+
+    def drain(self, resource: Resource, node: NodeId, now: float) -> None:
+        placement = self.placement[resource]
+        placement.drain(node)
+        self._place_waiting(placement, now)
+
+    def undrain(self, resource: Resource, node: NodeId, now: float) -> None:
+        placement = self.placement[resource]
+        placement.undrain(node)
+        self._place_waiting(placement, now)
+
+    def emptied(self) -> list[tuple[Resource, NodeId]]:
+        """Draining nodes that have become empty since somebody asked."""
+        found = [(r, node) for r, placement in self.placement.items() for node in placement.emptied]
+        for placement in self.placement.values():
+            placement.emptied.clear()
+        return found
 
     def has_sandbox(self, ticket: Ticket) -> None:
         """`ticket` starts: its trajectory has a sandbox from now on."""
@@ -168,13 +213,15 @@ class Lanes:
                 return api
         return None
 
-    def node_joined(self, resource: Resource, node: NodeId, now: float) -> None:
+    def node_joined(
+        self, resource: Resource, node: NodeId, spec: NodeSpec | None, now: float
+    ) -> None:
         if resource in self._gpu:
             self._gpu[resource].node_joined(node)
             self._touched[self._gpu[resource]] = None
         elif not self.has_node(resource, node):
             placement = self.placement[resource]
-            placement.add(node)
+            placement.add(node, spec)
             self._place_waiting(placement, now)
 
     def node_lost(self, resource: Resource, node: NodeId) -> None:
@@ -244,7 +291,7 @@ class Lanes:
         served = FairUsage(self._cluster.shares)
         match spec:
             case CpuSpec():
-                placement = Placement(resource, spec, policy, self._context, self._cluster.shares)
+                placement = Placement(resource, spec, policy, self._context, self._cluster)
                 self.placement[resource] = placement
                 for node in node_ids(resource, spec.nodes):
                     placement.add(node)

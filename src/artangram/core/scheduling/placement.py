@@ -1,29 +1,51 @@
 """Which node a trajectory lives on.
 
-A trajectory is housed at its first cpu action and stays: its files and memory are there. A node is
-eligible when it has memory for the whole trajectory (and, with pods, the pod's request). Among
-those, the best has for its size the fewest busy cores, trajectories and waiting actions, and the
-least of its memory held; one sum weighs them. Who fits no node waits in line, and nobody who needs
-room passes, so that a large trajectory does not wait for ever. Who needs none waits for no one, but
-for a node.
+- A trajectory gets a node at its first cpu action and stays: its files and memory are there. A node
+  is eligible when it has its labels, cores for its actions and memory for the whole trajectory (and,
+  with pods, the pod's request). Among those, the best has for its size the fewest busy cores,
+  trajectories and waiting actions, and the least of its memory held; one sum weighs them.
+- A trajectory that fits no node waits; `unplaced` says who goes first. The first few that wait get a
+  node reserved: nothing that takes room comes there any more, so what lives there ends and the node
+  is theirs, while all other nodes go on serving those that fit. Nothing waits for ever.
+- Memory is held until the sandbox is gone, not only until the trajectory is closed.
 """
 
-from collections import OrderedDict
+from collections.abc import Iterable
+
+from msgspec import structs
 
 from artangram.core.errors import BadInput
-from artangram.core.ids import JobId, NodeId, Resource, TrajectoryId
-from artangram.core.scheduling.cluster import CpuSpec
-from artangram.core.scheduling.policies.base import Hindrance, Lane, LaneContext, Ticket
+from artangram.core.ids import NodeId, Resource, TrajectoryId
+from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, NodeSpec
+from artangram.core.scheduling.events import TrajectoryOpened
+from artangram.core.scheduling.nodeindex import SAMPLE, NodeIndex, Selector
+from artangram.core.scheduling.policies.base import Form, Hindrance, Lane, LaneContext, Ticket
 from artangram.core.scheduling.policies.policy import SchedulingPolicy
 from artangram.core.scheduling.policies.queue import FairUsage
 from artangram.core.scheduling.pools.cpu import CpuNode
+from artangram.core.scheduling.shapes import KnownShapes
+from artangram.core.scheduling.unplaced import (
+    NOTHING,
+    JobMemory,
+    Party,
+    PartyKey,
+    Resident,
+    Unplaced,
+)
 
 QUEUE_WEIGHT = 4.0
 """A waiting action counts as much as so many resident trajectories, most of which are thinking."""
 
+IMAGE_WEIGHT = 0.5
+"""An image that is there counts as much as half of a node's memory: fetching takes seconds, living
+on a crowded node takes longer."""
 
-SAMPLE = 8
-"""Nodes compared for one trajectory, in turn: the best of a few is nearly as good as the best."""
+NODES_PER_RESERVED = 16
+MOST_RESERVED = 8
+"""One node in sixteen, at least one and at most eight, is reserved for those that wait."""
+
+MOST_SELECTORS = 64
+"""Selectors whose nodes are remembered; beyond, they are looked up anew."""
 
 
 class Placement:
@@ -35,127 +57,228 @@ class Placement:
         spec: CpuSpec,
         policy: SchedulingPolicy,
         context: LaneContext,
-        shares: dict[JobId, float],
+        cluster: ClusterSpec,
     ) -> None:
         self.lanes: dict[NodeId, Lane] = {}
-        #: Trajectories (or single tickets) that fit no node yet, oldest first, and their tickets.
-        self._unplaced: OrderedDict[TrajectoryId | Ticket, list[Ticket]] = OrderedDict()
+        #: Draining nodes that have become empty since somebody looked.
+        self.emptied: list[NodeId] = []
+        self._unplaced = Unplaced()
+        self._jobs = JobMemory(cluster.shares, cluster.limits)
         self._resource = resource
         self._spec = spec
         self._policy = policy
         self._context = context
-        self._shares = shares
+        self._shares = cluster.shares
+        self._has_limits = bool(cluster.limits)
         self._nodes: dict[NodeId, CpuNode] = {}
-        self._ids: list[NodeId] = []
-        self._turn = 0
-        self._memory_mb: dict[TrajectoryId, int] = {}
-        self._node_of: dict[TrajectoryId, NodeId] = {}
-        #: Trajectories whose sandbox exists.
-        self._with_sandbox: set[TrajectoryId] = set()
+        self._num_joined = 0
+        self._all = NodeIndex(NOTHING)
+        self._indexes: dict[Selector, NodeIndex] = {NOTHING: self._all}
+        self._with_image: dict[str, list[CpuNode]] = {}
+        self._shapes = KnownShapes(resource, spec)
+        #: Free memory of the nodes that take trajectories.
+        self._free_mb = 0
+        self._residents: dict[TrajectoryId, Resident] = {}
+        #: Where to look next among nodes that have an image.
+        self._image_turn = 0
+        self._clipped: dict[tuple[Form, int], Form] = {}
         self._next_pod_at = 0.0
 
-    def add(self, node_id: NodeId) -> None:
+    def add(self, node_id: NodeId, spec: NodeSpec | None = None) -> None:
         """A node joins, empty."""
-        for party, (ticket, *_) in reversed(list(self._unplaced.items())):
-            if not self._takes_room(ticket):
-                self._unplaced.move_to_end(party, last=False)
-        node = CpuNode(self._resource, node_id, self._spec)
+        self._num_joined += 1
+        node = CpuNode(self._resource, node_id, self._spec, spec, seq=self._num_joined)
         self._nodes[node_id] = node
-        self._ids.append(node_id)
+        self._shapes.add(node.spec)
+        for index in self._indexes.values():
+            index.add(node)
+        for image in node.spec.images:
+            self._with_image.setdefault(image, []).append(node)
+        self._refile(node)
         self.lanes[node_id] = self._policy.cpu(node, self._context, FairUsage(self._shares))
 
     def lose(self, node_id: NodeId) -> None:
         """A node is gone with all who live there."""
         del self.lanes[node_id]
-        self._ids.remove(node_id)
-        for trajectory in self._nodes.pop(node_id).trajectories:
-            del self._node_of[trajectory]
-            self._with_sandbox.discard(trajectory)
+        node = self._nodes.pop(node_id)
+        self._unreserve(node)
+        self._free_mb -= node.filed_mb or 0
+        for index in self._indexes.values():
+            index.remove(node)
+        for image in node.spec.images:
+            self._with_image[image].remove(node)
+            if not self._with_image[image]:
+                del self._with_image[image]
+        for trajectory in node.trajectories:
+            resident = self._residents[trajectory]
+            self._jobs.give_back(resident)
+            resident.node, resident.has_sandbox = None, False
+            if resident.is_leaving:
+                del self._residents[trajectory]
+        if node_id in self.emptied:
+            self.emptied.remove(node_id)
 
-    def open(self, trajectory: TrajectoryId, memory_mb: int) -> None:
-        """`trajectory` will need `memory_mb` once it has a first action here."""
-        self._memory_mb[trajectory] = memory_mb
+    def nodes(self) -> Iterable[CpuNode]:
+        return self._nodes.values()
+
+    def drain(self, node_id: NodeId) -> None:
+        """The node gets no new trajectories; `emptied` tells when the last has gone."""
+        node = self._nodes[node_id]
+        if not node.is_draining:
+            node.is_draining = True
+            self._unreserve(node)
+            self._refile(node)
+            self._note_if_empty(node)
+
+    def undrain(self, node_id: NodeId) -> None:
+        """The node takes trajectories again."""
+        node = self._nodes[node_id]
+        node.is_draining = False
+        self._refile(node)
+        if node_id in self.emptied:
+            self.emptied.remove(node_id)
+
+    def open(self, opened: TrajectoryOpened) -> None:
+        """A trajectory will need what `opened` says once it has a first action here."""
+        self._residents[opened.trajectory] = Resident(
+            opened.job,
+            memory_mb=opened.memory_mb,
+            selector=frozenset(opened.selector.items()) if opened.selector else NOTHING,
+            image=opened.image,
+        )
+
+    def close(self, trajectory: TrajectoryId) -> bool:
+        """`trajectory` has nothing left to run. Is it gone? Else its sandbox is still there."""
+        resident = self._residents[trajectory]
+        if not resident.has_sandbox:
+            self.leave(trajectory)
+            return True
+        assert resident.node is not None
+        node = self._nodes[resident.node]
+        resident.is_leaving = True
+        node.leaving_mb += resident.memory_mb
+        node.num_leaving += 1
+        return False
+
+    def is_leaving(self, trajectory: TrajectoryId) -> bool:
+        resident = self._residents.get(trajectory)
+        return resident is not None and resident.is_leaving
+
+    def leaving(self, node_id: NodeId) -> list[TrajectoryId]:
+        """The closed trajectories whose sandboxes are not known to be gone from a node."""
+        node = self._nodes[node_id]
+        return [name for name in node.trajectories if self._residents[name].is_leaving]
 
     def leave(self, trajectory: TrajectoryId) -> None:
-        """`trajectory` ended."""
-        self._memory_mb.pop(trajectory, None)
-        self._with_sandbox.discard(trajectory)
-        home = self._node_of.pop(trajectory, None)
-        if home is not None:
-            node = self._nodes[home]
+        """Nothing is left of `trajectory`."""
+        resident = self._residents.pop(trajectory)
+        if resident.node is not None:
+            node = self._nodes[resident.node]
             node.give_back_memory(trajectory)
             node.reserved_milli -= self._policy.request_milli
+            if resident.is_leaving:
+                node.leaving_mb -= resident.memory_mb
+                node.num_leaving -= 1
+            self._jobs.give_back(resident)
+            self._refile(node)
+            self._note_if_empty(node)
+
+    def lone_ended(self, node_id: NodeId) -> None:
+        """An action without a trajectory no longer waits or runs on a node."""
+        node = self._nodes[node_id]
+        node.num_lone -= 1
+        self._note_if_empty(node)
 
     def check(self, ticket: Ticket) -> None:
         """`BadInput` if no node could ever hold the trajectory of `ticket`."""
-        if self._policy.request_milli > 1000 * self._spec.cores:
-            raise BadInput(
-                "policy",
-                f"no node of {self._resource} has the cores that {self._policy.name} reserves",
-                f"reserve {self._spec.cores} or less",
-            )
-        memory_mb, most = self._memory_of(ticket), self._spec.memory_mb
-        if memory_mb > most:
-            raise BadInput(
-                "memory_mb",
-                f"{memory_mb} can never fit: a node of {self._resource} has {most}",
-                "open the trajectory with less memory",
-            )
+        resident = self._resident_of(ticket)
+        cores, asked = self._cores_of(ticket), ticket.action.selector
+        selector = resident.selector | frozenset(asked.items()) if asked else resident.selector
+        if resident.node is not None:
+            self._check_on(self._nodes[resident.node], cores, selector)
+            return
+        cores = max(cores, resident.cores)
+        self._shapes.check(
+            cores, resident.memory_mb, selector, self._policy.request_milli, self._policy.name
+        )
+        if ticket.action.trajectory is not None:
+            # All that is known of what it will ask for, before it is too late to choose.
+            resident.cores, resident.selector = cores, selector
+
+    def _check_on(self, node: CpuNode, cores: int, selector: Selector) -> None:
+        if cores > node.cores:
+            problem = f"its trajectory lives on {node.id}, which has {node.cores} cores"
+            raise BadInput("needs", problem, "ask for fewer cores, or in its first action")
+        if not selector <= node.labels:
+            problem = f"its trajectory lives on {node.id}, which has other labels"
+            raise BadInput("selector", problem, "name the labels when the trajectory is opened")
 
     def lives_here(self, trajectory: TrajectoryId | None) -> bool:
         """Has `trajectory` a node here, or does it wait for one?"""
-        return trajectory in self._node_of or trajectory in self._unplaced
+        resident = self._residents.get(trajectory) if trajectory is not None else None
+        return resident is not None and (resident.node is not None or trajectory in self._unplaced)
 
     def place(self, ticket: Ticket, now: float) -> bool:
-        """Give `ticket` a node; `False` if it has to wait for memory, and now does."""
-        trajectory = ticket.action.trajectory
-        node = self._node_of.get(trajectory) if trajectory is not None else None
-        if node is None and not (self._unplaced and self._takes_room(ticket)):
-            node = self._choose(ticket)
+        """Give `ticket` a node; `False` if it has to wait for one, and now does."""
+        resident, key = self._resident_of(ticket), _key(ticket)
+        node = self._nodes[resident.node] if resident.node is not None else None
+        if node is None and not (self._unplaced and self._waits_behind(resident, key)):
+            node = self._choose(resident)
         if node is None:
-            self._unplaced.setdefault(_party(ticket), []).append(ticket)
+            self._unplaced.add(key, resident, ticket)
             return False
-        self._assign(ticket, node, now)
+        self._assign(ticket, resident, node, now)
         return True
 
     def withdraw(self, ticket: Ticket) -> None:
         """`ticket`, which has no node, waits no longer."""
-        party = _party(ticket)
-        self._unplaced[party].remove(ticket)
-        if not self._unplaced[party]:
-            del self._unplaced[party]
+        party = self._unplaced.withdraw(_key(ticket), ticket)
+        if party is not None:
+            self._free_reserved(party)
 
     def has_sandbox(self, trajectory: TrajectoryId) -> None:
         """An action of `trajectory` started: its sandbox exists."""
-        self._with_sandbox.add(trajectory)
+        self._residents[trajectory].has_sandbox = True
 
     def has_files(self, trajectory: TrajectoryId | None) -> bool:
         """Would the loss of its node cost `trajectory` anything?"""
-        return trajectory in self._with_sandbox
+        resident = self._residents.get(trajectory) if trajectory is not None else None
+        return resident is not None and resident.has_sandbox
 
     def place_waiting(self, now: float) -> list[Ticket]:
-        """Room came free: the tickets that have a node now, oldest first, nobody passed."""
-        is_placed: list[Ticket] = []
-        while self._unplaced:
-            party, tickets = next(iter(self._unplaced.items()))
-            node = self._choose(tickets[0])
-            if node is None:
-                break
-            del self._unplaced[party]
-            for ticket in tickets:
-                self._assign(ticket, node, now)
-            is_placed += tickets
-        return is_placed
+        """Something changed: the tickets that have a node now, in the order they got it."""
+        placed: list[Ticket] = []
+        while self._unplaced and (found := self._next()) is not None:
+            party, node = found
+            self._unplaced.remove(party)
+            self._free_reserved(party)
+            for ticket in party.tickets:
+                self._assign(ticket, party.resident, node, now)
+            placed += party.tickets
+        if self._unplaced:
+            self._reserve()
+        return placed
 
     def hindrance(self, ticket: Ticket) -> Hindrance:
         """Why `ticket` has no node."""
-        needed = self._memory_of(ticket)
-        free = max((node.memory_free_mb for node in self._nodes.values()), default=0)
-        ahead = list(self._unplaced).index(_party(ticket))
+        party = self._unplaced.get(_key(ticket))
+        resident = party.resident
+        needed, ahead = resident.memory_mb, self._unplaced.num_before(party)
+        index = self._index(resident.selector)
+        free = max((node.memory_free_mb for node in index.nodes()), default=0)
         because = f"no node has {needed} MB (or room for a pod) for its trajectory"
         starts_when = f"trajectories end and free {needed} MB on one node; {ahead} go first"
         if not self._nodes:
             because, starts_when = "all nodes are lost", f"one is there again; {ahead} go first"
+        elif not any(not node.is_draining for node in index.nodes()):
+            because = "every node it could live on is lost or draining"
+            starts_when = f"such a node joins; {ahead} go first"
+        elif party.reserved is not None:
+            because += f"; {party.reserved.id} is reserved for it"
+            starts_when = f"trajectories on {party.reserved.id} end and free {needed} MB"
+        elif not self._jobs.is_within(resident):
+            because = f"job {resident.job} has all the trajectories or memory it may have"
+            starts_when = f"a trajectory of {resident.job} ends; {ahead} go first"
         return Hindrance(
             resource=Resource(f"{self._resource} memory_mb"),
             needed=needed,
@@ -165,56 +288,212 @@ class Placement:
             starts_when=starts_when,
         )
 
-    def _takes_room(self, ticket: Ticket) -> bool:
-        """Would `ticket` take room that somebody may wait for?"""
-        return self._memory_of(ticket) > 0 or self._policy.request_milli > 0
+    def _takes_room(self, resident: Resident) -> bool:
+        """Would it take room that somebody may wait for?"""
+        return resident.memory_mb > 0 or self._policy.request_milli > 0
 
-    def _choose(self, ticket: Ticket) -> NodeId | None:
-        memory_mb = self._memory_of(ticket)
-        ids = self._ids
-        if len(ids) > SAMPLE:
-            first = self._turn = (self._turn + SAMPLE) % len(ids)
-            some = self._best_of((ids[first:] + ids[:first])[:SAMPLE], memory_mb)
-            if some is not None:
-                return some
-        return self._best_of(ids, memory_mb)
+    def _waits_behind(self, resident: Resident, key: PartyKey) -> bool:
+        """Must it stand in line although it might fit?"""
+        if key in self._unplaced:
+            return True
+        # Who may have only so much waits behind the others of its job; `place_waiting` follows.
+        return self._has_limits and self._takes_room(resident)
 
-    def _best_of(self, ids: list[NodeId], memory_mb: int) -> NodeId | None:
-        best: NodeId | None = None
+    def _next(self) -> tuple[Party, CpuNode] | None:
+        """Who goes first of those that fit somewhere, and where to."""
+        for party in self._unplaced.reserved.values():
+            node = party.reserved
+            assert node is not None
+            if self._fits(party.resident, node) and self._leaves_minimums(party.resident):
+                return party, node
+            found = self._choose(party.resident, is_promised=True)
+            if found is not None:
+                return party, found
+        held_back = set()
+        for party in self._unplaced.heads(self._jobs.rank):
+            job = party.resident.job
+            if job in held_back:
+                continue
+            if not self._jobs.is_within(party.resident):
+                held_back.add(job)  # Else smaller ones of the same job would pass it for ever.
+                continue
+            found = self._choose(party.resident)
+            if found is not None:
+                return party, found
+        return None
+
+    def _reserve(self) -> None:
+        """Those that go first and fit nowhere get a node of their own to wait for."""
+        most = min(MOST_RESERVED, max(1, len(self._nodes) // NODES_PER_RESERVED))
+        while len(self._unplaced.reserved) < most:
+            for party in self._unplaced.heads(self._jobs.rank):
+                resident = party.resident
+                if self._takes_room(resident) and self._jobs.is_within(resident):
+                    node = self._to_reserve(resident)
+                    if node is not None:
+                        break
+            else:
+                return
+            self._unplaced.reserve(party, node)
+            self._jobs.promise(resident, 1)
+            node.is_reserved = True
+            self._refile(node)
+
+    def _to_reserve(self, resident: Resident) -> CpuNode | None:
+        """The node with the most free memory that could hold it when empty."""
+        for node in self._index(resident.selector).freest():
+            if resident.memory_mb <= node.memory_mb and resident.cores <= node.cores:
+                return node
+        return None
+
+    def _free_reserved(self, party: Party) -> None:
+        """A party has a node or waits no longer: others may come to the one it was promised."""
+        if party.reserved is not None:
+            self._jobs.promise(party.resident, -1)
+            party.reserved.is_reserved = False
+            self._refile(party.reserved)
+            party.reserved = None
+
+    def _unreserve(self, node: CpuNode) -> None:
+        """A node is lost or drains: whoever waits for it stands in line again."""
+        for party in self._unplaced.reserved.values():
+            if party.reserved is node:
+                self._unplaced.unreserve(party)
+                self._jobs.promise(party.resident, -1)
+                node.is_reserved = False
+                return
+
+    def _refile(self, node: CpuNode) -> None:
+        """Note what changed about the memory of a node, or whether it takes trajectories."""
+        before, now = node.filed_mb, node.memory_free_mb if node.is_open() else None
+        if before == now:
+            return
+        node.filed_mb = now
+        self._free_mb += (now or 0) - (before or 0)
+        for index in self._indexes.values():
+            index.refile(node, before, now)
+
+    def _note_if_empty(self, node: CpuNode) -> None:
+        if node.is_draining and not (node.trajectories or node.num_lone):
+            self.emptied.append(node.id)
+
+    def _index(self, selector: Selector) -> NodeIndex:
+        index = self._indexes.get(selector)
+        if index is None:
+            if len(self._indexes) >= MOST_SELECTORS:
+                self._indexes = {NOTHING: self._all}
+            index = self._indexes[selector] = NodeIndex(selector, self._nodes.values())
+        return index
+
+    def _leaves_minimums(self, resident: Resident) -> bool:
+        """Is what other jobs are promised still free when it has come?"""
+        if not self._has_limits or not resident.memory_mb:
+            return True
+        return self._free_mb - resident.memory_mb >= self._jobs.kept_mb(resident.job)
+
+    def _fits(self, resident: Resident, node: CpuNode) -> bool:
+        return (
+            resident.memory_mb <= node.memory_free_mb
+            and resident.cores <= node.cores
+            and node.reserved_milli + self._policy.request_milli <= 1000 * node.cores
+        )
+
+    def _choose(self, resident: Resident, *, is_promised: bool = False) -> CpuNode | None:
+        """The best node for it that has room, if its job may have it."""
+        index = self._index(resident.selector)
+        takes_room = self._takes_room(resident)
+        if takes_room:
+            if not index.has_room(resident.memory_mb) or not self._leaves_minimums(resident):
+                return None
+            if not (is_promised or self._jobs.is_within(resident)):
+                return None
+        some = index.some()
+        if resident.image:
+            some = [*some, *self._some_with(resident)]
+        best = self._best_of(some, resident, takes_room=takes_room)
+        if best is None and len(index) > SAMPLE:
+            rest = index.with_room(resident.memory_mb) if takes_room else index.nodes()
+            best = self._best_of(rest, resident, takes_room=takes_room)
+        return best
+
+    def _some_with(self, resident: Resident) -> list[CpuNode]:
+        """A few of the nodes that have its image."""
+        nodes = self._with_image.get(resident.image, [])
+        if len(nodes) > SAMPLE:
+            first = self._image_turn = (self._image_turn + SAMPLE) % len(nodes)
+            nodes = (nodes[first : first + SAMPLE] + nodes[:SAMPLE])[:SAMPLE]
+        return [node for node in nodes if resident.selector <= node.labels]
+
+    def _best_of(
+        self, nodes: Iterable[CpuNode], resident: Resident, *, takes_room: bool
+    ) -> CpuNode | None:
+        best: CpuNode | None = None
         best_score = float("inf")
+        memory_mb, least, image = resident.memory_mb, resident.cores, resident.image
         request = self._policy.request_milli
-        for node_id in ids:
-            node = self._nodes[node_id]
+        for node in nodes:
             cores, free_mb = node.cores, node.memory_free_mb
             if memory_mb > free_mb or node.reserved_milli + request > 1000 * cores:
                 continue
-            waiting = self.lanes[node_id].num_waiting()
-            crowd = len(node.trajectories) + cores - node.free + QUEUE_WEIGHT * waiting
-            score = crowd / cores
+            if node.is_draining or least > cores or (node.is_reserved and takes_room):
+                continue
+            waiting = self.lanes[node.id].num_waiting()
+            living = len(node.trajectories) - node.num_leaving
+            score = (living + cores - node.free + QUEUE_WEIGHT * waiting) / cores
             if node.memory_mb:
-                score += 1.0 - free_mb / node.memory_mb
+                score += 1.0 - (free_mb + node.leaving_mb) / node.memory_mb
+            if image and image in node.images:
+                score -= IMAGE_WEIGHT
             if score < best_score:
-                best, best_score = node_id, score
+                best, best_score = node, score
         return best
 
-    def _assign(self, ticket: Ticket, node: NodeId, now: float) -> None:
+    def _assign(self, ticket: Ticket, resident: Resident, node: CpuNode, now: float) -> None:
         trajectory = ticket.action.trajectory
-        if trajectory is not None and trajectory not in self._node_of:
-            self._settle(trajectory, node)
-        ticket.node = node
+        if trajectory is None:
+            node.num_lone += 1
+        elif resident.node is None:
+            self._settle(trajectory, resident, node)
+        ticket.node = node.id
         ticket.prepare_s = self._spec.overhead_s
-        if trajectory is None or trajectory not in self._with_sandbox:
+        if not resident.has_sandbox:
             ticket.prepare_s += self._create_s(now)
+        form = ticket.form
+        if form.resource == self._resource and form.amounts[-1] > node.cores:
+            ticket.form = self._clip(form, node.cores)
 
-    def _settle(self, trajectory: TrajectoryId, node_id: NodeId) -> None:
-        node = self._nodes[node_id]
-        node.hold_memory(trajectory, self._memory_mb.get(trajectory, 0))
+    def _clip(self, form: Form, cores: int) -> Form:
+        """What an action can run with on a node that is smaller than others."""
+        clipped = self._clipped.get((form, cores))
+        if clipped is None:
+            if len(self._clipped) >= MOST_SELECTORS:
+                self._clipped.clear()
+            amounts = tuple(amount for amount in form.amounts if amount <= cores)
+            clipped = self._clipped[form, cores] = structs.replace(form, amounts=amounts)
+        return clipped
+
+    def _settle(self, trajectory: TrajectoryId, resident: Resident, node: CpuNode) -> None:
+        node.hold_memory(trajectory, resident.memory_mb)
         node.reserved_milli += self._policy.request_milli
-        self._node_of[trajectory] = node_id
+        resident.node = node.id
+        self._jobs.take(resident)
+        self._refile(node)
 
-    def _memory_of(self, ticket: Ticket) -> int:
+    def _cores_of(self, ticket: Ticket) -> int:
+        """The least it needs of a node here."""
+        form = ticket.form
+        if form.resource == self._resource:
+            return form.amounts[0]
+        return next(units for name, units in form.secondary if name == self._resource)
+
+    def _resident_of(self, ticket: Ticket) -> Resident:
         trajectory = ticket.action.trajectory
-        return self._memory_mb.get(trajectory, 0) if trajectory is not None else 0
+        if trajectory is not None and trajectory in self._residents:
+            return self._residents[trajectory]
+        asked = ticket.action.selector
+        alone = Resident(ticket.job, selector=frozenset(asked.items()) if asked else NOTHING)
+        alone.cores = self._cores_of(ticket)
+        return alone
 
     def _create_s(self, now: float) -> float:
         if not self._policy.has_control_plane:
@@ -224,6 +503,5 @@ class Placement:
         return slot - now + self._spec.create_s
 
 
-def _party(ticket: Ticket) -> TrajectoryId | Ticket:
-    """Who needs a node: a trajectory with all of its tickets, or a ticket without one."""
+def _key(ticket: Ticket) -> PartyKey:
     return ticket if ticket.action.trajectory is None else ticket.action.trajectory

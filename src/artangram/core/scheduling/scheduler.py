@@ -20,6 +20,7 @@ from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, GpuSpec, Quo
 from artangram.core.scheduling.deadlines import Deadlines
 from artangram.core.scheduling.decisions import (
     Decision,
+    Release,
     Report,
     Resize,
     Start,
@@ -64,7 +65,10 @@ class Scheduler:
             events.ClockTicked: self._on_clock_ticked,
             events.TrajectoryOpened: self._on_trajectory_opened,
             events.TrajectoryClosed: self._on_trajectory_closed,
+            events.SandboxGone: self._on_sandbox_gone,
             events.NodeJoined: self._on_node_joined,
+            events.NodeDraining: self._on_node_draining,
+            events.NodeUndrained: self._on_node_undrained,
             events.NodeLost: self._on_node_lost,
             events.ServiceDeployed: self._on_service_deployed,
             events.ServiceLost: self._on_service_lost,
@@ -99,6 +103,10 @@ class Scheduler:
     def has_node(self, resource: Resource, node: NodeId) -> bool:
         """Is it there? So is every node until its loss is told, and again when it has joined."""
         return self._lanes.has_node(resource, node)
+
+    def leaving(self, resource: Resource, node: NodeId) -> list[TrajectoryId]:
+        """The closed trajectories whose sandboxes are not known to be gone from a node."""
+        return self._lanes.leaving(resource, node)
 
     def seize_secondary(self, ticket: Ticket, now: float) -> bool:
         """For lanes: see `LaneContext`."""
@@ -165,6 +173,7 @@ class Scheduler:
         if wake is not None and wake != self._announced:
             self._announced = wake
             self._out.append(WakeAt(wake))
+        self._out += [Release(resource, node) for resource, node in self._lanes.emptied()]
         out, self._out = self._out, []
         return out
 
@@ -248,6 +257,7 @@ class Scheduler:
         ticket.attempt += 1
         ticket.state = State.WAITING
         ticket.lane = ticket.node = None
+        ticket.form = self._forms.of(ticket.action.needs)
         self._queue(ticket, now)
 
     def _on_cancelled(self, event: events.Cancelled, now: float) -> None:
@@ -268,10 +278,11 @@ class Scheduler:
         self._announced = None
 
     def _on_trajectory_opened(self, event: events.TrajectoryOpened, now: float) -> None:
-        if event.trajectory in self._open or event.trajectory in self._closing:
+        name = event.trajectory
+        if name in self._open or name in self._closing or self._lanes.is_leaving(name):
             raise BadInput("trajectory", f"{event.trajectory!r} is already open", "use a new id")
-        self._open[event.trajectory] = {}
-        self._lanes.open(event.trajectory, event.memory_mb)
+        self._open[name] = {}
+        self._lanes.open(event)
 
     def _on_trajectory_closed(self, event: events.TrajectoryClosed, now: float) -> None:
         tickets = self._open.pop(event.trajectory, None)
@@ -286,11 +297,26 @@ class Scheduler:
         """A closed trajectory keeps its memory until the last of its actions has stopped."""
         if not self._closing.get(trajectory, True):
             del self._closing[trajectory]
-            self._lanes.leave(trajectory, now)
+            self._lanes.close(trajectory, now)
+
+    def _on_sandbox_gone(self, event: events.SandboxGone, now: float) -> None:
+        self._lanes.sandbox_gone(event.trajectory, now)
 
     def _on_node_joined(self, event: events.NodeJoined, now: float) -> None:
         self._expect(event.resource, CpuSpec, GpuSpec)
-        self._lanes.node_joined(event.resource, event.node, now)
+        if event.spec is not None:
+            self._forms.node_joined(event.resource, event.spec.cores)
+        self._lanes.node_joined(event.resource, event.node, event.spec, now)
+
+    def _on_node_draining(self, event: events.NodeDraining, now: float) -> None:
+        self._expect(event.resource, CpuSpec)
+        if self._lanes.has_node(event.resource, event.node):
+            self._lanes.drain(event.resource, event.node, now)
+
+    def _on_node_undrained(self, event: events.NodeUndrained, now: float) -> None:
+        self._expect(event.resource, CpuSpec)
+        if self._lanes.has_node(event.resource, event.node):
+            self._lanes.undrain(event.resource, event.node, now)
 
     def _on_node_lost(self, event: events.NodeLost, now: float) -> None:
         self._expect(event.resource, CpuSpec, GpuSpec)
@@ -304,6 +330,7 @@ class Scheduler:
             else:
                 self._lanes.withdraw(ticket, now)
             ticket.lane = ticket.node = None
+            ticket.form = self._forms.of(ticket.action.needs)
         self._lanes.node_lost(event.resource, event.node)
         for ticket, is_harmed in harmed.items():
             if not is_harmed:
