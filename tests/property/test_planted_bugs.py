@@ -14,6 +14,7 @@ from scheduler_world import examples
 from artangram.core.scheduling import lanes
 from artangram.core.scheduling.baselines.fcfs import FcfsLane
 from artangram.core.scheduling.baselines.tangram import UnitDivision
+from artangram.core.scheduling.cpupools import CpuPools
 from artangram.core.scheduling.deadlines import Deadlines
 from artangram.core.scheduling.decisions import Resize
 from artangram.core.scheduling.estimates import Estimates
@@ -101,10 +102,10 @@ def at_the_head(real: Method) -> Method:
 
 
 def joining_again(real: Method) -> Method:
-    def node_joined(self: Lanes, resource: str, node: str, now: float) -> None:
+    def node_joined(self: Lanes, resource: str, node: str, *args: object) -> None:
         if resource in self.placement and self.has_node(resource, node):
             self.placement[resource].add(node)
-        real(self, resource, node, now)
+        real(self, resource, node, *args)
 
     return node_joined
 
@@ -256,7 +257,7 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
     ),
     "who lacks memory is forgotten": (
         "elastic",
-        instead(Lanes, "_place_waiting", nothing),
+        instead(CpuPools, "place_waiting", nothing),
         "nothing will wake it|waits|could start",
     ),
     "a node that joins again is taken for empty": (

@@ -5,6 +5,7 @@ Descriptions only. The books that change with every lease are in `pools`.
 
 from msgspec import Struct, field
 
+from artangram.core.errors import BadInput
 from artangram.core.ids import JobId, NodeId, Resource, ServiceId
 
 
@@ -128,3 +129,14 @@ class ClusterSpec(Struct, frozen=True, kw_only=True):
 def node_ids(resource: Resource, count: int) -> list[NodeId]:
     """The names of the nodes of a pool."""
     return [NodeId(f"{resource}-{index}") for index in range(count)]
+
+
+def expect_pool(pools: dict[Resource, PoolSpec], resource: Resource, *kinds: type) -> None:
+    """`BadInput` unless `resource` is a pool of one of these kinds."""
+    if not isinstance(pools.get(resource), kinds):
+        known = sorted(name for name, spec in pools.items() if isinstance(spec, kinds))
+        raise BadInput(
+            "resource",
+            f"the cluster has no such pool {resource!r}",
+            f"name one of: {', '.join(known)}" if known else "this cluster has none of its kind",
+        )

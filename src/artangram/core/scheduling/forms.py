@@ -5,6 +5,7 @@ is hardest to come by (devices, then cores, then slots, then calls). The rest ar
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from msgspec import structs
 
@@ -63,6 +64,12 @@ class Forms:
                 self._known.clear()
             form = self._known[needs] = _form(needs, self._cluster)
         return form
+
+
+@lru_cache(maxsize=1024)
+def clipped(form: Form, cores: int) -> Form:
+    """What an action can run with on a node that has only so many cores."""
+    return structs.replace(form, amounts=tuple(n for n in form.amounts if n <= cores))
 
 
 def _form(needs: Needs, cluster: ClusterSpec) -> Form:

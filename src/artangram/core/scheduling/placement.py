@@ -1,27 +1,24 @@
 """Which node a trajectory lives on.
 
-- A trajectory gets a node at its first cpu action and stays: its files and memory are there. A node
-  is eligible when it has its labels, cores for its actions and memory for the whole trajectory (and,
-  with pods, the pod's request). Among those, the best has for its size the fewest busy cores,
-  trajectories and waiting actions, and the least of its memory held; one sum weighs them.
-- A trajectory that fits no node waits; `unplaced` says who goes first. The first few that wait get a
-  node reserved: nothing that takes room comes there any more, so what lives there ends and the node
-  is theirs, while all other nodes go on serving those that fit. Nothing waits for ever.
+- A trajectory gets a node at its first cpu action and stays: its files and memory are there. A
+  node is eligible when it has its labels, cores for its actions and memory for the whole trajectory
+  (and, with pods, the pod's request); `poolnodes` finds the best of them.
+- A trajectory that fits no node waits; `unplaced` says who goes first. The first few that wait get
+  a node reserved: nothing that takes room comes there any more, so what lives there ends and the
+  node is theirs, while all other nodes go on serving those that fit. Nothing waits for ever.
 - Memory is held until the sandbox is gone, not only until the trajectory is closed.
 """
-
-from collections.abc import Iterable
-
-from msgspec import structs
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import NodeId, Resource, TrajectoryId
 from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, NodeSpec
 from artangram.core.scheduling.events import TrajectoryOpened
-from artangram.core.scheduling.nodeindex import SAMPLE, NodeIndex, Selector
-from artangram.core.scheduling.policies.base import Form, Hindrance, Lane, LaneContext, Ticket
+from artangram.core.scheduling.forms import clipped
+from artangram.core.scheduling.nodeindex import Selector
+from artangram.core.scheduling.policies.base import Hindrance, Lane, LaneContext, Ticket
 from artangram.core.scheduling.policies.policy import SchedulingPolicy
 from artangram.core.scheduling.policies.queue import FairUsage
+from artangram.core.scheduling.poolnodes import PoolNodes
 from artangram.core.scheduling.pools.cpu import CpuNode
 from artangram.core.scheduling.shapes import KnownShapes
 from artangram.core.scheduling.unplaced import (
@@ -33,19 +30,9 @@ from artangram.core.scheduling.unplaced import (
     Unplaced,
 )
 
-QUEUE_WEIGHT = 4.0
-"""A waiting action counts as much as so many resident trajectories, most of which are thinking."""
-
-IMAGE_WEIGHT = 0.5
-"""An image that is there counts as much as half of a node's memory: fetching takes seconds, living
-on a crowded node takes longer."""
-
 NODES_PER_RESERVED = 16
 MOST_RESERVED = 8
 """One node in sixteen, at least one and at most eight, is reserved for those that wait."""
-
-MOST_SELECTORS = 64
-"""Selectors whose nodes are remembered; beyond, they are looked up anew."""
 
 
 class Placement:
@@ -60,8 +47,6 @@ class Placement:
         cluster: ClusterSpec,
     ) -> None:
         self.lanes: dict[NodeId, Lane] = {}
-        #: Draining nodes that have become empty since somebody looked.
-        self.emptied: list[NodeId] = []
         self._unplaced = Unplaced()
         self._jobs = JobMemory(cluster.shares, cluster.limits)
         self._resource = resource
@@ -70,73 +55,53 @@ class Placement:
         self._context = context
         self._shares = cluster.shares
         self._has_limits = bool(cluster.limits)
-        self._nodes: dict[NodeId, CpuNode] = {}
+        self._nodes = PoolNodes(policy.request_milli)
         self._num_joined = 0
-        self._all = NodeIndex(NOTHING)
-        self._indexes: dict[Selector, NodeIndex] = {NOTHING: self._all}
-        self._with_image: dict[str, list[CpuNode]] = {}
+        #: Draining nodes that became empty.
+        self._emptied: list[NodeId] = []
         self._shapes = KnownShapes(resource, spec)
-        #: Free memory of the nodes that take trajectories.
-        self._free_mb = 0
         self._residents: dict[TrajectoryId, Resident] = {}
-        #: Where to look next among nodes that have an image.
-        self._image_turn = 0
-        self._clipped: dict[tuple[Form, int], Form] = {}
         self._next_pod_at = 0.0
 
     def add(self, node_id: NodeId, spec: NodeSpec | None = None) -> None:
         """A node joins, empty."""
         self._num_joined += 1
         node = CpuNode(self._resource, node_id, self._spec, spec, seq=self._num_joined)
-        self._nodes[node_id] = node
         self._shapes.add(node.spec)
-        for index in self._indexes.values():
-            index.add(node)
-        for image in node.spec.images:
-            self._with_image.setdefault(image, []).append(node)
-        self._refile(node)
-        self.lanes[node_id] = self._policy.cpu(node, self._context, FairUsage(self._shares))
+        lane = self._policy.cpu(node, self._context, FairUsage(self._shares))
+        self.lanes[node_id] = lane
+        self._nodes.add(node, lane)
 
     def lose(self, node_id: NodeId) -> None:
         """A node is gone with all who live there."""
-        del self.lanes[node_id]
-        node = self._nodes.pop(node_id)
+        node = self._nodes[node_id]
         self._unreserve(node)
-        self._free_mb -= node.filed_mb or 0
-        for index in self._indexes.values():
-            index.remove(node)
-        for image in node.spec.images:
-            self._with_image[image].remove(node)
-            if not self._with_image[image]:
-                del self._with_image[image]
+        self._nodes.remove(node)
+        del self.lanes[node_id]
         for trajectory in node.trajectories:
             resident = self._residents[trajectory]
             self._jobs.give_back(resident)
             resident.node, resident.has_sandbox = None, False
             if resident.is_leaving:
                 del self._residents[trajectory]
-        if node_id in self.emptied:
-            self.emptied.remove(node_id)
 
-    def nodes(self) -> Iterable[CpuNode]:
-        return self._nodes.values()
+    def take_emptied(self) -> list[NodeId]:
+        """Draining nodes that have become empty since somebody asked, and still are."""
+        emptied, self._emptied = self._emptied, []
+        return [name for name in emptied if name in self.lanes and self._nodes[name].is_drained()]
 
-    def drain(self, node_id: NodeId) -> None:
-        """The node gets no new trajectories; `emptied` tells when the last has gone."""
+    def drain(self, node_id: NodeId, *, is_on: bool) -> None:
+        """The node gets no new trajectories, or takes them again.
+
+        `take_emptied` tells when the last has gone.
+        """
         node = self._nodes[node_id]
-        if not node.is_draining:
-            node.is_draining = True
-            self._unreserve(node)
-            self._refile(node)
-            self._note_if_empty(node)
-
-    def undrain(self, node_id: NodeId) -> None:
-        """The node takes trajectories again."""
-        node = self._nodes[node_id]
-        node.is_draining = False
-        self._refile(node)
-        if node_id in self.emptied:
-            self.emptied.remove(node_id)
+        if node.is_draining == is_on:
+            return
+        node.is_draining = is_on
+        self._unreserve(node)
+        self._nodes.refile(node)
+        self._note_if_empty(node)
 
     def open(self, opened: TrajectoryOpened) -> None:
         """A trajectory will need what `opened` says once it has a first action here."""
@@ -180,7 +145,7 @@ class Placement:
                 node.leaving_mb -= resident.memory_mb
                 node.num_leaving -= 1
             self._jobs.give_back(resident)
-            self._refile(node)
+            self._nodes.refile(node)
             self._note_if_empty(node)
 
     def lone_ended(self, node_id: NodeId) -> None:
@@ -225,7 +190,11 @@ class Placement:
         if node is None and not (self._unplaced and self._waits_behind(resident, key)):
             node = self._choose(resident)
         if node is None:
-            self._unplaced.add(key, resident, ticket)
+            promised = self._unplaced.add(key, resident, ticket)
+            if promised is not None:
+                self._jobs.promise(resident, -1)
+                promised.is_reserved = False
+                self._nodes.refile(promised)
             return False
         self._assign(ticket, resident, node, now)
         return True
@@ -264,9 +233,9 @@ class Placement:
         party = self._unplaced.get(_key(ticket))
         resident = party.resident
         needed, ahead = resident.memory_mb, self._unplaced.num_before(party)
-        index = self._index(resident.selector)
+        index = self._nodes.index(resident.selector)
         free = max((node.memory_free_mb for node in index.nodes()), default=0)
-        because = f"no node has {needed} MB (or room for a pod) for its trajectory"
+        because = f"no node has {needed} MB (or room for a pod)"
         starts_when = f"trajectories end and free {needed} MB on one node; {ahead} go first"
         if not self._nodes:
             because, starts_when = "all nodes are lost", f"one is there again; {ahead} go first"
@@ -304,7 +273,7 @@ class Placement:
         for party in self._unplaced.reserved.values():
             node = party.reserved
             assert node is not None
-            if self._fits(party.resident, node) and self._leaves_minimums(party.resident):
+            if self._nodes.fits(party.resident, node) and self._leaves_minimums(party.resident):
                 return party, node
             found = self._choose(party.resident, is_promised=True)
             if found is not None:
@@ -329,7 +298,7 @@ class Placement:
             for party in self._unplaced.heads(self._jobs.rank):
                 resident = party.resident
                 if self._takes_room(resident) and self._jobs.is_within(resident):
-                    node = self._to_reserve(resident)
+                    node = self._nodes.to_reserve(resident)
                     if node is not None:
                         break
             else:
@@ -337,21 +306,14 @@ class Placement:
             self._unplaced.reserve(party, node)
             self._jobs.promise(resident, 1)
             node.is_reserved = True
-            self._refile(node)
-
-    def _to_reserve(self, resident: Resident) -> CpuNode | None:
-        """The node with the most free memory that could hold it when empty."""
-        for node in self._index(resident.selector).freest():
-            if resident.memory_mb <= node.memory_mb and resident.cores <= node.cores:
-                return node
-        return None
+            self._nodes.refile(node)
 
     def _free_reserved(self, party: Party) -> None:
         """A party has a node or waits no longer: others may come to the one it was promised."""
         if party.reserved is not None:
             self._jobs.promise(party.resident, -1)
             party.reserved.is_reserved = False
-            self._refile(party.reserved)
+            self._nodes.refile(party.reserved)
             party.reserved = None
 
     def _unreserve(self, node: CpuNode) -> None:
@@ -363,90 +325,27 @@ class Placement:
                 node.is_reserved = False
                 return
 
-    def _refile(self, node: CpuNode) -> None:
-        """Note what changed about the memory of a node, or whether it takes trajectories."""
-        before, now = node.filed_mb, node.memory_free_mb if node.is_open() else None
-        if before == now:
-            return
-        node.filed_mb = now
-        self._free_mb += (now or 0) - (before or 0)
-        for index in self._indexes.values():
-            index.refile(node, before, now)
-
     def _note_if_empty(self, node: CpuNode) -> None:
-        if node.is_draining and not (node.trajectories or node.num_lone):
-            self.emptied.append(node.id)
-
-    def _index(self, selector: Selector) -> NodeIndex:
-        index = self._indexes.get(selector)
-        if index is None:
-            if len(self._indexes) >= MOST_SELECTORS:
-                self._indexes = {NOTHING: self._all}
-            index = self._indexes[selector] = NodeIndex(selector, self._nodes.values())
-        return index
+        if node.is_drained():
+            self._emptied.append(node.id)
 
     def _leaves_minimums(self, resident: Resident) -> bool:
         """Is what other jobs are promised still free when it has come?"""
         if not self._has_limits or not resident.memory_mb:
             return True
-        return self._free_mb - resident.memory_mb >= self._jobs.kept_mb(resident.job)
-
-    def _fits(self, resident: Resident, node: CpuNode) -> bool:
-        return (
-            resident.memory_mb <= node.memory_free_mb
-            and resident.cores <= node.cores
-            and node.reserved_milli + self._policy.request_milli <= 1000 * node.cores
-        )
+        return self._nodes.free_mb - resident.memory_mb >= self._jobs.kept_mb(resident.job)
 
     def _choose(self, resident: Resident, *, is_promised: bool = False) -> CpuNode | None:
         """The best node for it that has room, if its job may have it."""
-        index = self._index(resident.selector)
         takes_room = self._takes_room(resident)
         if takes_room:
-            if not index.has_room(resident.memory_mb) or not self._leaves_minimums(resident):
+            if not self._nodes.index(resident.selector).has_room(resident.memory_mb):
                 return None
             if not (is_promised or self._jobs.is_within(resident)):
                 return None
-        some = index.some()
-        if resident.image:
-            some = [*some, *self._some_with(resident)]
-        best = self._best_of(some, resident, takes_room=takes_room)
-        if best is None and len(index) > SAMPLE:
-            rest = index.with_room(resident.memory_mb) if takes_room else index.nodes()
-            best = self._best_of(rest, resident, takes_room=takes_room)
-        return best
-
-    def _some_with(self, resident: Resident) -> list[CpuNode]:
-        """A few of the nodes that have its image."""
-        nodes = self._with_image.get(resident.image, [])
-        if len(nodes) > SAMPLE:
-            first = self._image_turn = (self._image_turn + SAMPLE) % len(nodes)
-            nodes = (nodes[first : first + SAMPLE] + nodes[:SAMPLE])[:SAMPLE]
-        return [node for node in nodes if resident.selector <= node.labels]
-
-    def _best_of(
-        self, nodes: Iterable[CpuNode], resident: Resident, *, takes_room: bool
-    ) -> CpuNode | None:
-        best: CpuNode | None = None
-        best_score = float("inf")
-        memory_mb, least, image = resident.memory_mb, resident.cores, resident.image
-        request = self._policy.request_milli
-        for node in nodes:
-            cores, free_mb = node.cores, node.memory_free_mb
-            if memory_mb > free_mb or node.reserved_milli + request > 1000 * cores:
-                continue
-            if node.is_draining or least > cores or (node.is_reserved and takes_room):
-                continue
-            waiting = self.lanes[node.id].num_waiting()
-            living = len(node.trajectories) - node.num_leaving
-            score = (living + cores - node.free + QUEUE_WEIGHT * waiting) / cores
-            if node.memory_mb:
-                score += 1.0 - (free_mb + node.leaving_mb) / node.memory_mb
-            if image and image in node.images:
-                score -= IMAGE_WEIGHT
-            if score < best_score:
-                best, best_score = node, score
-        return best
+            if not self._leaves_minimums(resident):
+                return None
+        return self._nodes.best(resident, takes_room=takes_room)
 
     def _assign(self, ticket: Ticket, resident: Resident, node: CpuNode, now: float) -> None:
         trajectory = ticket.action.trajectory
@@ -460,24 +359,14 @@ class Placement:
             ticket.prepare_s += self._create_s(now)
         form = ticket.form
         if form.resource == self._resource and form.amounts[-1] > node.cores:
-            ticket.form = self._clip(form, node.cores)
-
-    def _clip(self, form: Form, cores: int) -> Form:
-        """What an action can run with on a node that is smaller than others."""
-        clipped = self._clipped.get((form, cores))
-        if clipped is None:
-            if len(self._clipped) >= MOST_SELECTORS:
-                self._clipped.clear()
-            amounts = tuple(amount for amount in form.amounts if amount <= cores)
-            clipped = self._clipped[form, cores] = structs.replace(form, amounts=amounts)
-        return clipped
+            ticket.form = clipped(form, node.cores)
 
     def _settle(self, trajectory: TrajectoryId, resident: Resident, node: CpuNode) -> None:
         node.hold_memory(trajectory, resident.memory_mb)
         node.reserved_milli += self._policy.request_milli
         resident.node = node.id
         self._jobs.take(resident)
-        self._refile(node)
+        self._nodes.refile(node)
 
     def _cores_of(self, ticket: Ticket) -> int:
         """The least it needs of a node here."""

@@ -1,7 +1,7 @@
 """What nodes of a pool have looked like so far, to refuse at once what none could ever hold.
 
-A node that was lost may come back, so its shape stays known. Where no node was ever seen, nothing is
-known of labels, and whoever asks for them waits.
+A node that was lost may come back, so its shape stays known. Where no node was ever seen, nothing
+is known of labels, and an action that asks for them waits.
 """
 
 from collections.abc import Iterable
@@ -38,9 +38,9 @@ class KnownShapes:
     ) -> None:
         """`BadInput` if no node that was ever here, or that the pool describes, has all that."""
         pool = self._pool
-        if cores <= pool.cores and memory_mb <= pool.memory_mb and not selector:
-            if request_milli <= 1000 * pool.cores:
-                return
+        is_usual = cores <= pool.cores and memory_mb <= pool.memory_mb and not selector
+        if is_usual and request_milli <= 1000 * pool.cores:
+            return
         shapes: Iterable[_Shape] = [(pool.cores, pool.memory_mb, frozenset()), *self._known]
         if self._known:
             shapes = [shape for shape in shapes if selector <= shape[2]]
@@ -68,5 +68,7 @@ class KnownShapes:
         asked = ", ".join(f"{label}={value}" for label, value in sorted(selector))
         labels = sorted({f"{k}={v}" for shape in self._known for k, v in shape[2]})
         known = ", ".join(labels[:20])
-        fix = f"use labels that nodes have: {known}" if known else "no node has labels; ask for none"
+        fix = (
+            f"use labels that nodes have: {known}" if known else "no node has labels; ask for none"
+        )
         return BadInput("selector", f"no node of {self._resource} has {asked}", fix)

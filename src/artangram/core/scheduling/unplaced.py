@@ -1,7 +1,7 @@
 """Trajectories that wait for memory, and who of them goes first.
 
-- Between jobs, the one that holds least of the pool for its share goes first, and before all of them
-  one that has not what it is promised; inside a job, the one that waits longest.
+- Between jobs, the one that holds least of the pool for its share goes first, and before all of
+  them one that has not what it is promised; inside a job, the one that waits longest.
 - Those that ask for the same are one line, so finding the first that fits looks at one of each.
 - A party that has a node reserved stands in no line: it goes before everybody else.
 """
@@ -22,7 +22,16 @@ _NO_LIMITS = JobLimits()
 class Resident:
     """A trajectory that lives on a node or will, or an action that has no trajectory."""
 
-    __slots__ = ("cores", "has_sandbox", "image", "is_leaving", "job", "memory_mb", "node", "selector")
+    __slots__ = (
+        "cores",
+        "has_sandbox",
+        "image",
+        "is_leaving",
+        "job",
+        "memory_mb",
+        "node",
+        "selector",
+    )
 
     def __init__(
         self, job: JobId, *, memory_mb: int = 0, selector: Selector = NOTHING, image: str = ""
@@ -83,18 +92,23 @@ class Unplaced:
     def get(self, key: PartyKey) -> Party:
         return self._parties[key]
 
-    def add(self, key: PartyKey, resident: Resident, ticket: Ticket) -> None:
-        """`ticket` waits, with its party if that waits already."""
-        party = self._parties.get(key)
+    def add(self, key: PartyKey, resident: Resident, ticket: Ticket) -> CpuNode | None:
+        """`ticket` waits, with its party if that waits already.
+
+        A party that asks for more now stands in line again; returns what was reserved for it.
+        """
+        party, promised = self._parties.get(key), None
         if party is None:
             self._seq += 1
             party = self._parties[key] = Party(key, resident, self._seq)
             self._line(party)[key] = party
         elif party.ask != _ask(resident):
             self._leave_line(party)
+            promised, party.reserved = party.reserved, None
             party.ask = _ask(resident)
             self._line(party)[key] = party
         party.tickets.append(ticket)
+        return promised
 
     def withdraw(self, key: PartyKey, ticket: Ticket) -> Party | None:
         """`ticket` waits no longer; its party, if that does not either."""

@@ -123,6 +123,10 @@ class CpuNode:
         """`trajectory` is gone from here."""
         self.memory_free_mb += self.trajectories.pop(trajectory)
 
+    def is_drained(self) -> bool:
+        """Does it drain, and is it empty?"""
+        return self.is_draining and not (self.trajectories or self.num_lone)
+
     def is_open(self) -> bool:
         """May any trajectory come that fits?"""
         return not (self.is_draining or self.is_reserved)
