@@ -161,7 +161,7 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
     "one call too many is under way": (
         "fcfs",
         instead(QuotaPool, "available", lambda real: lambda pool, now: real(pool, now) + 1),
-        "calls of",
+        "calls of|is closed until",
     ),
     "a throttled API is called": ("fcfs", instead(QuotaPool, "close", nothing), "is closed until"),
     "one slot too many is started": (
@@ -226,7 +226,7 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
     "an overdue action is passed": (
         "malleable",
         instead(FairUsage, "goes_first", latest_first),
-        "passed the overdue",
+        "passed the overdue|fits and waits",
     ),
     "the line is served from its end": (
         "fcfs",
@@ -273,7 +273,7 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
     "a core is lost at every end": (
         "fcfs",
         instead(CpuNode, "give_back", lambda real: lambda node, cores: real(node, cores[1:])),
-        "nothing runs|Explanation|fits and waits",
+        "nothing runs|Explanation|fits and waits|said to be free",
     ),
     "deadlines are ignored": (
         "fcfs",
@@ -293,7 +293,7 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
     "an action of a trajectory runs on another node": (
         "fcfs",
         instead(Placement, "_settle", nothing),
-        "lives on|over-committed",
+        "lives on|over-committed|is let go with",
     ),
 }
 

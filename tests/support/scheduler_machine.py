@@ -321,9 +321,11 @@ class SchedulerMachine(NodeRules):
         """What is said to be free is free; of one node only, since it does not say which."""
         cpu_nodes = [node for node, resource in self.books.nodes.items() if resource == CPU]
         if said.resource == FUNCTIONS:
-            assert said.free == self.books.free_slots(FUNCTIONS)
+            free = self.books.free_slots(FUNCTIONS)
+            assert said.free == free, f"{said.free} are said to be free, not {free}"
         if said.resource == CPU and len(cpu_nodes) == 1:
-            assert said.free == self.books.free_cores(cpu_nodes[0])
+            free = self.books.free_cores(cpu_nodes[0])
+            assert said.free == free, f"{said.free} are said to be free, not {free}"
 
     def _check_idle(self) -> None:
         if self.watch.is_malleable():

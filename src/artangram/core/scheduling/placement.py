@@ -159,16 +159,14 @@ class Placement:
         resident = self._resident_of(ticket)
         cores, asked = self._cores_of(ticket), ticket.action.selector
         selector = resident.selector | frozenset(asked.items()) if asked else resident.selector
+        if cores < resident.cores:
+            cores = resident.cores
         if resident.node is not None:
             self._check_on(self._nodes[resident.node], cores, selector)
-            return
-        cores = max(cores, resident.cores)
-        self._shapes.check(
-            cores, resident.memory_mb, selector, self._policy.request_milli, self._policy.name
-        )
-        if ticket.action.trajectory is not None:
-            # All that is known of what it will ask for, before it is too late to choose.
-            resident.cores, resident.selector = cores, selector
+        else:
+            self._shapes.check(cores, resident.memory_mb, selector, self._policy)
+        # Should it need another node, then one for all that it has asked for.
+        resident.cores, resident.selector = cores, selector
 
     def _check_on(self, node: CpuNode, cores: int, selector: Selector) -> None:
         if cores > node.cores:

@@ -10,6 +10,7 @@ from artangram.core.errors import BadInput
 from artangram.core.ids import Resource
 from artangram.core.scheduling.cluster import CpuSpec, NodeSpec
 from artangram.core.scheduling.nodeindex import Selector
+from artangram.core.scheduling.policies.policy import SchedulingPolicy
 
 MOST_SHAPES = 4096
 """Shapes to remember; the oldest are forgotten first."""
@@ -34,10 +35,10 @@ class KnownShapes:
             del self._known[next(iter(self._known))]
 
     def check(
-        self, cores: int, memory_mb: int, selector: Selector, request_milli: int, policy: str
+        self, cores: int, memory_mb: int, selector: Selector, policy: SchedulingPolicy
     ) -> None:
         """`BadInput` if no node that was ever here, or that the pool describes, has all that."""
-        pool = self._pool
+        pool, request_milli = self._pool, policy.request_milli
         is_usual = cores <= pool.cores and memory_mb <= pool.memory_mb and not selector
         if is_usual and request_milli <= 1000 * pool.cores:
             return
@@ -50,7 +51,7 @@ class KnownShapes:
         if request_milli > 1000 * most_cores:
             raise BadInput(
                 "policy",
-                f"no node of {self._resource} has the cores that {policy} reserves",
+                f"no node of {self._resource} has the cores that {policy.name} reserves",
                 f"reserve {most_cores} or less",
             )
         fitting = [mb for shape_cores, mb, _ in shapes if shape_cores >= cores]
