@@ -16,8 +16,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from artangram.core.ids import ActionId
-from artangram.core.scheduling.decisions import Report, Resize, Start, Stop, WakeAt
+from artangram.core.ids import ActionId, NodeId
+from artangram.core.scheduling.decisions import Release, Report, Resize, Start, Stop, WakeAt
 from artangram.core.scheduling.events import ClockTicked, Event, Finished
 from artangram.core.scheduling.records import ActionRecord
 from artangram.core.scheduling.scheduler import Scheduler
@@ -38,6 +38,8 @@ class Executor(Protocol):
     """Who carries decisions out."""
 
     def perform(self, decision: Start | Resize | Stop) -> None: ...
+
+    def release(self, node: NodeId) -> None: ...
 
     def result_of(self, live: LiveAction, record: ActionRecord) -> ActionResult: ...
 
@@ -211,6 +213,8 @@ class Driver:
         for decision in decisions:
             if isinstance(decision, WakeAt):
                 self.wake_at(decision.at)
+            elif isinstance(decision, Release):
+                self.once_written(partial(self._executor.release, decision.node))
             elif not isinstance(decision, Report):
                 self._executor.perform(decision)
         for trajectory in changes.left:

@@ -154,6 +154,13 @@ class LiveExecutor:
         """A closed trajectory has nothing left to run, as is written down: its sandbox goes."""
         self._background.start(self._let_go(trajectory))
 
+    def release(self, node: NodeId) -> None:
+        """A drained node is empty: its agent ends."""
+        agent = self.manager.agents.pop(node, None)
+        self._body.post(NodeLost(_resource(node), node, f"{node} was drained"))
+        if agent is not None:
+            self._background.start(agent.aclose())
+
     def on_ended(self, node: NodeId, ended: RunResult) -> None:
         """For agents: see `agent.Listener`."""
         if ended.run in self._ahead:

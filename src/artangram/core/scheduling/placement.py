@@ -9,7 +9,8 @@
 - Memory is held until the sandbox is gone, not only until the trajectory is closed.
 """
 
-from artangram.core.errors import BadInput
+from collections.abc import Iterator
+
 from artangram.core.ids import NodeId, Resource, TrajectoryId
 from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, NodeSpec
 from artangram.core.scheduling.events import TrajectoryOpened
@@ -20,7 +21,7 @@ from artangram.core.scheduling.policies.policy import SchedulingPolicy
 from artangram.core.scheduling.policies.queue import FairUsage
 from artangram.core.scheduling.poolnodes import PoolNodes
 from artangram.core.scheduling.pools.cpu import CpuNode
-from artangram.core.scheduling.shapes import KnownShapes
+from artangram.core.scheduling.shapes import KnownShapes, check_on
 from artangram.core.scheduling.unplaced import (
     NOTHING,
     JobMemory,
@@ -162,19 +163,11 @@ class Placement:
         if cores < resident.cores:
             cores = resident.cores
         if resident.node is not None:
-            self._check_on(self._nodes[resident.node], cores, selector)
+            check_on(self._nodes[resident.node], cores, selector)
         else:
             self._shapes.check(cores, resident.memory_mb, selector, self._policy)
         # Should it need another node, then one for all that it has asked for.
         resident.cores, resident.selector = cores, selector
-
-    def _check_on(self, node: CpuNode, cores: int, selector: Selector) -> None:
-        if cores > node.cores:
-            problem = f"its trajectory lives on {node.id}, which has {node.cores} cores"
-            raise BadInput("needs", problem, "ask for fewer cores, or in its first action")
-        if not selector <= node.labels:
-            problem = f"its trajectory lives on {node.id}, which has other labels"
-            raise BadInput("selector", problem, "name the labels when the trajectory is opened")
 
     def lives_here(self, trajectory: TrajectoryId | None) -> bool:
         """Has `trajectory` a node here, or does it wait for one?"""
@@ -269,36 +262,40 @@ class Placement:
     def _next(self) -> tuple[Party, CpuNode] | None:
         """Who goes first of those that fit somewhere, and where to."""
         for party in self._unplaced.reserved.values():
-            node = party.reserved
+            resident, node = party.resident, party.reserved
             assert node is not None
-            if self._nodes.fits(party.resident, node) and self._leaves_minimums(party.resident):
-                return party, node
-            found = self._choose(party.resident, is_promised=True)
-            if found is not None:
+            if self._nodes.fits(resident, node):
+                if self._leaves_minimums(resident, beside_mb=node.memory_free_mb):
+                    return party, node
+            elif (found := self._choose(resident, is_promised=True)) is not None:
                 return party, found
-        held_back = set()
-        for party in self._unplaced.heads(self._jobs.rank):
-            job = party.resident.job
-            if job in held_back:
-                continue
-            if not self._jobs.is_within(party.resident):
-                held_back.add(job)  # Else smaller ones of the same job would pass it for ever.
-                continue
+        for party in self._in_order():
             found = self._choose(party.resident)
             if found is not None:
                 return party, found
         return None
 
+    def _in_order(self) -> Iterator[Party]:
+        """Who may have a node, those that go first first; one of all that ask for the same."""
+        held_back = set()
+        for party in self._unplaced.heads(self._jobs.rank):
+            job = party.resident.job
+            if not self._jobs.is_within(party.resident):
+                held_back.add(job)  # Else smaller ones of the same job would pass it for ever.
+            elif job not in held_back:
+                yield party
+
     def _reserve(self) -> None:
         """Those that go first and fit nowhere get a node of their own to wait for."""
         most = min(MOST_RESERVED, max(1, len(self._nodes) // NODES_PER_RESERVED))
         while len(self._unplaced.reserved) < most:
-            for party in self._unplaced.heads(self._jobs.rank):
+            for party in self._in_order():
                 resident = party.resident
-                if self._takes_room(resident) and self._jobs.is_within(resident):
-                    node = self._nodes.to_reserve(resident)
-                    if node is not None:
-                        break
+                index = self._nodes.index(resident.selector)
+                is_short = self._takes_room(resident) and not index.has_room(resident.memory_mb)
+                node = self._nodes.to_reserve(resident) if is_short else None
+                if node is not None:
+                    break
             else:
                 return
             self._unplaced.reserve(party, node)
@@ -327,11 +324,12 @@ class Placement:
         if node.is_drained():
             self._emptied.append(node.id)
 
-    def _leaves_minimums(self, resident: Resident) -> bool:
+    def _leaves_minimums(self, resident: Resident, *, beside_mb: int = 0) -> bool:
         """Is what other jobs are promised still free when it has come?"""
         if not self._has_limits or not resident.memory_mb:
             return True
-        return self._nodes.free_mb - resident.memory_mb >= self._jobs.kept_mb(resident.job)
+        free_mb = self._nodes.free_mb + beside_mb
+        return free_mb - resident.memory_mb >= self._jobs.kept_mb(resident.job)
 
     def _choose(self, resident: Resident, *, is_promised: bool = False) -> CpuNode | None:
         """The best node for it that has room, if its job may have it."""

@@ -134,8 +134,8 @@ class Unplaced:
         party.reserved = None
         line = self._line(party)
         line[party.key] = party
-        for key in reversed([key for key, other in line.items() if other.seq < party.seq]):
-            line.move_to_end(key, last=False)
+        for key in [key for key, other in line.items() if other.seq > party.seq]:
+            line.move_to_end(key)
 
     def heads(self, rank: Callable[[JobId], tuple[bool, float]]) -> list[Party]:
         """The first of every line, in the order they go."""
