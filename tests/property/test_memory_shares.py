@@ -10,9 +10,9 @@ from artangram.core.ids import ActionId, JobId, TrajectoryId
 from artangram.core.scheduling.cluster import ClusterSpec, JobLimits
 from artangram.core.scheduling.events import (
     Finished,
-    SandboxGone,
     Submitted,
     TrajectoryClosed,
+    TrajectoryGone,
     TrajectoryOpened,
 )
 from artangram.core.scheduling.policies.catalog import policy
@@ -40,7 +40,7 @@ class Town:
         self.now += 0.001
         del self.living[name]
         trajectory = TrajectoryId(name)
-        self._tell(TrajectoryClosed(trajectory), SandboxGone(trajectory))
+        self._tell(TrajectoryClosed(trajectory), TrajectoryGone(trajectory))
 
     def held_mb(self, job: str) -> int:
         return sum(mb for owner, mb in self.living.values() if owner == job)

@@ -13,7 +13,7 @@ from artangram.core.scheduling.events import (
     NodeJoined,
     NodeLost,
     NodeUndrained,
-    SandboxGone,
+    TrajectoryGone,
 )
 
 ZONES = [{}, {"zone": "a"}, {"zone": "b", "disk": "fast"}]
@@ -105,4 +105,4 @@ class NodeRules(RuleBasedStateMachine):
     def sandbox_goes(self, index: int) -> None:
         trajectory = list(self.books.leaving)[index % len(self.books.leaving)]
         self.books.leave(trajectory)
-        self.tell(SandboxGone(trajectory))
+        self.tell(TrajectoryGone(trajectory))

@@ -22,9 +22,9 @@ from artangram.core.scheduling.events import (
     ClockTicked,
     Event,
     Finished,
-    SandboxGone,
     Submitted,
     TrajectoryClosed,
+    TrajectoryGone,
     TrajectoryOpened,
 )
 from artangram.core.scheduling.lease import Devices
@@ -146,7 +146,7 @@ class Simulation:
             closed, self._closed = self._closed, []
             for decision in decisions:
                 self._carry_out(decision, now)
-            self._events += map(SandboxGone, closed)
+            self._events += map(TrajectoryGone, closed)
 
     def _carry_out(self, decision: Decision, now: float) -> None:
         match decision:

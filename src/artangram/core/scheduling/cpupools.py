@@ -65,7 +65,7 @@ class CpuPools:
         placement = self._placement[resource]
         return placement.leaving(node) if node in placement.lanes else []
 
-    def sandbox_gone(self, trajectory: TrajectoryId, now: float) -> None:
+    def trajectory_gone(self, trajectory: TrajectoryId, now: float) -> None:
         """The memory of a closed trajectory is free."""
         for placement in self._placement.values():
             if placement.is_leaving(trajectory):

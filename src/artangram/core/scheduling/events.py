@@ -26,7 +26,7 @@ class TrajectoryClosed(Struct, frozen=True, gc=False, tag="trajectory_closed"):
     trajectory: TrajectoryId
 
 
-class SandboxGone(Struct, frozen=True, gc=False, tag="sandbox_gone"):
+class TrajectoryGone(Struct, frozen=True, gc=False, tag="trajectory_gone"):
     """Nothing is left of a closed trajectory on its node: its memory is free."""
 
     trajectory: TrajectoryId
@@ -115,7 +115,7 @@ class ClockTicked(Struct, frozen=True, gc=False, tag="clock_ticked"):
 Event = (
     TrajectoryOpened
     | TrajectoryClosed
-    | SandboxGone
+    | TrajectoryGone
     | Submitted
     | Finished
     | Cancelled

@@ -15,7 +15,6 @@ from artangram.core.ids import NodeId, Resource, TrajectoryId
 from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, NodeSpec
 from artangram.core.scheduling.events import TrajectoryOpened
 from artangram.core.scheduling.forms import clipped
-from artangram.core.scheduling.nodeindex import Selector
 from artangram.core.scheduling.policies.base import Hindrance, Lane, LaneContext, Ticket
 from artangram.core.scheduling.policies.policy import SchedulingPolicy
 from artangram.core.scheduling.policies.queue import FairUsage

@@ -65,7 +65,7 @@ class Scheduler:
             events.ClockTicked: self._on_clock_ticked,
             events.TrajectoryOpened: self._on_trajectory_opened,
             events.TrajectoryClosed: self._on_trajectory_closed,
-            events.SandboxGone: self._on_sandbox_gone,
+            events.TrajectoryGone: self._on_trajectory_gone,
             events.NodeJoined: self._on_node_joined,
             events.NodeDraining: self._on_node_draining,
             events.NodeUndrained: self._on_node_undrained,
@@ -299,8 +299,8 @@ class Scheduler:
             del self._closing[trajectory]
             self._lanes.cpu.close(trajectory, now)
 
-    def _on_sandbox_gone(self, event: events.SandboxGone, now: float) -> None:
-        self._lanes.cpu.sandbox_gone(event.trajectory, now)
+    def _on_trajectory_gone(self, event: events.TrajectoryGone, now: float) -> None:
+        self._lanes.cpu.trajectory_gone(event.trajectory, now)
 
     def _on_node_joined(self, event: events.NodeJoined, now: float) -> None:
         self._expect(event.resource, CpuSpec, GpuSpec)

@@ -8,9 +8,9 @@ from artangram.core.scheduling.events import (
     Cancelled,
     Finished,
     NodeDraining,
-    SandboxGone,
     Submitted,
     TrajectoryClosed,
+    TrajectoryGone,
     TrajectoryOpened,
 )
 from artangram.core.scheduling.placement import MOST_RESERVED, NODES_PER_RESERVED
@@ -33,7 +33,7 @@ def comes(scheduler: Scheduler, name: str, memory_mb: int, job: str = "default")
 
 def goes(scheduler: Scheduler, name: str) -> list[str]:
     trajectory = TrajectoryId(name)
-    happened = [Finished(ActionId(name)), TrajectoryClosed(trajectory), SandboxGone(trajectory)]
+    happened = [Finished(ActionId(name)), TrajectoryClosed(trajectory), TrajectoryGone(trajectory)]
     return started(scheduler.handle_all(happened, 1.0))
 
 

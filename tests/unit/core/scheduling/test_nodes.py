@@ -12,9 +12,9 @@ from artangram.core.scheduling.events import (
     NodeJoined,
     NodeLost,
     NodeUndrained,
-    SandboxGone,
     Submitted,
     TrajectoryClosed,
+    TrajectoryGone,
     TrajectoryOpened,
 )
 from artangram.core.scheduling.lease import Cores
@@ -236,7 +236,7 @@ class TestDraining:
         for name in ("a", "b"):
             scheduler.handle(Finished(ActionId(name)), 1.0)
         scheduler.handle(TrajectoryClosed(TrajectoryId("t")), 1.0)
-        assert released(scheduler.handle(SandboxGone(TrajectoryId("t")), 2.0)) == []
+        assert released(scheduler.handle(TrajectoryGone(TrajectoryId("t")), 2.0)) == []
         assert released(scheduler.handle(Finished(ActionId("alone")), 3.0)) == ["cpu-0"]
         assert joined(scheduler, at=4.0) == ["c"]
 
@@ -288,5 +288,5 @@ def test_closed_trajectories_are_told_until_their_sandboxes_are_gone():
     assert scheduler.leaving(CPU, FIRST) == ["t"]
     assert scheduler.leaving(CPU, NodeId("cpu-9")) == []
     scheduler.handle(NodeLost(CPU, FIRST), 2.0)
-    scheduler.handle(SandboxGone(TrajectoryId("t")), 3.0)
+    scheduler.handle(TrajectoryGone(TrajectoryId("t")), 3.0)
     scheduler.handle(TrajectoryOpened(TrajectoryId("t")), 4.0)

@@ -9,9 +9,9 @@ from artangram.core.scheduling.events import (
     Finished,
     NodeJoined,
     NodeLost,
-    SandboxGone,
     Submitted,
     TrajectoryClosed,
+    TrajectoryGone,
     TrajectoryOpened,
 )
 from artangram.core.scheduling.lease import Cores
@@ -89,7 +89,7 @@ def test_room_on_a_node_that_was_not_looked_at_first_is_found_too():
     for n in range(nodes):
         scheduler.handle(TrajectoryClosed(TrajectoryId(f"t{n}")), 1.0)
         scheduler.handle(Finished(ActionId(f"a{n}")), 1.0)
-        scheduler.handle(SandboxGone(TrajectoryId(f"t{n}")), 1.0)
+        scheduler.handle(TrajectoryGone(TrajectoryId(f"t{n}")), 1.0)
         opened(scheduler, **{f"u{n}": 10})
         assert started(scheduler.handle(Submitted(an_action(f"b{n}", trajectory=f"u{n}")), 2.0))
 
@@ -101,7 +101,7 @@ class TestWaitingForMemory:
         assert started(scheduler.handle(Submitted(an_action("b", trajectory="u")), 0.0)) == []
         scheduler.handle(Finished(ActionId("a")), 1.0)
         assert started(scheduler.handle(TrajectoryClosed(TrajectoryId("t")), 2.0)) == []
-        assert started(scheduler.handle(SandboxGone(TrajectoryId("t")), 2.5)) == ["b"]
+        assert started(scheduler.handle(TrajectoryGone(TrajectoryId("t")), 2.5)) == ["b"]
 
     def test_a_small_one_does_not_pass_a_large_one_for_ever(self):
         scheduler = opened(a_scheduler(), t=700, u=400, v=100)
@@ -112,7 +112,7 @@ class TestWaitingForMemory:
         decisions = scheduler.handle(TrajectoryClosed(TrajectoryId("t")), 1.0)
         decisions += scheduler.handle(Finished(ActionId("a")), 2.0)
         assert started(decisions) == []
-        assert started(scheduler.handle(SandboxGone(TrajectoryId("t")), 2.0)) == ["b", "c"]
+        assert started(scheduler.handle(TrajectoryGone(TrajectoryId("t")), 2.0)) == ["b", "c"]
 
     def test_who_needs_no_memory_waits_for_nobody(self):
         scheduler = opened(a_scheduler(), t=700, u=400)
@@ -154,7 +154,7 @@ class TestPods:
             assert started(decisions) == ([name] if name != "v" else [])
         scheduler.handle(TrajectoryClosed(TrajectoryId("t")), 1.0)
         scheduler.handle(Finished(ActionId("t")), 1.0)
-        assert started(scheduler.handle(SandboxGone(TrajectoryId("t")), 1.0)) == ["v"]
+        assert started(scheduler.handle(TrajectoryGone(TrajectoryId("t")), 1.0)) == ["v"]
 
     def test_pods_are_created_at_the_rate_of_the_control_plane(self):
         cpu = a_cpu(cores=8, create_s=1.0, pods_per_s=2.0)

@@ -28,11 +28,11 @@ from artangram.core.scheduling.events import (
     Finished,
     NodeJoined,
     NodeLost,
-    SandboxGone,
     ServiceLost,
     Submitted,
     Throttled,
     TrajectoryClosed,
+    TrajectoryGone,
     TrajectoryOpened,
 )
 from artangram.core.scheduling.records import Outcome
@@ -235,11 +235,11 @@ class TestTrajectories:
         scheduler.handle(Submitted(an_action("a", trajectory="t")), 0.0)
         scheduler.handle(Submitted(an_action("b", trajectory="u")), 0.0)
         assert started(scheduler.handle(TrajectoryClosed(T), 1.0)) == []
-        assert started(scheduler.handle(SandboxGone(T), 1.5)) == []  # Too early: an action runs.
+        assert started(scheduler.handle(TrajectoryGone(T), 1.5)) == []  # Too early: an action runs.
         assert started(scheduler.handle(Finished(A), 2.0)) == []
         with pytest.raises(BadInput, match="already open"):
             scheduler.handle(TrajectoryOpened(T), 2.0)
-        assert started(scheduler.handle(SandboxGone(T), 3.0)) == ["b"]
+        assert started(scheduler.handle(TrajectoryGone(T), 3.0)) == ["b"]
         scheduler.handle(TrajectoryOpened(T), 4.0)
 
     def test_closing_twice_changes_nothing(self):
