@@ -208,8 +208,9 @@ class JoinedLink(LinkUser[wire.Report]):
     def __init__(self, agent: JoinedAgent, link: Link[wire.Report]) -> None:
         self._agent = agent
         self._link = link
-        self.on_tell = agent.on_tell
-        self.on_ask = agent.on_ask
+
+    def on_tell(self, record: wire.Report) -> None:
+        self._agent.on_tell(record)
 
     def on_silent(self, silent_s: float) -> None:
         """Answer nothing more: the agent's patience is counted from its last answered beat."""
