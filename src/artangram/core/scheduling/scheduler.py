@@ -10,6 +10,7 @@ trajectories, and gives all resources of an action together or none.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from artangram.core.errors import BadInput
@@ -69,6 +70,8 @@ class Scheduler:
             events.NodeJoined: self._on_node_joined,
             events.NodeDraining: self._on_node_draining,
             events.NodeUndrained: self._on_node_undrained,
+            events.NodeSuspected: partial(self._suspect, is_on=True),
+            events.NodeTrusted: partial(self._suspect, is_on=False),
             events.NodeLost: self._on_node_lost,
             events.ServiceDeployed: self._on_service_deployed,
             events.ServiceLost: self._on_service_lost,
@@ -315,6 +318,12 @@ class Scheduler:
     def _on_node_undrained(self, event: events.NodeUndrained, now: float) -> None:
         self._expect(event.resource, CpuSpec)
         self._lanes.cpu.drain(event.resource, event.node, now, is_on=False)
+
+    def _suspect(
+        self, event: events.NodeSuspected | events.NodeTrusted, now: float, *, is_on: bool
+    ) -> None:
+        self._expect(event.resource, CpuSpec)
+        self._lanes.suspect(event.resource, event.node, now, is_on=is_on)
 
     def _on_node_lost(self, event: events.NodeLost, now: float) -> None:
         self._expect(event.resource, CpuSpec, GpuSpec)
