@@ -32,8 +32,8 @@ class RosterHeard:
         self.told: list[str] = []
         self.changed = asyncio.Event()
 
-    def on_joined(self, agent: JoinedAgent, shape: wire.NodeShape) -> None:
-        assert shape == SHAPE
+    def on_joined(self, agent: JoinedAgent, hello: wire.JoinHello) -> None:
+        assert hello.shape == SHAPE
         self.joined.put_nowait(agent)
 
     def on_suspect(self, node: NodeId) -> None:

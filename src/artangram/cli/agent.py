@@ -3,7 +3,6 @@
 import asyncio
 import fcntl
 import os
-import re
 import signal
 import socket
 import tempfile
@@ -15,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from artangram.cli.client import host_and_port
 from artangram.core.errors import BadInput
 from artangram.core.ids import NodeId
 from artangram.link import LinkRefused
@@ -25,8 +25,6 @@ from artangram.managers.machine import allow_open_files, this_machine
 from artangram.managers.tls import checked_fingerprint
 from artangram.managers.wire import NodeShape
 from artangram.sandbox import IsolationLevel, NotCapable
-
-_ADDRESS = re.compile(r"(?P<host>\[[^\]]+\]|[^:\[\]]+):(?P<port>\d{1,5})")
 
 
 def agent(
@@ -60,7 +58,7 @@ def agent(
     orchestrator for longer than the cluster's fence, it ends everything it runs and joins anew.
     """
     name = NodeId(node or socket.gethostname())
-    host, port = _address(join)
+    host, port = host_and_port("--join", join)
     pin = None if fingerprint is None else checked_fingerprint(fingerprint)
     if pin is None and host not in ("127.0.0.1", "::1", "localhost"):
         fix = "copy it from what `artangram up` prints"
@@ -94,13 +92,6 @@ async def _stay(target: JoinTarget, identity: MachineIdentity, provider: str) ->
         raise BadInput("--join", f"the orchestrator refused this agent: {error}", "") from None
     except NotCapable as error:
         raise BadInput("--provider", str(error), "see `artangram doctor`") from None
-
-
-def _address(join: str) -> tuple[str, int]:
-    found = _ADDRESS.fullmatch(join)
-    if found is None or not 0 < int(found["port"]) < 65536:
-        raise BadInput("--join", f"{join!r} is not HOST:PORT", "copy it from `artangram up`")
-    return found["host"].strip("[]"), int(found["port"])
 
 
 def _token(file: Path | None) -> str:

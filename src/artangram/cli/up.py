@@ -10,11 +10,12 @@ import typer
 from msgspec import Struct, structs
 
 from artangram.aio import listening
-from artangram.cli.client import plainly_refused
+from artangram.cli.client import host_and_port, plainly_refused
 from artangram.cli.output import Printer, tell_ignored, writing
 from artangram.config.cluster import ClusterFile
 from artangram.config.clusterfile import blaming, read_cluster
 from artangram.core.scheduling.policies.catalog import policy as policy_named
+from artangram.orchestrator.joinednodes import AgentAddress, AgentDoor
 from artangram.orchestrator.tokens import checked_token, kept_token
 from artangram.orchestrator.up import up as serve
 
@@ -43,6 +44,10 @@ def up(
     cores: Annotated[
         int | None, typer.Option(help="Use at most this many cores of this machine.", min=1)
     ] = None,
+    agents: Annotated[
+        str | None,
+        typer.Option(help="HOST:PORT where other machines join with `artangram agent`."),
+    ] = None,
     token: Annotated[
         str | None,
         typer.Option(envvar="ARTANGRAM_TOKEN", help="Callers must send it; made up if not given."),
@@ -62,6 +67,7 @@ def up(
         listening(host, port).close()  # Complain before opening the cluster, which takes a while.
     with writing(state_dir, what="directory"):
         secret = checked_token(token or kept_token(state_dir))
+        door = None if agents is None else _door(agents, state_dir)
     output = Printer(json)
     if cluster is not None:
         tell_ignored(output.console, cluster, described.ignored_live(), verb="up")
@@ -72,6 +78,9 @@ def up(
             opening.stop()
             made_up = None if token else secret
             _tell(output, url, policy=described.policy, state_dir=state_dir, made_up=made_up)
+
+        def on_open(address: AgentAddress) -> None:
+            _tell_agents(output, address, state_dir)
 
         serving = serve(
             state_dir,
@@ -85,6 +94,8 @@ def up(
             shares=described.shares,
             options=described.options,
             images=[Path(folder) for folder in described.images],
+            door=door,
+            on_open=on_open,
         )
         asyncio.run(serving)
     output.console.print("Drained.")
@@ -98,6 +109,26 @@ def _described(cluster: Path | None, policy: str | None) -> ClusterFile:
     with blaming(cluster):
         described.options  # noqa: B018 - asked for its complaints.
     return structs.replace(described, policy=policy or described.policy)
+
+
+def _door(agents: str, state_dir: Path) -> AgentDoor:
+    host, port = host_and_port("--agents", agents)
+    if port:
+        listening(host, port).close()
+    return AgentDoor(host=host, port=port, token=kept_token(state_dir, "join-token"))
+
+
+def _tell_agents(output: Printer, address: AgentAddress, state_dir: Path) -> None:
+    """Print the command that joins another machine; its token is in a file."""
+    console = output.console
+    at = f"[{address.host}]" if ":" in address.host else address.host
+    console.print("To join another machine, copy the join token there and run:", soft_wrap=True)
+    console.print(
+        f"artangram agent --join {at}:{address.port} --fingerprint {address.fingerprint} "
+        f"--token-file {state_dir / 'join-token'}",
+        soft_wrap=True,
+        markup=False,
+    )
 
 
 @contextmanager

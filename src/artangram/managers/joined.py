@@ -53,6 +53,7 @@ class JoinedAgent(RemoteAgent):
         #: Ends that the listener has heard and not acknowledged.
         self._heard: set[RunId] = set()
         self._changed = asyncio.Event()
+        self._is_attached = False
 
     def __repr__(self) -> str:
         state = self._gone or ("connected" if self._current is not None else "suspect")
@@ -63,21 +64,27 @@ class JoinedAgent(RemoteAgent):
         return self._current is not None
 
     def use(self, link: Link[wire.Report]) -> None:
-        """The agent has dialed in. After the first time, `resume` has to follow."""
+        """The agent has dialed in. `resume` has to follow."""
         before, self._link = self._current, link
         if before is not None:
             before.abort(LinkEnded("the agent has dialed in again"))
-        if self._listener is None:
+        if not self._is_attached:
             self._set_current(link)
 
-    async def resume(self) -> None:
-        """After a break: find out what the agent missed, and tell it."""
+    async def resume(self) -> bool:
+        """After a break: find out what the agent missed, and tell it. Was there a break?
+
+        Without a listener there was none: who attaches learns all of it.
+        """
+        if not self._is_attached:
+            return False
         link, self._found = self._link, []
         found = await link.ask(wire.Attach(), NodeInventory)
         if link is not self._link:
-            return
+            return False
         self._make_up(link, structs.replace(found, ended=tuple(self._found)))
         self._set_current(link)
+        return True
 
     def _make_up(self, link: Link[wire.Report], found: NodeInventory) -> None:
         for ended in found.ended:
@@ -112,6 +119,7 @@ class JoinedAgent(RemoteAgent):
 
     async def attach(self, listener: Listener) -> NodeInventory:
         found = await super().attach(listener)
+        self._is_attached = True
         for run in found.running:
             self._runs.setdefault(run, _Told(None))
         for ended in found.ended:

@@ -2,7 +2,7 @@
 
 - The connection is the discovery: no inventory is typed in, and nodes need no open port.
 - `membership` decides; this carries it out with links and timers, and tells the orchestrator
-  through a `RosterListener`.
+  through a `RosterListener`. Fences are counted on a clock that cannot be set.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 class RosterListener(Protocol):
     """Hears which nodes there are."""
 
-    def on_joined(self, agent: JoinedAgent, shape: wire.NodeShape) -> None:
+    def on_joined(self, agent: JoinedAgent, hello: wire.JoinHello) -> None:
         """A new, empty node; `attach` to its agent."""
         ...
 
@@ -63,6 +63,7 @@ class Roster:
         self._listener = listener
         self._token = token
         self._now = now
+        self._loop = asyncio.get_running_loop()
         self._fence_s = fence_s
         self._silence_s = silence_s
         self._members = Membership(fence_s=fence_s, margin_s=margin_s)
@@ -79,6 +80,14 @@ class Roster:
         terms = wire.orchestrator_terms(self._silence_s)
         self._server = await listen((host, port), terms, self._greet, tls=tls)
         return int(self._server.sockets[0].getsockname()[1])
+
+    def expect(self, node: NodeId, machine: str, incarnation: str) -> JoinedAgent:
+        """After a restart of the orchestrator: an agent that may come back within its fence."""
+        agent = JoinedAgent(node, incarnation, now=self._now, on_dropped=self._on_dropped)
+        self._agents[node] = agent
+        self._members.expect(node, machine, incarnation, self._loop.time())
+        self._set_timer()
+        return agent
 
     async def close(self) -> None:
         """Accept nobody any more. Agents are let go of by their own `aclose` or `detach`."""
@@ -107,21 +116,22 @@ class Roster:
                 agent = JoinedAgent(node, known, now=self._now, on_dropped=self._on_dropped)
                 self._agents[node] = agent
                 agent.use(link)
-                asyncio.get_running_loop().call_soon(self._listener.on_joined, agent, hello.shape)
+                self._loop.call_soon(self._listener.on_joined, agent, hello)
         return JoinedLink(agent, link), wire.Welcome(fence_s=self._fence_s)
 
     async def _resume(self, agent: JoinedAgent) -> None:
         try:
-            await agent.resume()
+            is_back = await agent.resume()
         except LinkEnded:
             return  # It was dropped again, and may come back again.
-        logger.info("%s is back and lost nothing", agent.node)
-        self._listener.on_trusted(agent.node)
+        if is_back:
+            logger.info("%s is back and lost nothing", agent.node)
+            self._listener.on_trusted(agent.node)
 
     def _on_dropped(self, agent: JoinedAgent) -> None:
         if self._agents.get(agent.node) is not agent:
             return
-        if self._members.dropped(agent.node, agent.incarnation, self._now()):
+        if self._members.dropped(agent.node, agent.incarnation, self._loop.time()):
             logger.warning("%s is suspect: its link broke or it fell silent", agent.node)
             self._listener.on_suspect(agent.node)
             self._set_timer()
@@ -131,11 +141,10 @@ class Roster:
             self._timer.cancel()
         at = self._members.next_at()
         if at is not None:
-            wait_s = max(0.0, at - self._now())
-            self._timer = asyncio.get_running_loop().call_later(wait_s, self._on_timer)
+            self._timer = self._loop.call_at(at, self._on_timer)
 
     def _on_timer(self) -> None:
-        for node in self._members.take_lost(self._now()):
+        for node in self._members.take_lost(self._loop.time()):
             self._agents.pop(node).lose("it was silent for longer than its fence")
         self._set_timer()
 

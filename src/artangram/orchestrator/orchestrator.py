@@ -91,7 +91,7 @@ class Orchestrator:
         life = restored(past, setup)
         #: One record for everything that is alive.
         self.ledger: Ledger = life.ledger
-        self._executor = LiveExecutor(
+        self.executor = LiveExecutor(
             manager,
             life.ledger,
             pools=setup.nodes(),
@@ -104,7 +104,7 @@ class Orchestrator:
             life,
             journal=journal,
             clock=clock,
-            executor=self._executor,
+            executor=self.executor,
             callers=self,
             compact_every=self.bounds.compact_every,
         )
@@ -128,7 +128,7 @@ class Orchestrator:
     @property
     def nodes(self) -> dict[NodeId, NodeAgent]:
         """The agents that are there."""
-        return self._executor.manager.agents
+        return self.executor.manager.agents
 
     async def begin(self) -> None:
         """Attach to the agents; after a restart, make true what the journal says."""
@@ -138,7 +138,7 @@ class Orchestrator:
         if self._is_anew:
             # Before any entry: what follows is decided by this setup.
             self._driver.compact(self.now(), owner=self.setup.encoded())
-        await self._executor.attach(self._driver.post, self._past, self._driver.scheduler)
+        await self.executor.attach(self._driver.post, self._past, self._driver.scheduler)
         if self._past is not None and not self._past.is_empty:
             self._empty_devices()
             # The last process asked for a tick that died with it; a needless one costs nothing.
@@ -324,7 +324,7 @@ class Orchestrator:
         self._refusal = self._refusal or Draining("this cluster is closed; open another one")
         self._driver.close()
         self._heartbeats.close()
-        await self._executor.aclose()
+        await self.executor.aclose()
         self._fail(self._refusal)
 
     def deliver(self, result: ActionResult) -> None:

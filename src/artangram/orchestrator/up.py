@@ -9,6 +9,7 @@ from msgspec import structs
 
 from artangram.managers.machine import allow_open_files
 from artangram.orchestrator.callbackends import ClusterOptions
+from artangram.orchestrator.joinednodes import AgentAddress, AgentDoor
 from artangram.orchestrator.local import running
 from artangram.orchestrator.orchestrator import Bounds
 from artangram.orchestrator.server import DRAIN_S, serving, until_told_to_stop
@@ -31,6 +32,8 @@ async def up(
     images: Sequence[Path] = (),
     drain_s: float = DRAIN_S,
     agent_options: tuple[str, ...] = (),
+    door: AgentDoor | None = None,
+    on_open: Callable[[AgentAddress], None] = lambda address: None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; `on_ready` hears the address. For a process of its own."""
     allow_open_files()
@@ -46,6 +49,8 @@ async def up(
             shares=shares,
             options=structs.replace(options or ClusterOptions(), takes_objects=False),
             agent_options=agent_options,
+            door=door,
+            on_open=on_open,
         ) as (orchestrator, _),
         serving(orchestrator, host=host, port=port, token=token, images=images) as url,
     ):
