@@ -59,10 +59,10 @@ class AgentServer:
     async def serve(self, socket: Path) -> None:
         """Until the orchestrator says so, or none comes back."""
         await self._agent.attach(self)
-        self._wait_for_somebody()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._over.set)
         server = await _listening(socket, self._greet)
+        self._wait_for_somebody()
         own = os.stat(socket).st_ino
         try:
             await self._over.wait()
