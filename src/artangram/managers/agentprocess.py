@@ -1,10 +1,10 @@
 """The node agent as a process: `python -m artangram.managers.agentprocess --socket PATH ...`.
 
 - One orchestrator at a time; a new connection takes the place of the old one.
-- Without an orchestrator it goes on running what was started and keeps the ends. Nobody back
-  within the grace period: it ends everything and exits.
-- The socket is made only when it listens, for its own user alone, and only if whoever started it
-  (`--parent`) is still there: the next one has started another agent by then.
+- Without an orchestrator it goes on running what was started and keeps the ends. If none connects
+  within the grace period, it ends everything and exits.
+- The socket is made only when it listens, for its own user alone, and only while the process that
+  started it (`--parent`) lives: a later orchestrator has started another agent by then.
 """
 
 import argparse
@@ -62,7 +62,7 @@ class AgentServer:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._over.set)
         server = await _listening(socket, self._greet)
-        self._wait_for_somebody()
+        self._start_grace()
         own = os.stat(socket).st_ino
         try:
             await self._over.wait()
@@ -96,9 +96,9 @@ class AgentServer:
         """An orchestrator is gone."""
         if self._link is link:
             self._link = None
-            self._wait_for_somebody()
+            self._start_grace()
 
-    def _wait_for_somebody(self) -> None:
+    def _start_grace(self) -> None:
         loop = asyncio.get_running_loop()
         self._patience = loop.call_later(self._grace_s, self._over.set)
 
@@ -153,7 +153,7 @@ class AgentServer:
             return
         try:
             self._link.tell(record, stream=run.action_id)
-        except LinkFull as error:  # The ends are kept, and told to whoever comes back.
+        except LinkFull as error:  # The ends are kept for the next orchestrator.
             self._link.abort(LinkEnded(str(error)))
 
     def _on_error(self, error: BaseException) -> None:
