@@ -14,7 +14,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from artangram.core.scheduling.decisions import Resize, Start, Stop, WakeAt
+from artangram.core.ids import NodeId
+from artangram.core.scheduling.decisions import Release, Resize, Start, Stop, WakeAt
 from artangram.core.scheduling.events import ClockTicked, Event, Finished
 from artangram.core.scheduling.lease import Cores
 from artangram.core.scheduling.records import ActionRecord
@@ -47,7 +48,11 @@ class Executor(Protocol):
         ...
 
     def close(self, trajectory: LiveTrajectory) -> None:
-        """Remove its sandbox, then tell the ledger that it is gone."""
+        """Remove its sandbox, then tell the scheduler and the ledger that it is gone."""
+        ...
+
+    def release(self, node: NodeId) -> None:
+        """End the agent of a drained node, which is empty."""
         ...
 
 
@@ -184,6 +189,8 @@ class Driver:
                     self._carry_out(decision, self.ledger.actions[action_id])
                 case WakeAt(at):
                     self.wake_at(at)
+                case Release(_, node):
+                    self._thens_now.append(partial(self._executor.release, node))
         for trajectory in changes.left:
             # After the writing: killed in between, the next process has it open, with its files.
             self._thens_now.append(partial(self._executor.close, trajectory))

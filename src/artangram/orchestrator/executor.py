@@ -17,9 +17,10 @@ from typing import Protocol
 
 from artangram.aio import Background, uncancelled
 from artangram.core.ids import NodeId, Resource, TrajectoryId
-from artangram.core.scheduling.events import Event, Finished, NodeJoined, NodeLost
+from artangram.core.scheduling.events import Event, Finished, NodeJoined, NodeLost, TrajectoryGone
 from artangram.core.scheduling.lease import Cores
 from artangram.core.scheduling.records import Outcome
+from artangram.core.scheduling.scheduler import Scheduler
 from artangram.managers.agent import AgentGone, NodeAgent, NodeInventory, RunId, RunResult
 from artangram.managers.calls import CallManager, Carrier
 from artangram.managers.cpu import CpuManager
@@ -31,9 +32,6 @@ from artangram.sandbox.protocol import Output
 
 NewAgent = Callable[[NodeId], Awaitable[NodeAgent]]
 """Gets an agent for a node whose agent is gone."""
-
-HasNode = Callable[[Resource, NodeId], bool]
-"""Whether the scheduler has a node of a pool."""
 
 REPLACE_AFTER_S = 0.5
 """Pause before the next attempt to get a new agent; doubled with every failure."""
@@ -78,7 +76,7 @@ class LiveExecutor:
         self._is_attached = False
         self._background = Background(self._on_error)
 
-    async def attach(self, post: Post, past: Past | None, has_node: HasNode) -> None:
+    async def attach(self, post: Post, past: Past | None, scheduler: Scheduler) -> None:
         """Begin to hear the agents, and make true what the journal says."""
         self._post = post
         for node, agent in list(self.manager.agents.items()):
@@ -88,11 +86,14 @@ class LiveExecutor:
                 self.on_lost(node, str(error))
                 continue
             is_known = past is not None and _name(node, found) in past.kept
-            if is_known and not has_node(self._pools[node], node):
+            if is_known and not scheduler.has_node(self._pools[node], node):
                 # What ran there was reported as lost, so it must not come back.
                 self.on_lost(node, "it was given up before the orchestrator was restarted")
             else:
                 self._reconcile(node, found, is_known=is_known, past=past)
+                for name in scheduler.leaving(self._pools[node], node):
+                    if name not in found.trajectories:  # It went before that was written down.
+                        self._post(TrajectoryGone(name))
         if past is not None:
             self._end_calls()
         self._is_attached = True
@@ -150,6 +151,7 @@ class LiveExecutor:
         try:
             await self._close_sandbox(trajectory.id, trajectory.node)
         finally:
+            self._post(TrajectoryGone(trajectory.id))
             self._ledger.gone(trajectory)
 
     async def _close_sandbox(self, name: TrajectoryId, node: NodeId | None) -> None:
@@ -157,6 +159,12 @@ class LiveExecutor:
         if agent is not None:
             with suppress(AgentGone):  # And the sandbox with it.
                 await agent.close(name)
+
+    def release(self, node: NodeId) -> None:
+        agent = self.manager.agents.pop(node, None)
+        self._post(NodeLost(self._pools[node], node, f"{node} was drained"))
+        if agent is not None:
+            self._background.start(agent.aclose())
 
     def on_ended(self, node: NodeId, ended: RunResult) -> None:
         """For agents: see `agent.Listener`."""

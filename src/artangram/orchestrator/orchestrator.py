@@ -138,9 +138,7 @@ class Orchestrator:
         if self._is_anew:
             # Before any entry: what follows is decided by this setup.
             self._driver.compact(self.now(), owner=self.setup.encoded())
-        await self._executor.attach(
-            self._driver.post, self._past, has_node=self._driver.scheduler.has_node
-        )
+        await self._executor.attach(self._driver.post, self._past, self._driver.scheduler)
         if self._past is not None and not self._past.is_empty:
             self._empty_devices()
             # The last process asked for a tick that died with it; a needless one costs nothing.
