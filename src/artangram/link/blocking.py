@@ -3,7 +3,7 @@
 - Of one thread: between two calls nothing is read, and no heartbeat is echoed. How long such a
   process may compute is the other side's limit of silence.
 - `tell`, `ask` and answers return when all of them has left; what comes meanwhile waits for
-  `receive`. `post` and `ready` are for whoever asks several peers at once.
+  `receive`. `post` and `ready` let a process ask several peers at once.
 - When the stream has ended, `receive` gives what came before, then raises `LinkEnded`.
 """
 
@@ -180,7 +180,7 @@ class BlockingLink(Generic[R]):
     def wake(self) -> None:
         """Send all that is in the outbox."""
         if self._is_pushing or self._is_feeding:
-            return  # Whoever does so looks into the outbox next.
+            return  # The caller up the stack empties the outbox next.
         self._is_pushing = True
         try:
             self._push()

@@ -85,7 +85,7 @@ class IncomingAsk(Generic[R]):
         return f"<IncomingAsk {self._number}: {self.record!r}, {state}>"
 
     def answer(self, value: object = None) -> None:
-        """`ValueError` if the peer does not take an answer so long; then it is still open."""
+        """`ValueError` if it is longer than the peer accepts; the ask stays open then."""
         body = _encode(value)
         self._settle(ANSWER, body)
 
@@ -174,13 +174,13 @@ class Exchange(Generic[R]):
                 self._on_frame(kind, number, body)
 
     def finish(self, error: LinkEnded) -> None:
-        """The link has ended: all who wait for an answer hear it."""
+        """The link has ended: every ask that waits fails."""
         if self.ended is None:
             self.ended = error
             waiting, self._waiting = self._waiting, {}
             for each in waiting.values():
                 if each is not None:
-                    # Each its own: whoever raises one writes into it where it was raised.
+                    # One each: raising an error adds a traceback to it.
                     each[0].failed(type(error)(*error.args))
 
     def end_of_stream(self) -> LinkEnded:

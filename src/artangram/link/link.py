@@ -40,7 +40,7 @@ class LinkUser(Generic[R]):
         asked.refuse(ValueError("this side answers nothing"))
 
     def on_silent(self, silent_s: float) -> None:
-        """Nothing came for so long, not even an echo. The peer may still live."""
+        """Nothing came for `silent_s` seconds, not even an echo. The peer may still live."""
 
     def on_heard_again(self) -> None:
         """The silence is over."""
@@ -49,7 +49,7 @@ class LinkUser(Generic[R]):
 
 
 Greet = Callable[["Link[R]"], tuple[LinkUser[R], object]]
-"""Given a link whose peer has said hello: who uses it, and the record of this side's hello.
+"""Given a link whose peer has said hello, returns its user and the record of this side's hello.
 
 It raises `LinkRefused` or `BadInput` for a peer that is not welcome, which hears the message."""
 
@@ -218,7 +218,7 @@ class Link(asyncio.Protocol, Generic[R]):
             self.abort(error)
         except LinkRefused as error:
             self._refuse(error)
-        # What was told by those who heard leaves now, not in the next turn of the loop.
+        # Records told in reply leave now, not in the next turn of the loop.
         self._is_flushing = is_late
         if self._exchange.outbox.has_ready:
             self._flush()
@@ -253,7 +253,7 @@ class Link(asyncio.Protocol, Generic[R]):
             self._refuse(LinkRefused(str(error)))
             return
         except Exception:
-            # What went wrong here is no business of a stranger's.
+            # Internal errors are not shown to a peer that may be a stranger.
             self._refuse(LinkRefused("the other side could not answer the hello; see its log"))
             raise
         if not self._dials:

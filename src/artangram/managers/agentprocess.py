@@ -1,10 +1,10 @@
 """The node agent as a process: `python -m artangram.managers.agentprocess --socket PATH ...`.
 
 - One orchestrator at a time; a new connection takes the place of the old one.
-- Without an orchestrator it goes on running what was started and keeps the ends. Nobody back
-  within the grace period: it ends everything and exits.
-- The socket is made only when it listens, for its own user alone, and only if whoever started it
-  (`--parent`) is still there: the next one has started another agent by then.
+- Without an orchestrator it goes on running what was started and keeps the ends. If none connects
+  within the grace period, it ends everything and exits.
+- The socket is made only when it listens, for its own user alone, and only while the process that
+  started it (`--parent`) lives: a later orchestrator has started another agent by then.
 """
 
 import argparse
@@ -64,6 +64,7 @@ class AgentServer:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self.over.set)
         server = await _listening(socket, self._greet)
+        self._start_grace()
         own = os.stat(socket).st_ino
         try:
             await self.over.wait()
@@ -74,9 +75,8 @@ class AgentServer:
             await self.say_goodbye()
 
     async def begin(self) -> None:
-        """Hear the agent, and begin to wait for an orchestrator."""
+        """Hear the agent."""
         await self._agent.attach(self)
-        self._wait_for_somebody()
 
     def use(self, link: Link[wire.Request]) -> "_Orchestrator":
         """From now on the orchestrator behind `link` uses the agent."""
@@ -106,9 +106,9 @@ class AgentServer:
         """An orchestrator is gone."""
         if self._link is link:
             self._link = None
-            self._wait_for_somebody()
+            self._start_grace()
 
-    def _wait_for_somebody(self) -> None:
+    def _start_grace(self) -> None:
         if self._grace_s < math.inf:
             loop = asyncio.get_running_loop()
             self._patience = loop.call_later(self._grace_s, self.over.set)
@@ -164,7 +164,7 @@ class AgentServer:
             return
         try:
             self._link.tell(record, stream=run.action_id)
-        except LinkFull as error:  # The ends are kept, and told to whoever comes back.
+        except LinkFull as error:  # The ends are kept for the next orchestrator.
             self._link.abort(LinkEnded(str(error)))
 
     def _on_error(self, error: BaseException) -> None:

@@ -1,7 +1,7 @@
 """The node agent in a process of its own, seen from the orchestrator.
 
 - `connect` reaches an agent that listens on a socket; `spawn` starts one first.
-- What is too long for the agent is refused here; it costs nobody else anything.
+- A record that is too long for the agent is refused here; the connection stays.
 - When the connection breaks, every waiting ask fails with `AgentGone` and the listener is told.
 - An agent that does not answer is as good as gone: it is killed, so that it really is.
 - `aclose` ends the agent, whoever started it: one that is out of reach and lives is killed.
@@ -188,7 +188,7 @@ class RemoteAgent(LinkUser[wire.Report]):
         return f"<RemoteAgent {self.node}: {self._gone or 'connected'}>"
 
     async def dial(self, socket: Path, *, silence_s: float) -> None:
-        """Connect; from now on the agent is given up when it is silent for so long."""
+        """Connect. An agent that is silent for `silence_s` is killed and reported as lost."""
         self._link = await dial(socket, wire.orchestrator_terms(silence_s), self)
         self.pid = _pid_of_peer(self._link)
         node = self._link.peer(wire.AgentHello).node

@@ -122,7 +122,7 @@ class TorchClient(LinkUser[list[News]]):
         self.cache_kind = ready.cache_kind
 
     def _tell(self, command: EngineCommand, number: int) -> None:
-        """Tell the worker about one request; in vain if it is gone."""
+        """Tell the worker about one request; does nothing once the worker is gone."""
         assert self._link is not None
         try:
             self._link.tell(command, stream=str(number))
@@ -210,7 +210,7 @@ class TorchClient(LinkUser[list[News]]):
         return self._stats
 
     def crash(self, reason: str) -> None:
-        """It is gone, and everybody who waits hears it."""
+        """The engine is gone: every stream and every ask fails with `reason`."""
         if self._gone:
             return
         self._gone = reason

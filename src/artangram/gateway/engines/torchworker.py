@@ -159,7 +159,7 @@ def _work(batch: DecodeBatch, link: BlockingLink[EngineCommand]) -> None:
     except LinkEnded:
         raise
     except Exception as error:
-        # Whoever waits has to hear it; the worker's own complaint comes as well.
+        # The client reports it to its callers; the traceback goes to stderr as well.
         link.tell([WorkerFailed(f"{type(error).__name__}: {error}")])
         raise
 

@@ -37,7 +37,7 @@ class TextLogprobs(Struct, frozen=True, kw_only=True):
 
 
 class ExactTokens(Struct, frozen=True, kw_only=True):
-    """For callers who ask: the very tokens, and who sampled them."""
+    """For callers that ask: the exact tokens, and which version sampled them."""
 
     prompt_token_ids: tuple[int, ...]
     token_ids: tuple[int, ...]

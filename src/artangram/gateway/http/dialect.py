@@ -1,7 +1,7 @@
 """How tool calls look as text: `<call> {"name": ..., "arguments": {...}}`, as many as there are.
 
 - Offered tools are described at the end of the first system message, which is made if need be.
-- A reply is words, then calls. What looks like a call but is none is left in the words.
+- A reply is words, then calls. Text that looks like a call but is not one stays text.
 - A reply that a caller sends back gives the same message, however its JSON was spaced meanwhile.
 """
 

@@ -3,7 +3,7 @@
 - A request belongs to the session named by its address (`/sessions/ID/v1/...`) or its header; any
   OpenAI client is a trajectory that way. Without a name it is a session of its own.
 - Tokens are recorded in the session, whichever interface was used.
-- A caller who hangs up, or takes nothing of what is sent to him, ends his turn on the engine; a
+- When a caller hangs up, or stops reading, its turn on the engine ends; a
   session he forgets is closed after a while.
 """
 
@@ -58,18 +58,18 @@ from artangram.models.tokenizer import Tokenizer
 SESSION_HEADER = "x-artangram-session"
 TASK_HEADER = "x-artangram-task"
 STALL_S = 60.0
-"""A caller who takes nothing of what is sent to him for so long has hung up."""
+"""A caller that reads nothing for this long counts as gone."""
 
 
 class ServerLimits(Struct, frozen=True, kw_only=True):
     """What a caller may use."""
 
     opens_sessions: bool = True
-    """Whether a name nobody opened opens a session. Not where a rollout opens and closes them: an
+    """Whether an unknown name opens a session. Not where a rollout opens and closes them: an
     agent that outlives its trajectory must not begin another."""
     most_sessions: int = 10_000
     idle_s: float = 3600.0
-    """A session that a caller opened is closed when nobody has used it for so long."""
+    """A session that a caller opened is closed after being idle for this long."""
     most_body_bytes: int = 32 * 2**20
 
 
@@ -82,7 +82,7 @@ def application(
     dialect: Dialect | None = None,
     limits: ServerLimits | None = None,
 ) -> Starlette:
-    """The service, for any ASGI server. Without a token everybody may use it."""
+    """The service, for any ASGI server. Without a token every caller may use it."""
     service = _GatewayRoutes(
         gateway,
         tokenizer=tokenizer,
@@ -135,7 +135,7 @@ class _GatewayRoutes:
         self._began = int(time.time())
         self._answers = 0
         self._idle = IdleSessions(limits.idle_s, gateway.counters)
-        # They live as long as their session, whoever closes it.
+        # They live as long as their session.
         self._conversations: WeakKeyDictionary[Session, Conversation] = WeakKeyDictionary()
         self._lines: WeakKeyDictionary[Session, PromptHistories] = WeakKeyDictionary()
 
@@ -317,7 +317,7 @@ def _guarded(verb: _Verb, token: str | None) -> _Verb:
                 raise
             return failure(refusal_of(first))
         except ClientDisconnect:
-            return Response(status_code=499)  # Nobody reads it.
+            return Response(status_code=499)  # The client is gone.
 
     return respond
 
@@ -350,7 +350,7 @@ async def serving(
 ) -> AsyncIterator[str]:
     """Serve while the block lasts; gives the address.
 
-    The kernel hangs up on callers who take nothing for `stall_s`.
+    The kernel closes connections whose peer reads nothing for `stall_s`.
     """
     with listening(host, port) as ear:
         ear.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(stall_s * 1000))

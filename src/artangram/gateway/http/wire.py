@@ -1,7 +1,7 @@
 """What callers send, as records, and what of it we cannot do.
 
 The names are those of OpenAI's interface. A field that would change the answer and that no engine
-here obeys is refused, never ignored, and so is one that nobody here knows, unless it is `null`.
+here obeys is refused, never ignored, and so is an unknown one, unless it is `null`.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ HARMLESS = frozenset(
         "user",
     }
 )
-"""Ignored: who asks, what is kept of it, how soon the answer comes and what it costs."""
+"""Ignored: they concern the user, storage, latency and price, and cannot change an answer."""
 
 
 class ToolFunction(Struct, kw_only=True):
