@@ -18,7 +18,7 @@ from artangram.managers.cpu import CpuManager
 from artangram.managers.gpu import GpuManager
 from artangram.observe.journalmemory import MemoryJournal
 from artangram.orchestrator.calling import request_of
-from artangram.orchestrator.clock import WallClock
+from artangram.orchestrator.driver import WallClock
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.recovery import Setup

@@ -1,14 +1,14 @@
 """The few asyncio helpers that all packages share.
 
 - `uncancelled` lets a clean-up finish even when its caller is cancelled meanwhile.
-- `Background` owns tasks that no caller awaits: they end with it, and it reports their failures.
-- `check_loop` keeps callers in the event loop that will answer them.
-- `listening` and `served` are how an application is reached over HTTP.
+- `Background` owns tasks that no coroutine awaits: they end with it, and it reports their errors.
+- `listening` and `served` are how an application is reached over HTTP, `has_token` who may use it.
 """
 
 import asyncio
+import secrets
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any, TypeVar
 
@@ -39,13 +39,6 @@ async def uncancelled(work: Coroutine[Any, Any, T]) -> T:
             task.exception()  # looked at: being cancelled is the news, not its failure
         raise cancelled
     return task.result()
-
-
-def check_loop(its: asyncio.AbstractEventLoop) -> None:
-    """Raises `BadInput` in another loop than `its`: a caller there would wait for ever."""
-    if asyncio.get_running_loop() is not its:
-        fix = "open one in this loop, or use `artangram.sync` from several threads"
-        raise BadInput("client", "was opened in another event loop", fix)
 
 
 class Background:
@@ -95,6 +88,12 @@ def listening(host: str, port: int) -> socket.socket:
         fix = "name another one; port 0 takes a free one"
         raise BadInput("address", f"{host} port {port}: {problem}", fix) from None
     return ear
+
+
+def has_token(headers: Mapping[str, str], token: str) -> bool:
+    """Do the headers of a request carry `token`? Takes as long for a wrong one as for the right."""
+    given = headers.get("authorization", "").removeprefix("Bearer ")
+    return secrets.compare_digest(given.encode(), token.encode())
 
 
 @asynccontextmanager

@@ -10,8 +10,8 @@ import pytest
 
 import artangram
 from artangram import sync
+from artangram.orchestrator.arguments import RunRequest
 from artangram.orchestrator.options import CallOptions, RunOptions, ServiceOptions
-from artangram.orchestrator.runs import RunRequest
 from artangram.services.service import Service
 
 PUBLIC = """

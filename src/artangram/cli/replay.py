@@ -1,4 +1,4 @@
-"""Simulations side by side: the same trace under several policies, as a table and a picture."""
+"""Simulations side by side: the same trace under several policies, as a table and a plot."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

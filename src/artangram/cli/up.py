@@ -30,17 +30,26 @@ class Serves(Struct, frozen=True, kw_only=True):
     state_dir: str
 
 
+_Token = Annotated[
+    str | None,
+    typer.Option(
+        envvar="ARTANGRAM_TOKEN", help="Token that callers must send. Default: a new one."
+    ),
+]
+
+
 def up(
     cluster: Annotated[
         Path | None,
         typer.Argument(help="The cluster (YAML): cores, functions, services, APIs, shares."),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 takes a free one.", min=0, max=65535)] = 7410,
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)] = 7410,
     state_dir: Annotated[
-        Path, typer.Option(help="The journal and the agent's files: what a restart goes on from.")
+        Path,
+        typer.Option(help="Directory of the journal and the token; a restart continues from it."),
     ] = STATE_DIR,
-    policy: Annotated[str | None, typer.Option(help="As for `simulate`.")] = None,
+    policy: Annotated[str | None, typer.Option(help="Policy, as for `simulate`.")] = None,
     cores: Annotated[
         int | None, typer.Option(help="Use at most this many cores of this machine.", min=1)
     ] = None,
@@ -48,15 +57,12 @@ def up(
         str | None,
         typer.Option(help="HOST:PORT where other machines join with `artangram agent`."),
     ] = None,
-    token: Annotated[
-        str | None,
-        typer.Option(envvar="ARTANGRAM_TOKEN", help="Callers must send it; made up if not given."),
-    ] = None,
+    token: _Token = None,
     json: Annotated[
-        str | None, typer.Option(help="Write where it serves to a file, or -, once it does.")
+        str | None, typer.Option(help="Write the address as JSON to this file when it serves.")
     ] = None,
 ) -> None:
-    """Serve this machine until SIGTERM or Ctrl-C, then drain.
+    """Serve this machine's cluster over HTTP until SIGTERM or Ctrl-C, then drain.
 
     Without a file it serves all cores. The file may limit them and add functions, model services
     and APIs; `artangram simulate` reads the same file. Nothing accepted is lost by a crash: start

@@ -45,10 +45,11 @@ class _Running:
     Most are begun at once in a sandbox that waits for them; one that has to wait has a task.
     """
 
-    __slots__ = ("cores", "ended", "is_told", "over", "run", "sandbox", "task")
+    __slots__ = ("cores", "ended", "id", "is_told", "over", "run", "sandbox", "task")
 
     def __init__(self, run: Run) -> None:
         self.run = run
+        self.id = RunId(run.lease.action_id, run.lease.attempt)
         self.cores = run.command.cores if run.command is not None else ()
         self.sandbox: Sandbox | None = None
         self.ended: RunResult | None = None
@@ -112,7 +113,7 @@ class LocalAgent:
         return NodeInventory(
             incarnation=self.incarnation,
             trajectories=tuple(self._sandboxes.all),
-            running=tuple(running.run.id for running in self._running.values()),
+            running=tuple(running.id for running in self._running.values()),
             ended=tuple(self._ended.values()),
         )
 
@@ -178,12 +179,12 @@ class LocalAgent:
         await self._provider.close()
 
     def _stop(self, running: _Running) -> None:
-        running.ended = RunResult(run=running.run.id, outcome=Outcome.CANCELLED)
+        running.ended = RunResult(run=running.id, outcome=Outcome.CANCELLED)
         try:
             running.stop()
         except SandboxError:
             # It takes no requests any more: only its own end ends what runs in it.
-            assert running.sandbox is not None, f"{running.run.id} runs nowhere"
+            assert running.sandbox is not None, f"{running.id} runs nowhere"
             self._background.start(running.sandbox.close())
 
     async def _stopped(self, runs: list[_Running]) -> None:
@@ -199,7 +200,8 @@ class LocalAgent:
     async def relieve(self) -> int:
         """Put sandboxes at rest to sleep until memory suffices; how many went to sleep."""
         count = 0
-        for trajectory in list(self._sandboxes.all):
+        by_use = sorted(self._sandboxes.all.items(), key=lambda item: item[1].used_at)
+        for trajectory, _ in by_use:
             if not self._is_at_rest(trajectory):
                 continue  # As may be since others fall asleep: that takes its time.
             if self._free_mb() >= self._least_free_mb:
@@ -242,9 +244,10 @@ class LocalAgent:
         turn = self._turns.get(run.trajectory)
         if run.command is None or run.streams or (turn is not None and turn.locked()):
             return False
-        sandbox = self._sandboxes.at_hand(run.trajectory)
-        if sandbox is None:
+        place = self._sandboxes.all.get(run.trajectory)
+        if place is None or place.hibernated is not None or not place.sandbox.is_alive:
             return False
+        sandbox = place.sandbox
         try:
             began = sandbox.begin(run.command, partial(self._on_result, running, self._now()))
         except Exception:  # noqa: BLE001 - `_run` will meet it again, and tell.
@@ -259,23 +262,24 @@ class LocalAgent:
         if running.ended is not None:
             pass  # It was stopped: whatever it printed is of no use to anybody.
         elif isinstance(result, CommandResult):
-            running.ended = _ended(running.run, result, began_at=began_at)
+            running.ended = _ended(running, result, began_at=began_at)
         else:
-            running.ended = _failed(running.run, result)
+            running.ended = _failed(running, result)
         self._tell_end(running)
 
     async def _run(self, running: _Running) -> None:
-        run = running.run
         try:
             running.ended = await self._carried_out(running)
         except asyncio.CancelledError:
             pass  # It was stopped: whatever it printed is of no use to anybody.
         except SandboxError as error:
-            running.ended = _failed(run, error)
+            running.ended = _failed(running, error)
         except ValueError as error:
-            running.ended = RunResult(run=run.id, outcome=Outcome.FAILED, reason=str(error))
+            running.ended = RunResult(run=running.id, outcome=Outcome.FAILED, reason=str(error))
         except Exception as error:
-            running.ended = RunResult(run=run.id, outcome=Outcome.INFRA_FAILED, reason=repr(error))
+            running.ended = RunResult(
+                run=running.id, outcome=Outcome.INFRA_FAILED, reason=repr(error)
+            )
             raise
         finally:
             self._tell_end(running)
@@ -287,10 +291,12 @@ class LocalAgent:
 
     def _tell_end(self, running: _Running) -> None:
         running.is_told = True
-        ended = running.ended or RunResult(run=running.run.id, outcome=Outcome.CANCELLED)
+        ended = running.ended or RunResult(run=running.id, outcome=Outcome.CANCELLED)
         del self._running[ended.run.action_id]
         self._ended[ended.run] = ended
-        self._sandboxes.note_use(running.run.trajectory)
+        place = self._sandboxes.all.get(running.run.trajectory)
+        if place is not None:
+            place.used_at = self._now()
         if running.over is not None and not running.over.done():
             running.over.set_result(None)
         if self._listener is not None:
@@ -303,17 +309,17 @@ class LocalAgent:
             sandbox = await self._ready_sandbox(run)
             if run.command is None:
                 # To make the sandbox is all of its work, and the next one is believed to take that.
-                return RunResult(run=run.id, outcome=Outcome.SUCCEEDED, began_at=asked_at)
+                return RunResult(run=running.id, outcome=Outcome.SUCCEEDED, began_at=asked_at)
             began_at = self._now()
             running.sandbox = sandbox
             command = run.command
             if running.cores != command.cores:  # It was resized before it began.
                 command = structs.replace(command, cores=running.cores)
-            result = await self._ran(sandbox, command, run)
-        return _ended(run, result, began_at=began_at)
+            result = await self._ran(sandbox, command, running)
+        return _ended(running, result, began_at=began_at)
 
-    async def _ran(self, sandbox: Sandbox, command: Command, run: Run) -> CommandResult:
-        if not run.streams:
+    async def _ran(self, sandbox: Sandbox, command: Command, running: _Running) -> CommandResult:
+        if not running.run.streams:
             return await sandbox.run(command)
         printed: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
         async for piece in sandbox.stream(command):
@@ -322,7 +328,7 @@ class LocalAgent:
                 return structs.replace(piece, stdout=stdout, stderr=stderr)
             printed[piece.channel].append(piece.data)
             if self._listener is not None:
-                self._listener.on_output(run.id, piece)
+                self._listener.on_output(running.id, piece)
         raise SandboxError("the command's output ended without a result")
 
     async def _ready_sandbox(self, run: Run) -> Sandbox:
@@ -348,11 +354,11 @@ async def _resize(running: _Running, sandbox: Sandbox) -> None:
         return  # It died; its run is about to say so.
 
 
-def _ended(run: Run, result: CommandResult, *, began_at: float) -> RunResult:
-    assert run.command is not None
-    outcome, reason = _how(run.command, result)
+def _ended(running: _Running, result: CommandResult, *, began_at: float) -> RunResult:
+    assert running.run.command is not None
+    outcome, reason = _how(running.run.command, result)
     return RunResult(
-        run=run.id,
+        run=running.id,
         outcome=outcome,
         reason=reason,
         began_at=began_at,
@@ -360,8 +366,8 @@ def _ended(run: Run, result: CommandResult, *, began_at: float) -> RunResult:
     )
 
 
-def _failed(run: Run, error: SandboxError) -> RunResult:
-    return RunResult(run=run.id, outcome=Outcome.INFRA_FAILED, reason=str(error))
+def _failed(running: _Running, error: SandboxError) -> RunResult:
+    return RunResult(run=running.id, outcome=Outcome.INFRA_FAILED, reason=str(error))
 
 
 def _how(command: Command, result: CommandResult) -> tuple[Outcome, str]:

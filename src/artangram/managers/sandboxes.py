@@ -27,13 +27,15 @@ MOST_NAPS = 64
 class NodeSandbox:
     """Where one trajectory's sandbox is, awake or asleep."""
 
-    __slots__ = ("hibernated", "hibernations", "place", "sandbox", "turn")
+    __slots__ = ("hibernated", "hibernations", "place", "sandbox", "turn", "used_at")
 
     def __init__(self, place: SandboxSpec, sandbox: Sandbox) -> None:
         self.place = place
         self.sandbox = sandbox
         self.hibernated: Snapshot | None = None
         self.hibernations = 0
+        #: When the last run there ended; 0 before the first.
+        self.used_at = 0.0
         #: For who puts it to sleep or wakes it; its agent lets one run at a time near it.
         self.turn = asyncio.Lock()
 
@@ -45,11 +47,10 @@ class NodeSandboxes:
         self._provider = provider
         self._num_warm = warm
         self._warm: OrderedDict[SandboxSpec, Warm] = OrderedDict()
-        #: Who was used longest ago comes first.
         self.all: dict[TrajectoryId, NodeSandbox] = {}
 
     def __repr__(self) -> str:
-        return f"<Beds: {len(self.all)} sandboxes, {self.num_hibernated} asleep>"
+        return f"<NodeSandboxes: {len(self.all)}, {self.num_hibernated} hibernated>"
 
     @property
     def num_hibernated(self) -> int:
@@ -59,19 +60,6 @@ class NodeSandboxes:
         """Is there a sandbox that lives, or sleeps?"""
         held = self.all.get(trajectory)
         return held is not None and (held.hibernated is not None or held.sandbox.is_alive)
-
-    def at_hand(self, trajectory: TrajectoryId) -> Sandbox | None:
-        """The sandbox, if it can be used at this very moment."""
-        held = self.all.get(trajectory)
-        if held is None or held.hibernated is not None or not held.sandbox.is_alive:
-            return None
-        return held.sandbox
-
-    def note_use(self, trajectory: TrajectoryId) -> None:
-        """A run there is over."""
-        held = self.all.pop(trajectory, None)
-        if held is not None:
-            self.all[trajectory] = held
 
     async def make(self, trajectory: TrajectoryId, place: SandboxSpec) -> Sandbox:
         """A new sandbox; what is left of an earlier one goes."""

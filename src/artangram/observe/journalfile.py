@@ -129,9 +129,13 @@ def _prepare(database: sqlite3.Connection, wishes: Wishes) -> Past:
     if verdict != "ok":
         raise JournalDamaged(f"{verdict}; restore it from a copy")
     database.executescript(_TABLES)
-    version = _about(database, "version", str(VERSION).encode())
-    if version != str(VERSION).encode():
-        raise JournalError(f"it has version {version.decode()}, this reads version {VERSION}")
+    version = _about(database, "version", str(VERSION).encode()).decode()
+    if version != str(VERSION) and database.execute("SELECT 1 FROM entry").fetchone():
+        raise JournalError(
+            f"it has journal version {version}, this release reads version {VERSION}; "
+            "start the release that wrote it, close its trajectories, stop it with SIGTERM so that "
+            "it drains, then start this one"
+        )
     past = _past(database)
     if wishes.max_bytes is not None:
         (page_size,) = database.execute("PRAGMA page_size").fetchone()
@@ -251,6 +255,8 @@ class FileJournal:
             database.execute("DROP TABLE live")
             if owner is not None:
                 database.execute("REPLACE INTO about VALUES ('owner', ?)", (owner,))
+                version = str(VERSION).encode()
+                database.execute("REPLACE INTO about VALUES ('version', ?)", (version,))
 
         self._todo.put((shrink, None))
 

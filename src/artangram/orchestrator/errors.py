@@ -1,4 +1,4 @@
-"""Errors on their way over HTTP: raised on one side, the same on the other.
+"""Errors over HTTP: what the service raises, the client raises again.
 
 They travel as fields, as over a link; the tag decides the status.
 """
@@ -13,7 +13,7 @@ from artangram.sandbox.errors import SandboxError, SandboxGone
 
 
 class ErrorRecord(Struct, frozen=True, kw_only=True):
-    """What went wrong, in one word for programs, one line for people, and its parts."""
+    """What went wrong: one line for people, one word and its parts for programs."""
 
     error: str
     message: str

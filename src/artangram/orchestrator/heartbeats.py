@@ -8,7 +8,7 @@
 
 from collections.abc import Callable
 
-from artangram.orchestrator.clock import Clock, Timer
+from artangram.orchestrator.driver import Clock, Timer
 from artangram.orchestrator.ledger import LiveTrajectory
 
 FORMER = "a process that is gone"

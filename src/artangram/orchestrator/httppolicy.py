@@ -10,8 +10,8 @@ from pathlib import Path
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import TrajectoryId
+from artangram.orchestrator.arguments import RunRequest
 from artangram.orchestrator.records import Opening
-from artangram.orchestrator.runs import RunRequest
 from artangram.sandbox.protocol import (
     MAX_READ_BYTES,
     DirectoryImage,

@@ -1,6 +1,6 @@
-"""A whole cluster on this machine: provider, agent, journal, orchestrator, put together.
+"""A cluster on this machine: provider, agent, journal and orchestrator, put together.
 
-- Without a state directory everything lives and dies with this process and nothing is written.
+- Without a state directory the cluster ends with this process, and nothing is written.
 - With one, the journal is there and the agent is a process of its own: after a crash the next
   cluster finds the actions that were accepted, and those that still run.
 """
@@ -31,7 +31,7 @@ from artangram.observe.journalmemory import MemoryJournal
 from artangram.orchestrator.arguments import as_mapping, as_record, plain
 from artangram.orchestrator.callbackends import CallBackends, ClusterOptions, Cuda, Vllm
 from artangram.orchestrator.client import Client
-from artangram.orchestrator.clock import WallClock
+from artangram.orchestrator.driver import WallClock
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.joinednodes import AgentAddress, AgentDoor, JoinedNodes
 from artangram.orchestrator.orchestrator import Bounds, Orchestrator
@@ -119,7 +119,7 @@ async def running(
     door: AgentDoor | None = None,
     on_open: Callable[[AgentAddress], None] = lambda address: None,
 ) -> AsyncIterator[tuple[Orchestrator, CallBackends]]:
-    """An orchestrator on this machine, and who carries out its calls.
+    """An orchestrator on this machine, and the backends of its calls.
 
     Through `door` other machines may join; `on_open` hears how.
     """
@@ -176,12 +176,12 @@ async def running(
 def _checked(shares: Mapping[str, float]) -> dict[JobId, float]:
     for job, share in shares.items():
         if not 0 < share < math.inf:
-            raise BadInput(f"jobs.{job}.share", f"{share} is none", "give a number above 0")
+            raise BadInput(f"jobs.{job}.share", f"{share} is not a share", "give a number above 0")
     return {JobId(job): share for job, share in shares.items()}
 
 
 class _Told(Struct, frozen=True, kw_only=True):
-    """What callers say of a cluster of their own."""
+    """Arguments of `local` that are checked by type."""
 
     policy: str
     cores: Annotated[int, msgspec.Meta(ge=1)] | None
@@ -195,8 +195,8 @@ def _check_places(state_dir: object, provider: object) -> None:
         problem = f"expected a path, got `{type(state_dir).__name__}`"
         raise BadInput("state_dir", problem, "name a directory")
     if provider is not None and not hasattr(provider, "create"):
-        problem = f"`{type(provider).__name__}` makes no sandboxes"
-        raise BadInput("provider", problem, "give one of `artangram.sandbox`, or none")
+        problem = f"`{type(provider).__name__}` is not a sandbox provider"
+        raise BadInput("provider", problem, "give one of `artangram.sandbox`, or leave it out")
 
 
 def cluster_options(given: Mapping[str, Any]) -> ClusterOptions:

@@ -34,8 +34,7 @@ from artangram.managers.calls import Carrier
 from artangram.managers.cpu import CpuManager
 from artangram.observe.journal import Journal, KeptRecord, Past
 from artangram.orchestrator.catalog import Catalog
-from artangram.orchestrator.clock import Clock
-from artangram.orchestrator.driver import COMPACT_EVERY, Driver
+from artangram.orchestrator.driver import COMPACT_EVERY, Clock, Driver
 from artangram.orchestrator.executor import LiveExecutor, NewAgent
 from artangram.orchestrator.heartbeats import FORMER, SILENCE_S, Heartbeats
 from artangram.orchestrator.ledger import Ledger, LiveTrajectory, Phase, Promise, fail

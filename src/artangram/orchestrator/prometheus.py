@@ -44,11 +44,12 @@ class Exposition:
 
     def count(self, result: ActionResult) -> None:
         """An action has ended."""
-        kind = self._known(result.record.kind)
-        self._ended.labels(kind, result.outcome.value).inc()
+        record = result.record
+        kind = self._known(record.kind)
+        self._ended.labels(kind, record.outcome.value).inc()
         self._core_s.labels(kind).inc(result.core_s)
-        self._act.labels(kind).observe(result.act_s)
-        self._wait.labels(kind).observe(result.wait_s)
+        self._act.labels(kind).observe(record.act_s)
+        self._wait.labels(kind).observe(record.wait_s)
 
     def text(self) -> bytes:
         """All of it, as Prometheus reads it."""

@@ -70,18 +70,20 @@ class DeployedService(Struct, frozen=True, kw_only=True):
 
 
 class ActionResult(Struct, frozen=True, kw_only=True):
-    """How an action ended. A program that failed is here; infrastructure that failed is, too."""
+    """How an action ended, whether its program failed or infrastructure did."""
 
     record: ActionRecord
+    """Its times, kind, job and outcome."""
     command: CommandResult | None = None
-    """What its program left; `None` if it never ran to an end."""
+    """Exit code, output and usage of its program; `None` if it did not run to its end."""
     answer: CallResult | None = None
-    """What a call was answered; `None` if it was not."""
+    """The answer of a call; `None` if there is none."""
     core_s: float = 0.0
-    """Cores held, times how long."""
+    """Core-seconds that it held."""
 
     @property
     def ok(self) -> bool:
+        """Did it succeed?"""
         return self.record.outcome is Outcome.SUCCEEDED
 
     @property
@@ -90,18 +92,22 @@ class ActionResult(Struct, frozen=True, kw_only=True):
 
     @property
     def outcome(self) -> Outcome:
+        """How it ended."""
         return self.record.outcome
 
     @property
     def reason(self) -> str:
+        """Why it ended so; empty for a success."""
         return self.record.reason
 
     @property
     def exit_code(self) -> int | None:
+        """Of its program; `None` if it did not run to its end."""
         return None if self.command is None else self.command.exit_code
 
     @property
     def stdout(self) -> str:
+        """What it printed, as text; `command.stdout` has the bytes."""
         return "" if self.command is None else self.command.stdout.decode(errors="replace")
 
     @property
@@ -110,18 +116,22 @@ class ActionResult(Struct, frozen=True, kw_only=True):
 
     @property
     def wait_s(self) -> float:
+        """Seconds until its resources were free."""
         return self.record.wait_s
 
     @property
     def overhead_s(self) -> float:
+        """Seconds from then until its program started."""
         return self.record.overhead_s
 
     @property
     def run_s(self) -> float:
+        """Seconds that its program ran."""
         return self.record.run_s
 
     @property
     def act_s(self) -> float:
+        """Action completion time: the sum of the three."""
         return self.record.act_s
 
 
@@ -182,29 +192,29 @@ class ApiStatus(Struct, frozen=True, kw_only=True):
 
 
 class ClusterStatus(Struct, frozen=True, kw_only=True):
-    """One look at an orchestrator."""
+    """What an orchestrator does at one moment."""
 
     policy: str
     queued: int
     running: int
     trajectories: int
     abandoned: int = 0
-    """Trajectories that were closed because nothing was heard of their owners."""
+    """Trajectories that were closed because their owners stopped sending heartbeats."""
     ended: int
     uptime_s: float
     is_draining: bool
     nodes: tuple[NodeStatus, ...]
     waiting: tuple[WaitingStatus, ...] = ()
-    """The oldest of those queued."""
+    """Actions that have waited longest."""
     services: tuple[ServiceStatus, ...] = ()
     restores: int = 0
-    """Of services onto devices, since the beginning."""
+    """How often a service was loaded onto devices, since the start."""
     functions: FunctionsStatus | None = None
     apis: tuple[ApiStatus, ...] = ()
 
 
 class Refused(Exception):
-    """Nothing was accepted; the message says what to do."""
+    """The request was not accepted; the message says what to do."""
 
 
 class Overloaded(Refused):
@@ -212,19 +222,19 @@ class Overloaded(Refused):
 
 
 class Stalled(Refused):
-    """The caller did not say to its end what is wanted."""
+    """The body of the request stopped arriving."""
 
 
 class Draining(Refused):
-    """The orchestrator takes nothing more."""
+    """The orchestrator shuts down; it accepts no new work."""
 
 
 class Broken(Refused):
-    """The orchestrator cannot write its journal, so it can promise nothing."""
+    """The orchestrator cannot write its journal, so it accepts nothing."""
 
 
 class Unreachable(InfraFailed):
-    """No answer came from the orchestrator, and nobody knows whether it was heard."""
+    """The orchestrator did not answer; it may or may not have received the request."""
 
 
 encode = msgspec.msgpack.Encoder().encode

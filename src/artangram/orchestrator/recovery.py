@@ -20,7 +20,7 @@ from artangram.core.scheduling.estimates import Estimates
 from artangram.core.scheduling.events import ServiceDeployed, Submitted, TrajectoryOpened
 from artangram.core.scheduling.policies.catalog import policy
 from artangram.core.scheduling.scheduler import Scheduler
-from artangram.observe.journal import JournalError, KeptRecord, Past, replay
+from artangram.observe.journal import VERSION, JournalError, KeptRecord, Past, replay
 from artangram.orchestrator.ledger import Ledger
 from artangram.orchestrator.records import (
     DeployedService,
@@ -32,7 +32,7 @@ from artangram.orchestrator.records import (
 )
 
 _POLICY = "policy"
-_DIGEST = sha256().digest_size
+_DIGEST_BYTES = sha256().digest_size
 
 
 class Setup(Struct, frozen=True, kw_only=True):
@@ -152,14 +152,14 @@ def frozen(scheduler: Scheduler, ledger: Ledger) -> bytes:
     """Scheduler and ledger as bytes, behind their digest."""
     buffer = io.BytesIO()
     _Freezer(buffer, scheduler).dump((scheduler, ledger))
-    return sha256(buffer.getbuffer()).digest() + buffer.getvalue()
+    return _digest(buffer.getvalue()) + buffer.getvalue()
 
 
 def thawed(body: bytes, setup: Setup) -> tuple[Scheduler, Ledger]:
     """What `frozen` took. A pickle with a wrong bit is often a pickle of something else."""
-    digest, pickled = body[:_DIGEST], body[_DIGEST:]
-    if sha256(pickled).digest() != digest:
-        fix = "run the version that wrote it, or restore it from a copy"
+    digest, pickled = body[:_DIGEST_BYTES], body[_DIGEST_BYTES:]
+    if _digest(pickled) != digest:
+        fix = "start the release that wrote it and drain it there, or restore it from a copy"
         raise JournalError(f"its snapshot is damaged or of another version; {fix}")
     try:
         scheduler, ledger = _Thawer(io.BytesIO(pickled), setup).load()
@@ -168,6 +168,11 @@ def thawed(body: bytes, setup: Setup) -> tuple[Scheduler, Ledger]:
     assert isinstance(scheduler, Scheduler)
     assert isinstance(ledger, Ledger)
     return scheduler, ledger
+
+
+def _digest(pickled: bytes) -> bytes:
+    """Of the version, too: classes of the same name may have had other fields."""
+    return sha256(str(VERSION).encode() + pickled).digest()
 
 
 class _Freezer(pickle.Pickler):

@@ -10,7 +10,6 @@
 
 import asyncio
 import contextlib
-import secrets
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -26,10 +25,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from artangram.aio import listening, served
+from artangram.aio import has_token, listening, served
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, JobId, TrajectoryId
-from artangram.orchestrator.arguments import check_known
+from artangram.orchestrator.arguments import RunRequest, check_known
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.errors import KNOWN, ErrorRecord, problem_of
@@ -39,7 +38,6 @@ from artangram.orchestrator.openapi import description
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.prometheus import Exposition
 from artangram.orchestrator.records import QUEUEING, Opening, Stalled
-from artangram.orchestrator.runs import RunRequest
 from artangram.orchestrator.tokens import checked_token
 from artangram.sandbox.protocol import MAX_READ_BYTES
 
@@ -187,7 +185,7 @@ def _guarded(verb: Callable[[Request], Any], token: str | None) -> Callable[[Req
     """`verb` for callers with the token; what it returns or raises becomes a response."""
 
     async def respond(request: Request) -> Response:
-        if token is not None and not _has_token(request, token):
+        if token is not None and not has_token(request.headers, token):
             problem = ErrorRecord(error="token", message=_SEND_THE_TOKEN)
             return _response(problem, HTTPStatus.UNAUTHORIZED)
         try:
@@ -202,11 +200,6 @@ def _guarded(verb: Callable[[Request], Any], token: str | None) -> Callable[[Req
             return Response()  # He hung up before he had said what he wants, and hears nothing.
 
     return respond
-
-
-def _has_token(request: Request, token: str) -> bool:
-    given = request.headers.get("authorization", "").removeprefix("Bearer ")
-    return secrets.compare_digest(given.encode(), token.encode())
 
 
 def _response(value: object, status: HTTPStatus = HTTPStatus.OK) -> Response:

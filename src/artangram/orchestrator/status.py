@@ -95,7 +95,7 @@ class Books:
                 action=live.action.id,
                 kind=live.action.kind,
                 trajectory=live.action.trajectory,
-                queued_s=live.queued_s(now),
+                queued_s=live.queued_s(now, has_started=False),
             )
             for live in oldest
         )

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from artangram.core.errors import BadInput, InfraFailed
 from artangram.core.ids import JobId, TrajectoryId
+from artangram.orchestrator.arguments import RunRequest
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.client import Transport
 from artangram.orchestrator.records import (
@@ -22,7 +23,6 @@ from artangram.orchestrator.records import (
     Opening,
     Unreachable,
 )
-from artangram.orchestrator.runs import RunRequest
 from artangram.sandbox.protocol import Snapshot
 
 logger = logging.getLogger(__name__)

@@ -56,7 +56,7 @@ def test_what_a_cluster_cannot_be_is_named_with_its_line(run, tmp_path: Path, te
     [
         ("\npolicy: elastik", "2: policy: unknown policy 'elastik'"),
         ("\nfunctions:\n  - absent_module:f", "3: functions.absent_module:f: cannot be imported"),
-        ("\napis:\n  s: {base_url: here}", "3: apis.s.base_url: 'here' is no HTTP address"),
+        ("\napis:\n  s: {base_url: here}", "3: apis.s.base_url: 'here' is not an HTTP address"),
         (
             'apis:\n  s:\n    base_url: "http://a"\n    headers: {k: "${ABSENT_KEY}"}',
             "4: apis.s.headers: ${ABSENT_KEY} is not set",

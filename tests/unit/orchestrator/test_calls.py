@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from artangram.apis.errors import TurnedAway
+from artangram.apis.limits import TurnedAway
 from artangram.core.errors import BadInput, CallFailed, InfraFailed
 from artangram.core.ids import Resource, ServiceId
 from artangram.core.scheduling.cluster import (

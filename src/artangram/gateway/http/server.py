@@ -25,7 +25,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from artangram.aio import listening, served
+from artangram.aio import has_token, listening, served
 from artangram.core.errors import BadInput
 from artangram.gateway.gateway import Gateway
 from artangram.gateway.http.answer import Head, ModelCard, ModelList, SessionView, generated
@@ -306,7 +306,7 @@ def _guarded(verb: _Verb, token: str | None) -> _Verb:
     """`verb` for callers with the token; what it raises becomes a response."""
 
     async def respond(request: Request) -> Response:
-        if token is not None and not _has_token(request, token):
+        if token is not None and not has_token(request.headers, token):
             return failure(wrong_token())
         try:
             return await verb(request)
@@ -320,11 +320,6 @@ def _guarded(verb: _Verb, token: str | None) -> _Verb:
             return Response(status_code=499)  # The client is gone.
 
     return respond
-
-
-def _has_token(request: Request, token: str) -> bool:
-    given = request.headers.get("authorization", "").removeprefix("Bearer ")
-    return secrets.compare_digest(given.encode(), token.encode())
 
 
 async def _on_unknown_address(request: Request, error: Exception) -> Response:

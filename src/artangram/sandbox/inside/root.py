@@ -62,7 +62,7 @@ def enter(plan: dict[str, Any]) -> int:
 
 
 def _fill_changes(plan: dict[str, Any]) -> None:
-    """What a new sandbox must find writable, and who its user is."""
+    """What a new sandbox must find writable, and its user."""
     owner = (plan["uid"], plan["gid"])
     for name, mode in (("work", 0o755), ("tmp", 0o1777), ("var", 0o755), ("var/tmp", 0o1777)):
         _directory("u/" + name, mode)

@@ -5,7 +5,7 @@
 - `clone3` answers ENOSYS, so that libc uses `clone`, whose flags a filter can see.
 - Sockets only of the families a network namespace covers; vsock is not one of them. Nor of
   protocols, nor with questions, for which the kernel would have the machine load a module.
-- Nobody may touch PID 1: its limits, its scheduling, its cores.
+- No program may touch PID 1: its limits, its scheduling, its cores.
 - `sync` does nothing: files inside are in memory, and it would wait for the machine's disks.
 - No `io_setup`: the machine has a number of such requests for all, and one program could take them.
 - A call that is newer than this list does not exist.
@@ -90,7 +90,7 @@ MAKES_NODE: dict[str, tuple[tuple[int, int], ...]] = {
 }
 # Calls that ask for something by the value, or by any bit, of one argument.
 HUGE_PAGES = {"mmap": 0x40000, "memfd_create": 4, "shmget": 0o4000}
-"""Nobody counts these as memory, and the machine has few."""
+"""No control group counts these as memory, and the machine has few."""
 SET_LEASE, SCHED_CORE, LIMIT_CORE = 1024, 62, 4
 WAIT_KILLABLE = 32
 DEVICE_BIT = 0x2000  # in the mode of character and block devices, and of nothing else makeable
@@ -114,7 +114,7 @@ Instruction = tuple[int, int, int, int]
 
 
 def program(*, own_affinity: bool, machine: str = linux.MACHINE) -> bytes:
-    """The filter for `machine`. Without `own_affinity`, nobody inside may choose cores."""
+    """The filter for `machine`. Without `own_affinity`, no program may choose cores."""
     denied = sorted(DENIED[machine].values())
     other = _OTHER[machine]
     if not own_affinity:
@@ -150,10 +150,10 @@ def _beyond_the_sandbox(other: dict[str, int]) -> list[Instruction]:
     for name, position in (("mmap", 3), ("memfd_create", 1), ("shmget", 2)):
         test = [*_argument(position), (_ANY_BIT, 0, 1, HUGE_PAGES[name])]
         code += _if_called(other[name], test)
-    # Who opens a leased file waits, init among them; a core's sibling stands still for the other.
+    # Opening a leased file waits, also in init; core scheduling makes a core's sibling wait.
     code += _if_called(other["fcntl"], [*_argument(1), (_EQUAL, 0, 1, SET_LEASE)])
     code += _if_called(other["prctl"], [*_argument(0), (_EQUAL, 0, 1, SCHED_CORE)])
-    # Who waits like this for its own filter's answer can be killed, but not frozen.
+    # A process that waits like this for its own filter's answer can be killed, but not frozen.
     test = [*_argument(1), (_ANY_BIT, 0, 1, WAIT_KILLABLE)]
     code += _if_called(other["seccomp"], test, answer=EINVAL)
     # Of a core to be piped to a program of the machine, only the limit of 1 byte prevents that.

@@ -8,6 +8,7 @@
 
 from collections.abc import Sequence
 
+from artangram.core.errors import BadInput
 from artangram.core.ids import NodeId, Resource, TrajectoryId
 from artangram.core.scheduling.cluster import CpuSpec, NodeSpec
 
@@ -87,6 +88,15 @@ class CpuNode:
 
     def __repr__(self) -> str:
         return f"<CpuNode {self.id}: {self.free} of {self.cores} cores free>"
+
+    def check(self, cores: int, selector: frozenset[tuple[str, str]]) -> None:
+        """`BadInput` if it cannot serve an action of a trajectory that lives here."""
+        if cores > self.cores:
+            problem = f"its trajectory lives on {self.id}, which has {self.cores} cores"
+            raise BadInput("needs", problem, "ask for fewer cores, or in its first action")
+        if not selector <= self.labels:
+            problem = f"its trajectory lives on {self.id}, which has other labels"
+            raise BadInput("selector", problem, "name the labels when the trajectory is opened")
 
     def take(self, count: int, *, near: int | None = None) -> tuple[int, ...]:
         """`count` free cores; from the domain of core `near` first, when one is given."""
