@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +31,9 @@ class Serves(Struct, frozen=True, kw_only=True):
     state_dir: str
 
 
+_Agents = Annotated[
+    str | None, typer.Option(help="HOST:PORT where other machines join with `artangram agent`.")
+]
 _Token = Annotated[
     str | None,
     typer.Option(
@@ -53,10 +57,7 @@ def up(
     cores: Annotated[
         int | None, typer.Option(help="Use at most this many cores of this machine.", min=1)
     ] = None,
-    agents: Annotated[
-        str | None,
-        typer.Option(help="HOST:PORT where other machines join with `artangram agent`."),
-    ] = None,
+    agents: _Agents = None,
     token: _Token = None,
     json: Annotated[
         str | None, typer.Option(help="Write the address as JSON to this file when it serves.")
@@ -73,8 +74,8 @@ def up(
         listening(host, port).close()  # Complain before opening the cluster, which takes a while.
     with writing(state_dir, what="directory"):
         secret = checked_token(token or kept_token(state_dir))
-        door = None if agents is None else _door(agents, state_dir)
     output = Printer(json)
+    door = None if agents is None else _door(agents, state_dir, output)
     if cluster is not None:
         tell_ignored(output.console, cluster, described.ignored_live(), verb="up")
     with output.progress() as opening, _refused(state_dir), blaming(cluster):
@@ -84,9 +85,6 @@ def up(
             opening.stop()
             made_up = None if token else secret
             _tell(output, url, policy=described.policy, state_dir=state_dir, made_up=made_up)
-
-        def on_open(address: AgentAddress) -> None:
-            _tell_agents(output, address, state_dir)
 
         serving = serve(
             state_dir,
@@ -101,7 +99,6 @@ def up(
             options=described.options,
             images=[Path(folder) for folder in described.images],
             door=door,
-            on_open=on_open,
         )
         asyncio.run(serving)
     output.console.print("Drained.")
@@ -117,14 +114,20 @@ def _described(cluster: Path | None, policy: str | None) -> ClusterFile:
     return structs.replace(described, policy=policy or described.policy)
 
 
-def _door(agents: str, state_dir: Path) -> AgentDoor:
+def _door(agents: str, state_dir: Path, output: Printer) -> AgentDoor:
     host, port = host_and_port("--agents", agents)
     if port:
         listening(host, port).close()
-    return AgentDoor(host=host, port=port, token=kept_token(state_dir, "join-token"))
+    return AgentDoor(
+        host=host,
+        port=port,
+        token=kept_token(state_dir, "join-token"),
+        state_dir=state_dir,
+        on_open=partial(_tell_agents, output, state_dir),
+    )
 
 
-def _tell_agents(output: Printer, address: AgentAddress, state_dir: Path) -> None:
+def _tell_agents(output: Printer, state_dir: Path, address: AgentAddress) -> None:
     """Print the command that joins another machine; its token is in a file."""
     console = output.console
     at = f"[{address.host}]" if ":" in address.host else address.host

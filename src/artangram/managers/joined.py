@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class _Told:
+class _ToldRun:
     """What the agent has to know of a run that has not ended."""
 
     run: Run | None
@@ -49,7 +49,7 @@ class JoinedAgent(RemoteAgent):
         self._current: Link[wire.Report] | None = None
         self._on_dropped = on_dropped
         self.incarnation = incarnation
-        self._runs: dict[RunId, _Told] = {}
+        self._runs: dict[RunId, _ToldRun] = {}
         #: Ends that the listener has heard and not acknowledged.
         self._heard: set[RunId] = set()
         self._changed = asyncio.Event()
@@ -121,13 +121,13 @@ class JoinedAgent(RemoteAgent):
         found = await super().attach(listener)
         self._is_attached = True
         for run in found.running:
-            self._runs.setdefault(run, _Told(None))
+            self._runs.setdefault(run, _ToldRun(None))
         for ended in found.ended:
             self._heard.add(ended.run)
         return found
 
     def start(self, run: Run) -> None:
-        self._runs[run.id] = _Told(run)
+        self._runs[run.id] = _ToldRun(run)
         super().start(run)
 
     def resize(self, action_id: ActionId, cores: tuple[int, ...]) -> None:
@@ -160,7 +160,7 @@ class JoinedAgent(RemoteAgent):
         if link is not None:
             await link.aclose()
 
-    def _of(self, action_id: ActionId) -> list[_Told]:
+    def _of(self, action_id: ActionId) -> list[_ToldRun]:
         return [told for run, told in self._runs.items() if run.action_id == action_id]
 
     def _set_current(self, link: Link[wire.Report]) -> None:

@@ -55,16 +55,6 @@ class NodeTaker(Protocol):
     def trust(self, node: NodeId) -> None: ...
 
 
-class AgentDoor(Struct, frozen=True, kw_only=True):
-    """Where agents may dial in."""
-
-    host: str
-    port: int
-    token: str
-    fence_s: float = FENCE_S
-    """Longer than a restart of the orchestrator takes."""
-
-
 class AgentAddress(Struct, frozen=True, kw_only=True):
     """What an agent has to know to join."""
 
@@ -73,23 +63,37 @@ class AgentAddress(Struct, frozen=True, kw_only=True):
     fingerprint: str
 
 
+class AgentDoor(Struct, frozen=True, kw_only=True):
+    """Where agents of other machines may dial in."""
+
+    host: str
+    port: int
+    token: str
+    state_dir: Path
+    """Where the certificate is."""
+    on_open: Callable[[AgentAddress], None]
+    fence_s: float = FENCE_S
+    """Longer than a restart of the orchestrator takes."""
+
+
 class JoinedNodes:
     """See `roster.RosterListener`."""
 
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, door: AgentDoor, executor: NodeTaker, *, state_dir: Path, past: Past | None, now: Now
-    ) -> AsyncIterator[AgentAddress]:
+        cls, door: AgentDoor, executor: NodeTaker, *, past: Past | None, now: Now
+    ) -> AsyncIterator[None]:
         """Let agents join while the block lasts."""
         nodes = cls(executor)
-        tls, fingerprint = await asyncio.to_thread(server_context, state_dir)
+        tls, fingerprint = await asyncio.to_thread(server_context, door.state_dir)
         roster = Roster(nodes, token=door.token, now=now, fence_s=door.fence_s)
         if past is not None:
             nodes._restore(past, roster, executor.scheduler)
         port = await roster.open(door.host, door.port, tls=tls)
         try:
-            yield AgentAddress(host=door.host, port=port, fingerprint=fingerprint)
+            door.on_open(AgentAddress(host=door.host, port=port, fingerprint=fingerprint))
+            yield
         finally:
             await roster.close()
 

@@ -8,7 +8,7 @@
 import asyncio
 import math
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,7 +33,7 @@ from artangram.orchestrator.callbackends import CallBackends, ClusterOptions, Cu
 from artangram.orchestrator.client import Client
 from artangram.orchestrator.driver import WallClock
 from artangram.orchestrator.embedded import Embedded
-from artangram.orchestrator.joinednodes import AgentAddress, AgentDoor, JoinedNodes
+from artangram.orchestrator.joinednodes import AgentDoor, JoinedNodes
 from artangram.orchestrator.orchestrator import Bounds, Orchestrator
 from artangram.orchestrator.recovery import Setup, deployed_in
 from artangram.sandbox import SandboxProvider, open_provider
@@ -117,12 +117,8 @@ async def running(
     options: ClusterOptions | None = None,
     agent_options: tuple[str, ...] = (),
     door: AgentDoor | None = None,
-    on_open: Callable[[AgentAddress], None] = lambda address: None,
 ) -> AsyncIterator[tuple[Orchestrator, CallBackends]]:
-    """An orchestrator on this machine, and the backends of its calls.
-
-    Through `door` other machines may join; `on_open` hears how.
-    """
+    """An orchestrator on this machine, and the backends of its calls."""
     machine = await asyncio.to_thread(this_machine)
     spec = machine.spec(cores=cores, memory_mb=memory_mb)
     async with AsyncExitStack() as stack:
@@ -165,11 +161,8 @@ async def running(
         stack.push_async_callback(orchestrator.aclose)
         await orchestrator.begin()
         if door is not None:
-            assert state_dir is not None, "what joins outlives this process"
-            opened = JoinedNodes.open(
-                door, orchestrator.executor, state_dir=state_dir, past=past, now=clock.now
-            )
-            on_open(await stack.enter_async_context(opened))
+            joining = JoinedNodes.open(door, orchestrator.executor, past=past, now=clock.now)
+            await stack.enter_async_context(joining)
         yield orchestrator, backends
 
 

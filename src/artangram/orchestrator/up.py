@@ -9,7 +9,7 @@ from msgspec import structs
 
 from artangram.managers.machine import allow_open_files
 from artangram.orchestrator.callbackends import ClusterOptions
-from artangram.orchestrator.joinednodes import AgentAddress, AgentDoor
+from artangram.orchestrator.joinednodes import AgentDoor
 from artangram.orchestrator.local import running
 from artangram.orchestrator.orchestrator import Bounds
 from artangram.orchestrator.server import DRAIN_S, serving, until_told_to_stop
@@ -33,7 +33,6 @@ async def up(
     drain_s: float = DRAIN_S,
     agent_options: tuple[str, ...] = (),
     door: AgentDoor | None = None,
-    on_open: Callable[[AgentAddress], None] = lambda address: None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; `on_ready` hears the address. For a process of its own."""
     allow_open_files()
@@ -50,7 +49,6 @@ async def up(
             options=structs.replace(options or ClusterOptions(), takes_objects=False),
             agent_options=agent_options,
             door=door,
-            on_open=on_open,
         ) as (orchestrator, _),
         serving(orchestrator, host=host, port=port, token=token, images=images) as url,
     ):

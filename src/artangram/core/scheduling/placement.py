@@ -107,7 +107,7 @@ class Placement:
 
     def suspect(self, node_id: NodeId, *, is_on: bool) -> None:
         """The node gets no new trajectories while it does not answer."""
-        node = self._nodes[node_id]
+        node = self._nodes.by_id[node_id]
         node.is_suspect = is_on
         self._nodes.refile(node)
 
@@ -238,8 +238,8 @@ class Placement:
         if not self._nodes:
             because, starts_when = "all nodes are lost", f"one is there again; {ahead} go first"
         elif all(node.is_draining or node.is_suspect for node in index.nodes()):
-            because = "every node it could live on is lost, draining or does not answer"
-            starts_when = f"such a node joins or answers again; {ahead} go first"
+            because = "every node it could live on is lost or draining, or does not answer"
+            starts_when = f"such a node joins or answers; {ahead} go first"
         elif party.reserved is not None:
             because += f"; {party.reserved.id} is reserved for it"
             starts_when = f"trajectories on {party.reserved.id} end and free {needed} MB"
