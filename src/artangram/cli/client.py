@@ -54,6 +54,7 @@ def _own(spec: "ClusterFile | None") -> AbstractAsyncContextManager[Client]:
         cores=spec.cores,
         memory_mb=spec.memory_mb,
         shares=spec.shares,
+        limits=spec.limits,
         **structs.asdict(spec.options),
     )
 

@@ -66,16 +66,14 @@ def up(
     """Serve this machine's cluster over HTTP until SIGTERM or Ctrl-C, then drain.
 
     Without a file it serves all cores. The file may limit them and add functions, model services
-    and APIs; `artangram simulate` reads the same file. Nothing accepted is lost by a crash: start
-    it again with the same state directory. The token is kept there too, in the file `token`.
+    and APIs; `artangram simulate` reads it, too. Nothing accepted is lost by a crash: start it
+    again with the same state directory, where the file `token` is.
     """
     described = _described(cluster, policy)
     if port:
         listening(host, port).close()  # Complain before opening the cluster, which takes a while.
-    with writing(state_dir, what="directory"):
-        secret = checked_token(token or kept_token(state_dir))
-    output = Printer(json)
-    door = None if agents is None else _door(agents, state_dir, output)
+    secret, output = _secret(token, state_dir), Printer(json)
+    door = _door(agents, state_dir, output) if agents else None
     if cluster is not None:
         tell_ignored(output.console, cluster, described.ignored_live(), verb="up")
     with output.progress() as opening, _refused(state_dir), blaming(cluster):
@@ -83,8 +81,8 @@ def up(
 
         def on_ready(url: str) -> None:
             opening.stop()
-            made_up = None if token else secret
-            _tell(output, url, policy=described.policy, state_dir=state_dir, made_up=made_up)
+            shown = None if token else secret
+            _tell(output, url, policy=described.policy, state_dir=state_dir, made_up=shown)
 
         serving = serve(
             state_dir,
@@ -96,12 +94,18 @@ def up(
             cores=cores or described.cores,
             memory_mb=described.memory_mb,
             shares=described.shares,
+            limits=described.limits,
             options=described.options,
             images=[Path(folder) for folder in described.images],
             door=door,
         )
         asyncio.run(serving)
     output.console.print("Drained.")
+
+
+def _secret(token: str | None, state_dir: Path) -> str:
+    with writing(state_dir, what="directory"):
+        return checked_token(token or kept_token(state_dir))
 
 
 def _described(cluster: Path | None, policy: str | None) -> ClusterFile:

@@ -16,14 +16,17 @@ from functools import partial
 from typing import Protocol
 
 from artangram.aio import Background, uncancelled
+from artangram.core.errors import BadInput
 from artangram.core.ids import NodeId, Resource, TrajectoryId
 from artangram.core.scheduling.events import (
     Event,
     Finished,
+    NodeDraining,
     NodeJoined,
     NodeLost,
     NodeSuspected,
     NodeTrusted,
+    NodeUndrained,
     TrajectoryGone,
 )
 from artangram.core.scheduling.lease import Cores
@@ -84,6 +87,8 @@ class LiveExecutor:
         self._joined: set[NodeId] = set()
         #: Nodes whose agents are gone and not there again.
         self._replacing: set[NodeId] = set()
+        self.awaits_nodes = False
+        """May nodes that joined before a restart come back? Said before `attach`."""
         self._is_attached = False
         self._background = Background(self._on_error)
 
@@ -103,43 +108,35 @@ class LiveExecutor:
                 self.on_lost(node, "it was given up before the orchestrator was restarted")
             else:
                 self._reconcile(node, found, is_known=is_known, past=past)
+        for resource, node in scheduler.nodes():
+            if node not in self._pools and self.awaits_nodes:
+                self._post(NodeSuspected(resource, node))
+            elif node not in self._pools:
+                why = f"the orchestrator was restarted without {node}"
+                self._post(NodeLost(resource, node, why))
         if past is not None:
             self._end_calls()
         self._is_attached = True
 
-    def take_in(self, agent: NodeAgent, node: JoinedNode) -> None:
-        """A new, empty node joins."""
-        self._add(agent, node)
-        self._background.start(self._take_in(agent, node))
-
-    async def _take_in(self, agent: NodeAgent, joined: JoinedNode) -> None:
-        node = agent.node
-        with suppress(AgentGone):  # Its listener hears of that.
-            found = await agent.attach(self)
-            if self.manager.agents.get(node) is agent:
-                self._keep(node, found, joined.encoded())
-                self._post(NodeJoined(joined.pool, node, joined.spec))
-
-    def expect(self, agent: NodeAgent, node: JoinedNode) -> None:
-        """After a restart: a node that joined before may come back with all it had."""
-        self._add(agent, node)
-        self.suspect(agent.node)
-        self._background.start(self._take_back(agent, node))
-
-    async def _take_back(self, agent: NodeAgent, joined: JoinedNode) -> None:
-        node = agent.node
-        with suppress(AgentGone):  # Its listener hears of that.
-            found = await agent.attach(self)
-            if self.manager.agents.get(node) is agent:
-                self._keep(node, found, joined.encoded())
-                self._reattach(node, found)
-                self._settle(node, found)
-                self.trust(node)
-
-    def _add(self, agent: NodeAgent, node: JoinedNode) -> None:
+    def add(self, agent: NodeAgent, node: JoinedNode) -> None:
+        """An agent of another machine is there, or may come back."""
         self.manager.add(agent, node.cores)
         self._pools[agent.node] = node.pool
         self._joined.add(agent.node)
+
+    def joined(self, agent: NodeAgent, node: JoinedNode, found: NodeInventory) -> None:
+        """It is a new, empty node."""
+        if self.manager.agents.get(agent.node) is agent:
+            self._keep(agent.node, found, node.encoded())
+            self._post(NodeJoined(node.pool, agent.node, node.spec))
+
+    def returned(self, agent: NodeAgent, node: JoinedNode, found: NodeInventory) -> None:
+        """It was here before the orchestrator was restarted."""
+        if self.manager.agents.get(agent.node) is agent:
+            self._keep(agent.node, found, node.encoded())
+            self._reattach(agent.node, found)
+            self._settle(agent.node, found)
+            self.trust(agent.node)
 
     def suspect(self, node: NodeId) -> None:
         self._post(NodeSuspected(self._pools[node], node))
@@ -208,6 +205,14 @@ class LiveExecutor:
         if agent is not None:
             with suppress(AgentGone):  # And the sandbox with it.
                 await agent.close(name)
+
+    def drain(self, node: NodeId, *, is_on: bool) -> None:
+        """A node gets no new trajectories, or gets them again. `BadInput` if it is unknown."""
+        if node not in self._pools:
+            known = ", ".join(sorted(self._pools))
+            raise BadInput("node", f"this cluster has no {node!r}", f"name one of: {known}")
+        changed = NodeDraining if is_on else NodeUndrained
+        self._post(changed(self._pools[node], node))
 
     def release(self, node: NodeId) -> None:
         agent = self.manager.agents.pop(node, None)

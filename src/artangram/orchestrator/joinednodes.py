@@ -6,17 +6,18 @@ the same agent for as long as its fence lets it go on.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 from msgspec import Struct
 
+from artangram.aio import Background
 from artangram.core.ids import NodeId, Resource
 from artangram.core.scheduling.cluster import NodeSpec
 from artangram.core.scheduling.scheduler import Scheduler
-from artangram.managers.agent import NodeAgent
+from artangram.managers.agent import AgentGone, Listener, NodeAgent, NodeInventory
 from artangram.managers.joined import JoinedAgent
 from artangram.managers.roster import FENCE_S, Roster
 from artangram.managers.tls import server_context
@@ -41,14 +42,16 @@ class JoinedNode(Struct, frozen=True, kw_only=True):
         return msgspec.json.encode(self)
 
 
-class NodeTaker(Protocol):
+class NodeTaker(Listener, Protocol):
     """See `executor.LiveExecutor`."""
 
     scheduler: Scheduler
 
-    def take_in(self, agent: NodeAgent, node: JoinedNode) -> None: ...
+    def add(self, agent: NodeAgent, node: JoinedNode) -> None: ...
 
-    def expect(self, agent: NodeAgent, node: JoinedNode) -> None: ...
+    def joined(self, agent: NodeAgent, node: JoinedNode, found: NodeInventory) -> None: ...
+
+    def returned(self, agent: NodeAgent, node: JoinedNode, found: NodeInventory) -> None: ...
 
     def suspect(self, node: NodeId) -> None: ...
 
@@ -96,9 +99,11 @@ class JoinedNodes:
             yield
         finally:
             await roster.close()
+            await nodes._background.close()
 
     def __init__(self, executor: NodeTaker) -> None:
         self._executor = executor
+        self._background = Background(_on_error)
         self.on_suspect = executor.suspect
         self.on_trusted = executor.trust
 
@@ -111,7 +116,17 @@ class JoinedNodes:
             labels=shape.labels,
         )
         node = JoinedNode(pool=CPU, spec=spec, machine=hello.machine, cores=shape.cores)
-        self._executor.take_in(agent, node)
+        self._executor.add(agent, node)
+        self._background.start(self._attach(agent, node, self._executor.joined))
+
+    async def _attach(
+        self,
+        agent: NodeAgent,
+        node: JoinedNode,
+        then: Callable[[NodeAgent, JoinedNode, NodeInventory], None],
+    ) -> None:
+        with suppress(AgentGone):  # The executor hears of that as its listener.
+            then(agent, node, await agent.attach(self._executor))
 
     def _restore(self, past: Past, roster: Roster, scheduler: Scheduler) -> None:
         """Wait for the agents that had joined before the restart."""
@@ -122,7 +137,14 @@ class JoinedNodes:
             if kind == "agent" and record.body:
                 kept = msgspec.json.decode(record.body, type=JoinedNode)
                 found[NodeId(node)] = incarnation, kept
-        for node_id, (incarnation, kept) in found.items():
-            if scheduler.has_node(kept.pool, node_id):
+        for _, node_id in scheduler.nodes():
+            if node_id in found:
+                incarnation, kept = found[node_id]
                 agent = roster.expect(node_id, kept.machine, incarnation)
-                self._executor.expect(agent, kept)
+                self._executor.add(agent, kept)
+                self._background.start(self._attach(agent, kept, self._executor.returned))
+
+
+def _on_error(error: BaseException) -> None:
+    loop = asyncio.get_running_loop()
+    loop.call_exception_handler({"message": "a node could not join", "exception": error})

@@ -166,7 +166,7 @@ class Orchestrator:
         live = self.ledger.open(opening)
         if opening.owner:
             self._heartbeats.keep(live, opening.owner)
-        event = TrajectoryOpened(trajectory, opening.booked_mb, opening.job)
+        event = TrajectoryOpened(trajectory, opening.booked_mb, opening.job, opening.selector)
         return self._post_and_wait(event, kept=kept)
 
     def close(self, trajectory: TrajectoryId) -> Promise:
@@ -255,6 +255,10 @@ class Orchestrator:
         """A resident service died; its devices are empty."""
         event = ServiceLost(lost.resource, lost.node, lost.first, lost.degree, lost.service)
         self._driver.post(event)
+
+    def drain_node(self, node: NodeId, *, is_on: bool = True) -> None:
+        """Send a node no new trajectories, and let it go when it is empty; or undo that."""
+        self.executor.drain(node, is_on=is_on)
 
     def throttled(self, api: Resource, *, until: float) -> None:
         """An API said that it takes no call before `until`."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from msgspec import structs
 
+from artangram.core.scheduling.cluster import JobLimits
 from artangram.managers.machine import allow_open_files
 from artangram.orchestrator.callbackends import ClusterOptions
 from artangram.orchestrator.joinednodes import AgentDoor
@@ -28,6 +29,7 @@ async def up(
     memory_mb: int | None = None,
     bounds: Bounds | None = None,
     shares: Mapping[str, float] | None = None,
+    limits: Mapping[str, JobLimits] | None = None,
     options: ClusterOptions | None = None,
     images: Sequence[Path] = (),
     drain_s: float = DRAIN_S,
@@ -46,6 +48,7 @@ async def up(
             state_dir=state_dir,
             bounds=bounds,
             shares=shares,
+            limits=limits,
             options=structs.replace(options or ClusterOptions(), takes_objects=False),
             agent_options=agent_options,
             door=door,

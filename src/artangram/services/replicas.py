@@ -55,8 +55,10 @@ class WaitingProcess:
     async def end(self) -> None:
         """Kill it; return when it is gone."""
         self.process.kill()
-        await asyncio.wait({self.process.ended})
-        self.hang_up()
+        try:
+            await asyncio.wait({self.process.ended})
+        finally:
+            self.hang_up()
 
     def hang_up(self) -> None:
         if self.link is None:

@@ -126,6 +126,8 @@ class ClockTicked(Struct, frozen=True, gc=False, tag="clock_ticked"):
     """Time passed up to what `WakeAt` asked for."""
 
 
+NodeEvent = NodeDraining | NodeUndrained | NodeSuspected | NodeTrusted
+
 Event = (
     TrajectoryOpened
     | TrajectoryClosed

@@ -168,6 +168,13 @@ class TestLabels:
         )
         assert joined(scheduler) == ["a"]
 
+    def test_a_node_without_the_label_may_be_lost(self):
+        scheduler = a_scheduler()
+        joined(scheduler)
+        assert node_of(scheduler, "a", selector={"disk": "fast"}) == "big"
+        scheduler.handle(NodeLost(CPU, FIRST), 0.0)
+        assert node_of(scheduler, "b", selector={"disk": "fast"}) == "big"
+
     def test_the_nodes_of_a_lost_label_are_waited_for(self):
         scheduler = a_scheduler()
         joined(scheduler)
