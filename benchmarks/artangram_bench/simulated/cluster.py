@@ -9,8 +9,7 @@ from artangram.gateway import Gateway
 from artangram.gateway.engines.roofline import RooflineEngine
 from artangram.gateway.gateway import EVERYWHERE
 from artangram.gateway.hardware import ModelShape, Roofline, hardware
-from artangram.pipeline.asynchronous import asynchronous
-from artangram.pipeline.protocol import Loop
+from artangram.pipeline.loops import Loop, asynchronous
 from artangram.rollout import Spares
 from artangram_bench.simulated.tasks import TaskShape
 from artangram_bench.simulated.words import countdown

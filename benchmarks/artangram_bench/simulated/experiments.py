@@ -12,7 +12,7 @@ from artangram.core.rollout.affinity import DEFAULT, affinity_of
 from artangram.core.rollout.split import splits_of
 from artangram.core.rollout.weights import preset
 from artangram.gateway.hardware import model_shape
-from artangram.pipeline.sync import synchronous
+from artangram.pipeline.loops import synchronous
 from artangram_bench.simulated.cluster import PoolPlan, Scenario
 from artangram_bench.simulated.divisions import best_division
 from artangram_bench.simulated.fluid import alone_s, divided_s, mapped_s, needs_on

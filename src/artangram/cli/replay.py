@@ -110,7 +110,7 @@ def print_reports(reports: Sequence[SimReport], *, output: Printer) -> None:
 
 
 def _left_undone(reports: Sequence[SimReport]) -> Iterator[str]:
-    """Who did less than all, and so may have been faster than the bounds."""
+    """Policies that did not run every action, and may so be faster than the bounds."""
     for one in reports:
         if one.refused:
             yield (
