@@ -33,6 +33,7 @@ from artangram.core.scheduling.explain import Explanation
 from artangram.core.scheduling.forms import Forms
 from artangram.core.scheduling.lanes import Lanes
 from artangram.core.scheduling.lease import Allocation, Cores, Lease
+from artangram.core.scheduling.lifetimes import Lifetimes
 from artangram.core.scheduling.policies.base import Form, State, Ticket, record_of
 from artangram.core.scheduling.policies.policy import SchedulingPolicy
 from artangram.core.scheduling.records import Outcome
@@ -55,6 +56,7 @@ class Scheduler:
         self._open: dict[TrajectoryId, dict[ActionId, Ticket]] = {}
         self._closing: dict[TrajectoryId, dict[ActionId, Ticket]] = {}
         self._deadlines = Deadlines()
+        self._lifetimes = Lifetimes()
         self._seq = 0
         self._out: list[Decision] = []
         self._announced: float | None = None
@@ -170,11 +172,9 @@ class Scheduler:
         if deadlines.heap:
             for ticket in deadlines.take_due(now):
                 self._cancel(ticket, Outcome.EXPIRED, "its deadline passed", now)
-        wake = self._lanes.dispatch(now)
-        if deadlines.heap:
-            deadline = deadlines.next_at()
-            if deadline is not None and (wake is None or deadline < wake):
-                wake = deadline
+        self._out += self._lifetimes.take_due(now)
+        times = (self._lanes.dispatch(now), deadlines.next_at(), self._lifetimes.next_at())
+        wake = min((at for at in times if at is not None), default=None)
         if wake is not None and wake != self._announced:
             self._announced = wake
             self._out.append(WakeAt(wake))
@@ -208,6 +208,7 @@ class Scheduler:
         if tickets is None:
             raise BadInput("trajectory", f"{trajectory!r} is not open", "open it first")
         tickets[ticket.action.id] = ticket
+        self._lifetimes.goes_on(trajectory)
 
     def _queue(self, ticket: Ticket, now: float) -> None:
         ticket.work_s = self.estimates.work_s(ticket.action)
@@ -287,6 +288,7 @@ class Scheduler:
         if name in self._open or name in self._closing or self._lanes.cpu.is_leaving(name):
             raise BadInput("trajectory", f"{event.trajectory!r} is already open", "use a new id")
         self._open[name] = {}
+        self._lifetimes.open(event, now)
         self._lanes.cpu.open(event)
 
     def _on_trajectory_closed(self, event: events.TrajectoryClosed, now: float) -> None:
@@ -294,6 +296,7 @@ class Scheduler:
         if tickets is None:
             return  # It was closed before.
         self._closing[event.trajectory] = tickets
+        self._lifetimes.end(event.trajectory)
         for ticket in list(tickets.values()):
             self._cancel(ticket, Outcome.CANCELLED, "its trajectory was closed", now)
         self._leave_if_idle(event.trajectory, now)
@@ -376,6 +379,8 @@ class Scheduler:
             if tickets is None:
                 tickets = self._closing[action.trajectory]
             del tickets[action.id]
+            if not tickets:
+                self._lifetimes.rests(action.trajectory, now)
             if self._closing:
                 self._leave_if_idle(action.trajectory, now)
 
