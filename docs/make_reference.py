@@ -26,7 +26,7 @@ GROUPS = {
     "Results": "ActionResult Outcome ActionRecord CommandResult Output ApiAnswer ClusterStatus "
     "Explanation",
     "Images and limits": "HostImage DirectoryImage TarImage EngineImage Snapshot Limits",
-    "What a cluster offers": "function Service ApiSpec",
+    "What a cluster offers": "function Service ApiSpec JobLimits",
     "Errors": "BadInput CallFailed InfraFailed Unreachable Refused Overloaded Draining Broken "
     "SandboxError SandboxGone",
 }

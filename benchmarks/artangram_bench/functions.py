@@ -21,6 +21,7 @@ from typing import Annotated, Any
 import typer
 from msgspec import Struct
 
+import function_trials as trial
 from artangram.cli.output import Printer
 from artangram.core.ids import Resource
 from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, FunctionsSpec, PoolSpec
@@ -31,7 +32,6 @@ from artangram.managers.functions import FunctionsManager
 from artangram.orchestrator.client import Client
 from artangram.orchestrator.recovery import Setup
 from artangram.testing.fakes import fake_cluster
-from artangram_bench import function_trials as trial
 from artangram_bench.result import Origin
 
 CEILING = 64

@@ -3,8 +3,8 @@
 - One sandbox per trajectory, and one run at a time in it: a second one waits for the first.
 - A sandbox that died stays known as dead, so that a run which expects its files fails for that
   reason instead of finding an empty place.
-- When the machine has less memory left than `least_free_mb`, sandboxes at rest are put to sleep,
-  the longest at rest first, until it has enough again or all sleep.
+- When the machine has less free memory than `least_free_mb`, idle sandboxes hibernate, the longest
+  idle first, until it has enough again or all do.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from artangram.sandbox.protocol import (
 WARM = 1
 """Sandboxes kept ready of a kind that was asked for."""
 LEAST_FREE_MB = 256
-"""Below this the machine is about to kill somebody."""
+"""Below this the kernel is about to kill processes."""
 LOOK_EVERY_S = 0.2
 """Looking at the machine's memory takes as long as an action's whole way through here."""
 
@@ -55,7 +55,7 @@ class _Running:
         self.ended: RunResult | None = None
         self.is_told = False
         self.task: asyncio.Task[None] | None = None
-        #: Made by who waits for its end.
+        #: Made by a caller that waits for its end.
         self.over: asyncio.Future[None] | None = None
 
     def stop(self) -> None:
@@ -129,7 +129,7 @@ class LocalAgent:
     def resize(self, action_id: ActionId, cores: tuple[int, ...]) -> None:
         running = self._running.get(action_id)
         if running is None or not cores:
-            return  # One that stands aside stays where it is: the kernel shares its cores.
+            return  # A preempted one stays where it is: the kernel shares its cores.
         running.cores = cores
         if running.sandbox is not None:
             self._background.start(_resize(running, running.sandbox))
@@ -198,23 +198,23 @@ class LocalAgent:
             await asyncio.wait(waits)
 
     async def relieve(self) -> int:
-        """Put sandboxes at rest to sleep until memory suffices; how many went to sleep."""
+        """Hibernate idle sandboxes until memory suffices; returns how many."""
         count = 0
         by_use = sorted(self._sandboxes.all.items(), key=lambda item: item[1].used_at)
         for trajectory, _ in by_use:
-            if not self._is_at_rest(trajectory):
-                continue  # As may be since others fall asleep: that takes its time.
+            if not self._is_idle(trajectory):
+                continue  # It has become busy while others hibernated.
             if self._free_mb() >= self._least_free_mb:
                 break
-            # Whoever wants to run there meanwhile waits, and wakes it.
+            # A run that comes meanwhile waits, and resumes it.
             async with self._turns.setdefault(trajectory, asyncio.Lock()):
                 if trajectory in self._sandboxes.all:
-                    # It died, and whoever needs it is told; or its files cannot be copied.
+                    # It died, which its next run will be told; or its files cannot be copied.
                     with contextlib.suppress(SandboxError):
-                        count += await self._sandboxes.put_to_sleep(trajectory)
+                        count += await self._sandboxes.hibernate(trajectory)
         return count
 
-    def _is_at_rest(self, trajectory: TrajectoryId) -> bool:
+    def _is_idle(self, trajectory: TrajectoryId) -> bool:
         runs = self._running.values()
         is_busy = any(running.run.trajectory == trajectory for running in runs)
         return trajectory in self._sandboxes.all and not is_busy
@@ -239,7 +239,7 @@ class LocalAgent:
             self._is_relieving = False
 
     def _begin(self, running: _Running) -> bool:
-        """Start a run in its sandbox, if that is there and nobody has to wait for anything."""
+        """Start a run in its sandbox, if that is ready and nothing has to be awaited."""
         run = running.run
         turn = self._turns.get(run.trajectory)
         if run.command is None or run.streams or (turn is not None and turn.locked()):
@@ -260,7 +260,7 @@ class LocalAgent:
         self, running: _Running, began_at: float, result: CommandResult | SandboxError
     ) -> None:
         if running.ended is not None:
-            pass  # It was stopped: whatever it printed is of no use to anybody.
+            pass  # It was stopped: its output is not wanted any more.
         elif isinstance(result, CommandResult):
             running.ended = _ended(running, result, began_at=began_at)
         else:
@@ -271,7 +271,7 @@ class LocalAgent:
         try:
             running.ended = await self._carried_out(running)
         except asyncio.CancelledError:
-            pass  # It was stopped: whatever it printed is of no use to anybody.
+            pass  # It was stopped: its output is not wanted any more.
         except SandboxError as error:
             running.ended = _failed(running, error)
         except ValueError as error:
@@ -285,7 +285,7 @@ class LocalAgent:
             self._tell_end(running)
 
     def _on_task_over(self, running: _Running, _: asyncio.Task[None]) -> None:
-        """One that was stopped before its first step never ran a line, so nobody knows yet."""
+        """A task that was stopped before its first step ran no line, so its end is not told yet."""
         if not running.is_told:
             self._tell_end(running)
 
@@ -334,20 +334,20 @@ class LocalAgent:
     async def _ready_sandbox(self, run: Run) -> Sandbox:
         """The trajectory's sandbox, made if this is its first run."""
         if self._sandboxes.exists(run.trajectory):
-            return await self._sandboxes.awake(run.trajectory)
+            return await self._sandboxes.resumed(run.trajectory)
         if run.expects_files:
             raise SandboxGone(f"the sandbox of {run.trajectory} is gone, its files with it")
         return await self._sandboxes.make(run.trajectory, run.place)
 
     def _on_error(self, error: BaseException) -> None:
-        """A run that raised what no sandbox may raise is a defect of ours; it must be seen."""
+        """A run raised what no sandbox may raise: a defect of ours, which has to be seen."""
         loop = asyncio.get_running_loop()
         loop.call_exception_handler({"message": f"{self!r} failed", "exception": error})
 
 
 async def _resize(running: _Running, sandbox: Sandbox) -> None:
     if running.is_told:
-        return  # Whoever runs there by now has cores of its own.
+        return  # The next run there has cores of its own.
     try:
         await sandbox.resize(running.cores)
     except SandboxError:

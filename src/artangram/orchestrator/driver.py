@@ -56,8 +56,8 @@ class Clock(Protocol):
 class WallClock:
     """Unix time when it was made, and the event loop's steady clock from there.
 
-    It begins at `not_before` if the machine's clock was set back behind that: who goes on from a
-    journal would otherwise stand still until the clock has come there again.
+    It begins at `not_before` if the machine's clock was set back behind that: an
+    orchestrator that goes on from a journal would otherwise stand still until the clock is there.
     """
 
     def __init__(self, *, not_before: float = 0.0) -> None:

@@ -82,7 +82,7 @@ class Embedded:
         try:
             await opened
         except asyncio.CancelledError:
-            self.orchestrator.close(opening.trajectory)  # Who asked for it will not use it.
+            self.orchestrator.close(opening.trajectory)  # Its caller will not use it.
             raise
 
     async def close(self, trajectory: TrajectoryId) -> None:

@@ -18,7 +18,7 @@ SILENCE_S = 120.0
 
 
 class Owner:
-    """Who keeps trajectories open."""
+    """A client that keeps trajectories open."""
 
     __slots__ = ("heard_at", "name", "trajectories")
 

@@ -155,7 +155,7 @@ async def running(
             carriers=backends.carriers,
             new_agent=agents.new if state_dir is not None else None,
         )
-        # Not before the journal was taken: who is refused ends nothing.
+        # After the journal is taken: a second orchestrator is refused before it ends any agent.
         manager.agents[NODE] = await agents.first()
         stack.push_async_callback(_close_agents, manager)
         backends.attach(orchestrator)

@@ -1,6 +1,6 @@
-"""What Prometheus reads of a cluster: how actions of each kind end, and what is in use now.
+"""Metrics of a cluster for Prometheus: how actions of each kind end, and what is in use now.
 
-- Actions are counted as they end; the rest is read off a status when somebody asks.
+- Actions are counted as they end; the rest is read from a status at every scrape.
 - Callers make kinds up, so only the first `MOST_KINDS` have figures of their own.
 """
 
@@ -80,7 +80,7 @@ class _Now(Collector):
             yield family
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing: the cluster is not asked before somebody wants to know."""
+        """Nothing: the cluster is asked at a scrape, not at registration."""
         return iter(())
 
 

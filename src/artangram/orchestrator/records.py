@@ -45,7 +45,7 @@ class Opening(Struct, frozen=True, kw_only=True):
     lifetime_s: float | None = None
     """Close it this long after it was opened."""
     owner: str = ""
-    """Who has to give signs of life, or it is closed; nobody, if it is the same process."""
+    """The client whose heartbeats keep it open; empty for the orchestrator's own process."""
 
     def __post_init__(self) -> None:
         if self.memory_mb < 0:
@@ -77,7 +77,7 @@ class Queueing(Struct, frozen=True, kw_only=True):
     queued_s: float = 0.0
     """Summed over its actions, those included that wait now."""
     num_waiting: int = 0
-    """So many more seconds it will be in a second, if nothing changes."""
+    """Actions that wait now: `queued_s` grows by this much per second."""
 
 
 QUEUEING = "Artangram-Queueing"
@@ -158,7 +158,7 @@ class ActionResult(Struct, frozen=True, kw_only=True):
 
 
 class Receipt(Struct, frozen=True, kw_only=True):
-    """For who submitted: by what to ask for it, and when it has ended."""
+    """For the caller who submitted: the id to ask with, and a future for the result."""
 
     action_id: ActionId
     ended: "asyncio.Future[ActionResult]"

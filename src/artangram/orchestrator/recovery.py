@@ -1,8 +1,8 @@
 """From a journal back to the state that wrote it.
 
-A snapshot is a pickle of scheduler and ledger, without the policy's functions: those are named in
-the journal and made anew. It is read only from the orchestrator's own state directory, and only if
-it is as it was written; readers of foreign journals look at entries alone.
+A snapshot is a pickle of scheduler and ledger without the policy's functions: the journal names the
+policy, which is made anew. A snapshot is read only from the orchestrator's own state directory and
+only if its digest is right; readers of other journals look at entries alone.
 """
 
 import io
@@ -93,14 +93,14 @@ def restored(past: Past | None, setup: Setup) -> Restored:
     if ledger.actions or ledger.trajectories:
         alive = f"{len(ledger.actions)} actions and {len(ledger.trajectories)} trajectories"
         raise JournalError(
-            f"it belongs to another cluster or policy, and {alive} are alive in it; start it as it "
-            "was and end them"
+            f"it belongs to another cluster or policy, and {alive} are alive in it; start it with "
+            "the cluster and policy it had, and close them"
         )
     return _anew(past, setup, scheduler.estimates, ledger)
 
 
 def _is_idle(past: Past) -> bool:
-    """Did it end with nothing alive, and a snapshot of that?"""
+    """Was it drained: nothing alive, and a snapshot of that?"""
     alive = any(id.startswith(("action:", "trajectory:")) for id in past.kept)
     return not past.entries and not alive
 
@@ -146,7 +146,7 @@ def deployed_in(past: Past | None) -> list[DeployedService]:
 
 def _submission(action: Action, kept: dict[str, KeptRecord]) -> Submission:
     known = kept.get(f"action:{action.id}")
-    if known is None:  # It has ended since: nobody will run it again.
+    if known is None:  # It has ended since, and will not run again.
         return Submission(action=action, command=None)
     return decode_submission(known.body)
 

@@ -50,8 +50,10 @@ class WaitingProcess(NamedTuple):
     async def end(self) -> None:
         """Kill it; return when it is gone."""
         self.process.kill()
-        await asyncio.wait({self.process.ended})
-        self.writer.close()
+        try:
+            await asyncio.wait({self.process.ended})
+        finally:
+            self.writer.close()
 
 
 class ReplicaSpawner:
