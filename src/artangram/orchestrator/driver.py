@@ -236,8 +236,8 @@ class Driver:
                     self._carry_out(decision, self.ledger.actions[action_id])
                 case WakeAt(at):
                     self.wake_at(at)
-                case Close(trajectory):
-                    self._callers.close(trajectory)
+                case Close(name):
+                    self._callers.close(name)
                 case Release(_, node):
                     self._thens_now.append(partial(self._executor.release, node))
         for trajectory in changes.left:
