@@ -1,6 +1,7 @@
 """Which cluster a verb speaks to: the service at `--url`, or one of its own while it runs."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -28,6 +29,8 @@ Token = Annotated[
     typer.Option(envvar="ARTANGRAM_TOKEN", help="The token that `artangram up` printed."),
 ]
 
+
+_ADDRESS = re.compile(r"(?P<host>\[[^\]]+\]|[^:\[\]]+):(?P<port>\d{1,5})")
 
 ANSWER_S = 30.0
 """How long a verb waits for the answer of a service."""
@@ -98,3 +101,11 @@ def service_url(url: str | None) -> str:
         fix = "give --url or set ARTANGRAM_URL to what `artangram up` printed"
         raise BadInput("url", "is missing", fix)
     return url
+
+
+def host_and_port(option: str, text: str) -> tuple[str, int]:
+    """HOST:PORT of an option; an IPv6 address stands in brackets. Raises `BadInput`."""
+    found = _ADDRESS.fullmatch(text)
+    if found is None or int(found["port"]) > 65535:
+        raise BadInput(option, f"{text!r} is not HOST:PORT", "write it as 10.0.0.1:7411")
+    return found["host"].strip("[]"), int(found["port"])

@@ -22,6 +22,7 @@ VERBS = {
     "train": "train",
     "eval": "evaluate",
     "up": "up",
+    "agent": "agent",
     "run": "run",
     "status": "ask",
     "explain": "ask",
@@ -41,6 +42,7 @@ EXAMPLES = {
     ),
     "eval": ("artangram eval run.yaml --problems 100 --temperature 0",),
     "up": ("artangram up cluster.yaml --state-dir state",),
+    "agent": ("artangram agent --join head:7411 --fingerprint sha256:... --token-file join-token",),
     "run": (
         "artangram run -- echo hello",
         "artangram run --cpu 1-8 --file test_it.py -- pytest -q -n {units} test_it.py",

@@ -81,7 +81,7 @@ class LocalAgent:
         self.node = node
         self._provider = provider
         self._now = now
-        self._incarnation = uuid4().hex
+        self.incarnation = uuid4().hex
         self._listener: Listener | None = None
         self._sandboxes = NodeSandboxes(provider, warm=warm)
         self._least_free_mb = least_free_mb
@@ -111,7 +111,7 @@ class LocalAgent:
 
     def inventory(self) -> NodeInventory:
         return NodeInventory(
-            incarnation=self._incarnation,
+            incarnation=self.incarnation,
             trajectories=tuple(self._sandboxes.all),
             running=tuple(running.id for running in self._running.values()),
             ended=tuple(self._ended.values()),

@@ -26,7 +26,6 @@ from artangram.managers.cpu import LONGEST_RUN_S
 from artangram.orchestrator.arguments import RunRequest, check_loop
 from artangram.orchestrator.callbackends import CallBackends
 from artangram.orchestrator.calling import CallRequest, called
-from artangram.orchestrator.errors import bad_input
 from artangram.orchestrator.ledger import LiveTrajectory
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Opening, Receipt, Submission
@@ -207,7 +206,7 @@ class Embedded:
         result = await asyncio.shield(live.making.ended)
         agent = self.orchestrator.home(trajectory)
         if agent is None and result.outcome is Outcome.REFUSED:
-            raise bad_input(result.reason)
+            raise BadInput("trajectory", result.reason, "open it with what this cluster has")
         if agent is None:
             raise SandboxGone(f"{trajectory} got no sandbox: {result.reason}")
         return agent

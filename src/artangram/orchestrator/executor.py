@@ -24,6 +24,8 @@ from artangram.core.scheduling.events import (
     NodeDraining,
     NodeJoined,
     NodeLost,
+    NodeSuspected,
+    NodeTrusted,
     NodeUndrained,
     TrajectoryGone,
 )
@@ -34,6 +36,7 @@ from artangram.managers.agent import AgentGone, NodeAgent, NodeInventory, RunId,
 from artangram.managers.calls import CallManager, Carrier
 from artangram.managers.cpu import CpuManager
 from artangram.observe.journal import KeptRecord, Past
+from artangram.orchestrator.joinednodes import JoinedNode
 from artangram.orchestrator.ledger import FoundRun, Ledger, LiveAction, LiveTrajectory, Phase
 from artangram.orchestrator.records import Opening
 from artangram.sandbox.errors import SandboxError
@@ -69,7 +72,7 @@ class LiveExecutor:
         manager: CpuManager,
         ledger: Ledger,
         *,
-        pools: Mapping[NodeId, Resource],
+        pools: dict[NodeId, Resource],
         now: Callable[[], float],
         carriers: Mapping[type, Carrier] | None = None,
         new_agent: NewAgent | None = None,
@@ -80,36 +83,66 @@ class LiveExecutor:
         self._pools = pools
         self._calls = CallManager(carriers or {}, now=now, on_ended=self._on_end)
         self._new_agent = new_agent
+        #: Nodes that joined by themselves: they come back by themselves, too.
+        self._joined: set[NodeId] = set()
         #: Nodes whose agents are gone and not there again.
         self._replacing: set[NodeId] = set()
+        self.awaits_nodes = False
+        """May nodes that joined before a restart come back? Said before `attach`."""
         self._is_attached = False
         self._background = Background(self._on_error)
 
     async def attach(self, post: Post, past: Past | None, scheduler: Scheduler) -> None:
         """Begin to hear the agents, and make true what the journal says."""
         self._post = post
+        self.scheduler = scheduler
         for node, agent in list(self.manager.agents.items()):
             try:
                 found = await agent.attach(self)
             except AgentGone as error:
                 self.on_lost(node, str(error))
                 continue
-            is_known = past is not None and _name(node, found) in past.kept
+            is_known = past is not None and agent_name(node, found) in past.kept
             if is_known and not scheduler.has_node(self._pools[node], node):
                 # What ran there was reported as lost, so it must not come back.
                 self.on_lost(node, "it was given up before the orchestrator was restarted")
             else:
                 self._reconcile(node, found, is_known=is_known, past=past)
-                for name in scheduler.leaving(self._pools[node], node):
-                    if name not in found.trajectories:  # It went before that was written down.
-                        self._post(TrajectoryGone(name))
         for resource, node in scheduler.nodes():
-            if node not in self._pools:
+            if node not in self._pools and self.awaits_nodes:
+                self._post(NodeSuspected(resource, node))
+            elif node not in self._pools:
                 why = f"the orchestrator was restarted without {node}"
                 self._post(NodeLost(resource, node, why))
         if past is not None:
             self._end_calls()
         self._is_attached = True
+
+    def add(self, agent: NodeAgent, node: JoinedNode) -> None:
+        """An agent of another machine is there, or may come back."""
+        self.manager.add(agent, node.cores)
+        self._pools[agent.node] = node.pool
+        self._joined.add(agent.node)
+
+    def joined(self, agent: NodeAgent, node: JoinedNode, found: NodeInventory) -> None:
+        """It is a new, empty node."""
+        if self.manager.agents.get(agent.node) is agent:
+            self._keep(agent.node, found, node.encoded())
+            self._post(NodeJoined(node.pool, agent.node, node.spec))
+
+    def returned(self, agent: NodeAgent, node: JoinedNode, found: NodeInventory) -> None:
+        """It was here before the orchestrator was restarted."""
+        if self.manager.agents.get(agent.node) is agent:
+            self._keep(agent.node, found, node.encoded())
+            self._reattach(agent.node, found)
+            self._settle(agent.node, found)
+            self.trust(agent.node)
+
+    def suspect(self, node: NodeId) -> None:
+        self._post(NodeSuspected(self._pools[node], node))
+
+    def trust(self, node: NodeId) -> None:
+        self._post(NodeTrusted(self._pools[node], node))
 
     async def aclose(self) -> None:
         """Hear nothing more; calls end."""
@@ -230,7 +263,7 @@ class LiveExecutor:
             if live.call is not None and live.cores is not None and live.cores.node == node:
                 live.call.cancel()  # It ran elsewhere, but the lease that allowed it is gone.
         self._post(NodeLost(self._pools[node], node, f"{node} was lost: {reason}"))
-        if lost is None or self._new_agent is None or node in self._replacing:
+        if lost is None or self._new_agent is None or node in self._replacing | self._joined:
             return
         self._replacing.add(node)
         self._background.start(self._replace(node, lost, self._new_agent))
@@ -242,7 +275,7 @@ class LiveExecutor:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, REPLACE_AFTER_MOST_S)
         self._replacing.discard(node)
-        self._post(None, kept=KeptRecord(id=_name(node, found), body=b""))
+        self._keep(node, found)
         self._post(NodeJoined(self._pools[node], node))
 
     async def _found_on_new(self, node: NodeId, new_agent: NewAgent) -> NodeInventory | None:
@@ -294,13 +327,21 @@ class LiveExecutor:
     def _reconcile(
         self, node: NodeId, found: NodeInventory, *, is_known: bool, past: Past | None
     ) -> None:
-        self._post(None, kept=KeptRecord(id=_name(node, found), body=b""))
+        self._keep(node, found)
         if is_known:
             self._reattach(node, found)
         elif past is not None and not past.is_empty:
             why = "the orchestrator was restarted, and what ran on its node is gone"
             self._post(NodeLost(self._pools[node], node, why))
             self._post(NodeJoined(self._pools[node], node))
+        self._settle(node, found)
+
+    def _keep(self, node: NodeId, found: NodeInventory, body: bytes = b"") -> None:
+        """The next process is to know this agent again."""
+        self._post(None, kept=KeptRecord(id=agent_name(node, found), body=body))
+
+    def _settle(self, node: NodeId, found: NodeInventory) -> None:
+        """Hear what ended there, and end what the journal does not know."""
         for run in (*found.running, *(ended.run for ended in found.ended)):
             live = self._ledger.actions.get(run.action_id)
             if live is not None and (live.lease is None or live.lease.attempt < run.attempt):
@@ -308,6 +349,9 @@ class LiveExecutor:
         for ended in found.ended:
             self.on_ended(node, ended)
         self._end_orphans(node, found)
+        for name in self.scheduler.leaving(self._pools[node], node):
+            if name not in found.trajectories:  # It went before that was written down.
+                self._post(TrajectoryGone(name))
 
     def _reattach(self, node: NodeId, found: NodeInventory) -> None:
         """The same agent as before: every lease there runs, has ended or never arrived."""
@@ -343,6 +387,6 @@ class LiveExecutor:
         loop.call_exception_handler({"message": "a node agent failed", "exception": error})
 
 
-def _name(node: NodeId, found: NodeInventory) -> str:
+def agent_name(node: NodeId, found: NodeInventory) -> str:
     """The id by which the journal knows an agent again after a restart."""
     return f"agent:{node}:{found.incarnation}"

@@ -33,6 +33,7 @@ from artangram.orchestrator.callbackends import CallBackends, ClusterOptions, Cu
 from artangram.orchestrator.client import Client
 from artangram.orchestrator.driver import WallClock
 from artangram.orchestrator.embedded import Embedded
+from artangram.orchestrator.joinednodes import AgentDoor, JoinedNodes
 from artangram.orchestrator.orchestrator import Bounds, Orchestrator
 from artangram.orchestrator.recovery import Setup, deployed_in
 from artangram.sandbox import SandboxProvider, open_provider
@@ -117,6 +118,7 @@ async def running(
     limits: Mapping[str, JobLimits] | None = None,
     options: ClusterOptions | None = None,
     agent_options: tuple[str, ...] = (),
+    door: AgentDoor | None = None,
 ) -> AsyncIterator[tuple[Orchestrator, CallBackends]]:
     """An orchestrator on this machine, and the backends of its calls."""
     machine = await asyncio.to_thread(this_machine)
@@ -129,9 +131,7 @@ async def running(
         # Before anything that takes long: its patience with what runs there is short.
         await agents.find()
         stack.push_async_callback(agents.leave)
-        options = options or ClusterOptions()
-        options = structs.replace(options, workers=options.workers or spec.cores)
-        backends = await CallBackends.opened(options, machine)
+        backends = await CallBackends.opened(_with_workers(options, spec), machine)
         stack.push_async_callback(backends.aclose)
         cluster = ClusterSpec(
             pools={CPU: spec, **backends.pools()},
@@ -160,8 +160,18 @@ async def running(
         stack.push_async_callback(_close_agents, manager)
         backends.attach(orchestrator)
         stack.push_async_callback(orchestrator.aclose)
+        orchestrator.executor.awaits_nodes = door is not None
         await orchestrator.begin()
+        if door is not None:
+            joining = JoinedNodes.open(door, orchestrator.executor, past=past, now=clock.now)
+            await stack.enter_async_context(joining)
         yield orchestrator, backends
+
+
+def _with_workers(options: ClusterOptions | None, spec: CpuSpec) -> ClusterOptions:
+    """As many function workers as there are cores, unless `options` says otherwise."""
+    options = options or ClusterOptions()
+    return structs.replace(options, workers=options.workers or spec.cores)
 
 
 def _checked(shares: Mapping[str, float]) -> dict[JobId, float]:

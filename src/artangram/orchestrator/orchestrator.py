@@ -89,7 +89,7 @@ class Orchestrator:
         life = restored(past, setup)
         #: One record for everything that is alive.
         self.ledger: Ledger = life.ledger
-        self._executor = LiveExecutor(
+        self.executor = LiveExecutor(
             manager,
             life.ledger,
             pools=setup.nodes(),
@@ -102,7 +102,7 @@ class Orchestrator:
             life,
             journal=journal,
             clock=clock,
-            executor=self._executor,
+            executor=self.executor,
             callers=self,
             compact_every=self.bounds.compact_every,
         )
@@ -126,7 +126,7 @@ class Orchestrator:
     @property
     def nodes(self) -> dict[NodeId, NodeAgent]:
         """The agents that are there."""
-        return self._executor.manager.agents
+        return self.executor.manager.agents
 
     async def begin(self) -> None:
         """Attach to the agents; after a restart, make true what the journal says."""
@@ -136,7 +136,7 @@ class Orchestrator:
         if self._is_anew:
             # Before any entry: what follows is decided by this setup.
             self._driver.compact(self.now(), owner=self.setup.encoded())
-        await self._executor.attach(self._driver.post, self._past, self._driver.scheduler)
+        await self.executor.attach(self._driver.post, self._past, self._driver.scheduler)
         if self._past is not None and not self._past.is_empty:
             self._empty_devices()
             # The last process asked for a tick that died with it; a needless one costs nothing.
@@ -257,7 +257,7 @@ class Orchestrator:
 
     def drain_node(self, node: NodeId, *, is_on: bool = True) -> None:
         """Send a node no new trajectories, and let it go when it is empty; or undo that."""
-        self._executor.drain(node, is_on=is_on)
+        self.executor.drain(node, is_on=is_on)
 
     def throttled(self, api: Resource, *, until: float) -> None:
         """An API said that it takes no call before `until`."""
@@ -326,7 +326,7 @@ class Orchestrator:
         self._refusal = self._refusal or Draining("this cluster is closed; open another one")
         self._driver.close()
         self._heartbeats.close()
-        await self._executor.aclose()
+        await self.executor.aclose()
         self._fail(self._refusal)
 
     def deliver(self, result: ActionResult) -> None:

@@ -26,9 +26,9 @@ def checked_token(token: str) -> str:
     return token
 
 
-def kept_token(state_dir: Path) -> str:
-    """The token of a state directory, made if it has none."""
-    path = state_dir / "token"
+def kept_token(state_dir: Path, name: str = "token") -> str:
+    """The token of a state directory, made if it has none. Agents have one of their own."""
+    path = state_dir / name
     state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not path.exists():
         _make(path)

@@ -80,6 +80,20 @@ class NodeUndrained(Struct, frozen=True, tag="node_undrained"):
     node: NodeId
 
 
+class NodeSuspected(Struct, frozen=True, tag="node_suspected"):
+    """A node does not answer: nothing new starts there. What it has and runs may still be fine."""
+
+    resource: Resource
+    node: NodeId
+
+
+class NodeTrusted(Struct, frozen=True, tag="node_trusted"):
+    """A suspect node answers again, and has lost nothing."""
+
+    resource: Resource
+    node: NodeId
+
+
 class NodeLost(Struct, frozen=True, tag="node_lost"):
     """A node and everything on it is gone."""
 
@@ -116,6 +130,8 @@ class ClockTicked(Struct, frozen=True, gc=False, tag="clock_ticked"):
     """Time passed up to what `WakeAt` asked for."""
 
 
+NodeEvent = NodeDraining | NodeUndrained | NodeSuspected | NodeTrusted
+
 Event = (
     TrajectoryOpened
     | TrajectoryClosed
@@ -126,6 +142,8 @@ Event = (
     | NodeJoined
     | NodeDraining
     | NodeUndrained
+    | NodeSuspected
+    | NodeTrusted
     | NodeLost
     | ServiceDeployed
     | ServiceLost

@@ -35,6 +35,18 @@ def explanation(ticket: Ticket, hindrances: list[Hindrance]) -> Explanation:
     )
 
 
+def unanswered(ticket: Ticket) -> Hindrance:
+    """The node of `ticket` is suspect."""
+    return Hindrance(
+        resource=ticket.form.resource,
+        needed=ticket.form.amounts[0],
+        free=0,
+        ahead=0,
+        because=f"{ticket.node} does not answer at the moment",
+        starts_when=f"{ticket.node} answers again; if it is lost, the action starts elsewhere",
+    )
+
+
 def lendable(lane: Lane, units: int, now: float) -> int:
     """The most below `units` that `lane` lends now: quotas are too large to try every number."""
     return bisect_left(range(1, units), True, key=lambda fewer: not lane.lends(fewer, now))

@@ -22,7 +22,14 @@ from artangram.core.scheduling.cluster import (
 )
 from artangram.core.scheduling.cpupools import CpuPools
 from artangram.core.scheduling.events import ServiceLost
-from artangram.core.scheduling.explain import Explanation, claimed, explanation, lacking, lendable
+from artangram.core.scheduling.explain import (
+    Explanation,
+    claimed,
+    explanation,
+    lacking,
+    lendable,
+    unanswered,
+)
 from artangram.core.scheduling.lease import Allocation, Cores, CoreShare, Devices
 from artangram.core.scheduling.placement import Placement
 from artangram.core.scheduling.policies.base import Hindrance, Lane, LaneContext, State, Ticket
@@ -54,6 +61,8 @@ class Lanes:
         self._wakes = Wakes()
         self._blocked = Blocked()
         self._claims: dict[Lane, Ticket] = {}
+        #: Of nodes that do not answer: nothing starts there.
+        self._suspects: set[Lane] = set()
         for resource in cluster.pools:
             self._add_pool(resource)
 
@@ -113,6 +122,8 @@ class Lanes:
         while (self._blocked.lacking and self._unblock(now)) or touched:
             while touched:
                 lane, _ = touched.popitem(last=False)
+                if lane in self._suspects:
+                    continue
                 lane.dispatch(now)
                 if lane.wake_at is not None:
                     wakes.ask(lane, lane.wake_at)
@@ -157,6 +168,20 @@ class Lanes:
         else:
             self.cpu.join(resource, node, spec, now)
 
+    def suspect(self, resource: Resource, node: NodeId, now: float, *, is_on: bool) -> None:
+        """A node does not answer, or does again; nothing happens without it."""
+        placement = self.placement[resource]
+        lane = placement.lanes.get(node)
+        if lane is None:
+            return
+        placement.suspect(node, is_on=is_on)
+        if is_on:
+            self._suspects.add(lane)
+        else:
+            self._suspects.discard(lane)
+            self._touched[lane] = None
+            self.cpu.place_waiting(placement, now)
+
     def node_lost(self, resource: Resource, node: NodeId) -> None:
         """Forget a node. Nobody stands or runs there any more."""
         if resource in self._gpu:
@@ -168,6 +193,7 @@ class Lanes:
         self._touched.pop(lane, None)
         self._wakes.forget(lane)
         self._claims.pop(lane, None)
+        self._suspects.discard(lane)
 
     def has_node(self, resource: Resource, node: NodeId) -> bool:
         return resource in self._gpu or node in self.placement[resource].lanes
@@ -200,7 +226,9 @@ class Lanes:
     def _hindrances(self, ticket: Ticket, now: float) -> list[Hindrance]:
         hindrances: list[Hindrance] = []
         placement = self.cpu.of(ticket)
-        if ticket.lane is not None:
+        if ticket.lane in self._suspects:
+            hindrances.append(unanswered(ticket))
+        elif ticket.lane is not None:
             hindrances.append(ticket.lane.hindrance(ticket, now))
         elif placement is not None and ticket.node is None:
             hindrances.append(placement.hindrance(ticket))
@@ -304,7 +332,7 @@ class Lanes:
 
     def _is_lent(self, lane: Lane, ticket: Ticket, units: int, now: float) -> bool:
         """May `ticket` have `units` of `lane` now? Not what the overdue there needs before it."""
-        if self._is_claimed(lane, ticket) or not lane.lends(units, now):
+        if self._is_claimed(lane, ticket) or lane in self._suspects or not lane.lends(units, now):
             return False
         first = lane.overdue(now)
         if first is None or not _is_before(first, ticket):

@@ -105,6 +105,12 @@ class Placement:
         self._nodes.refile(node)
         self._note_if_empty(node)
 
+    def suspect(self, node_id: NodeId, *, is_on: bool) -> None:
+        """The node gets no new trajectories while it does not answer."""
+        node = self._nodes.by_id[node_id]
+        node.is_suspect = is_on
+        self._nodes.refile(node)
+
     def open(self, opened: TrajectoryOpened) -> None:
         """A trajectory will need what `opened` says once it has a first action here."""
         self._residents[opened.trajectory] = Resident(
@@ -231,9 +237,9 @@ class Placement:
         starts_when = f"trajectories end and free {needed} MB on one node; {ahead} go first"
         if not self._nodes:
             because, starts_when = "all nodes are lost", f"one is there again; {ahead} go first"
-        elif not any(not node.is_draining for node in index.nodes()):
-            because = "every node it could live on is lost or draining"
-            starts_when = f"such a node joins; {ahead} go first"
+        elif all(node.is_draining or node.is_suspect for node in index.nodes()):
+            because = "every node it could live on is lost or draining, or does not answer"
+            starts_when = f"such a node joins or answers; {ahead} go first"
         elif party.reserved is not None:
             because += f"; {party.reserved.id} is reserved for it"
             starts_when = f"trajectories on {party.reserved.id} end and free {needed} MB"

@@ -127,7 +127,9 @@ class PoolNodes:
             cores, free_mb = node.cores, node.memory_free_mb
             if memory_mb > free_mb or node.reserved_milli + request > 1000 * cores:
                 continue
-            if node.is_draining or least > cores or (node.is_reserved and takes_room):
+            if node.is_draining or node.is_suspect or least > cores:
+                continue
+            if node.is_reserved and takes_room:
                 continue
             waiting = self._lanes[node.id].num_waiting()
             living = len(node.trajectories) - node.num_leaving

@@ -10,6 +10,7 @@ trajectories, and gives all resources of an action together or none.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from artangram.core.errors import BadInput
@@ -69,8 +70,10 @@ class Scheduler:
             events.TrajectoryClosed: self._on_trajectory_closed,
             events.TrajectoryGone: self._on_trajectory_gone,
             events.NodeJoined: self._on_node_joined,
-            events.NodeDraining: self._on_node_draining,
-            events.NodeUndrained: self._on_node_undrained,
+            events.NodeDraining: partial(self._drain, is_on=True),
+            events.NodeUndrained: partial(self._drain, is_on=False),
+            events.NodeSuspected: partial(self._suspect, is_on=True),
+            events.NodeTrusted: partial(self._suspect, is_on=False),
             events.NodeLost: self._on_node_lost,
             events.ServiceDeployed: self._on_service_deployed,
             events.ServiceLost: self._on_service_lost,
@@ -316,13 +319,13 @@ class Scheduler:
             self._forms.node_joined(event.resource, event.spec.cores)
         self._lanes.node_joined(event.resource, event.node, event.spec, now)
 
-    def _on_node_draining(self, event: events.NodeDraining, now: float) -> None:
+    def _drain(self, event: events.NodeEvent, now: float, *, is_on: bool) -> None:
         self._expect(event.resource, CpuSpec)
-        self._lanes.cpu.drain(event.resource, event.node, now, is_on=True)
+        self._lanes.cpu.drain(event.resource, event.node, now, is_on=is_on)
 
-    def _on_node_undrained(self, event: events.NodeUndrained, now: float) -> None:
+    def _suspect(self, event: events.NodeEvent, now: float, *, is_on: bool) -> None:
         self._expect(event.resource, CpuSpec)
-        self._lanes.cpu.drain(event.resource, event.node, now, is_on=False)
+        self._lanes.suspect(event.resource, event.node, now, is_on=is_on)
 
     def _on_node_lost(self, event: events.NodeLost, now: float) -> None:
         self._expect(event.resource, CpuSpec, GpuSpec)

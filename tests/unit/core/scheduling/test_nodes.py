@@ -163,7 +163,10 @@ class TestLabels:
         assert "all nodes are lost" in scheduler.explain(ActionId("a"), 0.0).summary
         assert joined(scheduler, FIRST, None) == []
         said = scheduler.explain(ActionId("a"), 0.0)
-        assert said.hindrances[0].because == "every node it could live on is lost or draining"
+        assert (
+            said.hindrances[0].because
+            == "every node it could live on is lost or draining, or does not answer"
+        )
         assert joined(scheduler) == ["a"]
 
     def test_a_node_without_the_label_may_be_lost(self):
@@ -239,8 +242,8 @@ class TestDraining:
         assert submitted(scheduler, "b", trajectory="t") == ["b"]  # It lives there.
         assert not submitted(scheduler, "c", trajectory="u")
         said = scheduler.explain(ActionId("c"), 0.0).hindrances[0]
-        assert said.because == "every node it could live on is lost or draining"
-        assert said.starts_when == "such a node joins; 0 go first"
+        assert said.because == "every node it could live on is lost or draining, or does not answer"
+        assert said.starts_when == "such a node joins or answers; 0 go first"
         for name in ("a", "b"):
             scheduler.handle(Finished(ActionId(name)), 1.0)
         scheduler.handle(TrajectoryClosed(TrajectoryId("t")), 1.0)

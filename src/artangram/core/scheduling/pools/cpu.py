@@ -26,6 +26,7 @@ class CpuNode:
         "images",
         "is_draining",
         "is_reserved",
+        "is_suspect",
         "labels",
         "leaving_mb",
         "memory_free_mb",
@@ -59,6 +60,8 @@ class CpuNode:
         #: It gets no new trajectories, for good or until the one it is reserved for has come.
         self.is_draining = False
         self.is_reserved = False
+        #: It does not answer, and gets nothing new until it does.
+        self.is_suspect = False
         #: The free memory it is found under; see `nodeindex`.
         self.filed_mb: int | None = None
         #: Held by trajectories that are closed, until their sandboxes are gone.
@@ -139,7 +142,7 @@ class CpuNode:
 
     def is_open(self) -> bool:
         """May any trajectory come that fits?"""
-        return not (self.is_draining or self.is_reserved)
+        return not (self.is_draining or self.is_reserved or self.is_suspect)
 
     def _best_domain(self, count: int, near: int | None) -> list[int]:
         if near is not None and self._domains[self._domain_of[near]]:
