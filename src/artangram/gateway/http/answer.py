@@ -1,4 +1,4 @@
-"""What callers get, as records with the names of OpenAI's interface."""
+"""Answers to callers, as records with the names of OpenAI's interface."""
 
 from collections.abc import Sequence
 from itertools import accumulate

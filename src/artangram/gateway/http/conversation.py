@@ -1,7 +1,7 @@
 """Finds the tokens behind the messages that a caller sends.
 
-A chat client sends all messages with every request. What this session has seen
-before stands for the very tokens it was made of; only what is new is rendered.
+A chat client sends all messages with every request. For messages that the session has seen before
+the original tokens are used; only new ones are rendered.
 
 - A request that goes on where a branch ends continues that branch.
 - One that goes on from an earlier message, or while the branch is in a turn, is a fork: it begins

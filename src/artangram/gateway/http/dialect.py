@@ -23,7 +23,7 @@ class Dialect(Protocol):
     """Made for a tokenizer's model: what it was trained to write and to read."""
 
     def messages(self, said: Sequence[ChatMessage], tools: Sequence[Tool]) -> list[Message]:
-        """What was said, one for one after the description of the tools."""
+        """The messages, each as one message, after the description of the tools."""
         ...
 
     def message(self, said: ChatMessage) -> Message:

@@ -1,7 +1,7 @@
 """Closes sessions that callers opened and have not used for a while.
 
-A session in use never expires, however long its turn takes. Sessions that other code opened, as
-a rollout does, are that one's affair.
+A session in use never expires, however long its turn takes. Sessions that other code opened, such
+as a rollout, are closed by that code.
 """
 
 import asyncio

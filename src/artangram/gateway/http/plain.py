@@ -60,7 +60,7 @@ class Told(Struct, frozen=True):
 class PromptHistories:
     """The lines of one session, and the texts of those that plain completions have made.
 
-    Knows the session's lines and not the session, which may so end before it.
+    Knows the session's lines and not the session, which may end before it.
     """
 
     def __init__(self, session: Session, tokenizer: Tokenizer) -> None:
@@ -90,7 +90,7 @@ class PromptHistories:
         return Begun(line, self._tokenizer.encode(prompt), prompt)
 
     def answered(self, begun: Begun, read: Sequence[int], reply: Reply) -> None:
-        """To what was read, this was the reply."""
+        """Record the reply to a prompt."""
         if begun.text is not None:
             # All of its tokens: a stop text is part of the line, but not of the reply.
             text = begun.text + text_after(self._tokenizer, read, reply.token_ids)

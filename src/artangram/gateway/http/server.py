@@ -3,8 +3,8 @@
 - A request belongs to the session named by its address (`/sessions/ID/v1/...`) or its header; any
   OpenAI client is a trajectory that way. Without a name it is a session of its own.
 - Tokens are recorded in the session, whichever interface was used.
-- When a caller hangs up, or stops reading, its turn on the engine ends; a
-  session he forgets is closed after a while.
+- When a caller hangs up, or stops reading, its turn on the engine ends; an idle session is closed
+  after a while.
 """
 
 import contextlib
@@ -257,7 +257,7 @@ class _GatewayRoutes:
         if len(self._gateway.sessions) >= self._limits.most_sessions:
             raise too_many_sessions(self._limits.most_sessions)
         if not name or "/" in name:
-            raise BadInput("id", f"{name!r} is no part of an address", "use a name without slashes")
+            raise BadInput("id", f"{name!r} cannot be part of a URL", "use a name without slashes")
         return self._gateway.open(name, task=task, tokenizer=self._tokenizer)
 
     def _known(self, name: str) -> Session:
@@ -303,7 +303,7 @@ async def _during(
 
 
 def _guarded(verb: _Verb, token: str | None) -> _Verb:
-    """`verb` for callers with the token; what it raises becomes a response."""
+    """`verb` for callers with the token; its exceptions become responses."""
 
     async def respond(request: Request) -> Response:
         if token is not None and not has_token(request.headers, token):

@@ -1,4 +1,4 @@
-"""What callers send, as records, and what of it we cannot do.
+"""Requests of callers as records, with checks for fields that are not supported.
 
 The names are those of OpenAI's interface. A field that would change the answer and that no engine
 here obeys is refused, never ignored, and so is an unknown one, unless it is `null`.
@@ -205,7 +205,7 @@ class CompletionRequest(Asked, kw_only=True):
             return [tokens]
         prompts = [one for one in self.prompt if not isinstance(one, int)]
         if not prompts or tokens:
-            raise BadInput("prompt", "is no prompt", "send a text, tokens, or a list of either")
+            raise BadInput("prompt", "is not a prompt", "send a text, tokens, or a list of either")
         if len(prompts) * self.choices > MOST_CHOICES:
             problem = f"asks for {len(prompts) * self.choices} answers"
             raise BadInput(
@@ -215,7 +215,7 @@ class CompletionRequest(Asked, kw_only=True):
 
 
 class TokenSampling(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """As engines know it, and no more."""
+    """The fields that engines support."""
 
 
 class GenerateRequest(Struct, kw_only=True):
