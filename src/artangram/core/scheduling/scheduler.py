@@ -87,15 +87,14 @@ class Scheduler:
 
     def handle_all(self, happened: Iterable[events.Event], now: float) -> list[Decision]:
         """As `handle`, for events of one instant: decides once, knowing all of them."""
-        handlers = self._handlers
-        for event in happened:
-            handlers[type(event)](event, now)
+        self.take_in(happened, now)
         return self._decide(now)
 
     def take_in(self, happened: Iterable[events.Event], now: float) -> None:
         """Note events without deciding yet; `handle_all` of the same instant has to follow."""
+        handlers = self._handlers
         for event in happened:
-            self._handlers[type(event)](event, now)
+            handlers[type(event)](event, now)
 
     def explain(self, action_id: ActionId, now: float) -> Explanation:
         """Why an action waits, or that it does not. `KeyError` if it is unknown or has ended."""
@@ -111,8 +110,7 @@ class Scheduler:
 
     def nodes(self) -> list[tuple[Resource, NodeId]]:
         """The CPU nodes that are there, with their pools."""
-        placement = self._lanes.placement
-        return [(resource, node) for resource in placement for node in placement[resource].lanes]
+        return self._lanes.cpu.nodes()
 
     def leaving(self, resource: Resource, node: NodeId) -> list[TrajectoryId]:
         """The closed trajectories whose sandboxes are not known to be gone from a node."""
@@ -378,9 +376,8 @@ class Scheduler:
         del self._tickets[action.id]
         self._report(ticket, outcome, reason, now, began_at=began_at)
         if action.trajectory is not None:
-            tickets = self._open.get(action.trajectory)
-            if tickets is None:
-                tickets = self._closing[action.trajectory]
+            name = action.trajectory
+            tickets = self._open[name] if name in self._open else self._closing[name]
             del tickets[action.id]
             if not tickets:
                 self._lifetimes.rests(action.trajectory, now)
