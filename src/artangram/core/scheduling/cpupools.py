@@ -110,7 +110,7 @@ class CpuPools:
             self.place_waiting(placement, now)
 
     def take_emptied(self) -> list[tuple[Resource, NodeId]]:
-        """Draining nodes that have become empty since somebody asked."""
+        """Draining nodes that became empty since the last call."""
         return [
             (resource, node)
             for resource, placement in self._placement.items()
