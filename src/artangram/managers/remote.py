@@ -4,7 +4,7 @@
 - A record that is too long for the agent is refused here; the connection stays.
 - When the connection breaks, every waiting ask fails with `AgentGone` and the listener is told.
 - An agent that does not answer is as good as gone: it is killed, so that it really is.
-- `aclose` ends the agent, whoever started it: one that is out of reach and lives is killed.
+- `aclose` ends the agent, even one that another process started: out of reach, it is killed.
   `detach` leaves it running, for an orchestrator that comes back.
 """
 
@@ -261,7 +261,7 @@ class RemoteAgent(LinkUser[wire.Report]):
         await self._end_process()
 
     async def detach(self) -> None:
-        """Leave the agent to itself; it waits for its grace period for somebody to come back."""
+        """Leave the agent to itself; it waits for an orchestrator for its grace period."""
         self._is_left = True
         await self._disconnect()
         if isinstance(self._process, ForeignProcess):

@@ -90,7 +90,7 @@ class Roster:
         return agent
 
     async def close(self) -> None:
-        """Accept nobody any more. Agents are let go of by their own `aclose` or `detach`."""
+        """Accept no more agents. Those that joined are ended by `aclose` or `detach`."""
         if self._server is not None:
             self._server.close()
         if self._timer is not None:

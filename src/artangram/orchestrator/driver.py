@@ -16,8 +16,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from artangram.core.ids import NodeId
-from artangram.core.scheduling.decisions import Release, Resize, Start, Stop, WakeAt
+from artangram.core.ids import NodeId, TrajectoryId
+from artangram.core.scheduling.decisions import Close, Release, Resize, Start, Stop, WakeAt
 from artangram.core.scheduling.events import ClockTicked, Event, Finished
 from artangram.core.scheduling.lease import Cores
 from artangram.core.scheduling.records import ActionRecord
@@ -107,6 +107,8 @@ class Callers(Protocol):
     def deliver(self, result: ActionResult) -> None: ...
 
     def fail(self, error: Exception) -> None: ...
+
+    def close(self, trajectory: TrajectoryId) -> object: ...
 
 
 class Driver:
@@ -234,6 +236,8 @@ class Driver:
                     self._carry_out(decision, self.ledger.actions[action_id])
                 case WakeAt(at):
                     self.wake_at(at)
+                case Close(name):
+                    self._callers.close(name)
                 case Release(_, node):
                     self._thens_now.append(partial(self._executor.release, node))
         for trajectory in changes.left:

@@ -23,7 +23,6 @@ from artangram.core.scheduling.events import (
     Submitted,
     Throttled,
     TrajectoryClosed,
-    TrajectoryOpened,
 )
 from artangram.core.scheduling.explain import Explanation
 from artangram.core.scheduling.lease import Devices
@@ -166,7 +165,7 @@ class Orchestrator:
         live = self.ledger.open(opening)
         if opening.owner:
             self._heartbeats.keep(live, opening.owner)
-        event = TrajectoryOpened(trajectory, opening.booked_mb, opening.job, opening.selector)
+        event = opening.event()
         return self._post_and_wait(event, kept=kept)
 
     def close(self, trajectory: TrajectoryId) -> Promise:

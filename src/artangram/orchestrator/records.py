@@ -1,6 +1,7 @@
 """What goes into an orchestrator and what comes out, beside the core's own records."""
 
 import asyncio
+import math
 
 import msgspec
 from msgspec import Struct, structs
@@ -9,6 +10,7 @@ from artangram.core.errors import BadInput, InfraFailed
 from artangram.core.ids import ActionId, JobId, Resource, ServiceId, TrajectoryId
 from artangram.core.scheduling.action import Action
 from artangram.core.scheduling.cluster import ServiceSpec
+from artangram.core.scheduling.events import TrajectoryOpened
 from artangram.core.scheduling.records import ActionRecord, Outcome
 from artangram.managers.agent import Population, SandboxSpec
 from artangram.managers.call import Call, CallResult
@@ -56,17 +58,35 @@ class Opening(Struct, frozen=True, kw_only=True):
     place: SandboxSpec = SandboxSpec()
     selector: dict[str, str] = {}
     """Labels that its node must have."""
+    idle_s: float | None = None
+    """Close it when it had no action for this long."""
+    lifetime_s: float | None = None
+    """Close it this long after it was opened."""
     owner: str = ""
     """The client whose heartbeats keep it open; empty for the orchestrator's own process."""
 
     def __post_init__(self) -> None:
         if self.memory_mb < 0:
             raise BadInput("memory_mb", f"{self.memory_mb} is negative", "give 0 or more")
+        for name, limit_s in (("idle_s", self.idle_s), ("lifetime_s", self.lifetime_s)):
+            if limit_s is not None and not 0 < limit_s < math.inf:
+                raise BadInput(name, f"{limit_s} is not a time limit", "give seconds above 0")
 
     @property
     def booked_mb(self) -> int:
         """Held for it on its node: no less than its sandbox may use."""
         return max(self.memory_mb, self.place.limits.memory_mb)
+
+    def event(self) -> TrajectoryOpened:
+        """What the scheduler is told."""
+        return TrajectoryOpened(
+            self.trajectory,
+            self.booked_mb,
+            self.job,
+            self.selector,
+            idle_s=self.idle_s,
+            lifetime_s=self.lifetime_s,
+        )
 
 
 class Queueing(Struct, frozen=True, kw_only=True):

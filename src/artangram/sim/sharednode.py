@@ -5,8 +5,8 @@
 - A share below one core is a share of one core's time. Below its workers a contender loses the
   node's squeeze penalty. A rigid one runs at full speed on all the cores it needs, and in
   proportion below.
-- Whenever somebody comes or goes all speeds may change, so contenders are rows of one table and a
-  change is a few operations on whole columns.
+- Whenever a contender comes or goes all speeds may change, so contenders are rows of one table and
+  a change is a few operations on whole columns.
 """
 
 from collections.abc import Sequence
@@ -83,7 +83,7 @@ class SharedNode:
         self._bends = _Bends()
 
     def next_at(self) -> float:
-        """When somebody ends or begins to contend if nothing else happens; infinite if never."""
+        """When the next contender ends or begins, if nothing else happens; infinite if never."""
         ends_at = float(self._rows()["ends_at"].min(initial=inf))
         return min(ends_at, self._coming[0][0]) if self._coming else ends_at
 

@@ -145,3 +145,21 @@ async def test_an_undrained_node_takes_trajectories_again(tmp_path, machines):
             await backend.orchestrator.close(TrajectoryId("t"))
         await opened(backend, "u")
         assert (await ran(backend, "u")).outcome is Outcome.SUCCEEDED
+
+
+async def test_a_trajectory_that_rests_too_long_is_closed(tmp_path, machines):
+    async with a_life(tmp_path / "journal.sqlite", machines, nodes=1) as backend:
+        await backend.open(Opening(trajectory=TrajectoryId("t"), idle_s=0.2))
+        assert (await ran(backend, "t")).outcome is Outcome.SUCCEEDED
+        live = backend.orchestrator.ledger.trajectories[TrajectoryId("t")]
+        async with asyncio.timeout(PATIENCE_S):
+            while live.closing is None:  # noqa: ASYNC110 - no event tells
+                await asyncio.sleep(0.05)
+            await live.closing
+        with pytest.raises(BadInput, match="'t' is not open"):
+            await ran(backend, "t")
+
+
+def test_a_limit_is_a_time() -> None:
+    with pytest.raises(BadInput, match="idle_s: 0 is not a time limit; give seconds above 0"):
+        Opening(trajectory=TrajectoryId("t"), idle_s=0)

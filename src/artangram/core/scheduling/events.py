@@ -18,6 +18,10 @@ class TrajectoryOpened(Struct, frozen=True, gc=False, tag="trajectory_opened"):
     """Labels that its node must have."""
     image: str = ""
     """What its sandbox is made of: a node that has it is preferred."""
+    idle_s: float | None = None
+    """Close it when it had no action for this long; `None` for never."""
+    lifetime_s: float | None = None
+    """Close it this long after it was opened, whatever it does; `None` for never."""
 
 
 class TrajectoryClosed(Struct, frozen=True, gc=False, tag="trajectory_closed"):

@@ -18,7 +18,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
 
 def explanation(ticket: Ticket, hindrances: list[Hindrance]) -> Explanation:
-    """What to tell somebody who asks about `ticket`."""
+    """The answer to a question about `ticket`."""
     if ticket.state is State.RUNNING and ticket.units == 0:
         summary = "stands aside for shorter work and runs on when there is room again"
     elif ticket.state is State.RUNNING:
@@ -53,7 +53,7 @@ def lendable(lane: Lane, units: int, now: float) -> int:
 
 
 def lacking(resource: Resource, units: int, *, free: int, ahead: int) -> Hindrance:
-    """What an action needs on the side is not there."""
+    """A secondary resource is missing."""
     return Hindrance(
         resource=resource,
         needed=units,
@@ -65,7 +65,7 @@ def lacking(resource: Resource, units: int, *, free: int, ahead: int) -> Hindran
 
 
 def claimed(resource: Resource, units: int) -> Hindrance:
-    """It is, but for somebody else."""
+    """What it needs is free, and claimed by an overdue action."""
     return Hindrance(
         resource=resource,
         needed=units,

@@ -86,7 +86,7 @@ class Placement:
                 del self._residents[trajectory]
 
     def take_emptied(self) -> list[NodeId]:
-        """Draining nodes that have become empty since somebody asked, and still are."""
+        """Draining nodes that became empty since the last call, and still are."""
         emptied, self._emptied = self._emptied, []
         return [
             name for name in emptied if name in self.lanes and self._nodes.by_id[name].is_drained()
@@ -256,7 +256,7 @@ class Placement:
         )
 
     def _takes_room(self, resident: Resident) -> bool:
-        """Would it take room that somebody may wait for?"""
+        """Would it take room that a waiting trajectory may need?"""
         return resident.memory_mb > 0 or self._policy.request_milli > 0
 
     def _waits_behind(self, resident: Resident, key: PartyKey) -> bool:
@@ -319,7 +319,7 @@ class Placement:
             party.reserved = None
 
     def _unreserve(self, node: CpuNode) -> None:
-        """A node is lost or drains: whoever waits for it stands in line again."""
+        """A node is lost or drains: a trajectory that it was reserved for waits in line again."""
         for party in self._unplaced.reserved.values():
             if party.reserved is node:
                 self._unplaced.unreserve(party)

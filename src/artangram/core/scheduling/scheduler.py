@@ -34,6 +34,7 @@ from artangram.core.scheduling.explain import Explanation
 from artangram.core.scheduling.forms import Forms
 from artangram.core.scheduling.lanes import Lanes
 from artangram.core.scheduling.lease import Allocation, Cores, Lease
+from artangram.core.scheduling.lifetimes import Lifetimes
 from artangram.core.scheduling.policies.base import Form, State, Ticket, record_of
 from artangram.core.scheduling.policies.policy import SchedulingPolicy
 from artangram.core.scheduling.records import Outcome
@@ -56,6 +57,7 @@ class Scheduler:
         self._open: dict[TrajectoryId, dict[ActionId, Ticket]] = {}
         self._closing: dict[TrajectoryId, dict[ActionId, Ticket]] = {}
         self._deadlines = Deadlines()
+        self._lifetimes = Lifetimes()
         self._seq = 0
         self._out: list[Decision] = []
         self._announced: float | None = None
@@ -85,15 +87,14 @@ class Scheduler:
 
     def handle_all(self, happened: Iterable[events.Event], now: float) -> list[Decision]:
         """As `handle`, for events of one instant: decides once, knowing all of them."""
-        handlers = self._handlers
-        for event in happened:
-            handlers[type(event)](event, now)
+        self.take_in(happened, now)
         return self._decide(now)
 
     def take_in(self, happened: Iterable[events.Event], now: float) -> None:
         """Note events without deciding yet; `handle_all` of the same instant has to follow."""
+        handlers = self._handlers
         for event in happened:
-            self._handlers[type(event)](event, now)
+            handlers[type(event)](event, now)
 
     def explain(self, action_id: ActionId, now: float) -> Explanation:
         """Why an action waits, or that it does not. `KeyError` if it is unknown or has ended."""
@@ -109,8 +110,7 @@ class Scheduler:
 
     def nodes(self) -> list[tuple[Resource, NodeId]]:
         """The CPU nodes that are there, with their pools."""
-        placement = self._lanes.placement
-        return [(resource, node) for resource in placement for node in placement[resource].lanes]
+        return self._lanes.cpu.nodes()
 
     def leaving(self, resource: Resource, node: NodeId) -> list[TrajectoryId]:
         """The closed trajectories whose sandboxes are not known to be gone from a node."""
@@ -173,11 +173,9 @@ class Scheduler:
         if deadlines.heap:
             for ticket in deadlines.take_due(now):
                 self._cancel(ticket, Outcome.EXPIRED, "its deadline passed", now)
-        wake = self._lanes.dispatch(now)
-        if deadlines.heap:
-            deadline = deadlines.next_at()
-            if deadline is not None and (wake is None or deadline < wake):
-                wake = deadline
+        self._out += self._lifetimes.take_due(now)
+        times = (self._lanes.dispatch(now), deadlines.next_at(), self._lifetimes.next_at())
+        wake = min((at for at in times if at is not None), default=None)
         if wake is not None and wake != self._announced:
             self._announced = wake
             self._out.append(WakeAt(wake))
@@ -211,6 +209,7 @@ class Scheduler:
         if tickets is None:
             raise BadInput("trajectory", f"{trajectory!r} is not open", "open it first")
         tickets[ticket.action.id] = ticket
+        self._lifetimes.goes_on(trajectory)
 
     def _queue(self, ticket: Ticket, now: float) -> None:
         ticket.work_s = self.estimates.work_s(ticket.action)
@@ -290,6 +289,7 @@ class Scheduler:
         if name in self._open or name in self._closing or self._lanes.cpu.is_leaving(name):
             raise BadInput("trajectory", f"{event.trajectory!r} is already open", "use a new id")
         self._open[name] = {}
+        self._lifetimes.open(event, now)
         self._lanes.cpu.open(event)
 
     def _on_trajectory_closed(self, event: events.TrajectoryClosed, now: float) -> None:
@@ -297,6 +297,7 @@ class Scheduler:
         if tickets is None:
             return  # It was closed before.
         self._closing[event.trajectory] = tickets
+        self._lifetimes.end(event.trajectory)
         for ticket in list(tickets.values()):
             self._cancel(ticket, Outcome.CANCELLED, "its trajectory was closed", now)
         self._leave_if_idle(event.trajectory, now)
@@ -375,10 +376,11 @@ class Scheduler:
         del self._tickets[action.id]
         self._report(ticket, outcome, reason, now, began_at=began_at)
         if action.trajectory is not None:
-            tickets = self._open.get(action.trajectory)
-            if tickets is None:
-                tickets = self._closing[action.trajectory]
+            name = action.trajectory
+            tickets = self._open[name] if name in self._open else self._closing[name]
             del tickets[action.id]
+            if not tickets:
+                self._lifetimes.rests(action.trajectory, now)
             if self._closing:
                 self._leave_if_idle(action.trajectory, now)
 

@@ -255,11 +255,11 @@ class TorchClient(LinkUser[list[News]]):
     def _on_handed(self, stream: int, cache: Cache) -> None:
         if stream in self._inboxes:
             self._inboxes.pop(stream).put(cache)
-        else:  # Whoever asked for it has gone meanwhile.
+        else:  # The caller has gone meanwhile.
             Path(cache.handle).unlink(missing_ok=True)
 
     def _put(self, stream: int, item: TokenChunk | Finish) -> None:
-        """Nobody listens any more to a stream that was closed."""
+        """A closed stream has no listener any more."""
         if (inbox := self._inboxes.get(stream)) is not None:
             inbox.put(item)
 

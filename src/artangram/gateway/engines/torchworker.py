@@ -36,7 +36,7 @@ from artangram.link import BlockingLink, IncomingAsk, LinkEnded
 from artangram.models.directory import load_causal, load_weights
 
 TELL_EVERY_S = 0.02
-"""Tokens are told together: whoever hears each one by itself has no time for anything else."""
+"""Tokens are told together: a client that hears each one alone has no time for anything else."""
 
 
 def a_batch(settings: TorchEngineSettings) -> DecodeBatch:

@@ -31,7 +31,7 @@ class TangramLane(FcfsLane):
             sizes = self._select(candidates, now)
             if all([self._begin(t, n, now) for t, n in zip(candidates, sizes, strict=False)]):
                 return
-            # Whoever lacks another resource leaves cores for those behind: divide again.
+            # A ticket that lacks another resource leaves its cores to the next ones: divide again.
 
     def _begin(self, ticket: Ticket, units: int, now: float) -> bool:
         """Take `ticket` out of the line and start it, unless it lacks another resource."""

@@ -94,7 +94,7 @@ class Ticket:
         self.prepare_s = 0.0
         #: The virtual deadline lanes rank by: an action past it is overdue, and nobody passes it.
         self.key = now
-        #: The lane it waits in, or the lane of a side resource it is parked at, or neither.
+        #: The lane it waits in, or the lane of a secondary resource it is blocked at, or neither.
         self.lane: Lane | None = None
         self.blocked_at: Lane | None = None
         self.node: NodeId | None = None
@@ -212,7 +212,7 @@ class Lane(Protocol):
         """`ticket`, waiting here, was cancelled."""
 
     def dispatch(self, now: float) -> None:
-        """Start and resize what can be, through the desk."""
+        """Start and resize what can be, through the context."""
 
     def give_back(self, ticket: Ticket, now: float) -> None:
         """`ticket` no longer runs here."""
