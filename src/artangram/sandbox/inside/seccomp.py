@@ -8,6 +8,8 @@
 - No program may touch PID 1: its limits, its scheduling, its cores.
 - `sync` does nothing: files inside are in memory, and it would wait for the machine's disks.
 - No `io_setup`: the machine has a number of such requests for all, and one program could take them.
+- No inotify: the kernel takes milliseconds to end each instance, so a program with a hundred would
+  outlive its deadline by seconds. Programs that can poll do so.
 - A call that is newer than this list does not exist.
 """
 
@@ -37,6 +39,9 @@ TCP, UDP, PINGS = 6, 17, {2: 1, 10: 58}
 MODULE_QUESTIONS = (0x8940, 0x8941, 0x8982, 0x8983, 0x89A0, 0x89A1, 0x89A2, 0x89A3)
 """Of bridges and virtual networks, by `ioctl`."""
 NEWEST = 469
+CLONE3 = 435
+ABSENT = ("io_setup", "inotify_init", "inotify_init1")
+"""Calls that answer ENOSYS: programs know what to do on a kernel without them."""
 
 ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
@@ -99,13 +104,13 @@ _OTHER: dict[str, dict[str, int]] = {
         "clone": 56, "socket": 41, "socketpair": 53, "setaffinity": 203, "setpriority": 141,
         "ioprio_set": 251, "sync": 162, "syncfs": 306, "fcntl": 72, "prctl": 157, "mmap": 9,
         "memfd_create": 319, "shmget": 29, "setrlimit": 160, "prlimit64": 302,
-        "ioctl": 16, "io_setup": 206, "seccomp": 317,
+        "ioctl": 16, "io_setup": 206, "seccomp": 317, "inotify_init": 253, "inotify_init1": 294,
     },
     "aarch64": {
         "clone": 220, "socket": 198, "socketpair": 199, "setaffinity": 122, "setpriority": 140,
         "ioprio_set": 30, "sync": 81, "syncfs": 267, "fcntl": 25, "prctl": 167, "mmap": 222,
         "memfd_create": 279, "shmget": 194, "setrlimit": 164, "prlimit64": 261,
-        "ioctl": 29, "io_setup": 0, "seccomp": 277,
+        "ioctl": 29, "io_setup": 0, "seccomp": 277, "inotify_init1": 26,
     },
 }
 # fmt: on
@@ -122,7 +127,8 @@ def program(*, own_affinity: bool, machine: str = linux.MACHINE) -> bytes:
     code = _prologue(machine)
     for number in denied:
         code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, EPERM)]
-    for number in (435, other["io_setup"]):
+    absent = (other[name] for name in ABSENT if name in other)
+    for number in (CLONE3, *absent):
         code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, ENOSYS)]
     code += _if_called(other["clone"], [*_argument(0), (_ANY_BIT, 0, 1, linux.CLONE_NEW_ANY)])
     for number in (other["socket"], other["socketpair"]):
