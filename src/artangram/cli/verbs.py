@@ -41,7 +41,7 @@ EXAMPLES = {
         "artangram train run.yaml --url $ARTANGRAM_URL",
     ),
     "eval": ("artangram eval run.yaml --problems 100 --temperature 0",),
-    "up": ("artangram up cluster.yaml --state-dir state",),
+    "up": ("artangram up cluster.yaml --state-dir state", "artangram up --local 3"),
     "agent": ("artangram agent --join head:7411 --fingerprint sha256:... --token-file join-token",),
     "run": (
         "artangram run -- echo hello",
