@@ -146,6 +146,14 @@ class ActionResult(Struct, frozen=True, kw_only=True):
         return None if self.command is None else self.command.exit_code
 
     @property
+    def start_error(self) -> str:
+        """Why its program never started, for instance because the sandbox has no such file.
+
+        Empty if it did start. A task with a `start_error` is set up wrongly: do not score it.
+        """
+        return "" if self.command is None else self.command.start_error
+
+    @property
     def stdout(self) -> str:
         """What it printed, as text; `command.stdout` has the bytes."""
         return "" if self.command is None else self.command.stdout.decode(errors="replace")
