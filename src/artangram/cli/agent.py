@@ -56,7 +56,7 @@ def agent(
         str, typer.Option(help=f"Sandboxes: {', '.join(PROVIDERS)}.")
     ] = "strongest",
 ) -> None:
-    """Join this machine to a cluster, and stay until SIGTERM or Ctrl-C.
+    """Join this machine to a cluster, and stay until SIGTERM, Ctrl-C or `artangram drain`.
 
     The agent dials the orchestrator, so this machine needs no open port. When it cannot reach the
     orchestrator for longer than the cluster's fence, it ends everything it runs and joins anew.
@@ -92,6 +92,8 @@ async def _stay(target: JoinTarget, identity: MachineIdentity, provider: str) ->
         loop.add_signal_handler(number, joining.stop)
     try:
         await joining.run()
+        if joining.is_dismissed:
+            print(f"{identity.node} was drained and has left the cluster", flush=True)
     except LinkRefused as error:
         raise BadInput("--join", f"the orchestrator refused this agent: {error}", "") from None
     except NotCapable as error:

@@ -94,6 +94,10 @@ class Embedded:
         if closing:
             await asyncio.wait(closing)
 
+    async def drain(self, node: NodeId, *, is_on: bool) -> None:
+        check_loop(self._loop)
+        await asyncio.shield(self.orchestrator.drain_node(node, is_on=is_on))
+
     def run(self, request: RunRequest) -> Coroutine[Any, Any, ActionResult]:
         return self._ended(self.submit(request), request.key)
 

@@ -255,9 +255,10 @@ class Orchestrator:
         event = ServiceLost(lost.resource, lost.node, lost.first, lost.degree, lost.service)
         self._driver.post(event)
 
-    def drain_node(self, node: NodeId, *, is_on: bool = True) -> None:
+    def drain_node(self, node: NodeId, *, is_on: bool = True) -> Promise:
         """Send a node no new trajectories, and let it go when it is empty; or undo that."""
         self.executor.drain(node, is_on=is_on)
+        return self._post_and_wait(None)
 
     def throttled(self, api: Resource, *, until: float) -> None:
         """An API said that it takes no call before `until`."""

@@ -16,6 +16,7 @@ from busy_machine import PATIENCE_S
 from process_support import environ, is_alive
 
 import artangram
+from artangram.core.errors import BadInput
 from artangram.orchestrator.client import Client
 
 VERB = [sys.executable, "-c", "from artangram.cli import main; main()"]
@@ -30,6 +31,13 @@ class Served:
     process: subprocess.Popen[bytes]
     url: str
     printed: Path
+
+    def verb(self, *words: str) -> str:
+        """What a verb prints that speaks to this service."""
+        reach = environ(ARTANGRAM_URL=self.url, ARTANGRAM_TOKEN=TOKEN)
+        return subprocess.run(
+            [*VERB, *words], env=reach, text=True, stdout=subprocess.PIPE, check=True
+        ).stdout
 
     def agents(self) -> dict[str, int]:
         """Process ids by node."""
@@ -74,6 +82,10 @@ async def until_joined(client: Client, names: tuple[str, ...] = NAMES) -> None:
             await asyncio.sleep(0.1)
 
 
+async def busy(client: Client) -> set[str]:
+    return {node.node for node in (await client.status()).nodes if node.running}
+
+
 async def work(client: Client) -> None:
     async with client.trajectory(memory_mb=64) as t:
         assert (await t.run(["sleep", "1"])).exit_code == 0
@@ -85,7 +97,7 @@ async def test_work_runs_on_all_of_them(served: Served) -> None:
         running = [asyncio.create_task(work(client)) for _ in range(8)]
         seen: set[str] = set()
         while not all(task.done() for task in running):
-            seen |= {node.node for node in (await client.status()).nodes if node.running}
+            seen |= await busy(client)
             await asyncio.sleep(0.1)
         await asyncio.gather(*running)
     assert seen >= set(NAMES)
@@ -100,9 +112,42 @@ def test_it_says_what_it_started(served: Served) -> None:
     assert ("some share one" in said) == (cores < 4)
 
 
+async def until_gone(pid: int) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while is_alive(pid):  # noqa: ASYNC110 - it is another process
+            await asyncio.sleep(0.1)
+
+
+async def test_a_drained_agent_leaves_when_its_last_trajectory_has_ended(served: Served) -> None:
+    agents = served.agents()
+    async with artangram.connect(served.url, token=TOKEN) as client:
+        await until_joined(client)
+        await asyncio.to_thread(served.verb, "drain", "local-3", "--undo")
+        handles = [await client.trajectory(memory_mb=64).open() for _ in range(8)]
+        running = [asyncio.create_task(t.run(["sleep", "2"])) for t in handles]
+        async with asyncio.timeout(PATIENCE_S):
+            while "local-3" not in await busy(client):  # noqa: ASYNC110 - it is far away
+                await asyncio.sleep(0.1)
+        said = await asyncio.to_thread(served.verb, "drain", "local-3")
+        assert said == (
+            "local-3 gets no new trajectories, and leaves when the last one there is closed.\n"
+        )
+        assert [(await one).exit_code for one in running] == [0] * 8
+        assert is_alive(agents["local-3"]), "its trajectories have files there"
+        for t in handles:
+            await t.close()
+        await until_gone(agents["local-3"])
+        assert "local-3" not in {node.node for node in (await client.status()).nodes}
+        with pytest.raises(BadInput, match="this cluster has no 'local-3'"):
+            await client.drain("local-3", undo=True)
+        await asyncio.gather(*(work(client) for _ in range(4)))
+    log = (served.printed.parent / "s" / "local-3.log").read_text()
+    assert log.endswith("local-3 was drained and has left the cluster\n")
+
+
 def test_agents_end_with_the_head(served: Served) -> None:
     agents = served.agents()
-    assert set(agents) == set(NAMES)
+    assert set(agents) == set(NAMES) - {"local-3"}
     served.process.send_signal(signal.SIGTERM)
     assert served.process.wait(timeout=60) == 0
     assert not any(map(is_alive, agents.values()))
