@@ -41,6 +41,13 @@ async def uncancelled(work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
+def fail(future: asyncio.Future[Any], error: Exception) -> None:
+    """Let `future` raise `error`; a caller who has gone away does not complain about it."""
+    if not future.done():
+        future.set_exception(error)
+        future.exception()
+
+
 class Background:
     """Tasks that no caller awaits. Calls `on_error` for those that fail."""
 

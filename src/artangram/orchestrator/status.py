@@ -62,7 +62,7 @@ def cluster_status(
     services, restores = books.services(carriers)
     return ClusterStatus(
         policy=policy,
-        queued=ledger.num_queued,
+        queued=ledger.queue.total,
         running=ledger.num_running,
         trajectories=sum(1 for _ in ledger.open_trajectories()),
         abandoned=abandoned,
