@@ -292,6 +292,7 @@ class Orchestrator:
             self.ledger,
             self._carriers,
             nodes=self.nodes,
+            node_books=self._driver.scheduler.nodes(),
             policy=self.setup.policy,
             abandoned=self._num_abandoned,
             began_at=self._began_at,

@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Iterable
+from enum import StrEnum
 
 import msgspec
 from msgspec import Struct, structs
@@ -192,10 +193,28 @@ class Receipt(Struct, frozen=True, kw_only=True):
     ended: "asyncio.Future[ActionResult]"
 
 
+class NodeState(StrEnum):
+    """May a node get new work?"""
+
+    JOINING = "joining"
+    """Soon: its agent is there."""
+    TRUSTED = "trusted"
+    SUSPECT = "suspect"
+    """Not while it does not answer; also one that has not come back since a restart."""
+    DRAINING = "draining"
+    """Only that of the trajectories that live there; it leaves when it is empty."""
+
+
 class NodeStatus(Struct, frozen=True, kw_only=True):
     node: str
+    state: NodeState = NodeState.TRUSTED
     running: int
     cores_used: int
+    cores: int = 0
+    memory_used_mb: int = 0
+    """What its trajectories may use."""
+    memory_mb: int = 0
+    labels: dict[str, str] = {}
     population: Population | None = None
     """Its sandboxes; `None` if its agent was not asked or did not answer."""
 
