@@ -139,6 +139,11 @@ class Past(Struct, frozen=True, kw_only=True):
         return self.snapshot is None and not self.entries
 
     @property
+    def last_seq(self) -> int:
+        """The number of the last entry; 0 if there is none."""
+        return (self.snapshot.seq if self.snapshot is not None else 0) + len(self.entries)
+
+    @property
     def last_at(self) -> float:
         """The time of the last entry; a clock that goes on from here never goes back."""
         if self.entries:

@@ -33,7 +33,7 @@ from artangram.observe.journal import (
     decoded,
     only_read,
 )
-from artangram.observe.journalwal import num_lost_frames
+from artangram.observe.journalwal import Mark, num_lost_frames
 
 MOST_PER_COMMIT = 512
 """Appends in one transaction; the first of them waits for the last."""
@@ -89,19 +89,33 @@ def _open(
         if lost:
             raise JournalDamaged(f"{path}: its log is damaged, {lost} frames cannot be read")
         database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        mark = Mark(path.with_name(path.name + ".mark"))
         try:
             past = _prepare(database, wishes)
+            _check_complete(past, mark)
         except BaseException as error:
             database.close()
+            mark.close()
             if isinstance(error, sqlite3.Error):
                 raise _attributed(error, path) from error
             if isinstance(error, JournalError):
                 raise type(error)(f"{path}: {error}") from error
             raise
-        return FileJournal(path, database, past, lock=lock, loop=loop), past
+        return FileJournal(path, database, past, mark=mark, lock=lock, loop=loop), past
     except BaseException:
         os.close(lock)
         raise
+
+
+def _check_complete(past: Past, mark: Mark) -> None:
+    """Raises `JournalDamaged` if entries that were committed are gone."""
+    last, lost = mark.read(), mark.read() - past.last_seq
+    if lost > 0:
+        raise JournalDamaged(
+            f"its last {lost} of {last} entries are missing, because its log "
+            f"({mark.path.stem}-wal) was cut or removed; restore it from a copy, or remove "
+            f"{mark.path.name} to go on without what they accepted"
+        )
 
 
 def _private(path: Path) -> int:
@@ -188,13 +202,15 @@ class FileJournal:
         database: sqlite3.Connection,
         past: Past,
         *,
+        mark: Mark,
         lock: int,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.path = path
         self._loop = loop
         self._lock = lock
-        self._seq = (past.snapshot.seq if past.snapshot is not None else 0) + len(past.entries)
+        self._mark = mark
+        self._seq = self._num_inserted = past.last_seq
         self._last_at = past.last_at
         self._encode = msgspec.json.Encoder().encode
         self._database = database
@@ -222,6 +238,7 @@ class FileJournal:
 
         def insert(database: sqlite3.Connection) -> None:
             database.execute("INSERT INTO entry VALUES (?, ?, ?)", row)
+            self._num_inserted = row[0]
             for item in kept:
                 database.execute(_KEEP, (item.id, item.key, item.body))
             for end in settled:
@@ -273,6 +290,7 @@ class FileJournal:
         await asyncio.to_thread(self._thread.join)
         self._reader.close()
         self._database.close()
+        self._mark.close()
         os.close(self._lock)
 
     def _write(self) -> None:
@@ -297,6 +315,7 @@ class FileJournal:
             for work in works:
                 work(database)
             database.execute("COMMIT")
+            self._mark.write(self._num_inserted)
         except Exception as error:  # noqa: BLE001 - whatever it is, all waiters must get it
             if database.in_transaction:
                 database.rollback()

@@ -5,8 +5,12 @@ is right for a transaction that was being written when its process died: no comm
 caller was told that it is safe. For a transaction that does not fit into memory SQLite even
 overwrites its own frames, and updates their checksums only at its commit. When a commit of the same
 log follows, acknowledged frames are lost.
+
+A log that was cut or removed looks like an earlier one. So a file beside it, the `Mark`, has the
+number of the last entry that was committed.
 """
 
+import os
 import struct
 from pathlib import Path
 
@@ -14,6 +18,28 @@ _HEADER = struct.Struct(">8I")
 _FRAME = struct.Struct(">6I")
 _BIG_ENDIAN_SUMS = 0x377F0683
 _LITTLE_ENDIAN_SUMS = 0x377F0682
+_DIGITS = 20
+
+
+class Mark:
+    """The number of the last committed entry, in a file of its own. It is written after the commit:
+    a process that dies between the two leaves a number that is too small, and never one too large.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def read(self) -> int:
+        """0 if nothing was committed yet, or the file was made by hand."""
+        text = os.pread(self._file, _DIGITS, 0)
+        return int(text) if text.isdigit() else 0
+
+    def write(self, seq: int) -> None:
+        os.pwrite(self._file, b"%0*d" % (_DIGITS, seq), 0)
+
+    def close(self) -> None:
+        os.close(self._file)
 
 
 def num_lost_frames(log: Path) -> int:

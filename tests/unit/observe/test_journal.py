@@ -388,8 +388,26 @@ async def test_a_damaged_log_is_told_not_shortened(path: Path) -> None:
         await open_journal(path)
 
 
+@pytest.mark.parametrize("part", [0.0, 0.5], ids=["missing", "cut"])
+async def test_a_log_that_was_cut_or_removed_is_told_not_shortened(path: Path, part: float) -> None:
+    killed_writer(path)
+    log = path.with_name(path.name + "-wal")
+    data = log.read_bytes()
+    log.unlink()
+    if part:
+        log.write_bytes(data[: int(part * len(data))])
+    for _ in range(2):  # Looking does not repair it.
+        with pytest.raises(JournalDamaged, match=r"entries are missing.*journal.sqlite.mark"):
+            await open_journal(path)
+    path.with_name("journal.sqlite.mark").unlink()
+    kept = (await reopened(path)).entries
+    assert (await reopened(path)).entries == kept
+
+
 async def test_a_torn_last_frame_was_never_acknowledged(path: Path) -> None:
     killed_writer(path)
+    mark = path.with_name("journal.sqlite.mark")
+    mark.write_text(f"{int(mark.read_text()) - 1:020d}")  # It is written after the commit.
     log = path.with_name(path.name + "-wal")
     flip_a_bit(log, at=1.0)
     assert num_lost_frames(log) == 0
