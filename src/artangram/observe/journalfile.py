@@ -33,7 +33,7 @@ from artangram.observe.journal import (
     decoded,
     only_read,
 )
-from artangram.observe.journalwal import Mark, num_lost_frames
+from artangram.observe.journalwal import CommitMark, num_lost_frames
 
 MOST_PER_COMMIT = 512
 """Appends in one transaction; the first of them waits for the last."""
@@ -89,7 +89,7 @@ def _open(
         if lost:
             raise JournalDamaged(f"{path}: its log is damaged, {lost} frames cannot be read")
         database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        mark = Mark(path.with_name(path.name + ".mark"))
+        mark = CommitMark(path.with_name(path.name + ".mark"))
         try:
             past = _prepare(database, wishes)
             _check_complete(past, mark)
@@ -107,7 +107,7 @@ def _open(
         raise
 
 
-def _check_complete(past: Past, mark: Mark) -> None:
+def _check_complete(past: Past, mark: CommitMark) -> None:
     """Raises `JournalDamaged` if entries that were committed are gone."""
     last, lost = mark.read(), mark.read() - past.last_seq
     if lost > 0:
@@ -202,7 +202,7 @@ class FileJournal:
         database: sqlite3.Connection,
         past: Past,
         *,
-        mark: Mark,
+        mark: CommitMark,
         lock: int,
         loop: asyncio.AbstractEventLoop,
     ) -> None:

@@ -6,7 +6,7 @@ caller was told that it is safe. For a transaction that does not fit into memory
 overwrites its own frames, and updates their checksums only at its commit. When a commit of the same
 log follows, acknowledged frames are lost.
 
-A log that was cut or removed looks like an earlier one. So a file beside it, the `Mark`, has the
+A log that was cut or removed looks like an earlier one. So a file beside it, the `CommitMark`, has the
 number of the last entry that was committed.
 """
 
@@ -21,7 +21,7 @@ _LITTLE_ENDIAN_SUMS = 0x377F0682
 _DIGITS = 20
 
 
-class Mark:
+class CommitMark:
     """The number of the last committed entry, in a file of its own. It is written after the commit:
     a process that dies between the two leaves a number that is too small, and never one too large.
     """
