@@ -122,6 +122,7 @@ def up(
             options=described.options,
             images=[Path(folder) for folder in described.images],
             door=head.door,
+            sync=described.sync,
         )
         asyncio.run(serving)
     output.console.print("Drained.")

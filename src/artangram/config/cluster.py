@@ -156,6 +156,8 @@ class ClusterFile(Struct, frozen=True, kw_only=True):
     """Folders of this machine whose images callers over HTTP may name."""
     jobs: dict[str, JobEntry] = {}
     policy: str = "elastic"
+    sync: bool = True
+    """Whether what a service accepted outlives a loss of power, at the cost of disk flushes."""
 
     @property
     def shares(self) -> dict[str, float]:

@@ -120,12 +120,16 @@ async def running(
     options: ClusterOptions | None = None,
     agent_options: tuple[str, ...] = (),
     door: AgentDoor | None = None,
+    sync: bool = False,
 ) -> AsyncIterator[tuple[Orchestrator, CallBackends]]:
-    """An orchestrator on this machine, and the backends of its calls."""
+    """An orchestrator on this machine, and the backends of its calls.
+
+    With `sync` the journal outlives a loss of power, too.
+    """
     machine = await asyncio.to_thread(this_machine)
     spec = machine.spec(cores=cores, memory_mb=memory_mb)
     async with AsyncExitStack() as stack:
-        journal, past = await _journal(state_dir)
+        journal, past = await _journal(state_dir, sync=sync)
         stack.push_async_callback(journal.close)
         clock = WallClock(not_before=0.0 if past is None else past.last_at)
         agents = _Agents(state_dir, provider, clock, agent_options)
@@ -208,10 +212,11 @@ def cluster_options(given: Mapping[str, Any]) -> ClusterOptions:
     return as_record(ClusterOptions, {name: plain(name, value) for name, value in given.items()})
 
 
-async def _journal(state_dir: Path | None) -> tuple[Journal, Past | None]:
+async def _journal(state_dir: Path | None, *, sync: bool) -> tuple[Journal, Past | None]:
     if state_dir is None:
         return MemoryJournal(), None
-    return await open_journal(state_dir / "journal.sqlite", archive=state_dir / "archive.sqlite")
+    archive = state_dir / "archive.sqlite"
+    return await open_journal(state_dir / "journal.sqlite", archive=archive, sync=sync)
 
 
 def _as_measured_in(past: Past, setup: Setup, *, keeps_memory: bool) -> Setup:

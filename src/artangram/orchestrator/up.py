@@ -35,6 +35,7 @@ async def up(
     drain_s: float = DRAIN_S,
     agent_options: tuple[str, ...] = (),
     door: AgentDoor | None = None,
+    sync: bool = True,
 ) -> None:
     """Serve until SIGTERM or SIGINT; `on_ready` hears the address. For a process of its own."""
     allow_open_files()
@@ -52,6 +53,7 @@ async def up(
             options=structs.replace(options or ClusterOptions(), takes_objects=False),
             agent_options=agent_options,
             door=door,
+            sync=sync,
         ) as (orchestrator, _),
         serving(orchestrator, host=host, port=port, token=token, images=images) as url,
     ):

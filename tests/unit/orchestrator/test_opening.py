@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from artangram.config.clusterfile import read_cluster
 from artangram.core.errors import BadInput
 from artangram.core.ids import TrajectoryId
 from artangram.core.scheduling.records import Outcome
 from artangram.managers.agent import SandboxSpec
+from artangram.observe.journal import JournalError
 from artangram.observe.journalfile import open_journal
 from artangram.orchestrator.arguments import RunRequest
 from artangram.orchestrator.records import ActionResult, Opening, Receipt
+from artangram.orchestrator.up import up
 from artangram.sandbox import Limits
 from artangram.testing.fakes import FakeCluster, a_setup, fake_cluster
 
@@ -113,3 +116,23 @@ async def test_nothing_is_remembered_of_a_sandbox_that_somebody_else_closed() ->
             await t.write("x", b"")
         await client.close_job("default")
         assert num_receipts() <= before
+
+
+async def test_a_service_flushes_its_journal_unless_told_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    async def opened(path: Path, **options: object) -> None:
+        asked.append(options.get("sync"))
+        raise JournalError("enough")
+
+    monkeypatch.setattr("artangram.orchestrator.local.open_journal", opened)
+    for said in ("", "sync: false"):
+        (tmp_path / "c.yaml").write_text("policy: elastic\n" + said)
+        sync = read_cluster(tmp_path / "c.yaml").sync
+        with pytest.raises(JournalError, match="enough"):
+            await up(tmp_path, on_ready=print, sync=sync)
+    with pytest.raises(JournalError, match="enough"):
+        await up(tmp_path, on_ready=print)
+    assert asked == [True, False, True]
