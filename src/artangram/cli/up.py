@@ -123,9 +123,9 @@ def up(
             images=[Path(folder) for folder in described.images],
             door=head.door,
             sync=described.sync,
+            tell=partial(output.console.print, soft_wrap=True),
         )
         asyncio.run(serving)
-    output.console.print("Drained.")
 
 
 def _secret(token: str | None, state_dir: Path) -> str:

@@ -36,6 +36,7 @@ async def up(
     agent_options: tuple[str, ...] = (),
     door: AgentDoor | None = None,
     sync: bool = True,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; `on_ready` hears the address. For a process of its own."""
     allow_open_files()
@@ -58,4 +59,4 @@ async def up(
         serving(orchestrator, host=host, port=port, token=token, images=images) as url,
     ):
         ready = partial(on_ready, url)
-        await until_told_to_stop(orchestrator, drain_s=drain_s, on_ready=ready)
+        await until_told_to_stop(orchestrator, drain_s=drain_s, on_ready=ready, tell=tell)

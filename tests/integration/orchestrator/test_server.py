@@ -528,6 +528,31 @@ async def test_a_signal_drains_first() -> None:
         assert (await running).ok
 
 
+async def test_every_further_signal_is_more_impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    ended: list[int] = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    async with a_service() as (behind, client, _), client.trajectory() as t:
+        orchestrator = behind.orchestrator
+        stopping = asyncio.create_task(until_told_to_stop(orchestrator, tell=told.append))
+        running = asyncio.create_task(t.run(["sleep", "1000"]))
+        while orchestrator.status().running == 0:  # noqa: ASYNC110 - it is far away
+            await asyncio.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.sleep(0.05)
+        assert told == [
+            "Draining: 1 running and 0 waiting actions have 30 s to end; Ctrl-C again ends now."
+        ]
+        assert not stopping.done()
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.wait_for(stopping, PATIENCE_S)
+        assert (told[1:], ended) == (["Ending now. A third Ctrl-C does not wait for anything."], [])
+        os.kill(os.getpid(), signal.SIGINT)  # While its caller still closes what it opened.
+        await asyncio.sleep(0.05)
+        assert ended == [130]
+        running.cancel()
+
+
 class FailingJournal(MemoryJournal):
     is_full = False
 
