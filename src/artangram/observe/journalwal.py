@@ -6,8 +6,8 @@ caller was told that it is safe. For a transaction that does not fit into memory
 overwrites its own frames, and updates their checksums only at its commit. When a commit of the same
 log follows, acknowledged frames are lost.
 
-A log that was cut or removed looks like an earlier one. So a file beside it, the `CommitMark`, has the
-number of the last entry that was committed.
+A log that was cut or removed looks like an earlier one. So a file beside it, the `CommitMark`, has
+the number of the last entry that was committed.
 """
 
 import os
