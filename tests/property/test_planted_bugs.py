@@ -23,7 +23,7 @@ from artangram.core.scheduling.placement import Placement
 from artangram.core.scheduling.policies import cpulane, gpulane
 from artangram.core.scheduling.policies.base import Ticket
 from artangram.core.scheduling.policies.counted import CountedLane
-from artangram.core.scheduling.policies.malleable import MalleableLane
+from artangram.core.scheduling.policies.elastic import ElasticLane
 from artangram.core.scheduling.policies.queue import FairUsage
 from artangram.core.scheduling.policies.width import Widths
 from artangram.core.scheduling.pools.buddy import Buddy
@@ -132,7 +132,7 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
         "is a.*'s, not a|got a core twice|got back more",
     ),
     "cores are granted before somebody shrank": (
-        "malleable",
+        "elastic",
         instead(Scheduler, "handle_all", granting_before_shrinking),
         "is a.*'s, not a",
     ),
@@ -180,8 +180,8 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
         "twins disagree",
     ),
     "an elastic action gets less than its least amount": (
-        "malleable",
-        instead(MalleableLane, "_sizes", lambda real: lambda lane: [1] * len(real(lane))),
+        "elastic",
+        instead(ElasticLane, "_sizes", lambda real: lambda lane: [1] * len(real(lane))),
         "is not what it needs|cores=",
     ),
     "a fitting head of cores is left waiting": (
@@ -195,35 +195,35 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
         "fits and waits",
     ),
     "left-over cores stay idle": (
-        "malleable",
+        "elastic",
         instead(
-            MalleableLane,
+            ElasticLane,
             "_sizes",
             lambda real: lambda lane: [t.form.amounts[0] for t in lane._running.tickets],
         ),
         "cores are idle",
     ),
     "who stands aside is forgotten": (
-        "malleable",
-        instead(MalleableLane, "_resume", lambda real: lambda lane, ticket, now: False),
+        "elastic",
+        instead(ElasticLane, "_resume", lambda real: lambda lane, ticket, now: False),
         "stands aside",
     ),
     "rigid actions wait for the end of elastic ones": (
-        "malleable",
+        "elastic",
         instead(
-            MalleableLane,
+            ElasticLane,
             "_start_waiting",
             lambda real: lambda lane, now: None if lane._running else real(lane, now),
         ),
         "could start on|passed the overdue",
     ),
     "an overdue action is passed by loans": (
-        "malleable",
+        "elastic",
         instead(cpulane.RankedLane, "overdue", nothing),
         "was lent cores, passed the overdue",
     ),
     "an overdue action is passed": (
-        "malleable",
+        "elastic",
         instead(FairUsage, "goes_first", latest_first),
         "passed the overdue",
     ),
@@ -388,10 +388,10 @@ def test_the_newcomer_catches_a_queue_without_jobs(monkeypatch):
 def test_the_overload_catches_an_order_that_ignores_virtual_deadlines(monkeypatch):
     instead(FairUsage, "goes_first", latest_first)(monkeypatch)
     with pytest.raises(AssertionError, match="passed the overdue"):
-        test_policies.test_nobody_starves_under_overload(name="malleable", penalty=0.0)
+        test_policies.test_nobody_starves_under_overload(name="elastic", penalty=0.0)
 
 
 def test_the_hour_catches_slack_without_an_end(monkeypatch):
     monkeypatch.setattr(cpulane, "SLACK_CAP_S", 1e9)
     with pytest.raises(AssertionError):
-        test_policies.test_long_work_is_passed_for_an_hour_at_most(name="malleable")
+        test_policies.test_long_work_is_passed_for_an_hour_at_most(name="elastic")

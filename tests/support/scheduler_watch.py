@@ -6,12 +6,12 @@ from operator import attrgetter
 from artangram.core.ids import ActionId
 from artangram.core.scheduling.lease import Allocation
 from artangram.core.scheduling.policies.base import Lane, LaneContext, State, Ticket
-from artangram.core.scheduling.policies.malleable import MalleableLane
+from artangram.core.scheduling.policies.elastic import ElasticLane
 from artangram.core.scheduling.policies.policy import SchedulingPolicy
 from artangram.core.scheduling.policies.queue import FairUsage
 from artangram.core.scheduling.pools.cpu import CpuNode
 
-QUEUED_BY_KEY = {"elastic", "malleable", "moldable"}
+QUEUED_BY_KEY = {"elastic"}
 IN_LINE = {"fcfs", "fixed", "tangram", "static", "load-per-call", "unmanaged"}
 """Policies whose cores are given in order of a virtual deadline, and strictly in line."""
 
@@ -39,8 +39,8 @@ class Watch:
         """The same policy, with lanes of cores that are watched."""
         return replace(chosen, cpu=lambda *args: self._lane(chosen, *args))
 
-    def is_malleable(self) -> bool:
-        return all(isinstance(lane, MalleableLane) for lane in self._lanes)
+    def is_elastic(self) -> bool:
+        return all(isinstance(lane, ElasticLane) for lane in self._lanes)
 
     def starts(self, ticket: Ticket) -> None:
         self._started.append((ticket, self._pushed.pop(ticket), self._num_pushed))

@@ -200,6 +200,7 @@ class Simulation:
             needs=self._beliefs.needs(action),
             job=trajectory.job,
             task=trajectory.task,
+            problem=self._beliefs.problem(trajectory),
             trajectory=trajectory.trajectory,
             work_s=self._beliefs.work_s(action),
             timeout_s=action.timeout_s,

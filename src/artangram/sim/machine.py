@@ -203,6 +203,8 @@ class Machine:
     def _alone(self, run: SimRun) -> float:
         """The speed of an action that shares its units with nobody."""
         needs, allocation = run.action.needs, run.allocation
+        if not allocation.units:
+            return 0.0  # It was preempted.
         if needs.elastic != allocation.resource:
             return 1.0
         curve = needs.speedup or DEFAULT

@@ -8,6 +8,7 @@
 """
 
 from collections import OrderedDict
+from collections.abc import Iterable
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import NodeId, Resource, ServiceId, TrajectoryId
@@ -75,6 +76,12 @@ class Lanes:
             placement.withdraw(ticket)
             self._place_waiting(placement, now)
         self._unclaim(ticket, now)
+
+    def touch(self, tickets: Iterable[Ticket]) -> None:
+        """What is believed of `tickets`, candidates of their lanes, has changed."""
+        for ticket in tickets:
+            assert ticket.lane is not None, f"{ticket} stands in no lane"
+            self._touched[ticket.lane] = None
 
     def release(self, ticket: Ticket, now: float, *, lost: NodeId | None = None) -> None:
         """A running ticket gives back what it holds, except what a lost node took with it."""

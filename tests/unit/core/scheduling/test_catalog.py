@@ -6,9 +6,9 @@ from builders import a_cpu, a_scheduler, allocation, an_action, an_elastic, leas
 from artangram.core.errors import BadInput
 from artangram.core.scheduling.events import Submitted
 from artangram.core.scheduling.lease import Cores, CoreShare
-from artangram.core.scheduling.policies.catalog import MOST_SQUEEZE, policy
+from artangram.core.scheduling.policies.catalog import policy
 
-EVERY = ["elastic", "malleable", "moldable", "tangram", "fcfs", "fixed", "fixed:2", "pods"]
+EVERY = ["elastic", "tangram", "fcfs", "fixed", "fixed:2", "pods"]
 EVERY += ["pods:1", "pods:0.5/4", "overcommit", "static", "static:2", "load-per-call", "unmanaged"]
 
 
@@ -39,16 +39,6 @@ def test_a_wrong_name_says_what_is_right(name, said):
     with pytest.raises(BadInput) as caught:
         policy(name)
     assert str(caught.value).startswith(said)
-
-
-def test_elastic_resizes_where_squeezing_is_cheap_and_not_where_it_is_dear():
-    def started_beside(penalty: float) -> list[str]:
-        scheduler = a_scheduler(cpu=a_cpu(squeeze_penalty=penalty))
-        scheduler.handle(Submitted(an_elastic("a", 2, 8)), 0.0)
-        return started(scheduler.handle(Submitted(an_action("b", 2)), 0.0))
-
-    assert started_beside(penalty=MOST_SQUEEZE) == ["b"]
-    assert started_beside(penalty=MOST_SQUEEZE + 0.01) == []
 
 
 @pytest.mark.parametrize(("name", "units"), [("fcfs", 2), ("fixed:4", 4), ("fixed:1", 2)])
