@@ -30,7 +30,7 @@ def check_no_idle_cores(books: Books, explain: Callable[[Life], Explanation]) ->
 def _check_preempted(books: Books, life: Life, idle: int) -> None:
     """An action is without cores only while it, or one the node may drain for, needs more."""
     others = [other for other in books.lives.values() if not other.cores]
-    is_drained = any(other.least > idle for other in others)
+    is_drained = any(min(other.action.needs.of(CPU), default=0) > idle for other in others)
     assert is_drained, f"{idle} cores are idle, {life.action.id} was preempted"
 
 

@@ -3,8 +3,9 @@
 - `core/pools` knows the cores of a node as 0 to n - 1; here they become the machine's own numbers.
 - An elastic command learns its degree from `{units}` in its argv and from `ARTANGRAM_UNITS`. The
   degree stays as the action runs; the cores below it change.
+- A time limit passes at the pace of the lease, and its agent counts it.
 - A lease that shares a node's cores (`CoreShare`) may use all of them: the kernel shares, by the
-  lease's weight and up to its limit.
+  lease's weight and up to its limit. There a time limit passes with the clock.
 """
 
 from collections.abc import Mapping
@@ -54,10 +55,14 @@ class CpuManager:
         assert allocation is not None, f"{lease} has no cores"
         assert action.trajectory is not None, f"{action.id} has no place to run"
         self._node_of[action.id] = allocation.node
+        limit_s = None
         if command is not None:
             command = told(command, action, workers=lease.workers, cores=self._mapped(allocation))
             if isinstance(allocation, CoreShare):
                 command = structs.replace(command, share=share_of(allocation))
+            else:
+                command = structs.replace(command, timeout_s=LONGEST_RUN_S)
+                limit_s = action.timeout_s
         run = Run(
             lease=lease,
             trajectory=action.trajectory,
@@ -65,6 +70,7 @@ class CpuManager:
             command=command,
             expects_files=expects_files,
             streams=streams,
+            limit_s=limit_s,
         )
         self.agents[allocation.node].start(run)
 
@@ -74,9 +80,9 @@ class CpuManager:
         assert allocation is not None, f"{lease} has no cores"
         self._node_of[lease.action_id] = allocation.node
 
-    def resize(self, action_id: ActionId, cores: Cores) -> None:
-        """A running action has these cores now."""
-        self.agents[cores.node].resize(action_id, self._mapped(cores))
+    def resize(self, action_id: ActionId, cores: Cores, *, pace: float = 1.0) -> None:
+        """A running action has these cores now, and its time limit passes at `pace`."""
+        self.agents[cores.node].resize(action_id, self._mapped(cores), pace=pace)
 
     def stop(self, action_id: ActionId) -> None:
         """End a running action early; nothing happens if it has just ended by itself."""

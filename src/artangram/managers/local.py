@@ -20,6 +20,8 @@ from artangram.core.ids import ActionId, NodeId, TrajectoryId
 from artangram.core.scheduling.records import Outcome
 from artangram.managers.agent import Listener, NodeInventory, Population, Run, RunId, RunResult
 from artangram.managers.machine import free_memory_mb
+from artangram.managers.outcomes import how_it_ended
+from artangram.managers.runlimit import RunLimit
 from artangram.managers.sandboxes import NodeSandboxes
 from artangram.sandbox.errors import SandboxError, SandboxGone
 from artangram.sandbox.protocol import (
@@ -45,7 +47,7 @@ class _Running:
     Most are begun at once in a sandbox that waits for them; one that has to wait has a task.
     """
 
-    __slots__ = ("cores", "ended", "is_told", "over", "run", "sandbox", "task")
+    __slots__ = ("cores", "ended", "is_late", "is_told", "limit", "over", "run", "sandbox", "task")
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -53,6 +55,9 @@ class _Running:
         self.sandbox: Sandbox | None = None
         self.ended: RunResult | None = None
         self.is_told = False
+        #: Was it ended because its time limit is over?
+        self.is_late = False
+        self.limit: RunLimit | None = None
         self.task: asyncio.Task[None] | None = None
         #: Made by who waits for its end.
         self.over: asyncio.Future[None] | None = None
@@ -118,6 +123,9 @@ class LocalAgent:
 
     def start(self, run: Run) -> None:
         running = _Running(run)
+        if run.limit_s is not None:
+            on_over = partial(self._on_late, running)
+            running.limit = RunLimit(run.limit_s, pace=run.lease.pace, on_over=on_over)
         self._running[run.lease.action_id] = running
         if not self._begin(running):
             running.task = self._background.start(self._run(running))
@@ -125,10 +133,12 @@ class LocalAgent:
         if self._least_free_mb and self._look is None:
             self._look_soon()
 
-    def resize(self, action_id: ActionId, cores: tuple[int, ...]) -> None:
+    def resize(self, action_id: ActionId, cores: tuple[int, ...], *, pace: float = 1.0) -> None:
         running = self._running.get(action_id)
+        if running is not None and running.limit is not None:
+            running.limit.set_pace(pace)
         if running is None or not cores:
-            return  # One that stands aside stays where it is: the kernel shares its cores.
+            return  # One that is preempted stays where it is: the kernel shares its cores.
         running.cores = cores
         if running.sandbox is not None:
             self._background.start(_resize(running, running.sandbox))
@@ -251,7 +261,18 @@ class LocalAgent:
             return False
         if began:
             running.sandbox = sandbox
+            if running.limit is not None:
+                running.limit.begin()
         return began
+
+    def _on_late(self, running: _Running) -> None:
+        """The time limit of a run is over: end it, and keep what it printed."""
+        assert running.sandbox is not None, f"{running.run.id} runs nowhere"
+        running.is_late = True
+        try:
+            running.sandbox.end_command()
+        except SandboxError:
+            self._background.start(running.sandbox.close())
 
     def _on_result(
         self, running: _Running, began_at: float, result: CommandResult | SandboxError
@@ -259,7 +280,7 @@ class LocalAgent:
         if running.ended is not None:
             pass  # It was stopped: whatever it printed is of no use to anybody.
         elif isinstance(result, CommandResult):
-            running.ended = _ended(running.run, result, began_at=began_at)
+            running.ended = _ended(running, result, began_at=began_at)
         else:
             running.ended = _failed(running.run, result)
         self._tell_end(running)
@@ -287,6 +308,8 @@ class LocalAgent:
 
     def _tell_end(self, running: _Running) -> None:
         running.is_told = True
+        if running.limit is not None:
+            running.limit.end()
         ended = running.ended or RunResult(run=running.run.id, outcome=Outcome.CANCELLED)
         del self._running[ended.run.action_id]
         self._ended[ended.run] = ended
@@ -309,8 +332,10 @@ class LocalAgent:
             command = run.command
             if running.cores != command.cores:  # It was resized before it began.
                 command = structs.replace(command, cores=running.cores)
+            if running.limit is not None:
+                running.limit.begin()
             result = await self._ran(sandbox, command, run)
-        return _ended(run, result, began_at=began_at)
+        return _ended(running, result, began_at=began_at)
 
     async def _ran(self, sandbox: Sandbox, command: Command, run: Run) -> CommandResult:
         if not run.streams:
@@ -348,9 +373,12 @@ async def _resize(running: _Running, sandbox: Sandbox) -> None:
         return  # It died; its run is about to say so.
 
 
-def _ended(run: Run, result: CommandResult, *, began_at: float) -> RunResult:
+def _ended(running: _Running, result: CommandResult, *, began_at: float) -> RunResult:
+    run = running.run
     assert run.command is not None
-    outcome, reason = _how(run.command, result)
+    if running.is_late and result.exit_code != 0:  # Else it ended well at the last moment.
+        result = structs.replace(result, timed_out=True)
+    outcome, reason = how_it_ended(run.command, result, limit_s=run.limit_s)
     return RunResult(
         run=run.id,
         outcome=outcome,
@@ -362,17 +390,3 @@ def _ended(run: Run, result: CommandResult, *, began_at: float) -> RunResult:
 
 def _failed(run: Run, error: SandboxError) -> RunResult:
     return RunResult(run=run.id, outcome=Outcome.INFRA_FAILED, reason=str(error))
-
-
-def _how(command: Command, result: CommandResult) -> tuple[Outcome, str]:
-    """How it ended, and why."""
-    if result.timed_out:
-        return Outcome.TIMED_OUT, f"it ran longer than {command.timeout_s:g} s"
-    outcome = Outcome.SUCCEEDED if result.exit_code == 0 else Outcome.FAILED
-    if result.out_of_memory:
-        return outcome, "it ran out of memory"
-    if result.start_error:
-        return outcome, f"{command.argv[0]}: {result.start_error}"
-    if result.signal:
-        return outcome, f"signal {result.signal} ended it"
-    return outcome, "" if result.exit_code == 0 else f"exit code {result.exit_code}"

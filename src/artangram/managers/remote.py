@@ -209,8 +209,8 @@ class RemoteAgent:
             ended = RunResult(run=run.id, outcome=Outcome.FAILED, reason=str(error))
             asyncio.get_running_loop().call_soon(self._tell_end, ended)
 
-    def resize(self, action_id: ActionId, cores: tuple[int, ...]) -> None:
-        self._tell(wire.ResizeRun(action_id, cores))
+    def resize(self, action_id: ActionId, cores: tuple[int, ...], *, pace: float = 1.0) -> None:
+        self._tell(wire.ResizeRun(action_id, cores, pace))
 
     def stop(self, action_id: ActionId) -> None:
         self._tell(wire.StopRun(action_id))

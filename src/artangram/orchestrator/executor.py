@@ -130,8 +130,8 @@ class LiveExecutor:
         match decision:
             case Start(lease):
                 self._start(self._body.ledger.actions[lease.action_id])
-            case Resize(action_id, cores):
-                self.manager.resize(action_id, cores)
+            case Resize(action_id, cores, pace):
+                self.manager.resize(action_id, cores, pace=pace)
             case Stop(action_id):
                 live = self._body.ledger.actions.get(action_id)
                 if live is not None:  # Else its node was lost at the same instant.
@@ -276,7 +276,7 @@ class LiveExecutor:
         if ended is not None:
             self.on_ended(node, ended)
         elif isinstance(cores, Cores):
-            self.manager.resize(lease.action_id, cores)
+            self.manager.resize(lease.action_id, cores, pace=lease.pace)
         return True
 
     def _drop_ahead(self, action_id: ActionId) -> None:

@@ -1,9 +1,9 @@
 """What the simulated client tells the scheduler about an action that has not run yet.
 
-The simulator knows the truth; a scheduler never does. `learned` tells no work and no speed-up, only
-what a live caller knows: kind, task and problem; `learned:kinds` leaves the problem out. `noisy` tells
-a work that is off by a lognormal factor and one speed-up for everything. `exact` tells the truth all
-the same: the ceiling of what can be learned.
+The simulator knows the truth; a scheduler never does. `learned` tells no work and no speed-up, but
+what a live caller knows: kind, task and problem; `learned:kinds` leaves the problem out. `noisy`
+tells a work that is off by a lognormal factor and one speed-up for everything. `exact` tells the
+truth all the same: the ceiling of what can be learned.
 """
 
 from random import Random

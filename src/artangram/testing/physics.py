@@ -98,10 +98,10 @@ class PhysicsAgent:
     def start(self, run: Run) -> None:
         self._world.start(run.lease, self)
 
-    def resize(self, action_id: ActionId, cores: tuple[int, ...]) -> None:
+    def resize(self, action_id: ActionId, cores: tuple[int, ...], *, pace: float = 1.0) -> None:
         resource = Resource(self.node.rpartition("-")[0])
         allocation = Cores(resource, self.node, cores)
-        self._world.machine.resize(action_id, allocation, self._world.clock.now())
+        self._world.machine.resize(action_id, allocation, self._world.clock.now(), pace=pace)
         self._world.wait_for_next()
 
     def stop(self, action_id: ActionId) -> None:

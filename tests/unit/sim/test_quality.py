@@ -7,11 +7,11 @@ from functools import cache
 from statistics import mean
 
 import pytest
+from artangram.core.scheduling.policies.moldable import MoldableLane
 from sim_support import simulated
 
 from artangram.core.scheduling.cluster import ClusterSpec
 from artangram.core.scheduling.policies import catalog
-from artangram.core.scheduling.policies.moldable import MoldableLane
 from artangram.sim.bounds import lower_bound
 from artangram.sim.families import GeneratedTrace, cluster_for, stream
 from artangram.sim.report import ActTimes, report

@@ -123,11 +123,11 @@ def _mean_and_median(first: int, chances: Sequence[float]) -> tuple[float, float
         middle = 0.5 * (EDGES[index] + EDGES[index + 1])
         if below <= 0.5:
             median = middle
-        if below + chance >= TYPICAL:
-            return mean + (1.0 - below) * middle, median
+        if below < TYPICAL:
+            counted = chance if below + chance < TYPICAL else 1.0 - below
+            mean += counted * middle
         below += chance
-        mean += chance * middle
-    raise AssertionError("the chances do not add up to one")
+    return mean, median
 
 
 def _spread(first: int, chances: Sequence[float]) -> float:

@@ -3,8 +3,8 @@
 - Work is believed as a distribution (`evidence`), learned from everything that ended: per kind,
   then per job and task, then per problem, so that siblings inform each other.
 - What the caller says is a measurement with an error. How large that is, and which way, is learned
-  for each job and kind: a caller who is right is believed, one who is off by ten in either direction
-  hardly changes what its kind showed.
+  for each job and kind: a caller who is right is believed, one who is off by ten in either
+  direction hardly changes what its kind showed.
 - How a kind speeds up is learned from the sizes its actions ran with.
 - Beliefs only rank and size; a wrong one costs time, never correctness.
 """
@@ -27,8 +27,8 @@ from artangram.core.scheduling.speedup import DEFAULT, Amdahl, Speedup
 
 MOST_TASKS, MOST_PROBLEMS = 2048, 8192
 """Kinds, tasks and callers, and problems, that are remembered. A caller who makes up a kind or a
-problem for every action teaches nothing, and those not asked for longest are forgotten then. A belief
-takes a few kilobytes."""
+problem for every action teaches nothing, and those not asked for longest are forgotten then. A
+belief takes a few kilobytes."""
 
 MEMORY = 32.0
 """After so many ended actions a moving average is one of about as many."""

@@ -33,6 +33,7 @@ from artangram.core.scheduling.forms import Forms
 from artangram.core.scheduling.lanes import Lanes
 from artangram.core.scheduling.learning import Learning
 from artangram.core.scheduling.lease import Allocation, Cores, Lease
+from artangram.core.scheduling.limits import pace
 from artangram.core.scheduling.policies.base import Form, State, Ticket
 from artangram.core.scheduling.policies.policy import SchedulingPolicy
 from artangram.core.scheduling.records import ActionRecord, Outcome
@@ -142,6 +143,7 @@ class Scheduler:
             workers=workers,
             prepare_s=max(prepare_s, ticket.prepare_s),
             attempt=ticket.attempt,
+            pace=self._pace(ticket, allocation, workers),
         )
         self._out.append(Start(lease))
 
@@ -150,7 +152,15 @@ class Scheduler:
         ticket.count_units(now)
         ticket.allocation = cores
         ticket.units = cores.units
-        self._out.append(Resize(ticket.action.id, cores))
+        pace = self._pace(ticket, cores, ticket.workers)
+        self._out.append(Resize(ticket.action.id, cores, pace))
+
+    def _pace(self, ticket: Ticket, allocation: Allocation, workers: int) -> float:
+        if not isinstance(allocation, Cores) or ticket.action.timeout_s is None:
+            return 1.0
+        spec = self._pools[allocation.resource]
+        assert isinstance(spec, CpuSpec)
+        return pace(ticket, allocation.units, workers=workers, penalty=spec.squeeze_penalty)
 
     def limit(self, ticket: Ticket, at: float) -> None:
         """For lanes: see `LaneContext`."""

@@ -1,7 +1,7 @@
 """Policies by name, and the words for names that are wrong."""
 
 import pytest
-from builders import a_cpu, a_scheduler, allocation, an_action, an_elastic, leases, started
+from builders import a_scheduler, allocation, an_elastic, leases
 
 from artangram.core.errors import BadInput
 from artangram.core.scheduling.events import Submitted

@@ -68,6 +68,7 @@ class Ticket:
         "rank",
         "secondary",
         "seq",
+        "slack_s",
         "started_at",
         "state",
         "stopping",
@@ -104,6 +105,8 @@ class Ticket:
         self.prepare_s = 0.0
         #: The virtual deadline lanes rank by: an action past it is overdue, and nobody passes it.
         self.key = now
+        #: How long it goes without cores, at the most, because of work that came later.
+        self.slack_s = 0.0
         #: The lane it waits in, or the lane of a side resource it is parked at, or neither.
         self.lane: Lane | None = None
         self.blocked_at: Lane | None = None
@@ -125,8 +128,8 @@ class Ticket:
         #: Seconds of its duration on one unit that are done, as of when.
         self.done_s = 0.0
         self.updated_at = now
-        #: Core-seconds for a second of that duration at the least, and the core-seconds expected per
-        #: chance to end: who has the smallest rank goes first.
+        #: Core-seconds for a second of that duration at the least, and the core-seconds expected
+        #: per chance to end: who has the smallest rank goes first.
         self.area = 1.0
         self.rank = 0.0
         #: Where it stands while it wants cores and has none, and which entry there is its own.

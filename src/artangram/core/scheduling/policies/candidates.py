@@ -1,7 +1,7 @@
 """Tickets that want cores of a node and have none: those that wait, and those that were preempted.
 
-- Inside a job an overdue ticket goes first, by its virtual deadline; the others go by rank. Both stay
-  as they are while a ticket stands here, unless what is believed of it changes.
+- Inside a job an overdue ticket goes first, by its virtual deadline; the others go by rank. Both
+  stay as they are while a ticket stands here, unless what is believed of it changes.
 - Between jobs, the one that was served least for its share goes first.
 - Tickets that left, or that came back with another rank, leave the heaps when they surface, or all
   together once they are most of them.

@@ -2,8 +2,8 @@
 
 - The rank of an action is the core-seconds expected per chance to end, given what it has done.
 - Its virtual deadline is when it will have gone without cores for as long as its slack. Slack grows
-  with the work that is expected of it or that it has done, up to `SLACK_CAP_S`; the time for which it
-  had cores is never less of a slack. Past its deadline it is overdue: no later work goes before it.
+  with the work that is expected of it or that it has done, up to `SLACK_CAP_S`, and is never less
+  than the time for which it had cores. Past it an action is overdue: no later work goes before it.
 - Running work gives way to work whose rank is clearly smaller, and to overdue work, unless it is
   overdue itself.
 """
@@ -50,7 +50,8 @@ def enter(ticket: Ticket) -> None:
     ticket.done_s = 0.0
     ticket.units = 0
     ticket.rank = ticket.area * ticket.belief.rank_s(0.0)
-    ticket.key = ticket.submitted_at + _slack_s(ticket)
+    ticket.slack_s = _slack_s(ticket, ticket.belief.mean_s)
+    ticket.key = ticket.submitted_at + ticket.slack_s
 
 
 def refresh(ticket: Ticket, now: float) -> None:
@@ -63,12 +64,12 @@ def refresh(ticket: Ticket, now: float) -> None:
         ticket.belief = cell.belief()
     ticket.rank = ticket.area * ticket.belief.rank_s(ticket.done_s)
     had_s = ticket.had_s(now)
-    ticket.key = max(ticket.key, ticket.submitted_at + had_s + max(_slack_s(ticket), had_s))
+    ticket.slack_s = max(ticket.slack_s, _slack_s(ticket, ticket.done_s), had_s)
+    ticket.key = ticket.submitted_at + had_s + ticket.slack_s
 
 
-def _slack_s(ticket: Ticket) -> float:
+def _slack_s(ticket: Ticket, work_s: float) -> float:
     alpha = ALPHA if ticket.form.is_elastic else RIGID_ALPHA
-    work_s = max(ticket.belief.mean_s, ticket.done_s)
     return min(alpha * ticket.area * work_s, SLACK_CAP_S)
 
 
