@@ -16,12 +16,13 @@ from artangram.core.scheduling.baselines.fcfs import FcfsLane
 from artangram.core.scheduling.baselines.tangram import UnitDivision
 from artangram.core.scheduling.deadlines import Deadlines
 from artangram.core.scheduling.decisions import Resize
-from artangram.core.scheduling.estimates import Estimates
+from artangram.core.scheduling.distribution import Distribution
 from artangram.core.scheduling.lanes import Lanes
 from artangram.core.scheduling.lease import Devices
 from artangram.core.scheduling.placement import Placement
-from artangram.core.scheduling.policies import cpulane, gpulane
+from artangram.core.scheduling.policies import candidates, gpulane, ranking
 from artangram.core.scheduling.policies.base import Ticket
+from artangram.core.scheduling.policies.candidates import Candidates
 from artangram.core.scheduling.policies.counted import CountedLane
 from artangram.core.scheduling.policies.elastic import ElasticLane
 from artangram.core.scheduling.policies.queue import FairUsage
@@ -117,8 +118,16 @@ def keeping_the_attempt(real: Method) -> Method:
     return repeat
 
 
-def latest_first(real: Method) -> Method:
-    return lambda self, one, other: (one.key, one.seq) > (other.key, other.seq)
+def forgetting(real: Method) -> Method:
+    def preempt(lane: ElasticLane, ticket: Ticket, now: float) -> None:
+        real(lane, ticket, now)
+        lane._candidates_like(ticket).remove(ticket)
+
+    return preempt
+
+
+def by_rank_alone(real: Method) -> Method:
+    return lambda those, job, now: those._head(job.by_rank)
 
 
 def shifted(resource: str, node: str, first: int, *args: object, **fields: object) -> Devices:
@@ -176,7 +185,7 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
     "devices are given twice": ("fcfs", instead(Buddy, "take", nothing), "is used twice|got back"),
     "decisions depend on more than the events": (
         "elastic",
-        instead(Estimates, "work_s", drifting),
+        instead(Distribution, "rank_s", drifting),
         "twins disagree",
     ),
     "an elastic action gets less than its least amount": (
@@ -199,32 +208,32 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
         instead(
             ElasticLane,
             "_sizes",
-            lambda real: lambda lane: [t.form.amounts[0] for t in lane._running.tickets],
+            lambda real: lambda lane: [t.form.amounts[0] for t in lane._running.elastic],
         ),
         "cores are idle",
     ),
-    "who stands aside is forgotten": (
+    "a preempted action is forgotten": (
         "elastic",
-        instead(ElasticLane, "_resume", lambda real: lambda lane, ticket, now: False),
-        "stands aside",
+        instead(ElasticLane, "_preempt", forgetting),
+        "was preempted|never ended|KeyError",
     ),
     "rigid actions wait for the end of elastic ones": (
         "elastic",
         instead(
             ElasticLane,
-            "_start_waiting",
-            lambda real: lambda lane, now: None if lane._running else real(lane, now),
+            "_admit",
+            lambda real: lambda lane, now: None if len(lane._running) else real(lane, now),
         ),
-        "could start on|passed the overdue",
+        "could start on|passed the overdue|was preempted",
     ),
     "an overdue action is passed by loans": (
         "elastic",
-        instead(cpulane.RankedLane, "overdue", nothing),
+        instead(ElasticLane, "overdue", nothing),
         "was lent cores, passed the overdue",
     ),
     "an overdue action is passed": (
         "elastic",
-        instead(FairUsage, "goes_first", latest_first),
+        instead(Candidates, "_first_of", by_rank_alone),
         "passed the overdue",
     ),
     "the line is served from its end": (
@@ -380,18 +389,18 @@ def test_the_count_of_starts_catches_forgotten_shares(monkeypatch):
 
 
 def test_the_newcomer_catches_a_queue_without_jobs(monkeypatch):
-    instead(FairUsage, "goes_first", lambda real: lambda s, a, b: a.seq < b.seq)(monkeypatch)
+    monkeypatch.setattr(candidates, "goes_first", lambda served, a, b, now: a.seq < b.seq)
     with pytest.raises((AssertionError, ValueError)):
         test_policies.test_a_newcomer_is_not_stuck_behind_a_flood(name="elastic")
 
 
 def test_the_overload_catches_an_order_that_ignores_virtual_deadlines(monkeypatch):
-    instead(FairUsage, "goes_first", latest_first)(monkeypatch)
+    instead(Candidates, "_first_of", by_rank_alone)(monkeypatch)
     with pytest.raises(AssertionError, match="passed the overdue"):
         test_policies.test_nobody_starves_under_overload(name="elastic", penalty=0.0)
 
 
 def test_the_hour_catches_slack_without_an_end(monkeypatch):
-    monkeypatch.setattr(cpulane, "SLACK_CAP_S", 1e9)
+    monkeypatch.setattr(ranking, "SLACK_CAP_S", 1e9)
     with pytest.raises(AssertionError):
         test_policies.test_long_work_is_passed_for_an_hour_at_most(name="elastic")

@@ -19,13 +19,17 @@ def simulate(
     policy: Annotated[
         list[str],
         typer.Option(
-            help="elastic, tangram, fcfs, fixed:N, pods:N, pods:REQUEST/LIMIT, overcommit, "
-            "static:DEGREE, load-per-call, unmanaged. Repeat it to compare."
+            help="elastic, tangram, tangram:elastic, fcfs, fixed:N, pods:N, pods:REQUEST/LIMIT, "
+            "overcommit, static:DEGREE, load-per-call, unmanaged. Repeat it to compare."
         ),
     ] = ["elastic"],  # noqa: B006 - typer copies it
     estimates: Annotated[
-        str, typer.Option(help="What the scheduler is told: exact, learned or noisy:SIGMA.")
-    ] = "exact",
+        str,
+        typer.Option(
+            help="What the scheduler is told: learned (kind, task and problem, as live), "
+            "learned:kinds, noisy:SIGMA, or exact (every duration: the ceiling)."
+        ),
+    ] = "learned",
     seed: Annotated[int, typer.Option(min=0, help="Of the noise in the estimates.")] = 0,
     json: Annotated[str | None, typer.Option(help="Write the report here; - is stdout.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw it here (.svg or .png).")] = None,

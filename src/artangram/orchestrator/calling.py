@@ -43,6 +43,7 @@ class CallRequest(Struct, frozen=True, kw_only=True):
     kind: str
     job: JobId = JobId("default")
     task: str = ""
+    problem: str = ""
     trajectory: TrajectoryId | None = None
     needs: dict[str, Any] = {}
     """Beside what the call itself needs."""
@@ -68,6 +69,7 @@ class CallOptions(Struct, frozen=True, kw_only=True):
     kind: str | None = None
     job: str = "default"
     task: str = ""
+    problem: str = ""
     trajectory: str | None = None
     needs: Mapping[str, Any] = {}
     work_s: float | None = None
@@ -100,6 +102,7 @@ def called(request: CallRequest, needs: Needs, *, action_id: ActionId, now: floa
         needs=needs,
         job=request.job,
         task=request.task,
+        problem=request.problem,
         trajectory=request.trajectory,
         work_s=request.work_s,
         timeout_s=request.timeout_s,

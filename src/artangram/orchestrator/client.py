@@ -114,6 +114,7 @@ class Client:
         *,
         job: str = "default",
         task: str = "",
+        problem: str = "",
         memory_mb: int = 512,
         disk_mb: int | None = None,
         processes: int = 256,
@@ -121,13 +122,17 @@ class Client:
         source: Source | None = None,
         id: str | None = None,
     ) -> "TrajectoryHandle":
-        """One attempt at a problem, to be used as `async with`. It keeps its files to its end."""
+        """One attempt at a problem, to be used as `async with`. It keeps its files to its end.
+
+        With the name of its `problem`, siblings tell each other how long their commands take.
+        """
         limits = Limits.sized(memory_mb, disk_mb=disk_mb, processes=processes, network=network)
         named = "" if id is None else as_text("id", id)
         given = {
             "trajectory": named or f"{task or 'trajectory'}-{self._new_id()}",
             "job": job,
             "task": task,
+            "problem": problem,
             "memory_mb": memory_mb,
             # As plain data: of a record that is there already nobody looks at the fields.
             "place": {

@@ -220,6 +220,7 @@ class Embedded:
             needs=_ONE_CORE,
             job=opening.job,
             task=opening.task,
+            problem=opening.problem,
             trajectory=trajectory,
             repeatable=True,
         )

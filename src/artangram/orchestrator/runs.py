@@ -12,6 +12,7 @@ from artangram.core.scheduling.action import Action
 from artangram.core.scheduling.needs import Needs, parse_needs
 from artangram.managers.cpu import LONGEST_RUN_S
 from artangram.orchestrator.arguments import as_record, check_times
+from artangram.orchestrator.commandkind import command_kind
 from artangram.orchestrator.records import Opening, Submission
 from artangram.sandbox.protocol import WORK_DIR, Command
 
@@ -56,8 +57,8 @@ def run_request(opening: Opening, argv: Iterable[str], **options: Any) -> RunReq
         problem = f"expected a list of words, got `{type(argv).__name__}`"
         raise BadInput("argv", problem, "give one") from None
     if not options.get("kind"):
-        program = str(words[0]) if words else ""
-        options["kind"] = "/".join([name for name in (opening.task, program) if name])
+        runs = command_kind(words)
+        options["kind"] = "/".join([name for name in (opening.task, runs) if name])
     options["trajectory"], options["argv"] = opening.trajectory, words
     return as_record(RunRequest, options)
 
@@ -94,6 +95,7 @@ def submission_of(
         needs=needs_of(request),
         job=opening.job,
         task=opening.task,
+        problem=opening.problem,
         trajectory=request.trajectory,
         work_s=request.work_s,
         timeout_s=request.timeout_s,

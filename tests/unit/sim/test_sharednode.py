@@ -70,7 +70,13 @@ def test_with_room_for_all_nobody_is_slower(kind):
 
 @both
 def test_squeezing_costs_the_penalty(kind):
-    found = ends_of(a_contender("a", 0.9), a_contender("b", 0.9), kind=kind, penalty=0.1)
+    pair = [a_contender(name, 0.9, workers=2) for name in "ab"]
+    assert ends_of(*pair, kind=kind, cores=2, penalty=0.1) == pytest.approx({"a": 2.0, "b": 2.0})
+
+
+@both
+def test_a_single_process_has_none_to_be_squeezed_with(kind):
+    found = ends_of(a_contender("a", 1.0), a_contender("b", 1.0), kind=kind, penalty=0.1)
     assert found == pytest.approx({"a": 2.0, "b": 2.0})
 
 

@@ -88,3 +88,9 @@ def test_those_that_left_are_not_remembered_for_long():
     assert found.num_entries() <= FEWEST + 3
     assert list(found) == [stays]
     assert len(found) == 1
+
+
+def test_what_is_overdue_is_told_by_job_too():
+    late, other = a_candidate(1, 9.0, key=8.0, job="x"), a_candidate(2, 8.0, job="y")
+    found = candidates(late, other)
+    assert [found.overdue_of(job, 10.0) for job in ("x", "y", "z")] == [late, None, None]

@@ -107,6 +107,12 @@ class Candidates:
                 first = ticket
         return first
 
+    def overdue_of(self, job_id: JobId, now: float) -> Ticket | None:
+        """The same of one job."""
+        job = self._jobs.get(job_id)
+        first = None if job is None else self._head(job.by_key)
+        return first if first is not None and first.key <= now else None
+
     def _first_of(self, job: _Job, now: float) -> Ticket:
         earliest = self._head(job.by_key)
         return earliest if earliest.key <= now else self._head(job.by_rank)

@@ -47,7 +47,11 @@ def _elastic(name: str, argument: str) -> SchedulingPolicy:
 
 
 def _tangram(name: str, argument: str) -> SchedulingPolicy:
-    return _composed(name, cpu=_alike(TangramLane), gpu=_gpu_alike(GpuTangramLane))
+    if argument not in ("all", "elastic"):
+        problem = f"{name!r} does not say which candidates may be held back"
+        raise BadInput("policy", problem, "write tangram, or tangram:elastic")
+    lane = partial(TangramLane, holds_rigid=argument == "all")
+    return _composed(name, cpu=_alike(lane), gpu=_gpu_alike(GpuTangramLane))
 
 
 def _fcfs(name: str, argument: str) -> SchedulingPolicy:
@@ -107,7 +111,7 @@ _POLICIES: dict[str, Callable[[str, str], SchedulingPolicy]] = {
     "unmanaged": _unmanaged,
 }
 
-_WITH_ARGUMENT = {"fixed": "4", "pods": "1", "static": "4"}
+_WITH_ARGUMENT = {"fixed": "4", "pods": "1", "static": "4", "tangram": "all"}
 """What is meant where the argument is left out."""
 
 _CpuLane = Callable[[CpuNode, LaneContext, FairUsage], Lane]

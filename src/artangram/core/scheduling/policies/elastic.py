@@ -148,8 +148,8 @@ class ElasticLane(CpuLane):
         while (ticket := self._turn(now)) is not None and len(passed) <= MOST_PASSED:
             if self._is_refused(ticket, now):
                 self._ask_elastic, self._refused_rank = False, ticket.rank
-            elif self._make_room(ticket, now):
-                self._let_in(ticket, now)
+            elif (giving := self._giving_way(ticket, now)) is not None:
+                self._let_in(ticket, giving, now)
             elif ticket.key <= now:
                 break  # Nothing may pass an overdue one: the node drains.
             else:
@@ -163,7 +163,8 @@ class ElasticLane(CpuLane):
         rigid = self._rigid.first(now) if self._rigid.size else None
         elastic = self._elastic.first(now) if self._elastic.size else None
         if elastic is not None and not self._ask_elastic and now < elastic.key:
-            elastic = None
+            # Those of other jobs are left out with it, but for what is overdue in the rigid's own.
+            elastic = None if rigid is None else self._elastic.overdue_of(rigid.job, now)
         if rigid is None or elastic is None:
             return rigid or elastic
         return rigid if goes_first(self._served, rigid, elastic, now) else elastic
@@ -177,8 +178,8 @@ class ElasticLane(CpuLane):
         firm = ranking.firm_rank(ticket)
         return not self._running.has_room_for(ticket, cores, behind=behind, firm=firm)
 
-    def _make_room(self, ticket: Ticket, now: float) -> bool:
-        """Preempt for `ticket` what it needs, or nothing if that is not enough."""
+    def _giving_way(self, ticket: Ticket, now: float) -> list[Ticket] | None:
+        """Running tickets to preempt so that `ticket` fits; `None` if all would not be enough."""
         lacking = ticket.form.amounts[0] - self._room()
         giving: list[Ticket] = []
         for other in self._running.last_first() if lacking > 0 else ():
@@ -187,30 +188,33 @@ class ElasticLane(CpuLane):
                 lacking -= other.form.amounts[0]
                 if lacking <= 0:
                     break
-        if lacking > 0:
-            return False
-        for other in giving:
-            self._preempt(other, now)
-        return True
+        return giving if lacking <= 0 else None
 
     def _preempt(self, ticket: Ticket, now: float) -> None:
         self._running.remove(ticket)
         self._resize(ticket, 0, now)
         ranking.refresh(ticket, now)
         self._candidates_like(ticket).push(ticket)
+        self._ask_elastic = True
 
-    def _let_in(self, ticket: Ticket, now: float) -> None:
-        """Give `ticket`, for which there is room, its least amount or a place in `_fresh`."""
+    def _let_in(self, ticket: Ticket, giving: list[Ticket], now: float) -> None:
+        """Give `ticket` its least amount, or a place in `_fresh`; preempt those `giving` way."""
         self._candidates_like(ticket).remove(ticket)
-        least = ticket.form.amounts[0]
-        if ticket.state is State.RUNNING:
-            self._squeeze(least, now)
+        is_new = ticket.state is State.WAITING
+        self._num_waiting -= is_new
+        if is_new and not self._context.seize_secondary(ticket, now):
+            return
+        for other in giving:
+            self._preempt(other, now)
+        if is_new:
+            self._start(ticket, now)
+        else:
+            self._squeeze(ticket.form.amounts[0], now)
             self._running.add(ticket)
-            self._resize(ticket, least, now)
-            return
-        self._num_waiting -= 1
-        if not self._context.seize_secondary(ticket, now):
-            return
+            self._resize(ticket, ticket.form.amounts[0], now)
+
+    def _start(self, ticket: Ticket, now: float) -> None:
+        least = ticket.form.amounts[0]
         self._served.charge(ticket, ticket.belief.mean_s * ticket.area)
         ticket.updated_at = now + ticket.prepare_s
         if ticket.form.is_elastic:
