@@ -7,14 +7,14 @@ STAMP := $(VENV)/.installed
 # A venv of its own for vLLM: it pins another torch. docs/gateway.md says how to make one.
 VLLM_PYTHON ?= $(VENV)-vllm/bin/python
 
-.PHONY: demo test test-vllm cover check fix bench lock clean
+.PHONY: demo test test-vllm cover check lint fix bench lock clean
 
 demo: $(STAMP)
 	$(BIN)/artangram demo
 
-test: check cover
+test: check
 	sh tests/install_engine.sh || echo "something is missing, see above: its tests are skipped, loudly"
-	$(BIN)/pytest -q tests --ignore=tests/unit/core  # Those ran in `cover`.
+	$(BIN)/pytest -q tests --ignore=tests/unit --ignore=tests/property  # Those ran in `check`.
 
 test-vllm: $(STAMP)
 	ARTANGRAM_VLLM_PYTHON=$(VLLM_PYTHON) ARTANGRAM_VLLM_RESULT=benchmarks/results/vllm.json $(BIN)/pytest -q tests/vllm
@@ -22,7 +22,11 @@ test-vllm: $(STAMP)
 cover: $(STAMP)
 	$(BIN)/pytest -q tests/unit/core --cov --cov-fail-under=100
 
-check: $(STAMP)
+# All that needs no sandbox, service or network: under three minutes on two cores.
+check: $(STAMP) lint cover
+	$(BIN)/pytest -q -n 2 --dist worksteal tests/unit tests/property --ignore=tests/unit/core
+
+lint: $(STAMP)
 	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/ruff check src tests benchmarks examples
 	$(BIN)/lint-imports
@@ -42,6 +46,7 @@ bench: $(STAMP)
 	$(BIN)/artangram bench sandbox --rounds 200 --json benchmarks/results/sandbox.json
 	$(BIN)/python benchmarks/experiments/action_parts.py --rounds 200
 	$(BIN)/python benchmarks/experiments/crowd_parts.py
+	$(BIN)/python benchmarks/experiments/two_inits.py
 	$(BIN)/artangram bench overhead --rounds 15 --json benchmarks/results/overhead.json
 	$(BIN)/artangram bench live --rounds 2 --json benchmarks/results/live.json
 	$(BIN)/artangram bench services --json benchmarks/results/services.json

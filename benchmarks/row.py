@@ -1,18 +1,9 @@
-"""A row of the results tables: a sentence with its figure, and what was aimed at.
+"""A row of the results tables: a sentence with its figure, and the goal that was set for it.
 
 Whether a goal is reached is computed from the figure before it is rounded.
 """
 
-from enum import Enum, auto
 from typing import NamedTuple
-
-
-class Shown(Enum):
-    """Where a row is to be read. What the README alone shows sums up rows of the page."""
-
-    PAGE = auto()
-    BOTH = auto()
-    README = auto()
 
 
 class Goal(NamedTuple):
@@ -21,12 +12,24 @@ class Goal(NamedTuple):
 
 
 class Row(NamedTuple):
+    """One figure of `docs/results.md`."""
+
     text: str
     goal: Goal | None = None
-    """What was aimed at, the papers' figure or better; none where nothing was."""
-    shown: Shown = Shown.PAGE
-    note: str = ""
-    """What only the page says of it."""
+    """The paper's figure or better; none where no goal was set."""
+
+
+class Headline(NamedTuple):
+    """One result of the README."""
+
+    what: str
+    """What was run."""
+    result: str
+    """How much faster or smaller than the usual way."""
+    strongest: str
+    """The same against the strongest baseline."""
+    ceiling: str = "not computed"
+    """What the best possible system would gain over the strongest baseline."""
 
 
 def at_most(figure: float, limit: float, unit: str = "x") -> Goal:
@@ -35,7 +38,3 @@ def at_most(figure: float, limit: float, unit: str = "x") -> Goal:
 
 def at_least(figure: float, limit: float, unit: str = "x") -> Goal:
     return Goal(f"at least {limit:g}{unit}", figure >= limit)
-
-
-def headline(is_one: bool) -> Shown:
-    return Shown.BOTH if is_one else Shown.PAGE

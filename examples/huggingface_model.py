@@ -32,5 +32,6 @@ model = Qwen2ForCausalLM(
 )
 shown = demonstrations([Guessing(None)], words, seed=0)
 imitate(HuggingFaceModel(model), shown, settings=WarmupSettings(steps=60, batch=16))
-model.save_pretrained(Path("models/qwen2"))
-words.save(Path("models/qwen2"))
+directory = Path(__file__).parent / "models" / "qwen2"
+model.save_pretrained(directory)
+words.save(directory)

@@ -20,7 +20,7 @@ from artangram.rollout import Plan, Rollout, Source, preset
 from artangram.train.samples import rows_of, sample_of
 from artangram.weights import WeightStore, roll, verified_pull
 
-MODEL, STEPS = Path("models/guessing"), 30
+MODEL, STEPS = Path(__file__).parent / "models" / "guessing", 30
 
 
 def learn(model, optimiser, batch):

@@ -9,11 +9,12 @@ from artangram.models.vocabulary import Vocabulary
 from artangram.pipeline.warmup import warm_model
 from artangram.train.warmup import WarmupSettings
 
+models = Path(__file__).parent / "models"
 made = warm_model(
-    Path("models"),
+    models,
     tasks=[Guessing(None)],
     vocabulary=Vocabulary(sorted({*COLOURS, *COLOURS.values()})),
     seed=0,
     settings=WarmupSettings(steps=80, batch=16),
 )
-shutil.copytree(made, "models/guessing", dirs_exist_ok=True)
+shutil.copytree(made, models / "guessing", dirs_exist_ok=True)

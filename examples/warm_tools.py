@@ -8,5 +8,6 @@ from artangram.pipeline.warmup import warm_model
 
 # Demonstrations need no cluster: nothing runs for them.
 tasks = [demo_task(name, None) for name in DEMO_TASKS]
-made = warm_model(Path("models"), tasks=tasks, vocabulary=vocabulary(), seed=0)
-shutil.copytree(made, "models/tools", dirs_exist_ok=True)
+models = Path(__file__).parent / "models"
+made = warm_model(models, tasks=tasks, vocabulary=vocabulary(), seed=0)
+shutil.copytree(made, models / "tools", dirs_exist_ok=True)

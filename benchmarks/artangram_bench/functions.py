@@ -24,13 +24,14 @@ from msgspec import Struct
 from artangram.cli.output import Printer
 from artangram.core.ids import Resource
 from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, FunctionsSpec, PoolSpec
-from artangram.functions import Function, trial
-from artangram.functions.forkserver import FunctionForkServer
+from artangram.functions import Function
+from artangram.functions.workers import FunctionWorker, a_fork_server
 from artangram.managers.call import FunctionCall
 from artangram.managers.functions import FunctionsManager
 from artangram.orchestrator.client import Client
 from artangram.orchestrator.recovery import Setup
 from artangram.testing.fakes import fake_cluster
+from artangram_bench import function_trials as trial
 from artangram_bench.result import Origin
 
 CEILING = 64
@@ -123,19 +124,19 @@ async def _client() -> AsyncIterator[tuple[Client, FunctionsManager]]:
 
 
 async def _cold_ms() -> list[float]:
-    nursery = FunctionForkServer()
-    nursery.load(trial.__name__)
+    forkserver = a_fork_server()
+    forkserver.preload(trial.__name__)
     samples = []
     try:
         for _ in range(COLD_STARTS + 1):
             began_at = perf_counter()
-            worker = nursery.fork()
-            await worker.birth()
+            worker = FunctionWorker(forkserver.spawn())
+            await worker.start()
             samples.append(1000 * (perf_counter() - began_at))
-            nursery.end(worker)
+            worker.end()
             worker.close()
     finally:
-        await nursery.aclose()
+        await forkserver.aclose()
     return samples[1:]  # The first one also started the zygote.
 
 

@@ -25,8 +25,9 @@ from msgspec import Struct
 from artangram.cli.output import Printer
 from artangram.core.errors import BadInput
 from artangram.core.scheduling.policies.catalog import policy as policy_named
-from artangram.orchestrator.client import Client, between
+from artangram.orchestrator.client import Client
 from artangram.orchestrator.local import local
+from artangram.orchestrator.options import between
 from artangram.orchestrator.records import ActionResult
 from artangram_bench.live_plans import DUTIES, Duty, Plan, Workshop, plans
 from artangram_bench.result import Origin

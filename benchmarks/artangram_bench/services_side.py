@@ -17,7 +17,7 @@ from artangram.managers.call import ServiceCall
 from artangram.managers.cpu import CpuManager
 from artangram.managers.gpu import GpuManager
 from artangram.observe.journalmemory import MemoryJournal
-from artangram.orchestrator.calling import CallOptions, request_of
+from artangram.orchestrator.calling import request_of
 from artangram.orchestrator.clock import WallClock
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.orchestrator import Orchestrator
@@ -111,7 +111,7 @@ class Side:
 
     async def call(self, arrival: Arrival) -> ActionRecord:
         call = ServiceCall(service=arrival.service, body=arrival.body)
-        request = request_of(call, CallOptions(), kind=f"service/{arrival.service}")
+        request = request_of(call, {}, kind=f"service/{arrival.service}")
         return (await self.client.call(request)).record
 
     async def _later(self, arrival: Arrival, began: float) -> ActionRecord:

@@ -42,9 +42,9 @@ async def uncancelled(work: Coroutine[Any, Any, T]) -> T:
 
 
 def check_loop(its: asyncio.AbstractEventLoop) -> None:
-    """Raises `BadInput` in another loop than `its`: nobody would wake who waits there."""
+    """Raises `BadInput` in another loop than `its`: a caller there would wait for ever."""
     if asyncio.get_running_loop() is not its:
-        fix = "open one in this loop, or ask with asyncio.run_coroutine_threadsafe"
+        fix = "open one in this loop, or use `artangram.sync` from several threads"
         raise BadInput("client", "was opened in another event loop", fix)
 
 

@@ -1,7 +1,7 @@
 """A directory in memory for weights, sockets, trials: it goes with its owner, however that ends.
 
-The owner removes it or, if he was killed, whoever opens one on this node next. A lock tells whose
-owner is alive.
+The owner removes it or, if the owner was killed, the next process on this node that opens one. A
+lock shows that the owner is alive.
 """
 
 import fcntl
@@ -12,7 +12,7 @@ from pathlib import Path
 from shutil import rmtree
 
 SHARED_MEMORY = Path("/dev/shm")
-PREFIX = "artangram-home-"
+PREFIX = "artangram-scratch-"
 
 YOUNG_S = 60.0
 """A directory may be without its lock for a moment after it is made."""
@@ -26,7 +26,7 @@ class ScratchDir:
         self._lock = lock
 
     def __repr__(self) -> str:
-        return f"<Home {self.directory}>"
+        return f"<ScratchDir {self.directory}>"
 
     @classmethod
     def opened(cls, parent: Path | None = None) -> "ScratchDir":
@@ -60,7 +60,7 @@ def _is_left(directory: Path, young_s: float) -> bool:
             return False
         lock = os.open(directory / "lock", os.O_RDWR)
     except FileNotFoundError:
-        return directory.exists()  # Whoever removed it was killed before he was done.
+        return directory.exists()  # The process that removed it was killed before it was done.
     except OSError:
         return False
     try:

@@ -14,6 +14,7 @@ from scheduler_world import examples
 from artangram.core.scheduling import lanes
 from artangram.core.scheduling.baselines.fcfs import FcfsLane
 from artangram.core.scheduling.baselines.tangram import UnitDivision
+from artangram.core.scheduling.cpupools import CpuPools
 from artangram.core.scheduling.deadlines import Deadlines
 from artangram.core.scheduling.decisions import Resize
 from artangram.core.scheduling.distribution import Distribution
@@ -102,10 +103,10 @@ def at_the_head(real: Method) -> Method:
 
 
 def joining_again(real: Method) -> Method:
-    def node_joined(self: Lanes, resource: str, node: str, now: float) -> None:
+    def node_joined(self: Lanes, resource: str, node: str, *args: object) -> None:
         if resource in self.placement and self.has_node(resource, node):
             self.placement[resource].add(node)
-        real(self, resource, node, now)
+        real(self, resource, node, *args)
 
     return node_joined
 
@@ -169,7 +170,7 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
     "one call too many is under way": (
         "fcfs",
         instead(QuotaPool, "available", lambda real: lambda pool, now: real(pool, now) + 1),
-        "calls of",
+        "calls of|is closed until",
     ),
     "a throttled API is called": ("fcfs", instead(QuotaPool, "close", nothing), "is closed until"),
     "one slot too many is started": (
@@ -265,7 +266,7 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
     ),
     "who lacks memory is forgotten": (
         "elastic",
-        instead(Lanes, "_place_waiting", nothing),
+        instead(CpuPools, "place_waiting", nothing),
         "nothing will wake it|waits|could start",
     ),
     "a node that joins again is taken for empty": (
@@ -281,7 +282,7 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
     "a core is lost at every end": (
         "fcfs",
         instead(CpuNode, "give_back", lambda real: lambda node, cores: real(node, cores[1:])),
-        "nothing runs|Explanation|fits and waits",
+        "nothing runs|Explanation|fits and waits|said to be free",
     ),
     "deadlines are ignored": (
         "fcfs",
@@ -301,7 +302,7 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
     "an action of a trajectory runs on another node": (
         "fcfs",
         instead(Placement, "_settle", nothing),
-        "lives on|over-committed",
+        "lives on|over-committed|is let go with",
     ),
 }
 

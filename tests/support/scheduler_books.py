@@ -13,10 +13,20 @@ from artangram.core.scheduling.cluster import (
     CpuSpec,
     FunctionsSpec,
     GpuSpec,
+    NodeSpec,
     QuotaSpec,
     node_ids,
 )
-from artangram.core.scheduling.decisions import Decision, Report, Resize, Start, Stop, WakeAt
+from artangram.core.scheduling.decisions import (
+    Decision,
+    Release,
+    Report,
+    Resize,
+    Start,
+    Stop,
+    WakeAt,
+)
+from artangram.core.scheduling.events import TrajectoryOpened
 from artangram.core.scheduling.lease import (
     Allocation,
     Calls,
@@ -90,7 +100,14 @@ class Books:
         self.submitted_ids: set[ActionId] = set()
         self.wake_at: float | None = None
         self.nodes: dict[NodeId, Resource] = {}
-        self.memory_mb: dict[TrajectoryId, int] = {}
+        self.specs: dict[NodeId, NodeSpec] = {}
+        self.opened: dict[TrajectoryId, TrajectoryOpened] = {}
+        #: Closed, with nothing left to run: their sandboxes are still there.
+        self.leaving: dict[TrajectoryId, None] = {}
+        #: Draining nodes, how many had been submitted by then, and who had no node by then.
+        self.draining: dict[NodeId, tuple[int, set[TrajectoryId | None]]] = {}
+        #: When a trajectory, or an action without one, first asked for anything.
+        self._asked: dict[str, int] = {}
         self.placement: dict[TrajectoryId, NodeId] = {}
         self.calls: dict[Resource, Calling] = {}
         self.busy_slots: dict[Resource, int] = {}
@@ -98,7 +115,8 @@ class Books:
         self._devices: dict[Device, list[tuple[ActionId, Devices]]] = {}
         for resource, spec in cluster.pools.items():
             if isinstance(spec, CpuSpec | GpuSpec):
-                self.nodes |= dict.fromkeys(node_ids(resource, spec.nodes), resource)
+                for node in node_ids(resource, spec.nodes):
+                    self.join(resource, node, None)
             elif isinstance(spec, QuotaSpec):
                 self.calls[resource] = Calling()
             else:
@@ -113,11 +131,26 @@ class Books:
     def submitted(self, action: Action, now: float) -> None:
         self.lives[action.id] = Life(action, now)
         self.submitted_ids.add(action.id)
+        self._asked.setdefault(action.trajectory or action.id, len(self.submitted_ids))
+
+    def open(self, opened: TrajectoryOpened) -> None:
+        self.opened[opened.trajectory] = opened
+
+    def join(self, resource: Resource, node: NodeId, spec: NodeSpec | None) -> None:
+        """A node is there, empty."""
+        self.nodes[node] = resource
+        pool = self.cluster.pools[resource]
+        if isinstance(pool, CpuSpec):
+            self.specs[node] = spec or pool.node()
+
+    def drain(self, node: NodeId, without_a_node: set[TrajectoryId | None]) -> None:
+        self.draining.setdefault(node, (len(self.submitted_ids), without_a_node))
+
+    def undrain(self, node: NodeId) -> None:
+        del self.draining[node]
 
     def free_cores(self, node: NodeId) -> int:
-        spec = self.cluster.pools[self.nodes[node]]
-        assert isinstance(spec, CpuSpec)
-        return spec.cores - sum(at == node for at, _ in self._cores)
+        return self.specs[node].cores - sum(at == node for at, _ in self._cores)
 
     def free_slots(self, resource: Resource) -> int:
         spec = self.cluster.pools[resource]
@@ -139,6 +172,8 @@ class Books:
                     life.stop = Outcome(reason.value)
                 case Report():
                     self._report(decision, now)
+                case Release(_, node):
+                    self._check_released(node)
                 case WakeAt(at):
                     assert now < at < inf, f"at {now} it wants to be woken at {at}"
                     self.wake_at = at
@@ -169,12 +204,21 @@ class Books:
             if any(getattr(a, "node", None) == node for a in life.lease.allocations):
                 self.release(life, lost=node)
         del self.nodes[node]
+        self.specs.pop(node, None)
+        self.draining.pop(node, None)
         self.placement = {t: at for t, at in self.placement.items() if at != node}
         self._devices = {d: users for d, users in self._devices.items() if d[0] != node}
 
     def leave(self, trajectory: TrajectoryId) -> None:
-        self.memory_mb.pop(trajectory, None)
+        del self.leaving[trajectory]
+        del self.opened[trajectory]
         self.placement.pop(trajectory, None)
+
+    def _check_released(self, node: NodeId) -> None:
+        assert node in self.draining, f"{node} is let go, but does not drain"
+        here = [t for t, at in self.placement.items() if at == node]
+        here += [life.action.id for life in self.running() if _runs_on(life, node)]
+        assert not here, f"{node} is let go with {here}"
 
     def _start(self, lease: Lease, now: float) -> None:
         life = self.lives[lease.action_id]
@@ -225,8 +269,7 @@ class Books:
                 assert self.busy_slots[resource] <= spec.ceiling, f"{resource} is above its ceiling"
 
     def _take_cores(self, life: Life, node: NodeId, cores: tuple[int, ...]) -> None:
-        spec = self.cluster.pools[self.nodes[node]]
-        assert isinstance(spec, CpuSpec)
+        spec = self.specs[node]
         assert len(set(cores)) == len(cores), f"{life.action.id} got a core twice: {cores}"
         for core in cores:
             assert 0 <= core < spec.cores, f"{node} has no core {core}"
@@ -250,16 +293,28 @@ class Books:
         """Its trajectory lives there from now on; the node has room for all who do."""
         trajectory = life.action.trajectory
         assert node in self.nodes, f"{node} is not there"
+        if trajectory not in self.placement:
+            self._check_new(life.action, node)
         if trajectory is None:
             return
         home = self.placement.setdefault(trajectory, node)
         assert home == node, f"{trajectory} lives on {home}, not on {node}"
         here = [t for t, at in self.placement.items() if at == node]
-        spec = self.cluster.pools[self.nodes[node]]
-        assert isinstance(spec, CpuSpec)
-        held_mb = sum(self.memory_mb[t] for t in here)
+        spec = self.specs[node]
+        held_mb = sum(self.opened[t].memory_mb for t in here)
         assert held_mb <= spec.memory_mb, f"{node} is over-committed: {held_mb} MB"
         assert len(here) * self.policy.request_milli <= 1000 * spec.cores, f"{node} is full"
+
+    def _check_new(self, action: Action, node: NodeId) -> None:
+        """A trajectory, or an action without one, comes to a node that may have it."""
+        trajectory, labels = action.trajectory, self.specs[node].labels
+        selector = {} if trajectory is None else self.opened[trajectory].selector
+        has_all = all(labels.get(label) == value for label, value in selector.items())
+        assert has_all, f"{trajectory} asks for {selector}, {node} has {labels}"
+        num_submitted, waiting = self.draining.get(node, (len(self.submitted_ids), set()))
+        is_known = self._asked[trajectory or action.id] <= num_submitted
+        is_late = not is_known or (trajectory is not None and trajectory in waiting)
+        assert not is_late, f"{trajectory or action.id} came to {node}, which drains"
 
     def _take_devices(self, life: Life, given: Devices) -> None:
         spec = self.cluster.pools[given.resource]
@@ -297,6 +352,11 @@ class Books:
         assert record.ended_at == now
         assert abs(record.wait_s + record.overhead_s + record.run_s - record.act_s) < 1e-9
         assert record.started_at is None or record.started_at == life.started_at
+
+
+def _runs_on(life: Life, node: NodeId) -> bool:
+    assert life.lease is not None
+    return any(getattr(a, "node", None) == node for a in life.lease.allocations)
 
 
 def _devices(given: Devices) -> list[Device]:

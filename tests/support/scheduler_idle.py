@@ -6,7 +6,6 @@ from builders import CPU
 from scheduler_books import Books, Life
 
 from artangram.core.ids import NodeId
-from artangram.core.scheduling.cluster import CpuSpec
 from artangram.core.scheduling.explain import Explanation
 
 
@@ -38,9 +37,7 @@ def _check_first(
     books: Books, explain: Callable[[Life], Explanation], *, node: NodeId, here: list[Life]
 ) -> None:
     """The first of the queue waits only for cores that cannot be had."""
-    spec = books.cluster.pools[CPU]
-    assert isinstance(spec, CpuSpec)
-    room = spec.cores - sum(_bound_cores(life) for life in here)
+    room = books.specs[node].cores - sum(_bound_cores(life) for life in here)
     for life in books.waiting():
         said = explain(life).hindrances
         if len(said) == 1 and said[0].resource == CPU and said[0].ahead == 0:

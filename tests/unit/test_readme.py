@@ -1,4 +1,4 @@
-"""The README says only what was measured, hides no miss, and its program runs."""
+"""The README says only what was measured and hides no miss."""
 
 import re
 import runpy
@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-MOST_HEADLINES = 15
+MOST_HEADLINES = 8
+MOST_WORDS = 30
 
 
 def table() -> dict[str, Any]:
@@ -15,7 +16,8 @@ def table() -> dict[str, Any]:
 
 def rows(text: str) -> list[str]:
     """The lines of a page's tables without their heads."""
-    return [line for line in text.splitlines() if line.startswith("| ") and "| goal |" not in line]
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    return [line for line in lines if not line.startswith(("| result |", "| measured |"))]
 
 
 def test_every_figure_of_the_readme_comes_from_a_result_file() -> None:
@@ -34,7 +36,7 @@ def test_missed_goals_come_first_and_are_counted_in_the_readme() -> None:
 
 def test_the_readme_can_be_taken_in_at_once() -> None:
     shown = rows(table()["headlines"]())
-    assert 10 <= len(shown) <= MOST_HEADLINES
+    assert 5 <= len(shown) <= MOST_HEADLINES
 
 
 def test_a_goal_is_judged_by_the_figure_and_not_by_how_it_is_shown() -> None:
@@ -45,10 +47,15 @@ def test_a_goal_is_judged_by_the_figure_and_not_by_how_it_is_shown() -> None:
     assert {row.text for row in judged} == {"Sandboxes, new: **1.5**"}
 
 
-def test_every_program_of_the_readme_that_needs_no_cluster_runs() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    programs = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
-    pure = [program for program in programs if "async with" not in program]
-    assert pure
-    for program in pure:
-        exec(compile(program, "README.md", "exec"), {})
+def test_every_headline_has_its_strongest_baseline_and_its_ceiling() -> None:
+    for row in rows(table()["headlines"]()):
+        what, result, strongest, ceiling, link = (cell.strip() for cell in row.split("|")[1:-1])
+        assert all((what, strongest, ceiling, link)), row
+        assert re.search(r"\d+x\*\* (faster|fewer|more) than", result), row
+
+
+def test_the_glossary_is_short_and_in_order() -> None:
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    words = re.findall(r"^\| ([\w ]+) \|", text, re.MULTILINE)[1:]
+    assert 0 < len(words) <= MOST_WORDS
+    assert words == sorted(words, key=str.lower)

@@ -14,7 +14,7 @@ class Way(Enum):
 
     FREE = "free"
     PROBE = "probe"
-    """It goes ahead alone; its end has to be told."""
+    """It goes ahead alone; its end has to be reported."""
     WAIT = "wait"
     """A probe is under way."""
     SHUT = "shut"
@@ -80,7 +80,7 @@ class Breaker:
         return self._shut(now + self._next_rest_s())
 
     def refused(self, now: float, rest_s: float | None) -> float:
-        """The API wants to be left alone, for so long if it said. Returns until when."""
+        """The API refused, for `rest_s` if it said so. Returns until when to make no call."""
         return self._shut(now + (self._next_rest_s() if rest_s is None else rest_s))
 
     def forget_probe(self) -> None:
@@ -95,5 +95,5 @@ class Breaker:
     def _next_rest_s(self) -> float:
         rest_s = min(self._most_rest_s, self._rest_s * 2.0**self._rests)
         self._rests += 1
-        # At least half of it: who comes back at once has not rested.
+        # At least half of it: an API that is called again at once has not rested.
         return rest_s * self._rng.uniform(0.5, 1.0)

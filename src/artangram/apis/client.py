@@ -69,7 +69,7 @@ class ApiClient:
         environ: Mapping[str, str] = os.environ,
         rng: random.Random | None = None,
     ) -> None:
-        """`on_throttled` is told until when the API takes no call, on the clock of `now`."""
+        """`on_throttled` gets the time until which the API takes no call, on the clock of `now`."""
         self.spec = spec
         self._now = now
         self._on_throttled = on_throttled
@@ -174,7 +174,7 @@ class ApiClient:
             raise InfraFailed(f"{request!r}: {self._shown(answer)}")
         self.breaker.succeeded()
         rest_s = exhausted_s(answer.headers, now)
-        # By our own count there is room, by the API's there is none: somebody else takes part.
+        # By our own count there is room, by the API's there is not: another client uses it, too.
         if rest_s and self.gate.has_room():
             self._on_throttled(now + rest_s)
 
@@ -237,4 +237,4 @@ def _climbs(path: str) -> bool:
         if (plain := unquote(path)) == path:
             return ".." in path.replace("\\", "/").split("/")
         path = plain
-    return True  # Nobody means that, and to go on would keep everybody waiting.
+    return True  # No caller means that, and going on would block the event loop.

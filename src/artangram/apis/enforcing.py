@@ -1,7 +1,7 @@
 """An API that enforces its limit to the letter, to try clients against.
 
 It counts every request when it arrives, in a sliding window, and refuses what is beyond. Requests
-may carry an `x-caller`; what became of them is told per caller.
+may carry an `x-caller`; what became of them is counted per caller.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class CallerCounts(Struct, kw_only=True):
 
 
 class Enforcing:
-    """A limit, and who came up against it."""
+    """A limit, and the callers that reached it."""
 
     def __init__(self, *, limit: int, window_s: float) -> None:
         self._limit = limit
@@ -51,10 +51,10 @@ class Enforcing:
         return None
 
     async def respond(self, request: web.Request) -> web.Response:
-        """The answer to any request; `/served` tells what happened and forgets it."""
+        """The answer to any request; `/served` answers with the counts and resets them."""
         if request.path == "/served":
-            told, self.served = self.served, {}
-            return web.Response(body=msgspec.json.encode(told))
+            counts, self.served = self.served, {}
+            return web.Response(body=msgspec.json.encode(counts))
         wait_s = self.take(request.headers.get("x-caller", ""))
         if wait_s is None:
             return web.json_response({"query": request.query.get("q", "")})

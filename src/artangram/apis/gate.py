@@ -75,7 +75,7 @@ class Gate:
         return f"<Gate: {len(self._latest)} of {self.limit} in {self.window_s:g} s>"
 
     async def passage(self, units: int = 1) -> Passage:
-        """Wait until a request worth so many calls may leave; in order of arrival."""
+        """Wait until a request that counts as `units` calls may leave; in order of arrival."""
         passage = Passage(self)
         if self.limit is None:
             return passage
@@ -103,7 +103,7 @@ class Gate:
         return opens_at is not None and opens_at <= self.now()
 
     def on_sent(self) -> None:
-        """For passages: one has left. Those who wait may have waited for that."""
+        """For passages: one has left. Requests that wait may have waited for that."""
         if self._waiting and self._timer is None:
             self._serve()
 

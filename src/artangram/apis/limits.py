@@ -6,7 +6,7 @@
 - What large APIs made of that: `X-RateLimit-*` (GitHub and most), `X-Rate-Limit-*`,
   `X-RateLimit-*-requests` and `-tokens` (OpenAI), `Anthropic-RateLimit-requests-*` and others.
 - The end of a window is seconds from now, Unix time in seconds or milliseconds, a text like
-  `1m30s`, or a date. Points in time are read on the API's own clock, if it tells (`Date`).
+  `1m30s`, or a date. Points in time are read on the API's own clock, if it sends one (`Date`).
 """
 
 import re
@@ -35,7 +35,7 @@ _COUNTED = re.compile(
 
 
 class Quota(NamedTuple):
-    """One of the limits of an API, as far as the answer tells."""
+    """One of the limits of an API, as far as the answer says."""
 
     remaining: float | None
     reset_s: float | None
@@ -63,19 +63,19 @@ def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
     exhausted = exhausted_s(headers, now)
     if exhausted is not None:
         return exhausted
-    # Nobody says which limit it was: the first that is whole again may be it.
+    # The answer does not say which limit it was: assume the first that is whole again.
     resets = (one.reset_s for one in quotas(headers, now))
     return min((reset_s for reset_s in resets if reset_s is not None), default=None)
 
 
 def exhausted_s(headers: Mapping[str, str], now: float) -> float | None:
-    """How long nothing is left of a limit; `None` while something is, or nobody says."""
+    """How long nothing is left of a limit; `None` while something is, or if it does not say."""
     used_up = (one.reset_s for one in quotas(headers, now) if one.is_used_up)
     return max((reset_s for reset_s in used_up if reset_s is not None), default=None)
 
 
 def quotas(headers: Mapping[str, str], now: float) -> list[Quota]:
-    """Every limit that the answer tells of."""
+    """Every limit that the answer names."""
     there = _there(headers, now)
     return [
         Quota(_number(said.get("remaining", "")), _length_s(said.get("reset", ""), there))

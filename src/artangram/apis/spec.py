@@ -32,9 +32,9 @@ class ApiSpec(Struct, frozen=True, kw_only=True):
     params: dict[str, str] = {}
     """Likewise, for APIs that want their key in the query."""
     concurrency: int | None = None
-    """At most so many calls under way at once."""
+    """The most calls under way at once."""
     limit: int | None = None
-    """At most so many calls in any window of `window_s`."""
+    """The most calls in any window of `window_s`."""
     window_s: float = 60.0
     delivery_s: float | None = None
     """How long a request may take to arrive, when its answer does not come sooner; a small part of
@@ -42,9 +42,9 @@ class ApiSpec(Struct, frozen=True, kw_only=True):
     answer_bytes: int = 8 << 20
     """A longer answer is a failed call."""
     silence_s: float = 120.0
-    """A call that hears nothing for so long has failed."""
+    """A call that receives nothing for this long has failed."""
     patience: int = 5
-    """So many failures in a row, and the API is left alone for a while."""
+    """After this number of failures in a row no call is made for a while."""
     rest_s: float = 1.0
     """For how long, the first time; twice as long each further time, up to `most_rest_s`."""
     most_rest_s: float = 60.0

@@ -13,11 +13,11 @@ from artangram.observe.journal import JournalError
 from artangram.orchestrator.arguments import as_address
 from artangram.orchestrator.client import Client
 from artangram.orchestrator.local import local
-from artangram.orchestrator.records import Away, Refused
+from artangram.orchestrator.records import Refused, Unreachable
 from artangram.sandbox import NotCapable, SandboxError
 
 if TYPE_CHECKING:
-    from artangram.config.live import LiveSpec
+    from artangram.config.cluster import ClusterFile
 
 Url = Annotated[
     str | None, typer.Option(envvar="ARTANGRAM_URL", help="Of a service started with `up`.")
@@ -33,7 +33,7 @@ ANSWER_S = 30.0
 
 @asynccontextmanager
 async def client(
-    url: str | None, token: str | None, own: "LiveSpec | None" = None
+    url: str | None, token: str | None, own: "ClusterFile | None" = None
 ) -> AsyncIterator[Client]:
     """The cluster at `url`, or an own one. Whatever it refuses is said in one line."""
     with plainly_refused():
@@ -41,7 +41,7 @@ async def client(
             yield one
 
 
-def _own(spec: "LiveSpec | None") -> AbstractAsyncContextManager[Client]:
+def _own(spec: "ClusterFile | None") -> AbstractAsyncContextManager[Client]:
     if spec is None:
         return local()
     return local(
@@ -68,7 +68,7 @@ def plainly_refused() -> Iterator[None]:
     except Refused as error:
         problem, _, fix = str(error).partition("; ")
         raise BadInput("service", problem, fix or "see what it asks for, and try again") from None
-    except Away as error:
+    except Unreachable as error:
         raise BadInput("url", str(error), "or give the address that it printed") from None
     except JournalError as error:
         raise BadInput("state", str(error), "or take another directory") from None

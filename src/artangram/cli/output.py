@@ -5,7 +5,7 @@ With `--json -` the JSON has standard output for itself and everything else goes
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from errno import EACCES
 from pathlib import Path
@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from artangram.core.errors import BadInput
+from artangram.observe.badfile import AnyPath
 
 _WIDEST = 1000
 """Characters; no table of ours has lines as long."""
@@ -73,6 +74,12 @@ class Printer:
             *columns, console=console, transient=True, disable=not console.is_terminal
         ) as p:
             yield p
+
+
+def tell_ignored(console: Console, path: AnyPath, fields: Iterable[str], *, verb: str) -> None:
+    """One line about the fields of a cluster file that `verb` does not use, if it has any."""
+    if ignored := ", ".join(fields):
+        console.print(f"{path}: `{verb}` ignores {ignored}", style="dim", soft_wrap=True)
 
 
 def plain_console(*, stderr: bool = False) -> Console:

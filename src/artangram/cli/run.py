@@ -14,8 +14,9 @@ from artangram.cli.client import Token, Url, answering, client
 from artangram.cli.output import Printer
 from artangram.core.errors import BadInput
 from artangram.managers.cpu import LONGEST_RUN_S
-from artangram.orchestrator.client import Client, TrajectoryHandle, between
+from artangram.orchestrator.client import Client, TrajectoryHandle
 from artangram.orchestrator.httppolicy import MOST_OUTPUT_BYTES
+from artangram.orchestrator.options import Amount, between
 from artangram.orchestrator.records import ActionResult
 from artangram.sandbox.protocol import Command, Limits
 from artangram.sandbox.protocol import Output as Piece
@@ -103,7 +104,7 @@ async def _run(
     command: list[str],
     *,
     url: str | None,
-    cpu: int | dict[str, object],
+    cpu: Amount,
     timeout_s: float | None,
     memory_mb: int,
     files: dict[str, bytes],
@@ -166,7 +167,7 @@ def _content(path: Path) -> bytes:
         raise BadInput(str(path), problem, "name a file you may read") from None
 
 
-def _cores(text: str) -> int | dict[str, object]:
+def _cores(text: str) -> Amount:
     least, dash, most = text.partition("-")
     if not least.isdecimal() or (dash and not most.isdecimal()):
         raise BadInput("cpu", f"{text!r} is not a number of cores", "write 2 or 1-8")

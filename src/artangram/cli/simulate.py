@@ -6,9 +6,10 @@ from typing import Annotated
 import typer
 
 from artangram.cli.fitting import FittingTrace
-from artangram.cli.output import Printer, keep_apart
+from artangram.cli.output import Printer, keep_apart, tell_ignored
 from artangram.cli.replay import Replay, replay
-from artangram.config.cluster import read_cluster
+from artangram.config.clusterfile import blaming, read_cluster
+from artangram.core.scheduling.policies.catalog import policy as policy_named
 
 
 def simulate(
@@ -17,12 +18,13 @@ def simulate(
         Path, typer.Option(help="Trace (JSON lines, plain or .gz).", show_default=False)
     ],
     policy: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             help="elastic, tangram, tangram:elastic, fcfs, fixed:N, pods:N, pods:REQUEST/LIMIT, "
-            "overcommit, static:DEGREE, load-per-call, unmanaged. Repeat it to compare."
+            "overcommit, static:DEGREE, load-per-call, unmanaged. Repeat it to compare. "
+            "The file's if unsaid."
         ),
-    ] = ["elastic"],  # noqa: B006 - typer copies it
+    ] = None,
     estimates: Annotated[
         str,
         typer.Option(
@@ -37,11 +39,17 @@ def simulate(
     """Replay a trace on a cluster and report action completion times, steps and utilisation.
 
     The scheduler is the one that runs live. Every report carries a lower bound on the mean ACT that
-    no policy can beat, and for each step the critical path, its least possible duration.
+    no policy can beat, and for each step the critical path, its least possible duration. The
+    cluster file is the one that `artangram up` takes.
     """
     output = Printer(json)
     keep_apart({"the cluster": cluster, "the trace": trace, "--json": json, "--plot": plot})
-    spec = read_cluster(cluster)
+    described = read_cluster(cluster)
+    with blaming(cluster, always=True):
+        spec = described.simulated()
+    with blaming(None if policy else cluster):
+        policy_named(described.policy)
+    tell_ignored(output.console, cluster, described.ignored_in_simulation(), verb="simulate")
     source = FittingTrace(trace, spec)
     runs = Replay(lambda: source, spec, estimates=estimates, seed=seed)
-    replay(runs, policy, output=output, plot=plot)
+    replay(runs, policy or [described.policy], output=output, plot=plot)

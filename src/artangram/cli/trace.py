@@ -9,7 +9,7 @@ import typer
 from msgspec import Struct, structs
 
 from artangram.cli.output import Printer, keep_apart, make_folder, writing
-from artangram.config.cluster import write_cluster
+from artangram.config.clusterfile import write_cluster
 from artangram.core.errors import BadInput
 from artangram.observe.journal import JournalError
 from artangram.observe.journaltrace import deployed_in, trace_of

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from artangram.cli.client import Token, Url, plainly_refused
-from artangram.cli.output import Printer, make_folder
+from artangram.cli.output import Printer, make_folder, tell_ignored
 from artangram.cli.train_plan import plan_of, show_plan
 from artangram.cli.train_view import acts_of, busy_of, line_of
+from artangram.config.cluster import ClusterFile
 from artangram.config.train import TrainSpec, check_tasks, read_train
 from artangram.core.errors import BadInput
 from artangram.train.checkpoint import checkpoints, latest
@@ -49,6 +50,8 @@ def train(
     # Where a run's own tasks lie: beside its file, as for a program that is started.
     sys.path.insert(0, str(file.parent.resolve()))
     check_tasks(file, spec)
+    if url is None:
+        tell_ignored(output.console, f"cluster of {file}", _unused(spec.cluster), verb="train")
     if print_plan:
         show_plan(spec, output)
         output.json(plan_of(spec))
@@ -68,6 +71,12 @@ def train(
         steps = f"all of its {spec.run.steps} steps are made"
         output.console.print(f"{place}: {steps}; raise `steps` to go on", soft_wrap=True)
     output.json(last)
+
+
+def _unused(cluster: ClusterFile) -> Iterator[str]:
+    """The fields that a run's own cluster, which has one job and no callers, does not use."""
+    yield from cluster.ignored_live()
+    yield from (key for key in ("jobs", "images") if getattr(cluster, key))
 
 
 @contextmanager

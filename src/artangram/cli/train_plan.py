@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from artangram.cli.output import Printer
-from artangram.config.live import LiveSpec
+from artangram.config.cluster import ClusterFile
 from artangram.config.train import TrainSpec
 from artangram.pipeline.enginepools import EnginesSpec
 from artangram.pipeline.settings import RunSettings
@@ -96,7 +96,7 @@ def _together(train: TrainSettings) -> str:
     return {"ddp": "a copy of the model each", "fsdp": "a part of the model each"}[train.backend]
 
 
-def _of_cluster(cluster: LiveSpec) -> list[Row]:
+def _of_cluster(cluster: ClusterFile) -> list[Row]:
     cores = cluster.cores or len(os.sched_getaffinity(0))
     return [
         ("cluster", f"{cores} cores", f"policy {cluster.policy}"),

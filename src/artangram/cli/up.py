@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from artangram.aio import listening
 from artangram.cli.client import plainly_refused
-from artangram.cli.output import Printer, writing
-from artangram.config.live import LiveSpec, blaming, read_live
+from artangram.cli.output import Printer, tell_ignored, writing
+from artangram.config.cluster import ClusterFile
+from artangram.config.clusterfile import blaming, read_cluster
 from artangram.core.scheduling.policies.catalog import policy as policy_named
 from artangram.orchestrator.tokens import checked_token, kept_token
 from artangram.orchestrator.up import up as serve
@@ -29,18 +30,18 @@ class Serves(Struct, frozen=True, kw_only=True):
 
 
 def up(
+    cluster: Annotated[
+        Path | None,
+        typer.Argument(help="The cluster (YAML): cores, functions, services, APIs, shares."),
+    ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0 takes a free one.", min=0, max=65535)] = 7410,
     state_dir: Annotated[
         Path, typer.Option(help="The journal and the agent's files: what a restart goes on from.")
     ] = STATE_DIR,
-    config: Annotated[
-        Path | None,
-        typer.Option(help="YAML: functions, devices with their services, APIs with their quotas."),
-    ] = None,
     policy: Annotated[str | None, typer.Option(help="As for `simulate`.")] = None,
     cores: Annotated[
-        int | None, typer.Option(help="Use at most so many of this machine.", min=1)
+        int | None, typer.Option(help="Use at most this many cores of this machine.", min=1)
     ] = None,
     token: Annotated[
         str | None,
@@ -52,26 +53,25 @@ def up(
 ) -> None:
     """Serve this machine until SIGTERM or Ctrl-C, then drain.
 
-    Cores are always served; `--config` options functions, model services and APIs beside them.
-    Nothing accepted is lost by a crash: start it again with the same state directory. The token is
-    kept there too, in the file `token`.
+    Without a file it serves all cores. The file may limit them and add functions, model services
+    and APIs; `artangram simulate` reads the same file. Nothing accepted is lost by a crash: start
+    it again with the same state directory. The token is kept there too, in the file `token`.
     """
-    client = LiveSpec() if config is None else read_live(config)
-    chosen = policy or client.policy
-    with blaming(None if policy else config):
-        policy_named(chosen)
+    described = _described(cluster, policy)
     if port:
-        listening(host, port).close()  # Said before anything is opened, which may take a while.
+        listening(host, port).close()  # Complain before opening the cluster, which takes a while.
     with writing(state_dir, what="directory"):
         secret = checked_token(token or kept_token(state_dir))
     output = Printer(json)
-    with output.progress() as opening, _refused(state_dir), blaming(config):
+    if cluster is not None:
+        tell_ignored(output.console, cluster, described.ignored_live(), verb="up")
+    with output.progress() as opening, _refused(state_dir), blaming(cluster):
         opening.add_task("opening the cluster")
 
         def on_ready(url: str) -> None:
             opening.stop()
             made_up = None if token else secret
-            _tell(output, url, policy=chosen, state_dir=state_dir, made_up=made_up)
+            _tell(output, url, policy=described.policy, state_dir=state_dir, made_up=made_up)
 
         serving = serve(
             state_dir,
@@ -79,30 +79,40 @@ def up(
             host=host,
             port=port,
             token=secret,
-            policy=chosen,
-            cores=cores or client.cores,
-            memory_mb=client.memory_mb,
-            shares=client.shares,
-            options=client.options,
-            images=[Path(folder) for folder in client.images],
+            policy=described.policy,
+            cores=cores or described.cores,
+            memory_mb=described.memory_mb,
+            shares=described.shares,
+            options=described.options,
+            images=[Path(folder) for folder in described.images],
         )
         asyncio.run(serving)
     output.console.print("Drained.")
 
 
+def _described(cluster: Path | None, policy: str | None) -> ClusterFile:
+    """The cluster of the file, or this machine, under `policy`. Raises `BadInput`."""
+    described = ClusterFile() if cluster is None else read_cluster(cluster)
+    with blaming(None if policy else cluster):
+        policy_named(policy or described.policy)
+    with blaming(cluster):
+        described.options  # noqa: B018 - asked for its complaints.
+    return structs.replace(described, policy=policy or described.policy)
+
+
 @contextmanager
 def _refused(state_dir: Path) -> Iterator[None]:
-    """Whatever keeps it from serving is said in one line."""
+    """Says in one line what keeps it from serving."""
     with plainly_refused(), writing(state_dir, what="directory"):
         yield
 
 
 def _tell(output: Printer, url: str, *, policy: str, state_dir: Path, made_up: str | None) -> None:
-    """Where it serves, for people and programs; the token only if nobody else knows it."""
+    """Print where it serves, for people and programs; the token only if it was made up here."""
     console = output.console
     output.json(Serves(url=url, policy=policy, state_dir=str(state_dir.resolve())))
     console.print(f"Serving {url} with policy {policy}; state in {state_dir}", soft_wrap=True)
     console.print(f"export ARTANGRAM_URL={url}", soft_wrap=True)
     if made_up is not None:
         console.print(f"export ARTANGRAM_TOKEN={made_up}", soft_wrap=True)
-    console.file.flush()  # Whoever started us in the background reads this from a file.
+    console.file.flush()  # A caller that started us in the background reads this from a file.

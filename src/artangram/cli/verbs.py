@@ -40,7 +40,7 @@ EXAMPLES = {
         "artangram train run.yaml --url $ARTANGRAM_URL",
     ),
     "eval": ("artangram eval run.yaml --problems 100 --temperature 0",),
-    "up": ("artangram up --config cluster.yaml --state-dir state",),
+    "up": ("artangram up cluster.yaml --state-dir state",),
     "run": (
         "artangram run -- echo hello",
         "artangram run --cpu 1-8 --file test_it.py -- pytest -q -n {units} test_it.py",

@@ -23,8 +23,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from artangram.config.cluster import ClusterFile
+from artangram.config.clusterfile import blaming, read_cluster
 from artangram.config.engines import read_engines
-from artangram.config.live import LiveSpec, read_live
 from artangram.config.yamlfile import Item, read_yaml
 from artangram.core.errors import BadInput
 from artangram.core.rollout.affinity import DEFAULT
@@ -69,7 +70,7 @@ class TrainSpec(Struct, frozen=True, kw_only=True):
     run: RunSettings
     model: Path
     tasks: dict[str, TaskSpec]
-    cluster: LiveSpec
+    cluster: ClusterFile
     engines: EnginesSpec
 
     @property
@@ -106,7 +107,7 @@ def read_train(path: AnyPath) -> TrainSpec:
         run=document.converted(RunSettings, rest, fix=_FIX),
         model=home / top["model"].text(),
         tasks=tasks,
-        cluster=read_live(home / top["cluster"].text()) if "cluster" in top else LiveSpec(),
+        cluster=_live_cluster(home / top["cluster"].text()) if "cluster" in top else ClusterFile(),
         engines=_engines(top["engines"], home) if "engines" in top else EnginesSpec(),
     )
     if spec.run.train.loss == "distillation":
@@ -128,6 +129,14 @@ def check_tasks(path: AnyPath, spec: TrainSpec, *, is_exam: bool = False) -> Non
             item = read_yaml(path).mapping()["tasks"].mapping()[name]
             place = item.mapping().get(error.field, item)
             raise BadFile(path, error.within(f"tasks.{name}"), line=place.line) from error
+
+
+def _live_cluster(path: Path) -> ClusterFile:
+    """A cluster that this machine can open."""
+    described = read_cluster(path)
+    with blaming(path):
+        described.options  # noqa: B018 - asked for its complaints.
+    return described
 
 
 def _engines(item: Item, home: Path) -> EnginesSpec:

@@ -60,7 +60,7 @@ def answer_to(
     event: Event, answer: bytes, *, source: str, structured: bool
 ) -> tuple[dict[str, str], bytes]:
     """The headers and the body of an event that answers `event`; `answer` is JSON."""
-    told = structs.replace(
+    reply = structs.replace(
         event,
         source=source,
         type=event.type + ANSWERED,
@@ -69,13 +69,13 @@ def answer_to(
         data_base64=None,
     )
     if structured:
-        return {"content-type": STRUCTURED}, msgspec.json.encode(told)
+        return {"content-type": STRUCTURED}, msgspec.json.encode(reply)
     headers = {
         "content-type": JSON_TYPE,
-        "ce-specversion": told.specversion,
-        "ce-id": told.id,
-        "ce-source": told.source,
-        "ce-type": told.type,
+        "ce-specversion": reply.specversion,
+        "ce-id": reply.id,
+        "ce-source": reply.source,
+        "ce-type": reply.type,
     }
     return headers, answer
 

@@ -11,7 +11,7 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
 from urllib.parse import urlsplit
 
 import msgspec
@@ -41,6 +41,27 @@ class FunctionSpec(Struct, frozen=True, kw_only=True):
     """How to be let in there: `iam`, or a header as in `Bearer ${TOKEN}`; see `authorization`."""
 
 
+class FunctionRunner(Protocol):
+    """Runs functions somewhere."""
+
+    async def call(
+        self,
+        spec: FunctionSpec,
+        body: bytes,
+        *,
+        hedged: bool = False,
+        on_begun: Callable[[], None] = lambda: None,
+    ) -> bytes:
+        """The encoded answer to one call.
+
+        Raises `CallFailed` with the function's own traceback, or `InfraFailed`. `on_begun` is
+        called when the function begins. Cancelling this ends the call.
+        """
+        ...
+
+    async def aclose(self) -> None: ...
+
+
 class Function(Generic[P, R]):
     """A function that can be called here, and sent elsewhere."""
 
@@ -63,7 +84,7 @@ class Function(Generic[P, R]):
         return self.spec.name
 
     def encode(self, *args: P.args, **kwargs: P.kwargs) -> bytes:
-        """The arguments of one call, for who carries it out. Raises `BadInput`."""
+        """The arguments of one call, encoded. Raises `BadInput`."""
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:

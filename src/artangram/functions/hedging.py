@@ -6,39 +6,17 @@
   everything would only make it slower.
 """
 
-from bisect import bisect_left, insort
-from collections import deque
+from artangram.core.durations import Durations
 
 QUANTILE = 0.95
 LEAST_SEEN, MOST_SEEN = 20, 200
-"""Calls of a kind before its quantile means anything, and as many as are remembered."""
+"""The number of calls from which a quantile means something, and the number remembered."""
 COPIES_PER_CALL, MOST_SAVED = 0.1, 10.0
 
 
-class CallDurations:
-    """How long the latest calls of one kind took."""
-
-    __slots__ = ("_latest", "_sorted")
-
-    def __init__(self) -> None:
-        self._latest: deque[float] = deque()
-        self._sorted: list[float] = []
-
-    def __repr__(self) -> str:
-        return f"<Durations of {len(self._latest)} calls, late after {self.late_s()} s>"
-
-    def observe(self, duration_s: float) -> None:
-        """A call took so long."""
-        self._latest.append(duration_s)
-        insort(self._sorted, duration_s)
-        if len(self._latest) > MOST_SEEN:
-            del self._sorted[bisect_left(self._sorted, self._latest.popleft())]
-
-    def late_s(self) -> float | None:
-        """After how long a call is late; `None` while too little is known."""
-        if len(self._sorted) < LEAST_SEEN:
-            return None
-        return self._sorted[int(QUANTILE * len(self._sorted))]
+def call_durations() -> Durations:
+    """For the calls of one kind; one that takes longer than `QUANTILE` of them is late."""
+    return Durations(least=LEAST_SEEN, most=MOST_SEEN)
 
 
 class Budget:

@@ -16,12 +16,12 @@ from time import perf_counter
 from typing import NamedTuple
 
 from artangram.aio import uncancelled
+from artangram.core.durations import Durations
 from artangram.core.errors import CallFailed, InfraFailed
-from artangram.functions.forkserver import FunctionForkServer, FunctionWorker
 from artangram.functions.function import FunctionSpec
-from artangram.functions.hedging import Budget, CallDurations
+from artangram.functions.hedging import QUANTILE, Budget, call_durations
 from artangram.functions.inside import frames
-from artangram.functions.workers import Workers
+from artangram.functions.workers import FunctionWorker, Workers, a_fork_server
 
 ATTEMPTS = 3
 """Workers that may die under one call. The scheduler repeats the call beyond that, if it may."""
@@ -41,16 +41,16 @@ _Copy = asyncio.Task[_Answer]
 
 
 class LocalFunctions:
-    """See `runner.FunctionRunner`."""
+    """See `function.FunctionRunner`."""
 
     def __init__(self, *, ceiling: int, idle_s: float = 60.0) -> None:
-        self._forkserver = FunctionForkServer()
+        self._forkserver = a_fork_server()
         self.workers = Workers(self._forkserver, ceiling=ceiling, idle_s=idle_s)
         self.num_calls = 0
         self.num_hedges = 0
         self.num_hedges_won = 0
         self.num_workers_lost = 0
-        self._durations: defaultdict[str, CallDurations] = defaultdict(CallDurations)
+        self._durations: defaultdict[str, Durations] = defaultdict(call_durations)
         self._budget = Budget()
         self._is_closed = False
 
@@ -59,7 +59,7 @@ class LocalFunctions:
 
     def expect(self, spec: FunctionSpec) -> None:
         """Have the module of a function imported before its first call."""
-        self._forkserver.load(spec.target.partition(":")[0])
+        self._forkserver.preload(spec.target.partition(":")[0])
 
     async def call(
         self,
@@ -69,7 +69,7 @@ class LocalFunctions:
         hedged: bool = False,
         on_begun: Callable[[], None] = lambda: None,
     ) -> bytes:
-        """See `Runner.call`."""
+        """See `FunctionRunner.call`."""
         request = frames.WorkerRequest(spec.target, spec.memory_mb, body)
         data = frames.encode_request(request)
         self.num_calls += 1
@@ -92,7 +92,7 @@ class LocalFunctions:
         self, spec: FunctionSpec, data: bytes, *, hedged: bool, on_begun: Callable[[], None]
     ) -> bytes:
         durations = self._durations[spec.name]
-        late_s = durations.late_s() if hedged else None
+        late_s = durations.quantile(QUANTILE) if hedged else None
         worker = await self.workers.take()
         copies = {self._start(worker, data, on_begun): worker}
         try:
@@ -106,7 +106,7 @@ class LocalFunctions:
                 copy.cancel()
         self.num_hedges_won += copies[winner] is not worker
         answer = winner.result()
-        durations.observe(answer.run_s)
+        durations.add(answer.run_s)
         return _checked(spec, answer)
 
     def _start(self, worker: FunctionWorker, data: bytes, on_begun: Callable[[], None]) -> _Copy:
@@ -147,7 +147,7 @@ class LocalFunctions:
 
 async def _ask(worker: FunctionWorker, data: bytes, on_begun: Callable[[], None]) -> _Answer:
     try:
-        await worker.birth()
+        await worker.start()
         on_begun()
         began_at = perf_counter()
         kind, body = await worker.ask(data)

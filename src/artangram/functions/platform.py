@@ -5,7 +5,7 @@
   before the platform wants it (`Retry-After`); after `ATTEMPTS` it is `InfraFailed`. The caller's
   own limits end it earlier by cancelling.
 - A 4xx is the function's own failure, and so is an answer that a platform marks as one. Not so
-  where nobody let us in, no function was there or its runtime died: that is `InfraFailed` at once,
+  where access was denied, no function was found or its runtime died: that is `InfraFailed` at once,
   and so is a redirect, which would turn a POST into a GET, and a 202, which promises an answer
   elsewhere.
 """
@@ -62,7 +62,7 @@ class _Trouble(Exception):
 
 
 class HttpFunctions:
-    """See `runner.FunctionRunner`."""
+    """See `function.FunctionRunner`."""
 
     def __init__(
         self, *, rng: random.Random | None = None, environ: Mapping[str, str] = os.environ

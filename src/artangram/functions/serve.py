@@ -105,15 +105,15 @@ def answered(
         return HttpReply(400, msgspec.json.encode({"error": f"no JSON object came: {error}"}))
     try:
         answer = msgspec.json.encode(function.code(**arguments))
-    except Exception:  # noqa: BLE001 - whatever it raises is told to the caller
+    except Exception:  # noqa: BLE001 - the caller gets whatever it raises
         return HttpReply(422, msgspec.json.encode({"error": traceback.format_exc()}))
     if event is None:
         return HttpReply(200, answer)
     structured = media_type(headers) == STRUCTURED
-    told, answer = answer_to(
+    event_headers, answer = answer_to(
         event, answer, source=quote(function.name, safe=":"), structured=structured
     )
-    return HttpReply(200, answer, told)
+    return HttpReply(200, answer, event_headers)
 
 
 async def _body(receive: Callable[[], Awaitable[Message]]) -> bytes:

@@ -1,8 +1,8 @@
 """Signs requests for AWS, Signature Version 4: what a Lambda URL with authentication by IAM wants.
 
 Pure: the same request, credentials and time give the same headers. Signed are the method, the
-address, the body, and the headers `host` and those that are added here; whoever sends the request
-may add others. The address has to be sent as it is signed, already quoted.
+address, the body, and the headers `host` and those that are added here; the sender may add
+others. The address has to be sent as it is signed, already quoted.
 """
 
 import hmac
@@ -23,7 +23,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class Credentials(NamedTuple):
-    """Who signs."""
+    """The identity that signs."""
 
     key_id: str
     secret: str
@@ -42,7 +42,7 @@ class Scope(NamedTuple):
 
 
 def scope_of(url: str, *, region: str = "") -> Scope | None:
-    """What an address asks to be signed for; `region` where it does not say. `None` if nobody says.
+    """What an address asks to be signed for; `region` where it does not say; `None` without either.
 
     An address that is not AWS's own is taken for one of Lambda.
     """

@@ -7,17 +7,88 @@
 """
 
 import asyncio
+import os
+import socket
 from collections import deque
 from collections.abc import Callable
 
-from artangram.functions.forkserver import FunctionForkServer, FunctionWorker
+from artangram.forkserver.client import ForkedProcess, ForkServer
+from artangram.functions.inside import frames
+
+TARGET = "artangram.functions.inside.worker:live"
+
+ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+"""A worker is one slot; and a process with threads cannot be forked safely."""
+
+
+def a_fork_server() -> ForkServer:
+    """A fork server of function workers."""
+    return ForkServer(TARGET, environ={**ONE_THREAD, **os.environ})
+
+
+class FunctionWorker:
+    """One worker process, as its owner sees it."""
+
+    __slots__ = ("_process", "_sock", "has_started")
+
+    def __init__(self, process: ForkedProcess) -> None:
+        self.has_started = False
+        self._process = process
+        self._sock = process.connection
+
+    def __repr__(self) -> str:
+        return f"<FunctionWorker {self._process.number}>"
+
+    def is_gone(self) -> bool:
+        """Did it end while idle?"""
+        try:
+            return not self._sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    async def start(self) -> None:
+        """Wait until it has started. Raises `EOFError` or `OSError` if it never will."""
+        if not self.has_started:
+            await self._frame()
+            self.has_started = True
+
+    async def ask(self, request: bytes) -> tuple[bytes, bytes]:
+        """The kind of its answer and the answer. Raises `EOFError` or `OSError` if it is gone."""
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(self._sock, frames.framed(b"r", request))
+        return await self._frame()
+
+    def end(self) -> None:
+        """End it, whatever it does, and everything it started."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """Close the connection. No call may be waiting for an answer."""
+        self._sock.close()
+
+    async def _frame(self) -> tuple[bytes, bytes]:
+        kind, size = frames.HEAD.unpack(await self._exactly(frames.HEAD.size))
+        return kind, await self._exactly(size)
+
+    async def _exactly(self, size: int) -> bytes:
+        loop = asyncio.get_running_loop()
+        data = bytearray(size)
+        view = memoryview(data)
+        while view:
+            num_read = await loop.sock_recv_into(self._sock, view)
+            if not num_read:
+                raise EOFError(f"{self!r} is gone")
+            view = view[num_read:]
+        return bytes(data)
 
 
 class Workers:
     """The workers of this machine."""
 
-    def __init__(self, nursery: FunctionForkServer, *, ceiling: int, idle_s: float) -> None:
-        self._forkserver = nursery
+    def __init__(self, forkserver: ForkServer, *, ceiling: int, idle_s: float) -> None:
+        self._forkserver = forkserver
         self.ceiling = ceiling
         self.idle_s = idle_s
         self.num_cold_starts = 0
@@ -25,7 +96,7 @@ class Workers:
         #: Ascending times; the last one became idle last.
         self._idle: deque[tuple[float, FunctionWorker]] = deque()
         self._guests: dict[FunctionWorker, Callable[[], object]] = {}
-        #: Bounded by who calls; with a scheduler that books slots nobody waits here.
+        #: Bounded by the number of callers; empty where a scheduler books the slots.
         self._waiting: deque[asyncio.Future[FunctionWorker]] = deque()
         self._expiry: asyncio.TimerHandle | None = None
 
@@ -76,10 +147,10 @@ class Workers:
         self._serve_waiting()
 
     def end(self, worker: FunctionWorker) -> None:
-        """`worker` is gone, or must go. Closing it is for who talks to it."""
+        """`worker` is gone, or must go. The call that talks to it closes the connection."""
         if worker in self._busy:  # Else it was a guest that had to leave.
             self._release(worker)
-            self._forkserver.end(worker)
+            worker.end()
             self._serve_waiting()
 
     def close(self) -> None:
@@ -97,7 +168,7 @@ class Workers:
         worker = self._warm()
         if worker is None:
             self.num_cold_starts += 1
-            worker = self._forkserver.fork()
+            worker = FunctionWorker(self._forkserver.spawn())
         self._busy.add(worker)
         return worker
 
@@ -111,7 +182,7 @@ class Workers:
         return None
 
     def _discard(self, worker: FunctionWorker) -> None:
-        self._forkserver.end(worker)
+        worker.end()
         worker.close()
 
     def _release(self, worker: FunctionWorker) -> None:

@@ -1,10 +1,10 @@
-"""Makes leases of calls real: what has no sandbox, keeps nothing, and answers once.
+"""Makes leases of calls real: a call has no sandbox, keeps nothing, and answers once.
 
 - Every `start` is followed by exactly one `RunResult`, however the call ended.
-- A call lives in this process and with it: after a restart it is made again if it may be, else it
-  has failed. Nothing is left behind that would have to be found again.
-- Who carries a call out (`Carrier`) raises `CallFailed` for what the callee did, `InfraFailed` for
-  what happened under it, and `TimeoutError` when the call's own time is up.
+- A call lives and ends with this process: after a restart it is made again if it may be repeated,
+  else it has failed. It leaves nothing behind to be found again.
+- A `Carrier` raises `CallFailed` for what the callee did, `InfraFailed` for what happened under it,
+  and `TimeoutError` when the call's own time is up.
 """
 
 import asyncio
@@ -40,21 +40,70 @@ class Carrier(Protocol):
     async def aclose(self) -> None: ...
 
 
-class _Under:
-    """A call under way."""
+class RunningCall:
+    """A call under way, and the progress that its carrier tells."""
 
-    def __init__(self, run: RunId, now: Callable[[], float]) -> None:
+    __slots__ = ("_limit", "_now", "_timeout_s", "began_at", "ended", "run", "task")
+
+    def __init__(self, run: RunId, now: Callable[[], float], timeout_s: float | None) -> None:
         self.run = run
-        self.now = now
+        self._now = now
+        self._timeout_s = timeout_s
+        self._limit: asyncio.Timeout | None = None
         self.began_at: float | None = None
         self.ended = RunResult(run=run, outcome=Outcome.CANCELLED)
+        self.task: asyncio.Task[None] | None = None
 
     def began(self) -> None:
-        self.began_at = self.now()
+        """Start the clock of the call's own limit."""
+        self.began_at = self._now()
+        if self._timeout_s is not None and self._limit is not None:
+            self._limit.reschedule(asyncio.get_running_loop().time() + self._timeout_s)
+
+    def cancel(self) -> None:
+        """End the call early, if it still runs. Its `RunResult` comes when it is gone."""
+        if self.task is not None:
+            self.task.cancel()
+
+    async def carry_out(self, carriers: Mapping[type, Carrier], lease: Lease, call: Call) -> None:
+        try:
+            carrier = carriers[type(call)]
+            async with asyncio.timeout(None) as self._limit:
+                answer = await carrier.carry_out(lease, call, progress=self)
+            self._end(Outcome.SUCCEEDED, answer=_in_unicode(answer))
+        except CallFailed as error:
+            self._end(Outcome.FAILED, str(error))
+        except TimeoutError:
+            limit = self._timeout_s
+            why = "it timed out" if limit is None else f"it ran longer than {limit:g} s"
+            self._end(Outcome.TIMED_OUT, why)
+        except InfraFailed as error:
+            turned_away = isinstance(error, TurnedAway)
+            self._end(Outcome.INFRA_FAILED, str(error), turned_away=turned_away)
+        except Exception as error:
+            self._end(Outcome.INFRA_FAILED, repr(error))
+            raise
+
+    def _end(
+        self,
+        outcome: Outcome,
+        reason: str = "",
+        *,
+        answer: CallResult | None = None,
+        turned_away: bool = False,
+    ) -> None:
+        self.ended = RunResult(
+            run=self.run,
+            outcome=outcome,
+            reason=_text(reason),
+            began_at=self.began_at,
+            answer=answer,
+            turned_away=turned_away,
+        )
 
 
 class CallManager:
-    """Starts calls and tells how they ended, whoever carries them out."""
+    """Starts calls and tells how they ended, whichever carrier makes them."""
 
     def __init__(
         self,
@@ -66,90 +115,34 @@ class CallManager:
         self._carriers = carriers
         self._now = now
         self._on_ended = on_ended
-        self._running: dict[RunId, asyncio.Task[None]] = {}
         self._background = Background(self._on_error)
 
     def __repr__(self) -> str:
-        return f"<CallManager: {len(self._running)} under way>"
+        return f"<CallManager: {len(self._background)} under way>"
 
-    def start(self, lease: Lease, call: Call, *, timeout_s: float | None) -> None:
+    def start(self, lease: Lease, call: Call, *, timeout_s: float | None) -> RunningCall:
         """Make `lease` real and the call on it; `timeout_s` limits the call, not the making."""
-        under = _Under(RunId(lease.action_id, lease.attempt), self._now)
-        task = self._background.start(self._run(under, lease, call, timeout_s))
-        self._running[under.run] = task
-        task.add_done_callback(lambda _: self._tell(under))
-
-    def stop(self, run: RunId) -> None:
-        """End a call early, if it still runs. Its `RunResult` comes when it is gone."""
-        task = self._running.get(run)
-        if task is not None:
-            task.cancel()
+        running = RunningCall(RunId(lease.action_id, lease.attempt), self._now, timeout_s)
+        work = running.carry_out(self._carriers, lease, call)
+        running.task = self._background.start(work)
+        running.task.add_done_callback(lambda _: self._on_ended(running.ended))
+        return running
 
     async def aclose(self) -> None:
-        """End every call; nobody hears of it. Carriers are their opener's."""
+        """End every call without telling how it ended. Carriers are closed by their opener."""
         self._on_ended = lambda ended: None
         await self._background.close()
 
-    async def _run(self, under: _Under, lease: Lease, call: Call, timeout_s: float | None) -> None:
-        try:
-            async with asyncio.timeout(None) as limit:
-                progress = _Limited(under, limit, timeout_s)
-                carrier = self._carriers[type(call)]
-                result = await carrier.carry_out(lease, call, progress=progress)
-            under.ended = _ended(under, Outcome.SUCCEEDED, result=result)
-        except CallFailed as error:
-            under.ended = _ended(under, Outcome.FAILED, reason=str(error))
-        except TimeoutError:
-            why = "it took too long" if timeout_s is None else f"it ran longer than {timeout_s:g} s"
-            under.ended = _ended(under, Outcome.TIMED_OUT, reason=why)
-        except InfraFailed as error:
-            under.ended = _ended(under, Outcome.INFRA_FAILED, reason=str(error))
-            if isinstance(error, TurnedAway):
-                under.ended = structs.replace(under.ended, turned_away=True)
-        except Exception as error:
-            under.ended = _ended(under, Outcome.INFRA_FAILED, reason=repr(error))
-            raise
-
-    def _tell(self, under: _Under) -> None:
-        del self._running[under.run]
-        self._on_ended(under.ended)
-
     def _on_error(self, error: BaseException) -> None:
-        """A carrier that raised what none may raise is a defect of ours; it must be seen."""
+        """A carrier raised what no carrier may raise: a defect of ours, which has to be seen."""
         loop = asyncio.get_running_loop()
         loop.call_exception_handler({"message": f"{self!r} failed", "exception": error})
 
 
-class _Limited:
-    """Progress that starts the clock of the call's own limit."""
-
-    __slots__ = ("_limit", "_timeout_s", "_under")
-
-    def __init__(self, under: _Under, limit: asyncio.Timeout, timeout_s: float | None) -> None:
-        self._under = under
-        self._limit = limit
-        self._timeout_s = timeout_s
-
-    def began(self) -> None:
-        self._under.began()
-        if self._timeout_s is not None:
-            self._limit.reschedule(asyncio.get_running_loop().time() + self._timeout_s)
-
-
-def _ended(
-    under: _Under, outcome: Outcome, *, reason: str = "", result: CallResult | None = None
-) -> RunResult:
-    """What callees say may be no Unicode; an end that no journal can write is everybody's."""
-    if result is not None and result.headers:
-        headers = {_text(name): _text(value) for name, value in result.headers.items()}
-        result = structs.replace(result, headers=headers)
-    return RunResult(
-        run=under.run,
-        outcome=outcome,
-        reason=_text(reason),
-        began_at=under.began_at,
-        answer=result,
-    )
+def _in_unicode(answer: CallResult) -> CallResult:
+    """A callee's headers may not be Unicode, and the journal could not write them as they are."""
+    headers = {_text(name): _text(value) for name, value in answer.headers.items()}
+    return structs.replace(answer, headers=headers) if headers else answer
 
 
 def _text(said: str) -> str:

@@ -6,6 +6,7 @@
 - A time limit passes at the pace of the lease, and its agent counts it.
 - A lease that shares a node's cores (`CoreShare`) may use all of them: the kernel shares, by the
   lease's weight and up to its limit. There a time limit passes with the clock.
+- A node whose agent is gone is told nothing: what it was to do ends with the node.
 """
 
 from collections.abc import Mapping
@@ -19,13 +20,13 @@ from artangram.managers.agent import NodeAgent, Run, SandboxSpec
 from artangram.sandbox.protocol import Command, CpuShare
 
 LONGEST_RUN_S = 86_400.0
-"""The limit of an action that names none: a sandbox needs one, and a day is a mistake."""
+"""The limit of an action without one: a sandbox needs a limit, and no action should take a day."""
 
 UNITS = "ARTANGRAM_UNITS"
 
 
 class CpuManager:
-    """Tells the agents of the nodes what the scheduler decided about cores."""
+    """Tells node agents what the scheduler decided about cores."""
 
     def __init__(
         self,
@@ -35,10 +36,9 @@ class CpuManager:
     ) -> None:
         self.agents = dict(agents)
         self._cores = dict(cores or {})
-        self._node_of: dict[ActionId, NodeId] = {}
 
     def __repr__(self) -> str:
-        return f"<CpuManager: {len(self.agents)} nodes, {len(self._node_of)} running>"
+        return f"<CpuManager: {len(self.agents)} nodes>"
 
     def start(
         self,
@@ -53,8 +53,10 @@ class CpuManager:
         """Make `lease` real: run `command` on it, or only make the sandbox."""
         allocation = cores_of(lease)
         assert allocation is not None, f"{lease} has no cores"
-        assert action.trajectory is not None, f"{action.id} has no place to run"
-        self._node_of[action.id] = allocation.node
+        assert action.trajectory is not None, f"{action.id} has no trajectory to run in"
+        agent = self.agents.get(allocation.node)
+        if agent is None:
+            return
         limit_s = None
         if command is not None:
             command = told(command, action, workers=lease.workers, cores=self._mapped(allocation))
@@ -72,27 +74,19 @@ class CpuManager:
             streams=streams,
             limit_s=limit_s,
         )
-        self.agents[allocation.node].start(run)
-
-    def adopt(self, lease: Lease) -> None:
-        """`lease` is real already: its run was found on the node."""
-        allocation = cores_of(lease)
-        assert allocation is not None, f"{lease} has no cores"
-        self._node_of[lease.action_id] = allocation.node
+        agent.start(run)
 
     def resize(self, action_id: ActionId, cores: Cores, *, pace: float = 1.0) -> None:
         """A running action has these cores now, and its time limit passes at `pace`."""
-        self.agents[cores.node].resize(action_id, self._mapped(cores), pace=pace)
+        agent = self.agents.get(cores.node)
+        if agent is not None:
+            agent.resize(action_id, self._mapped(cores), pace=pace)
 
-    def stop(self, action_id: ActionId) -> None:
-        """End a running action early; nothing happens if it has just ended by itself."""
-        node = self._node_of.get(action_id)
-        if node is not None:
-            self.agents[node].stop(action_id)
-
-    def ended(self, action_id: ActionId) -> None:
-        """An action no longer runs."""
-        self._node_of.pop(action_id, None)
+    def stop(self, action_id: ActionId, node: NodeId) -> None:
+        """End what an action runs on `node`, if it still runs."""
+        agent = self.agents.get(node)
+        if agent is not None:
+            agent.stop(action_id)
 
     def _mapped(self, allocation: Cores | CoreShare) -> tuple[int, ...]:
         if isinstance(allocation, CoreShare):
@@ -104,7 +98,7 @@ class CpuManager:
 
 
 def share_of(allocation: CoreShare) -> CpuShare:
-    """What the kernel is to be told of a lease that shares its node's cores."""
+    """What the kernel enforces for a lease that shares its node's cores."""
     return CpuShare(
         weight_milli=max(1, allocation.weight_milli), limit_milli=max(1, allocation.limit_milli)
     )

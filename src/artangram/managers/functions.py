@@ -12,9 +12,8 @@ from artangram.core.errors import BadInput, CallFailed
 from artangram.core.scheduling.lease import Lease
 from artangram.functions.authorization import check_authorization
 from artangram.functions.encoding import is_pickled
-from artangram.functions.function import Function, check_found, function_of
+from artangram.functions.function import Function, FunctionRunner, check_found, function_of
 from artangram.functions.local import LocalFunctions
-from artangram.functions.runner import FunctionRunner
 from artangram.managers.call import Call, CallResult, FunctionCall
 from artangram.managers.calls import CallProgress
 

@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 
 from artangram.core.errors import BadInput
 
-T = TypeVar("T", bound=Struct)
+T = TypeVar("T")
 
 _PLACE = re.compile(r"(?P<problem>.*) - at (?P<key>`key` in )?`\$\.?(?P<field>.*)`", re.DOTALL)
 
@@ -153,4 +153,4 @@ def check_known(kind: type[Struct], given: Mapping[str, Any], *, of: str) -> Non
     known = kind.__struct_fields__
     for name in given:
         if name not in known:
-            raise BadInput(name, f"is no option of {of}", f"use: {', '.join(known)}")
+            raise BadInput(name, f"is not an option of {of}", f"use: {', '.join(known)}")

@@ -66,12 +66,19 @@ class ClusterOptions(Struct, frozen=True, kw_only=True):
     """Whether callers may send functions more than plain data. Not for strangers: an object can
     bring any code along."""
     devices: int | Cuda | Vllm = 0
-    """So many, made of cores; in a file `{kind: cuda}` for the GPUs, or `{kind: vllm, count: 8,
-    memory_mb: 80000}` for engines on them."""
+    """A number of devices made of cores, or the machine's GPUs, or engines on them."""
     device_memory_mb: _Some = 2048
     """Of each that is made of cores."""
     services: tuple[Service, ...] = ()
     apis: dict[str, ApiSpec] = {}
+
+
+def function_pools(options: ClusterOptions, *, num_cores: int) -> dict[Resource, FunctionsSpec]:
+    """The slots for functions in our workers, and for those behind a URL."""
+    return {
+        FUNCTIONS: FunctionsSpec(ceiling=options.workers or num_cores, cold_s=COLD_S),
+        PLATFORM: FunctionsSpec(ceiling=options.platform_calls, cold_s=0.0),
+    }
 
 
 class CallBackends:
@@ -111,10 +118,8 @@ class CallBackends:
 
     def pools(self) -> dict[Resource, PoolSpec]:
         """The pools the scheduler shares out for these calls."""
-        pools: dict[Resource, PoolSpec] = {
-            FUNCTIONS: FunctionsSpec(ceiling=self._workers, cold_s=COLD_S),
-            PLATFORM: FunctionsSpec(ceiling=self.options.platform_calls, cold_s=0.0),
-        }
+        pools: dict[Resource, PoolSpec] = {}
+        pools |= function_pools(self.options, num_cores=self._workers)
         if self._host is not None:
             kind = self._host.kind
             pools[GPU] = GpuSpec(nodes=1, devices=kind.num_devices, memory_mb=kind.memory_mb)

@@ -7,10 +7,10 @@
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from artangram.core.errors import BadInput, CallFailed, InfraFailed
 from artangram.core.ids import ActionId, JobId, Resource, TrajectoryId
@@ -24,9 +24,9 @@ from artangram.orchestrator.arguments import (
     as_mapping,
     as_record,
     as_text,
-    check_known,
     check_times,
 )
+from artangram.orchestrator.options import CallOptions, check_options
 from artangram.orchestrator.records import ActionResult, Submission
 
 P = ParamSpec("P")
@@ -63,34 +63,18 @@ Perform = Callable[[CallRequest], Awaitable[ActionResult]]
 """The way to an orchestrator."""
 
 
-class CallOptions(Struct, frozen=True, kw_only=True):
-    """What may be said of any call."""
-
-    kind: str | None = None
-    job: str = "default"
-    task: str = ""
-    problem: str = ""
-    trajectory: str | None = None
-    needs: Mapping[str, Any] = {}
-    work_s: float | None = None
-    timeout_s: float | None = None
-    deadline_s: float | None = None
-    key: str | None = None
-    """The same key twice is the same call, made once."""
-
-
 def request_of(
     call: Call, options: CallOptions, *, kind: str, repeatable: bool = True
 ) -> CallRequest:
     """The request for `call`; its kind is `kind` unless the options name one."""
-    given = structs.asdict(options)
-    given |= {"call": call, "kind": options.kind or kind, "repeatable": repeatable}
+    named = options.get("kind") or kind
+    given = {**options, "call": call, "kind": named, "repeatable": repeatable}
     return as_record(CallRequest, given)
 
 
-def options_of(given: Mapping[str, Any]) -> CallOptions:
-    """Keyword arguments as options. Raises `BadInput` for one that is unknown or wrong."""
-    check_known(CallOptions, given, of="a call")
+def checked_options(given: CallOptions) -> CallOptions:
+    """`given` itself. Raises `BadInput` for a keyword that is unknown or has a wrong type."""
+    check_options(CallOptions, given, of="a call")
     return as_record(CallOptions, given)
 
 
@@ -129,7 +113,7 @@ def answered(result: ActionResult) -> CallResult:
             raise InfraFailed(f"{record.kind}: {record.outcome.value}: {record.reason}")
 
 
-class Sent(Generic[P, R]):
+class RemoteFunction(Generic[P, R]):
     """A function that runs on the slots of a cluster when it is called."""
 
     def __init__(self, function: Function[P, R], options: CallOptions, perform: Perform) -> None:
@@ -138,7 +122,7 @@ class Sent(Generic[P, R]):
         self._perform = perform
 
     def __repr__(self) -> str:
-        return f"<Sent {self._function!r}>"
+        return f"<RemoteFunction {self._function!r}>"
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """What the function returns. Raises `CallFailed` with its traceback if it raises."""
@@ -149,8 +133,8 @@ class Sent(Generic[P, R]):
             hedged=spec.idempotent,
         )
         options = self._options
-        if options.timeout_s is None:
-            options = structs.replace(options, timeout_s=spec.timeout_s)
+        if options.get("timeout_s") is None:
+            options = {**options, "timeout_s": spec.timeout_s}
         request = request_of(call, options, kind=f"function/{spec.name}")
         return self._function.decode(answered(await self._perform(request)).body)
 
@@ -167,6 +151,7 @@ class ApiAnswer(Struct, frozen=True, kw_only=True):
         return self.body.decode(errors="replace")
 
     def json(self) -> Any:
+        """The body as a JSON value."""
         return msgspec.json.decode(self.body)
 
 
@@ -181,7 +166,11 @@ class Api:
         return f"<Api {self.name}>"
 
     async def get(
-        self, path: str = "", *, params: Mapping[str, object] | None = None, **options: Any
+        self,
+        path: str = "",
+        *,
+        params: Mapping[str, object] | None = None,
+        **options: Unpack[CallOptions],
     ) -> ApiAnswer:
         """GET `path` below the API's address, when the quota allows it."""
         return await self.request("GET", path, params=params, **options)
@@ -192,12 +181,19 @@ class Api:
         *,
         json: object = None,
         params: Mapping[str, object] | None = None,
-        **options: Any,
+        repeatable: bool | None = None,
+        **options: Unpack[CallOptions],
     ) -> ApiAnswer:
-        """POST `json`. It is not made twice unless `repeatable=True` says that it may."""
+        """POST `json`. It is sent once unless `repeatable=True` allows to send it again."""
         body, headers = as_json("json", json), {"content-type": "application/json"}
         return await self.request(
-            "POST", path, params=params, body=body, headers=headers, **options
+            "POST",
+            path,
+            params=params,
+            body=body,
+            headers=headers,
+            repeatable=repeatable,
+            **options,
         )
 
     async def request(
@@ -209,7 +205,7 @@ class Api:
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
         repeatable: bool | None = None,
-        **options: Any,
+        **options: Unpack[CallOptions],
     ) -> ApiAnswer:
         """Any request. `options` are those of every call (`CallOptions`)."""
         given = {
@@ -223,7 +219,7 @@ class Api:
         call = as_record(ApiCall, given)
         may_repeat = call.method in SAFE_METHODS if repeatable is None else repeatable
         request = request_of(
-            call, options_of(options), kind=f"api/{self.name}", repeatable=may_repeat
+            call, checked_options(options), kind=f"api/{self.name}", repeatable=may_repeat
         )
         found = answered(await self._perform(request))
         return ApiAnswer(status=found.status, headers=found.headers, body=found.body)

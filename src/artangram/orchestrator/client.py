@@ -5,13 +5,12 @@ difference. What a program does wrong is in the result; what a caller does wrong
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from typing import Any, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack
 from uuid import uuid4
 
 import msgspec
-from msgspec import UNSET
 
 from artangram.core.ids import ActionId, JobId, ServiceId, TrajectoryId
 from artangram.core.scheduling.explain import Explanation
@@ -24,15 +23,26 @@ from artangram.orchestrator.arguments import (
     as_json,
     as_record,
     as_text,
-    check_known,
     plain,
 )
-from artangram.orchestrator.calling import Api, CallRequest, Sent, answered, options_of, request_of
+from artangram.orchestrator.calling import (
+    Api,
+    CallRequest,
+    RemoteFunction,
+    answered,
+    checked_options,
+    request_of,
+)
+from artangram.orchestrator.options import (
+    CallOptions,
+    RunOptions,
+    ServiceOptions,
+    check_options,
+)
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Opening
 from artangram.orchestrator.runs import RunRequest, run_request
 from artangram.sandbox.protocol import (
     MAX_READ_BYTES,
-    WORK_DIR,
     HostImage,
     Limits,
     Output,
@@ -43,19 +53,6 @@ from artangram.services.service import Loader, Service, loader_name
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-Amount = int | dict[str, Any]
-"""A number of units, or what `between` and `one_of` return."""
-
-
-def between(least: int, most: int) -> dict[str, Any]:
-    """Any number of units from `least` to `most`: the more, the faster."""
-    return {"min": least, "max": most}
-
-
-def one_of(*choices: int) -> dict[str, Any]:
-    """One of these numbers of units: the more, the faster."""
-    return {"choices": list(choices)}
 
 
 class Transport(Protocol):
@@ -142,35 +139,32 @@ class Client:
         }
         return TrajectoryHandle(self._backend, as_record(Opening, given))
 
-    async def call(self, service: str, payload: object, **options: Any) -> Any:
-        """Ask a model service; `payload` and the answer are JSON.
-
-        `options` are those of every call (`CallOptions`): `kind`, `job`, `timeout_s`, `key`, ...
-        """
+    async def call(self, service: str, payload: object, **options: Unpack[CallOptions]) -> Any:
+        """Ask a model service and return its answer; both are JSON values."""
         name, body = ServiceId(as_text("service", service)), as_json("payload", payload)
         call = ServiceCall(service=name, body=body)
-        request = request_of(call, options_of(options), kind=f"service/{service}")
+        request = request_of(call, checked_options(options), kind=f"service/{service}")
         found = answered(await self._backend.call(request))
         return msgspec.json.decode(found.body)
 
-    def function(self, code: Callable[P, R], **options: Any) -> Sent[P, R]:
-        """`code`, to be awaited: it runs on a function slot. `options` are those of every call.
+    def function(
+        self, code: Callable[P, R], **options: Unpack[CallOptions]
+    ) -> RemoteFunction[P, R]:
+        """`code` as a coroutine function that runs in a function worker of the cluster.
 
-        It has to be stateless and at the top of a module; `artangram.function` marks one and says
-        more about it.
+        `code` has to be stateless and at the top of a module; `artangram.function` marks one.
         """
         found = function_of(code)
         self._backend.register(found)
-        return Sent(found, options_of(options), self._backend.call)
+        return RemoteFunction(found, checked_options(options), self._backend.call)
 
-    async def deploy(self, name: str, loader: Loader, **options: Any) -> None:
-        """Add a model service; it is loaded onto devices when it is called.
+    async def deploy(self, name: str, loader: Loader, **options: Unpack[ServiceOptions]) -> None:
+        """Add a model service. It is loaded onto devices when it is called.
 
-        `loader` is a function at the top of a module, or its name (`module:function`); it returns
-        something with `predict(payloads) -> answers`. `options` are the fields of `Service`:
-        `weights`, `degrees`, `batch`, `options` for the loader, `example`, ...
+        `loader` is a function at the top of a module, or its name (`module:function`). It returns
+        an object with `predict(payloads) -> answers`.
         """
-        check_known(Service, options, of="a service")
+        check_options(ServiceOptions, options, of="a service")
         given = {**options, "id": as_text("name", name), "loader": loader_name(loader)}
         await self._backend.deploy(as_record(Service, given))
 
@@ -220,71 +214,31 @@ class TrajectoryHandle:
         return self._queued_s
 
     async def __aenter__(self) -> Self:
-        try:
-            await self._backend.open(self._opening)
-        except asyncio.CancelledError:
-            await self.close()  # It may be open, and nobody else would.
-            raise
-        return self
+        return await self.open()
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    async def open(self) -> Self:
+        """Open it without an `async with` block; then `close` ends it."""
+        try:
+            await self._backend.open(self._opening)
+        except asyncio.CancelledError:
+            await self.close()  # It may be open, and its owner will not close it.
+            raise
+        return self
 
     async def close(self) -> None:
         """End it: what still runs is stopped, its files go."""
         self._queued_s = self.queued_s  # After the end only we remember it.
         await self._backend.close(self.id)
 
-    async def run(
-        self,
-        argv: Sequence[str],
-        *,
-        cpu: Amount = 1,
-        kind: str | None = None,
-        timeout_s: float | None = None,
-        deadline_s: float | None = None,
-        needs: Mapping[str, Any] | None = None,
-        speedup: Mapping[str, Any] | None = None,
-        work_s: float | None = None,
-        repeatable: bool = False,
-        key: str | None = None,
-        environ: Mapping[str, str] | None = None,
-        cwd: str = WORK_DIR,
-        stdin: bytes | str = b"",
-        output_bytes: int = 1 << 20,
-        memory_mb: int = 0,
-        disk_mb: int = 0,
-        processes: int = 0,
-        keep: bool = False,
-    ) -> ActionResult:
-        """Run a command on `cpu` cores; `{units}` in it becomes their number.
+    async def run(self, argv: Sequence[str], **options: Unpack[RunOptions]) -> ActionResult:
+        """Run a command and wait for its end; `{units}` in it becomes the number of its cores.
 
-        `timeout_s` limits its run, `deadline_s` the whole wait for it; `memory_mb`, `disk_mb` and
-        `processes` of 0 are those of the trajectory. `repeatable` lets it run again, in an empty
-        sandbox if need be, when infrastructure failed under it. The same `key` twice is the same
-        action, run once.
+        The command's own failure is in the result. `RunOptions` describes the keywords.
         """
-        request = run_request(
-            self._opening,
-            argv,
-            cpu=cpu,
-            kind=kind,
-            timeout_s=timeout_s,
-            deadline_s=deadline_s,
-            needs={} if needs is None else needs,
-            speedup=speedup,
-            work_s=work_s,
-            repeatable=repeatable,
-            key=key,
-            environ={} if environ is None else environ,
-            cwd=cwd,
-            stdin=as_bytes("stdin", stdin) if isinstance(stdin, str) else stdin,
-            output_bytes=output_bytes,
-            memory_mb=memory_mb,
-            disk_mb=disk_mb,
-            processes=processes,
-            keep=keep,
-        )
+        request = run_request(self._opening, argv, options)
         await self._turn.acquire()
         try:
             return await self._backend.run(request)
@@ -292,19 +246,13 @@ class TrajectoryHandle:
             self._turn.release()
 
     async def stream(
-        self, argv: Sequence[str], **options: Any
+        self, argv: Sequence[str], **options: Unpack[RunOptions]
     ) -> AsyncGenerator[Output | ActionResult, None]:
-        """What a command prints as it comes, and its result last; `options` as for `run`.
+        """Run a command; gives what it prints as it comes, and its result last.
 
-        Who leaves the iteration early ends the command, unless it has a `key`.
+        Leaving the iteration early stops the command, unless it has a `key`.
         """
-        check_known(RunRequest, options, of="a run")
-        for name in ("needs", "environ"):
-            if options.get(name, UNSET) is None:
-                del options[name]
-        if isinstance(options.get("stdin"), str):
-            options["stdin"] = as_bytes("stdin", options["stdin"])
-        request = run_request(self._opening, argv, **options)
+        request = run_request(self._opening, argv, options)
         async with self._turn, aclosing(self._backend.stream(request)) as pieces:
             async for piece in pieces:
                 yield piece

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 from uuid import uuid4
 
-import aiohttp
 import msgspec
 from msgspec import structs
 
@@ -26,16 +25,22 @@ from artangram.orchestrator.ndjson import read
 from artangram.orchestrator.records import (
     QUEUEING,
     ActionResult,
-    Away,
     ClusterStatus,
     Opening,
     Queueing,
     Refused,
+    Unreachable,
 )
 from artangram.orchestrator.runs import RunRequest
 from artangram.orchestrator.tokens import checked_token
 from artangram.sandbox.protocol import Output, Snapshot
 from artangram.services.service import Service
+
+try:
+    import aiohttp
+except ModuleNotFoundError as error:
+    problem = "artangram.connect needs aiohttp; pip install 'artangram[client]'"
+    raise ModuleNotFoundError(problem, name="aiohttp") from error
 
 T = TypeVar("T")
 
@@ -59,7 +64,7 @@ async def connect(
 ) -> AsyncIterator[Client]:
     """The cluster at `url`. Trajectories opened there are kept open by signs of life from here.
 
-    Who uses it while nobody answers there gets `Away`.
+    Who uses it while nobody answers there gets `Unreachable`.
     """
     address = as_address(url).rstrip("/")
     if not isinstance(beat_s, int | float) or not 0 < beat_s < math.inf:
@@ -176,7 +181,7 @@ class _Http:
         while True:
             await asyncio.sleep(every_s)
             if self._queueing or self._left:
-                with suppress(Away, Refused, BadInput, OSError):
+                with suppress(Unreachable, Refused, BadInput, OSError):
                     await self._beat()
                     await self._close_left()
 
@@ -205,7 +210,7 @@ class _Http:
         self._left.pop(trajectory, None)
         try:
             yield
-        except (Away, OSError, asyncio.CancelledError):
+        except (Unreachable, OSError, asyncio.CancelledError):
             self._left[trajectory] = is_opening
             raise
 
@@ -272,8 +277,8 @@ class _Http:
                 return self._not_ours()
             return Refused(f"{self._url} answers {status}: {body[:200]!r}")
 
-    def _away(self, why: str) -> Away:
-        return Away(f"{self._url} does not answer: {why}; start it with `artangram up`")
+    def _away(self, why: str) -> Unreachable:
+        return Unreachable(f"{self._url} does not answer: {why}; start it with `artangram up`")
 
     def _not_ours(self) -> BadInput:
         problem = f"{self._url} answers, but not as a cluster does"

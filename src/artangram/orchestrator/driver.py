@@ -2,72 +2,74 @@
 
 - Events of one instant are decided together: ends first, then what callers want, then the clock.
   The simulator keeps the same order, so both drivers see the same decisions.
-- Decisions are carried out at once and in order, but for starts that must not be made twice; nobody
-  is *answered* before the journal has them. What a killed orchestrator started without a word in
-  its journal is gone on with by the next one, or stopped: see `executor`.
-- What cannot be undone waits for the journal: the files of a trajectory go when its closing is
-  written down.
-- After one failed write nothing more is decided.
+- Decisions go to the `Executor` at once and in order; what becomes of them comes back as events,
+  through `post`. Callers get an *answer* only when the journal has it. What a killed orchestrator
+  started without an entry in its journal is taken up or stopped by the next one: see `executor`.
+- Two things wait for the journal: the start of an action that must not be started twice, and the
+  end of a closed trajectory's files.
+- After one failed write the driver decides nothing more.
 """
 
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from msgspec import Struct
-
-from artangram.core.ids import ActionId
-from artangram.core.scheduling.decisions import Report, Resize, Start, Stop, WakeAt
+from artangram.core.ids import NodeId
+from artangram.core.scheduling.decisions import Release, Resize, Start, Stop, WakeAt
 from artangram.core.scheduling.events import ClockTicked, Event, Finished
+from artangram.core.scheduling.lease import Cores
 from artangram.core.scheduling.records import ActionRecord
-from artangram.core.scheduling.scheduler import Scheduler
 from artangram.observe.journal import Entry, Journal, JournalError, KeptRecord, Settled
 from artangram.orchestrator.clock import Clock, Timer
-from artangram.orchestrator.ledger import Ledger, LiveAction, LiveTrajectory
+from artangram.orchestrator.ledger import LiveAction, LiveTrajectory
 from artangram.orchestrator.records import ActionResult, Submission, encode
-from artangram.orchestrator.recovery import frozen
+from artangram.orchestrator.recovery import Restored, frozen
 
 COMPACT_EVERY = 10_000
-"""Entries between two snapshots: a restart replays at most so many, in about a second."""
+"""Entries between two snapshots: a restart replays at most this many, in about a second."""
 
 RESULTS_KEPT_S = 86_400.0
 """How long an ended action answers to its key."""
 
 
 class Executor(Protocol):
-    """Who carries decisions out."""
+    """Carries decisions out. Every start is followed by one `Finished`, or its node is lost."""
 
-    def perform(self, decision: Start | Resize | Stop) -> None: ...
+    def start(self, live: LiveAction) -> None:
+        """Make its lease real."""
+        ...
 
-    def result_of(self, live: LiveAction, record: ActionRecord) -> ActionResult: ...
+    def resize(self, live: LiveAction, cores: Cores, pace: float) -> None: ...
 
-    def let_go(self, trajectory: LiveTrajectory) -> None: ...
+    def stop(self, live: LiveAction) -> None: ...
+
+    def drop(self, live: LiveAction) -> None:
+        """It was reported: end runs of it that an earlier process left behind."""
+        ...
+
+    def close(self, trajectory: LiveTrajectory) -> None:
+        """Remove its sandbox, then tell the scheduler and the ledger that it is gone."""
+        ...
+
+    def release(self, node: NodeId) -> None:
+        """End the agent of a drained node, which is empty."""
+        ...
 
 
 class Callers(Protocol):
-    """Who waits for answers."""
+    """Hears what concerns those who wait for answers."""
 
     def deliver(self, result: ActionResult) -> None: ...
 
     def fail(self, error: Exception) -> None: ...
 
 
-class RestoredLife(Struct, frozen=True, kw_only=True):
-    """What a body goes on from."""
-
-    scheduler: Scheduler
-    ledger: Ledger
-    last_at: float = 0.0
-    is_anew: bool = False
-    """Is it still to be written what it begins with?"""
-
-
 class Driver:
-    """One scheduler alive."""
+    """Runs one scheduler in real time."""
 
     def __init__(
         self,
-        life: RestoredLife,
+        life: Restored,
         *,
         journal: Journal,
         clock: Clock,
@@ -78,7 +80,7 @@ class Driver:
         self.scheduler = life.scheduler
         self.ledger = life.ledger
         self.journal = journal
-        #: What the journal keeps as long as it lives.
+        #: Ids of what the journal keeps as long as it lives.
         self.lasting: set[str] = set()
         self._last_at = life.last_at
         self._clock = clock
@@ -88,11 +90,9 @@ class Driver:
         #: Bounded by `Bounds.max_queued` and by what runs: each of them has one end.
         self._inbox: list[Event] = []
         self._kept: list[KeptRecord] = []
+        #: Called when the journal has what was posted with them.
         self._thens: list[Callable[[], None]] = []
-        #: Those of the instant that is being decided.
         self._thens_now: list[Callable[[], None]] = []
-        #: Reported, and on their way to the journal.
-        self._settling: set[ActionId] = set()
         self._is_deciding = False
         self._is_deciding_soon = False
         self._is_broken = False
@@ -107,64 +107,43 @@ class Driver:
 
     def post(
         self,
-        event: Event,
+        event: Event | None,
         *,
         kept: KeptRecord | None = None,
         then: Callable[[], None] | None = None,
+        at_once: bool = False,
     ) -> None:
-        """`event` happened; `then` is called when the journal has it."""
-        self._inbox.append(event)
+        """`event` happened, if one is given; `then` is called when the journal has it.
+
+        `kept` is written beside it; without an event it lasts as long as the journal. `at_once`
+        decides before this returns: nothing else is about to happen at this instant.
+        """
+        if event is not None:
+            self._inbox.append(event)
         if kept is not None:
             self._kept.append(kept)
+            if event is None:
+                self.lasting.add(kept.id)
         if then is not None:
             self._thens.append(then)
-        self._decide_soon()
-
-    def post_end(self, event: Finished, *, then: Callable[[], None] | None) -> None:
-        """As `post`, for an end: whoever waits for it or for its lease does not wait a turn."""
-        self._inbox.append(event)
-        if then is not None:
-            self._thens.append(then)
-        if self._is_deciding:
-            self._decide_soon()
-        elif not self._is_deciding_soon:
-            self._is_deciding_soon = True
+        if self._is_deciding_soon:
+            return
+        self._is_deciding_soon = True
+        if at_once and not self._is_deciding:
             self._clock.now_or_soon(self._decide)
-
-    def is_undelivered(self, action_id: ActionId) -> bool:
-        """Will this action be delivered, sooner or later?"""
-        return self.ledger.knows(action_id) or action_id in self._settling
+        else:
+            self._clock.soon(self._decide)
 
     def keeps(self, submission: Submission) -> bool:
-        """Could anybody ask for this action again, in this life or the next?"""
+        """Could a caller ask for this action again, in this process or the next?"""
         return self.journal.is_lasting or submission.key is not None
-
-    def note(
-        self, kept: KeptRecord | None = None, *, then: Callable[[], None] | None = None
-    ) -> None:
-        """Nothing happened, but `kept` is to last, and `then` comes after all posted before."""
-        if kept is not None:
-            self.lasting.add(kept.id)
-            self._kept.append(kept)
-        if then is not None:
-            self._thens.append(then)
-        self._decide_soon()
-
-    def once_written(self, then: Callable[[], None]) -> None:
-        """About what is being decided: call `then` when the journal has it."""
-        self._thens_now.append(then)
-
-    @property
-    def is_idle(self) -> bool:
-        """Is nobody left whose action is to end, or to be delivered?"""
-        return not (self.ledger.num_queued or self.ledger.num_running or self._settling)
 
     @property
     def is_closed(self) -> bool:
         return self._is_broken
 
     def close(self) -> None:
-        """Nothing more is decided."""
+        """Decide nothing more."""
         self._is_broken = True
         if self._wake is not None:
             self._wake.cancel()
@@ -178,11 +157,6 @@ class Driver:
     def _on_wake(self) -> None:
         self._wake = None
         self.post(ClockTicked())
-
-    def _decide_soon(self) -> None:
-        if not self._is_deciding_soon:
-            self._is_deciding_soon = True
-            self._clock.soon(self._decide)
 
     def _decide(self) -> None:
         self._is_deciding_soon = False
@@ -200,33 +174,70 @@ class Driver:
     def _decide_now(self) -> None:
         now = self.now()
         events, self._inbox = self._inbox, []
-        # Not after the decisions: what is told while they are carried out is of the next instant.
+        # Before decisions are carried out: what is posted meanwhile belongs to the next instant.
         self._thens_now, self._thens = self._thens, []
         if len(events) > 1:
             events.sort(key=_turn)
         decisions = self.scheduler.handle_all(events, now)
         changes = self.ledger.apply(events, decisions, at=now)
-        # First, so that who starts does not wait for the writing. The result of a report goes to
-        # the journal, and from there to its waiters.
+        # Before the writing, so that no start waits for it.
         for decision in decisions:
-            if isinstance(decision, WakeAt):
-                self.wake_at(decision.at)
-            elif not isinstance(decision, Report):
-                self._executor.perform(decision)
+            match decision:
+                case Start(lease):
+                    self._carry_out(decision, self.ledger.actions[lease.action_id])
+                case Resize(action_id) | Stop(action_id):
+                    self._carry_out(decision, self.ledger.actions[action_id])
+                case WakeAt(at):
+                    self.wake_at(at)
+                case Release(_, node):
+                    self._thens_now.append(partial(self._executor.release, node))
         for trajectory in changes.left:
-            # Not before: killed in between, the next life has it open, and needs its files.
-            self.once_written(partial(self._executor.let_go, trajectory))
+            # After the writing: killed in between, the next process has it open, with its files.
+            self._thens_now.append(partial(self._executor.close, trajectory))
         entry = Entry(at=now, events=tuple(events), decisions=tuple(decisions))
         self._write(entry, changes.ended)
 
+    def _carry_out(self, decision: Start | Resize | Stop, live: LiveAction) -> None:
+        if live.held is not None:
+            live.held.append(decision)
+        elif isinstance(decision, Start) and self.journal.is_lasting and live.starts_once:
+            live.held = [decision]
+            self._thens_now.append(partial(self._release, live))
+        else:
+            self._perform(decision, live)
+
+    def _release(self, live: LiveAction) -> None:
+        """The journal has its start: carry out what was held back."""
+        decisions, live.held = live.held or [], None
+        is_current = False
+        for decision in decisions:
+            if live.lease is None:
+                return  # It was lost with its node meanwhile.
+            if isinstance(decision, Start):
+                is_current = decision.lease.attempt == live.lease.attempt
+            if is_current:  # Else it is about an attempt that was lost.
+                self._perform(decision, live)
+
+    def _perform(self, decision: Start | Resize | Stop, live: LiveAction) -> None:
+        if live.lease is None:
+            return  # Its node was lost at the same instant.
+        match decision:
+            case Start():
+                self._executor.start(live)
+            case Resize(_, cores, pace):
+                self._executor.resize(live, cores, pace)
+            case Stop():
+                self._executor.stop(live)
+
     def _write(self, entry: Entry, ended: list[tuple[LiveAction, ActionRecord]]) -> None:
         kept, self._kept = self._kept, []
-        results: list[ActionResult] = []
+        results: list[tuple[LiveAction, ActionResult]] = []
         settled: list[Settled] = []
         for live, record in ended:
-            result = self._executor.result_of(live, record)
-            results.append(result)
-            self._settling.add(record.action_id)
+            if live.found:
+                self._executor.drop(live)
+            result = live.result(record)
+            results.append((live, result))
             if self.keeps(live.submission):
                 name = f"action:{record.action_id}"
                 settled.append(Settled(id=name, at=entry.at, body=encode(result)))
@@ -236,11 +247,11 @@ class Driver:
             self.compact(entry.at)
 
     def compact(self, now: float, *, owner: bytes | None = None) -> None:
-        """Write all there is in place of what led to it; for another owner, if one is named."""
+        """Replace the entries by the state they led to; for another owner, if one is named."""
         if not self.journal.is_lasting:
             return
-        live = [f"action:{action_id}" for action_id in self.ledger.actions]
-        live += [f"trajectory:{trajectory}" for trajectory in self.ledger.trajectories]
+        live = [f"action:{one.action.id}" for one in self.ledger.alive()]
+        live += [f"trajectory:{one.id}" for one in self.ledger.open_trajectories()]
         self.journal.compact(
             frozen(self.scheduler, self.ledger),
             live=[*live, *self.lasting],
@@ -251,26 +262,27 @@ class Driver:
     def _on_written(
         self,
         thens: list[Callable[[], None]],
-        results: list[ActionResult],
+        results: list[tuple[LiveAction, ActionResult]],
         error: JournalError | None,
     ) -> None:
         if self._is_broken:
-            return  # Who waited was told so.
+            return  # Its callers were told so.
         if error is not None:
             self._break(error)
             return
         try:
             for then in thens:
                 then()
-            for result in results:
-                self._settling.discard(result.record.action_id)
+            for live, result in results:
+                self.ledger.delivered(live)
+                live.settle(result)
                 self._callers.deliver(result)
         except Exception as defect:
             self._break(defect)
             raise
 
     def _break(self, error: Exception) -> None:
-        """Of a defect of ours, too: better to say so than to let everybody wait for ever."""
+        """A defect of ours counts, too: callers would wait for ever if they were not told."""
         self.close()
         self._callers.fail(error)
 

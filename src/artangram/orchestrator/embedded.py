@@ -25,6 +25,7 @@ from artangram.managers.agent import AgentGone, NodeAgent, Population
 from artangram.orchestrator.callbackends import CallBackends
 from artangram.orchestrator.calling import CallRequest, called
 from artangram.orchestrator.errors import bad_input
+from artangram.orchestrator.ledger import LiveTrajectory
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Opening, Receipt, Submission
 from artangram.orchestrator.runs import RunRequest, submission_of
@@ -70,8 +71,6 @@ class Embedded:
         self._loop = asyncio.get_running_loop()
         self._backends = backends
         self._new_id = new_id or _new_ids()
-        #: Sandboxes that are being made.
-        self._homes: dict[TrajectoryId, Receipt] = {}
 
     def __repr__(self) -> str:
         return repr(self.orchestrator)
@@ -145,7 +144,7 @@ class Embedded:
         deadline_s = request.deadline_s
         submission = submission_of(
             request,
-            self._opening(request.trajectory),
+            self._live(request.trajectory).opening,
             action_id=ActionId(self._new_id()),
             deadline_at=None if deadline_s is None else self.orchestrator.now() + deadline_s,
         )
@@ -188,11 +187,11 @@ class Embedded:
                 self.orchestrator.cancel(receipt.action_id, reason="its caller went away")
             raise
 
-    def _opening(self, trajectory: TrajectoryId) -> Opening:
-        live = self.orchestrator.ledger.trajectories.get(trajectory)
+    def _live(self, trajectory: TrajectoryId) -> LiveTrajectory:
+        live = self.orchestrator.ledger.trajectory(trajectory)
         if live is None or live.is_closed:
             raise BadInput("trajectory", f"{trajectory!r} is not open", "open it first")
-        return live.opening
+        return live
 
     async def _home(self, trajectory: TrajectoryId) -> NodeAgent:
         """The node of a trajectory's sandbox, which is made if there is none yet."""
@@ -200,11 +199,11 @@ class Embedded:
         agent = self.orchestrator.home(trajectory)
         if agent is not None:
             return agent
-        receipt = self._homes.get(trajectory)
-        if receipt is None:
-            receipt = self._homes[trajectory] = self._make_home(trajectory)
-            receipt.ended.add_done_callback(lambda _: self._homes.pop(trajectory))
-        result = await asyncio.shield(receipt.ended)
+        live = self._live(trajectory)
+        if live.making is None:
+            live.making = self._make_sandbox(live.opening)
+            live.making.ended.add_done_callback(lambda _: setattr(live, "making", None))
+        result = await asyncio.shield(live.making.ended)
         agent = self.orchestrator.home(trajectory)
         if agent is None and result.outcome is Outcome.REFUSED:
             raise bad_input(result.reason)
@@ -212,8 +211,7 @@ class Embedded:
             raise SandboxGone(f"{trajectory} got no sandbox: {result.reason}")
         return agent
 
-    def _make_home(self, trajectory: TrajectoryId) -> Receipt:
-        opening = self._opening(trajectory)
+    def _make_sandbox(self, opening: Opening) -> Receipt:
         action = Action(
             id=ActionId(self._new_id()),
             kind=OPEN_KIND,
@@ -221,7 +219,7 @@ class Embedded:
             job=opening.job,
             task=opening.task,
             problem=opening.problem,
-            trajectory=trajectory,
+            trajectory=opening.trajectory,
             repeatable=True,
         )
         return self.orchestrator.submit(Submission(action=action, command=None))

@@ -1,15 +1,15 @@
-"""Who keeps trajectories open, and when they were last heard of.
+"""Closes trajectories whose owner stopped sending heartbeats.
 
-- An owner that gives no sign for `silence_s` is gone, and what it kept open is to be closed. A sign
-  is anything it says: a heartbeat, or an action in one of its trajectories.
-- The process that runs an orchestrator needs to give none while it lives. After its death the
-  trajectories it had opened belong to `FORMER`, which can give signs by their use only.
+- An owner that sends nothing for `silence_s` is gone. A request in one of its trajectories counts
+  as a heartbeat.
+- The process that runs an orchestrator is no owner: what it opened lasts as long as it does. After
+  its death those trajectories belong to `FORMER`, and only their use keeps them open.
 """
 
 from collections.abc import Callable
 
-from artangram.core.ids import TrajectoryId
 from artangram.orchestrator.clock import Clock, Timer
+from artangram.orchestrator.ledger import LiveTrajectory
 
 FORMER = "a process that is gone"
 
@@ -17,68 +17,81 @@ SILENCE_S = 120.0
 """Longer than an orchestrator needs to come back, and an owner to find it again."""
 
 
+class Owner:
+    """Who keeps trajectories open."""
+
+    __slots__ = ("heard_at", "name", "trajectories")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.heard_at = 0.0
+        #: In the order of their opening.
+        self.trajectories: dict[LiveTrajectory, None] = {}
+
+
 class Heartbeats:
-    """When each owner was heard of, however many trajectories it has."""
+    """When each owner was heard last."""
 
     def __init__(
-        self, clock: Clock, *, silence_s: float, on_gone: Callable[[list[TrajectoryId]], None]
+        self, clock: Clock, *, silence_s: float, on_gone: Callable[[list[LiveTrajectory]], None]
     ) -> None:
         self.silence_s = silence_s
         self._clock = clock
         self._on_gone = on_gone
-        #: One entry for each trajectory that is open.
-        self._owner: dict[TrajectoryId, str] = {}
-        #: One entry for each owner of those, the longest unheard first.
-        self._heard_at: dict[str, float] = {}
+        #: The longest unheard first.
+        self._owners: dict[str, Owner] = {}
         self._timer: Timer | None = None
 
     def __repr__(self) -> str:
-        return f"<Owners: {len(self._heard_at)} of {len(self._owner)} trajectories>"
+        return f"<Heartbeats of {len(self._owners)} owners>"
 
-    def keep(self, trajectory: TrajectoryId, owner: str) -> None:
-        """`owner` has opened `trajectory`."""
-        self._owner[trajectory] = owner
-        self._hear(owner)
+    def keep(self, trajectory: LiveTrajectory, name: str) -> None:
+        """The owner called `name` keeps `trajectory` open."""
+        owner = self._owners.get(name) or Owner(name)
+        owner.trajectories[trajectory] = None
+        trajectory.owner = owner
+        self.hear(owner)
 
-    def forget(self, trajectory: TrajectoryId) -> None:
-        """It was closed; an owner of nothing goes when it has been silent for long enough."""
-        self._owner.pop(trajectory, None)
+    def forget(self, trajectory: LiveTrajectory) -> None:
+        """It was closed. An owner without any goes when it has been silent for long enough."""
+        if trajectory.owner is not None:
+            trajectory.owner.trajectories.pop(trajectory, None)
+            trajectory.owner = None
 
-    def heard(self, owner: str) -> list[TrajectoryId]:
-        """`owner` gave a sign; what it has open."""
-        if owner in self._heard_at:
-            self._hear(owner)
-        return [trajectory for trajectory, who in self._owner.items() if who == owner]
-
-    def used(self, trajectory: TrajectoryId) -> None:
-        """Somebody does something in it."""
-        owner = self._owner.get(trajectory)
-        if owner is not None:
-            self._hear(owner)
+    def heard(self, name: str) -> list[LiveTrajectory]:
+        """A heartbeat; returns what its sender keeps open."""
+        owner = self._owners.get(name)
+        if owner is None:
+            return []
+        self.hear(owner)
+        return list(owner.trajectories)
 
     def close(self) -> None:
-        """Nobody is missed any more."""
+        """Stop watching."""
         if self._timer is not None:
             self._timer.cancel()
 
-    def _hear(self, owner: str) -> None:
-        self._heard_at.pop(owner, None)
-        self._heard_at[owner] = self._clock.now()
+    def hear(self, owner: Owner) -> None:
+        """A heartbeat came, or a request in one of its trajectories."""
+        self._owners.pop(owner.name, None)
+        self._owners[owner.name] = owner
+        owner.heard_at = self._clock.now()
         if self._timer is None:
             self._wake_for_first()
 
     def _wake_for_first(self) -> None:
-        first_at = next(iter(self._heard_at.values()), None)
+        first = next(iter(self._owners.values()), None)
         self._timer = None
-        if first_at is not None:
-            self._timer = self._clock.call_at(first_at + self.silence_s, self._look)
+        if first is not None:
+            self._timer = self._clock.call_at(first.heard_at + self.silence_s, self._look)
 
     def _look(self) -> None:
         lost_at = self._clock.now() - self.silence_s
-        gone = {owner for owner, at in self._heard_at.items() if at <= lost_at}
+        gone = [owner for owner in self._owners.values() if owner.heard_at <= lost_at]
+        left: list[LiveTrajectory] = []
         for owner in gone:
-            del self._heard_at[owner]
-        left = [trajectory for trajectory, owner in self._owner.items() if owner in gone]
+            del self._owners[owner.name]
+            left += owner.trajectories
         self._wake_for_first()
         if left:
             self._on_gone(left)

@@ -1,10 +1,17 @@
-"""What is alive: trajectories and actions, as events and decisions tell it.
+"""What is alive: one record per action and one per trajectory, from the call to the answer.
 
-Pure, and rebuilt by `apply` from a journal. The scheduler knows who may run; the ledger knows what
-they are to run, where they are, and what they have used.
+- Everything the orchestrator knows of an action hangs on its `LiveAction`: what it runs, its lease,
+  how its run ended, which callers wait for it. `LiveTrajectory` is the same for a trajectory.
+- `submit` and `open` make a record before the scheduler hears of it; `apply` moves it on as events
+  and decisions say, live and when a journal is replayed; `delivered` and `gone` remove it.
+- A snapshot holds the records that the scheduler knows, without the futures and callbacks of this
+  process.
 """
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
 from artangram.core.scheduling.action import Action
@@ -18,67 +25,187 @@ from artangram.core.scheduling.events import (
     TrajectoryClosed,
     TrajectoryOpened,
 )
-from artangram.core.scheduling.lease import Lease
+from artangram.core.scheduling.lease import Cores, CoreShare, Lease
 from artangram.core.scheduling.records import ActionRecord, Outcome
+from artangram.managers.agent import RunId, RunResult
+from artangram.managers.calls import RunningCall
 from artangram.managers.cpu import cores_of
-from artangram.orchestrator.records import Opening, Queueing, Submission
+from artangram.orchestrator.records import ActionResult, Opening, Queueing, Receipt, Submission
+from artangram.sandbox.protocol import Output
+
+if TYPE_CHECKING:
+    from artangram.orchestrator.heartbeats import Owner
+
+Promise = asyncio.Future[None]
 
 
-class LiveAction:
-    """An action between its submission and its report."""
+class Phase(IntEnum):
+    """How far a record is."""
 
-    __slots__ = (
-        "action",
-        "core_s",
-        "lease",
-        "started_at",
-        "stop_reason",
-        "submission",
-        "submitted_at",
-        "units",
-        "units_since",
+    POSTED = 0
+    """The scheduler has not heard of it yet."""
+    ALIVE = 1
+    OVER = 2
+    """The scheduler is done with it; an answer has to be written, or a sandbox to be closed."""
+
+
+class FoundRun:
+    """A run found on a node after a restart whose start is not in the journal."""
+
+    __slots__ = ("ended", "id", "node")
+
+    def __init__(self, id: RunId, node: NodeId) -> None:
+        self.id = id
+        self.node = node
+        self.ended: RunResult | None = None
+
+
+class _Kept:
+    """A record of which a snapshot keeps some fields."""
+
+    __slots__ = ()
+    KEPT: ClassVar[tuple[str, ...]]
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return tuple([getattr(self, name) for name in self.KEPT])
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        for name, value in zip(self.KEPT, state, strict=True):
+            setattr(self, name, value)
+        self._begin_here()
+
+    def _begin_here(self) -> None:
+        """Set the other fields, which belong to this process."""
+        raise NotImplementedError
+
+
+class LiveAction(_Kept):
+    """An action between its submission and the delivery of its result."""
+
+    KEPT = (
+        *("action", "core_s", "cores", "lease", "phase", "started_at", "stop_reason"),
+        *("submission", "submitted_at", "trajectory", "units", "units_since"),
     )
+    __slots__ = (*KEPT, "call", "end", "found", "held", "on_output", "waiting")
 
-    def __init__(self, submission: Submission, *, at: float) -> None:
+    def __init__(self, submission: Submission) -> None:
         self.submission = submission
         self.action: Action = submission.action
-        self.submitted_at = at
+        self.phase = Phase.POSTED
+        self.submitted_at = 0.0
+        self.trajectory: LiveTrajectory | None = None
         self.lease: Lease | None = None
+        #: The part of its lease that a CPU node gives.
+        self.cores: Cores | CoreShare | None = None
         self.started_at = 0.0
-        #: Why it is to stop; empty if it is not.
+        #: Why it has to stop; empty while it may run.
         self.stop_reason = ""
         self.core_s = 0.0
         self.units = 0
         self.units_since = 0.0
+        self._begin_here()
+
+    def _begin_here(self) -> None:
+        #: How its current attempt ended.
+        self.end: RunResult | None = None
+        #: Its call, if it makes one and that is under way.
+        self.call: RunningCall | None = None
+        #: Called with what it prints.
+        self.on_output: Callable[[Output], None] | None = None
+        #: Decisions about it that wait until the journal has its start; `None` if none has to.
+        self.held: list[Start | Resize | Stop] | None = None
+        self.found: list[FoundRun] = []
+        #: One future for each caller who asked for its result.
+        self.waiting: list[asyncio.Future[ActionResult]] = []
+
+    def __repr__(self) -> str:
+        return f"<LiveAction {self.action.id}: {self.phase.name}>"
+
+    @property
+    def is_awaited(self) -> bool:
+        """Does a caller still wait for its result?"""
+        return any(not ended.done() for ended in self.waiting)
+
+    @property
+    def starts_once(self) -> bool:
+        """Must it not be started twice, whatever dies?"""
+        submission = self.submission
+        if submission.key is not None:
+            return True
+        return submission.call is not None and not submission.action.repeatable
+
+    def receipt(self) -> Receipt:
+        """For one more caller."""
+        ended: asyncio.Future[ActionResult] = asyncio.Future()
+        self.waiting.append(ended)
+        return Receipt(action_id=self.action.id, ended=ended)
+
+    def settle(self, result: ActionResult) -> None:
+        """Give every caller the result, which is written down."""
+        for ended in self.waiting:
+            if not ended.done():
+                ended.set_result(result)
 
     def queued_s(self, now: float) -> float:
         """How long it has waited for its lease."""
         return (now if self.lease is None else self.started_at) - self.submitted_at
 
     def hold(self, units: int, at: float) -> None:
-        """From `at` on it holds so many cores."""
+        """From `at` on it holds this many cores."""
         self.core_s += self.units * (at - self.units_since)
         self.units, self.units_since = units, at
 
+    def result(self, record: ActionRecord) -> ActionResult:
+        """Its report, and what its program or its call left."""
+        end, core_s = self.end, self.core_s
+        if end is None:
+            return ActionResult(record=record, core_s=core_s)
+        return ActionResult(record=record, command=end.result, answer=end.answer, core_s=core_s)
 
-class LiveTrajectory:
-    """A trajectory between its opening and the end of its last action after it was closed."""
 
-    __slots__ = ("actions", "has_files", "is_closed", "node", "opening", "queued_s")
+class LiveTrajectory(_Kept):
+    """A trajectory between its opening and the end of its sandbox."""
+
+    KEPT = ("actions", "has_files", "is_closed", "node", "opening", "queued_s", "phase")
+    __slots__ = (*KEPT, "closing", "making", "owner")
 
     def __init__(self, opening: Opening) -> None:
         self.opening = opening
-        self.actions: set[ActionId] = set()
+        self.phase = Phase.POSTED
+        self.actions: set[LiveAction] = set()
         self.node: NodeId | None = None
         #: Has an action run in its sandbox? From then on only that very sandbox will do.
         self.has_files = False
         self.is_closed = False
         #: How long the actions that have ended waited.
         self.queued_s = 0.0
+        self._begin_here()
+
+    def _begin_here(self) -> None:
+        #: Whose heartbeats keep it open; `None` if it needs none.
+        self.owner: Owner | None = None
+        #: Done when nothing of it is left; `None` until it is closed.
+        self.closing: Promise | None = None
+        #: The action that makes its sandbox, while that is under way.
+        self.making: Receipt | None = None
+
+    def __repr__(self) -> str:
+        return f"<LiveTrajectory {self.id}: {self.phase.name}>"
+
+    @property
+    def id(self) -> TrajectoryId:
+        return self.opening.trajectory
+
+    def queueing(self, now: float) -> Queueing:
+        """How long its actions have waited."""
+        return Queueing(
+            queued_s=self.queued_s + sum(live.queued_s(now) for live in self.actions),
+            num_waiting=sum(live.lease is None for live in self.actions),
+        )
 
 
 class Changes:
-    """What an instant brought to an end."""
+    """What ended at one instant."""
 
     __slots__ = ("ended", "left")
 
@@ -88,63 +215,87 @@ class Changes:
 
 
 class Ledger:
-    """Trajectories and actions by their ids."""
+    """The records by their ids."""
 
     def __init__(self) -> None:
         self.trajectories: dict[TrajectoryId, LiveTrajectory] = {}
         self.actions: dict[ActionId, LiveAction] = {}
+        #: The actions that callers gave a key of their own.
+        self.keys: dict[str, LiveAction] = {}
         self.num_running = 0
         self.num_ended = 0
-        #: Said before the event that tells of it: what an id stands for.
-        self._openings: dict[TrajectoryId, Opening] = {}
-        self._submissions: dict[ActionId, Submission] = {}
+        self._num_over = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a snapshot: what is posted is in no journal yet, what is over needs nothing."""
+        return {
+            "trajectories": {live.id: live for live in self.open_trajectories()},
+            "actions": {live.action.id: live for live in self.alive()},
+            "keys": {},
+            "num_running": self.num_running,
+            "num_ended": self.num_ended,
+            "_num_over": 0,
+        }
 
     def __repr__(self) -> str:
         return f"<Ledger: {self.num_queued} queued, {self.num_running} running>"
 
     @property
     def num_queued(self) -> int:
-        """Actions that wait, those included that are about to."""
-        return len(self.actions) - self.num_running + len(self._submissions)
+        """Actions that wait, or are about to."""
+        return len(self.actions) - self.num_running - self._num_over
 
-    def expect(self, what: Opening | Submission) -> None:
-        """The next event of this id is about `what`."""
-        if isinstance(what, Opening):
-            self._openings[what.trajectory] = what
-        else:
-            self._submissions[what.action.id] = what
+    def alive(self) -> Iterator[LiveAction]:
+        """The actions that the scheduler knows."""
+        return (live for live in self.actions.values() if live.phase is Phase.ALIVE)
 
-    def forget_expected(self) -> None:
-        """What was said to come did not come in that life."""
-        self._openings.clear()
-        self._submissions.clear()
+    def open_trajectories(self) -> Iterator[LiveTrajectory]:
+        """The trajectories that the scheduler knows, those included that are being closed."""
+        return (live for live in self.trajectories.values() if live.phase is Phase.ALIVE)
 
-    def knows(self, action_id: ActionId) -> bool:
-        """Is or will be alive."""
-        return action_id in self.actions or action_id in self._submissions
+    def trajectory(self, name: TrajectoryId) -> LiveTrajectory | None:
+        """The record of a trajectory that the scheduler knows."""
+        live = self.trajectories.get(name)
+        return live if live is not None and live.phase is Phase.ALIVE else None
 
-    def has(self, trajectory: TrajectoryId) -> bool:
-        """Is or will be open, or has not quite left."""
-        return trajectory in self._openings or trajectory in self.trajectories
+    def submit(self, submission: Submission) -> LiveAction:
+        """An action that the scheduler is about to hear of."""
+        live = self.actions[submission.action.id] = LiveAction(submission)
+        if submission.key is not None:
+            self.keys[submission.key] = live
+        return live
 
-    def trajectory_of(self, live: LiveAction) -> LiveTrajectory | None:
-        """Where an action lives, as long as that does."""
-        trajectory = live.action.trajectory
-        return None if trajectory is None else self.trajectories.get(trajectory)
+    def open(self, opening: Opening) -> LiveTrajectory:
+        """A trajectory that the scheduler is about to hear of."""
+        live = self.trajectories[opening.trajectory] = LiveTrajectory(opening)
+        return live
 
-    def queueing(self, trajectory: TrajectoryId, now: float) -> Queueing:
-        """How long the actions of an open trajectory have waited. `KeyError` if it is not open."""
-        live = self.trajectories[trajectory]
-        actions = [self.actions[action_id] for action_id in live.actions]
-        return Queueing(
-            queued_s=live.queued_s + sum(action.queued_s(now) for action in actions),
-            num_waiting=sum(action.lease is None for action in actions),
-        )
+    def delivered(self, live: LiveAction) -> None:
+        """The end of an action is written down: forget it."""
+        del self.actions[live.action.id]
+        self._num_over -= 1
+        if live.submission.key is not None:
+            self.keys.pop(live.submission.key, None)
+
+    def gone(self, live: LiveTrajectory) -> None:
+        """Nothing is left of a trajectory: forget it, and tell its closers."""
+        del self.trajectories[live.id]
+        if live.closing is not None and not live.closing.done():
+            live.closing.set_result(None)
+
+    def fail(self, error: Exception) -> None:
+        """Tell every caller that no answer will come."""
+        futures: list[asyncio.Future[Any]] = []
+        for action in self.actions.values():
+            futures += action.waiting
+        futures += [one.closing for one in self.trajectories.values() if one.closing is not None]
+        for future in futures:
+            fail(future, error)
 
     def apply(
         self, events: Iterable[Event], decisions: Sequence[Decision], *, at: float
     ) -> Changes:
-        """An instant has been decided."""
+        """Move the records on by what was decided at one instant."""
         changes = Changes()
         for event in events:
             self._on_event(event, at)
@@ -155,82 +306,94 @@ class Ledger:
                 case Report(record):
                     self._on_report(record, changes)
                 case Resize(action_id, cores):
-                    self.actions[action_id].hold(cores.units, at)
+                    self.actions[action_id].hold(len(cores.cores), at)
                 case Stop(action_id, reason):
                     self._on_stop(self.actions[action_id], reason)
         for event in events:
             if isinstance(event, TrajectoryClosed):
-                self._leave_if_idle(event.trajectory, changes)
+                self._leave_if_idle(self.trajectory(event.trajectory), changes)
         return changes
 
     def _on_event(self, event: Event, at: float) -> None:
         match event:
             case Submitted(action):
-                self.actions[action.id] = LiveAction(self._submissions.pop(action.id), at=at)
-                if action.trajectory in self.trajectories:
-                    self.trajectories[action.trajectory].actions.add(action.id)
+                live = self.actions[action.id]
+                live.phase, live.submitted_at = Phase.ALIVE, at
+                if action.trajectory is not None:
+                    live.trajectory = self.trajectory(action.trajectory)
+                    if live.trajectory is not None:
+                        live.trajectory.actions.add(live)
             case Finished():
                 self._on_finished(event, at)
-            case TrajectoryOpened(trajectory):
-                opening = self._openings.pop(trajectory)
-                self.trajectories[trajectory] = LiveTrajectory(opening)
-            case TrajectoryClosed(trajectory):
-                if trajectory in self.trajectories:
-                    self.trajectories[trajectory].is_closed = True
+            case TrajectoryOpened(name):
+                self.trajectories[name].phase = Phase.ALIVE
+            case TrajectoryClosed(name):
+                trajectory = self.trajectory(name)
+                if trajectory is not None:
+                    trajectory.is_closed = True
             case Cancelled(action_id, reason):
                 if action_id in self.actions:
                     self.actions[action_id].stop_reason = reason
             case NodeLost():
                 for live in self.actions.values():
-                    cores = cores_of(live.lease) if live.lease is not None else None
-                    if cores is not None and cores.node == event.node:
+                    if live.cores is not None and live.cores.node == event.node:
                         self._end_lease(live, at)
 
     def _on_finished(self, event: Finished, at: float) -> None:
         live = self.actions.get(event.action_id)
         if live is None or live.lease is None or live.lease.attempt != event.attempt:
             return
-        trajectory = self.trajectory_of(live)
         is_place = live.submission.call is None
-        if trajectory is not None and is_place and event.outcome is not Outcome.INFRA_FAILED:
-            trajectory.has_files = True
+        if live.trajectory is not None and is_place and event.outcome is not Outcome.INFRA_FAILED:
+            live.trajectory.has_files = True
         self._end_lease(live, at)
 
     def _end_lease(self, live: LiveAction, at: float) -> None:
-        live.lease = None
+        live.lease = live.cores = None
         live.hold(0, at)
         self.num_running -= 1
 
     def _on_start(self, lease: Lease, at: float) -> None:
         live = self.actions[lease.action_id]
         self.num_running += 1
-        live.lease, live.started_at = lease, at
-        allocation, trajectory = cores_of(lease), self.trajectory_of(live)
-        live.hold(0 if allocation is None else allocation.units, at)
-        if allocation is not None and trajectory is not None:
-            trajectory.node = allocation.node
+        cores = cores_of(lease)
+        live.lease, live.cores, live.started_at = lease, cores, at
+        if cores is None:
+            live.hold(0, at)
+            return
+        live.hold(len(cores.cores) if isinstance(cores, Cores) else cores.units, at)
+        if live.trajectory is not None:
+            live.trajectory.node = cores.node
 
     def _on_stop(self, live: LiveAction, reason: StopReason) -> None:
-        trajectory = self.trajectory_of(live)
+        trajectory = live.trajectory
         if reason is StopReason.EXPIRED:
             live.stop_reason = "its deadline passed"
         elif not live.stop_reason and trajectory is not None and trajectory.is_closed:
             live.stop_reason = "its trajectory was closed"
 
     def _on_report(self, record: ActionRecord, changes: Changes) -> None:
-        live = self.actions.pop(record.action_id)
+        live = self.actions[record.action_id]
+        live.phase = Phase.OVER
+        self._num_over += 1
         self.num_ended += 1
         if live.lease is not None:
             self._end_lease(live, record.ended_at)
         changes.ended.append((live, record))
-        trajectory = self.trajectory_of(live)
+        trajectory = live.trajectory
         if trajectory is not None:
-            trajectory.actions.discard(record.action_id)
+            trajectory.actions.discard(live)
             trajectory.queued_s += record.wait_s
-            if trajectory.is_closed:
-                self._leave_if_idle(trajectory.opening.trajectory, changes)
+            self._leave_if_idle(trajectory, changes)
 
-    def _leave_if_idle(self, trajectory: TrajectoryId, changes: Changes) -> None:
-        live = self.trajectories.get(trajectory)
-        if live is not None and live.is_closed and not live.actions:
-            changes.left.append(self.trajectories.pop(trajectory))
+    def _leave_if_idle(self, live: LiveTrajectory | None, changes: Changes) -> None:
+        if live is not None and live.is_closed and not live.actions and live.phase is Phase.ALIVE:
+            live.phase = Phase.OVER
+            changes.left.append(live)
+
+
+def fail(future: asyncio.Future[Any], error: Exception) -> None:
+    """Let `future` raise `error`; a caller who has gone away does not complain about it."""
+    if not future.done():
+        future.set_exception(error)
+        future.exception()

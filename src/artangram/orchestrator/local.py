@@ -8,7 +8,7 @@
 import asyncio
 import math
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Struct, structs
 
+from artangram.apis.spec import ApiSpec
 from artangram.core.errors import BadInput
 from artangram.core.ids import JobId, NodeId, Resource
 from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec
@@ -28,13 +29,14 @@ from artangram.observe.journal import Journal, Past
 from artangram.observe.journalfile import open_journal
 from artangram.observe.journalmemory import MemoryJournal
 from artangram.orchestrator.arguments import as_mapping, as_record, plain
-from artangram.orchestrator.callbackends import CallBackends, ClusterOptions
+from artangram.orchestrator.callbackends import CallBackends, ClusterOptions, Cuda, Vllm
 from artangram.orchestrator.client import Client
 from artangram.orchestrator.clock import WallClock
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.orchestrator import Bounds, Orchestrator
 from artangram.orchestrator.recovery import Setup, deployed_in
 from artangram.sandbox import SandboxProvider, open_provider
+from artangram.services.service import Service
 
 NODE = NodeId("cpu-0")
 CPU = Resource("cpu")
@@ -46,29 +48,57 @@ async def local(
     policy: str = "elastic",
     cores: int | None = None,
     memory_mb: int | None = None,
-    state_dir: Path | str | None = None,
+    state_dir: os.PathLike[str] | str | None = None,
     provider: SandboxProvider | None = None,
     max_queued: int = Bounds().max_queued,
     shares: Mapping[str, float] | None = None,
-    **options: Any,
+    workers: int | None = None,
+    functions: Sequence[str] = (),
+    takes_objects: bool = True,
+    platform_calls: int = ClusterOptions().platform_calls,
+    devices: int | Cuda | Vllm = 0,
+    device_memory_mb: int = ClusterOptions().device_memory_mb,
+    services: Sequence[Service] = (),
+    apis: Mapping[str, ApiSpec] | None = None,
 ) -> AsyncIterator[Client]:
-    """A cluster on this machine, or on so many cores and so much memory of it.
+    """Start a cluster on this machine; it ends with the block.
 
-    `provider` is where commands run, closed with the client; namespaces if none is given. `shares`
-    says what jobs are entitled to when something is short, against others, 1 if unsaid. `options`
-    are the fields of `ClusterOptions`: `devices`, `device_memory_mb`, `services`, `apis`,
-    `workers`.
+    - `policy`: how the queue is ranked and cores are shared; see docs/scheduling.md.
+    - `cores`, `memory_mb`: use only this much of the machine. Default: all of it.
+    - `state_dir`: keep a journal there, so that accepted actions survive a crash. Default: in
+      memory.
+    - `provider`: where commands run; it is closed with the client. Default: Linux namespaces.
+    - `max_queued`: refuse further actions (`Overloaded`) when this many wait.
+    - `shares`: what each job is entitled to, relative to the others, when something is short.
+      Default: 1 each.
+    - `workers`: function workers at most. Default: one per core.
+    - `functions`: names (`module:function`) of functions that callers over HTTP may use.
+    - `takes_objects`: functions may take and return objects that need pickle.
+    - `platform_calls`: calls at once of functions behind a URL.
+    - `devices`, `device_memory_mb`: devices for model services, made of this machine's cores.
+    - `services`: model services to deploy.
+    - `apis`: outside APIs by name.
     """
     _check_places(state_dir, provider)
     told: dict[str, Any] = {"policy": policy, "cores": cores, "memory_mb": memory_mb}
     as_record(_Told, {**told, "max_queued": max_queued, "shares": as_mapping("shares", shares)})
+    options = {
+        "workers": workers,
+        "functions": functions,
+        "takes_objects": takes_objects,
+        "platform_calls": platform_calls,
+        "devices": devices,
+        "device_memory_mb": device_memory_mb,
+        "services": services,
+        "apis": {} if apis is None else apis,
+    }
     async with running(
         **told,
         state_dir=None if state_dir is None else Path(state_dir),
         provider=provider,
         bounds=Bounds(max_queued=max_queued),
         shares=shares,
-        options=offers_of(options),
+        options=cluster_options(options),
     ) as (orchestrator, backends):
         yield Client(Embedded(orchestrator, backends=backends))
 
@@ -97,7 +127,9 @@ async def running(
         # Before anything that takes long: its patience with what runs there is short.
         await agents.find()
         stack.push_async_callback(agents.leave)
-        backends = await CallBackends.opened(options or ClusterOptions(), machine)
+        options = options or ClusterOptions()
+        options = structs.replace(options, workers=options.workers or spec.cores)
+        backends = await CallBackends.opened(options, machine)
         stack.push_async_callback(backends.aclose)
         cluster = ClusterSpec(
             pools={CPU: spec, **backends.pools()},
@@ -155,13 +187,9 @@ def _check_places(state_dir: object, provider: object) -> None:
         raise BadInput("provider", problem, "give one of `artangram.sandbox`, or none")
 
 
-def offers_of(given: Mapping[str, Any]) -> ClusterOptions:
-    """Keyword arguments as offers. Raises `BadInput` for one that is unknown or wrong."""
-    known = ClusterOptions.__struct_fields__
-    for name in given:
-        if name not in known:
-            raise BadInput(name, "is nothing a cluster offers", f"use: {', '.join(known)}")
-    # As plain data: of a record that is there already nobody looks at the fields.
+def cluster_options(given: Mapping[str, Any]) -> ClusterOptions:
+    """Keyword arguments as a record. Raises `BadInput` for one of a wrong type."""
+    # As plain data: msgspec does not check the fields of a record that exists already.
     return as_record(ClusterOptions, {name: plain(name, value) for name, value in given.items()})
 
 

@@ -225,7 +225,7 @@ class Broken(Refused):
     """The orchestrator cannot write its journal, so it can promise nothing."""
 
 
-class Away(InfraFailed):
+class Unreachable(InfraFailed):
     """No answer came from the orchestrator, and nobody knows whether it was heard."""
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from artangram.core.ids import TrajectoryId
+from artangram.core.ids import NodeId, Resource, TrajectoryId
 from artangram.core.scheduling.action import Action
-from artangram.core.scheduling.cluster import ClusterSpec
+from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, node_ids
 from artangram.core.scheduling.estimates import Estimates
 from artangram.core.scheduling.events import ServiceDeployed, Submitted, TrajectoryOpened
 from artangram.core.scheduling.policies.catalog import policy
@@ -47,20 +47,32 @@ class Setup(Struct, frozen=True, kw_only=True):
     def scheduler(self) -> Scheduler:
         return Scheduler(self.cluster, policy(self.policy))
 
+    def nodes(self) -> dict[NodeId, Resource]:
+        """The nodes that run commands, with their pools."""
+        return {
+            node: resource
+            for resource, spec in self.cluster.pools.items()
+            if isinstance(spec, CpuSpec)
+            for node in node_ids(resource, spec.nodes)
+        }
+
 
 class Restored(Struct, frozen=True, kw_only=True):
-    """The state after the last entry."""
+    """The state that an orchestrator goes on from."""
 
     scheduler: Scheduler
     ledger: Ledger
+    last_at: float = 0.0
+    """The time of the last entry."""
     is_anew: bool = False
-    """It stands for another setup, or is not what the entries lead to: it has to be written."""
+    """It differs from what the entries lead to, so the journal has to be told."""
 
 
-def restored(past: Past, setup: Setup) -> Restored:
-    """What a journal leads to. Where nothing is alive in it, it takes another setup."""
-    if past.is_empty:
-        return Restored(scheduler=setup.scheduler(), ledger=Ledger(), is_anew=True)
+def restored(past: Past | None, setup: Setup) -> Restored:
+    """What a journal leads to. If nothing is alive in it, it takes another setup."""
+    if past is None or past.is_empty:
+        is_anew = past is not None
+        return Restored(scheduler=setup.scheduler(), ledger=Ledger(), is_anew=is_anew)
     try:
         before = msgspec.json.decode(past.owner, type=Setup)
         scheduler, ledger = _replayed(past, before)
@@ -69,7 +81,7 @@ def restored(past: Past, setup: Setup) -> Restored:
             return _anew(past, setup, Estimates(), Ledger())
         raise JournalError(str(error)) from error
     if past.owner == setup.encoded():
-        return Restored(scheduler=scheduler, ledger=ledger)
+        return Restored(scheduler=scheduler, ledger=ledger, last_at=past.last_at)
     if ledger.actions or ledger.trajectories:
         alive = f"{len(ledger.actions)} actions and {len(ledger.trajectories)} trajectories"
         raise JournalError(
@@ -92,7 +104,7 @@ def _anew(past: Past, setup: Setup, estimates: Estimates, ledger: Ledger) -> Res
     for deployed in deployed_in(past):
         event = ServiceDeployed(deployed.service.id, deployed.spec)
         scheduler.handle(event, past.last_at)
-    return Restored(scheduler=scheduler, ledger=ledger, is_anew=True)
+    return Restored(scheduler=scheduler, ledger=ledger, last_at=past.last_at, is_anew=True)
 
 
 def _replayed(past: Past, setup: Setup) -> tuple[Scheduler, Ledger]:
@@ -104,10 +116,14 @@ def _replayed(past: Past, setup: Setup) -> tuple[Scheduler, Ledger]:
         for event in entry.events:
             match event:
                 case Submitted(action):
-                    ledger.expect(_submission(action, past.kept))
+                    ledger.submit(_submission(action, past.kept))
                 case TrajectoryOpened(trajectory):
-                    ledger.expect(_opening(trajectory, past.kept))
-        ledger.apply(entry.events, entry.decisions, at=entry.at)
+                    ledger.open(_opening(trajectory, past.kept))
+        changes = ledger.apply(entry.events, entry.decisions, at=entry.at)
+        for live, _ in changes.ended:
+            ledger.delivered(live)
+        for left in changes.left:
+            ledger.gone(left)
     for action_id in ledger.actions:
         if past.snapshot is None and f"action:{action_id}" not in past.kept:
             raise JournalError(f"it does not say what {action_id} is to do")
@@ -151,7 +167,6 @@ def thawed(body: bytes, setup: Setup) -> tuple[Scheduler, Ledger]:
         raise JournalError(f"its snapshot is of another version: {error}") from error
     assert isinstance(scheduler, Scheduler)
     assert isinstance(ledger, Ledger)
-    ledger.forget_expected()
     return scheduler, ledger
 
 

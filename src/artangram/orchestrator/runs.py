@@ -11,8 +11,9 @@ from artangram.core.ids import ActionId, TrajectoryId
 from artangram.core.scheduling.action import Action
 from artangram.core.scheduling.needs import Needs, parse_needs
 from artangram.managers.cpu import LONGEST_RUN_S
-from artangram.orchestrator.arguments import as_record, check_times
+from artangram.orchestrator.arguments import as_bytes, as_record, check_times
 from artangram.orchestrator.commandkind import command_kind
+from artangram.orchestrator.options import RunOptions, check_options
 from artangram.orchestrator.records import Opening, Submission
 from artangram.sandbox.protocol import WORK_DIR, Command
 
@@ -46,8 +47,8 @@ class RunRequest(Struct, frozen=True, kw_only=True):
         check_times(work_s=self.work_s, timeout_s=self.timeout_s, deadline_s=self.deadline_s)
 
 
-def run_request(opening: Opening, argv: Iterable[str], **options: Any) -> RunRequest:
-    """The request for `argv` in a trajectory; `options` are its other fields, or some of them."""
+def run_request(opening: Opening, argv: Iterable[str], options: RunOptions) -> RunRequest:
+    """The request for `argv` in a trajectory. Raises `BadInput`."""
     if isinstance(argv, str | bytes):
         fix = "give a list of words, or ['sh', '-c', ...] to have a shell read it"
         raise BadInput("argv", "is one text", fix)
@@ -56,11 +57,17 @@ def run_request(opening: Opening, argv: Iterable[str], **options: Any) -> RunReq
     except TypeError:
         problem = f"expected a list of words, got `{type(argv).__name__}`"
         raise BadInput("argv", problem, "give one") from None
-    if not options.get("kind"):
+    check_options(RunOptions, options, of="a run")
+    given: dict[str, Any] = {**options, "trajectory": opening.trajectory, "argv": words}
+    if not given.get("kind"):
         runs = command_kind(words)
-        options["kind"] = "/".join([name for name in (opening.task, runs) if name])
-    options["trajectory"], options["argv"] = opening.trajectory, words
-    return as_record(RunRequest, options)
+        given["kind"] = "/".join([name for name in (opening.task, runs) if name])
+    for name in ("needs", "environ"):
+        if name in given and given[name] is None:
+            del given[name]
+    if isinstance(given.get("stdin"), str):
+        given["stdin"] = as_bytes("stdin", given["stdin"])
+    return as_record(RunRequest, given)
 
 
 def needs_of(request: RunRequest) -> Needs:
@@ -69,7 +76,7 @@ def needs_of(request: RunRequest) -> Needs:
         return _rigid(request.cpu)
     if isinstance(request.cpu, int) and request.speedup is not None:
         fix = "say how many it may have, as in cpu=between(1, 8)"
-        raise BadInput("speedup", f"is nothing to a run on {request.cpu} cores", fix)
+        raise BadInput("speedup", f"has no effect on a run with exactly {request.cpu} cores", fix)
     if "cpu" in request.needs:
         raise BadInput("needs.cpu", "is said twice", "say it as `cpu` alone")
     return parse_needs(

@@ -1,7 +1,7 @@
-"""One look at an orchestrator: what waits and runs, and who carries it out.
+"""One look at an orchestrator: what waits and runs, and what carries it out.
 
-The books say what was decided; agents and carriers say what is there. Whoever cannot be asked now
-is left out, never guessed.
+The ledger says what was decided; agents and carriers say what is there. What cannot be asked now is
+left out, never guessed.
 """
 
 from collections import Counter
@@ -12,11 +12,11 @@ from artangram.core.ids import NodeId, Resource
 from artangram.core.scheduling.lease import Devices
 from artangram.managers.call import ApiCall, FunctionCall, ServiceCall
 from artangram.managers.calls import Carrier
-from artangram.managers.cpu import cores_of
 from artangram.managers.functions import FunctionsManager
-from artangram.orchestrator.ledger import LiveAction
+from artangram.orchestrator.ledger import Ledger, LiveAction
 from artangram.orchestrator.records import (
     ApiStatus,
+    ClusterStatus,
     FunctionsStatus,
     NodeStatus,
     ServiceStatus,
@@ -45,6 +45,38 @@ class _WithClients(Protocol):
     clients: "dict[Resource, ApiClient]"
 
 
+def cluster_status(
+    ledger: Ledger,
+    carriers: Mapping[type, Carrier],
+    *,
+    nodes: Iterable[NodeId],
+    policy: str,
+    abandoned: int,
+    began_at: float,
+    is_draining: bool,
+    now: float,
+) -> ClusterStatus:
+    """One look at everything that is known here; agents are not asked."""
+    books = Books(ledger.alive())
+    services, restores = books.services(carriers)
+    return ClusterStatus(
+        policy=policy,
+        queued=ledger.num_queued,
+        running=ledger.num_running,
+        trajectories=sum(1 for _ in ledger.open_trajectories()),
+        abandoned=abandoned,
+        ended=ledger.num_ended,
+        uptime_s=now - began_at,
+        is_draining=is_draining,
+        nodes=tuple(books.node(node) for node in nodes),
+        waiting=books.waiting(now),
+        services=services,
+        restores=restores,
+        functions=books.functions(carriers),
+        apis=books.apis(carriers, now),
+    )
+
+
 class Books:
     """Live actions, counted."""
 
@@ -54,10 +86,6 @@ class Books:
         self._waiting = [one for one in live if one.lease is None]
         self._busy = Counter(map(_callee, self._running))
         self._queued = Counter(map(_callee, self._waiting))
-
-    @property
-    def num_running(self) -> int:
-        return len(self._running)
 
     def waiting(self, now: float) -> tuple[WaitingStatus, ...]:
         """The oldest that wait, calls and commands alike."""
@@ -73,8 +101,7 @@ class Books:
         )
 
     def node(self, node: NodeId) -> NodeStatus:
-        cores = [(live, cores_of(live.lease)) for live in self._running if live.lease is not None]
-        here = [live for live, held in cores if held is not None and held.node == node]
+        here = [one for one in self._running if one.cores is not None and one.cores.node == node]
         used = sum(live.units for live in here)
         return NodeStatus(node=node, running=len(here), cores_used=used)
 

@@ -18,7 +18,7 @@ from artangram.orchestrator.client import Client, Transport
 from artangram.orchestrator.connect import connect
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.local import running
-from artangram.orchestrator.records import Away, Refused
+from artangram.orchestrator.records import Refused, Unreachable
 from artangram.pipeline.meter import Meter, Metered, capacity_of
 from artangram.pipeline.reconnect import PATIENCE_S, ReconnectingClient
 
@@ -69,7 +69,7 @@ async def shared_cluster(
             yield ClusterClient(client=client, meter=meter, lost=patient.lost)
             # What was given up while it opened may have been opened after it was closed. A cluster
             # that is away now closes it when it hears no more of us.
-            with suppress(Away, Refused):
+            with suppress(Unreachable, Refused):
                 await behind.close_job(job)
         finally:
             await patient.aclose()

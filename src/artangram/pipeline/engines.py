@@ -1,6 +1,6 @@
 """Which engines a run samples with: our own in processes beside it, or servers of vLLM.
 
-A berth is the place of one engine. When its engine is lost, another is started there.
+When the engine of a slot is lost, another is started there.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
@@ -15,6 +15,7 @@ from artangram.gateway.engines.torchwire import TorchEngineSettings
 from artangram.gateway.engines.vllm import VllmEngine
 from artangram.gateway.engines.vllmprocess import VllmProcess, VllmSettings
 from artangram.pipeline.enginepools import EnginePool, EnginesSpec
+from artangram.weights import load_version
 
 Start = Callable[[str, int, Path], Awaitable[Engine]]
 """An engine of this name, with this version from that directory."""
@@ -76,10 +77,8 @@ def _given(url: str) -> Start:
     async def start(name: str, version: int, directory: Path) -> Engine:
         engine = await VllmEngine.connect(url, name=name, version=version, directory=directory)
         try:
-            # Nobody knows whose weights it has: of another run, or of an earlier step of this one.
-            await engine.pause()
-            await engine.load(version, directory)
-            await engine.resume()
+            # It may hold weights of another run, or of an earlier step of this one.
+            await load_version(engine, version, directory)
         except BaseException:
             await engine.aclose()
             raise

@@ -91,7 +91,11 @@ async def served(
     gateway = Gateway(
         affinity=engines.routing, split=engines.splits, on_lost=lambda *lost: fleet.on_lost(*lost)
     )
-    fleet = EngineFleet(versions=Versions(), path=lambda version: model, gateway=gateway)
+
+    async def pull(replica: str, version: int) -> Path:
+        return model  # A model of its user: no manifest says what it was.
+
+    fleet = EngineFleet(versions=Versions(), pull=pull, gateway=gateway)
     try:
         await fleet.open(slots_of(engines, seed=0, max_context=context_of(model), log=log))
         yield gateway, fleet.failed

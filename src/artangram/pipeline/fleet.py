@@ -1,25 +1,25 @@
 """The engines of a run: started, brought up to date, and started again when they die.
 
-- An engine enters service only with the current version: one that was started while the trainer
-  went on loads what it missed first.
-- A berth where none can be started is tried again for as long as others serve.
+- An engine enters service only with the current version, from files that were checked, and after
+  it reports that version. One that was started while the trainer went on loads the newest first.
+- A slot whose engine cannot be started is tried again for as long as others serve.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Iterable
 
 from artangram.aio import uncancelled
 from artangram.core.rollout.weights import Versions
 from artangram.gateway import Gateway
 from artangram.gateway.engines.protocol import Engine, EngineGone
 from artangram.pipeline.engines import EngineSlot
+from artangram.weights import Pull, check_version, load_version
 
 logger = logging.getLogger(__name__)
 
 MOST_FAILURES = 5
-"""Starts in a row that may fail before the run gives up, if no other engine serves."""
+"""Failed starts in a row before the run gives up, if no other engine serves."""
 LONGEST_S = 60.0
 """Between two tries to start one."""
 
@@ -27,11 +27,9 @@ LONGEST_S = 60.0
 class EngineFleet:
     """See the module. Owns its engines; the gateway only sends to them."""
 
-    def __init__(
-        self, *, versions: Versions, path: Callable[[int], Path], gateway: Gateway
-    ) -> None:
+    def __init__(self, *, versions: Versions, pull: Pull, gateway: Gateway) -> None:
         self._versions = versions
-        self._path = path
+        self._pull = pull
         self._gateway = gateway
         self._engines: dict[str, Engine] = {}
         self._slots: dict[str, EngineSlot] = {}
@@ -42,7 +40,7 @@ class EngineFleet:
         """Raises when no engine can be started any more."""
 
     def __repr__(self) -> str:
-        return f"<Fleet: {len(self._engines)} engines, {self.lost} lost>"
+        return f"<EngineFleet: {len(self._engines)} engines, {self.lost} lost>"
 
     @property
     def engines(self) -> tuple[Engine, ...]:
@@ -56,7 +54,7 @@ class EngineFleet:
     def on_lost(self, engine: Engine, error: EngineGone) -> None:
         """For the gateway: this one died, so another takes its place."""
         self.lost += 1
-        logger.warning("engine %s is gone (%s); another is started", engine.name, error)
+        logger.warning("engine %s is gone (%s); starting another", engine.name, error)
         running = asyncio.create_task(self._replace(engine))
         self._starting.add(running)
         running.add_done_callback(self._starting.discard)
@@ -78,7 +76,7 @@ class EngineFleet:
                 await self._add(slot)
                 return
             except Exception as error:  # noqa: BLE001
-                # Whatever it was: the next try may find another machine, or other weights.
+                # The next try may find another machine, or newer weights.
                 logger.warning("no engine of %s could be started: %r", slot.hardware, error)
                 why = str(error)
                 await asyncio.sleep(min(2.0**failures, LONGEST_S))
@@ -92,8 +90,9 @@ class EngineFleet:
         name, version = f"engine-{self._made}", self._versions.current
         self._versions.hold(version, name)
         try:
-            engine = await slot.start(name, version, self._path(version))
+            engine = await slot.start(name, version, await self._pull(name, version))
             try:
+                check_version(engine, version)
                 while version < self._versions.current:
                     version = await self._caught_up(engine)
             except BaseException:
@@ -108,7 +107,5 @@ class EngineFleet:
     async def _caught_up(self, engine: Engine) -> int:
         version = self._versions.current
         self._versions.hold(version, engine.name)
-        await engine.pause()
-        await engine.load(version, self._path(version))
-        await engine.resume()
+        await load_version(engine, version, await self._pull(engine.name, version))
         return version

@@ -5,6 +5,7 @@ one.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from typing import Any
 
 from msgspec import Struct
@@ -49,7 +50,7 @@ class ActionUsage(Struct, frozen=True, kw_only=True):
     """What there is of each, where that is known."""
 
     def share(self, resource: str) -> float | None:
-        """How much of it is in use; `None` if nobody knows how much there is."""
+        """How much of it is in use; `None` if its capacity is not known."""
         most = self.capacity.get(resource)
         return self.busy.get(resource, 0.0) / most if most else None
 
@@ -111,10 +112,11 @@ class Metered:
         return result
 
     async def stream(self, request: RunRequest) -> AsyncGenerator[Output | ActionResult, None]:
-        async for piece in self._backend.stream(request):
-            if isinstance(piece, ActionResult):
-                self._meter.add(piece)
-            yield piece
+        async with aclosing(self._backend.stream(request)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, ActionResult):
+                    self._meter.add(piece)
+                yield piece
 
     async def call(self, request: CallRequest) -> ActionResult:
         result = await self._backend.call(request)

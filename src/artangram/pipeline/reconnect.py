@@ -15,7 +15,13 @@ from artangram.core.errors import BadInput, InfraFailed
 from artangram.core.ids import JobId, TrajectoryId
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.client import Transport
-from artangram.orchestrator.records import ActionResult, Away, ClusterStatus, Draining, Opening
+from artangram.orchestrator.records import (
+    ActionResult,
+    ClusterStatus,
+    Draining,
+    Opening,
+    Unreachable,
+)
 from artangram.orchestrator.runs import RunRequest
 from artangram.sandbox.protocol import Snapshot
 
@@ -27,7 +33,7 @@ PATIENCE_S = 600.0
 """As long as a service manager may take to start a cluster on another machine."""
 LOOK_S = 0.5
 
-_AWAY = (Away, Draining)
+_AWAY = (Unreachable, Draining)
 
 
 class ReconnectingClient:

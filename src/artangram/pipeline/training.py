@@ -106,7 +106,9 @@ class Training:
         )
         self.on_step: Callable[[StepRecord], None] = lambda record: None
         self.fleet = EngineFleet(
-            versions=rollout.updates.versions, path=store.path, gateway=gateway
+            versions=rollout.updates.versions,
+            pull=verified_pull(store, reads_again=True),
+            gateway=gateway,
         )
         self._store = store
         self._model = model

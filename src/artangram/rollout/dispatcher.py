@@ -10,10 +10,12 @@
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Iterator
 
 from msgspec import Struct, structs
 
+from artangram.core.durations import Durations
 from artangram.core.errors import BadInput
 from artangram.core.ids import JobId, TrajectoryId
 from artangram.core.rollout.admission import (
@@ -33,7 +35,6 @@ from artangram.core.rollout.admission import (
 )
 from artangram.core.rollout.trajectory import TRAINABLE, Trajectory, TrajectoryStatus
 from artangram.core.rollout.verdict import Accepted, Dropped, DropReason, judge, judge_trajectory
-from artangram.rollout.durations import Durations
 from artangram.rollout.members import OpenGroup
 from artangram.rollout.runner import Assignment, Attempt, Runner
 from artangram.rollout.sink import CompleteGroup, Sink, SinkListener
@@ -44,7 +45,9 @@ from artangram.rollout.updates import Updates
 logger = logging.getLogger(__name__)
 
 CLEARLY = 1.1
-"""Late by a hair is not late: where all take the same time, nobody is."""
+"""Late by a hair is not late: where all take the same time, none is."""
+LEAST_KNOWN, MOST_KNOWN = 16, 256
+"""Trajectories of a task from which its tail is known, and those remembered."""
 
 
 class Spares(Struct, frozen=True, kw_only=True):
@@ -97,7 +100,9 @@ class Dispatcher(SinkListener):
         self._groups: dict[str, OpenGroup] = {}
         self._lives: dict[TrajectoryId, Attempt] = {}
         self._in_envs = 0
-        self._durations: dict[str, Durations] = {}
+        self._durations = defaultdict[str, Durations](
+            lambda: Durations(least=LEAST_KNOWN, most=MOST_KNOWN)
+        )
         self._told: set[str] = set()
         self._is_closed = False
         self._is_pumping = False
@@ -231,8 +236,7 @@ class Dispatcher(SinkListener):
     def _watch(self, group: OpenGroup, life: Attempt) -> None:
         """Look again when `life` is late by its task's standards."""
         share = self._spares.hedge_quantile
-        durations = self._durations.get(group.task)
-        late_s = durations.quantile(share) if durations and share is not None else None
+        late_s = None if share is None else self._durations[group.task].quantile(share)
         if late_s is not None:
             loop = asyncio.get_running_loop()
             timer = loop.call_later(CLEARLY * late_s, self._on_late, group, life)
@@ -271,7 +275,7 @@ class Dispatcher(SinkListener):
         match judge_trajectory(trajectory, current=current, max_staleness=alpha):
             case Accepted():
                 self._pace.on_trajectory(group.task, took_s)
-                self._durations.setdefault(group.task, Durations()).add(took_s)
+                self._durations[group.task].add(took_s)
                 group.finished.append(trajectory)
                 if group.is_complete:
                     self._complete(group)

@@ -5,7 +5,8 @@
 - The boundary is a shared kernel, not a virtual machine; see `docs/sandbox.md`.
 """
 
-from artangram.sandbox.container.provider import ContainerProvider
+from typing import TYPE_CHECKING, Any
+
 from artangram.sandbox.errors import (
     CreateFailed,
     ImageError,
@@ -13,10 +14,6 @@ from artangram.sandbox.errors import (
     SandboxError,
     SandboxGone,
 )
-from artangram.sandbox.fake import FakeProvider
-from artangram.sandbox.namespace.provider import NamespaceProvider
-from artangram.sandbox.plain.provider import PlainProvider
-from artangram.sandbox.probe import extras, probe
 from artangram.sandbox.protocol import (
     Capabilities,
     Command,
@@ -37,8 +34,14 @@ from artangram.sandbox.protocol import (
     Source,
     TarImage,
 )
-from artangram.sandbox.strongest import open_provider
-from artangram.sandbox.warm import Warm
+
+if TYPE_CHECKING:
+    from artangram.sandbox.container.provider import ContainerProvider
+    from artangram.sandbox.fake import FakeProvider
+    from artangram.sandbox.namespace.provider import NamespaceProvider
+    from artangram.sandbox.plain.provider import PlainProvider
+    from artangram.sandbox.strongest import open_provider
+    from artangram.sandbox.warm import Warm
 
 __all__ = [
     "Capabilities",
@@ -69,7 +72,25 @@ __all__ = [
     "Source",
     "TarImage",
     "Warm",
-    "extras",
     "open_provider",
-    "probe",
 ]
+
+_HOMES = {
+    "ContainerProvider": "container.provider",
+    "FakeProvider": "fake",
+    "NamespaceProvider": "namespace.provider",
+    "PlainProvider": "plain.provider",
+    "open_provider": "strongest",
+    "Warm": "warm",
+}
+
+
+if not TYPE_CHECKING:  # A type checker would believe that every name exists.
+
+    def __getattr__(name: str) -> Any:
+        """Import a provider when it is used: clients need the records only, on any system."""
+        from importlib import import_module
+
+        if name not in _HOMES:
+            raise AttributeError(f"module 'artangram.sandbox' has no attribute {name!r}")
+        return getattr(import_module(f"artangram.sandbox.{_HOMES[name]}"), name)

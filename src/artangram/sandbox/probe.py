@@ -1,11 +1,12 @@
 """What this machine can do for sandboxes, found by trying, and how to get what is missing.
 
 `probe` starts a few short-lived processes and makes and removes one control group; it changes
-nothing that lasts. The rung is the highest one whose needs are all met.
+nothing that lasts. The level is the highest one whose needs are all met.
 """
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import os
 import shutil
@@ -17,8 +18,8 @@ from artangram.sandbox.container.engine import find_engine
 from artangram.sandbox.inside import linux
 from artangram.sandbox.namespace import compiled
 from artangram.sandbox.namespace.cgroups import Groups, find_hierarchies
-from artangram.sandbox.namespace.compiled import find_compiler
 from artangram.sandbox.namespace.launch import interpreter, program
+from artangram.sandbox.namespace.rundir import default_state_dir
 from artangram.sandbox.protocol import PROMISES, Capabilities, Feature, IsolationLevel
 from artangram.scratchdir import ScratchDir
 
@@ -57,10 +58,22 @@ def probe() -> Capabilities:
 
 
 def extras() -> tuple[Feature, ...]:
-    """What no rung needs: a faster init, and another provider."""
-    compiler = find_compiler()
-    problem = "" if compiler else "no C compiler: Python serves inside, a fifth slower"
-    return (_feature("compiled init", problem, detail=compiler), _engine())
+    """What no isolation level needs: a faster init, and another provider."""
+    return (_compiled_init(), _engine())
+
+
+def _compiled_init() -> Feature:
+    """Build it, unless a provider has; what is built here is removed."""
+    if (library := compiled.library_path(default_state_dir())).exists():
+        return _feature("compiled init", "", detail=str(library))
+    scratch = ScratchDir.opened()
+    try:
+        asyncio.run(compiled.build(scratch.directory))
+    except (compiled.BuildFailed, OSError) as error:
+        return _feature("compiled init", f"{error}; Python serves in sandboxes, more slowly")
+    finally:
+        scratch.close()
+    return _feature("compiled init", "", detail=f"{compiled.find_compiler()} can build it")
 
 
 def _engine() -> Feature:
@@ -75,7 +88,10 @@ def _engine() -> Feature:
 def explain(found: Capabilities, lowest: IsolationLevel) -> str:
     """Why `lowest` cannot be had, and how it could."""
     missing = "; ".join(f"{f.name}: {f.detail} ({f.how})" for f in found.missing())
-    return f"this machine stands on rung {found.level.name}, asked was {lowest.name}: {missing}"
+    return (
+        f"this machine can isolate sandboxes at level {found.level.name}, but {lowest.name} was "
+        f"asked for: {missing}"
+    )
 
 
 def _feature(name: str, problem: str, *, detail: str = "") -> Feature:

@@ -41,7 +41,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for: a replica is born with as little as it can."""
+    """Import only what is asked for: a replica starts with as little as it can."""
     from importlib import import_module
 
     for module, names in _HOMES.items():

@@ -24,9 +24,10 @@ from msgspec import structs
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import NodeId, Resource
+from artangram.sandbox.protocol import Feature
 from artangram.services import wire
 from artangram.services.devices import Deployment, Measured
-from artangram.services.gpus import Gpu, seeing, usable_gpus
+from artangram.services.gpus import VISIBLE, Gpu, seeing, usable_gpus
 from artangram.services.host import GPU, ServiceHost
 from artangram.services.processes import TORCH, ProcessDevices, a_spawner, a_spec
 from artangram.services.replicas import ReplicaSpawner
@@ -96,3 +97,25 @@ async def cuda_host(node: NodeId, *, resource: Resource = GPU) -> ServiceHost:
     """A host of model services on the GPUs of this machine."""
     kind = await CudaDevices.opened()
     return ServiceHost(node, kind, resource=resource, directory=kind.directory)
+
+
+def devices_outlook() -> Feature:
+    """The GPUs that `devices: {kind: cuda}` would use, or why there are none."""
+    gpus = usable_gpus()
+    if not gpus:
+        return Feature(
+            name="GPUs for services",
+            available=False,
+            detail="nvidia-smi knows none that we may use; `devices: 2` makes devices of cores",
+            how=f"install the driver, and see {VISIBLE}",
+        )
+    found = torch_finds()
+    kinds = ", ".join(sorted({f"{gpu.name} with {gpu.memory_mb} MB" for gpu in gpus}))
+    numbers = ",".join(str(gpu.index) for gpu in gpus)
+    enough = found >= len(gpus)
+    return Feature(
+        name="GPUs for services",
+        available=enough,
+        detail=f"{len(gpus)} ({numbers}): {kinds}; torch finds {found}",
+        how="" if enough else "install a torch built for their CUDA",
+    )

@@ -38,7 +38,7 @@ Answer = Answered | PredictFailed
 
 
 class Deployment(Struct, frozen=True, kw_only=True):
-    """A service whose weights are at hand."""
+    """A service with its weights in the node's memory."""
 
     service: Service
     files: tuple[str, ...]
@@ -50,7 +50,7 @@ class Deployment(Struct, frozen=True, kw_only=True):
 
 
 class Measured(Struct, frozen=True, kw_only=True):
-    """What loading a service once told."""
+    """What loading a service once showed."""
 
     load_s: float
     used_mb: int

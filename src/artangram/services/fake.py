@@ -72,7 +72,7 @@ class FakeDevices:
         self.used_mb = 1
         self.batch_cost: float | None = None
         self.failures = 0
-        """So many restores fail from now on."""
+        """Have this number of restores fail from now on."""
         self.log: list[str] = []
         self.living: list[str] = []
         self.tried: list[tuple[int, int]] = []

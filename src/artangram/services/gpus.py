@@ -1,4 +1,4 @@
-"""Which GPUs of this machine are ours to use, and what a process has to be told to see some.
+"""Which GPUs of this machine we may use, and the environment that shows a process some of them.
 
 - Asked of `nvidia-smi`, which touches no CUDA: this process forks a zygote, and a fork of a process
   that has touched it would be broken.

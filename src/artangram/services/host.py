@@ -3,9 +3,9 @@
 - `deploy` loads a service once, for real: a service that cannot work is refused there. It is tried
   where most memory is not in use; what is idle there goes, and the scheduler hears of it.
 - `using` makes an allocation true. What it evicts is gone before what it restores begins; calls
-  that come while a service is restored wait for it; whoever gives up meanwhile stops nobody.
-- The scheduler's books lead. Where they know less than there is (a copy nobody told us to evict),
-  idle copies make room, the one used longest ago first; memory is never over-committed.
+  that come while a service is restored wait for it; one that is cancelled stops no other.
+- The scheduler's books lead. Where they know less than there is (a copy that no order evicted),
+  idle copies make room, the least recently used first; memory is never over-committed.
 - A service that was lost is restored after a pause that doubles with every loss in a row.
 """
 
@@ -41,7 +41,7 @@ GPU = Resource("gpu")
 
 
 class HostedService(Struct, frozen=True, kw_only=True):
-    """A service of this node, and what its trial told."""
+    """A service of this node, and what its trial showed."""
 
     deployment: Deployment
     spec: ServiceSpec
@@ -122,7 +122,7 @@ class ServiceHost:
         )
 
     async def _clear(self, first: int, degree: int) -> None:
-        """Evict what nobody uses: a trial is given all that is left."""
+        """Evict what is idle there: a trial gets all memory that is left."""
         idle = self._slots.idle_at(first, degree)
         await self._slots.end(idle)
         for slot in idle:
@@ -258,11 +258,13 @@ def _batch_cost(service: Service, measured: Measured) -> float:
 
 
 async def _restored_by(slot: ResidentSlot) -> ResidentService:
-    """Wait for a restore. One who gives up must not stop it: others may wait for it, too."""
+    """Wait for a restore. A cancelled caller must not stop it: others may wait for it, too."""
     try:
         return await asyncio.shield(slot.restoring)
     except asyncio.CancelledError:
         caller = asyncio.current_task()
         if slot.restoring.cancelled() and caller is not None and not caller.cancelling():
-            raise InfraFailed(f"{slot.devices.service} was evicted while it came") from None
+            raise InfraFailed(
+                f"{slot.devices.service} was evicted while it was being restored"
+            ) from None
         raise

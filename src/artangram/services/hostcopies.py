@@ -1,4 +1,4 @@
-"""Weights in the node's memory: each file once, whoever uses it, for as long as the host lives.
+"""Weights in the node's memory: each file once for all services, as long as the host lives.
 
 The directory is in shared memory, so a copy is never written to disk and a process that maps it
 adds nothing to what the node holds. Files that lay side by side do so here, too: many loaders take

@@ -1,24 +1,12 @@
-"""The few things a replica asks of the kernel: to end with its zygote, and how much it uses."""
+"""How much memory a replica uses, and may use, by the kernel's account."""
 
 import ctypes
-import os
 import resource
-import signal
 from pathlib import Path
 
-_PR_SET_PDEATHSIG = 1
 _MB = 2**20
 _OWN: tuple[str, ...] = ("Private_Clean", "Private_Dirty")
 _ALL: tuple[str, ...] = ("Rss",)
-
-
-def end_with(parent: int) -> None:
-    """Be killed when `parent` ends; at once if it has."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
-        raise OSError(ctypes.get_errno(), "prctl")
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def status_mb(field: str) -> float:

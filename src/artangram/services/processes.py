@@ -1,4 +1,4 @@
-"""What kinds of devices share whose replicas are processes of this node.
+"""What is common to the kinds of devices whose replicas are processes of this node.
 
 A kind says only which processes make up a residency; see `cpu` and `cuda`.
 """
@@ -16,21 +16,15 @@ from artangram.scratchdir import ScratchDir
 from artangram.services import wire
 from artangram.services.devices import Deployment, Measured, ReplicaLost, ServiceReplica
 from artangram.services.replicas import ProcessReplica, ReplicaSpawner
-from artangram.services.starters import ExecStarter, ForkStarter, ProcessStarter
 
 TORCH = ("torch", "safetensors.torch")
 """What a zygote imports ahead, where it is installed."""
 
 
 async def a_spawner(preload: tuple[str, ...] = TORCH, *, is_cold: bool = False) -> ReplicaSpawner:
-    """One that listens. `is_cold` starts every replica as an interpreter of its own."""
-    home = await asyncio.to_thread(ScratchDir.opened)
-    starter: ProcessStarter = (
-        ExecStarter() if is_cold else ForkStarter(home.directory, preload=preload)
-    )
-    spawner = ReplicaSpawner(home, starter)
-    await spawner.open()
-    return spawner
+    """A spawner with a directory. `is_cold` starts every replica in an interpreter of its own."""
+    scratch = await asyncio.to_thread(ScratchDir.opened)
+    return ReplicaSpawner(scratch, preload=preload, is_cold=is_cold)
 
 
 class ProcessDevices(ABC):
@@ -106,7 +100,7 @@ def a_spec(deployment: Deployment) -> wire.ReplicaSpec:
 
 
 async def _undo(specs: "list[asyncio.Task[ProcessReplica]]") -> None:
-    """End what was born before something else failed."""
+    """End the replicas that started before another one failed."""
     for spec in specs:
         spec.cancel()
     await asyncio.wait(specs)

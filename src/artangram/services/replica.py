@@ -1,14 +1,12 @@
 """The process of one replica: hears what it is, loads its model, answers batch after batch.
 
-Told to drop its model, it says how much is left of it, and waits to hear what it is next. It ends
-with its host: when the connection closes, when the zygote ends, or when it is killed. Out of memory
-it says so and exits; nobody can tell what state the model is in then.
-`python -m artangram.services.replica` is one without a zygote; whom to ask comes on stdin.
+Told to drop its model, it says how much memory that left behind, and waits to hear what it is next.
+It ends with its host: when the connection closes, when the zygote ends, or when it is killed. Out
+of memory it says so and exits: the model may be in any state then.
 """
 
 import gc
 import os
-import signal
 import socket
 import sys
 import time
@@ -22,11 +20,9 @@ from artangram.services.devices import PredictFailed
 from artangram.services.loading import Predict, answers, imported, loaded
 
 
-def live(fork: wire.Fork, *, parent: int) -> int:
-    """Be a replica; returns its exit code."""
-    linux.end_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Its host decides when it ends.
-    channel = _connected(fork)
+def live(connection: socket.socket, number: int) -> int:
+    """Be a replica; returns its exit code. A `forkserver.zygote.Target`."""
+    channel = wire.BlockingChannel(connection)
     specs = msgspec.msgpack.Decoder(wire.ReplicaSpec)
     began_with: Footing | None = None
     try:
@@ -40,8 +36,6 @@ def live(fork: wire.Fork, *, parent: int) -> int:
     except MemoryError as error:
         channel.send(wire.OutOfMemory(str(error)[:200]))
         return wire.OUT_OF_MEMORY
-    except ConnectionError:
-        return 0  # The host is gone, and nobody waits for this.
 
 
 class Footing(NamedTuple):
@@ -92,14 +86,6 @@ def _left_mb(began_with: Footing) -> float:
 def _more_mb(began_with: Footing) -> float:
     now = Footing.now()
     return now.anonymous_mb - began_with.anonymous_mb + now.shared_mb - began_with.shared_mb
-
-
-def _connected(fork: wire.Fork) -> wire.BlockingChannel:
-    connection = socket.socket(socket.AF_UNIX)
-    connection.connect(fork.host)
-    channel = wire.BlockingChannel(connection)
-    channel.send(wire.Hello(fork.number, os.getpid()))
-    return channel
 
 
 def _begin(
@@ -189,12 +175,3 @@ def _answer_s(predict: Predict, items: list[bytes]) -> float:
             fix = "correct the model or the example"
             raise BadInput("example", f"was not answered: {answer.problem}", fix)
     return time.perf_counter() - began
-
-
-def main() -> None:
-    fork = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=wire.Fork)
-    sys.exit(live(fork, parent=os.getppid()))
-
-
-if __name__ == "__main__":
-    main()

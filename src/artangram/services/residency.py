@@ -6,10 +6,10 @@
 - A call that is a JSON list is many payloads, answered by a list when all of them are. The payloads
   of a batch are divided among the replicas: that is what a higher degree is for.
 - A call begins when the first batch with its payloads does; what it stood in the line is not run.
-- Who gives up a call takes nothing from the others of its batch. When all have given up and no
-  answer comes within `PATIENCE_S`, or when one batch takes longer than the service may, it hangs.
+- A cancelled call changes nothing for the others of its batch. When all are cancelled and no answer
+  comes within `PATIENCE_S`, or when a batch takes longer than the service may, the service hangs.
 - A residency that crashes, hangs or runs out of memory is ended, all of it, and lost: every call on
-  it raises `ReplicaLost`, and `on_lost` is told once.
+  it raises `ReplicaLost`, and `on_lost` is called once.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ from artangram.services.devices import Answer, Answered, PredictFailed, ReplicaL
 from artangram.services.service import Service
 
 PATIENCE_S = 2.0
-"""How long a batch that nobody waits for any more may go on."""
+"""How long a batch may go on after all its calls were cancelled."""
 
 DRAIN_S = 2.0
 """How long an eviction waits for a batch under way; the books evict only what is idle."""
 
 
 class _Asked:
-    """A call: its payloads, what they were answered, and who waits for it."""
+    """A call: its payloads, their answers, and the future of its caller."""
 
     __slots__ = ("_answers", "_on_begun", "answer", "is_list", "items")
 
@@ -43,7 +43,7 @@ class _Asked:
         self._on_begun = on_begun
 
     def next_items(self, most: int) -> list[bytes]:
-        """The payloads that have no answer yet, so many at most; they are asked now."""
+        """At most this number of payloads that have no answer yet; they are asked now."""
         done = len(self._answers)
         if not done:
             self._on_begun()
@@ -90,7 +90,7 @@ class ResidentService:
 
     @property
     def num_calls(self) -> int:
-        """Calls that somebody waits for."""
+        """Calls whose callers still wait."""
         return sum(not call.answer.done() for call in (*self._under_way, *self._waiting))
 
     async def ask(self, body: bytes, *, on_begun: Callable[[], None] = lambda: None) -> bytes:
@@ -118,7 +118,7 @@ class ResidentService:
             self._under_way = [call for call, _ in batch]
             await self._round(batch)
         if not self._gone:
-            self._under_way = []  # Else they are failed by whoever ends the replicas.
+            self._under_way = []  # Else `_end` of the replicas fails them.
         self._serving = None
 
     def _next_batch(self) -> list[tuple[_Asked, list[bytes]]]:
@@ -142,7 +142,7 @@ class ResidentService:
             self._lose(hang)
         try:
             answers = iter(await work)
-        except Exception as error:  # noqa: BLE001 - whatever it was, nobody may wait for ever
+        except Exception as error:  # noqa: BLE001 - whatever it was, no caller may wait for ever
             self._lose(str(error) if isinstance(error, ReplicaLost) else repr(error))
             return
         for call, items in batch:
@@ -175,7 +175,7 @@ class ResidentService:
         self._ending = asyncio.create_task(self._end(reason))
 
     async def _end(self, reason: str) -> None:
-        """End every replica, and only then the calls: who hears of it may use the devices."""
+        """End every replica, then the calls: a caller that hears of it may use the devices."""
         self._gone = self._gone or reason
         await asyncio.gather(*(replica.end() for replica in self.replicas))
         error = ReplicaLost(f"{self.service.id} was lost: {self._gone}")

@@ -92,7 +92,7 @@ class ResidentSlots:
         ]
 
     def least_used(self, degree: int) -> tuple[int, int]:
-        """Where `degree` devices in a row have most memory that nobody uses, and how much."""
+        """Where `degree` devices in a row have the most unused memory, and how much."""
         used = [slot for slot in self if not slot.is_idle]
 
         def free_mb(first: int) -> int:
@@ -106,7 +106,7 @@ class ResidentSlots:
         return first, free_mb(first)
 
     def idle_at(self, first: int, degree: int) -> list[ResidentSlot]:
-        """What is resident on these devices, and nobody uses."""
+        """What is resident on these devices and not in use."""
         return [slot for slot in self if slot.is_idle and slot.overlaps(first, degree)]
 
     def make_room(self, place: DeviceRange, slot: ResidentSlot) -> list[ResidentSlot]:
@@ -119,7 +119,7 @@ class ResidentSlots:
         going = self.named(slot.devices)
         old = self._slots.get(place)
         if old is not None and old not in going:
-            going.append(old)  # The books have forgotten it, or it was lost.
+            going.append(old)  # The scheduler no longer counts it, or it was lost.
         staying = [each for each in self if each not in going and self._meet(each, slot)]
         while (device := self._short([*staying, slot], slot)) is not None:
             idle = [each for each in staying if each.is_idle and each.overlaps(device, 1)]

@@ -1,7 +1,7 @@
 """A server of our own: started by its command, watched, and ended with everything it started.
 
 - The command leads a process group; `end` asks all of it to go, then makes it, and returns when
-  nobody is left, for only then is the memory free. When we die first, it gets SIGTERM.
+  the group is empty, for only then is the memory free. If we die first, it gets SIGTERM.
 - It is ready when it answers 200 at `ready`. One that ends before that is `InfraFailed`, with the
   last of what it said. All of that is added to the file `log`, if there is one.
 """
@@ -57,7 +57,7 @@ class StartedServer:
         """Done when it is gone, with how that came."""
 
     def __repr__(self) -> str:
-        return f"<Started {self.pid} at {self.url}>"
+        return f"<StartedServer {self.pid} at {self.url}>"
 
     async def end(self) -> None:
         """Return when it and all it started are gone. Ending twice is ending once."""
@@ -80,7 +80,7 @@ async def started(command: ServerCommand, *, names: Mapping[str, object]) -> Sta
     log = _opened(command.log)
     try:
         process = await asyncio.create_subprocess_exec(
-            # The kernel's own leash: a preexec function is not safe in a program with threads.
+            # Sets PDEATHSIG; a preexec function is not safe in a program with threads.
             *("setpriv", "--pdeathsig", "TERM", "--"),
             *command.argv,
             env=os.environ | command.environ,
@@ -117,7 +117,7 @@ async def _ready(server: StartedServer, command: ServerCommand) -> None:
 
 
 async def _gone(group: int) -> None:
-    """End a process group, kindly first; return when nobody is left in it."""
+    """End a process group, with SIGTERM first; return when it is empty."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(group, number)
@@ -155,7 +155,7 @@ def _filled(text: str, names: Mapping[str, object]) -> str:
 
 
 def free_port() -> int:
-    """One that nobody listens at just now."""
+    """A port of this machine that is free now."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])

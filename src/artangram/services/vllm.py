@@ -12,8 +12,8 @@ Two ways to be evicted; a service's options say which. Its loader is `vllm:http`
   (which, as in `0,1`) are filled in, in `environ`, too.
 
 Both have one degree: a server is built for as many devices as it has. `weights_mb` is what it takes
-of them, all its caches included; nobody here can measure that. A server that cannot be reached is
-lost; one that answers 400 has refused the payload.
+of them, all its caches included; that cannot be measured from here. A server that cannot be reached
+is lost; one that answers 400 has refused the payload.
 
 A real vLLM on cores does all of it, but frees nothing asleep; on a GPU it was never run.
 """

@@ -1,7 +1,6 @@
-"""What a host, its zygote and its replicas say to each other, and how it is framed.
+"""What a host and its replicas say to each other, and how it is framed.
 
-A frame is its length (four bytes, big-endian) and a msgpack record. The zygote has a connection of
-its own; a replica connects by itself and says which one it is.
+A frame is its length (four bytes, big-endian) and a msgpack record.
 """
 
 import asyncio
@@ -20,9 +19,6 @@ OUT_OF_MEMORY = 3
 
 MOST_LEFT_MB = 64.0
 """A process that has more left of its past is not used again: no service answers for that."""
-
-AFTER_WORDS = (0, OUT_OF_MEMORY)
-"""Exit codes of replicas that have said why they end."""
 
 
 class ReplicaSpec(Struct, frozen=True, kw_only=True):
@@ -44,49 +40,7 @@ class ReplicaSpec(Struct, frozen=True, kw_only=True):
     batch: int = 1
     """How many of the example to answer at once."""
     may_follow: bool = False
-    """It may be born in a process that has dropped another model of its loader, and leave it so."""
-
-
-class Fork(Struct, frozen=True, tag="fork"):
-    """Have a process that reports to the socket `host` and waits for its spec."""
-
-    number: int
-    host: str
-
-
-class End(Struct, frozen=True, tag="end"):
-    """Kill a replica; nothing happens if it has ended."""
-
-    number: int
-
-
-class Preload(Struct, frozen=True, tag="preload"):
-    """Import a module for all later forks."""
-
-    module: str
-
-
-Order = Fork | End | Preload
-
-
-class ZygoteReady(Struct, frozen=True, tag="ready"):
-    """The zygote has imported what it should."""
-
-
-class ReplicaEnded(Struct, frozen=True, tag="ended"):
-    """A replica is gone and its memory free."""
-
-    number: int
-    status: int
-    """Its exit code; a signal's number, negated."""
-
-
-News = ZygoteReady | ReplicaEnded
-
-
-class Hello(Struct, frozen=True, tag="hello"):
-    number: int
-    pid: int
+    """It may take over a process that has dropped another model of its loader, and leave one."""
 
 
 class Loaded(Struct, frozen=True, tag="loaded"):
@@ -115,13 +69,13 @@ class OutOfMemory(Struct, frozen=True, tag="out_of_memory"):
 
 
 class ModelDropped(Struct, frozen=True, tag="dropped"):
-    """The model is gone; the process could be born again."""
+    """The model is gone; the process waits for another spec."""
 
     left_mb: float
     """Memory that it has now and had not before its first model."""
 
 
-Report = Hello | Loaded | LoaderRefused | Answers | OutOfMemory | ModelDropped
+Report = Loaded | LoaderRefused | Answers | OutOfMemory | ModelDropped
 
 
 class Predict(Struct, frozen=True, tag="predict"):
@@ -130,7 +84,7 @@ class Predict(Struct, frozen=True, tag="predict"):
 
 
 class Drop(Struct, frozen=True, tag="drop"):
-    """Let go of the model, and wait for another birth."""
+    """Let go of the model, and wait for another spec."""
 
 
 Request = Predict | Drop

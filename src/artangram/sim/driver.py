@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from time import perf_counter
 
-from artangram.core.ids import ActionId, JobId
+from artangram.core.ids import ActionId, JobId, TrajectoryId
 from artangram.core.scheduling.action import Action
 from artangram.core.scheduling.cluster import ClusterSpec
 from artangram.core.scheduling.decisions import Decision, Report, Resize, Start, Stop, WakeAt
@@ -24,6 +24,7 @@ from artangram.core.scheduling.events import (
     Finished,
     Submitted,
     TrajectoryClosed,
+    TrajectoryGone,
     TrajectoryOpened,
 )
 from artangram.core.scheduling.lease import Devices
@@ -98,6 +99,8 @@ class Simulation:
         self._lives: dict[ActionId, tuple[_SimTrajectory, TraceAction]] = {}
         self._wake_at: float | None = None
         self._events: list[Event] = []
+        #: Closed at this instant: their sandboxes go as soon as that is decided.
+        self._closed: list[TrajectoryId] = []
 
     def run(self, on_progress: Callable[[int, float], None] | None = None) -> None:
         """Until the last trajectory has ended.
@@ -140,8 +143,10 @@ class Simulation:
             began = perf_counter()
             decisions = self._scheduler.handle_all(events, now)
             self.tally.decisions_s.append(perf_counter() - began)
+            closed, self._closed = self._closed, []
             for decision in decisions:
                 self._carry_out(decision, now)
+            self._events += map(TrajectoryGone, closed)
 
     def _carry_out(self, decision: Decision, now: float) -> None:
         match decision:
@@ -179,6 +184,7 @@ class Simulation:
         match next(life.script, None):
             case None:
                 self._events.append(TrajectoryClosed(trajectory.trajectory))
+                self._closed.append(trajectory.trajectory)
                 self._end_trajectory(trajectory, now)
             case TraceAction() as action:
                 self._submit(life, action)

@@ -1,4 +1,4 @@
-"""What a published version consists of, so that a bad bucket is found before an engine reads it.
+"""The files of a published version, so that a bad one is found before an engine reads it.
 
 The manifest is written last and names every file with its size and SHA-256: a directory without
 one was never finished, and one whose files differ from it is refused.
@@ -66,7 +66,7 @@ def verify(manifest: Manifest, directory: Path) -> None:
         if found != entry:
             raise BadVersion(f"{path}: is not what was published; publish the version again")
     known = {MANIFEST_NAME, *(entry.name for entry in manifest.files)}
-    # Engines read every bucket they find.
+    # Engines read every file of weights that they find.
     for path in directory.iterdir():
         if path.name not in known:
             raise BadVersion(f"{path}: was not published; publish the version again")

@@ -1,12 +1,12 @@
-"""A new version goes into the engines, one after the other, while the others go on serving.
+"""Bring a new version to the engines, one after the other, while the others keep serving.
 
 - A replica first pulls the version to where it is, and keeps sampling meanwhile; only the swap of
   the weights stops it. `RollReport` tells the two apart.
 - All weights of a replica change or none: its engine promises it, and what it says afterwards is
   checked. A replica that fails or takes too long is taken out of service, and reported.
-- A version that is itself bad (a corrupt or missing bucket) is refused, and no replica blamed.
+- A version that is itself bad (a corrupt or missing file) is refused, and no replica blamed.
 - The modes (`core.weights.Update`) say what becomes of requests that run on it meanwhile.
-- A version is held while anybody pulls it, so it is not retired under a reader.
+- A version is held while a replica pulls it, so it is not retired under a reader.
 """
 
 import asyncio
@@ -100,18 +100,38 @@ class RollReport(Struct, frozen=True, kw_only=True):
         return sum(swap.stopped_s for swap in self.swaps)
 
 
-def verified_pull(store: WeightStore) -> Pull:
-    """For engines on the store's machine: each reads the store, once every byte was checked."""
+def verified_pull(store: WeightStore, *, reads_again: bool = False) -> Pull:
+    """For engines on the store's machine: each reads the store, once every byte was checked.
+
+    A check serves every later pull of that version, or with `reads_again` only those that ask
+    while it is under way.
+    """
     checks: dict[int, asyncio.Task[object]] = {}
 
     async def pull(replica: str, version: int) -> Path:
-        if version not in checks:
+        known = checks.get(version)
+        if known is None or (reads_again and known.done()):
             checks.clear()
             checks[version] = asyncio.create_task(asyncio.to_thread(store.verify, version))
         await asyncio.shield(checks[version])
         return store.path(version)
 
     return pull
+
+
+async def load_version(engine: Swappable, version: int, path: Path) -> None:
+    """Swap the weights of an engine that stands still for it. Raises if it kept others."""
+    await engine.pause()
+    await engine.load(version, path)
+    check_version(engine, version)
+    await engine.resume()
+
+
+def check_version(engine: Swappable, version: int) -> None:
+    """Raises `InfraFailed` unless `version` is live in the engine."""
+    found = engine.stats().version
+    if found != version:
+        raise InfraFailed(f"was given version {version} and reports version {found}")
 
 
 async def roll(
@@ -182,7 +202,7 @@ class _Rolling:
             async with asyncio.timeout(self._limit_s):
                 path = await self._pull(replica.name, self._version)
             pulled_at = loop.time()
-            # To its end, whatever happens to us: nobody would resume a replica left half way.
+            # Uncancelled: nothing else would resume a replica that stopped half way.
             stopped_s = await uncancelled(self._exchange(replica, path))
         except BadVersion:
             raise
@@ -209,15 +229,7 @@ class _Rolling:
         async with asyncio.timeout(self._limit_s):
             if self._mode is Update.ABORT:
                 await self._fleet.evict(replica.name)
-            await self._load(replica.engine, path)
+            await load_version(replica.engine, self._version, path)
         if self._mode is not Update.PAUSE:
             self._fleet.release(replica.name)
         return loop.time() - stopped_at
-
-    async def _load(self, engine: Swappable, path: Path) -> None:
-        await engine.pause()
-        await engine.load(self._version, path)
-        found = engine.stats().version
-        if found != self._version:
-            raise InfraFailed(f"it loaded {self._version}, but says that {found} is live")
-        await engine.resume()

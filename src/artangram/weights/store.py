@@ -1,19 +1,18 @@
 """Versions of the weights at rest: a directory for each, published once and whole.
 
 - A version appears by one rename when all its files are written: readers see all of it or nothing.
-- Weights lie in buckets (`.safetensors` files) of about `bucket_bytes`; other files of a model may
-  lie beside them.
-- Nothing here imports torch. `publish` takes names and bytes, or a function that writes the files.
+- A version is a model's directory: its publisher writes the files, in any format that engines
+  read.
+- Nothing here imports torch.
 - In shared memory by default: publishing is a copy in RAM, and engines map the pages.
 """
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 from artangram.core.errors import BadInput, InfraFailed
-from artangram.weights.bucket import TensorData, write_bucket
 from artangram.weights.manifest import (
     BadVersion,
     Manifest,
@@ -33,14 +32,11 @@ class StoreFull(InfraFailed):
 class WeightStore:
     """See the module. One publisher; any number of readers, in any process."""
 
-    def __init__(self, root: Path, *, bucket_bytes: int = 1 << 30) -> None:
-        if bucket_bytes < 1:
-            raise BadInput("bucket_bytes", f"{bucket_bytes} is no size", "say 1 or more")
+    def __init__(self, root: Path) -> None:
         self.root = root
-        self._bucket_bytes = bucket_bytes
         root.mkdir(parents=True, exist_ok=True)
         for unfinished in root.glob(f"{_UNFINISHED}*"):
-            shutil.rmtree(unfinished)  # Whoever wrote it is gone: there is one publisher.
+            shutil.rmtree(unfinished)  # Its writer is gone: there is one publisher.
 
     def __repr__(self) -> str:
         return f"<WeightStore {self.root}: versions {', '.join(map(str, self.versions()))}>"
@@ -52,10 +48,6 @@ class WeightStore:
     def path(self, version: int) -> Path:
         return self.root / f"v{version}"
 
-    def publish(self, version: int, tensors: Iterable[TensorData]) -> Manifest:
-        """Write `tensors` in buckets and make them appear as `version`."""
-        return self.publish_with(version, lambda directory: self._write(tensors, directory))
-
     def publish_with(self, version: int, write: Callable[[Path], None]) -> Manifest:
         """Make the files that `write` puts into an empty directory appear as `version`."""
         if self.path(version).exists():
@@ -65,7 +57,7 @@ class WeightStore:
             write(unfinished)
             manifest = manifest_of(version, unfinished)
             if not manifest.num_bytes:
-                raise BadInput("weights", f"version {version} holds none", "publish some")
+                raise BadInput("weights", f"version {version} has no files", "write some")
             write_manifest(manifest, unfinished)
             unfinished.rename(self.path(version))
         except OSError as error:
@@ -91,15 +83,3 @@ class WeightStore:
         if self.path(version).exists():
             self.path(version).rename(gone)
             shutil.rmtree(gone)
-
-    def _write(self, tensors: Iterable[TensorData], directory: Path) -> None:
-        bucket: list[TensorData] = []
-        size = number = 0
-        for tensor in tensors:
-            if bucket and size + tensor.num_bytes > self._bucket_bytes:
-                write_bucket(bucket, directory / f"bucket-{number:05}.safetensors")
-                bucket, size, number = [], 0, number + 1
-            bucket.append(tensor)
-            size += tensor.num_bytes
-        if bucket:
-            write_bucket(bucket, directory / f"bucket-{number:05}.safetensors")

@@ -47,7 +47,7 @@ class Sleepy:
     async def _complete(self, request: web.Request) -> web.Response:
         body = await request.read()
         if self.is_asleep:
-            return web.Response(status=500, text="hibernated")
+            return web.Response(status=500, text="asleep")
         if b"raise" in body or body == b"{":
             return web.Response(status=400, text="as you wished")
         return web.Response(body=body)

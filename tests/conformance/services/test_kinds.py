@@ -56,9 +56,9 @@ async def lab(request: pytest.FixtureRequest) -> AsyncIterator[Lab]:
         yield FakeLab()
         return
     if "cuda" in request.param:
-        nursery = await a_spawner(())
+        spawner = await a_spawner(())
         gpus = [Gpu(index, f"GPU-{index}", 200, "none") for index in range(2)]
-        cuda = CudaDevices(nursery, gpus, memory_mb=200, device="cpu")
+        cuda = CudaDevices(spawner, gpus, memory_mb=200, device="cpu")
         yield ProcessLab(cuda)
         await cuda.aclose()
         return

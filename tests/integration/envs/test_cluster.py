@@ -11,9 +11,11 @@ import pytest
 from busy_machine import PATIENCE_S
 
 from artangram.envs.elastictest import command, one_file
-from artangram.orchestrator.client import TrajectoryHandle, between
+from artangram.orchestrator.client import TrajectoryHandle
 from artangram.orchestrator.local import local
-from artangram.sandbox import HostImage, IsolationLevel, probe
+from artangram.orchestrator.options import between
+from artangram.sandbox import HostImage, IsolationLevel
+from artangram.sandbox.probe import probe
 
 PYTHON = "/usr/bin/python3"
 SITE = sysconfig.get_paths()["purelib"]

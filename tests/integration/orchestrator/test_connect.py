@@ -9,7 +9,7 @@ import pytest
 
 from artangram.core.errors import BadInput, InfraFailed
 from artangram.orchestrator.connect import connect
-from artangram.orchestrator.records import Away, Refused
+from artangram.orchestrator.records import Refused, Unreachable
 from artangram.orchestrator.server import serving
 from artangram.testing.fakes import fake_cluster
 
@@ -25,11 +25,13 @@ def nowhere() -> Iterator[str]:
 
 async def test_a_cluster_that_is_not_there_is_named_with_what_to_do(nowhere: str) -> None:
     async with connect(nowhere, token=TOKEN) as client:
-        with pytest.raises(Away, match=f"{nowhere} does not answer: .*; start it with `artangram"):
+        with pytest.raises(
+            Unreachable, match=f"{nowhere} does not answer: .*; start it with `artangram"
+        ):
             await client.status()
-        with pytest.raises(Away):
+        with pytest.raises(Unreachable):
             await client.trajectory().__aenter__()
-        with pytest.raises(Away):
+        with pytest.raises(Unreachable):
             async for _ in client.trajectory().stream(["true"]):
                 pass
 
@@ -89,7 +91,7 @@ async def test_a_cluster_behind_a_proxy_that_cannot_reach_it_is_away(status: str
         a_stranger(an_answer(status, b"<html>nginx</html>")) as url,
         connect(url, token=TOKEN) as client,
     ):
-        with pytest.raises(Away, match=f"{url} does not answer: {status[:3]}"):
+        with pytest.raises(Unreachable, match=f"{url} does not answer: {status[:3]}"):
             await client.status()
 
 
@@ -132,6 +134,6 @@ async def test_who_asks_in_another_event_loop_is_told_so_and_does_not_wait(
                 lambda: client.call("judge", {}),
                 client.status,
             ):
-                with pytest.raises(BadInput, match="cluster: was opened in another event loop"):
+                with pytest.raises(BadInput, match="client: was opened in another event loop"):
                     await asyncio.to_thread(asyncio.run, asyncio.wait_for(ask(), 5))
             assert (await t.run(["true"])).ok

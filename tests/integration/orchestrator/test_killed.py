@@ -25,7 +25,8 @@ from artangram.orchestrator.client import Client
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.local import NODE, running
 from artangram.orchestrator.orchestrator import Orchestrator
-from artangram.sandbox import IsolationLevel, probe
+from artangram.sandbox import IsolationLevel
+from artangram.sandbox.probe import probe
 
 HERE = Path(__file__).parent
 SOON_S = 0.2

@@ -9,10 +9,12 @@ from busy_machine import PATIENCE_S, at_best
 
 from artangram.core.errors import BadInput
 from artangram.core.scheduling.records import Outcome
-from artangram.orchestrator.client import TrajectoryHandle, between
+from artangram.orchestrator.client import TrajectoryHandle
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.local import local
-from artangram.sandbox import IsolationLevel, probe
+from artangram.orchestrator.options import between
+from artangram.sandbox import IsolationLevel
+from artangram.sandbox.probe import probe
 
 pytestmark = [
     pytest.mark.skipif(

@@ -29,8 +29,9 @@ from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.local import running
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.records import ActionResult
-from artangram.sandbox import IsolationLevel, probe
+from artangram.sandbox import IsolationLevel
 from artangram.sandbox.namespace.cgroups import ROOT_GROUP, find_hierarchies
+from artangram.sandbox.probe import probe
 from artangram.services.measuring import device_use
 from artangram.services.service import Service
 

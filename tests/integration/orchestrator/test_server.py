@@ -29,18 +29,19 @@ from artangram.managers.machine import allow_open_files
 from artangram.managers.remote import connect as agent_at
 from artangram.observe.journal import Entry, JournalFull
 from artangram.observe.journalmemory import MemoryJournal
-from artangram.orchestrator.client import Client, between
+from artangram.orchestrator.client import Client
 from artangram.orchestrator.connect import IDLE_S, connect
 from artangram.orchestrator.httppolicy import MOST_OUTPUT_BYTES
+from artangram.orchestrator.options import between
 from artangram.orchestrator.orchestrator import Bounds
 from artangram.orchestrator.prometheus import MOST_KINDS, OTHER
 from artangram.orchestrator.records import (
     ActionResult,
-    Away,
     Broken,
     Draining,
     Overloaded,
     Refused,
+    Unreachable,
 )
 from artangram.orchestrator.runs import RunRequest
 from artangram.orchestrator.server import application, serving, until_told_to_stop
@@ -303,7 +304,7 @@ async def test_what_could_not_be_closed_is_closed_when_the_service_is_back() -> 
             left, used = client.trajectory(), client.trajectory()
             await left.__aenter__()
             await used.__aenter__()
-        with pytest.raises(Away):
+        with pytest.raises(Unreachable):
             await left.close()
         async with (
             serving(behind.orchestrator, token=TOKEN, port=urlsplit(url).port or 0),
@@ -359,7 +360,7 @@ async def test_who_closes_it_himself_after_all_stops_no_signs_of_life() -> None:
             client = await stack.enter_async_context(client)
             left, used = [await client.trajectory().__aenter__() for _ in range(2)]
             await left.run(["true"])
-        with pytest.raises(Away):
+        with pytest.raises(Unreachable):
             await left.close()
         async with serving(behind.orchestrator, token=TOKEN, port=urlsplit(url).port or 0):
             await agent.asked.wait()
@@ -378,7 +379,7 @@ async def test_what_could_not_be_closed_is_not_found_again_under_its_name() -> N
             t = client.trajectory()
             await t.__aenter__()
             await t.write("x", b"")
-        with pytest.raises(Away):
+        with pytest.raises(Unreachable):
             await t.close()
         async with serving(behind.orchestrator, token=TOKEN, port=urlsplit(url).port or 0), t:
             assert (await t.run(["true"])).ok
@@ -394,7 +395,7 @@ async def test_an_opening_whose_answer_was_lost_may_be_asked_for_again() -> None
         connect(broken, token=TOKEN) as client,
     ):
         t = client.trajectory()
-        with pytest.raises(Away):
+        with pytest.raises(Unreachable):
             await t.__aenter__()
         assert t.id in behind.orchestrator.ledger.trajectories
         async with t:
@@ -490,7 +491,7 @@ async def test_a_service_comes_back_after_a_kill_and_goes_on_request(tmp_path: P
             await asyncio.sleep(0.01)
         await asyncio.to_thread(first.end, signal.SIGKILL)
         killed_at = time.time()
-        with pytest.raises(Away):
+        with pytest.raises(Unreachable):
             await asking
     second = await asyncio.to_thread(Service, tmp_path)
     assert second.token == first.token
@@ -564,7 +565,7 @@ async def test_what_is_printed_comes_as_it_is_printed() -> None:
         assert b"".join(p.data for p in printed if isinstance(p, Output)) == b"hello\n"
         assert isinstance(result, ActionResult)
         assert (result.exit_code, result.stdout) == (0, "hello\n")
-        with pytest.raises(BadInput, match="no option of a run"):
+        with pytest.raises(BadInput, match="not an option of a run"):
             await anext(t.stream(["true"], timout_s=1))
         await t.close()
         with pytest.raises(BadInput, match="is not open"):

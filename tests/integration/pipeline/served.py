@@ -25,9 +25,9 @@ PATIENCE_S = 600.0
 """Far longer than anything here takes, even on a busy machine."""
 
 CLUSTER = f"""
-cores: 2
-devices: 1
-device_memory_mb: 1024
+pools:
+  cpu: {{kind: cpu, cores: 2}}
+  gpu: {{kind: gpu, devices: 1, memory_mb: 1024}}
 services: {{{SERVICE}: {{loader: "integration.pipeline.clusterwork:teller"}}}}
 """
 
@@ -73,7 +73,7 @@ class Served:
         port, log = self.url.rpartition(":")[2], self.place / "up.log"
         process = self._start(
             *("up", "--port", port, "--state-dir", self.state, "--token", TOKEN),
-            *("--config", self.place / "cluster.yaml"),
+            self.place / "cluster.yaml",
             log=log,
         )
         until(lambda: "Serving" in log.read_text(), process)

@@ -67,9 +67,7 @@ def test_an_environment_with_a_sandbox_is_played_by_hand(home):
 
 def test_a_loop_of_ones_own_makes_versions(warm_home):
     text = (warm_home / "own_loop.py").read_text()
-    (warm_home / "own_loop.py").write_text(
-        text.replace('"models/guessing"), 30', '"models/guessing"), 2')
-    )
+    (warm_home / "own_loop.py").write_text(text.replace('"guessing", 30', '"guessing", 2'))
     lines = run(warm_home, "own_loop.py").splitlines()
     assert [line.partition(":")[0] for line in lines] == ["step 1", "step 2"]
 

@@ -10,7 +10,8 @@ pytest.importorskip("torch", reason="training needs torch")
 
 from artangram.core.scheduling.records import Outcome
 from artangram.orchestrator.connect import connect
-from artangram.sandbox import IsolationLevel, probe
+from artangram.sandbox import IsolationLevel
+from artangram.sandbox.probe import probe
 from integration.pipeline.clusterwork import MARK, READ, SERVICE
 from integration.pipeline.processes import below, sandbox_of
 from integration.pipeline.served import (
@@ -50,7 +51,7 @@ def an_environment(up):
 
 def the_supervisor(up):
     """Kill the node agent, under which every sandbox lives."""
-    (agent,) = below(up.pid, "managers.agentd")
+    (agent,) = below(up.pid, "managers.agentprocess")
     killed(agent)
 
 

@@ -124,7 +124,8 @@ def groups_left() -> list[str]:
 
 async def look(state_dir: Path) -> dict[str, Any]:
     # Only now: it looks at /sys as it is imported.
-    from artangram.sandbox import Command, HostImage, Limits, NamespaceProvider, probe
+    from artangram.sandbox import Command, HostImage, Limits, NamespaceProvider
+    from artangram.sandbox.probe import probe
 
     provider = await NamespaceProvider.open(state_dir=state_dir)
     limits = Limits(memory_mb=64, disk_mb=16, processes=20)

@@ -8,16 +8,18 @@ skips.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from artangram.sandbox.namespace.compiled import init_library
+from artangram.sandbox.namespace.compiled import BuildFailed, build
 
 FIRST_PROCESS = Path(__file__).with_name("first_process.py")
 INSTALL_ENGINE = Path(__file__).parents[2] / "install_engine.sh"
@@ -39,7 +41,8 @@ def kernel() -> str:
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     program = kernel()  # Brings the modules, too.
     state_dir = tmp_path_factory.mktemp("state")
-    init_library(state_dir)
+    with suppress(BuildFailed):  # Then Python serves there.
+        asyncio.run(build(state_dir))
     overlay = next(MODULES.glob("*/kernel/fs/overlayfs/overlay.ko"), "")
     files = "root=none rootfstype=hostfs rootflags=/ ro mem=1G con=null con0=null,fd:1 quiet"
     done = subprocess.run(

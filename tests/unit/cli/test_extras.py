@@ -28,7 +28,7 @@ def without(
     ("module", "extra", "verb"),
     [
         ("typer", "cli", ["doctor"]),
-        ("aiohttp", "service", ["status", "--url", "http://127.0.0.1:1"]),
+        ("aiohttp", "client", ["status", "--url", "http://127.0.0.1:1"]),
         ("numpy", "sim", ["simulate", "--cluster", "x", "--trace", "y"]),
         ("torch", "train", ["demo", "--out", "/dev/null/never"]),
     ],

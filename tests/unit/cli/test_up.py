@@ -27,7 +27,7 @@ def test_a_state_directory_in_use_is_named(run, taken: Path):
 def test_a_cluster_with_a_wrong_key_serves_nobody(run, tmp_path: Path):
     client = tmp_path / "cluster.yaml"
     client.write_text("image: [/srv]")
-    said = run("up", "--state-dir", tmp_path / "state", "--config", client)
+    said = run("up", "--state-dir", tmp_path / "state", client)
     assert (said.code, said.out) == (2, "")
     assert said.err == f"error: {client}:1: image: unknown key; did you mean images?\n"
     assert not (tmp_path / "state").exists()
@@ -36,17 +36,17 @@ def test_a_cluster_with_a_wrong_key_serves_nobody(run, tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("cores: -3", "1: cores: expected `int` >= 1"),
-        ("cores: 2\nworkers: 0", "2: workers: expected `int` >= 1"),
-        ("cores: many", "1: cores: expected `int | null`, got `str`"),
-        ("\njobs:\n  a: {share: 0}", "3: jobs.a: 0.0 is no share"),
+        ("pools: {cpu: {kind: cpu, cores: -3}}", "1: pools.cpu.cores: -3 is out of range"),
+        ("policy: fcfs\ncores: 2", "2: cores: belongs to a pool; write it as `pools: {cpu: "),
+        ("pools: {cpu: {kind: cpu, cores: many}}", "1: pools.cpu.cores: 'many' is not a number"),
+        ("\njobs:\n  a: {share: 0}", "3: jobs.a.share: 0 is out of range"),
         ("[1, 2]", "1: is not a mapping"),
     ],
 )
 def test_what_a_cluster_cannot_be_is_named_with_its_line(run, tmp_path: Path, text: str, line: str):
     client = tmp_path / "cluster.yaml"
     client.write_text(text)
-    said = run("up", "--state-dir", tmp_path / "state", "--config", client)
+    said = run("up", "--state-dir", tmp_path / "state", client)
     assert (said.code, said.out) == (2, "")
     assert said.err.startswith(f"error: {client}:{line}")
 
@@ -61,7 +61,7 @@ def test_what_a_cluster_cannot_be_is_named_with_its_line(run, tmp_path: Path, te
             'apis:\n  s:\n    base_url: "http://a"\n    headers: {k: "${ABSENT_KEY}"}',
             "4: apis.s.headers: ${ABSENT_KEY} is not set",
         ),
-        ("cores: 1\napis:\n  cpu: {base_url: 'http://a'}", "3: apis.cpu: is another resource"),
+        ("policy: fcfs\napis:\n  cpu: {base_url: 'http://a'}", "3: apis.cpu: is another resource"),
         ('services:\n  a: {loader: "m:f"}', "2: services: need devices to run on"),
     ],
 )
@@ -70,7 +70,7 @@ def test_an_offer_that_cannot_be_made_is_named_with_its_line(
 ):
     client = tmp_path / "cluster.yaml"
     client.write_text(text)
-    said = run("up", "--state-dir", tmp_path / "state", "--port", "0", "--config", client)
+    said = run("up", "--state-dir", tmp_path / "state", "--port", "0", client)
     assert (said.code, said.out) == (2, "")
     assert said.err.startswith(f"error: {client}:{line}")
 
@@ -78,7 +78,7 @@ def test_an_offer_that_cannot_be_made_is_named_with_its_line(
 def test_what_was_said_beside_the_file_is_not_blamed_on_it(run, tmp_path: Path):
     client = tmp_path / "cluster.yaml"
     client.write_text("policy: elastic")
-    said = run("up", "--state-dir", tmp_path / "s", "--config", client, "--policy", "elastik")
+    said = run("up", "--state-dir", tmp_path / "s", client, "--policy", "elastik")
     assert said.err.startswith("error: policy: unknown policy 'elastik'")
 
 

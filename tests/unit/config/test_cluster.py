@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from artangram.config.cluster import read_cluster, write_cluster
+from artangram.config.clusterfile import blaming, read_cluster, write_cluster
 from artangram.core.errors import BadInput
 from artangram.core.scheduling.cluster import (
+    ClusterSpec,
     CpuSpec,
     FunctionsSpec,
     GpuSpec,
@@ -51,16 +52,22 @@ def a_file(tmp_path: Path, text: str) -> Path:
     return path
 
 
+def simulated(path: Path) -> ClusterSpec:
+    """As `artangram simulate` reads it."""
+    with blaming(path, always=True):
+        return read_cluster(path).simulated()
+
+
 def complaint(path: Path) -> str:
     """The one line a person reads, without the directory."""
     with pytest.raises(BadFile) as caught:
-        read_cluster(path)
+        simulated(path)
     assert "\n" not in str(caught.value)
     return str(caught.value).replace(str(path), path.name)
 
 
 def test_example_of_the_design_is_read(tmp_path):
-    cluster = read_cluster(a_file(tmp_path, DESIGN))
+    cluster = simulated(a_file(tmp_path, DESIGN))
     assert cluster.pools == {
         "cpu": CpuSpec(nodes=5, cores=256, numa=2, memory_mb=2_400_000),
         "gpu": GpuSpec(
@@ -75,7 +82,7 @@ def test_example_of_the_design_is_read(tmp_path):
 
 
 def test_every_field_of_every_spec_is_a_key(tmp_path):
-    cluster = read_cluster(a_file(tmp_path, EVERYTHING))
+    cluster = simulated(a_file(tmp_path, EVERYTHING))
     assert cluster.pools["cpu"] == CpuSpec(
         nodes=1, cores=64, memory_mb=1500, numa=4, squeeze_penalty=0.1, create_s=1.5,
         overhead_s=0.02, pods_per_s=10.0)  # fmt: skip
@@ -134,21 +141,21 @@ def test_bad_pool_is_one_complaint(tmp_path, written, changed, says):
 
 @pytest.mark.parametrize(("gb", "mb"), [("64.1", 64_100), ("1.001", 1001), ("0.002", 2)])
 def test_a_size_in_gb_is_the_same_in_mb(tmp_path, gb, mb):
-    cluster = read_cluster(a_file(tmp_path, CPU.replace("memory_gb: 8", f"memory_gb: {gb}")))
+    cluster = simulated(a_file(tmp_path, CPU.replace("memory_gb: 8", f"memory_gb: {gb}")))
     assert cluster.pools["cpu"] == CpuSpec(nodes=1, cores=4, memory_mb=mb)
 
 
 def test_a_number_that_is_proposed_is_one(tmp_path):
     written = CPU.replace("8}", "8, create_s: 3e-7}")
     proposed = complaint(a_file(tmp_path, written)).rpartition("write ")[2]
-    cluster = read_cluster(a_file(tmp_path, written.replace("3e-7", proposed)))
+    cluster = simulated(a_file(tmp_path, written.replace("3e-7", proposed)))
     assert cluster.pools["cpu"] == CpuSpec(nodes=1, cores=4, memory_mb=8000, create_s=3e-7)
 
 
 @pytest.mark.parametrize(
     ("service", "says"),
     [
-        ("weights_gb: 1", ".pool: is missing; add it"),
+        ("weights_gb: 1, pol: gpu", ".pol: unknown key; did you mean pool?"),
         ("pool: cpu, weights_gb: 1", ".pool: 'cpu' is not a GPU pool; did you mean gpu?"),
         ("pool: gpus, weights_gb: 1", ".pool: 'gpus' is not a GPU pool; did you mean gpu?"),
         ("pool: gpu", ".weights_gb: is missing; add it"),
@@ -198,7 +205,7 @@ def test_bad_file_is_one_complaint(tmp_path, text, says):
 
 def test_weights_may_fit_only_at_a_high_degree(tmp_path):
     text = GPU + "services:\n  t: {pool: gpu, weights_gb: 150, degrees: [1, 4]}\n"
-    assert read_cluster(a_file(tmp_path, text)).services["t"].device_mb(4) == 37_500
+    assert simulated(a_file(tmp_path, text)).services["t"].device_mb(4) == 37_500
 
 
 def test_missing_file_and_wrong_bytes_are_complaints(tmp_path):
@@ -214,7 +221,7 @@ def test_missing_file_and_wrong_bytes_are_complaints(tmp_path):
 
 def test_a_mark_of_the_byte_order_is_no_part_of_the_file(tmp_path):
     (tmp_path / "c.yaml").write_text(CPU, encoding="utf-8-sig")
-    assert read_cluster(tmp_path / "c.yaml").pools["cpu"].cores == 4
+    assert simulated(tmp_path / "c.yaml").pools["cpu"].cores == 4
 
 
 def test_endless_nesting_and_cycles_are_complaints(tmp_path):
@@ -224,7 +231,7 @@ def test_endless_nesting_and_cycles_are_complaints(tmp_path):
 
 def test_a_cluster_that_could_not_be_read_back_is_not_written(tmp_path):
     huge = ServiceSpec(pool="gpu", weights_mb=10**6)
-    spec = structs.replace(read_cluster(a_file(tmp_path, GPU)), services={"t": huge})
+    spec = structs.replace(simulated(a_file(tmp_path, GPU)), services={"t": huge})
     with pytest.raises(BadInput, match=r"^services\.t: needs 1000000 MB on each device"):
         write_cluster(tmp_path / "new.yaml", spec)
     assert not (tmp_path / "new.yaml").exists()

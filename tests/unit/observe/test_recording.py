@@ -17,8 +17,9 @@ from artangram.core.scheduling.events import ClockTicked
 from artangram.observe.journal import Entry, JournalDamaged
 from artangram.observe.journalfile import FileJournal, open_journal
 from artangram.observe.recording import owner_of, recorded
-from artangram.orchestrator.client import Client, between
+from artangram.orchestrator.client import Client
 from artangram.orchestrator.local import local
+from artangram.orchestrator.options import between
 from artangram.orchestrator.records import ActionResult
 from artangram.sandbox.fake import FakeProvider
 

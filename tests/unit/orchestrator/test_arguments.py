@@ -100,7 +100,7 @@ OPENINGS: list[tuple[str, Callable[[Any], AbstractAsyncContextManager[Any]], lis
     ),
     ("functions", lambda wrong: artangram.local(functions=wrong), [None, 5, "x", [5]]),
     ("services", lambda wrong: artangram.local(services=wrong), [None, 5, "x", [5], ["x"]]),
-    ("apis", lambda wrong: artangram.local(apis=wrong), [None, *NO_MAPPING, {"s": 5}]),
+    ("apis", lambda wrong: artangram.local(apis=wrong), [*NO_MAPPING, {"s": 5}]),
     (
         "apis",
         lambda wrong: artangram.local(apis={"s": ApiSpec(base_url="http://a", limit=wrong)}),
@@ -111,7 +111,6 @@ OPENINGS: list[tuple[str, Callable[[Any], AbstractAsyncContextManager[Any]], lis
         lambda wrong: artangram.local(services=(artangram.Service(id="a", loader=wrong),)),
         NO_TEXT,
     ),
-    ("nonsense", lambda wrong: artangram.local(nonsense=wrong), [5]),
     ("url", lambda wrong: artangram.connect(wrong), [*NO_TEXT, "", "here", "http://", "ftp://a"]),
     ("token", lambda wrong: artangram.connect("http://a", token=wrong), [*NO_TEXT[1:], "", HALF]),
     (

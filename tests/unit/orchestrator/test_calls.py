@@ -117,7 +117,7 @@ async def test_an_unknown_service_or_api_is_refused_with_what_there_is() -> None
             await client.call("jugde", 1)
         with pytest.raises(BadInput, match="use one of: search"):
             await client.api("serach").get("/")
-        with pytest.raises(BadInput, match="is no option of a call"):
+        with pytest.raises(BadInput, match="is not an option of a call"):
             await client.call("judge", 1, timout_s=3)
 
 

@@ -77,13 +77,15 @@ def test_shared_cores_are_any_cores_and_no_limit_is_a_day() -> None:
     assert (command.cores, command.timeout_s) == ((), LONGEST_RUN_S)
 
 
-def test_only_what_runs_is_stopped() -> None:
+def test_a_node_without_an_agent_is_told_nothing() -> None:
     manager, told = a_manager()
-    started(manager, Cores(CPU, NODE, (0,)))
-    manager.stop(ActionId("a"))
-    manager.ended(ActionId("a"))
-    manager.stop(ActionId("a"))
-    assert told.stopped == ["a"]
+    cores = Cores(CPU, NODE, (0,))
+    manager.stop(ActionId("a"), NODE)
+    del manager.agents[NODE]
+    started(manager, cores)
+    manager.resize(ActionId("a"), cores)
+    manager.stop(ActionId("a"), NODE)
+    assert (told.runs, told.resized, told.stopped) == ([], [], ["a"])
 
 
 def test_a_kernel_list_of_cores_is_read() -> None:

@@ -15,9 +15,10 @@ from artangram.managers.cpu import CpuManager
 from artangram.managers.local import LocalAgent
 from artangram.observe.journal import Entry, Then
 from artangram.observe.journalmemory import MemoryJournal
-from artangram.orchestrator.client import TrajectoryHandle, between
+from artangram.orchestrator.client import TrajectoryHandle
 from artangram.orchestrator.clock import WallClock
 from artangram.orchestrator.embedded import Embedded
+from artangram.orchestrator.options import between
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.records import ActionResult, Opening
 from artangram.orchestrator.recovery import Setup

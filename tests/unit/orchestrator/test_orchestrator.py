@@ -14,7 +14,8 @@ from artangram.core.scheduling.records import Outcome
 from artangram.managers.agent import Population
 from artangram.observe.journal import Entry, JournalFull
 from artangram.observe.journalmemory import MemoryJournal
-from artangram.orchestrator.client import TrajectoryHandle, between
+from artangram.orchestrator.client import TrajectoryHandle
+from artangram.orchestrator.options import between
 from artangram.orchestrator.orchestrator import Bounds
 from artangram.orchestrator.records import ActionResult, Broken, Draining, Opening, Overloaded
 from artangram.orchestrator.runs import RunRequest, submission_of
@@ -339,7 +340,7 @@ async def test_draining_waits_for_what_is_hardly_there_and_for_what_is_hardly_go
         running = begun(t, "sleep", "5")
         # The end is decided and not written down; or the beginning is not even decided.
         await asyncio.sleep(5.5 if is_over else 0)
-        assert client.orchestrator.ledger.actions == {}
+        assert list(client.orchestrator.ledger.alive()) == []
         await client.orchestrator.drain(20)
         await client.orchestrator.aclose()
         assert (await running).ok

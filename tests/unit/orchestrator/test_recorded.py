@@ -16,7 +16,8 @@ from artangram.observe.journal import Entry
 from artangram.observe.journalmemory import MemoryJournal
 from artangram.observe.journaltrace import deployed_in, trace_of
 from artangram.observe.trace import Trace
-from artangram.orchestrator.client import TrajectoryHandle, between
+from artangram.orchestrator.client import TrajectoryHandle
+from artangram.orchestrator.options import between
 from artangram.orchestrator.recovery import Setup
 from artangram.sandbox.fake import Console
 from artangram.sim.beliefs import ExactBeliefs

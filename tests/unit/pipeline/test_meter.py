@@ -1,5 +1,7 @@
 """What a run sees of its cluster: times by kind, and how much was at work."""
 
+from contextlib import aclosing
+
 import pytest
 
 from artangram.core.ids import ActionId, JobId, Resource, ServiceId
@@ -13,7 +15,7 @@ from artangram.core.scheduling.cluster import (
 from artangram.core.scheduling.records import ActionRecord, Outcome
 from artangram.managers.call import ApiCall, FunctionCall, ServiceCall
 from artangram.orchestrator.records import ActionResult
-from artangram.pipeline.meter import Meter, capacity_of
+from artangram.pipeline.meter import Meter, Metered, capacity_of
 
 
 class Clock:
@@ -91,3 +93,21 @@ def test_a_cluster_has_so_much_of_everything():
     }
     cluster = ClusterSpec(pools={Resource(name): spec for name, spec in pools.items()})
     assert capacity_of(cluster) == {"cpu": 16, "devices": 8, "functions": 5, "search": 2.0}
+
+
+async def test_a_stream_that_its_reader_leaves_is_closed_at_once(clock):
+    class Endless:
+        is_closed = False
+
+        async def stream(self, request):
+            try:
+                while True:
+                    yield b"more"
+            finally:
+                self.is_closed = True
+
+    backend = Endless()
+    async with aclosing(Metered(backend, Meter(clock, {})).stream(None)) as pieces:
+        async for _ in pieces:
+            break
+    assert backend.is_closed

@@ -6,7 +6,7 @@ import pytest
 
 from artangram.core.errors import BadInput, InfraFailed
 from artangram.core.ids import JobId, TrajectoryId
-from artangram.orchestrator.records import Away, ClusterStatus, Opening
+from artangram.orchestrator.records import ClusterStatus, Opening, Unreachable
 from artangram.orchestrator.runs import RunRequest
 from artangram.pipeline.reconnect import ReconnectingClient
 
@@ -34,7 +34,7 @@ class Flickering:
     def answer(self, what):
         self.heard.append(what)
         if asyncio.get_running_loop().time() < self.back_at:
-            raise Away("it hung up")
+            raise Unreachable("it hung up")
         return what
 
     async def run(self, request):

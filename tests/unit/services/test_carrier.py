@@ -8,9 +8,9 @@ import pytest
 from artangram.core.ids import ActionId, NodeId, Resource, ServiceId
 from artangram.core.scheduling.lease import Devices, Lease
 from artangram.core.scheduling.records import Outcome
-from artangram.managers.agent import RunId, RunResult
+from artangram.managers.agent import RunResult
 from artangram.managers.call import CallResult, ServiceCall
-from artangram.managers.calls import CallManager
+from artangram.managers.calls import CallManager, RunningCall
 from artangram.managers.gpu import GpuManager
 from artangram.services import Service, ServiceHost
 from artangram.services.fake import FakeDevices, echo
@@ -41,10 +41,10 @@ class World:
 
     def start(
         self, name: str, *allocations: Devices, body: bytes = b"1", timeout_s: float | None = None
-    ) -> None:
+    ) -> RunningCall:
         lease = Lease(action_id=ActionId(name), allocations=allocations or (devices(),))
         call = ServiceCall(service=TOY, body=body)
-        self.calls.start(lease, call, timeout_s=timeout_s)
+        return self.calls.start(lease, call, timeout_s=timeout_s)
 
 
 @pytest.fixture
@@ -116,10 +116,10 @@ async def test_a_crash_is_infrastructure_and_is_told_first(world: World):
 
 
 async def test_a_stopped_call_takes_nothing_from_its_neighbour(world: World):
-    world.start("x")
+    call = world.start("x")
     world.start("y", devices(restored=False))
     await asyncio.sleep(3.5)
-    world.calls.stop(RunId(ActionId("x"), 1))
+    call.cancel()
     ends = [await world.ended.get(), await world.ended.get()]
     assert {end.run.action_id: end.outcome for end in ends} == {
         "x": Outcome.CANCELLED,

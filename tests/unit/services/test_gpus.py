@@ -6,10 +6,9 @@ import pytest
 
 from artangram.core.ids import ServiceId
 from artangram.services import Service
-from artangram.services.cuda import CONTEXT_MB, CudaDevices
+from artangram.services.cuda import CONTEXT_MB, CudaDevices, devices_outlook
 from artangram.services.devices import Deployment
 from artangram.services.gpus import Gpu, seeing, usable_gpus
-from artangram.services.outlook import devices_outlook
 from artangram.services.processes import a_spawner
 
 GPUS = [Gpu(n, f"GPU-{n}{n}-uuid", 81559, "NVIDIA H100 80GB HBM3") for n in range(4)]
@@ -73,8 +72,8 @@ def test_the_outlook_says_what_would_be_used(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_a_wide_copy_sees_its_gpus_and_may_take_its_share_of_each() -> None:
-    nursery = await a_spawner(())
-    devices = CudaDevices(nursery, GPUS[1:], memory_mb=80000)
+    spawner = await a_spawner(())
+    devices = CudaDevices(spawner, GPUS[1:], memory_mb=80000)
     service = Service(id=ServiceId("wide"), loader="m:f", degrees=(1, 2))
     deployment = Deployment(service=service, files=(), limit_mb=50_000, weights_mb=40_000)
     try:

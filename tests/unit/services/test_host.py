@@ -300,7 +300,7 @@ async def test_whoever_waits_for_a_restore_that_is_called_off_is_told(world: Wor
     waiting = world.start(at("a", restored=True))
     await asyncio.sleep(0.05)
     await world.call(at("b", restored=True, evicted="a"))
-    with pytest.raises(InfraFailed, match="evicted while it came"):
+    with pytest.raises(InfraFailed, match="evicted while it was being restored"):
         await waiting
 
 

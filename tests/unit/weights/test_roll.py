@@ -9,7 +9,7 @@ from artangram.core.rollout.weights import Update, Versions
 from artangram.gateway.engines.protocol import Sampling
 from artangram.gateway.engines.scripted import ScriptedEngine, ScriptedPace
 from artangram.gateway.gateway import Gateway
-from artangram.weights import BadVersion, TensorData, WeightStore, roll, verified_pull
+from artangram.weights import BadVersion, WeightStore, roll, verified_pull
 
 pytestmark = pytest.mark.looptime
 
@@ -190,8 +190,8 @@ def truncated(path: Path) -> None:
 )
 async def test_a_corrupt_version_is_refused_and_no_replica_blamed(damage, problem, tmp_path: Path):
     store = WeightStore(tmp_path)
-    store.publish(1, [TensorData(name="a", dtype="U8", dims=(4,), data=b"1234")])
-    damage(store.path(1) / "bucket-00000.safetensors")
+    store.publish_with(1, lambda place: (place / "weights").write_bytes(b"1234"))
+    damage(store.path(1) / "weights")
     gateway, engines = a_fleet("a", "b")
     with pytest.raises(BadVersion, match=problem):
         await roll(gateway, 1, pull=verified_pull(store), versions=announced())
@@ -202,7 +202,7 @@ async def test_a_corrupt_version_is_refused_and_no_replica_blamed(damage, proble
 
 async def test_a_good_version_is_read_once_for_all(tmp_path: Path):
     store = WeightStore(tmp_path)
-    store.publish(1, [TensorData(name="a", dtype="U8", dims=(4,), data=b"1234")])
+    store.publish_with(1, lambda place: (place / "weights").write_bytes(b"1234"))
     gateway, engines = a_fleet("a", "b")
     await roll(gateway, 1, pull=verified_pull(store), versions=announced())
     assert [engine.stats().version for engine in engines] == [1, 1]

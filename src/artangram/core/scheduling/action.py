@@ -2,7 +2,7 @@
 
 import math
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, JobId, TrajectoryId
@@ -34,6 +34,8 @@ class Action(Struct, frozen=True, kw_only=True, gc=False):
     """A limit on run time. Time in the queue never counts."""
     repeatable: bool = False
     """It may run again after infrastructure failed under it."""
+    selector: dict[str, str] = field(default_factory=dict)
+    """Labels that its node must have, beside those its trajectory asks for."""
 
 
 def checked(action: Action) -> Action:

@@ -5,13 +5,27 @@ Descriptions only. The books that change with every lease are in `pools`.
 
 from msgspec import Struct, field
 
+from artangram.core.errors import BadInput
 from artangram.core.ids import JobId, NodeId, Resource, ServiceId
+
+
+class NodeSpec(Struct, frozen=True, kw_only=True):
+    """What one node of a CPU pool has. Nodes of one pool may differ."""
+
+    cores: int
+    memory_mb: int
+    numa: int = 1
+    labels: dict[str, str] = field(default_factory=dict)
+    """What selectors ask for."""
+    images: tuple[str, ...] = ()
+    """The images that need not be fetched there."""
 
 
 class CpuSpec(Struct, frozen=True, kw_only=True, tag="cpu"):
     """Nodes that run sandboxes."""
 
     nodes: int
+    """How many there are from the beginning; others join, and these leave, by events."""
     cores: int
     memory_mb: int
     numa: int = 1
@@ -23,6 +37,10 @@ class CpuSpec(Struct, frozen=True, kw_only=True, tag="cpu"):
     """What every action pays for dispatch."""
     pods_per_s: float = 20.0
     """How many pods a control plane creates per second; only policies with pods pay for it."""
+
+    def node(self) -> NodeSpec:
+        """A node that joins without a spec of its own."""
+        return NodeSpec(cores=self.cores, memory_mb=self.memory_mb, numa=self.numa)
 
 
 class GpuSpec(Struct, frozen=True, kw_only=True, tag="gpu"):
@@ -89,13 +107,36 @@ class ServiceSpec(Struct, frozen=True, kw_only=True):
         return self.shard_mb(degree) + self.runtime_mb
 
 
+class JobLimits(Struct, frozen=True, kw_only=True):
+    """What a job always gets, and what it never exceeds, of each CPU pool."""
+
+    min_memory_mb: int = 0
+    """Kept free for it when others ask, and it goes first until it holds so much."""
+    max_memory_mb: int | None = None
+    min_trajectories: int = 0
+    """It goes first until so many have a node."""
+    max_trajectories: int | None = None
+
+
 class ClusterSpec(Struct, frozen=True, kw_only=True):
     pools: dict[Resource, PoolSpec]
     services: dict[ServiceId, ServiceSpec] = field(default_factory=dict)
     shares: dict[JobId, float] = field(default_factory=dict)
     """What each job is entitled to when resources are short, relative to others; 1 if unsaid."""
+    limits: dict[JobId, JobLimits] = field(default_factory=dict)
 
 
 def node_ids(resource: Resource, count: int) -> list[NodeId]:
     """The names of the nodes of a pool."""
     return [NodeId(f"{resource}-{index}") for index in range(count)]
+
+
+def expect_pool(pools: dict[Resource, PoolSpec], resource: Resource, *kinds: type) -> None:
+    """`BadInput` unless `resource` is a pool of one of these kinds."""
+    if not isinstance(pools.get(resource), kinds):
+        known = sorted(name for name, spec in pools.items() if isinstance(spec, kinds))
+        raise BadInput(
+            "resource",
+            f"the cluster has no such pool {resource!r}",
+            f"name one of: {', '.join(known)}" if known else "this cluster has none of its kind",
+        )

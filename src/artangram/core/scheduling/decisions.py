@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from artangram.core.ids import ActionId
+from artangram.core.ids import ActionId, NodeId, Resource
 from artangram.core.scheduling.lease import Cores, Lease
 from artangram.core.scheduling.records import ActionRecord
 
@@ -50,4 +50,11 @@ class WakeAt(Struct, frozen=True, gc=False, tag="wake_at"):
     at: float
 
 
-Decision = Start | Resize | Stop | Report | WakeAt
+class Release(Struct, frozen=True, gc=False, tag="release"):
+    """A draining node is empty: it may go."""
+
+    resource: Resource
+    node: NodeId
+
+
+Decision = Start | Resize | Stop | Report | WakeAt | Release

@@ -1,10 +1,10 @@
 """What the scheduler is told. Past participles; nothing else changes its state."""
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from artangram.core.ids import ActionId, JobId, NodeId, Resource, ServiceId, TrajectoryId
 from artangram.core.scheduling.action import Action
-from artangram.core.scheduling.cluster import ServiceSpec
+from artangram.core.scheduling.cluster import NodeSpec, ServiceSpec
 from artangram.core.scheduling.records import Outcome
 
 
@@ -14,10 +14,20 @@ class TrajectoryOpened(Struct, frozen=True, gc=False, tag="trajectory_opened"):
     trajectory: TrajectoryId
     memory_mb: int = 0
     job: JobId = JobId("default")
+    selector: dict[str, str] = field(default_factory=dict)
+    """Labels that its node must have."""
+    image: str = ""
+    """What its sandbox is made of: a node that has it is preferred."""
 
 
 class TrajectoryClosed(Struct, frozen=True, gc=False, tag="trajectory_closed"):
     """A trajectory ended; what it still has waiting or running is cancelled."""
+
+    trajectory: TrajectoryId
+
+
+class TrajectoryGone(Struct, frozen=True, gc=False, tag="trajectory_gone"):
+    """Nothing is left of a closed trajectory on its node: its memory is free."""
 
     trajectory: TrajectoryId
 
@@ -45,7 +55,22 @@ class Cancelled(Struct, frozen=True, gc=False, tag="cancelled"):
 
 
 class NodeJoined(Struct, frozen=True, tag="node_joined"):
-    """A node of the kind its pool describes is there (again)."""
+    """A node is there (again), empty; without a `spec` it is as its pool describes."""
+
+    resource: Resource
+    node: NodeId
+    spec: NodeSpec | None = None
+
+
+class NodeDraining(Struct, frozen=True, tag="node_draining"):
+    """A node gets no new trajectories; `Release` tells when its last one has gone."""
+
+    resource: Resource
+    node: NodeId
+
+
+class NodeUndrained(Struct, frozen=True, tag="node_undrained"):
+    """A draining node takes new trajectories again."""
 
     resource: Resource
     node: NodeId
@@ -90,10 +115,13 @@ class ClockTicked(Struct, frozen=True, gc=False, tag="clock_ticked"):
 Event = (
     TrajectoryOpened
     | TrajectoryClosed
+    | TrajectoryGone
     | Submitted
     | Finished
     | Cancelled
     | NodeJoined
+    | NodeDraining
+    | NodeUndrained
     | NodeLost
     | ServiceDeployed
     | ServiceLost

@@ -5,6 +5,7 @@ is hardest to come by (devices, then cores, then slots, then calls). The rest ar
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from msgspec import structs
 
@@ -47,6 +48,14 @@ class Forms:
         services = {**self._cluster.services, service: spec}
         self._cluster = structs.replace(self._cluster, services=services)
 
+    def node_joined(self, resource: Resource, cores: int) -> None:
+        """A node of a CPU pool has so many cores; what only it could serve has a form now."""
+        pool = self._cluster.pools[resource]
+        if isinstance(pool, CpuSpec) and cores > pool.cores:
+            pools = {**self._cluster.pools, resource: structs.replace(pool, cores=cores)}
+            self._cluster = structs.replace(self._cluster, pools=pools)
+            self._known.clear()
+
     def of(self, needs: Needs) -> Form:
         """The form of `needs`; `BadInput` when no node or quota could ever serve them."""
         form = self._known.get(needs)
@@ -55,6 +64,12 @@ class Forms:
                 self._known.clear()
             form = self._known[needs] = _form(needs, self._cluster)
         return form
+
+
+@lru_cache(maxsize=1024)
+def clipped(form: Form, cores: int) -> Form:
+    """What an action can run with on a node that has only so many cores."""
+    return structs.replace(form, amounts=tuple(n for n in form.amounts if n <= cores))
 
 
 def _form(needs: Needs, cluster: ClusterSpec) -> Form:

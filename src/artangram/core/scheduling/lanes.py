@@ -10,17 +10,18 @@
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from artangram.core.errors import BadInput
-from artangram.core.ids import NodeId, Resource, ServiceId, TrajectoryId
+from artangram.core.ids import NodeId, Resource, ServiceId
 from artangram.core.scheduling.blocked import Blocked
 from artangram.core.scheduling.cluster import (
     ClusterSpec,
     CpuSpec,
     GpuSpec,
+    NodeSpec,
     QuotaSpec,
     ServiceSpec,
     node_ids,
 )
+from artangram.core.scheduling.cpupools import CpuPools
 from artangram.core.scheduling.events import ServiceLost
 from artangram.core.scheduling.explain import Explanation, claimed, explanation, lacking, lendable
 from artangram.core.scheduling.lease import Allocation, Cores, CoreShare, Devices
@@ -45,6 +46,7 @@ class Lanes:
         self._policy = policy
         self._context = context
         self.placement: dict[Resource, Placement] = {}
+        self.cpu = CpuPools(self.placement, self._push)
         self._gpu: dict[Resource, GpuLane] = {}
         self._quota: dict[Resource, QuotaLane] = {}
         self._lanes: dict[Resource, Lane] = {}
@@ -58,14 +60,15 @@ class Lanes:
 
     def admit(self, ticket: Ticket, now: float) -> None:
         """`ticket` waits from now on, somewhere."""
-        placement = self._homes_of(ticket)
+        placement = self.cpu.of(ticket)
         if placement is not None and not placement.place(ticket, now):
+            self.cpu.place_waiting(placement, now)
             return
         self._push(ticket, now)
 
     def withdraw(self, ticket: Ticket, now: float) -> None:
         """`ticket` waits no longer, wherever it stood."""
-        placement = self._homes_of(ticket)
+        placement = self.cpu.of(ticket)
         if ticket.lane is not None:
             ticket.lane.withdraw(ticket)
             self._touched[ticket.lane] = None
@@ -74,7 +77,8 @@ class Lanes:
             self._blocked.withdraw(ticket)
         elif placement is not None and ticket.node is None:
             placement.withdraw(ticket)
-            self._place_waiting(placement, now)
+            self.cpu.place_waiting(placement, now)
+        self.cpu.lone_ended(ticket)
         self._unclaim(ticket, now)
 
     def touch(self, tickets: Iterable[Ticket]) -> None:
@@ -95,38 +99,14 @@ class Lanes:
                 lender.take_back(side, now)
                 self._touched[lender] = None
         ticket.allocation, ticket.secondary = None, ()
+        self.cpu.lone_ended(ticket)
 
     def check(self, ticket: Ticket) -> None:
         """`BadInput` if no node or device could ever serve `ticket`."""
-        placement, trajectory = self._homes_of(ticket), ticket.action.trajectory
-        if placement is not None and not placement.lives_here(trajectory):
-            placement.check(ticket)
-            for name, others in self.placement.items():
-                # Two pools whose trajectories wait for memory of each other would wait for ever.
-                if others is not placement and others.lives_here(trajectory):
-                    fix = "open another trajectory for the cores of another pool"
-                    raise BadInput("needs", f"its trajectory lives on {name}", fix)
+        self.cpu.check(ticket)
         for resource, gpu in self._gpu.items():
             if ticket.action.needs.of(resource):
                 gpu.check(ticket)
-
-    def open(self, trajectory: TrajectoryId, memory_mb: int) -> None:
-        """`trajectory` begins."""
-        for placement in self.placement.values():
-            placement.open(trajectory, memory_mb)
-
-    def leave(self, trajectory: TrajectoryId, now: float) -> None:
-        """`trajectory` gives up its memory everywhere."""
-        for placement in self.placement.values():
-            placement.leave(trajectory)
-            self._place_waiting(placement, now)
-
-    def has_sandbox(self, ticket: Ticket) -> None:
-        """`ticket` starts: its trajectory has a sandbox from now on."""
-        if ticket.node is not None and ticket.action.trajectory is not None:
-            placement = self._homes_of(ticket)
-            assert placement is not None
-            placement.has_sandbox(ticket.action.trajectory)
 
     def dispatch(self, now: float) -> float | None:
         """Let every lane act that something happened to, or whose time has come.
@@ -175,14 +155,14 @@ class Lanes:
                 return api
         return None
 
-    def node_joined(self, resource: Resource, node: NodeId, now: float) -> None:
+    def node_joined(
+        self, resource: Resource, node: NodeId, spec: NodeSpec | None, now: float
+    ) -> None:
         if resource in self._gpu:
             self._gpu[resource].node_joined(node)
             self._touched[self._gpu[resource]] = None
-        elif not self.has_node(resource, node):
-            placement = self.placement[resource]
-            placement.add(node)
-            self._place_waiting(placement, now)
+        else:
+            self.cpu.join(resource, node, spec, now)
 
     def node_lost(self, resource: Resource, node: NodeId) -> None:
         """Forget a node. Nobody stands or runs there any more."""
@@ -206,11 +186,6 @@ class Lanes:
         held = (ticket.allocation, *ticket.secondary)
         return any(a is not None and _is_on(a, node) for a in held)
 
-    def has_files(self, ticket: Ticket) -> bool:
-        """Has the trajectory of `ticket` anything to lose on its node?"""
-        placement = self._homes_of(ticket)
-        return placement is not None and placement.has_files(ticket.action.trajectory)
-
     def deploy(self, service: ServiceId, spec: ServiceSpec) -> None:
         """From now on there is such a service; `Forms` has checked it."""
         self._gpu[spec.pool].deploy(service, spec)
@@ -231,7 +206,7 @@ class Lanes:
 
     def _hindrances(self, ticket: Ticket, now: float) -> list[Hindrance]:
         hindrances: list[Hindrance] = []
-        placement = self._homes_of(ticket)
+        placement = self.cpu.of(ticket)
         if ticket.lane is not None:
             hindrances.append(ticket.lane.hindrance(ticket, now))
         elif placement is not None and ticket.node is None:
@@ -251,7 +226,7 @@ class Lanes:
         served = FairUsage(self._cluster.shares)
         match spec:
             case CpuSpec():
-                placement = Placement(resource, spec, policy, self._context, self._cluster.shares)
+                placement = Placement(resource, spec, policy, self._context, self._cluster)
                 self.placement[resource] = placement
                 for node in node_ids(resource, spec.nodes):
                     placement.add(node)
@@ -265,14 +240,6 @@ class Lanes:
             case _:
                 pool = FunctionPool(resource, spec)
                 self._lanes[resource] = policy.functions(pool, self._context, served)
-
-    def _homes_of(self, ticket: Ticket) -> Placement | None:
-        """The CPU pool `ticket` needs, if any; a form has at most one."""
-        form = ticket.form
-        placement = self.placement.get(form.resource)
-        if placement is not None or not form.secondary:
-            return placement
-        return next((self.placement[r] for r, _ in form.secondary if r in self.placement), None)
 
     def _lane_of(self, ticket: Ticket, resource: Resource) -> Lane | None:
         placement = self.placement.get(resource)
@@ -291,10 +258,6 @@ class Lanes:
         ticket.lane = lane
         lane.push(ticket, now)
         self._touched[lane] = None
-
-    def _place_waiting(self, placement: Placement, now: float) -> None:
-        for ticket in placement.place_waiting(now):
-            self._push(ticket, now)
 
     def _missing_side(self, ticket: Ticket, now: float) -> Lane | None:
         for resource, units in ticket.form.secondary:

@@ -1,29 +1,38 @@
 """Which node a trajectory lives on.
 
-A trajectory is housed at its first cpu action and stays: its files and memory are there. A node is
-eligible when it has memory for the whole trajectory (and, with pods, the pod's request). Among
-those, the best has for its size the fewest busy cores, trajectories and waiting actions, and the
-least of its memory held; one sum weighs them. Who fits no node waits in line, and nobody who needs
-room passes, so that a large trajectory does not wait for ever. Who needs none waits for no one, but
-for a node.
+- A trajectory gets a node at its first cpu action and stays: its files and memory are there. A
+  node is eligible when it has its labels, cores for its actions and memory for the whole trajectory
+  (and, with pods, the pod's request); `poolnodes` finds the best of them.
+- A trajectory that fits no node waits; `unplaced` says who goes first. The first few that wait get
+  a node reserved: nothing that takes room comes there any more, so what lives there ends and the
+  node is theirs, while all other nodes go on serving those that fit. Nothing waits for ever.
+- Memory is held until the sandbox is gone, not only until the trajectory is closed.
 """
 
-from collections import OrderedDict
+from collections.abc import Iterator
 
-from artangram.core.errors import BadInput
-from artangram.core.ids import JobId, NodeId, Resource, TrajectoryId
-from artangram.core.scheduling.cluster import CpuSpec
+from artangram.core.ids import NodeId, Resource, TrajectoryId
+from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, NodeSpec
+from artangram.core.scheduling.events import TrajectoryOpened
+from artangram.core.scheduling.forms import clipped
 from artangram.core.scheduling.policies.base import Hindrance, Lane, LaneContext, Ticket
 from artangram.core.scheduling.policies.policy import SchedulingPolicy
 from artangram.core.scheduling.policies.queue import FairUsage
+from artangram.core.scheduling.poolnodes import PoolNodes
 from artangram.core.scheduling.pools.cpu import CpuNode
+from artangram.core.scheduling.shapes import KnownShapes, check_on
+from artangram.core.scheduling.unplaced import (
+    NOTHING,
+    JobMemory,
+    Party,
+    PartyKey,
+    Resident,
+    Unplaced,
+)
 
-QUEUE_WEIGHT = 4.0
-"""A waiting action counts as much as so many resident trajectories, most of which are thinking."""
-
-
-SAMPLE = 8
-"""Nodes compared for one trajectory, in turn: the best of a few is nearly as good as the best."""
+NODES_PER_RESERVED = 16
+MOST_RESERVED = 8
+"""One node in sixteen, at least one and at most eight, is reserved for those that wait."""
 
 
 class Placement:
@@ -35,127 +44,200 @@ class Placement:
         spec: CpuSpec,
         policy: SchedulingPolicy,
         context: LaneContext,
-        shares: dict[JobId, float],
+        cluster: ClusterSpec,
     ) -> None:
         self.lanes: dict[NodeId, Lane] = {}
-        #: Trajectories (or single tickets) that fit no node yet, oldest first, and their tickets.
-        self._unplaced: OrderedDict[TrajectoryId | Ticket, list[Ticket]] = OrderedDict()
+        self._unplaced = Unplaced()
+        self._jobs = JobMemory(cluster.shares, cluster.limits)
         self._resource = resource
         self._spec = spec
         self._policy = policy
         self._context = context
-        self._shares = shares
-        self._nodes: dict[NodeId, CpuNode] = {}
-        self._ids: list[NodeId] = []
-        self._turn = 0
-        self._memory_mb: dict[TrajectoryId, int] = {}
-        self._node_of: dict[TrajectoryId, NodeId] = {}
-        #: Trajectories whose sandbox exists.
-        self._with_sandbox: set[TrajectoryId] = set()
+        self._shares = cluster.shares
+        self._has_limits = bool(cluster.limits)
+        self._nodes = PoolNodes(policy.request_milli)
+        self._num_joined = 0
+        #: Draining nodes that became empty.
+        self._emptied: list[NodeId] = []
+        self._shapes = KnownShapes(resource, spec)
+        self._residents: dict[TrajectoryId, Resident] = {}
         self._next_pod_at = 0.0
 
-    def add(self, node_id: NodeId) -> None:
+    def add(self, node_id: NodeId, spec: NodeSpec | None = None) -> None:
         """A node joins, empty."""
-        for party, (ticket, *_) in reversed(list(self._unplaced.items())):
-            if not self._takes_room(ticket):
-                self._unplaced.move_to_end(party, last=False)
-        node = CpuNode(self._resource, node_id, self._spec)
-        self._nodes[node_id] = node
-        self._ids.append(node_id)
-        self.lanes[node_id] = self._policy.cpu(node, self._context, FairUsage(self._shares))
+        self._num_joined += 1
+        node = CpuNode(self._resource, node_id, self._spec, spec, seq=self._num_joined)
+        self._shapes.add(node.spec)
+        lane = self._policy.cpu(node, self._context, FairUsage(self._shares))
+        self.lanes[node_id] = lane
+        self._nodes.add(node, lane)
 
     def lose(self, node_id: NodeId) -> None:
         """A node is gone with all who live there."""
+        node = self._nodes[node_id]
+        self._unreserve(node)
+        self._nodes.remove(node)
         del self.lanes[node_id]
-        self._ids.remove(node_id)
-        for trajectory in self._nodes.pop(node_id).trajectories:
-            del self._node_of[trajectory]
-            self._with_sandbox.discard(trajectory)
+        for trajectory in node.trajectories:
+            resident = self._residents[trajectory]
+            self._jobs.give_back(resident)
+            resident.node, resident.has_sandbox = None, False
+            if resident.is_leaving:
+                del self._residents[trajectory]
 
-    def open(self, trajectory: TrajectoryId, memory_mb: int) -> None:
-        """`trajectory` will need `memory_mb` once it has a first action here."""
-        self._memory_mb[trajectory] = memory_mb
+    def take_emptied(self) -> list[NodeId]:
+        """Draining nodes that have become empty since somebody asked, and still are."""
+        emptied, self._emptied = self._emptied, []
+        return [name for name in emptied if name in self.lanes and self._nodes[name].is_drained()]
+
+    def drain(self, node_id: NodeId, *, is_on: bool) -> None:
+        """The node gets no new trajectories, or takes them again.
+
+        `take_emptied` tells when the last has gone.
+        """
+        node = self._nodes[node_id]
+        if node.is_draining == is_on:
+            return
+        node.is_draining = is_on
+        self._unreserve(node)
+        self._nodes.refile(node)
+        self._note_if_empty(node)
+
+    def open(self, opened: TrajectoryOpened) -> None:
+        """A trajectory will need what `opened` says once it has a first action here."""
+        self._residents[opened.trajectory] = Resident(
+            opened.job,
+            memory_mb=opened.memory_mb,
+            selector=frozenset(opened.selector.items()) if opened.selector else NOTHING,
+            image=opened.image,
+        )
+
+    def close(self, trajectory: TrajectoryId) -> bool:
+        """`trajectory` has nothing left to run. Is it gone? Else its sandbox is still there."""
+        resident = self._residents[trajectory]
+        if not resident.has_sandbox:
+            self.leave(trajectory)
+            return True
+        assert resident.node is not None
+        node = self._nodes[resident.node]
+        resident.is_leaving = True
+        node.leaving_mb += resident.memory_mb
+        node.num_leaving += 1
+        return False
+
+    def is_leaving(self, trajectory: TrajectoryId) -> bool:
+        resident = self._residents.get(trajectory)
+        return resident is not None and resident.is_leaving
+
+    def leaving(self, node_id: NodeId) -> list[TrajectoryId]:
+        """The closed trajectories whose sandboxes are not known to be gone from a node."""
+        node = self._nodes[node_id]
+        return [name for name in node.trajectories if self._residents[name].is_leaving]
 
     def leave(self, trajectory: TrajectoryId) -> None:
-        """`trajectory` ended."""
-        self._memory_mb.pop(trajectory, None)
-        self._with_sandbox.discard(trajectory)
-        home = self._node_of.pop(trajectory, None)
-        if home is not None:
-            node = self._nodes[home]
+        """Nothing is left of `trajectory`."""
+        resident = self._residents.pop(trajectory)
+        if resident.node is not None:
+            node = self._nodes[resident.node]
             node.give_back_memory(trajectory)
             node.reserved_milli -= self._policy.request_milli
+            if resident.is_leaving:
+                node.leaving_mb -= resident.memory_mb
+                node.num_leaving -= 1
+            self._jobs.give_back(resident)
+            self._nodes.refile(node)
+            self._note_if_empty(node)
+
+    def lone_ended(self, node_id: NodeId) -> None:
+        """An action without a trajectory no longer waits or runs on a node."""
+        node = self._nodes[node_id]
+        node.num_lone -= 1
+        self._note_if_empty(node)
 
     def check(self, ticket: Ticket) -> None:
         """`BadInput` if no node could ever hold the trajectory of `ticket`."""
-        if self._policy.request_milli > 1000 * self._spec.cores:
-            raise BadInput(
-                "policy",
-                f"no node of {self._resource} has the cores that {self._policy.name} reserves",
-                f"reserve {self._spec.cores} or less",
-            )
-        memory_mb, most = self._memory_of(ticket), self._spec.memory_mb
-        if memory_mb > most:
-            raise BadInput(
-                "memory_mb",
-                f"{memory_mb} can never fit: a node of {self._resource} has {most}",
-                "open the trajectory with less memory",
-            )
+        resident = self._resident_of(ticket)
+        cores, asked = self._cores_of(ticket), ticket.action.selector
+        selector = resident.selector | frozenset(asked.items()) if asked else resident.selector
+        if cores < resident.cores:
+            cores = resident.cores
+        if resident.node is not None:
+            check_on(self._nodes[resident.node], cores, selector)
+        else:
+            self._shapes.check(cores, resident.memory_mb, selector, self._policy)
+        # Should it need another node, then one for all that it has asked for.
+        resident.cores, resident.selector = cores, selector
 
     def lives_here(self, trajectory: TrajectoryId | None) -> bool:
         """Has `trajectory` a node here, or does it wait for one?"""
-        return trajectory in self._node_of or trajectory in self._unplaced
+        resident = self._residents.get(trajectory) if trajectory is not None else None
+        return resident is not None and (resident.node is not None or trajectory in self._unplaced)
 
     def place(self, ticket: Ticket, now: float) -> bool:
-        """Give `ticket` a node; `False` if it has to wait for memory, and now does."""
-        trajectory = ticket.action.trajectory
-        node = self._node_of.get(trajectory) if trajectory is not None else None
-        if node is None and not (self._unplaced and self._takes_room(ticket)):
-            node = self._choose(ticket)
+        """Give `ticket` a node; `False` if it has to wait for one, and now does."""
+        resident, key = self._resident_of(ticket), _key(ticket)
+        node = self._nodes[resident.node] if resident.node is not None else None
+        if node is None and not (self._unplaced and self._waits_behind(resident, key)):
+            node = self._choose(resident)
         if node is None:
-            self._unplaced.setdefault(_party(ticket), []).append(ticket)
+            promised = self._unplaced.add(key, resident, ticket)
+            if promised is not None:
+                self._jobs.promise(resident, -1)
+                promised.is_reserved = False
+                self._nodes.refile(promised)
             return False
-        self._assign(ticket, node, now)
+        self._assign(ticket, resident, node, now)
         return True
 
     def withdraw(self, ticket: Ticket) -> None:
         """`ticket`, which has no node, waits no longer."""
-        party = _party(ticket)
-        self._unplaced[party].remove(ticket)
-        if not self._unplaced[party]:
-            del self._unplaced[party]
+        party = self._unplaced.withdraw(_key(ticket), ticket)
+        if party is not None:
+            self._free_reserved(party)
 
     def has_sandbox(self, trajectory: TrajectoryId) -> None:
         """An action of `trajectory` started: its sandbox exists."""
-        self._with_sandbox.add(trajectory)
+        self._residents[trajectory].has_sandbox = True
 
     def has_files(self, trajectory: TrajectoryId | None) -> bool:
         """Would the loss of its node cost `trajectory` anything?"""
-        return trajectory in self._with_sandbox
+        resident = self._residents.get(trajectory) if trajectory is not None else None
+        return resident is not None and resident.has_sandbox
 
     def place_waiting(self, now: float) -> list[Ticket]:
-        """Room came free: the tickets that have a node now, oldest first, nobody passed."""
-        is_placed: list[Ticket] = []
-        while self._unplaced:
-            party, tickets = next(iter(self._unplaced.items()))
-            node = self._choose(tickets[0])
-            if node is None:
-                break
-            del self._unplaced[party]
-            for ticket in tickets:
-                self._assign(ticket, node, now)
-            is_placed += tickets
-        return is_placed
+        """Something changed: the tickets that have a node now, in the order they got it."""
+        placed: list[Ticket] = []
+        while self._unplaced and (found := self._next()) is not None:
+            party, node = found
+            self._unplaced.remove(party)
+            self._free_reserved(party)
+            for ticket in party.tickets:
+                self._assign(ticket, party.resident, node, now)
+            placed += party.tickets
+        if self._unplaced:
+            self._reserve()
+        return placed
 
     def hindrance(self, ticket: Ticket) -> Hindrance:
         """Why `ticket` has no node."""
-        needed = self._memory_of(ticket)
-        free = max((node.memory_free_mb for node in self._nodes.values()), default=0)
-        ahead = list(self._unplaced).index(_party(ticket))
-        because = f"no node has {needed} MB (or room for a pod) for its trajectory"
+        party = self._unplaced.get(_key(ticket))
+        resident = party.resident
+        needed, ahead = resident.memory_mb, self._unplaced.num_before(party)
+        index = self._nodes.index(resident.selector)
+        free = max((node.memory_free_mb for node in index.nodes()), default=0)
+        because = f"no node has {needed} MB (or room for a pod)"
         starts_when = f"trajectories end and free {needed} MB on one node; {ahead} go first"
         if not self._nodes:
             because, starts_when = "all nodes are lost", f"one is there again; {ahead} go first"
+        elif not any(not node.is_draining for node in index.nodes()):
+            because = "every node it could live on is lost or draining"
+            starts_when = f"such a node joins; {ahead} go first"
+        elif party.reserved is not None:
+            because += f"; {party.reserved.id} is reserved for it"
+            starts_when = f"trajectories on {party.reserved.id} end and free {needed} MB"
+        elif not self._jobs.is_within(resident):
+            because = f"job {resident.job} has all the trajectories or memory it may have"
+            starts_when = f"a trajectory of {resident.job} ends; {ahead} go first"
         return Hindrance(
             resource=Resource(f"{self._resource} memory_mb"),
             needed=needed,
@@ -165,56 +247,137 @@ class Placement:
             starts_when=starts_when,
         )
 
-    def _takes_room(self, ticket: Ticket) -> bool:
-        """Would `ticket` take room that somebody may wait for?"""
-        return self._memory_of(ticket) > 0 or self._policy.request_milli > 0
+    def _takes_room(self, resident: Resident) -> bool:
+        """Would it take room that somebody may wait for?"""
+        return resident.memory_mb > 0 or self._policy.request_milli > 0
 
-    def _choose(self, ticket: Ticket) -> NodeId | None:
-        memory_mb = self._memory_of(ticket)
-        ids = self._ids
-        if len(ids) > SAMPLE:
-            first = self._turn = (self._turn + SAMPLE) % len(ids)
-            some = self._best_of((ids[first:] + ids[:first])[:SAMPLE], memory_mb)
-            if some is not None:
-                return some
-        return self._best_of(ids, memory_mb)
+    def _waits_behind(self, resident: Resident, key: PartyKey) -> bool:
+        """Must it stand in line although it might fit?"""
+        if key in self._unplaced:
+            return True
+        # Who may have only so much waits behind the others of its job; `place_waiting` follows.
+        return self._has_limits and self._takes_room(resident)
 
-    def _best_of(self, ids: list[NodeId], memory_mb: int) -> NodeId | None:
-        best: NodeId | None = None
-        best_score = float("inf")
-        request = self._policy.request_milli
-        for node_id in ids:
-            node = self._nodes[node_id]
-            cores, free_mb = node.cores, node.memory_free_mb
-            if memory_mb > free_mb or node.reserved_milli + request > 1000 * cores:
-                continue
-            waiting = self.lanes[node_id].num_waiting()
-            crowd = len(node.trajectories) + cores - node.free + QUEUE_WEIGHT * waiting
-            score = crowd / cores
-            if node.memory_mb:
-                score += 1.0 - free_mb / node.memory_mb
-            if score < best_score:
-                best, best_score = node_id, score
-        return best
+    def _next(self) -> tuple[Party, CpuNode] | None:
+        """Who goes first of those that fit somewhere, and where to."""
+        for party in self._unplaced.reserved.values():
+            resident, node = party.resident, party.reserved
+            assert node is not None
+            if self._nodes.fits(resident, node):
+                if self._leaves_minimums(resident, beside_mb=node.memory_free_mb):
+                    return party, node
+            elif (found := self._choose(resident, is_promised=True)) is not None:
+                return party, found
+        for party in self._in_order():
+            found = self._choose(party.resident)
+            if found is not None:
+                return party, found
+        return None
 
-    def _assign(self, ticket: Ticket, node: NodeId, now: float) -> None:
+    def _in_order(self) -> Iterator[Party]:
+        """Who may have a node, those that go first first; one of all that ask for the same."""
+        held_back = set()
+        for party in self._unplaced.heads(self._jobs.rank):
+            job = party.resident.job
+            if not self._jobs.is_within(party.resident):
+                held_back.add(job)  # Else smaller ones of the same job would pass it for ever.
+            elif job not in held_back:
+                yield party
+
+    def _reserve(self) -> None:
+        """Those that go first and fit nowhere get a node of their own to wait for."""
+        most = min(MOST_RESERVED, max(1, len(self._nodes) // NODES_PER_RESERVED))
+        while len(self._unplaced.reserved) < most:
+            for party in self._in_order():
+                resident = party.resident
+                index = self._nodes.index(resident.selector)
+                is_short = self._takes_room(resident) and not index.has_room(resident.memory_mb)
+                node = self._nodes.to_reserve(resident) if is_short else None
+                if node is not None:
+                    break
+            else:
+                return
+            self._unplaced.reserve(party, node)
+            self._jobs.promise(resident, 1)
+            node.is_reserved = True
+            self._nodes.refile(node)
+
+    def _free_reserved(self, party: Party) -> None:
+        """A party has a node or waits no longer: others may come to the one it was promised."""
+        if party.reserved is not None:
+            self._jobs.promise(party.resident, -1)
+            party.reserved.is_reserved = False
+            self._nodes.refile(party.reserved)
+            party.reserved = None
+
+    def _unreserve(self, node: CpuNode) -> None:
+        """A node is lost or drains: whoever waits for it stands in line again."""
+        for party in self._unplaced.reserved.values():
+            if party.reserved is node:
+                self._unplaced.unreserve(party)
+                self._jobs.promise(party.resident, -1)
+                node.is_reserved = False
+                return
+
+    def _note_if_empty(self, node: CpuNode) -> None:
+        if node.is_drained():
+            self._emptied.append(node.id)
+
+    def _leaves_minimums(self, resident: Resident, *, beside_mb: int = 0) -> bool:
+        """Is what other jobs are promised still free when it has come?"""
+        if not self._has_limits or not resident.memory_mb:
+            return True
+        free_mb = self._nodes.free_mb + beside_mb
+        return free_mb - resident.memory_mb >= self._jobs.kept_mb(resident.job)
+
+    def _choose(self, resident: Resident, *, is_promised: bool = False) -> CpuNode | None:
+        """The best node for it that has room, if its job may have it."""
+        takes_room = self._takes_room(resident)
+        if takes_room:
+            if not self._nodes.index(resident.selector).has_room(resident.memory_mb):
+                return None
+            if not (is_promised or self._jobs.is_within(resident)):
+                return None
+            if not self._leaves_minimums(resident):
+                return None
+        return self._nodes.best(resident, takes_room=takes_room)
+
+    def _assign(self, ticket: Ticket, resident: Resident, node: CpuNode, now: float) -> None:
         trajectory = ticket.action.trajectory
-        if trajectory is not None and trajectory not in self._node_of:
-            self._settle(trajectory, node)
-        ticket.node = node
+        if trajectory is None:
+            node.num_lone += 1
+        elif resident.node is None:
+            self._settle(trajectory, resident, node)
+        ticket.node = node.id
         ticket.prepare_s = self._spec.overhead_s
-        if trajectory is None or trajectory not in self._with_sandbox:
+        if not resident.has_sandbox:
             ticket.prepare_s += self._create_s(now)
+        form = ticket.form
+        if form.resource == self._resource and form.amounts[-1] > node.cores:
+            ticket.form = clipped(form, node.cores)
 
-    def _settle(self, trajectory: TrajectoryId, node_id: NodeId) -> None:
-        node = self._nodes[node_id]
-        node.hold_memory(trajectory, self._memory_mb.get(trajectory, 0))
+    def _settle(self, trajectory: TrajectoryId, resident: Resident, node: CpuNode) -> None:
+        node.hold_memory(trajectory, resident.memory_mb)
         node.reserved_milli += self._policy.request_milli
-        self._node_of[trajectory] = node_id
+        resident.node = node.id
+        self._jobs.take(resident)
+        self._nodes.refile(node)
 
-    def _memory_of(self, ticket: Ticket) -> int:
+    def _cores_of(self, ticket: Ticket) -> int:
+        """The least it needs of a node here."""
+        form = ticket.form
+        if form.resource == self._resource:
+            return form.amounts[0]
+        return next(units for name, units in form.secondary if name == self._resource)
+
+    def _resident_of(self, ticket: Ticket) -> Resident:
         trajectory = ticket.action.trajectory
-        return self._memory_mb.get(trajectory, 0) if trajectory is not None else 0
+        if trajectory is not None and trajectory in self._residents:
+            return self._residents[trajectory]
+        asked = ticket.action.selector
+        alone = Resident(ticket.job, selector=frozenset(asked.items()) if asked else NOTHING)
+        alone.cores = self._cores_of(ticket)
+        return alone
 
     def _create_s(self, now: float) -> float:
         if not self._policy.has_control_plane:
@@ -224,6 +387,5 @@ class Placement:
         return slot - now + self._spec.create_s
 
 
-def _party(ticket: Ticket) -> TrajectoryId | Ticket:
-    """Who needs a node: a trajectory with all of its tickets, or a ticket without one."""
+def _key(ticket: Ticket) -> PartyKey:
     return ticket if ticket.action.trajectory is None else ticket.action.trajectory

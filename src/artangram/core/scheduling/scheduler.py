@@ -16,10 +16,11 @@ from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
 from artangram.core.scheduling import events
 from artangram.core.scheduling.action import checked
-from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, GpuSpec, QuotaSpec
+from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, GpuSpec, QuotaSpec, expect_pool
 from artangram.core.scheduling.deadlines import Deadlines
 from artangram.core.scheduling.decisions import (
     Decision,
+    Release,
     Report,
     Resize,
     Start,
@@ -34,9 +35,9 @@ from artangram.core.scheduling.lanes import Lanes
 from artangram.core.scheduling.learning import Learning
 from artangram.core.scheduling.lease import Allocation, Cores, Lease
 from artangram.core.scheduling.limits import pace
-from artangram.core.scheduling.policies.base import Form, State, Ticket
+from artangram.core.scheduling.policies.base import Form, State, Ticket, record_of
 from artangram.core.scheduling.policies.policy import SchedulingPolicy
-from artangram.core.scheduling.records import ActionRecord, Outcome
+from artangram.core.scheduling.records import Outcome
 
 MOST_ATTEMPTS = 3
 """How often a repeatable action is started before its infrastructure failures are final."""
@@ -66,7 +67,10 @@ class Scheduler:
             events.ClockTicked: self._on_clock_ticked,
             events.TrajectoryOpened: self._on_trajectory_opened,
             events.TrajectoryClosed: self._on_trajectory_closed,
+            events.TrajectoryGone: self._on_trajectory_gone,
             events.NodeJoined: self._on_node_joined,
+            events.NodeDraining: self._on_node_draining,
+            events.NodeUndrained: self._on_node_undrained,
             events.NodeLost: self._on_node_lost,
             events.ServiceDeployed: self._on_service_deployed,
             events.ServiceLost: self._on_service_lost,
@@ -111,6 +115,10 @@ class Scheduler:
         """Is it there? So is every node until its loss is told, and again when it has joined."""
         return self._lanes.has_node(resource, node)
 
+    def leaving(self, resource: Resource, node: NodeId) -> list[TrajectoryId]:
+        """The closed trajectories whose sandboxes are not known to be gone from a node."""
+        return self._lanes.cpu.leaving(resource, node)
+
     def seize_secondary(self, ticket: Ticket, now: float) -> bool:
         """For lanes: see `LaneContext`."""
         return self._lanes.seize_secondary(ticket, now)
@@ -135,7 +143,7 @@ class Scheduler:
         ticket.workers = workers
         ticket.started_at = ticket.units_since = now
         ticket.unit_s = ticket.idle_s = 0.0
-        self._lanes.has_sandbox(ticket)
+        self._lanes.cpu.has_sandbox(ticket)
         # A sandbox on the side is made while the lane prepares the rest.
         lease = Lease(
             action_id=ticket.action.id,
@@ -185,6 +193,7 @@ class Scheduler:
         if wake is not None and wake != self._announced:
             self._announced = wake
             self._out.append(WakeAt(wake))
+        self._out += [Release(resource, node) for resource, node in self._lanes.cpu.take_emptied()]
         out, self._out = self._out, []
         return out
 
@@ -252,6 +261,7 @@ class Scheduler:
         ticket.attempt += 1
         ticket.state = State.WAITING
         ticket.lane = ticket.node = None
+        ticket.form = self._forms.of(ticket.action.needs)
         self._queue(ticket, now)
 
     def _on_cancelled(self, event: events.Cancelled, now: float) -> None:
@@ -272,10 +282,11 @@ class Scheduler:
         self._announced = None
 
     def _on_trajectory_opened(self, event: events.TrajectoryOpened, now: float) -> None:
-        if event.trajectory in self._open or event.trajectory in self._closing:
+        name = event.trajectory
+        if name in self._open or name in self._closing or self._lanes.cpu.is_leaving(name):
             raise BadInput("trajectory", f"{event.trajectory!r} is already open", "use a new id")
-        self._open[event.trajectory] = {}
-        self._lanes.open(event.trajectory, event.memory_mb)
+        self._open[name] = {}
+        self._lanes.cpu.open(event)
 
     def _on_trajectory_closed(self, event: events.TrajectoryClosed, now: float) -> None:
         tickets = self._open.pop(event.trajectory, None)
@@ -290,24 +301,38 @@ class Scheduler:
         """A closed trajectory keeps its memory until the last of its actions has stopped."""
         if not self._closing.get(trajectory, True):
             del self._closing[trajectory]
-            self._lanes.leave(trajectory, now)
+            self._lanes.cpu.close(trajectory, now)
+
+    def _on_trajectory_gone(self, event: events.TrajectoryGone, now: float) -> None:
+        self._lanes.cpu.trajectory_gone(event.trajectory, now)
 
     def _on_node_joined(self, event: events.NodeJoined, now: float) -> None:
         self._expect(event.resource, CpuSpec, GpuSpec)
-        self._lanes.node_joined(event.resource, event.node, now)
+        if event.spec is not None:
+            self._forms.node_joined(event.resource, event.spec.cores)
+        self._lanes.node_joined(event.resource, event.node, event.spec, now)
+
+    def _on_node_draining(self, event: events.NodeDraining, now: float) -> None:
+        self._expect(event.resource, CpuSpec)
+        self._lanes.cpu.drain(event.resource, event.node, now, is_on=True)
+
+    def _on_node_undrained(self, event: events.NodeUndrained, now: float) -> None:
+        self._expect(event.resource, CpuSpec)
+        self._lanes.cpu.drain(event.resource, event.node, now, is_on=False)
 
     def _on_node_lost(self, event: events.NodeLost, now: float) -> None:
         self._expect(event.resource, CpuSpec, GpuSpec)
         if not self._lanes.has_node(event.resource, event.node):
             return  # It was lost before.
         hit = [t for t in self._tickets.values() if self._lanes.depends_on(t, event.node)]
-        harmed = {t: t.state is State.RUNNING or self._lanes.has_files(t) for t in hit}
+        harmed = {t: t.state is State.RUNNING or self._lanes.cpu.has_files(t) for t in hit}
         for ticket in hit:
             if ticket.state is State.RUNNING:
                 self._lanes.release(ticket, now, lost=event.node)
             else:
                 self._lanes.withdraw(ticket, now)
             ticket.lane = ticket.node = None
+            ticket.form = self._forms.of(ticket.action.needs)
         self._lanes.node_lost(event.resource, event.node)
         for ticket, is_harmed in harmed.items():
             if not is_harmed:
@@ -331,16 +356,7 @@ class Scheduler:
         self._lanes.throttled(event.resource, event.until)
 
     def _expect(self, resource: Resource, *kinds: type) -> None:
-        """`BadInput` unless `resource` is a pool of one of these kinds."""
-        if not isinstance(self._pools.get(resource), kinds):
-            known = sorted(name for name, spec in self._pools.items() if isinstance(spec, kinds))
-            raise BadInput(
-                "resource",
-                f"the cluster has no such pool {resource!r}",
-                f"name one of: {', '.join(known)}"
-                if known
-                else "this cluster has none of its kind",
-            )
+        expect_pool(self._pools, resource, *kinds)
 
     def _end(
         self,
@@ -372,25 +388,7 @@ class Scheduler:
         *,
         began_at: float | None = None,
     ) -> None:
-        started = ticket.state is State.RUNNING
-        ticket.state = State.ENDED
-        action = ticket.action
-        record = ActionRecord(
-            action_id=action.id,
-            job=action.job,
-            task=action.task,
-            kind=action.kind,
-            trajectory=action.trajectory,
-            outcome=outcome,
-            reason=reason,
-            submitted_at=ticket.submitted_at,
-            started_at=ticket.started_at if started else None,
-            began_at=began_at if started else None,
-            ended_at=now,
-            attempts=ticket.attempt,
-            units=ticket.units,
-        )
-        self._out.append(Report(record))
+        self._out.append(Report(record_of(ticket, outcome, reason, now, began_at=began_at)))
 
 
 _NO_FORM = Form(resource=Resource(""), amounts=(1,))

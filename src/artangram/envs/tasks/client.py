@@ -61,7 +61,15 @@ class TaskApiAnswer(Protocol):
 
 class TaskApi(Protocol):
     async def get(
-        self, path: str = ..., *, params: Mapping[str, object] | None = ..., **options: Any
+        self,
+        path: str = ...,
+        *,
+        params: Mapping[str, object] | None = ...,
+        kind: str | None = ...,
+        job: str = ...,
+        task: str = ...,
+        trajectory: str | None = ...,
+        timeout_s: float | None = ...,
     ) -> TaskApiAnswer: ...
 
 
@@ -72,7 +80,17 @@ class TaskClient(Protocol):
         self, *, job: str = ..., task: str = ..., memory_mb: int = ..., id: str | None = ...
     ) -> TaskSandbox: ...
 
-    async def call(self, service: str, payload: object, **options: Any) -> Any: ...
+    async def call(
+        self,
+        service: str,
+        payload: object,
+        *,
+        kind: str | None = ...,
+        job: str = ...,
+        task: str = ...,
+        trajectory: str | None = ...,
+        timeout_s: float | None = ...,
+    ) -> Any: ...
 
     def api(self, name: str) -> TaskApi: ...
 

@@ -1,7 +1,7 @@
 """What a worker and its owner say to each other: frames of a kind and bytes, over a stream socket.
 
-A request is the msgpack of a `WorkerRequest`. A worker greets when it is born, then answers each
-request with exactly one frame.
+A request is the msgpack of a `WorkerRequest`. A worker greets when it has started, then answers
+each request with exactly one frame.
 """
 
 import struct
@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 STARTED, ANSWER, FAILED, UNKNOWN = b"b", b"a", b"f", b"u"
-"""A worker: is there; answers; tells what the function raised; cannot find the function."""
+"""A worker: has started; answers; reports what the function raised; cannot find the function."""
 
 HEAD = struct.Struct(">cQ")
 

@@ -1,13 +1,12 @@
-"""A worker: calls one function at a time for its owner, until the owner lets go of its socket.
+"""A worker: calls one function at a time for its owner, until the owner closes its socket.
 
-It is a fork of the zygote and dies with it. What a function raises is told as text; a worker
+It is a fork of the zygote and dies with it. It reports what a function raises as text, and
 survives it.
 """
 
 import os
 import random
 import resource
-import signal
 import sys
 import traceback
 from collections.abc import Iterator
@@ -22,14 +21,17 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _DATA_FIELD = 5
 
 
-def live(sock: Socket, number: int) -> None:
-    """Serve calls from `sock`, as worker `number`; returns when the owner is gone."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+def live(sock: Socket, number: int) -> int:
+    """Serve calls from `sock`, as worker `number`; returns 0 when the owner is gone.
+
+    A `forkserver.zygote.Target`.
+    """
     os.environ["ARTANGRAM_WORKER"] = str(number)
     _reseed()
     sock.sendall(frames.framed(frames.STARTED, b""))
     while (data := _received(sock)) is not None:
         sock.sendall(_answered(frames.decode_request(data)))
+    return 0
 
 
 def _answered(request: frames.WorkerRequest) -> bytes:
@@ -42,7 +44,7 @@ def _answered(request: frames.WorkerRequest) -> bytes:
         with _limited(request.memory_mb):
             args, kwargs = unpacked(request.body)
             answer = packed(code(*args, **kwargs))
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - it is told to the caller
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the caller gets it
         return frames.framed(frames.FAILED, _told(error).encode(errors="replace"))
     return frames.framed(frames.ANSWER, answer)
 
@@ -55,7 +57,7 @@ def _told(error: BaseException) -> str:
 
 @contextmanager
 def _limited(memory_mb: int | None) -> Iterator[None]:
-    """Let this process take so much beside what it has; `None` for no limit of ours."""
+    """Let this process take `memory_mb` beside what it has; `None` for no limit of ours."""
     if memory_mb is None:
         yield
         return

@@ -30,7 +30,7 @@ from artangram.sandbox.inside import channel, linux
 from artangram.sandbox.inside.setup import join_groups, make_groups
 from artangram.sandbox.inside.zygote import count_ooms
 from artangram.sandbox.namespace.cgroups import BoxGroups, Groups, find_hierarchies
-from artangram.sandbox.namespace.compiled import init_library
+from artangram.sandbox.namespace.compiled import WAIT_S, InitBuild
 from artangram.sandbox.namespace.cores import cores_for
 from artangram.sandbox.namespace.images import HOSTS
 from artangram.sandbox.namespace.launch import start_guard
@@ -103,7 +103,9 @@ class ContainerProvider(LocalProvider):
             engine = await asyncio.to_thread(ContainerEngine.connect, url, owner=run_dir.path)
             undo.callback(engine.close)
             await asyncio.to_thread(engine.sweep)
-            library = await asyncio.to_thread(init_library, run_dir.state_dir)
+            building = InitBuild(run_dir.state_dir)
+            library = await building.within(WAIT_S)
+            await building.aclose()  # Containers take the runtime as it is packed now.
             await asyncio.to_thread(runtime.pack, run_dir.path / "runtime", library=library)
             groups = Groups(find_hierarchies(), run_dir.owner)
             run_dir.name_groups(groups.directories)

@@ -40,7 +40,7 @@ class PodmanService:
         )
         assert self._process.stdin is not None
         with self._process.stdin as script:
-            script.write(program("leash", os.getpid(), argv))
+            script.write(program("pdeathsig", os.getpid(), argv))
 
     def __repr__(self) -> str:
         return f"<PodmanService {self._process.pid}>"

@@ -32,7 +32,7 @@ def main(control: str, *, library: str) -> None:
     _keep_files(plan)
     plan["score"] = setup.own_score()
     syscalls = linux.Filter(seccomp.program(own_affinity=plan["own_affinity"]))
-    compiled = linux.CompiledInit(library) if library else None
+    compiled = linux.compiled_init(library)
     setup.live(plan, sock.detach(), syscalls=syscalls, compiled=compiled)
 
 

@@ -249,6 +249,15 @@ class CompiledInit:
         self._serve(ctypes.byref(setting))
 
 
+def compiled_init(path: str) -> CompiledInit | None:
+    """The library at `path`; none if that is empty or cannot be loaded: then Python serves."""
+    try:
+        return CompiledInit(path) if path else None
+    except OSError as error:
+        os.write(2, f"artangram: Python serves in sandboxes, not the C init: {error}\n".encode())
+        return None
+
+
 def forbid_capabilities() -> None:
     """Take every capability out of the bounding set: no program started later can have one."""
     for capability in range(64):

@@ -73,6 +73,8 @@ class SandboxZygote:
                 self._create(message[1], fds[0])
             elif message[0] == "kill":
                 self._kill(message[1])
+            elif message[0] == "library":
+                self._compiled = linux.compiled_init(message[1])
         finally:
             for fd in fds:
                 os.close(fd)
@@ -341,7 +343,7 @@ def main(
         _own_mounts()
         linux.forbid_capabilities()
     syscalls = linux.Filter(seccomp.program(own_affinity=own_affinity)) if filtered else None
-    compiled = linux.CompiledInit(library) if library else None
+    compiled = linux.compiled_init(library)
     gc.collect()
     gc.freeze()
     gc.disable()

@@ -16,7 +16,7 @@ from typing import Any
 from artangram.sandbox.errors import NotCapable
 from artangram.sandbox.namespace import images
 from artangram.sandbox.namespace.cgroups import Groups, find_hierarchies
-from artangram.sandbox.namespace.compiled import init_library
+from artangram.sandbox.namespace.compiled import WAIT_S, InitBuild
 from artangram.sandbox.namespace.cores import cores_for
 from artangram.sandbox.namespace.launch import ZygoteTraits
 from artangram.sandbox.namespace.once import Once
@@ -50,8 +50,9 @@ class NamespaceProvider(ZygoteProvider):
         groups: Groups | None,
         *,
         library: str = "",
+        building: InitBuild | None = None,
     ) -> None:
-        # Where cores are held by affinity alone, nobody inside may change it.
+        # Where cores are held by affinity alone, no program inside may change it.
         has_cpuset = groups is not None and groups.cpuset is not None
         zygote = ZygoteTraits(own_affinity=has_cpuset, library=library)
         super().__init__(run_dir, cores_for(groups), zygote=zygote)
@@ -59,6 +60,9 @@ class NamespaceProvider(ZygoteProvider):
         self._groups = groups
         self._bases = Once(self._prepare)
         self._starting = asyncio.Semaphore(MAX_STARTING)
+        self._building = building
+        if building is not None:
+            building.when_late(self._zygote.use_library)
 
     @classmethod
     async def open(
@@ -70,19 +74,20 @@ class NamespaceProvider(ZygoteProvider):
     ) -> NamespaceProvider:
         """Check the machine and start. `NotCapable` when it stands below `lowest`.
 
-        Without `compiled`, or without a compiler, Python serves inside; only speed differs.
+        Without `compiled`, or until the C init is built, Python serves inside; only speed differs.
         """
         found = await asyncio.to_thread(probe)
         if found.level < max(lowest, IsolationLevel.NAMESPACES):
             raise NotCapable(explain(found, max(lowest, IsolationLevel.NAMESPACES)))
         run_dir = RunDir(state_dir or default_state_dir())
-        library = await asyncio.to_thread(init_library, run_dir.state_dir) if compiled else ""
+        building = InitBuild(run_dir.state_dir) if compiled else None
+        library = await building.within(WAIT_S) if building is not None else ""
         groups = None
         if found.level >= IsolationLevel.CGROUPS:
             groups = Groups(find_hierarchies(), run_dir.owner)
             run_dir.name_groups(groups.directories)
             groups.open()
-        return cls(found, run_dir, groups, library=library)
+        return cls(found, run_dir, groups, library=library, building=building)
 
     def __repr__(self) -> str:
         return f"<NamespaceProvider {self.capabilities.level.name}: {len(self.live)} sandboxes>"
@@ -149,6 +154,8 @@ class NamespaceProvider(ZygoteProvider):
         return limits
 
     async def _end(self) -> None:
+        if self._building is not None:
+            await self._building.aclose()
         await super()._end()
         if self._groups is not None:
             await asyncio.to_thread(self._groups.close)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import dataclasses
 import socket
 import subprocess
 from typing import Any, Protocol
@@ -57,6 +58,13 @@ class ZygoteClient:
             self._loop.add_reader(self._sock.fileno(), self._on_readable)
         self._outbox.append((("create", plan), control))
         self._flush()
+
+    def use_library(self, library: str) -> None:
+        """Have sandboxes that start from now on use the compiled init."""
+        self._traits = dataclasses.replace(self._traits, library=library)
+        if self._sock is not None:
+            self._outbox.append((("library", library), None))
+            self._flush()
 
     def kill(self, name: str) -> None:
         """End a sandbox from outside, whatever it does."""

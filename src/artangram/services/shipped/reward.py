@@ -121,9 +121,9 @@ def damaged(line: str, draw: random.Random) -> str:
 
 
 def _lines() -> Iterator[str]:
-    home = Path(sysconfig.get_path("stdlib"))
+    folder = Path(sysconfig.get_path("stdlib"))
     for name in _SOURCES:
-        for line in (home / f"{name}.py").read_text().splitlines():
+        for line in (folder / f"{name}.py").read_text().splitlines():
             if 20 <= len(line.strip()) <= LENGTH and line.isascii():
                 yield line.strip()
 

@@ -17,11 +17,11 @@ FILES = ("model.safetensors", "vocab.txt", "config.json")
 
 def similarity(name: str = "similarity", *, directory: Path | None = None) -> Service:
     """The judge as a service, with the packaged model or the one in `directory`."""
-    home = directory or packaged()
+    folder = directory or packaged()
     return Service(
         id=ServiceId(name),
         loader="artangram.services.shipped.minilm:load",
-        weights=tuple(str(home / file) for file in FILES),
+        weights=tuple(str(folder / file) for file in FILES),
         degrees=(1, 2),
         batch=8,
         leaves_nothing=True,

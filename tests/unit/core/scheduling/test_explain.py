@@ -294,5 +294,5 @@ def test_no_node_has_the_memory():
     submitted(scheduler, *(an_action(name, trajectory=name) for name in "tu"))
     said = hindrance(scheduler, "u")
     assert (said.resource, said.needed, said.free) == ("cpu memory_mb", 400, 300)
-    assert said.because == "no node has 400 MB (or room for a pod) for its trajectory"
-    assert said.starts_when == "trajectories end and free 400 MB on one node; 0 go first"
+    assert said.because == "no node has 400 MB (or room for a pod); cpu-0 is reserved for it"
+    assert said.starts_when == "trajectories on cpu-0 end and free 400 MB"

@@ -11,10 +11,11 @@ from artangram.core.scheduling.events import (
     NodeLost,
     Submitted,
     TrajectoryClosed,
+    TrajectoryGone,
     TrajectoryOpened,
 )
 from artangram.core.scheduling.lease import Cores
-from artangram.core.scheduling.placement import SAMPLE
+from artangram.core.scheduling.nodeindex import SAMPLE
 from artangram.core.scheduling.records import Outcome
 from artangram.core.scheduling.scheduler import Scheduler
 
@@ -88,6 +89,7 @@ def test_room_on_a_node_that_was_not_looked_at_first_is_found_too():
     for n in range(nodes):
         scheduler.handle(TrajectoryClosed(TrajectoryId(f"t{n}")), 1.0)
         scheduler.handle(Finished(ActionId(f"a{n}")), 1.0)
+        scheduler.handle(TrajectoryGone(TrajectoryId(f"t{n}")), 1.0)
         opened(scheduler, **{f"u{n}": 10})
         assert started(scheduler.handle(Submitted(an_action(f"b{n}", trajectory=f"u{n}")), 2.0))
 
@@ -98,7 +100,8 @@ class TestWaitingForMemory:
         node_of(scheduler, "a", "t")
         assert started(scheduler.handle(Submitted(an_action("b", trajectory="u")), 0.0)) == []
         scheduler.handle(Finished(ActionId("a")), 1.0)
-        assert started(scheduler.handle(TrajectoryClosed(TrajectoryId("t")), 2.0)) == ["b"]
+        assert started(scheduler.handle(TrajectoryClosed(TrajectoryId("t")), 2.0)) == []
+        assert started(scheduler.handle(TrajectoryGone(TrajectoryId("t")), 2.5)) == ["b"]
 
     def test_a_small_one_does_not_pass_a_large_one_for_ever(self):
         scheduler = opened(a_scheduler(), t=700, u=400, v=100)
@@ -108,7 +111,8 @@ class TestWaitingForMemory:
             assert started(decisions) == []
         decisions = scheduler.handle(TrajectoryClosed(TrajectoryId("t")), 1.0)
         decisions += scheduler.handle(Finished(ActionId("a")), 2.0)
-        assert started(decisions) == ["b", "c"]
+        assert started(decisions) == []
+        assert started(scheduler.handle(TrajectoryGone(TrajectoryId("t")), 2.0)) == ["b", "c"]
 
     def test_who_needs_no_memory_waits_for_nobody(self):
         scheduler = opened(a_scheduler(), t=700, u=400)
@@ -149,7 +153,8 @@ class TestPods:
             decisions = scheduler.handle(Submitted(an_action(name, trajectory=name)), 0.0)
             assert started(decisions) == ([name] if name != "v" else [])
         scheduler.handle(TrajectoryClosed(TrajectoryId("t")), 1.0)
-        assert started(scheduler.handle(Finished(ActionId("t")), 1.0)) == ["v"]
+        scheduler.handle(Finished(ActionId("t")), 1.0)
+        assert started(scheduler.handle(TrajectoryGone(TrajectoryId("t")), 1.0)) == ["v"]
 
     def test_pods_are_created_at_the_rate_of_the_control_plane(self):
         cpu = a_cpu(cores=8, create_s=1.0, pods_per_s=2.0)

@@ -32,6 +32,7 @@ from artangram.core.scheduling.events import (
     Submitted,
     Throttled,
     TrajectoryClosed,
+    TrajectoryGone,
     TrajectoryOpened,
 )
 from artangram.core.scheduling.records import Outcome
@@ -227,14 +228,19 @@ class TestTrajectories:
         assert (reported(decisions), stopped(decisions)) == ({"b": "cancelled"}, {"a": "cancelled"})
         assert records(decisions)[0].reason == "its trajectory was closed"
 
-    def test_its_memory_is_free_once_its_last_action_has_stopped(self):
+    def test_its_memory_is_free_once_its_sandbox_is_gone(self):
         scheduler = a_scheduler(cpu=a_cpu(memory_mb=100))
         for trajectory in (T, U):
             scheduler.handle(TrajectoryOpened(trajectory, 100), 0.0)
         scheduler.handle(Submitted(an_action("a", trajectory="t")), 0.0)
         scheduler.handle(Submitted(an_action("b", trajectory="u")), 0.0)
         assert started(scheduler.handle(TrajectoryClosed(T), 1.0)) == []
-        assert started(scheduler.handle(Finished(A), 2.0)) == ["b"]
+        assert started(scheduler.handle(TrajectoryGone(T), 1.5)) == []  # Too early: an action runs.
+        assert started(scheduler.handle(Finished(A), 2.0)) == []
+        with pytest.raises(BadInput, match="already open"):
+            scheduler.handle(TrajectoryOpened(T), 2.0)
+        assert started(scheduler.handle(TrajectoryGone(T), 3.0)) == ["b"]
+        scheduler.handle(TrajectoryOpened(T), 4.0)
 
     def test_closing_twice_changes_nothing(self):
         scheduler = a_scheduler()

@@ -17,7 +17,7 @@ from artangram.core.scheduling.evidence import Cell
 from artangram.core.scheduling.lease import Allocation, Cores
 from artangram.core.scheduling.needs import Amounts
 from artangram.core.scheduling.policies.width import Widths
-from artangram.core.scheduling.records import Outcome
+from artangram.core.scheduling.records import ActionRecord, Outcome
 from artangram.core.scheduling.speedup import Speedup
 
 
@@ -167,6 +167,30 @@ class Place(Protocol):
 
     def rerank(self, ticket: Ticket) -> None:
         """What is believed of `ticket`, which stands here, has changed."""
+
+
+def record_of(
+    ticket: Ticket, outcome: Outcome, reason: str, now: float, *, began_at: float | None
+) -> ActionRecord:
+    """How `ticket` ended, now."""
+    started = ticket.state is State.RUNNING
+    ticket.state = State.ENDED
+    action = ticket.action
+    return ActionRecord(
+        action_id=action.id,
+        job=action.job,
+        task=action.task,
+        kind=action.kind,
+        trajectory=action.trajectory,
+        outcome=outcome,
+        reason=reason,
+        submitted_at=ticket.submitted_at,
+        started_at=ticket.started_at if started else None,
+        began_at=began_at if started else None,
+        ended_at=now,
+        attempts=ticket.attempt,
+        units=ticket.units,
+    )
 
 
 class Hindrance(Struct, frozen=True, kw_only=True):

@@ -3,13 +3,13 @@
 - A core belongs to at most one holder; `free + held` is always every core of the node.
 - Cores of one holder come from one domain when one domain has enough: the fullest that fits, so
   that the others stay whole for wider actions.
-- Memory is held by trajectories, not by actions.
+- Memory is held by trajectories, not by actions, until their sandboxes are gone.
 """
 
 from collections.abc import Sequence
 
 from artangram.core.ids import NodeId, Resource, TrajectoryId
-from artangram.core.scheduling.cluster import CpuSpec
+from artangram.core.scheduling.cluster import CpuSpec, NodeSpec
 
 
 class CpuNode:
@@ -19,25 +19,59 @@ class CpuNode:
         "_domain_of",
         "_domains",
         "cores",
+        "filed_mb",
         "free",
         "id",
+        "images",
+        "is_draining",
+        "is_reserved",
+        "labels",
+        "leaving_mb",
         "memory_free_mb",
         "memory_mb",
+        "num_leaving",
+        "num_lone",
         "reserved_milli",
         "resource",
+        "seq",
+        "spec",
         "squeeze_penalty",
         "trajectories",
     )
 
-    def __init__(self, resource: Resource, node: NodeId, spec: CpuSpec) -> None:
+    def __init__(
+        self,
+        resource: Resource,
+        node: NodeId,
+        pool: CpuSpec,
+        spec: NodeSpec | None = None,
+        *,
+        seq: int = 0,
+    ) -> None:
+        spec = spec or pool.node()
         cores, memory_mb = spec.cores, spec.memory_mb
+        self.spec = spec
+        self.labels = frozenset(spec.labels.items())
+        self.images = frozenset(spec.images)
+        #: In which order nodes joined.
+        self.seq = seq
+        #: It gets no new trajectories, for good or until the one it is reserved for has come.
+        self.is_draining = False
+        self.is_reserved = False
+        #: The free memory it is found under; see `nodeindex`.
+        self.filed_mb: int | None = None
+        #: Held by trajectories that are closed, until their sandboxes are gone.
+        self.leaving_mb = 0
+        self.num_leaving = 0
+        #: Actions without a trajectory that wait or run here.
+        self.num_lone = 0
         self.resource = resource
         self.id = node
         self.cores = cores
         self.free = cores
         self.memory_mb = memory_mb
         self.memory_free_mb = memory_mb
-        self.squeeze_penalty = spec.squeeze_penalty
+        self.squeeze_penalty = pool.squeeze_penalty
         self.reserved_milli = 0
         self.trajectories: dict[TrajectoryId, int] = {}
         per_domain = -(-cores // spec.numa)
@@ -88,6 +122,14 @@ class CpuNode:
     def give_back_memory(self, trajectory: TrajectoryId) -> None:
         """`trajectory` is gone from here."""
         self.memory_free_mb += self.trajectories.pop(trajectory)
+
+    def is_drained(self) -> bool:
+        """Does it drain, and is it empty?"""
+        return self.is_draining and not (self.trajectories or self.num_lone)
+
+    def is_open(self) -> bool:
+        """May any trajectory come that fits?"""
+        return not (self.is_draining or self.is_reserved)
 
     def _best_domain(self, count: int, near: int | None) -> list[int]:
         if near is not None and self._domains[self._domain_of[near]]:

@@ -1,4 +1,4 @@
-"""Functions to try workers out with; `artangram bench functions` calls them."""
+"""The functions that `artangram bench functions` calls in workers."""
 
 import os
 import random

@@ -1,24 +1,9 @@
-"""Who is late, and who was cut off."""
+"""Whether the trajectories that were cut off are the long ones."""
 
 from rollout_builders import a_trajectory
 
 from artangram.core.rollout.trajectory import TrajectoryStatus
-from artangram.rollout.durations import Durations
 from artangram.rollout.tally import RolloutTally
-
-
-def test_quantiles_need_some_samples_and_follow_the_latest():
-    durations = Durations()
-    for number in range(Durations.LEAST - 1):
-        durations.add(float(number))
-    assert durations.quantile(0.5) is None
-    for number in range(Durations.REMEMBERED):
-        durations.add(float(number % 100))
-    assert durations.quantile(0.0) == 0.0
-    assert durations.quantile(1.0) == 99.0
-    for _ in range(Durations.REMEMBERED):
-        durations.add(7.0)
-    assert durations.quantile(0.01) == durations.quantile(0.99) == 7.0
 
 
 def test_bias_tells_whether_the_long_ones_are_lost():

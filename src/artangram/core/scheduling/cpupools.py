@@ -1,0 +1,119 @@
+"""Every CPU pool of the cluster, for what concerns trajectories and nodes rather than lanes.
+
+A trajectory is known to all pools until its first action on cores shows which one it lives in.
+"""
+
+from collections.abc import Callable
+
+from artangram.core.errors import BadInput
+from artangram.core.ids import NodeId, Resource, TrajectoryId
+from artangram.core.scheduling.cluster import NodeSpec
+from artangram.core.scheduling.events import TrajectoryOpened
+from artangram.core.scheduling.placement import Placement
+from artangram.core.scheduling.policies.base import Ticket
+
+Push = Callable[[Ticket, float], None]
+
+
+class CpuPools:
+    """Placements by resource. `push` puts a ticket that got a node into its lane."""
+
+    def __init__(self, placement: dict[Resource, Placement], push: Push) -> None:
+        self._placement = placement
+        self._push = push
+
+    def of(self, ticket: Ticket) -> Placement | None:
+        """The CPU pool `ticket` needs, if any; a form has at most one."""
+        form = ticket.form
+        placement = self._placement.get(form.resource)
+        if placement is not None or not form.secondary:
+            return placement
+        found = (self._placement[r] for r, _ in form.secondary if r in self._placement)
+        return next(found, None)
+
+    def check(self, ticket: Ticket) -> None:
+        """`BadInput` if no node could ever hold `ticket`, or its trajectory lives elsewhere."""
+        placement, trajectory = self.of(ticket), ticket.action.trajectory
+        if placement is None:
+            return
+        placement.check(ticket)
+        if placement.lives_here(trajectory):
+            return
+        for name, others in self._placement.items():
+            # Two pools whose trajectories wait for memory of each other would wait for ever.
+            if others is not placement and others.lives_here(trajectory):
+                fix = "open another trajectory for the cores of another pool"
+                raise BadInput("needs", f"its trajectory lives on {name}", fix)
+
+    def open(self, opened: TrajectoryOpened) -> None:
+        """A trajectory begins."""
+        for placement in self._placement.values():
+            placement.open(opened)
+
+    def close(self, trajectory: TrajectoryId, now: float) -> None:
+        """`trajectory` has nothing left to run. Without a sandbox, it is gone."""
+        for placement in self._placement.values():
+            if placement.close(trajectory):
+                self.place_waiting(placement, now)
+
+    def is_leaving(self, trajectory: TrajectoryId) -> bool:
+        """Is it closed, with a sandbox that is not known to be gone?"""
+        return any(placement.is_leaving(trajectory) for placement in self._placement.values())
+
+    def leaving(self, resource: Resource, node: NodeId) -> list[TrajectoryId]:
+        """The closed trajectories whose sandboxes are not known to be gone from a node."""
+        placement = self._placement[resource]
+        return placement.leaving(node) if node in placement.lanes else []
+
+    def trajectory_gone(self, trajectory: TrajectoryId, now: float) -> None:
+        """The memory of a closed trajectory is free."""
+        for placement in self._placement.values():
+            if placement.is_leaving(trajectory):
+                placement.leave(trajectory)
+                self.place_waiting(placement, now)
+
+    def has_sandbox(self, ticket: Ticket) -> None:
+        """`ticket` starts: its trajectory has a sandbox from now on."""
+        if ticket.node is not None and ticket.action.trajectory is not None:
+            placement = self.of(ticket)
+            assert placement is not None
+            placement.has_sandbox(ticket.action.trajectory)
+
+    def has_files(self, ticket: Ticket) -> bool:
+        """Has the trajectory of `ticket` anything to lose on its node?"""
+        placement = self.of(ticket)
+        return placement is not None and placement.has_files(ticket.action.trajectory)
+
+    def lone_ended(self, ticket: Ticket) -> None:
+        """`ticket` waits or runs no longer; without a trajectory it leaves its node, too."""
+        if ticket.node is not None and ticket.action.trajectory is None:
+            placement = self.of(ticket)
+            assert placement is not None
+            placement.lone_ended(ticket.node)
+
+    def join(self, resource: Resource, node: NodeId, spec: NodeSpec | None, now: float) -> None:
+        """A node joins; nothing happens if it is there."""
+        placement = self._placement[resource]
+        if node not in placement.lanes:
+            placement.add(node, spec)
+            self.place_waiting(placement, now)
+
+    def drain(self, resource: Resource, node: NodeId, now: float, *, is_on: bool) -> None:
+        """A node takes no new trajectories, or takes them again; nothing happens without it."""
+        placement = self._placement[resource]
+        if node in placement.lanes:
+            placement.drain(node, is_on=is_on)
+            self.place_waiting(placement, now)
+
+    def take_emptied(self) -> list[tuple[Resource, NodeId]]:
+        """Draining nodes that have become empty since somebody asked."""
+        return [
+            (resource, node)
+            for resource, placement in self._placement.items()
+            for node in placement.take_emptied()
+        ]
+
+    def place_waiting(self, placement: Placement, now: float) -> None:
+        """Something changed in a pool: tickets that have a node now go into their lanes."""
+        for ticket in placement.place_waiting(now):
+            self._push(ticket, now)

@@ -1,0 +1,125 @@
+"""Keyword arguments that several methods of a client share, each written down once.
+
+- The methods take them as `**options: Unpack[...]`, so editors and type checkers know every name
+  and type; a name that does not exist is also refused at run time.
+- A keyword that is left out has the default that its description names.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+from artangram.core.errors import BadInput
+
+Amount = int | Mapping[str, int | Sequence[int]]
+"""A number of units, or what `between` and `one_of` return."""
+
+
+def between(least: int, most: int) -> Mapping[str, int]:
+    """Any number of units from `least` to `most`; the action runs faster on more of them."""
+    return {"min": least, "max": most}
+
+
+def one_of(*choices: int) -> Mapping[str, Sequence[int]]:
+    """One of these numbers of units; the action runs faster on more of them."""
+    return {"choices": list(choices)}
+
+
+class RunOptions(TypedDict, total=False):
+    """Keywords of `run` and `stream`."""
+
+    cpu: Amount
+    """Cores: a number, `between(1, 8)` or `one_of(1, 2, 4)`. Default: 1."""
+    kind: str | None
+    """Actions of one kind share an estimate of how long they take. Default: the trajectory's task
+    and what the command runs: `sh -c 'cd repo && pytest -x'` is `pytest`, `git status` is
+    `git/status`."""
+    timeout_s: float | None
+    """Stop the command when it has run for this long with all the cores it can use: less passes on
+    fewer cores, and no time at all while it is preempted. Default: after one day."""
+    deadline_s: float | None
+    """Give up when it has not ended after this long, waiting included. Default: never."""
+    needs: Mapping[str, Amount] | None
+    """What the action holds beside cores, as in `{"api:search": 1}`. Default: nothing."""
+    speedup: Mapping[str, Any] | None
+    """How much faster it runs on more cores, as in `{"amdahl": 0.1}`. Default: learned."""
+    work_s: float | None
+    """Expected seconds on one core. Default: learned from earlier actions of its kind."""
+    repeatable: bool
+    """Run it again when infrastructure fails under it, in an empty sandbox if need be. Default:
+    False."""
+    key: str | None
+    """Your own name for the action: the same key twice is the same action, run once. Such an action
+    also goes on when its caller stops waiting. Default: none."""
+    environ: Mapping[str, str] | None
+    """Environment variables beside the usual ones. Default: none."""
+    cwd: str
+    """The directory that the command starts in. Default: /work."""
+    stdin: bytes | str
+    """What the command reads from its standard input. Default: nothing."""
+    output_bytes: int
+    """Keep at most this much of its output; the rest is dropped and counted. Default: 1 MiB."""
+    memory_mb: int
+    """Memory of this command. Default: 0, which means all that the trajectory has."""
+    disk_mb: int
+    """Size of its files. Default: 0, which means all that the trajectory has."""
+    processes: int
+    """Processes at once. Default: 0, which means all that the trajectory has."""
+    keep: bool
+    """Leave processes that it started running when it ends. Default: False."""
+
+
+class CallOptions(TypedDict, total=False):
+    """Keywords of every call: of a model service, a function or an outside API."""
+
+    kind: str | None
+    """Calls of one kind share an estimate of how long they take. Default: what is called."""
+    job: str
+    """The job whose share the call counts against. Default: "default"."""
+    task: str
+    """The task it belongs to, for reports. Default: none."""
+    problem: str
+    """The problem it is about: calls of one kind on one problem are expected to take about as long
+    as each other. Default: none."""
+    trajectory: str | None
+    """The trajectory it belongs to: the call ends with it. Default: none."""
+    needs: Mapping[str, Amount]
+    """What the call holds beside what it calls. Default: nothing."""
+    work_s: float | None
+    """Expected seconds. Default: learned from earlier calls of its kind."""
+    timeout_s: float | None
+    """Stop the call when it has run for this long. Default: never."""
+    deadline_s: float | None
+    """Give the call up when it has not ended after this long, waiting included. Default: never."""
+    key: str | None
+    """Your own name for the call: the same key twice is the same call, made once. Default: none."""
+
+
+class ServiceOptions(TypedDict, total=False):
+    """Keywords of `deploy`: the fields of `Service`."""
+
+    options: Mapping[str, Any]
+    """Keyword arguments of the loader, as JSON values. Default: none."""
+    weights: Sequence[str]
+    """Files that are kept once in memory and handed to the loader. Default: none."""
+    degrees: Sequence[int]
+    """Numbers of devices that one replica can run on. Default: (1,)."""
+    batch: int
+    """How many payloads a replica answers together. Default: 8."""
+    batch_cost: float | None
+    """What one more payload adds to a batch's time, as a share of one alone. Default: measured."""
+    runtime_mb: int | None
+    """Memory of a replica beside its weights. Default: measured."""
+    example: Any
+    """A payload that is tried when the service is deployed. Default: none."""
+    longest_predict_s: float
+    """Replace a replica whose batch takes longer than this. Default: 300."""
+    leaves_nothing: bool
+    """A replica may load another service of the same loader in the same process. Default: False."""
+
+
+def check_options(kind: type, given: Mapping[str, Any], *, of: str) -> None:
+    """Raises `BadInput` for a keyword that `kind` does not list; `of` says of what."""
+    known = kind.__annotations__
+    for name in given:
+        if name not in known:
+            raise BadInput(name, f"is not an option of {of}", f"use: {', '.join(known)}")

@@ -1,0 +1,252 @@
+"""Blocking counterparts of `Client` and what it gives: each method waits for the async one.
+
+Every class here forwards to the async object of the same purpose; what a method means is said
+there, once.
+"""
+
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack
+
+from artangram.core.ids import TrajectoryId
+from artangram.core.scheduling.explain import Explanation
+from artangram.orchestrator.calling import Api, ApiAnswer, RemoteFunction
+from artangram.orchestrator.client import Client, TrajectoryHandle
+from artangram.orchestrator.options import CallOptions, RunOptions, ServiceOptions
+from artangram.orchestrator.records import ActionResult, ClusterStatus, Refused
+from artangram.sandbox.protocol import MAX_READ_BYTES, Output, Snapshot, Source
+from artangram.services.service import Loader
+from artangram.sync.thread import LoopThread
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class SyncClient:
+    """`Client` for code that is not async. It is open until `close` or the end of its `with`."""
+
+    def __init__(self, thread: LoopThread) -> None:
+        self._thread = thread
+        self._client: Client = thread.client
+
+    def __repr__(self) -> str:
+        return f"<Sync {self._client!r}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the cluster or the connection. Calls in other threads raise `Refused`."""
+        self._thread.close()
+
+    def trajectory(
+        self,
+        *,
+        job: str = "default",
+        task: str = "",
+        memory_mb: int = 512,
+        disk_mb: int | None = None,
+        processes: int = 256,
+        network: bool = False,
+        source: Source | None = None,
+        id: str | None = None,
+    ) -> "SyncTrajectory":
+        """See `Client.trajectory`; to be used as `with`, or with `open` and `close`."""
+        handle = self._client.trajectory(
+            job=job,
+            task=task,
+            memory_mb=memory_mb,
+            disk_mb=disk_mb,
+            processes=processes,
+            network=network,
+            source=source,
+            id=id,
+        )
+        return SyncTrajectory(handle, self._thread)
+
+    def call(self, service: str, payload: object, **options: Unpack[CallOptions]) -> Any:
+        """See `Client.call`."""
+        return self._thread.wait(self._client.call(service, payload, **options))
+
+    def function(
+        self, code: Callable[P, R], **options: Unpack[CallOptions]
+    ) -> "SyncFunction[P, R]":
+        """`code` as a function that runs in a function worker of the cluster, and blocks."""
+        remote = self._thread.ask(lambda: self._client.function(code, **options))
+        return SyncFunction(remote, self._thread)
+
+    def deploy(self, name: str, loader: Loader, **options: Unpack[ServiceOptions]) -> None:
+        """See `Client.deploy`."""
+        self._thread.wait(self._client.deploy(name, loader, **options))
+
+    def api(self, name: str) -> "SyncApi":
+        """See `Client.api`."""
+        return SyncApi(self._client.api(name), self._thread)
+
+    def close_job(self, job: str) -> None:
+        """See `Client.close_job`."""
+        self._thread.wait(self._client.close_job(job))
+
+    def explain(self, action_id: str) -> Explanation:
+        """See `Client.explain`."""
+        return self._thread.wait(self._client.explain(action_id))
+
+    def status(self) -> ClusterStatus:
+        """See `Client.status`."""
+        return self._thread.wait(self._client.status())
+
+
+class SyncTrajectory:
+    """`TrajectoryHandle` for code that is not async. Several threads may use one."""
+
+    def __init__(self, handle: TrajectoryHandle, thread: LoopThread) -> None:
+        self._handle = handle
+        self._thread = thread
+
+    def __repr__(self) -> str:
+        return f"<Sync {self._handle!r}>"
+
+    @property
+    def id(self) -> TrajectoryId:
+        return self._handle.id
+
+    @property
+    def queued_s(self) -> float:
+        """See `TrajectoryHandle.queued_s`."""
+        return self._thread.ask(lambda: self._handle.queued_s)
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def open(self) -> Self:
+        """Open it without a `with` block, as a notebook does; then `close` ends it."""
+        self._thread.wait(self._handle.open())
+        return self
+
+    def close(self) -> None:
+        """End it: what still runs is stopped, its files are removed."""
+        self._end(self._handle.close())
+
+    def run(self, argv: Sequence[str], **options: Unpack[RunOptions]) -> ActionResult:
+        """See `TrajectoryHandle.run`."""
+        return self._thread.wait(self._handle.run(argv, **options))
+
+    def stream(
+        self, argv: Sequence[str], **options: Unpack[RunOptions]
+    ) -> Generator[Output | ActionResult, None, None]:
+        """See `TrajectoryHandle.stream`."""
+        pieces = self._handle.stream(argv, **options)
+
+        async def following() -> Output | ActionResult | None:
+            return await anext(pieces, None)
+
+        try:
+            while (piece := self._thread.wait(following())) is not None:
+                yield piece
+        finally:
+            # The garbage collector may close a stream in the thread of the loop.
+            if self._thread.is_current:
+                self._thread.later(_closed(pieces.aclose))
+            else:
+                self._end(_closed(pieces.aclose))
+
+    def write(self, path: str, data: bytes | str) -> None:
+        """See `TrajectoryHandle.write`."""
+        self._thread.wait(self._handle.write(path, data))
+
+    def read(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:
+        """See `TrajectoryHandle.read`."""
+        return self._thread.wait(self._handle.read(path, max_bytes=max_bytes))
+
+    def snapshot(self) -> Snapshot:
+        """See `TrajectoryHandle.snapshot`."""
+        return self._thread.wait(self._handle.snapshot())
+
+    def _end(self, ending: Coroutine[Any, Any, None]) -> None:
+        """Wait for `ending`, unless the end of the client has ended everything."""
+        try:
+            self._thread.wait(ending)
+        except Refused:
+            if not self._thread.is_ending:
+                raise
+
+
+async def _closed(close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    await close()
+
+
+class SyncFunction(Generic[P, R]):
+    """`RemoteFunction` for code that is not async."""
+
+    def __init__(self, remote: RemoteFunction[P, R], thread: LoopThread) -> None:
+        self._remote = remote
+        self._thread = thread
+
+    def __repr__(self) -> str:
+        return f"<Sync {self._remote!r}>"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """What the function returns. Raises `CallFailed` with its traceback if it raises."""
+        return self._thread.wait(self._remote(*args, **kwargs))
+
+
+class SyncApi:
+    """`Api` for code that is not async."""
+
+    def __init__(self, api: Api, thread: LoopThread) -> None:
+        self._api = api
+        self._thread = thread
+
+    def __repr__(self) -> str:
+        return f"<Sync {self._api!r}>"
+
+    def get(
+        self,
+        path: str = "",
+        *,
+        params: Mapping[str, object] | None = None,
+        **options: Unpack[CallOptions],
+    ) -> ApiAnswer:
+        """See `Api.get`."""
+        return self._thread.wait(self._api.get(path, params=params, **options))
+
+    def post(
+        self,
+        path: str = "",
+        *,
+        json: object = None,
+        params: Mapping[str, object] | None = None,
+        repeatable: bool | None = None,
+        **options: Unpack[CallOptions],
+    ) -> ApiAnswer:
+        """See `Api.post`."""
+        call = self._api.post(path, json=json, params=params, repeatable=repeatable, **options)
+        return self._thread.wait(call)
+
+    def request(
+        self,
+        method: str,
+        path: str = "",
+        *,
+        params: Mapping[str, object] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        repeatable: bool | None = None,
+        **options: Unpack[CallOptions],
+    ) -> ApiAnswer:
+        """See `Api.request`."""
+        call = self._api.request(
+            method,
+            path,
+            params=params,
+            headers=headers,
+            body=body,
+            repeatable=repeatable,
+            **options,
+        )
+        return self._thread.wait(call)
