@@ -14,9 +14,15 @@ from builders import (
     wakes,
 )
 
-from artangram.core.ids import ActionId
+from artangram.core.ids import ActionId, TrajectoryId
 from artangram.core.scheduling.cluster import QuotaSpec
-from artangram.core.scheduling.events import Cancelled, ClockTicked, Finished, Submitted
+from artangram.core.scheduling.events import (
+    Cancelled,
+    ClockTicked,
+    Finished,
+    Submitted,
+    TrajectoryOpened,
+)
 from artangram.core.scheduling.policies.elastic import IDLE_S, MOST_PASSED, PASS_S
 from artangram.core.scheduling.scheduler import Scheduler
 
@@ -67,6 +73,25 @@ class TestElastic:
         crowd = [Submitted(an_elastic(f"b{n}", 1, 8, speedup={"amdahl": 0.2})) for n in range(6)]
         workers = [lease.workers for lease in leases(scheduler.handle_all(crowd, 0.0))]
         assert max(workers) < 8
+
+    def test_one_whose_duration_is_a_guess_gets_workers_for_the_crowd_to_come(self):
+        """Six wait in either case. Where none can follow, they may be alone before they end."""
+
+        def workers(thinking: int) -> int:
+            cpu = a_cpu(squeeze_penalty=0.1, memory_mb=10_000)
+            scheduler = a_scheduler("elastic", cpu=cpu)
+            names = [f"t{n}" for n in range(6 + thinking)]
+            for name in names:
+                scheduler.handle(TrajectoryOpened(TrajectoryId(name), 1), 0.0)
+                told(scheduler, an_action(f"first-{name}", trajectory=name, work_s=0.01))
+                scheduler.handle(Finished(ActionId(f"first-{name}")), 0.0)
+            told(scheduler, an_action("z", work_s=0.001, trajectory=names[0]), now=1000.0)
+            fields = {"work_s": None, "speedup": {"amdahl": 0.2}}
+            crowd = [an_elastic(f"b{n}", 1, 8, trajectory=names[n], **fields) for n in range(6)]
+            decisions = scheduler.handle_all([Submitted(one) for one in crowd], 1000.0)
+            return leases(decisions)[0].workers
+
+        assert workers(thinking=0) > workers(thinking=100)
 
     @pytest.mark.parametrize("penalty", [0.0, 0.1])
     def test_more_cores_than_make_it_faster_are_left_to_others(self, penalty):

@@ -14,6 +14,7 @@ from artangram.core.scheduling.policies import ranking
 from artangram.core.scheduling.policies.base import Hindrance, LaneContext, State, Ticket
 from artangram.core.scheduling.policies.candidates import Candidates, goes_first
 from artangram.core.scheduling.policies.cpulane import CpuLane
+from artangram.core.scheduling.policies.newcomers import Newcomers
 from artangram.core.scheduling.policies.queue import FairUsage
 from artangram.core.scheduling.policies.running import Running, pressure_of
 from artangram.core.scheduling.policies.width import fixed_widths, malleable_widths
@@ -30,6 +31,9 @@ as a short command on few cores, where every idle core counts."""
 
 FREE_SQUEEZE = 0.01
 """Below this penalty an action starts with all the workers it can use, to grow as far as it may."""
+
+GUESS = 0.5
+"""From this spread of its belief on, an action gets workers for the crowd it may meet later."""
 
 MOST_PASSED = 4
 """So many candidates that need more cores than there are, are passed by narrower ones."""
@@ -57,9 +61,11 @@ class ElasticLane(CpuLane):
         #: Is it worth asking again whether the first elastic candidate may start?
         self._ask_elastic = True
         self._refused_rank = 0.0
+        self._newcomers = Newcomers()
 
     def push(self, ticket: Ticket, now: float) -> None:
         ranking.enter(ticket)
+        self._newcomers.count(len(self._node.trajectories), now)
         self._num_waiting += 1
         self._candidates_like(ticket).push(ticket)
         if ticket.form.is_elastic and ticket.rank < self._refused_rank:
@@ -234,13 +240,19 @@ class ElasticLane(CpuLane):
         price when squeezing costs speed.
 
         More workers could use cores that come free later, but until then they are squeezed. With
-        cores for all of them free at this moment, nothing is about to be squeezed.
+        cores for all of them free at this moment, nothing is about to be squeezed. An action whose
+        duration is a guess may run for long, and later no more are behind it than can still come:
+        trajectories that think now, and as many new ones as came lately.
         """
         widths = fixed_widths(ticket.form.amounts, ticket.curve or DEFAULT)
         fastest = widths.best(0.0)
         if self._node.squeeze_penalty < FREE_SQUEEZE or self._node.free >= fastest:
             return fastest
-        behind = self._running.num_longer(ticket.rank) + self._num_waiting
+        behind = float(self._running.num_longer(ticket.rank) + self._num_waiting)
+        here = len(self._running) + self._rigid.size + self._elastic.size
+        coming = max(0, len(self._node.trajectories) - here) + self._newcomers.lately
+        if coming < behind:
+            behind -= min(1.0, ticket.belief.spread / GUESS) * (behind - coming)
         return widths.best(pressure_of(ticket) * behind / self._node.cores)
 
     def _squeeze(self, units: int, now: float) -> None:

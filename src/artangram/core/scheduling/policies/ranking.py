@@ -25,7 +25,7 @@ SLACK_CAP_S = 3600.0
 """An action that has not run yet goes without cores no longer than this because of work that came
 later. Ten minutes would already cost 3 % of mean ACT."""
 
-CLEARLY = 0.8
+CLEARLY = 0.9
 """Work gives way to what has less than this share of its rank: ranks are guesses, and work that
 gives way too easily is never done."""
 
