@@ -55,18 +55,18 @@ class Distribution:
 
     __slots__ = ("_ages", "_ranks", "chances", "first", "mean_s", "median_s", "spread")
 
-    def __init__(self, weights: Sequence[float]) -> None:
-        """`weights` has an entry for every bin, in any unit; not all of them are zero."""
+    def __init__(self, weights: Sequence[float], first: int = 0) -> None:
+        """`weights` are of the bins from `first` on, in any unit; not all of them are zero."""
         least = LEAST_CHANCE * sum(weights)
-        first, last = 0, len(weights)
-        while weights[first] < least:
-            first += 1
-        while weights[last - 1] < least:
-            last -= 1
-        kept = weights[first:last]
+        begin, end = 0, len(weights)
+        while weights[begin] < least:
+            begin += 1
+        while weights[end - 1] < least:
+            end -= 1
+        kept = weights[begin:end]
         total = sum(kept)
         #: The bin of the first chance.
-        self.first = first
+        self.first = first = first + begin
         self.chances = [weight / total for weight in kept]
         self._ages: list[float] = []
         self._ranks: list[float] = []

@@ -10,6 +10,7 @@
 """
 
 import math
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from typing import Generic, TypeVar
 
@@ -184,15 +185,17 @@ class Estimates:
         if spread < CERTAIN:
             return KnownDuration(expected_s)
         known = cell.belief()
-        weights = [DOUBT_OF_KIND] * NUM_BINS
-        for at, chance in enumerate(known.chances, known.first):
-            weights[at] += chance
         middle = max(LOGS[0], min(LOGS[-1], math.log(expected_s)))
+        reach = 3.0 * spread
+        first, last = bisect_left(LOGS, middle - reach), bisect_right(LOGS, middle + reach)
+        first, last = min(first, NUM_BINS - 1), max(last, 1)
         return Distribution(
             [
-                weight * math.exp(-0.5 * ((log - middle) / spread) ** 2)
-                for weight, log in zip(weights, LOGS, strict=True)
-            ]
+                (known.chance(at) + DOUBT_OF_KIND)
+                * math.exp(-0.5 * ((LOGS[at] - middle) / spread) ** 2)
+                for at in range(first, last)
+            ],
+            first,
         )
 
     def work_s(self, action: Action) -> float:

@@ -23,6 +23,10 @@ from artangram.core.scheduling.distribution import (
 MEMORY = 128.0
 """When a cell has seen twice as many durations as this, each of them counts half from then on."""
 
+LEARNING = 16.0
+"""Habits are learned from so many durations of a cell, and from then on from one in as many: what
+follows hardly tells habits apart."""
+
 GROWTH = 1.5
 """A belief is made anew when its cell has seen this many times as much as before: a few times for
 a hundred durations, and at once for the first ones."""
@@ -136,7 +140,7 @@ class Cell:
     def add(self, duration_s: float) -> bool:
         """An action took so long. Does that change the belief?"""
         index = bin_of(duration_s)
-        if self.count > 0.0:
+        if 0.0 < self.count < LEARNING or self.count % LEARNING < 1.0 <= self.count:
             parent = _UNKNOWN if self.parent is None else self.parent.belief()
             self._habits.learn(self._seen, self.count, index=index, parent=parent.chance(index))
         return self._note({index: 1.0})

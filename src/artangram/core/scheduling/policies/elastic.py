@@ -156,8 +156,8 @@ class ElasticLane(CpuLane):
                 self._ask_elastic, self._refused_rank = False, ticket.rank
             elif (giving := self._giving_way(ticket, now)) is not None:
                 self._let_in(ticket, giving, now)
-            elif ticket.key <= now:
-                break  # Nothing may pass an overdue one: the node drains.
+            elif ticket.key <= now or ticket.form.amounts[0] == 1:
+                break  # Nothing may pass an overdue one: the node drains. Nothing is narrower.
             else:
                 self._candidates_like(ticket).remove(ticket)
                 passed.append(ticket)
@@ -188,13 +188,18 @@ class ElasticLane(CpuLane):
         """Running tickets to preempt so that `ticket` fits; `None` if all would not be enough."""
         lacking = ticket.form.amounts[0] - self._room()
         giving: list[Ticket] = []
-        for other in self._running.last_first() if lacking > 0 else ():
+        if lacking <= 0:
+            return giving
+        firm = ranking.firm_rank(ticket)
+        for other in self._running.last_first():
+            if other.rank <= firm and now < ticket.key:
+                return None  # Nor do those with smaller ranks give way.
             if ranking.gives_way(other, ticket, self._served, cores=self._node.cores, now=now):
                 giving.append(other)
                 lacking -= other.form.amounts[0]
                 if lacking <= 0:
-                    break
-        return giving if lacking <= 0 else None
+                    return giving
+        return None
 
     def _preempt(self, ticket: Ticket, now: float) -> None:
         self._running.remove(ticket)
