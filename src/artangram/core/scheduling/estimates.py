@@ -23,7 +23,7 @@ from artangram.core.scheduling.distribution import (
     Distribution,
     KnownDuration,
 )
-from artangram.core.scheduling.evidence import Cell, Habits
+from artangram.core.scheduling.evidence import Cell, CellHabits
 from artangram.core.scheduling.speedup import DEFAULT, Amdahl, Speedup
 
 MOST_TASKS, MOST_PROBLEMS = 2048, 8192
@@ -153,7 +153,7 @@ class Estimates:
     def __init__(self) -> None:
         self._cells: _Recent[tuple[str, ...], Cell] = _Recent(MOST_TASKS)
         self._problems: _Recent[tuple[str, ...], Cell] = _Recent(MOST_PROBLEMS)
-        self._habits: _Recent[tuple[str, int], Habits] = _Recent(MOST_TASKS)
+        self._habits: _Recent[tuple[str, int], CellHabits] = _Recent(MOST_TASKS)
         self._scaling: _Recent[str, _Scaling] = _Recent(MOST_TASKS)
         self._callers: _Recent[tuple[JobId, str], _Caller] = _Recent(MOST_TASKS)
 
@@ -252,8 +252,8 @@ class Estimates:
         scaling = self._scaling.get(kind) or self._scaling.add(kind, _Scaling())
         scaling.observe(round(units), log_time, max(-MOST_ERROR, min(MOST_ERROR, error)))
 
-    def _habit(self, level: tuple[str, int], habit: tuple[float, float]) -> Habits:
-        return self._habits.get(level) or self._habits.add(level, Habits(*habit))
+    def _habit(self, level: tuple[str, int], habit: tuple[float, float]) -> CellHabits:
+        return self._habits.get(level) or self._habits.add(level, CellHabits(*habit))
 
 
 def _fitted(scaling: dict[int, tuple[int, float]], variance: float) -> Amdahl:

@@ -3,7 +3,8 @@
 - A *cell* holds what was seen of one kind, of one task of it, or of one problem of that task. Its
   belief is that of its parent plus every duration seen in the cell itself.
 - How many durations the parent is worth, and how far apart durations of one cell are, is learned
-  for each kind and level: by which of a few habits would have foretold best what came (`Habits`).
+  for each kind and level: by which of a few habits would have foretold best what came
+  (`CellHabits`).
 - An action that was stopped says that it takes longer than it had; so does one that still runs.
 - Old durations fade, so one that lies far off is soon forgotten. Memory is bounded.
 """
@@ -76,7 +77,7 @@ def lognormal(median_s: float, spread: float) -> list[float]:
 _UNKNOWN = Distribution(lognormal(UNKNOWN_MEDIAN_S, UNKNOWN_SPREAD))
 
 
-class Habits:
+class CellHabits:
     """How the cells of one kind and level relate to their parents."""
 
     __slots__ = ("_scores", "weight", "width")
@@ -115,7 +116,7 @@ class Cell:
 
     __slots__ = ("_belief", "_habits", "_next", "_reached", "_seen", "count", "parent")
 
-    def __init__(self, parent: "Cell | None", habits: Habits) -> None:
+    def __init__(self, parent: "Cell | None", habits: CellHabits) -> None:
         self.parent = parent
         #: How many durations were seen, faded ones for less.
         self.count = 0.0

@@ -3,13 +3,13 @@
 import pytest
 
 from artangram.core.ids import ActionId
-from artangram.core.scheduling.evidence import MEMORY, Cell, Habits
+from artangram.core.scheduling.evidence import MEMORY, Cell, CellHabits
 
 A, B = ActionId("a"), ActionId("b")
 
 
 def a_cell(*durations_s: float, parent: Cell | None = None) -> Cell:
-    cell = Cell(parent, Habits(1.0, 0.3))
+    cell = Cell(parent, CellHabits(1.0, 0.3))
     for duration_s in durations_s:
         cell.add(duration_s)
     return cell
@@ -42,7 +42,7 @@ def test_the_first_sibling_moves_the_belief_and_more_of_them_settle_it():
 def test_how_alike_siblings_are_is_learned():
     """After some problems whose siblings agreed, the first of another one says more."""
     parent = a_cell(*[1.0, 3.0, 10.0, 30.0, 100.0] * 10)
-    alike, apart = Habits(1.0, 0.3), Habits(1.0, 0.3)
+    alike, apart = CellHabits(1.0, 0.3), CellHabits(1.0, 0.3)
     for n in range(30):
         same, other = Cell(parent, alike), Cell(parent, apart)
         for k in range(4):

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from artangram.core.scheduling.distribution import KnownDuration
-from artangram.core.scheduling.evidence import Cell, Habits
+from artangram.core.scheduling.evidence import Cell, CellHabits
 from artangram.core.scheduling.policies.base import Ticket
 from artangram.core.scheduling.policies.running import PRESSURE, Running, pressure_of
 from artangram.core.scheduling.policies.width import malleable_widths
@@ -88,5 +88,5 @@ def test_what_is_remembered_is_what_a_walk_finds(steps, cores, behind):
 
 def test_the_more_uncertain_a_belief_the_more_those_behind_weigh():
     known, guessed = a_running_ticket(1, (1, 2), 1.0), a_running_ticket(2, (1, 2), 1.0)
-    guessed.belief = Cell(None, Habits(1.0, 0.3)).belief()
+    guessed.belief = Cell(None, CellHabits(1.0, 0.3)).belief()
     assert pressure_of(known) == PRESSURE < pressure_of(guessed)
