@@ -35,6 +35,7 @@ lint: $(STAMP)
 fix: $(STAMP)
 	$(BIN)/ruff format src tests benchmarks examples
 	$(BIN)/ruff check --fix src tests benchmarks examples
+	$(BIN)/python docs/make_reference.py
 
 bench: $(STAMP)
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[peers]'

@@ -42,7 +42,7 @@ class ShellEnv:
     async def respond(self, reply):
         result = await self.sandbox.run(["sh", "-c", reply], timeout_s=5, kind="shell/command")
         if result.exit_code is None:
-            raise InfraFailed(result.reason)  # Nobody can say how good the attempt was.
+            raise InfraFailed(result.reason)  # The score cannot be known.
         self.found = result.stdout.strip()
         return Observation(text=self.found or result.stderr, done=result.exit_code == 0)
 

@@ -1,6 +1,6 @@
 """A reward for TRL that runs what the model wrote: each completion in a sandbox of its own.
 
-In the cluster at `ARTANGRAM_URL` if there is one, else in a client of this process.
+Uses the service at `ARTANGRAM_URL` if it is set, else this process.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ def opened():
 
 
 async def runs(completions, answer, **rest):
-    """1 where the program prints the answer; `None`, which TRL leaves out, where nobody knows."""
+    """1 where the program prints the answer; `None`, which TRL leaves out, if it is unknown."""
     async with opened() as client:
         pairs = zip(completions, answer, strict=True)
         return await asyncio.gather(*(judged(client, *pair) for pair in pairs))

@@ -1,4 +1,4 @@
-"""`artangram bench`: every figure the README quotes, measured anew.
+"""`artangram bench`: measures every figure of the documentation.
 
 One question per verb. A result names its machine, commit and date; with `--json` it is written to
 a file, by convention in `benchmarks/results`.
@@ -23,7 +23,7 @@ from artangram_bench.sandbox import sandbox
 from artangram_bench.scheduler import scheduler
 from artangram_bench.services import services
 
-bench = typer.Typer(help="Measure: every figure of the README.", no_args_is_help=True)
+bench = typer.Typer(help="Measure every figure of the documentation.", no_args_is_help=True)
 for verb in (
     scheduler,
     lab,

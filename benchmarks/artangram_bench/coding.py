@@ -52,7 +52,7 @@ class CodingRow(Struct, frozen=True, kw_only=True):
 
 
 def coding(
-    seeds: Annotated[str, typer.Option(help="One trace from each.")] = "0,1",
+    seeds: Annotated[str, typer.Option(help="Seeds, with commas; each makes one trace.")] = "0,1",
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
 ) -> None:
     """Mean ACT and step time of coding agents on 80 to 1024 cores, with a 10 % squeeze penalty."""
@@ -106,7 +106,7 @@ def _run(trace: Trace, cores: int, name: str, told: str) -> CodingRow:
 
 
 def _overhead_s(trace: Trace, cluster: ClusterSpec) -> float:
-    """What every policy pays on average: dispatch for each action, a sandbox for the first."""
+    """The mean cost under every policy: dispatch for each action, a sandbox for the first."""
     spec = cluster.pools[CPU]
     assert isinstance(spec, CpuSpec)
     num_actions = sum(len(turn.actions) for one in trace.trajectories for turn in one.turns)

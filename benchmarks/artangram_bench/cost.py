@@ -1,4 +1,4 @@
-"""What a decision costs: microseconds of CPU for the whole life of a no-op action.
+"""What a decision costs: microseconds of CPU for a no-op action from submission to report.
 
 A full cycle is submit, decide, finish, report, with a given number of actions waiting all the time.
 CPU time of this thread is counted, not wall time: these machines are shared.

@@ -1,4 +1,4 @@
-"""How fast does the embedded engine sample, and does the trainer score what it sampled alike?
+"""How fast does the embedded engine sample, and does the trainer compute the same logprobs?
 
 - Tokens per second of wall time, requests of 32 tokens answered by 60, all of them at once.
 - A change of weights is `pause`, `load`, `resume` while as many requests run; they all go on.
@@ -43,7 +43,7 @@ class Cell(Struct, frozen=True, kw_only=True):
     tokens_per_s: list[float]
     """One figure a round."""
     update_ms: list[float]
-    """Changes of weights while so many requests run."""
+    """Changes of weights while that many requests run."""
     worst_ratio: float
     """The one that differs most from 1."""
 
@@ -55,7 +55,7 @@ class _Answer(Struct):
 
 
 def engine_verb(
-    rounds: Annotated[int, typer.Option(help="Of every cell.", min=1)] = 3,
+    rounds: Annotated[int, typer.Option(help="Rounds of every measurement.", min=1)] = 3,
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
 ) -> None:
     """Tokens per second, the time of a change of weights, the ratio at staleness 0."""

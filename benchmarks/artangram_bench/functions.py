@@ -1,7 +1,7 @@
 """How do functions behave in a burst from zero, with slow workers, and when workers are killed?
 
-- All calls go through a cluster: submitted, leased, carried out, reported. Only its sandboxes are
-  fakes, for no command runs.
+- All calls go through a cluster: submitted, leased, run, reported. Its sandboxes are fakes, since
+  no command runs.
 - Slow workers are drawn anew in every wave, so that hedging is not helped by ending them. Waves
   with and without it alternate.
 - Times are seen by the caller; the machine's cores are shared by all workers.
@@ -21,6 +21,7 @@ from typing import Annotated, Any
 import typer
 from msgspec import Struct
 
+import function_trials as trial
 from artangram.cli.output import Printer
 from artangram.core.ids import Resource
 from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, FunctionsSpec, PoolSpec
@@ -31,7 +32,6 @@ from artangram.managers.functions import FunctionsManager
 from artangram.orchestrator.client import Client
 from artangram.orchestrator.recovery import Setup
 from artangram.testing.fakes import fake_cluster
-from artangram_bench import function_trials as trial
 from artangram_bench.result import Origin
 
 CEILING = 64
@@ -77,8 +77,10 @@ class FunctionFigures(Struct, frozen=True, kw_only=True):
 
 
 def functions(
-    calls: Annotated[int, typer.Option(help="In the burst.", min=1)] = 5000,
-    waves: Annotated[int, typer.Option(help="With hedging, and as many without.", min=2)] = 40,
+    calls: Annotated[int, typer.Option(help="Calls in the burst.", min=1)] = 5000,
+    waves: Annotated[
+        int, typer.Option(help="Waves with hedging, and as many without.", min=2)
+    ] = 40,
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
 ) -> None:
     """Serverless functions: a burst from zero and back, hedging of slow workers, killed workers."""
@@ -152,7 +154,7 @@ async def _burst(client: Client, manager: FunctionsManager, calls: int) -> Burst
     began_at = perf_counter()
     await asyncio.gather(*(called(number) for number in range(calls)))
     ended_at = perf_counter()
-    while workers.num_alive:  # noqa: ASYNC110 - nobody else wants to know
+    while workers.num_alive:  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(0.01)
     return Burst(
         calls=calls,
@@ -220,7 +222,7 @@ async def _killing(client: Client, calls: int) -> Killing:
 
 
 def _kill(pid: int, *, parent: int) -> bool:
-    """Kill a worker, unless it ended and the number is somebody else's by now."""
+    """Kill a worker, unless it has ended and another process has its number."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:

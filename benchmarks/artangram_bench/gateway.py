@@ -1,4 +1,4 @@
-"""What does the gateway add to a request, and how many can it carry? Beside LiteLLM's proxy.
+"""How much time does the gateway add to a request, and how many can it serve? With LiteLLM beside.
 
 - One scripted engine behind HTTP answers at once. Chats are sent to it directly, through our
   gateway and through LiteLLM; each server is one process. The difference to "directly" is what a
@@ -36,7 +36,7 @@ SLOW_TOKEN_S = 0.3
 
 
 class Cell(Struct, frozen=True, kw_only=True):
-    """One way to ask, by so many callers at once."""
+    """One server, with a number of concurrent callers."""
 
     name: str
     concurrency: int
@@ -66,7 +66,7 @@ class Crowd(Struct, frozen=True, kw_only=True):
     sessions: int
     turns: int
     most_at_once: int
-    """Turns that were under way together."""
+    """Turns that were in flight together."""
     failed: int
     forked: int
     """Sessions whose conversation is not one line: none should be."""
@@ -84,13 +84,15 @@ class GatewayFigures(Struct, frozen=True, kw_only=True):
 
 
 def gateway_verb(
-    rounds: Annotated[int, typer.Option(help="Of everything, in random order.", min=1)] = 3,
-    seconds: Annotated[float, typer.Option(help="For each cell of a round.", min=0.1)] = 4.0,
-    sessions: Annotated[int, typer.Option(help="Agents at once.", min=1)] = 1200,
-    peer: Annotated[str, typer.Option(help="LiteLLM's program.")] = "litellm",
+    rounds: Annotated[int, typer.Option(help="Rounds of everything, in random order.", min=1)] = 3,
+    seconds: Annotated[
+        float, typer.Option(help="Seconds for each measurement of a round.", min=0.1)
+    ] = 4.0,
+    sessions: Annotated[int, typer.Option(help="Concurrent agents.", min=1)] = 1200,
+    peer: Annotated[str, typer.Option(help="Path of LiteLLM's program.")] = "litellm",
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
 ) -> None:
-    """What the gateway adds to a request, beside LiteLLM's proxy."""
+    """The time that the gateway adds to a request, compared with LiteLLM's proxy."""
     output, origin = Printer(json), Origin()
     with output.progress() as progress:
         progress.add_task("gateway")
@@ -148,7 +150,7 @@ async def _cells(rounds: int, seconds: float, peer: str) -> tuple[list[Cell], st
 
 
 async def _hammered(contender: Contender, callers: int, *, seconds: float, record: Record) -> None:
-    """So many callers, each with one chat after the other, for so long."""
+    """Concurrent callers, each with one chat after the other, for some seconds."""
     body = _chat([{"role": "user", "content": WORDS}])
     ends_at = perf_counter() + seconds
     answered = 0

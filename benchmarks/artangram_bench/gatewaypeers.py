@@ -1,6 +1,6 @@
-"""The servers that `bench gateway` measures, each in a process of its own.
+"""The servers that `bench gateway` measures, each in its own process.
 
-- `engine`: a scripted engine behind HTTP, without any waiting. All others are in front of it.
+- `engine`: a scripted engine behind HTTP that answers at once. The others forward to it.
 - `gateway`: ours. `LiteLLM`: its proxy, one worker like ours, with its key checked as ours is.
 - A server of ours ends when its standard input does, so it never outlives the bench.
 """

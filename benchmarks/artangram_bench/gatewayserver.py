@@ -1,6 +1,6 @@
 """The servers that `artangram bench gateway` measures, as a program: `engine` and `gateway`.
 
-- `engine TOKEN_S`: a scripted engine behind HTTP; each token of its answers takes so long.
+- `engine TOKEN_S`: a scripted engine behind HTTP; each token takes that long.
 - `gateway URL TOKEN`: a gateway before the engine at that address.
 
 Each prints its address, and ends when its standard input does: it never outlives its owner.
@@ -38,9 +38,9 @@ async def _serve_engine(token_s: float) -> None:
 
 async def _serve_gateway(engine_url: str, token: str) -> None:
     vllm = await VllmEngine.connect(engine_url)
-    door = Gateway()
-    door.add(vllm)
-    app = application(door, tokenizer=VOCABULARY, model=MODEL, token=token)
+    gateway = Gateway()
+    gateway.add(vllm)
+    app = application(gateway, tokenizer=VOCABULARY, model=MODEL, token=token)
     async with serving(app) as url:
         await _until_stdin_ends(url)
     await vllm.aclose()

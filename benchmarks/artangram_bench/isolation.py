@@ -3,11 +3,11 @@
 - One rollout, gateway and cluster; every turn of a healthy environment is a command in a sandbox.
 - Blocks of time alternate in one run: only healthy environments, then as many healthy ones beside
   one of every fault. The ratio is of healthy trajectories per second in neighbouring blocks.
-- Slow waits for somebody outside, in every turn five times as long as a reply takes. Hanging is a
-  command that never returns: it is ended at the limit of its phase, and another begins. Crashing
-  is a command that kills itself, again and again.
-- The model is a script that takes its time, and environments leave most of the cores' time unused:
-  what a command that hangs holds (a core, until its limit) is not what is asked here.
+- A slow environment waits in every turn for five times as long as a reply takes. A hanging one runs
+  a command that never returns: it is ended at the limit of its phase, and another begins. A
+  crashing one runs a command that kills itself, again and again.
+- The model is a script with delays, and environments leave most of the cores' time unused: that a
+  hanging command holds a core until its limit is not what this measures.
 """
 
 import asyncio
@@ -134,9 +134,11 @@ class _Env:
 
 
 def isolation(
-    environments: Annotated[int, typer.Option(help="Healthy ones at once.", min=1)] = 12,
-    blocks: Annotated[int, typer.Option(help="Of each kind, in turn.", min=1)] = 5,
-    seconds: Annotated[float, typer.Option(help="Of a block.", min=0.1)] = 8.0,
+    environments: Annotated[int, typer.Option(help="Concurrent healthy environments.", min=1)] = 12,
+    blocks: Annotated[
+        int, typer.Option(help="Blocks with and without faults, alternating.", min=1)
+    ] = 5,
+    seconds: Annotated[float, typer.Option(help="Seconds of a block.", min=0.1)] = 8.0,
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
 ) -> None:
     """Throughput of healthy environments beside a slow, a hanging and a crashing one."""
@@ -194,8 +196,8 @@ def _rollout(task: _Task, gateway: Gateway, environments: int, *, life: str) -> 
         group_size=1,
         staleness=Staleness(max_staleness=3),
         phases=PhaseLimits(turn_s=TURN_LIMIT_S),
-        # At once in another trajectory: who waits for its next attempt would hold a healthy
-        # one's place, since another has become the faulty one.
+        # At once, in another trajectory: one that waits for its next attempt would hold the place
+        # of a healthy one, since another one is faulty now.
         retries=Retries(attempts=0),
     )
     return Rollout(Source([task]), gateway, plan=plan, tokenizer=WORDS, life=life)

@@ -38,7 +38,9 @@ class LabRow(Struct, frozen=True, kw_only=True):
 
 
 def lab(
-    seeds: Annotated[str, typer.Option(help="Five traces are made from each.")] = "1,2,3",
+    seeds: Annotated[
+        str, typer.Option(help="Seeds, with commas; each makes five traces.")
+    ] = "1,2,3",
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
 ) -> None:
     """How close to the bound: 15 open-loop traces, three kinds of estimates, squeeze penalties."""

@@ -1,12 +1,12 @@
 """`artangram bench learn`: does the demo learn, with every seed, and only from true rewards?
 
-- Each seed is run with its rewards, and with the rewards of each batch dealt out again at random.
-  The second must not learn, or something other than the rewards teaches.
-- One seed is run synchronously as well: the same problems, as many samples, to compare wall time.
-  Once with tools that make one wait as outside ones do, and once with tools that only compute: then
-  there is nothing to overlap with but what the cores have no time for.
-- A run takes minutes, so each is kept in `out` as it ends. Who asks again at the same commit, after
-  an interruption or for more seeds, gets it from there.
+- Each seed runs with its rewards, and with the rewards of each batch shuffled. The second must not
+  learn, or something other than the rewards teaches.
+- One seed also runs synchronously, with the same problems and as many samples, to compare wall
+  time: once with tools that wait as outside APIs do, and once with tools that only compute, where
+  there is little to overlap.
+- A run takes minutes, so each result is kept in `out`. A second call at the same commit, after an
+  interruption or for more seeds, reads it from there.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 class LearnRun(Asked, frozen=True, kw_only=True):
-    """One run of the demo, and what was asked of it."""
+    """One run of the demo and its settings."""
 
     before: float
     after: float
@@ -86,10 +86,10 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
 
 def learn(
-    seeds: Annotated[str, typer.Option(help="With commas between.")] = SEEDS,
-    steps: Annotated[int, typer.Option(help="Of each run.")] = STEPS,
-    shuffled: Annotated[str, typer.Option(help="Seeds to run with rewards dealt out.")] = SEEDS,
-    compare: Annotated[bool, typer.Option(help="The first once more, synchronously.")] = True,
+    seeds: Annotated[str, typer.Option(help="Seeds, with commas.")] = SEEDS,
+    steps: Annotated[int, typer.Option(help="Steps of each run.")] = STEPS,
+    shuffled: Annotated[str, typer.Option(help="Seeds to run with shuffled rewards.")] = SEEDS,
+    compare: Annotated[bool, typer.Option(help="Run the first seed synchronously, too.")] = True,
     out: Annotated[Path, typer.Option(help="Folder for the runs; each is kept.")] = Path(
         "out/learn"
     ),
@@ -155,13 +155,13 @@ def comparisons(runs: Sequence[LearnRun]) -> list[Comparison]:
 
 
 def kept(out: Path, steps: int, asked: Asked, commit: str) -> LearnRun | None:
-    """What was found of this run at this commit, if it was made."""
+    """The result of this run at this commit, if there is one."""
     try:
         found = json_decode((out / f"{asked.name}.json").read_bytes(), type=Kept)
     except (OSError, MsgspecError):
         return None
     is_this = (found.commit, found.steps, found.run.asked) == (commit, steps, asked)
-    # A changed tree has no name that would tell it from the next change.
+    # An uncommitted tree has no name to keep results under.
     return found.run if is_this and not commit.endswith("+") else None
 
 

@@ -1,13 +1,12 @@
-"""Coding agents on this machine, for real: who waits how long, and how much CPU is set aside?
+"""Live coding agents on this machine: how long do they wait, and how much CPU is reserved?
 
 - Every policy gets the same trajectories on the same cores, one policy after the other, in random
   order per round, for each duty (`live_plans`). The goals are judged by the first duty.
-- Pods are carried out by the scheduler that carries out the others: a trajectory has its request
-  reserved from its first action to its end, and waits for it in its first action. The kernel
-  keeps it within its limit. Starting a pod costs here what starting a sandbox costs, which
-  favours pods.
-- CPU used stands beside CPU reserved: where they differ by more than sleeping explains, somebody
-  else used the machine.
+- Pods run under the same scheduler as the others: a trajectory has its request reserved from its
+  first action to its end, and waits for it in its first action. The kernel keeps it within its
+  limit. Starting a pod costs here what starting a sandbox costs, which favours pods.
+- The result has the CPU used beside the CPU reserved: if they differ by more than sleeping
+  explains, other processes used the machine.
 """
 
 import asyncio
@@ -29,7 +28,7 @@ from artangram.orchestrator.client import Client
 from artangram.orchestrator.local import local
 from artangram.orchestrator.options import between
 from artangram.orchestrator.records import ActionResult
-from artangram_bench.live_plans import DUTIES, Duty, Plan, Workshop, plans
+from artangram_bench.live_plans import DUTIES, Duty, Plan, SuiteFiles, plans
 from artangram_bench.result import Origin
 
 PODS, OURS = "pods:1", "elastic"
@@ -95,16 +94,20 @@ class LiveFigures(Struct, frozen=True, kw_only=True):
 
 
 def live_agents(
-    trajectories: Annotated[int, typer.Option(help="That start at once.", min=1)] = 8,
-    turns: Annotated[float, typer.Option(help="Median of a trajectory.", min=1)] = 12.8,
-    rounds: Annotated[int, typer.Option(help="Of all policies, in random order.", min=1)] = 1,
-    policies: Annotated[str, typer.Option(help="Compared.")] = POLICIES,
-    duties: Annotated[str, typer.Option(help="How long they think.")] = ",".join(DUTIES),
-    cores: Annotated[int | None, typer.Option(help="Use only so many.")] = None,
+    trajectories: Annotated[int, typer.Option(help="Trajectories that start at once.", min=1)] = 8,
+    turns: Annotated[float, typer.Option(help="Median number of turns.", min=1)] = 12.8,
+    rounds: Annotated[
+        int, typer.Option(help="Rounds of all policies, in random order.", min=1)
+    ] = 1,
+    policies: Annotated[str, typer.Option(help="Policies to compare, with commas.")] = POLICIES,
+    duties: Annotated[
+        str, typer.Option(help="How long agents think: names, with commas.")
+    ] = ",".join(DUTIES),
+    cores: Annotated[int | None, typer.Option(help="Use only this many.")] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same trajectories.")] = 0,
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
 ) -> None:
-    """Coding agents with real tools and test suites: ACT and CPU set aside, policy by policy."""
+    """Coding agents with real tools and test suites: ACT and reserved CPU, policy by policy."""
     output, names = Printer(json), policies.split(",")
     chosen = [_duty_named(name) for name in duties.split(",")]
     for name in names:
@@ -113,7 +116,7 @@ def live_agents(
     count = min(cores or sys.maxsize, len(os.sched_getaffinity(0)))
     found = []
     with output.progress() as progress, TemporaryDirectory(prefix="artangram-live-") as folder:
-        task, shop = progress.add_task("live"), Workshop(Path(folder))
+        task, shop = progress.add_task("live"), SuiteFiles(Path(folder))
         for duty in chosen:
             rng = random.Random(seed)
             runs: dict[str, list[Run]] = {name: [] for name in names}
@@ -146,7 +149,7 @@ Run = tuple[list[Life], float]
 """The lives of all trajectories under one policy, and how long that took."""
 
 
-async def _run(name: str, batch: list[Plan], shop: Workshop, *, cores: int) -> Run:
+async def _run(name: str, batch: list[Plan], shop: SuiteFiles, *, cores: int) -> Run:
     loop = asyncio.get_running_loop()
     async with local(policy=name, cores=cores) as client:
         began_at = loop.time()
@@ -154,7 +157,7 @@ async def _run(name: str, batch: list[Plan], shop: Workshop, *, cores: int) -> R
         return lives, loop.time() - began_at
 
 
-async def _live(client: Client, plan: Plan, shop: Workshop, cores: int) -> Life:
+async def _live(client: Client, plan: Plan, shop: SuiteFiles, cores: int) -> Life:
     results: list[ActionResult] = []
     async with client.trajectory(task="swe", source=shop.image) as trajectory:
         for work_s, think_s in zip(plan.tools, plan.thinks, strict=True):

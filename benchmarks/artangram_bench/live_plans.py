@@ -5,8 +5,8 @@
 - It has as many turns as one of the simulator's `coding` family, and its times are a tenth of
   theirs, so that a run ends today. Turns and suites are drawn from equal slices of their
   distributions: a batch of eight then looks like a large one.
-- How much of its life a trajectory acts, and not thinks, decides what cores by the action are
-  worth, so there are two duties; `docs/baselines.md` says where they come from.
+- The gain of leasing cores per action depends on how much of its life a trajectory acts and does
+  not think, so there are two duties; `docs/baselines.md` says where they come from.
 """
 
 import random
@@ -69,7 +69,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 def plans(duty: Duty, *, count: int, turns: float, rng: random.Random) -> list[Plan]:
-    """A batch of trajectories with a median of so many turns."""
+    """A batch of trajectories with the given median number of turns."""
     lengths = _slices(rng, turns, sigma=TURNS_SIGMA, count=count)
     suites = _slices(rng, SUITE_S, sigma=SUITE_SIGMA, count=count)
     return [
@@ -96,7 +96,7 @@ def _slices(rng: random.Random, median: float, *, sigma: float, count: int) -> l
     return [median * exp(normal.inv_cdf(share)) for share in shares]
 
 
-class Workshop:
+class SuiteFiles:
     """The suites and programs that sandboxes see, sized for this machine's speed."""
 
     def __init__(self, folder: Path) -> None:
@@ -104,7 +104,7 @@ class Workshop:
         self._loops_per_s = _loops_per_s()
         self._program = folder / "elastictest.pyz"
         self._program.write_bytes(one_file())
-        folder.chmod(0o755)  # A sandbox's user is nobody in particular.
+        folder.chmod(0o755)  # The users of sandboxes read it.
         self._program.chmod(0o644)
 
     @property

@@ -51,9 +51,13 @@ class DutyRow(Struct, frozen=True, kw_only=True):
 
 
 def mopd(
-    batch: Annotated[int, typer.Option(help="Trajectories of a step.")] = 1024,
-    seeds: Annotated[str, typer.Option(help="One trace from each.")] = "0,1,2,3,4",
-    policies: Annotated[str, typer.Option(help="Compared with static.")] = "elastic",
+    batch: Annotated[int, typer.Option(help="Trajectories per step.")] = 1024,
+    seeds: Annotated[
+        str, typer.Option(help="Seeds, with commas; each makes one trace.")
+    ] = "0,1,2,3,4",
+    policies: Annotated[
+        str, typer.Option(help="Policies to compare with static, with commas.")
+    ] = "elastic",
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw it here (.svg or .png).")] = None,
 ) -> None:
@@ -118,7 +122,7 @@ class Goal:
         self.bound_gpus = _first(BOUND_SIZES, self._is_allowed)
 
     def _is_allowed(self, gpus: int) -> bool:
-        """Does the bound let somebody be as fast as static with so few?"""
+        """Whether the bound allows any policy to be as fast as static with that few."""
         cluster = cluster_for("mopd", gpus=gpus)
         bounded = self.traces[:NUM_BOUNDED]
         least = mean(lower_bound(trace, cluster).act_mean_s for trace in bounded)
@@ -157,7 +161,7 @@ def _first(sizes: tuple[int, ...], is_enough: Callable[[int], bool]) -> int | No
 
 
 def _mean_act(reports: list[SimReport]) -> float:
-    """Whoever refuses the calls of a service is not fast, but too small."""
+    """A cluster that refuses the calls of a service is too small."""
     return mean(inf if one.refused else one.act.mean_s for one in reports)
 
 

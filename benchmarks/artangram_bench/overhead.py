@@ -1,10 +1,10 @@
-"""What does the orchestrator add to an action, and how many can it carry in a second?
+"""How much time does the orchestrator add to an action, and how many can it run in a second?
 
-- Added to an action: how long its core lay idle before it, and how long its caller waited after
-  it. The action sleeps 10 ms in a fake sandbox: what a process costs is `bench sandbox`'s affair.
+- Added to an action: how long its core was idle before it, and how long its caller waited after
+  it. The action sleeps 10 ms in a fake sandbox; `bench sandbox` measures what a process costs.
 - Per second: no-op actions of many callers at once. "embedded" stays in this process, which no
   Ray call does; "agent" crosses to another process and back and is in a journal, and no more
-  actions are under way than there are cores to lease, where Ray sends all of its calls at once;
+  actions are in flight than there are cores to lease, where Ray sends all of its calls at once;
   "sandbox" starts a real process.
 - Rounds are interleaved: everything once, in random order, then again.
 """
@@ -74,7 +74,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     cpu_us: float
     """Of that thread, per action."""
     rooms: dict[str, float]
-    """Shares of its own time, by room; `python` is the event loop and what is built in."""
+    """Shares of its own time, by package; `python` is the event loop and built-in functions."""
     functions: list[str]
     """Own seconds, calls, function; the longest first."""
 
@@ -91,8 +91,8 @@ class OverheadFigures(Struct, frozen=True, kw_only=True):
 
 
 def overhead(
-    rounds: Annotated[int, typer.Option(help="Of everything, in random order.", min=1)] = 3,
-    actions: Annotated[int, typer.Option(help="No-op actions in a round.", min=CALLERS)] = 1500,
+    rounds: Annotated[int, typer.Option(help="Rounds of everything, in random order.", min=1)] = 3,
+    actions: Annotated[int, typer.Option(help="No-op actions per round.", min=CALLERS)] = 1500,
     peers: Annotated[bool, typer.Option(help="Also measure Ray.")] = True,
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
 ) -> None:
@@ -219,7 +219,7 @@ async def _noops(callers: list[TrajectoryHandle], actions: int) -> int:
 
 @contextmanager
 def _ray() -> Iterator[Callable[[int], int]]:
-    """Calls so many no-op methods of actors and waits for all of them."""
+    """Calls no-op methods of actors and waits for all of them."""
     try:
         ray: Any = import_module("ray")
     except ImportError:
@@ -270,7 +270,7 @@ async def _profiled(name: str, client: Client, actions: int) -> Profile:
 
 
 def _by_room(own_s: list[tuple[str, float]]) -> dict[str, float]:
-    """Shares of the time, by room of the cluster; what is not ours is Python's."""
+    """Shares of the time, by our packages; everything else counts as Python's."""
     shares: dict[str, float] = {}
     total = sum(own for _, own in own_s)
     for file, own in own_s:

@@ -1,4 +1,4 @@
-"""Does a cluster keep within an API's limit, and how much of it does it use?
+"""Does a cluster stay within an API's limit, and how much of the limit does it use?
 
 - Everything is real: the API is a process that counts requests when they arrive and answers 429
   beyond its limit; the callers are processes of their own, connected to one cluster over HTTP.
@@ -6,7 +6,7 @@
   call unused, over how long we took. Both are counted by the API, from its first to its last call.
 - The API and the cluster go before other processes of this machine, where that may be asked for: an
   API outside would not wait for a core here.
-- Then somebody else calls the API too, without asking us, as fast as it is let.
+- Then another client calls the API as well, as fast as the API lets it.
 """
 
 import asyncio
@@ -36,9 +36,9 @@ from artangram.sandbox.inside.linux import raise_priority
 from artangram_bench.result import Origin
 
 IN_FLIGHT = 200
-"""Calls each client has waiting or under way: together more than one window takes."""
+"""Calls that each client has queued or in flight: together more than one window takes."""
 RIVAL_WINDOWS = 3
-"""For how long somebody else takes part."""
+"""For how long another client calls as well."""
 RIVAL_LIMIT, RIVAL_WINDOW_S = 200, 2.0
 TOKEN = "bench"
 SHARE_AT_LEAST = 0.95
@@ -65,7 +65,7 @@ class Alone(Struct, frozen=True, kw_only=True):
 
 
 class Shared(Struct, frozen=True, kw_only=True):
-    """Somebody else calls, too."""
+    """Another client calls, too."""
 
     calls: int
     answered: int
@@ -85,13 +85,13 @@ class QuotaFigures(Struct, frozen=True, kw_only=True):
 
 
 def quota(
-    calls: Annotated[int, typer.Option(help="When we are alone.", min=1)] = 10_000,
+    calls: Annotated[int, typer.Option(help="Calls while no other client calls.", min=1)] = 10_000,
     clients: Annotated[int, typer.Option(help="Processes that call.", min=1)] = 8,
     limit: Annotated[int, typer.Option(help="Calls in a window.", min=1)] = 500,
-    window: Annotated[float, typer.Option(help="Seconds.", min=0.1)] = 5.0,
+    window: Annotated[float, typer.Option(help="Length of the window, in seconds.", min=0.1)] = 5.0,
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
 ) -> None:
-    """An API that enforces its limit, called by many processes; then with a rival."""
+    """An API that enforces its limit, called by many processes; then with another client beside."""
     output, origin = Printer(json), Origin()
     raise_priority()
     with output.progress() as progress:
@@ -150,7 +150,7 @@ async def _shared(num_clients: int) -> Shared:
 
 
 async def _rival(url: str, for_s: float) -> None:
-    """Somebody who calls until it is refused, and again a moment later."""
+    """A client that calls until it is refused, and again a moment later."""
     ends_at = perf_counter() + for_s
     async with aiohttp.ClientSession(headers={"x-caller": "rival"}) as session:
         while perf_counter() < ends_at:

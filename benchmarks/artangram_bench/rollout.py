@@ -32,14 +32,20 @@ class RolloutFigures(Struct, frozen=True, kw_only=True):
 
 
 def rollout(
-    only: Annotated[str, typer.Option(help="Some of the experiments, by name.")] = "all",
-    batch: Annotated[int, typer.Option(help="Trajectories of a batch with slow envs.")] = 512,
+    only: Annotated[str, typer.Option(help="Experiments to run, by name, with commas.")] = "all",
+    batch: Annotated[
+        int, typer.Option(help="Trajectories per batch in the experiment with slow environments.")
+    ] = 512,
     scale: Annotated[int, typer.Option(help="Divides the paper's clusters and batches.")] = 8,
-    seeds: Annotated[int, typer.Option(help="Runs of everything, each with its own.")] = 5,
-    models: Annotated[str, typer.Option(help="On which affinity is tried.")] = "qwen3-8b,qwen3-14b",
+    seeds: Annotated[
+        int, typer.Option(help="Number of seeds; everything runs once with each.")
+    ] = 5,
+    models: Annotated[
+        str, typer.Option(help="Models for the affinity experiment, with commas.")
+    ] = "qwen3-8b,qwen3-14b",
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
 ) -> None:
-    """ROLLART's experiments on simulated clusters: the very rollout code, on virtual time."""
+    """ROLLART's experiments on simulated clusters: the live rollout code on virtual time."""
     # Only here: other verbs do not need the whole pipeline.
     from artangram_bench.simulated import experiments
 
@@ -65,7 +71,7 @@ def rollout(
 
 @contextmanager
 def _told(output: Printer, name: str) -> Iterator[None]:
-    """Who waits sees which experiment runs, or at the end of each a line where nobody looks."""
+    """Progress for terminals; elsewhere a line at the end of each experiment."""
     began_at = monotonic()
     with output.progress() as progress:
         progress.add_task(name)
@@ -115,7 +121,7 @@ def _cells(row: "Row") -> list[str]:
 
 
 def _cut_off(row: "Row") -> str:
-    """How much was cancelled, and how long it had become beside what was kept."""
+    """The share that was cancelled, and its length relative to what was kept."""
     length = "" if row.cut_length is None else f" of {row.cut_length:.2f}x"
     return f"{row.cancelled:.0%}{length}" if row.cancelled else ""
 

@@ -1,10 +1,10 @@
-"""What does it cost to run a command in a sandbox, and what do others take for it here?
+"""What does it cost to run a command in a sandbox, here and with other tools?
 
 - Everything is timed in one run, in random order per round; all samples are in the JSON.
 - "ours" is an action through the public interface: submitted, leased, run, released, reported. Of
   several clients each has a trajectory of its own.
 - The peers are those of `sandboxpeers`; SWE-ReX runs bare here, without the container it is meant
-  to have around it. The floor (`sandboxfloor`) is what no sandbox can be below.
+  to have around it. No sandbox can be faster than the floor (`sandboxfloor`).
 """
 
 import asyncio
@@ -73,13 +73,13 @@ class SandboxFigures(Struct, frozen=True, kw_only=True):
 
 
 def sandbox(
-    rounds: Annotated[int, typer.Option(help="Of everything, in random order.")] = 40,
-    crowd: Annotated[float, typer.Option(help="Seconds of a slice with 8 clients.")] = 1.5,
-    live: Annotated[str, typer.Option(help="Numbers of live sandboxes.")] = "10,3000",
+    rounds: Annotated[int, typer.Option(help="Rounds of everything, in random order.")] = 40,
+    crowd: Annotated[float, typer.Option(help="Seconds of each measurement with 8 clients.")] = 1.5,
+    live: Annotated[str, typer.Option(help="Numbers of live sandboxes, with commas.")] = "10,3000",
     peers: Annotated[bool, typer.Option(help="Also measure engines and SWE-ReX.")] = True,
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
 ) -> None:
-    """What a command in a sandbox costs, beside bare processes, podman, runc and SWE-ReX."""
+    """The cost of a command in a sandbox, with bare processes, podman, runc and SWE-ReX beside."""
     output = Printer(json)
     counts = _counts(live)
     origin, load = Origin(), os.getloadavg()[0]
@@ -208,7 +208,7 @@ async def _rate(contender: Contender, slice_s: float) -> float:
 
 
 async def _rate_of(clients: list[Work], seconds: float) -> float:
-    """Runs per second of clients who each begin their next one when the last has ended."""
+    """Runs per second of clients that each start the next one when the last has ended."""
     began_at = perf_counter()
 
     async def busy(run: Work) -> int:

@@ -38,7 +38,7 @@ class Contender:
     """One thing to be timed; `tidy` follows it untimed.
 
     What answers with a float has timed itself, in milliseconds; one with a `rate` counts itself
-    how often it ran in a second, for so many seconds.
+    how often it ran in a second, over the given seconds.
     """
 
     name: str

@@ -174,7 +174,7 @@ async def _crowd(
     rounds: int,
     rng: random.Random,
 ) -> None:
-    """Commands in random sandboxes while ever more of them are alive; then some fall asleep."""
+    """Commands in random sandboxes while ever more of them are alive; then some hibernate."""
     boxes: list[LocalSandbox] = []
     used: set[LocalSandbox] = set()
     free_before = _available_mb()

@@ -8,7 +8,7 @@
   Both clusters are open all the time and take turns, round by round, each first as often as the
   other: what else the machine does meets both. The ratio has a confidence interval over rounds.
   Before them is a rehearsal, in which the memory of the processes is looked at.
-- `load-per-call` has as many devices as ours and starts every call from nothing: a new interpreter
+- `load-per-call` has as many devices as ours and starts every call from scratch: a new interpreter
   that imports torch and reads the weights from storage, which the page cache makes fast.
 - Devices have one thread each and share this machine's cores; so a policy with more devices has
   more memory, not more compute.
@@ -75,19 +75,23 @@ class ServiceFigures(Struct, frozen=True, kw_only=True):
 
 
 def services(
-    count: Annotated[int, typer.Option(help="Of services.", min=2)] = 10,
-    devices: Annotated[int, typer.Option(help="For ours; each holds one service.", min=1)] = 3,
-    rounds: Annotated[int, typer.Option(help="Of static and ours in turn.", min=1)] = 24,
-    bursts: Annotated[int, typer.Option(help="Of calls in a round.", min=1)] = 8,
+    count: Annotated[int, typer.Option(help="Number of services.", min=2)] = 10,
+    devices: Annotated[
+        int, typer.Option(help="Devices for ours; each holds one service.", min=1)
+    ] = 3,
+    rounds: Annotated[
+        int, typer.Option(help="Rounds of static and ours, alternating.", min=1)
+    ] = 24,
+    bursts: Annotated[int, typer.Option(help="Bursts of calls per round.", min=1)] = 8,
     cold_bursts: Annotated[
-        int, typer.Option(help="Of the first round for load-per-call; 0 leaves it out.", min=0)
+        int, typer.Option(help="Calls of the first round for load-per-call; 0 skips it.", min=0)
     ] = 6,
     seed: Annotated[int, typer.Option(help="Same seed, same calls.")] = 0,
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
 ) -> None:
     """Ten judges on devices that hold three: ACT, restores and overhead, policy by policy."""
     output, origin = Printer(json), Origin()
-    packaged()  # Said now if it is missing, not after minutes.
+    packaged()  # Raises now if it is missing, not after minutes.
     with output.progress() as progress, TemporaryDirectory(prefix="artangram-judges-") as folder:
         task = progress.add_task("making judges")
         judges = [a_judge(Path(folder), number) for number in range(count)]

@@ -32,7 +32,7 @@ class Arrival(Struct, frozen=True):
 
 
 def a_judge(folder: Path, number: int) -> Service:
-    """The packaged model with weights that nobody else has."""
+    """The packaged model with weights of its own."""
     import torch
     from safetensors.torch import load_file, save_file
 
@@ -70,7 +70,7 @@ def a_plan(
 def one_queue_s(plans: list[list[Arrival]], *, call_s: float) -> float:
     """The mean ACT of one queue before all cores if every service were always resident.
 
-    First come, first served, a call at a time; only who answers several at once can do better.
+    First come, first served, a call at a time; only batching can do better.
     """
     acts = []
     for plan in plans:

@@ -1,4 +1,4 @@
-"""One policy of `artangram bench services`: its client, opened once, and what its calls met."""
+"""One policy of `artangram bench services`: its client, opened once, and the times of its calls."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ from artangram.managers.cpu import CpuManager
 from artangram.managers.gpu import GpuManager
 from artangram.observe.journalmemory import MemoryJournal
 from artangram.orchestrator.calling import request_of
-from artangram.orchestrator.clock import WallClock
+from artangram.orchestrator.driver import WallClock
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.recovery import Setup
@@ -75,7 +75,7 @@ class _WatchedHost(ServiceHost):
 
 
 class Side:
-    """A policy with its own devices, and what became of the calls it was given."""
+    """A policy with its own devices, and the results of its calls."""
 
     def __init__(self, policy: str, client: Embedded, host: _WatchedHost) -> None:
         self.policy = policy

@@ -1,7 +1,7 @@
 """What do the cores do while several clients run short actions, as fast as they can?
 
-Claim: half of the time they run the programs; most of the rest is one thread that hands the cores
-out, and a core that waits for it.
+Claim: half of the time they run the programs; most of the rest is the thread that leases
+cores, and a core that waits for it.
 
 As many clients as in `bench sandbox`, each with a trajectory of its own, run `true` in a loop. By
 the kernel's own accounts: the thread of the event loop, the first processes of the sandboxes, cores

@@ -24,7 +24,7 @@ from artangram.sim.report import report
 from artangram_bench.live_plans import DUTIES, TEST_S, Duty, Plan, plans
 
 AMPLE = 64
-"""Cores on which nobody waits: a batch lasts as long as its longest trajectory."""
+"""Cores on which no action waits: a batch lasts as long as its longest trajectory."""
 POLICIES = ("pods:1", "pods:0.5/4", "tangram", "overcommit", "elastic")
 TRAJECTORIES = (4, 6, 8, 12, 16)
 TURNS = 12.8

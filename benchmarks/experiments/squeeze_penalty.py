@@ -8,7 +8,7 @@ Three sections, each compared within one run, because the machine's speed drifts
   The penalty is the CPU time per test of that one when alone, compared with when sharing.
 - resize: a run has two cores and one core in turns. How many cores the workers ran on or waited
   for, tests per second of CPU time, and their product on two cores compared with one: the speed-up
-  to expect where nobody else uses the cores. The penalty is what tests per second of CPU time lose
+  to expect on otherwise idle cores. The penalty is what tests per second of CPU time lose
   on one core. The wall ratio beside it holds for a shared machine
   only. How long after a shrink two tests still ran at once, how many ran at once after that.
 - overhead: CPU time of whole runs of small suites, interleaved.
@@ -41,7 +41,7 @@ CORES = tuple(sorted(os.sched_getaffinity(0)))[:2]
 PHASE_S = 0.7
 NUM_PHASES = 24
 SETTLED_S = 0.35
-"""So long after a resize a phase is counted as settled."""
+"""How long after a resize a phase counts as settled."""
 BOOTSTRAPS = 2000
 ENVIRON = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 
@@ -88,7 +88,7 @@ def xdist(workers: int) -> list[str]:
 
 
 class Timing(NamedTuple):
-    """One test: who ran it, when, and the CPU time it took."""
+    """One test: its worker, when it ran, and the CPU time it took."""
 
     pid: int
     begin: float
@@ -114,7 +114,7 @@ class Suite:
         return [Timing(int(p), float(b), float(e), float(c)) for p, b, e, c in rows]
 
     def pids(self, number: int) -> list[int]:
-        """The workers, once so many have run something."""
+        """The workers, once that many have run something."""
         while True:
             assert self.process.poll() is None, "the suite ended too early"
             pids = sorted({t.pid for t in self.timings()})
@@ -211,7 +211,7 @@ def resize(argv: list[str], home: Path) -> dict[str, Any]:
     rates = [n / (e - b) for n, (b, e) in zip(counts, settled, strict=True)]
     per_cpu = [n / u.cpu_s for n, u in zip(counts, uses, strict=True)]
     wanted = [u.wanted_s / (e - b) for u, (b, e) in zip(uses, settled, strict=True)]
-    # Who wants more cores than there are gets no more than there are.
+    # A run that asks for more cores than there are gets all of them.
     usable = [min(w, 1 if phase % 2 else 2) for phase, w in enumerate(wanted)]
     useful = [w * p for w, p in zip(usable, per_cpu, strict=True)]
     return {

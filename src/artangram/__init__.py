@@ -31,6 +31,7 @@ __all__ = [
     "Explanation",
     "HostImage",
     "InfraFailed",
+    "JobLimits",
     "Limits",
     "Outcome",
     "Output",
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from artangram import sync
     from artangram.apis.spec import ApiSpec
     from artangram.core.errors import BadInput, CallFailed, InfraFailed
+    from artangram.core.scheduling.cluster import JobLimits
     from artangram.core.scheduling.explain import Explanation
     from artangram.core.scheduling.records import ActionRecord, Outcome
     from artangram.functions import function
@@ -98,6 +100,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "apis.spec": "ApiSpec",
     "core.errors": "BadInput CallFailed InfraFailed",
+    "core.scheduling.cluster": "JobLimits",
     "core.scheduling.explain": "Explanation",
     "core.scheduling.records": "ActionRecord Outcome",
     "functions": "function",

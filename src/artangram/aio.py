@@ -1,14 +1,14 @@
-"""The few async verbs every shell shares.
+"""The few asyncio helpers that all packages share.
 
 - `uncancelled` lets a clean-up finish even when its caller is cancelled meanwhile.
-- `Background` owns tasks that nobody awaits: they end with it, and what goes wrong in one is told.
-- `check_loop` keeps callers in the event loop that will answer them.
-- `listening` and `served` are how an application is reached over HTTP.
+- `Background` owns tasks that no coroutine awaits: they end with it, and it reports their errors.
+- `listening` and `served` are how an application is reached over HTTP, `has_token` who may use it.
 """
 
 import asyncio
+import secrets
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any, TypeVar
 
@@ -20,9 +20,9 @@ MOST_UNMET = 2048
 """Connections that wait to be taken."""
 
 KEPT_S = 75
-"""How long a connection without a request stays open: far longer than clients keep one. Who closes
-first must be the client: a request that meets a closing connection is lost, and may not be made
-again."""
+"""How long a connection without a request stays open: far longer than clients keep one. The client
+must close first: a request on a connection that the server closes is lost, and may not be
+repeatable."""
 
 
 async def uncancelled(work: Coroutine[Any, Any, T]) -> T:
@@ -41,15 +41,8 @@ async def uncancelled(work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-def check_loop(its: asyncio.AbstractEventLoop) -> None:
-    """Raises `BadInput` in another loop than `its`: a caller there would wait for ever."""
-    if asyncio.get_running_loop() is not its:
-        fix = "open one in this loop, or use `artangram.sync` from several threads"
-        raise BadInput("client", "was opened in another event loop", fix)
-
-
 class Background:
-    """Tasks without anybody who awaits them. `on_error` hears of those that fail."""
+    """Tasks that no caller awaits. Calls `on_error` for those that fail."""
 
     def __init__(self, on_error: Callable[[BaseException], None]) -> None:
         self._on_error = on_error
@@ -97,6 +90,12 @@ def listening(host: str, port: int) -> socket.socket:
     return ear
 
 
+def has_token(headers: Mapping[str, str], token: str) -> bool:
+    """Do the headers of a request carry `token`? Takes as long for a wrong one as for the right."""
+    given = headers.get("authorization", "").removeprefix("Bearer ")
+    return secrets.compare_digest(given.encode(), token.encode())
+
+
 @asynccontextmanager
 async def served(application: Any, ear: socket.socket) -> AsyncIterator[str]:
     """Serve an ASGI application while the block lasts; gives its address."""
@@ -111,15 +110,15 @@ async def served(application: Any, ear: socket.socket) -> AsyncIterator[str]:
         timeout_keep_alive=KEPT_S,
     )
     server = uvicorn.Server(config)
-    # Whoever runs the loop knows what a signal means here.
+    # The code that runs the loop handles signals.
     server.capture_signals = nullcontext  # type: ignore[assignment,method-assign]
     serving = asyncio.create_task(server.serve(sockets=[ear]))
     host, port = ear.getsockname()[:2]
     try:
-        while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn tells nobody
+        while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.01)
         yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
     finally:
         server.should_exit = True
-        # What it serves is closed after this: nobody may still be served then.
+        # The application is closed after this, so no request may be in flight then.
         await uncancelled(asyncio.wait({serving}))

@@ -5,11 +5,14 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from busy_machine import PATIENCE_S
+from joining_world import a_joining_world, joined
 from msgspec import structs
 from process_support import few_open_files, is_alive, most_open_files
 
@@ -95,14 +98,30 @@ async def remote_agent(tmp_path: Path) -> NodeAgent:
     return await spawn(NODE, tmp_path / "agent.sock", now=time.time, options=options)
 
 
+@asynccontextmanager
+async def owned(agent: NodeAgent) -> AsyncIterator[NodeAgent]:
+    yield agent
+    await agent.aclose()
+
+
+@asynccontextmanager
+async def joined_agent(tmp_path: Path) -> AsyncIterator[NodeAgent]:
+    patient = {"fence_s": 60.0, "silence_s": 30.0}
+    async with (
+        a_joining_world(tmp_path, **patient) as world,
+        joined(world, world.machine(silence_s=30.0)) as agent,
+    ):
+        yield agent
+
+
 MAKERS: list[Callable[[Path], Awaitable[NodeAgent]]] = [local_agent, remote_agent]
 
 
-@pytest.fixture(params=MAKERS, ids=lambda maker: maker.__name__)
+@pytest.fixture(params=[*MAKERS, joined_agent], ids=lambda maker: maker.__name__)
 async def agent(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[NodeAgent]:
-    agent: NodeAgent = await request.param(tmp_path)
-    yield agent
-    await agent.aclose()
+    made = request.param(tmp_path)
+    async with made if request.param is joined_agent else owned(await made) as agent:
+        yield agent
 
 
 @pytest.fixture
@@ -485,4 +504,4 @@ def test_the_longest_output_fits_into_a_frame() -> None:
     most = bytes(wire.MOST_OUTPUT_BYTES)
     result = CommandResult(exit_code=0, stdout=most, stderr=most)
     ended = RunResult(run=RunId(ActionId("a"), 1), outcome=Outcome.SUCCEEDED, result=result)
-    assert wire.frame(wire.RunEnded(ended, 1.0))
+    assert len(msgspec.msgpack.encode(wire.RunEnded(ended, 1.0))) < wire.MOST_BYTES

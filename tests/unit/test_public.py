@@ -10,14 +10,15 @@ import pytest
 
 import artangram
 from artangram import sync
+from artangram.orchestrator.arguments import RunRequest
 from artangram.orchestrator.options import CallOptions, RunOptions, ServiceOptions
-from artangram.orchestrator.runs import RunRequest
 from artangram.services.service import Service
 
 PUBLIC = """
     ActionRecord ActionResult Amount Api ApiAnswer ApiSpec BadInput Broken CallFailed CallOptions
     Client ClusterStatus CommandResult DirectoryImage Draining EngineImage Explanation HostImage
-    InfraFailed Limits Outcome Output Overloaded Refused RemoteFunction RunOptions SandboxError
+    InfraFailed JobLimits
+    Limits Outcome Output Overloaded Refused RemoteFunction RunOptions SandboxError
     SandboxGone Service ServiceOptions Snapshot TarImage TrajectoryHandle Unreachable between
     connect function local one_of sync
 """
@@ -128,6 +129,13 @@ def test_everything_public_is_explained() -> None:
 )
 def test_options_are_the_fields_of_their_record(options: Any, record: Any, own: set[str]) -> None:
     assert set(options.__annotations__) == set(record.__struct_fields__) - own
+
+
+def test_a_local_cluster_takes_every_option_of_a_cluster() -> None:
+    from artangram.orchestrator.callbackends import ClusterOptions
+
+    taken = inspect.signature(artangram.local).parameters
+    assert set(ClusterOptions.__struct_fields__) - taken.keys() == set()
 
 
 def test_options_of_calls_are_fields_of_requests() -> None:

@@ -1,1 +1,1 @@
-"""A cluster that is not there: the very rollout code on virtual time, engines by the roofline."""
+"""Simulated clusters: the live rollout code on virtual time, engines by the roofline."""

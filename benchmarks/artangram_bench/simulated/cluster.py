@@ -9,8 +9,7 @@ from artangram.gateway import Gateway
 from artangram.gateway.engines.roofline import RooflineEngine
 from artangram.gateway.gateway import EVERYWHERE
 from artangram.gateway.hardware import ModelShape, Roofline, hardware
-from artangram.pipeline.asynchronous import asynchronous
-from artangram.pipeline.protocol import Loop
+from artangram.pipeline.loops import Loop, asynchronous
 from artangram.rollout import Spares
 from artangram_bench.simulated.tasks import TaskShape
 from artangram_bench.simulated.words import countdown
@@ -103,7 +102,7 @@ def engines(scenario: Scenario) -> list[tuple[RooflineEngine, str]]:
 
 
 def a_gateway(scenario: Scenario) -> Gateway:
-    """The door to the replicas; routing may know what the roofline says of each class."""
+    """The gateway with its replicas; routing may know the roofline of each class."""
     made = engines(scenario)
     rates = {kind: _told(scenario, engine) for engine, kind in made}
     gateway = Gateway(affinity=scenario.affinity, split=scenario.split, rates=rates)

@@ -36,7 +36,7 @@ def divisions(mixed: Scenario) -> dict[str, Scenario]:
 
 
 def _divided(mixed: Scenario, there: dict[str, int]) -> Scenario:
-    """Every task as two of half the share, so many of them on H20."""
+    """Every task as two of half the share, `there` of them on H20."""
     places = {
         f"{task.name}-{half}": (task, "H20" if half < there.get(task.name, 0) else "H800")
         for task in mixed.tasks

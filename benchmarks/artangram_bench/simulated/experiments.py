@@ -12,7 +12,7 @@ from artangram.core.rollout.affinity import DEFAULT, affinity_of
 from artangram.core.rollout.split import splits_of
 from artangram.core.rollout.weights import preset
 from artangram.gateway.hardware import model_shape
-from artangram.pipeline.sync import synchronous
+from artangram.pipeline.loops import synchronous
 from artangram_bench.simulated.cluster import PoolPlan, Scenario
 from artangram_bench.simulated.divisions import best_division
 from artangram_bench.simulated.fluid import alone_s, divided_s, mapped_s, needs_on
@@ -59,7 +59,7 @@ PAPER_SPLIT = {
 }
 """By nodes of eight devices that read and that write; its task is SWE-bench, in batches of 128."""
 
-# Of ROLLART's ladder of throughputs over models of 8B to 32B: each step from and to.
+# ROLLART's throughputs relative to the system before, over models of 8B to 32B: from and to.
 ONE_OFF_OVER_SYNC_PLUS = (1.31, 1.47)
 AREAL_OVER_ONE_OFF = (1.03, 1.06)
 OURS_OVER_AREAL = (1.22, 1.36)

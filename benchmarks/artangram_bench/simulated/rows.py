@@ -45,7 +45,7 @@ Runs = Mapping[str, Sequence[Outcome]]
 def run_all(scenarios: Mapping[str, Scenario], seeds: Sequence[int]) -> Runs:
     """A run of every scenario for each seed, on all cores."""
     every = [structs.replace(one, seed=seed) for one in scenarios.values() for seed in seeds]
-    # Fresh processes: a fork would copy the threads of whoever calls.
+    # Fresh processes: a fork would copy the caller's threads.
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         outcomes = iter(list(pool.map(simulate, every)))
     return {name: [next(outcomes) for _ in seeds] for name in scenarios}

@@ -1,7 +1,7 @@
-"""A run on a cluster that is not there: the loops of real training on virtual time.
+"""A run on a simulated cluster: the loops of real training on virtual time.
 
-Loop, rollout, gateway and the roll of the weights are the very ones of a real run; only engines,
-environments and the trainer take their time from numbers.
+Loop, rollout, gateway and the update of weights are the code of a real run; only engines,
+environments and the trainer are replaced by delays.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
     @property
     def tokens_per_s(self) -> float:
-        """Of the same steps. Who drops long trajectories has short steps, but no more of this."""
+        """Of the same steps. Dropping long trajectories makes steps shorter, but not this."""
         return _each(self.tokens[self.warm_up :] or self.tokens) / self.step_s
 
 
@@ -92,7 +92,7 @@ def _each(values: Sequence[float]) -> float:
 
 
 class SimulatedTraining:
-    """See `pipeline.verbs.Verbs`."""
+    """See `pipeline.protocol.RunVerbs`."""
 
     def __init__(self, scenario: Scenario, gateway: Gateway, rollout: Rollout) -> None:
         self.scenario = scenario
@@ -119,7 +119,7 @@ class SimulatedTraining:
         return await self._rollout.sink.batch(self.scenario.groups)
 
     async def learn(self, batch: Batch) -> None:
-        """Nothing is learned; it takes as long as if."""
+        """Learns nothing, but takes as long."""
         tokens = self._count(batch)
         took_s = self.scenario.train_s + tokens * self.scenario.train_token_s
         await asyncio.sleep(took_s)
@@ -130,7 +130,7 @@ class SimulatedTraining:
         self._ended_at.append(asyncio.get_running_loop().time())
 
     async def announce(self) -> None:
-        """When the version before is everywhere: nobody falls two behind."""
+        """When the previous version is everywhere: no replica falls two behind."""
         await self.delivered()
         self._rollout.announce(self._rollout.updates.current + 1)
 
@@ -161,7 +161,7 @@ class SimulatedTraining:
         self._swaps += len(rolled.swaps)
 
     async def keep(self) -> None:
-        """There is nothing to lose."""
+        """Does nothing: a simulated run keeps no state."""
 
     async def _pull(self, replica: str, version: int) -> Path:
         took_s = self.scenario.weights.near_s

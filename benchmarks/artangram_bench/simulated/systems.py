@@ -2,7 +2,7 @@
 
 None is a mode inside the rollout: a system is a loop, a bound, whether environments wait for each
 other, how weights travel, and how requests find hardware. The page about this simulation has the
-table of who has what.
+table of their features.
 """
 
 from msgspec import Struct, structs
@@ -10,10 +10,7 @@ from msgspec import Struct, structs
 from artangram.core.rollout.affinity import Auto, Declared, affinity_of
 from artangram.core.rollout.weights import Staleness, preset
 from artangram.gateway.gateway import EVERYWHERE
-from artangram.pipeline.asynchronous import asynchronous
-from artangram.pipeline.oneoff import one_off
-from artangram.pipeline.protocol import Loop
-from artangram.pipeline.sync import synchronous
+from artangram.pipeline.loops import Loop, asynchronous, one_off, synchronous
 from artangram_bench.simulated.cluster import Scenario
 from artangram_bench.simulated.workload import beside, stopping
 

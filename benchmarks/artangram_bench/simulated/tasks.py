@@ -125,7 +125,7 @@ class Step:
         self._go_if_complete()
 
     async def meet(self) -> None:
-        """Return when everybody is here."""
+        """Return when all environments have arrived."""
         self._arrived += 1
         go = self._go
         self._go_if_complete()

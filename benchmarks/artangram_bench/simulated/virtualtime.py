@@ -1,7 +1,7 @@
 """An event loop whose time jumps: whenever nothing is left to do, it is the next timer's turn.
 
 Everything that waits on the loop's time runs on it unchanged, and the same program gives the same
-events in the same order. Threads and sockets do not belong here: nobody would wait for them.
+events in the same order. Threads and sockets do not work here: the loop would not wait for them.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ T = TypeVar("T")
 
 
 class StuckError(RuntimeError):
-    """Somebody waits for what nobody will do."""
+    """A task waits for something that cannot happen any more."""
 
 
 class _Jumping(selectors.SelectSelector):
-    """Instead of waiting, lets time pass. Nobody is asked whether there is news: there is none."""
+    """Advances the time instead of waiting. There are no sockets to poll."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class _Jumping(selectors.SelectSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
-            raise StuckError("nothing is left to do, and somebody waits")
+            raise StuckError("a task waits, but no timer or callback is left")
         if timeout > 0.0:
             self.now += timeout
         return []

@@ -19,9 +19,8 @@ from urllib.parse import unquote
 import aiohttp
 
 from artangram.apis.breaker import Breaker, Way
-from artangram.apis.errors import TurnedAway
 from artangram.apis.gate import Gate, Passage
-from artangram.apis.limits import exhausted_s, is_refusal, retry_after_s
+from artangram.apis.limits import TurnedAway, exhausted_s, is_refusal, retry_after_s
 from artangram.apis.spec import ApiSpec, filled, secrets_of
 from artangram.core.errors import CallFailed, InfraFailed
 

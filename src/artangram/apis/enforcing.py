@@ -27,7 +27,7 @@ class CallerCounts(Struct, kw_only=True):
     """Of those that were taken."""
 
 
-class Enforcing:
+class EnforcingApi:
     """A limit, and the callers that reached it."""
 
     def __init__(self, *, limit: int, window_s: float) -> None:
@@ -77,6 +77,6 @@ async def serving(respond: Respond) -> AsyncIterator[str]:
 
 async def serve(limit: int, window_s: float) -> None:
     """Serve for ever; the first line of standard output is the address."""
-    async with serving(Enforcing(limit=limit, window_s=window_s).respond) as url:
+    async with serving(EnforcingApi(limit=limit, window_s=window_s).respond) as url:
         print(url, flush=True)
         await asyncio.Event().wait()

@@ -1,4 +1,4 @@
-"""What an API says of its limits in the headers of an answer. Pure.
+"""What an API says of its limits in the headers of an answer, and the error of a refusal. Pure.
 
 - `Retry-After` (RFC 9110) as seconds or a date, and Azure's `Retry-After-Ms`.
 - `RateLimit` of the IETF drafts, old (`limit=9, remaining=0, reset=5`) and new
@@ -16,6 +16,8 @@ from email.utils import parsedate_to_datetime
 from math import isfinite
 from typing import NamedTuple
 
+from artangram.core.errors import InfraFailed
+
 REFUSALS = frozenset({429, 503})
 """Statuses that say: not now."""
 FORBIDDEN = 403
@@ -32,6 +34,13 @@ _COUNTED = re.compile(
     r"(?P<family>(?:x-)?rate-?limit-|anthropic-ratelimit-[a-z-]+?-)"
     r"(?P<what>remaining|reset-after|reset)(?P<after>-[a-z]+)?"
 )
+
+
+class TurnedAway(InfraFailed):
+    """The API did not take the call: nothing was done, so any call may be made again later.
+
+    It is no failure of the call: one that was refused ten times is as good as a new one.
+    """
 
 
 class Quota(NamedTuple):

@@ -75,7 +75,9 @@ def checked(name: str, spec: ApiSpec, environ: Mapping[str, str]) -> ApiSpec:
         is_address = False
     if not is_address:
         raise BadInput(
-            f"{name}.base_url", f"{spec.base_url!r} is no HTTP address", "write https://host/path"
+            f"{name}.base_url",
+            f"{spec.base_url!r} is not an HTTP address",
+            "write https://host/path",
         )
     for field in ("concurrency", "limit", "window_s", "answer_bytes", "patience", "rest_s"):
         value = getattr(spec, field)

@@ -10,9 +10,9 @@ from artangram.cli.standard import OutputLost, watched
 from artangram.core.errors import BadInput
 
 UNHEARD = 1
-"""What was asked for could not be told."""
+"""Exit code when the answer could not be written."""
 INTERRUPTED = 130
-"""What shells say of a program that ended by Ctrl-C."""
+"""Exit code after Ctrl-C, as shells have it."""
 
 
 def main() -> None:
@@ -21,7 +21,7 @@ def main() -> None:
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - to the very end
     if sys.stdout is None:
-        _refuse("standard output: is closed; let it be a file, a pipe or /dev/null")
+        _refuse("standard output: is closed; redirect it to a file, a pipe or /dev/null")
     try:
         with watched():
             from artangram.cli.verbs import perform
@@ -36,9 +36,9 @@ def main() -> None:
         _refuse(what)
     except OutputLost as loss:
         if loss.why:
-            _say(f"standard output: {loss.why}; print it where there is room")
+            _say(f"standard output: {loss.why}; redirect it to a place with room")
         sys.exit(UNHEARD)
-    except KeyboardInterrupt:  # Before the verb began; later typer ends it so.
+    except KeyboardInterrupt:  # Before the verb began; later, typer does the same.
         sys.exit(INTERRUPTED)
     sys.exit(code)
 
@@ -49,5 +49,5 @@ def _refuse(why: str) -> NoReturn:
 
 
 def _say(why: str) -> None:
-    with suppress(OSError):  # Nobody can be told; the exit code says it.
+    with suppress(OSError):  # Standard error is closed; the exit code remains.
         print(f"error: {' '.join(why.split())}", file=sys.stderr)

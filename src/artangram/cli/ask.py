@@ -15,9 +15,12 @@ from artangram.orchestrator.records import ApiStatus, ClusterStatus
 def status(
     url: Url = None,
     token: Token = None,
-    json: Annotated[str | None, typer.Option(help="Write it here; - is stdout.")] = None,
+    json: Annotated[
+        str | None,
+        typer.Option(help="Write the result as JSON to this file; - is standard output."),
+    ] = None,
 ) -> None:
-    """What a service started with `up` is doing."""
+    """Show what a running service does: queue, nodes, services, functions, APIs."""
     output = Printer(json)
     now = asyncio.run(_status(service_url(url), token))
     output.table(
@@ -78,12 +81,17 @@ def _texts(*values: object) -> list[str]:
 
 
 def explain(
-    action: Annotated[str, typer.Argument(help="Of a waiting action; `status` lists some.")],
+    action: Annotated[
+        str, typer.Argument(help="Id of a waiting action; `status` lists the oldest.")
+    ],
     url: Url = None,
     token: Token = None,
-    json: Annotated[str | None, typer.Option(help="Write it here; - is stdout.")] = None,
+    json: Annotated[
+        str | None,
+        typer.Option(help="Write the result as JSON to this file; - is standard output."),
+    ] = None,
 ) -> None:
-    """Why an action waits, resource by resource, and what would let it start."""
+    """Show why an action waits, resource by resource, and what would let it start."""
     output = Printer(json)
     why = asyncio.run(_explain(service_url(url), token, action))
     output.console.print(f"{why.action_id}: {why.state}; {why.summary}", soft_wrap=True)
@@ -105,5 +113,5 @@ async def _explain(url: str, token: str | None, action: str) -> Explanation:
         try:
             return await one.explain(action)
         except KeyError:
-            fix = "ask `artangram status`; ended actions are not explained"
-            raise BadInput("action", f"{action!r} neither waits nor runs", fix) from None
+            fix = "`artangram status` lists waiting actions"
+            raise BadInput("action", f"{action!r} is neither waiting nor running", fix) from None

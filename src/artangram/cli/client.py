@@ -1,6 +1,7 @@
 """Which cluster a verb speaks to: the service at `--url`, or one of its own while it runs."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -20,22 +21,26 @@ if TYPE_CHECKING:
     from artangram.config.cluster import ClusterFile
 
 Url = Annotated[
-    str | None, typer.Option(envvar="ARTANGRAM_URL", help="Of a service started with `up`.")
+    str | None,
+    typer.Option(envvar="ARTANGRAM_URL", help="Address of a service that `artangram up` started."),
 ]
 Token = Annotated[
-    str | None, typer.Option(envvar="ARTANGRAM_TOKEN", help="The token that `up` printed.")
+    str | None,
+    typer.Option(envvar="ARTANGRAM_TOKEN", help="The token that `artangram up` printed."),
 ]
 
 
+_ADDRESS = re.compile(r"(?P<host>\[[^\]]+\]|[^:\[\]]+):(?P<port>\d{1,5})")
+
 ANSWER_S = 30.0
-"""A question that takes longer has no answer."""
+"""How long a verb waits for the answer of a service."""
 
 
 @asynccontextmanager
 async def client(
     url: str | None, token: str | None, own: "ClusterFile | None" = None
 ) -> AsyncIterator[Client]:
-    """The cluster at `url`, or an own one. Whatever it refuses is said in one line."""
+    """The service at `url`, or a cluster that lasts as long as the block."""
     with plainly_refused():
         async with _own(own) if url is None else _service(url, token) as one:
             yield one
@@ -49,12 +54,13 @@ def _own(spec: "ClusterFile | None") -> AbstractAsyncContextManager[Client]:
         cores=spec.cores,
         memory_mb=spec.memory_mb,
         shares=spec.shares,
+        limits=spec.limits,
         **structs.asdict(spec.options),
     )
 
 
 def _service(url: str, token: str | None) -> AbstractAsyncContextManager[Client]:
-    as_address(url)  # Before anything is missed that only a right one needs.
+    as_address(url)  # A wrong address is reported before a missing package.
     from artangram.orchestrator.connect import connect  # Needs an extra.
 
     return connect(url, token=token)
@@ -62,16 +68,16 @@ def _service(url: str, token: str | None) -> AbstractAsyncContextManager[Client]
 
 @contextmanager
 def plainly_refused() -> Iterator[None]:
-    """Around the use of a cluster: whatever it refuses is said in one line."""
+    """Around the use of a cluster: turns what it refuses into one line for the user."""
     try:
         yield
     except Refused as error:
         problem, _, fix = str(error).partition("; ")
-        raise BadInput("service", problem, fix or "see what it asks for, and try again") from None
+        raise BadInput("service", problem, fix or "try again later") from None
     except Unreachable as error:
         raise BadInput("url", str(error), "or give the address that it printed") from None
     except JournalError as error:
-        raise BadInput("state", str(error), "or take another directory") from None
+        raise BadInput("state", str(error), "or use another directory") from None
     except NotCapable as error:
         raise BadInput("sandbox", str(error), "see `artangram doctor`") from None
     except SandboxError as error:
@@ -80,18 +86,26 @@ def plainly_refused() -> Iterator[None]:
 
 @asynccontextmanager
 async def answering(url: str) -> AsyncIterator[None]:
-    """Around a question: a cluster that is there answers at once."""
+    """Around a request: a service that runs answers at once."""
     try:
         async with asyncio.timeout(ANSWER_S):
             yield
     except TimeoutError:
         problem = f"{url} has not answered for {ANSWER_S:.0f} s"
-        raise BadInput("url", problem, "look at the machine, or start it again") from None
+        raise BadInput("url", problem, "check the machine, or restart the service") from None
 
 
 def service_url(url: str | None) -> str:
-    """`url`, which a verb that asks a running service cannot do without."""
+    """`url`. Raises `BadInput` without one."""
     if url is None:
         fix = "give --url or set ARTANGRAM_URL to what `artangram up` printed"
-        raise BadInput("url", "no service is named", fix)
+        raise BadInput("url", "is missing", fix)
     return url
+
+
+def host_and_port(option: str, text: str) -> tuple[str, int]:
+    """HOST:PORT of an option; an IPv6 address stands in brackets. Raises `BadInput`."""
+    found = _ADDRESS.fullmatch(text)
+    if found is None or int(found["port"]) > 65535:
+        raise BadInput(option, f"{text!r} is not HOST:PORT", "write it as 10.0.0.1:7411")
+    return found["host"].strip("[]"), int(found["port"])

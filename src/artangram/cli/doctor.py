@@ -27,14 +27,17 @@ _PARTS = {
 class Diagnosis(Struct, frozen=True, kw_only=True):
     cores: int
     level: str
-    """The highest rung of the sandbox ladder this machine stands on."""
+    """The strongest isolation that sandboxes get on this machine."""
     features: tuple[Feature, ...]
 
 
 def doctor(
-    json: Annotated[str | None, typer.Option(help="Write it here; - is stdout.")] = None,
+    json: Annotated[
+        str | None,
+        typer.Option(help="Write the result as JSON to this file; - is standard output."),
+    ] = None,
 ) -> None:
-    """Say what this machine can do for sandboxes and services, and what is not installed."""
+    """Check what this machine offers for sandboxes and services, and what is not installed."""
     output = Printer(json)
     found = probe()
     parts = (_part(name) for name in _PARTS)
@@ -43,8 +46,8 @@ def doctor(
         cores=len(os.sched_getaffinity(0)), level=found.level.name.lower(), features=features
     )
     output.console.print(
-        f"{diagnosis.cores} cores; sandboxes stand on rung {diagnosis.level}, {found.level + 1} of "
-        f"{len(IsolationLevel)} (docs/sandbox.md says what each promises).",
+        f"{diagnosis.cores} cores; isolation level {diagnosis.level}, {found.level + 1} of "
+        f"{len(IsolationLevel)} (docs/sandbox.md describes each).",
         soft_wrap=True,
     )
     for feature in features:

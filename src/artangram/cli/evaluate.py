@@ -33,27 +33,41 @@ class Examined(Struct, frozen=True, kw_only=True):
 
 
 def eval(
-    file: Annotated[Path, typer.Argument(help="The run (YAML) whose tasks are asked.")],
+    file: Annotated[Path, typer.Argument(help="The training run (YAML) whose tasks are used.")],
     out: Annotated[
         Path | None,
-        typer.Option(help="Where `train` put its checkpoints.", show_default="out"),
+        typer.Option(help="Directory where `train` put its checkpoints.", show_default="out"),
     ] = None,
     model: Annotated[
         Path | None,
-        typer.Option(help="A directory; the newest checkpoint, or what the run begins with."),
+        typer.Option(
+            help="Directory of the model. Default: the newest checkpoint, or the model that the "
+            "run starts from."
+        ),
     ] = None,
-    problems: Annotated[int, typer.Option(help="Of each task.", min=1)] = 40,
-    at_once: Annotated[int, typer.Option(help="Attempts side by side.", min=1)] = 64,
-    seed: Annotated[int, typer.Option(help="Which problems; the same for every model.")] = 10**9,
-    temperature: Annotated[float, typer.Option(help="0 takes the likeliest.", min=0.0)] = 1.0,
+    problems: Annotated[int, typer.Option(help="Number of problems of each task.", min=1)] = 40,
+    at_once: Annotated[int, typer.Option(help="Number of attempts at once.", min=1)] = 64,
+    seed: Annotated[
+        int,
+        typer.Option(
+            help="Seed that selects the problems; the same seed gives every model the same ones."
+        ),
+    ] = 10**9,
+    temperature: Annotated[
+        float,
+        typer.Option(help="Sampling temperature; 0 always takes the likeliest token.", min=0.0),
+    ] = 1.0,
     url: Url = None,
     token: Token = None,
-    json: Annotated[str | None, typer.Option(help="Write what was found to a file, or -.")] = None,
+    json: Annotated[
+        str | None,
+        typer.Option(help="Write the result as JSON to this file; - is standard output."),
+    ] = None,
 ) -> None:
-    """Let a model try held-out problems of a run's tasks, once each, and train nothing.
+    """Measure a model on held-out problems of a run's tasks, one attempt each.
 
-    Shipped tasks hold problems out. One of your own is made with what `eval:` changes in its
-    options; without, its problems are those of another seed.
+    The tasks that come with Artangram hold problems out. A task of your own is created with the
+    options under `eval:`; without them it gets another seed.
     """
     from artangram.pipeline.evaluation import Exam
 
@@ -80,8 +94,8 @@ def eval(
 def _newest(out: Path | None, spec: TrainSpec, output: Printer) -> Path:
     """The newest checkpoint of a run.
 
-    Without one it is what the run begins with, unless somebody said where to look: that is a slip,
-    and the figures of another model would hide it.
+    Without one it is the model that the run starts from, unless `--out` was given: then a wrong
+    directory is the likely reason, and the figures of another model would hide it.
     """
     place = (out or USUAL_OUT) / spec.run.name
     found = checkpoints(place / "checkpoints")
@@ -90,7 +104,9 @@ def _newest(out: Path | None, spec: TrainSpec, output: Printer) -> Path:
     if out is not None:
         fix = f"name the --out of `train`, or say --model {spec.model} for what it begins with"
         raise BadInput(str(place), "holds no checkpoint", fix)
-    output.console.print(f"{place} holds no checkpoint: this is what the run begins with")
+    output.console.print(
+        f"{place} holds no checkpoint: evaluating the model that the run starts from"
+    )
     return spec.model
 
 
@@ -114,7 +130,7 @@ async def _examined(
             served(model, spec.engines, log=Path(os.devnull)) as (door, lost),
         ):
             tasks = _tasks(spec, one)
-            progress.update(showing, description="asking it", total=len(tasks) * exam.problems)
+            progress.update(showing, description="evaluating", total=len(tasks) * exam.problems)
             asking = asyncio.ensure_future(
                 evaluate(
                     tasks,

@@ -33,7 +33,7 @@ class FittingTrace:
         }
         #: Fits every node there is.
         self._safe_mb = min(self._memory_mb.values(), default=inf)
-        with suppress(OSError):  # Who opens it says what is wrong.
+        with suppress(OSError):  # Opening it says what is wrong.
             if path.is_fifo():
                 problem, fix = "a pipe can be read only once", "save the trace to a file"
                 raise BadFile(path, BadInput("file", problem, fix))

@@ -1,4 +1,4 @@
-"""What verbs print: tables for people, JSON for programs, progress for the impatient.
+"""What verbs print: tables for people, JSON for programs, and progress.
 
 With `--json -` the JSON has standard output for itself and everything else goes to standard error.
 """
@@ -21,7 +21,7 @@ from artangram.core.errors import BadInput
 from artangram.observe.badfile import AnyPath
 
 _WIDEST = 1000
-"""Characters; no table of ours has lines as long."""
+"""Characters; longer than any line of our tables."""
 
 
 class Printer:
@@ -67,7 +67,7 @@ class Printer:
 
     @contextmanager
     def progress(self) -> Iterator[Progress]:
-        """Spinners on standard error; silent when nobody looks."""
+        """Spinners on standard error, if that is a terminal."""
         console = plain_console(stderr=True)
         columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
         with Progress(
@@ -107,7 +107,7 @@ def claim_file(path: Path) -> None:
 def claim_picture(path: Path) -> None:
     """The same for a picture, whose kind is its ending."""
     if path.suffix.lower() not in (".svg", ".png"):
-        raise BadInput("plot", f"{path} is neither .svg nor .png", "name it so")
+        raise BadInput("plot", f"{path} is neither .svg nor .png", "give it one of these endings")
     claim_file(path)
 
 

@@ -1,4 +1,4 @@
-"""Simulations side by side: the same trace under several policies, as a table and a picture."""
+"""Simulations side by side: the same trace under several policies, as a table and a plot."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -110,7 +110,7 @@ def print_reports(reports: Sequence[SimReport], *, output: Printer) -> None:
 
 
 def _left_undone(reports: Sequence[SimReport]) -> Iterator[str]:
-    """Who did less than all, and so may have been faster than the bounds."""
+    """Policies that did not run every action, and may so be faster than the bounds."""
     for one in reports:
         if one.refused:
             yield (

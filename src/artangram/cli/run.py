@@ -40,23 +40,28 @@ class RunReport(Struct, frozen=True, kw_only=True):
 
 
 def run(
-    command: Annotated[list[str], typer.Argument(help="The command; {units} becomes its cores.")],
-    cpu: Annotated[str, typer.Option(help="Cores, or a range as in 1-8.")] = "1",
+    command: Annotated[
+        list[str], typer.Argument(help="The command; {units} in it becomes its number of cores.")
+    ],
+    cpu: Annotated[str, typer.Option(help="Cores: a number, or a range such as 1-8.")] = "1",
     timeout: Annotated[
-        float | None, typer.Option(help="Limit on its run, in seconds.", min=0)
+        float | None, typer.Option(help="Kill the command after this many seconds.", min=0)
     ] = None,
-    memory_mb: Annotated[int, typer.Option(help="Of the sandbox.")] = 512,
+    memory_mb: Annotated[int, typer.Option(help="Memory of the sandbox, in MB.")] = 512,
     file: Annotated[
-        list[Path] | None, typer.Option(help="Copy this file into the sandbox. Repeat it.")
+        list[Path] | None, typer.Option(help="Copy this file into the sandbox; may be repeated.")
     ] = None,
     url: Url = None,
     token: Token = None,
-    json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
+    json: Annotated[
+        str | None,
+        typer.Option(help="Write the result as JSON to this file; - is standard output."),
+    ] = None,
 ) -> None:
-    """Run a command in a sandbox and end with its exit code. Put -- before the command.
+    """Run a command in a sandbox and exit with its exit code. Put -- before the command.
 
-    It prints as it runs; its standard input is empty. A command past its --timeout is killed: code
-    137. What the cluster refuses, or cannot bring to an end, is code 1.
+    Output appears as the command prints it; its standard input is empty. The exit code is 137 when
+    the command exceeds --timeout, and 1 when the cluster refuses the command or fails under it.
     """
     output = Printer(json)
     # What no sandbox could do is said before one is made.
@@ -77,8 +82,8 @@ def run(
     if not (result.ok or result.reason.startswith("exit code")):
         print(f"{result.outcome}: {result.reason}", file=sys.stderr)
     if _num_truncated(result):
-        problem = f"{_num_truncated(result)} bytes of what it printed are left out"
-        print(f"truncated: {problem}; print into a file instead", file=sys.stderr)
+        problem = f"{_num_truncated(result)} bytes of its output were dropped"
+        print(f"truncated: {problem}; write long output to a file", file=sys.stderr)
     output.json(_ran(result))
     raise typer.Exit(1 if result.exit_code is None else result.exit_code % 256)
 

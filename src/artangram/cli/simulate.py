@@ -13,28 +13,36 @@ from artangram.core.scheduling.policies.catalog import policy as policy_named
 
 
 def simulate(
-    cluster: Annotated[Path, typer.Option(help="Cluster file (YAML).", show_default=False)],
+    cluster: Annotated[
+        Path,
+        typer.Option(help="The cluster (YAML); the same file as for `up`.", show_default=False),
+    ],
     trace: Annotated[
-        Path, typer.Option(help="Trace (JSON lines, plain or .gz).", show_default=False)
+        Path, typer.Option(help="The trace (.jsonl or .jsonl.gz).", show_default=False)
     ],
     policy: Annotated[
         list[str] | None,
         typer.Option(
             help="elastic, tangram, tangram:elastic, fcfs, fixed:N, pods:N, pods:REQUEST/LIMIT, "
-            "overcommit, static:DEGREE, load-per-call, unmanaged. Repeat it to compare. "
-            "The file's if unsaid."
+            "overcommit, static:DEGREE, load-per-call, unmanaged. May be repeated to compare. "
+            "Default: that of the cluster file."
         ),
     ] = None,
     estimates: Annotated[
         str,
         typer.Option(
-            help="What the scheduler is told: learned (kind, task and problem, as live), "
+            help="What the scheduler knows: learned (kind, task and problem, as live), "
             "learned:kinds, noisy:SIGMA, or exact (every duration: the ceiling)."
         ),
     ] = "learned",
-    seed: Annotated[int, typer.Option(min=0, help="Of the noise in the estimates.")] = 0,
-    json: Annotated[str | None, typer.Option(help="Write the report here; - is stdout.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw it here (.svg or .png).")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the noise in the estimates.")] = 0,
+    json: Annotated[
+        str | None,
+        typer.Option(help="Write the report as JSON to this file; - is standard output."),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the comparison into this file (.svg or .png).")
+    ] = None,
 ) -> None:
     """Replay a trace on a cluster and report action completion times, steps and utilisation.
 

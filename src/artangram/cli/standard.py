@@ -1,7 +1,7 @@
-"""Standard output: that it takes nothing more is one exception, which nobody takes for a file's.
+"""Standard output: when it cannot be written, one exception says so.
 
-A full disk and a reader that left are `OSError`s, and verbs attribute those to the file or folder
-that they write themselves. So what the process was given to print on says so by itself.
+A full disk and a closed pipe are `OSError`s, and verbs attribute those to the files that they write
+themselves. So standard output raises an exception of its own.
 """
 
 import os
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class OutputLost(Exception):
-    """Standard output takes nothing more. `why` is empty where its reader has seen enough."""
+    """Standard output cannot be written. `why` is empty if its reader closed the pipe."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(f"standard output: {error}")
@@ -36,7 +36,7 @@ class _Raw(FileIO):
 def watched() -> Iterator[None]:
     """What is printed inside has arrived at the end. Raises `OutputLost`."""
     if sys.stdout is not sys.__stdout__ or not isinstance(sys.stdout, TextIOWrapper):
-        yield  # Somebody in this process reads it.
+        yield  # It was redirected within this process.
         return
     with redirect_stdout(_as_it_was(sys.stdout)):
         try:
@@ -53,7 +53,7 @@ def watched() -> Iterator[None]:
 
 
 def _loss_in(error: BaseException) -> OutputLost | None:
-    """What ended a verb, or one of its tasks and so the others."""
+    """The loss of output in an error or a group of errors."""
     if isinstance(error, BaseExceptionGroup):
         return next(filter(None, map(_loss_in, error.exceptions)), None)
     return error if isinstance(error, OutputLost) else None
@@ -71,7 +71,7 @@ def _as_it_was(stream: TextIOWrapper) -> TextIOWrapper:
 
 
 def _forget_the_rest() -> None:
-    """Or the interpreter tries once more to write it, and complains, at its very end."""
+    """Otherwise the interpreter tries to write it again at exit, and prints a warning."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -18,32 +18,38 @@ from artangram.observe.trace import TraceSource, TraceTrajectory, write_trace
 from artangram.orchestrator.recovery import Setup
 from artangram.sim.families import FAMILIES, cluster_for, stream
 
-trace = typer.Typer(help="Make traces, of a family or of what ran.", no_args_is_help=True)
+trace = typer.Typer(
+    help="Make traces for the simulator: synthetic ones, or of what ran.", no_args_is_help=True
+)
 
 
 @trace.callback()
 def _group() -> None:
-    """Make traces, of a family or of what ran."""
+    """Make traces for the simulator: synthetic ones, or of what ran."""
 
 
 @trace.command()
 def generate(
-    out: Annotated[Path, typer.Argument(help="The trace (.jsonl or .jsonl.gz).")],
+    out: Annotated[Path, typer.Argument(help="The trace to write (.jsonl or .jsonl.gz).")],
     family: Annotated[str, typer.Option(help=f"One of: {', '.join(FAMILIES)}.")] = "coding",
-    preset: Annotated[str, typer.Option(help="Named settings of the family.")] = "default",
-    seed: Annotated[int, typer.Option(min=0, help="Same seed, same trace.")] = 0,
+    preset: Annotated[
+        str, typer.Option(help="Named settings of the family; `trace families` lists them.")
+    ] = "default",
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same trace.")] = 0,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Change a parameter, as in --set batch=64. Repeat it."),
+        typer.Option("--set", help="Change a parameter, as in --set batch=64; may be repeated."),
     ] = None,
     cluster: Annotated[
         Path | None, typer.Option(help="Also write a cluster that fits the family (YAML).")
     ] = None,
     size: Annotated[
         list[str] | None,
-        typer.Option(help="Change the cluster, as in --size cores=256. Repeat it."),
+        typer.Option(help="Change the cluster, as in --size cores=256; may be repeated."),
     ] = None,
-    json: Annotated[str | None, typer.Option(help="Write what was made here; - is stdout.")] = None,
+    json: Annotated[
+        str | None, typer.Option(help="Write a summary as JSON to this file; - is stdout.")
+    ] = None,
 ) -> None:
     """Make a synthetic trace of a family, and a cluster for it.
 
@@ -52,7 +58,9 @@ def generate(
     output = Printer(json)
     params, sizes = _pairs("--set", set_), _pairs("--size", size)
     if sizes and cluster is None:
-        raise BadInput("--size", "there is no cluster to change", "say --cluster FILE, too")
+        raise BadInput(
+            "--size", "changes a cluster, and --cluster is missing", "add --cluster FILE"
+        )
     keep_apart({"the trace": out, "--cluster": cluster, "--json": json})
     made = stream(family, seed=seed, preset=preset, **params)
     if cluster is not None:
@@ -63,17 +71,21 @@ def generate(
 
 @trace.command()
 def record(
-    state_dir: Annotated[Path, typer.Argument(help="Of `artangram up` or `artangram.local`.")],
-    out: Annotated[Path, typer.Argument(help="The trace (.jsonl or .jsonl.gz).")],
-    name: Annotated[str, typer.Option(help="Of the trace.")] = "recorded",
+    state_dir: Annotated[
+        Path, typer.Argument(help="State directory of `artangram up` or `artangram.local`.")
+    ],
+    out: Annotated[Path, typer.Argument(help="The trace to write (.jsonl or .jsonl.gz).")],
+    name: Annotated[str, typer.Option(help="Name of the trace.")] = "recorded",
     cluster: Annotated[
         Path | None, typer.Option(help="Also write the cluster it ran on (YAML).")
     ] = None,
-    json: Annotated[str | None, typer.Option(help="Write what was made here; - is stdout.")] = None,
+    json: Annotated[
+        str | None, typer.Option(help="Write a summary as JSON to this file; - is stdout.")
+    ] = None,
 ) -> None:
-    """Make a trace of what a live run did, for the simulator to do again.
+    """Make a trace of what a service or a cluster did, to replay in the simulator.
 
-    The run may still be going on; what has not ended yet is left out.
+    It may still be running; actions that have not ended are left out.
     """
     output = Printer(json)
     keep_apart({"the trace": out, "--cluster": cluster, "--json": json})
@@ -93,9 +105,11 @@ def record(
 
 @trace.command()
 def families(
-    json: Annotated[str | None, typer.Option(help="Write them here; - is stdout.")] = None,
+    json: Annotated[
+        str | None, typer.Option(help="Write them as JSON to this file; - is standard output.")
+    ] = None,
 ) -> None:
-    """List the families with their parameters, and what can be changed in their clusters."""
+    """List the families of synthetic traces, their presets, parameters and cluster sizes."""
     output = Printer(json)
     for name, family in FAMILIES.items():
         title = f"{name} (presets: {', '.join(family.presets)})"

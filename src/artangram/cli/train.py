@@ -30,20 +30,27 @@ class _RunService(NamedTuple):
 
 
 def train(
-    file: Annotated[Path, typer.Argument(help="The run (YAML); see docs/training.md.")],
-    out: Annotated[Path, typer.Option(help="Folder for checkpoints and metrics.")] = Path("out"),
-    resume: Annotated[bool, typer.Option(help="Go on from the last checkpoint.")] = False,
-    print_plan: Annotated[bool, typer.Option(help="Say what would run, and run nothing.")] = False,
+    file: Annotated[
+        Path, typer.Argument(help="The training run (YAML); docs/training.md describes it.")
+    ],
+    out: Annotated[Path, typer.Option(help="Directory for checkpoints and metrics.")] = Path("out"),
+    resume: Annotated[bool, typer.Option(help="Continue from the last checkpoint.")] = False,
+    print_plan: Annotated[
+        bool, typer.Option(help="Print what would run, and run nothing.")
+    ] = False,
     url: Url = None,
     token: Token = None,
     json: Annotated[
-        str | None, typer.Option(help="Write the last step, or the plan, here; - is stdout.")
+        str | None,
+        typer.Option(
+            help="Write the last step, or the plan, as JSON to this file; - is standard output."
+        ),
     ] = None,
 ) -> None:
     """Train a model on tasks that use a cluster.
 
-    With `--url` the cluster is a service that several runs may share, each under its own name;
-    without, it is one of the run's own, as `cluster:` in the file describes it.
+    With `--url` the run uses a service that several runs may share, each under its own name.
+    Without, it starts its own cluster, as `cluster:` in the file describes it.
     """
     spec = read_train(file)
     output = Printer(json)
@@ -60,8 +67,8 @@ def train(
     if resume:
         latest(place / "checkpoints")  # A slip in --out opens no cluster and makes no folder.
     elif checkpoints(place / "checkpoints"):
-        fix = "say --resume to go on with it, or name another --out"
-        raise BadInput(str(place), "holds a run already", fix)
+        fix = "continue it with --resume, or name another --out"
+        raise BadInput(str(place), "already holds a run", fix)
     make_folder(place / "cluster")
     with _plainly_ended(place):
         last = asyncio.run(
@@ -84,7 +91,7 @@ def _plainly_ended(place: Path) -> Iterator[None]:
     """Around a run: what stops it is said in one line, and how to go on."""
     from artangram.weights.store import StoreFull
 
-    fix = "make room and say --resume"
+    fix = "free some space and continue with --resume"
     try:
         yield
     except StoreFull as error:
@@ -95,7 +102,7 @@ def _plainly_ended(place: Path) -> Iterator[None]:
         raise BadInput(str(place), f"nothing more can be written: {error}", fix) from error
     except KeyboardInterrupt:
         if checkpoints(place / "checkpoints"):
-            print("say --resume to go on from the last checkpoint", file=sys.stderr)
+            print("continue from the last checkpoint with --resume", file=sys.stderr)
         raise
 
 

@@ -15,7 +15,7 @@ Row = tuple[str, str, str]
 
 
 def show_plan(spec: TrainSpec, output: Printer) -> None:
-    """Batch arithmetic, who trains and samples, the pools of the cluster, and each task's part."""
+    """Print batch arithmetic, trainer, engines, pools of the cluster, and each task's part."""
     title, columns = f"{spec.run.name}: {spec.model}", ["what", "how much", "so"]
     rows = [*_of_run(spec.run), *_of_engines(spec.engines), *_of_cluster(spec.cluster)]
     output.table(title, columns, rows)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -10,11 +11,12 @@ import typer
 from msgspec import Struct, structs
 
 from artangram.aio import listening
-from artangram.cli.client import plainly_refused
+from artangram.cli.client import host_and_port, plainly_refused
 from artangram.cli.output import Printer, tell_ignored, writing
 from artangram.config.cluster import ClusterFile
 from artangram.config.clusterfile import blaming, read_cluster
 from artangram.core.scheduling.policies.catalog import policy as policy_named
+from artangram.orchestrator.joinednodes import AgentAddress, AgentDoor
 from artangram.orchestrator.tokens import checked_token, kept_token
 from artangram.orchestrator.up import up as serve
 
@@ -29,40 +31,49 @@ class Serves(Struct, frozen=True, kw_only=True):
     state_dir: str
 
 
+_Agents = Annotated[
+    str | None, typer.Option(help="HOST:PORT where other machines join with `artangram agent`.")
+]
+_Token = Annotated[
+    str | None,
+    typer.Option(
+        envvar="ARTANGRAM_TOKEN", help="Token that callers must send. Default: a new one."
+    ),
+]
+
+
 def up(
     cluster: Annotated[
         Path | None,
         typer.Argument(help="The cluster (YAML): cores, functions, services, APIs, shares."),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 takes a free one.", min=0, max=65535)] = 7410,
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)] = 7410,
     state_dir: Annotated[
-        Path, typer.Option(help="The journal and the agent's files: what a restart goes on from.")
+        Path,
+        typer.Option(help="Directory of the journal and the token; a restart continues from it."),
     ] = STATE_DIR,
-    policy: Annotated[str | None, typer.Option(help="As for `simulate`.")] = None,
+    policy: Annotated[str | None, typer.Option(help="Policy, as for `simulate`.")] = None,
     cores: Annotated[
         int | None, typer.Option(help="Use at most this many cores of this machine.", min=1)
     ] = None,
-    token: Annotated[
-        str | None,
-        typer.Option(envvar="ARTANGRAM_TOKEN", help="Callers must send it; made up if not given."),
-    ] = None,
+    agents: _Agents = None,
+    token: _Token = None,
     json: Annotated[
-        str | None, typer.Option(help="Write where it serves to a file, or -, once it does.")
+        str | None, typer.Option(help="Write the address as JSON to this file when it serves.")
     ] = None,
 ) -> None:
-    """Serve this machine until SIGTERM or Ctrl-C, then drain.
+    """Serve this machine's cluster over HTTP until SIGTERM or Ctrl-C, then drain.
 
     Without a file it serves all cores. The file may limit them and add functions, model services
-    and APIs; `artangram simulate` reads the same file. Nothing accepted is lost by a crash: start
-    it again with the same state directory. The token is kept there too, in the file `token`.
+    and APIs; `artangram simulate` reads it, too. Nothing accepted is lost by a crash: start it
+    again with the same state directory, where the file `token` is.
     """
     described = _described(cluster, policy)
     if port:
         listening(host, port).close()  # Complain before opening the cluster, which takes a while.
-    with writing(state_dir, what="directory"):
-        secret = checked_token(token or kept_token(state_dir))
-    output = Printer(json)
+    secret, output = _secret(token, state_dir), Printer(json)
+    door = _door(agents, state_dir, output) if agents else None
     if cluster is not None:
         tell_ignored(output.console, cluster, described.ignored_live(), verb="up")
     with output.progress() as opening, _refused(state_dir), blaming(cluster):
@@ -70,8 +81,8 @@ def up(
 
         def on_ready(url: str) -> None:
             opening.stop()
-            made_up = None if token else secret
-            _tell(output, url, policy=described.policy, state_dir=state_dir, made_up=made_up)
+            shown = None if token else secret
+            _tell(output, url, policy=described.policy, state_dir=state_dir, made_up=shown)
 
         serving = serve(
             state_dir,
@@ -83,11 +94,18 @@ def up(
             cores=cores or described.cores,
             memory_mb=described.memory_mb,
             shares=described.shares,
+            limits=described.limits,
             options=described.options,
             images=[Path(folder) for folder in described.images],
+            door=door,
         )
         asyncio.run(serving)
     output.console.print("Drained.")
+
+
+def _secret(token: str | None, state_dir: Path) -> str:
+    with writing(state_dir, what="directory"):
+        return checked_token(token or kept_token(state_dir))
 
 
 def _described(cluster: Path | None, policy: str | None) -> ClusterFile:
@@ -98,6 +116,32 @@ def _described(cluster: Path | None, policy: str | None) -> ClusterFile:
     with blaming(cluster):
         described.options  # noqa: B018 - asked for its complaints.
     return structs.replace(described, policy=policy or described.policy)
+
+
+def _door(agents: str, state_dir: Path, output: Printer) -> AgentDoor:
+    host, port = host_and_port("--agents", agents)
+    if port:
+        listening(host, port).close()
+    return AgentDoor(
+        host=host,
+        port=port,
+        token=kept_token(state_dir, "join-token"),
+        state_dir=state_dir,
+        on_open=partial(_tell_agents, output, state_dir),
+    )
+
+
+def _tell_agents(output: Printer, state_dir: Path, address: AgentAddress) -> None:
+    """Print the command that joins another machine; its token is in a file."""
+    console = output.console
+    at = f"[{address.host}]" if ":" in address.host else address.host
+    console.print("To join another machine, copy the join token there and run:", soft_wrap=True)
+    console.print(
+        f"artangram agent --join {at}:{address.port} --fingerprint {address.fingerprint} "
+        f"--token-file {state_dir / 'join-token'}",
+        soft_wrap=True,
+        markup=False,
+    )
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """The verbs of the command line, each in a file of its own.
 
 Only the verb that is wanted is imported: `doctor` answers where nothing else is installed, and
-nobody waits for the plots of another. Whoever asks what there is gets all of them.
+no verb pays for the imports of another. `artangram --help` imports all of them.
 """
 
 import sys
@@ -22,6 +22,7 @@ VERBS = {
     "train": "train",
     "eval": "evaluate",
     "up": "up",
+    "agent": "agent",
     "run": "run",
     "status": "ask",
     "explain": "ask",
@@ -41,18 +42,22 @@ EXAMPLES = {
     ),
     "eval": ("artangram eval run.yaml --problems 100 --temperature 0",),
     "up": ("artangram up cluster.yaml --state-dir state",),
+    "agent": ("artangram agent --join head:7411 --fingerprint sha256:... --token-file join-token",),
     "run": (
         "artangram run -- echo hello",
         "artangram run --cpu 1-8 --file test_it.py -- pytest -q -n {units} test_it.py",
     ),
     "status": ("artangram status --url http://127.0.0.1:7410 --json - | jq .queued",),
-    "explain": ("artangram explain ACTION --url http://127.0.0.1:7410",),
+    "explain": ("artangram explain 3f2a-17 --url http://127.0.0.1:7410",),
     "simulate": (
         "artangram simulate --cluster cluster.yaml --trace day.jsonl.gz "
         "--policy elastic --policy pods:1 --plot day.svg",
     ),
     "doctor": ("artangram doctor --json -",),
-    "trace": ("artangram trace generate day.jsonl.gz --family coding --cluster cluster.yaml",),
+    "trace": (
+        "artangram trace families",
+        "artangram trace generate day.jsonl.gz --family coding --cluster cluster.yaml",
+    ),
     "trace generate": (
         "artangram trace generate day.jsonl.gz --family coding --set batch=64 "
         "--cluster cluster.yaml --size cores=128",
@@ -60,20 +65,20 @@ EXAMPLES = {
     "trace record": ("artangram trace record state day.jsonl.gz --cluster ran.yaml",),
     "bench": ("artangram bench lab --json lab.json",),
 }
-"""What people type; `--help` ends with it. What is not here is shown with `--json`."""
+"""Examples that end the `--help` of a verb; a verb without one is shown with `--json`."""
 
 WITHOUT_VERBS = ("--version", "--install-completion", "--show-completion")
 
 
 _Misused: type[Exception] = typer.BadParameter.__mro__[1]
-"""Words that make no sense; typer gives the class no name of its own."""
+"""A usage error; typer does not export the class."""
 
 
 def perform(words: Sequence[str]) -> int:
-    """Do what the words say; the exit code. Words that make no sense are bad input."""
+    """Run the verb; returns the exit code. Raises `BadInput` for a usage error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # A name that the terminal cannot show is no reason to end.
+            # A name that the terminal cannot show must not end the program.
             stream.reconfigure(errors="backslashreplace")
     try:
         verbs = app(next(iter(words), None))
@@ -82,16 +87,17 @@ def perform(words: Sequence[str]) -> int:
         error: Any = misused
         path = "artangram" if error.ctx is None else error.ctx.command_path
         said = error.format_message().rstrip(".")
-        if not said:  # Nothing was asked for, and the help is on the screen.
+        if not said:  # No verb was given, and typer has printed the help.
             return 2
         fix = f"see `{path} --help`"
         if path == "artangram run" and said.startswith("No such option"):
-            fix = f"put -- before the command, or {fix}"  # The option is most likely its own.
+            # The option most likely belongs to the command.
+            fix = f"put -- before the command, or {fix}"
         raise BadInput(path, said, fix) from None
 
 
 def app(first: str | None = None) -> typer.Typer:
-    """The command line for what begins with this word: one verb, or all of them, or none."""
+    """The command line with the verb that `first` names, or with all verbs."""
     made = typer.Typer(name="artangram", no_args_is_help=True, pretty_exceptions_enable=False)
     made.callback()(_options)
     if first in VERBS:
@@ -126,12 +132,12 @@ def _examples(name: str) -> str:
 
 
 def _absent(name: str, what: str) -> Callable[[], None]:
-    """Stands in the list for a verb that cannot be imported here."""
+    """Stands in the list for a verb whose packages are not installed."""
 
     def verb() -> None:
         raise BadInput(name, "lacks packages", what)
 
-    verb.__doc__ = f"Not there yet. {escape(what)}"
+    verb.__doc__ = f"Not installed. {escape(what)}"
     return verb
 
 

@@ -21,6 +21,7 @@ from artangram.core.scheduling.cluster import (
     CpuSpec,
     FunctionsSpec,
     GpuSpec,
+    JobLimits,
     PoolSpec,
     QuotaSpec,
     ServiceSpec,
@@ -135,7 +136,7 @@ class ServiceEntry(Struct, frozen=True, kw_only=True):
         return ServiceSpec(**said)
 
 
-class JobEntry(Struct, frozen=True, kw_only=True):
+class JobEntry(JobLimits, frozen=True, kw_only=True):
     """One of the jobs that a cluster may have."""
 
     share: float = 1.0
@@ -159,6 +160,15 @@ class ClusterFile(Struct, frozen=True, kw_only=True):
     @property
     def shares(self) -> dict[str, float]:
         return {name: job.share for name, job in self.jobs.items()}
+
+    @property
+    def limits(self) -> dict[str, JobLimits]:
+        """The jobs that have a minimum or a maximum."""
+        fields = JobLimits.__struct_fields__
+        said = {
+            n: JobLimits(**{f: getattr(job, f) for f in fields}) for n, job in self.jobs.items()
+        }
+        return {name: limits for name, limits in said.items() if limits != JobLimits()}
 
     @property
     def cores(self) -> int | None:
@@ -228,6 +238,7 @@ class ClusterFile(Struct, frozen=True, kw_only=True):
             pools=pools,
             services={name: self._service(name, pools) for name in self.services},
             shares={JobId(name): job.share for name, job in self.jobs.items()},
+            limits={JobId(name): limits for name, limits in self.limits.items()},
         )
 
     def _function_pools(self, pools: Mapping[Resource, PoolSpec]) -> dict[Resource, PoolSpec]:

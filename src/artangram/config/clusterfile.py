@@ -31,7 +31,7 @@ from artangram.config.cluster import (
 from artangram.config.yamlfile import Item, parse_yaml, read_yaml
 from artangram.core.errors import BadInput
 from artangram.core.ids import Resource, ServiceId
-from artangram.core.scheduling.cluster import ClusterSpec
+from artangram.core.scheduling.cluster import ClusterSpec, JobLimits
 from artangram.core.scheduling.speedup import MOST_UNITS
 from artangram.observe.badfile import AnyPath, BadFile, nearest
 
@@ -48,7 +48,7 @@ KINDS: dict[str, type[PoolEntry]] = {
     "functions": FunctionsEntry,
 }
 
-_MAY_BE_ZERO = {"host_memory_mb", "runtime_mb"}
+_MAY_BE_ZERO = {"host_memory_mb", "runtime_mb", "min_memory_mb", "min_trajectories"}
 _NEVER_ZERO = {"window_s", "restore_mb_per_s", "cold_mb_per_s", "pods_per_s", "share"}
 _SHARES = {"squeeze_penalty"}
 _LIMITS = ("concurrency", "limit", "window_s")
@@ -139,7 +139,13 @@ def write_cluster(path: AnyPath, cluster: ClusterSpec) -> None:
             for name, pool in cluster.pools.items()
         },
         "services": {str(name): _written(spec) for name, spec in cluster.services.items()},
-        "jobs": {str(name): {"share": share} for name, share in cluster.shares.items()},
+        "jobs": {
+            str(name): {"share": cluster.shares.get(name, 1.0), **_written(limits)}
+            for name, limits in {
+                **dict.fromkeys(cluster.shares, JobLimits()),
+                **cluster.limits,
+            }.items()
+        },
     }
     kept = {name: section for name, section in document.items() if section}
     text = yaml.safe_dump(kept, sort_keys=False)

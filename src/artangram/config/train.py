@@ -4,15 +4,25 @@
 name: first
 model: models/warm              # a directory; see `artangram.models`
 cluster: cluster.yaml               # what the tasks may use; this machine's cores if unsaid
-engines: 2                      # of our own; or a file about pools of them, see `config.engines`
+engines: 2                      # of our own; or a file about pools of them
 tasks:
   calc: {share: 1}              # a task that comes along, by its name
   mine: {task: "my_module:MyTask", share: 2, options: {level: 3}}
-  hard: {task: "my_module:MyTask", share: [[0, 0], [40, 3]]}    # none at first, 3 from version 40
+  hard: {task: "my_module:MyTask", share: [[0, 1], [40, 3]]}    # 1 at first, 3 from version 40
 steps: 100
 groups: 16
 group_size: 8
 train: {lr: 5.0e-4, epochs: 4}
+```
+
+The file of engines:
+
+```yaml
+pools:                                                  # by hardware class, which is any name
+  compute: {vllm: [.venv-vllm/bin/python], devices: ["0", "1"]}     # started and watched: two
+  bandwidth: {urls: ["http://10.0.0.7:8000"]}                       # given
+affinity: {lake: compute, math: bandwidth}              # or auto, which learns it
+split: {code: {prefill: compute, decode: bandwidth}}    # or auto; none if unsaid
 ```
 
 All other keys are the fields of `RunSettings`. A key that is not known is an error, never ignored.
@@ -25,7 +35,6 @@ from msgspec import Struct
 
 from artangram.config.cluster import ClusterFile
 from artangram.config.clusterfile import blaming, read_cluster
-from artangram.config.engines import read_engines
 from artangram.config.yamlfile import Item, read_yaml
 from artangram.core.errors import BadInput
 from artangram.core.rollout.affinity import DEFAULT
@@ -45,22 +54,22 @@ class TaskSpec(Struct, frozen=True, kw_only=True):
     """One task of a run."""
 
     share: int | tuple[tuple[int, int], ...] = 1
-    """Of the groups of a batch, against the shares of the others; or, for a curriculum, pairs of
-    a version and the share from there on."""
+    """Its part of the groups of a batch, relative to the shares of the other tasks; for a
+    curriculum, pairs of a version and the share from that version on."""
     task: str = ""
     """`module:name` of what makes it, called with the client; the shipped one if unsaid."""
     options: dict[str, Any] = {}
     eval: dict[str, Any] = {}
-    """What is different in the options for `artangram eval`, to have problems that are held out."""
+    """Options that differ for `artangram eval`, so that it asks problems that are held out."""
 
     @property
     def exam_options(self) -> dict[str, Any]:
-        """Of the task that `artangram eval` asks; shipped tasks hold problems out by themselves."""
+        """The options for `artangram eval`; shipped tasks hold problems out by themselves."""
         return {**({} if self.task else {"held_out": True}), **self.options, **self.eval}
 
     @property
     def shares(self) -> tuple[tuple[int, int], ...]:
-        """From which version on it has which share, from the first version on."""
+        """Pairs of a version and the share from that version on, beginning with version 0."""
         return ((0, self.share),) if isinstance(self.share, int) else self.share
 
 
@@ -100,7 +109,7 @@ def read_train(path: AnyPath) -> TrainSpec:
         top["train"].known(list(TrainSettings.__struct_fields__))
     tasks = {name: _task(name, item) for name, item in top["tasks"].mapping().items()}
     if not tasks:
-        raise top["tasks"].bad("has none", "name at least one")
+        raise top["tasks"].bad("is empty", "name at least one task")
     rest = {key: item.plain() for key, item in top.items() if key not in OWN_KEYS}
     home = Path(path).parent
     spec = TrainSpec(
@@ -121,7 +130,7 @@ def read_train(path: AnyPath) -> TrainSpec:
 
 
 def check_tasks(path: AnyPath, spec: TrainSpec, *, is_exam: bool = False) -> None:
-    """Raises `BadFile` for a task of the file that nothing here makes; its modules are imported."""
+    """Raises `BadFile` for a task whose module or name does not exist; imports the modules."""
     for name, task in spec.tasks.items():
         try:
             check_made(task.task, task.exam_options if is_exam else task.options)
@@ -129,6 +138,20 @@ def check_tasks(path: AnyPath, spec: TrainSpec, *, is_exam: bool = False) -> Non
             item = read_yaml(path).mapping()["tasks"].mapping()[name]
             place = item.mapping().get(error.field, item)
             raise BadFile(path, error.within(f"tasks.{name}"), line=place.line) from error
+
+
+def read_engines(path: AnyPath) -> EnginesSpec:
+    """The engines that a YAML file describes. Raises `BadFile`."""
+    document = read_yaml(path)
+    top = document.known(EnginesSpec.__struct_fields__)
+    values = {key: item.plain() for key, item in top.items() if key != "pools"}
+    if "pools" in top:
+        pools = {}
+        for name, item in top["pools"].mapping().items():
+            item.known(EnginePool.__struct_fields__)
+            pools[name] = item.converted(EnginePool, item.plain(), fix=_FIX)
+        values["pools"] = pools
+    return document.converted(EnginesSpec, values, fix=_FIX)
 
 
 def _live_cluster(path: Path) -> ClusterFile:
@@ -140,7 +163,7 @@ def _live_cluster(path: Path) -> ClusterFile:
 
 
 def _engines(item: Item, home: Path) -> EnginesSpec:
-    """So many of our own, or what a file says."""
+    """A number of our own engines, or those that a file describes."""
     value = item.plain()
     if isinstance(value, str):
         return read_engines(home / value)
@@ -152,11 +175,13 @@ def _task(name: str, item: Item) -> TaskSpec:
     item.known(list(TaskSpec.__struct_fields__))
     spec = item.converted(TaskSpec, item.plain(), fix=_FIX)
     if not spec.task and name not in DEMO_TASKS:
-        raise item.bad("is no shipped task", 'add task: "module:name"', key="task")
+        raise item.bad("is not a shipped task", 'add task: "module:name"', key="task")
     starts = [start for start, _ in spec.shares]
     if starts[:1] != [0] or starts != sorted(set(starts)):
         fix = "say from which version on, from 0 upwards, as [[0, 3], [40, 1]]"
-        raise item.bad(f"{list(spec.shares)} begins late or goes back", fix, key="share")
+        raise item.bad(
+            f"{list(spec.shares)} does not begin at version 0 and rise", fix, key="share"
+        )
     if any(share < 0 for _, share in spec.shares):
-        raise item.bad(f"{spec.share} is no share", "say 0 or more", key="share")
+        raise item.bad(f"{spec.share} is negative", "give 0 or more", key="share")
     return spec

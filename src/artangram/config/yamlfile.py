@@ -1,4 +1,4 @@
-"""A YAML file whose every value knows its line and its field, so that complaints can name them."""
+"""A YAML file whose values know their line and field, so that error messages can name them."""
 
 import math
 import re
@@ -20,7 +20,7 @@ _BAD_FIELD = re.compile(r"(?P<problem>.*) - at `\$\.?(?P<field>.*)`")
 
 
 class Item:
-    """One value of a YAML file, and where it stands."""
+    """One value of a YAML file, with its line and field."""
 
     def __init__(self, path: AnyPath, field: str, node: yaml.Node) -> None:
         self.path = path
@@ -69,7 +69,7 @@ class Item:
             raise self._complaint(error, fix) from None
 
     def _complaint(self, error: Exception, fix: str) -> BadFile:
-        """What a record refuses, said of the value that it refuses."""
+        """The error of a record, attributed to the value that it rejects."""
         found = _BAD_FIELD.fullmatch(str(error))
         field = found["field"].partition("[")[0].partition(".")[0] if found else ""
         place = self.mapping().get(field, self)
@@ -135,7 +135,7 @@ class Item:
 
 
 def _as_number(value: object) -> str:
-    """How to write what looks like a number and is a word to YAML: in quotes, or as 1e3."""
+    """How to write a number that YAML takes for a word, such as `"12"` or `1e3`."""
     try:
         number = float(str(value))
     except ValueError:
@@ -162,7 +162,7 @@ def parse_yaml(text: str, *, path: AnyPath) -> Item:
     except (yaml.YAMLError, RecursionError) as error:
         raise _not_yaml(path, error) from None
     if node is None:
-        raise BadFile(path, BadInput("file", "it is empty", "write what it is to describe"))
+        raise BadFile(path, BadInput("file", "it is empty", "write what it should describe"))
     return Item(path, "", node)
 
 

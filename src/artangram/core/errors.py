@@ -5,7 +5,7 @@ Inside the core what the world does wrong is an `Outcome`; these are for the roo
 
 
 class BadInput(ValueError):
-    """Input that cannot be accepted: which field, what is wrong, and how to mend it.
+    """Input that cannot be accepted: which field, what is wrong, and how to fix it.
 
     `str()` of it is the one line a person reads.
     """
@@ -22,8 +22,8 @@ class BadInput(ValueError):
 
 
 class CallFailed(Exception):
-    """What was called ran, and answered that it cannot: its own failure, to be learned from."""
+    """The callee ran and failed. It is the callee's own failure, so a reward may follow from it."""
 
 
 class InfraFailed(Exception):
-    """Something under the call failed: a process died, a node is gone. Never a reward of zero."""
+    """Infrastructure failed: a process died, a node is gone. No reward may follow from it."""

@@ -44,7 +44,7 @@ class FunctionTask:
         max_tokens: int = 256,
     ) -> None:
         if answer is None and max_turns != 1:
-            problem = f"{max_turns} turns, but nobody answers the model"
+            problem = f"{max_turns} turns, but there is no `answer` for the model"
             raise BadInput("max_turns", problem, "give `answer`, or leave it at 1")
         self.name = name
         self.max_turns = max_turns

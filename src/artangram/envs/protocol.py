@@ -7,7 +7,7 @@
   trajectory of a cluster has the same: an environment that lives in one hands it on. It is asked
   until the reward is known, after `aclose` too.
 - Its tool calls are actions of the cluster it was made with: they wait for cores, not the model.
-- What the attempt does wrong is an observation or a low score. `InfraFailed` means that nobody can
+- What the attempt does wrong is an observation or a low score. `InfraFailed` means that no one can
   say how good the attempt was; anything else it raises is a defect of the environment, and counts
   as infrastructure, too.
 """

@@ -171,7 +171,7 @@ def resolved(target: str) -> Callable[..., Any]:
         fix = "put it at the top of a module that can be imported"
         raise BadInput(target, f"cannot be imported: {error}", fix) from None
     if not callable(found):
-        raise BadInput(target, "is no function", "name one as module:function")
+        raise BadInput(target, "is not a function", "name one as module:function")
     return found  # type: ignore[no-any-return]
 
 
@@ -193,7 +193,7 @@ def _target(code: Callable[..., Any]) -> str:
 
 def _no_function(code: object) -> BadInput:
     fix = "give a `def` at the top of a module"
-    return BadInput("code", f"`{type(code).__name__}` is no function", fix)
+    return BadInput("code", f"`{type(code).__name__}` is not a function", fix)
 
 
 def _spec(given: dict[str, Any]) -> FunctionSpec:
@@ -210,9 +210,11 @@ def _check(code: Callable[..., Any], spec: FunctionSpec) -> None:
         fix = "make it a plain `def` that returns its answer"
         raise BadInput(spec.name, "is asynchronous or a generator", fix)
     if spec.timeout_s is not None and spec.timeout_s <= 0:
-        raise BadInput("timeout_s", f"{spec.timeout_s!r} is no limit", "give more than 0 seconds")
+        raise BadInput(
+            "timeout_s", f"{spec.timeout_s!r} is not a limit", "give more than 0 seconds"
+        )
     if spec.memory_mb is not None and spec.memory_mb <= 0:
-        raise BadInput("memory_mb", f"{spec.memory_mb!r} is no limit", "give at least 1")
+        raise BadInput("memory_mb", f"{spec.memory_mb!r} is not a limit", "give at least 1")
     if spec.url is not None:
         _check_url(code, spec.name, spec.url)
     elif spec.authorization is not None:
@@ -235,7 +237,7 @@ def _check_findable(code: Callable[..., Any], name: str) -> None:
 def _check_url(code: Callable[..., Any], name: str, url: str) -> None:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise BadInput("url", f"{url!r} is no HTTP address", "write https://host/path")
+        raise BadInput("url", f"{url!r} is not an HTTP address", "write https://host/path")
     for parameter in inspect.signature(code).parameters.values():
         if parameter.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD and (
             parameter.kind is not inspect.Parameter.KEYWORD_ONLY
@@ -249,4 +251,4 @@ def _as_json(name: str, arguments: dict[str, Any]) -> bytes:
         return msgspec.json.encode(arguments)
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
         fix = "a platform takes JSON: pass numbers, text, lists and dicts"
-        raise BadInput(name, f"its arguments are no JSON: {error}", fix) from None
+        raise BadInput(name, f"its arguments are not JSON: {error}", fix) from None

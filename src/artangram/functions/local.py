@@ -20,8 +20,9 @@ from artangram.core.durations import Durations
 from artangram.core.errors import CallFailed, InfraFailed
 from artangram.functions.function import FunctionSpec
 from artangram.functions.hedging import QUANTILE, Budget, call_durations
-from artangram.functions.inside import frames
+from artangram.functions.inside.records import WorkerRequest
 from artangram.functions.workers import FunctionWorker, Workers, a_fork_server
+from artangram.link import LinkEnded
 
 ATTEMPTS = 3
 """Workers that may die under one call. The scheduler repeats the call beyond that, if it may."""
@@ -32,8 +33,7 @@ class WorkerGone(Exception):
 
 
 class _Answer(NamedTuple):
-    kind: bytes
-    body: bytes
+    outcome: bytes | CallFailed | InfraFailed
     run_s: float
 
 
@@ -70,15 +70,14 @@ class LocalFunctions:
         on_begun: Callable[[], None] = lambda: None,
     ) -> bytes:
         """See `FunctionRunner.call`."""
-        request = frames.WorkerRequest(spec.target, spec.memory_mb, body)
-        data = frames.encode_request(request)
+        request = WorkerRequest(spec.target, spec.memory_mb, body)
         self.num_calls += 1
         self._budget.earn()
         for _ in range(ATTEMPTS):
             if self._is_closed:
                 raise InfraFailed(f"{spec.name}: the workers were closed")
             try:
-                return await self._attempt(spec, data, hedged=hedged, on_begun=on_begun)
+                return await self._attempt(spec, request, hedged=hedged, on_begun=on_begun)
             except WorkerGone:
                 self.num_workers_lost += 1
         raise InfraFailed(f"{spec.name}: {ATTEMPTS} workers died under it")
@@ -89,17 +88,22 @@ class LocalFunctions:
         await uncancelled(self._forkserver.aclose())
 
     async def _attempt(
-        self, spec: FunctionSpec, data: bytes, *, hedged: bool, on_begun: Callable[[], None]
+        self,
+        spec: FunctionSpec,
+        request: WorkerRequest,
+        *,
+        hedged: bool,
+        on_begun: Callable[[], None],
     ) -> bytes:
         durations = self._durations[spec.name]
         late_s = durations.quantile(QUANTILE) if hedged else None
         worker = await self.workers.take()
-        copies = {self._start(worker, data, on_begun): worker}
+        copies = {self._start(worker, request, on_begun): worker}
         try:
             if late_s is not None:
                 done, _ = await asyncio.wait(copies, timeout=late_s)
                 if not done:
-                    copies.update(self._second(data))
+                    copies.update(self._second(request))
             winner = await self._winner(copies)
         finally:
             for copy in copies:
@@ -109,18 +113,20 @@ class LocalFunctions:
         durations.add(answer.run_s)
         return _checked(spec, answer)
 
-    def _start(self, worker: FunctionWorker, data: bytes, on_begun: Callable[[], None]) -> _Copy:
-        copy = asyncio.create_task(_ask(worker, data, on_begun))
+    def _start(
+        self, worker: FunctionWorker, request: WorkerRequest, on_begun: Callable[[], None]
+    ) -> _Copy:
+        copy = asyncio.create_task(_ask(worker, request, on_begun))
         copy.add_done_callback(partial(self._on_over, worker))
         return copy
 
-    def _second(self, data: bytes) -> dict[_Copy, FunctionWorker]:
+    def _second(self, request: WorkerRequest) -> dict[_Copy, FunctionWorker]:
         """Another copy of a late call, if there is a worker to spare and it can be paid."""
         worker = self.workers.take_spare() if self._budget.spend() else None
         if worker is None:
             return {}
         self.num_hedges += 1
-        copy = self._start(worker, data, lambda: None)
+        copy = self._start(worker, request, lambda: None)
         self.workers.lend(worker, copy.cancel)
         return {copy: worker}
 
@@ -145,21 +151,27 @@ class LocalFunctions:
             worker.close()
 
 
-async def _ask(worker: FunctionWorker, data: bytes, on_begun: Callable[[], None]) -> _Answer:
+async def _ask(
+    worker: FunctionWorker, request: WorkerRequest, on_begun: Callable[[], None]
+) -> _Answer:
+    outcome: bytes | CallFailed | InfraFailed
     try:
         await worker.start()
         on_begun()
         began_at = perf_counter()
-        kind, body = await worker.ask(data)
-    except (EOFError, OSError) as error:
+        outcome = await worker.ask(request)
+    except (CallFailed, InfraFailed) as error:
+        outcome = error
+    except (LinkEnded, OSError) as error:
         raise WorkerGone from error
-    return _Answer(kind, body, perf_counter() - began_at)
+    return _Answer(outcome, perf_counter() - began_at)
 
 
 def _checked(spec: FunctionSpec, answer: _Answer) -> bytes:
-    if answer.kind == frames.ANSWER:
-        return answer.body
-    text = answer.body.decode(errors="replace")
-    if answer.kind == frames.FAILED:
-        raise CallFailed(f"{spec.name} raised:\n{text}")
-    raise InfraFailed(f"a worker cannot import {spec.target}:\n{text}")
+    match answer.outcome:
+        case CallFailed() as error:
+            raise CallFailed(f"{spec.name} raised:\n{error}")
+        case InfraFailed() as error:
+            raise InfraFailed(f"a worker cannot import {spec.target}:\n{error}")
+        case body:
+            return body

@@ -149,7 +149,7 @@ def _checked(spec: FunctionSpec, response: aiohttp.ClientResponse, answer: bytes
             answer = msgspec.json.decode(answer, type=Event).arguments()
         msgspec.json.decode(answer)
     except msgspec.DecodeError as error:
-        raise CallFailed(f"{spec.name} answered no JSON: {error}: {text[:200]}") from None
+        raise CallFailed(f"{spec.name} did not answer with JSON: {error}: {text[:200]}") from None
     return answer
 
 

@@ -7,13 +7,15 @@
 """
 
 import asyncio
+import math
 import os
 import socket
 from collections import deque
 from collections.abc import Callable
 
 from artangram.forkserver.client import ForkedProcess, ForkServer
-from artangram.functions.inside import frames
+from artangram.functions.inside.records import WorkerRequest, owner_terms
+from artangram.link import Link, LinkUser, dial
 
 TARGET = "artangram.functions.inside.worker:live"
 
@@ -29,36 +31,34 @@ def a_fork_server() -> ForkServer:
 class FunctionWorker:
     """One worker process, as its owner sees it."""
 
-    __slots__ = ("_process", "_sock", "has_started")
+    __slots__ = ("_link", "_process")
 
     def __init__(self, process: ForkedProcess) -> None:
-        self.has_started = False
         self._process = process
-        self._sock = process.connection
+        self._link: Link[None] | None = None
 
     def __repr__(self) -> str:
         return f"<FunctionWorker {self._process.number}>"
 
     def is_gone(self) -> bool:
-        """Did it end while idle?"""
+        """Did it end while idle? Looks at the socket: the loop may not have heard of it yet."""
         try:
-            return not self._sock.recv(1, socket.MSG_PEEK)
+            return not self._process.connection.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             return False
         except OSError:
             return True
 
     async def start(self) -> None:
-        """Wait until it has started. Raises `EOFError` or `OSError` if it never will."""
-        if not self.has_started:
-            await self._frame()
-            self.has_started = True
+        """Wait until it has started. Raises `LinkEnded` or `OSError` if it never will."""
+        if self._link is None:
+            connection = self._process.connection
+            self._link = await dial(connection, owner_terms, LinkUser(), patience_s=math.inf)
 
-    async def ask(self, request: bytes) -> tuple[bytes, bytes]:
-        """The kind of its answer and the answer. Raises `EOFError` or `OSError` if it is gone."""
-        loop = asyncio.get_running_loop()
-        await loop.sock_sendall(self._sock, frames.framed(b"r", request))
-        return await self._frame()
+    async def ask(self, request: WorkerRequest) -> bytes:
+        """Its answer. Raises `CallFailed`, `InfraFailed`, or `LinkEnded` if it is gone."""
+        assert self._link is not None, f"{self!r} has not started"
+        return await self._link.ask(request, bytes)
 
     def end(self) -> None:
         """End it, whatever it does, and everything it started."""
@@ -66,22 +66,10 @@ class FunctionWorker:
 
     def close(self) -> None:
         """Close the connection. No call may be waiting for an answer."""
-        self._sock.close()
-
-    async def _frame(self) -> tuple[bytes, bytes]:
-        kind, size = frames.HEAD.unpack(await self._exactly(frames.HEAD.size))
-        return kind, await self._exactly(size)
-
-    async def _exactly(self, size: int) -> bytes:
-        loop = asyncio.get_running_loop()
-        data = bytearray(size)
-        view = memoryview(data)
-        while view:
-            num_read = await loop.sock_recv_into(self._sock, view)
-            if not num_read:
-                raise EOFError(f"{self!r} is gone")
-            view = view[num_read:]
-        return bytes(data)
+        if self._link is None:
+            self._process.connection.close()
+        else:
+            self._link.close()
 
 
 class Workers:

@@ -1,4 +1,4 @@
-"""The only door to the model: sessions, engines, and which engine serves whom."""
+"""The component through which all tokens are sampled: sessions, engines, and routing."""
 
 from artangram.core.rollout.affinity import Auto, Declared, Rates, affinity_of
 from artangram.core.rollout.split import Splits, splits_of

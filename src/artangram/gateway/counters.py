@@ -1,4 +1,4 @@
-"""What the gateway has done so far, for metrics and for tests."""
+"""Counters of the gateway, for metrics and for tests."""
 
 from msgspec import Struct, field
 
@@ -18,28 +18,28 @@ class Counters(Struct):
     replies: int = 0
     aborted: int = 0
     failed: int = 0
-    """Ended by an error, a deadline or a caller who went away."""
+    """Ended by an error, a deadline or a caller that hung up."""
     prompt_tokens: int = 0
     sampled_tokens: int = 0
     moves: int = 0
-    """Turns that went on on another replica."""
+    """Turns that continued on another replica."""
     waits: int = 0
     """Times that a turn found no replica."""
     lost: int = 0
     """Replicas that died."""
     stalled: int = 0
-    """Of these, the ones that stood still until they were given up."""
+    """Of these, the ones that were given up because they stalled."""
     fallbacks: dict[Fallback, int] = field(default_factory=dict)
     """The preferred class had no replica."""
     spills: dict[Fallback, int] = field(default_factory=dict)
     """Another class was clearly sooner."""
     splits: int = 0
-    """Turns that one replica read and another went on with."""
+    """Turns that one replica prefilled and another one answered."""
     split_bytes: int = 0
     """Handed from one replica to another by these."""
     unsplit: int = 0
-    """Turns that should have been split, but one half was not there, died, or was cleared."""
+    """Turns that should have been split, but a replica was missing, died or was cleared."""
     expired: int = 0
-    """Sessions of HTTP callers that nobody used any more."""
+    """Sessions of HTTP callers that were idle for too long."""
     by_replica: dict[str, int] = field(default_factory=dict)
     """Requests sent to each."""

@@ -1,11 +1,11 @@
-"""The only door to the model: replicas in hardware classes, and sessions that are routed to them.
+"""Samples all tokens: replicas in hardware classes, and sessions that are routed to them.
 
-- A turn whose replica dies, or is taken away, goes on elsewhere from the tokens it has; its session
-  notices nothing but time.
-- A turn may be read by one replica and answered by another (`halves`), if somebody said so.
+- A turn whose replica dies or is removed continues elsewhere from the tokens it has; its session
+  only takes longer.
+- If configured, one replica reads the prompt of a turn and another one answers it (`prefill`).
 - Without a replica a turn waits for one; its caller's deadline is the only limit.
-- A replica that stands still (`watchdog`) is given up, as if it had died.
-- Replicas come and go at any time. Whoever made an engine closes it; the gateway never does.
+- A replica that stalls (`watchdog`) is given up, as if it had died.
+- Replicas come and go at any time. The code that made an engine closes it; the gateway never does.
 - All of it runs on one event loop, on the loop's time.
 """
 
@@ -35,7 +35,7 @@ from artangram.models.tokenizer import Tokenizer
 logger = logging.getLogger(__name__)
 
 MOST_IDLE_ATTEMPTS = 8
-"""Replicas in a row that end a turn without a token: more is no accident."""
+"""Replicas in a row that may end a turn without a token before the turn fails."""
 
 EVERYWHERE = Declared(tasks={DEFAULT: (ANY,)})
 
@@ -45,7 +45,7 @@ class ContextFull(BadInput):
 
 
 class Gateway:
-    """See the module. `on_lost` hears of replicas that died or were given up."""
+    """See the module. Calls `on_lost` for replicas that died or were given up."""
 
     def __init__(
         self,
@@ -89,14 +89,14 @@ class Gateway:
         self._wake()
 
     async def remove(self, name: str) -> Engine:
-        """Send nothing to it any more; its turns go on elsewhere."""
+        """Send no more turns to it; those that it has continue elsewhere."""
         replica = self._replicas.pop(name)
         self.router.lost(replica.hardware)
         await self._evict(replica)
         return replica.engine
 
     def give_up(self, name: str, why: str) -> None:
-        """This replica is of no use any more: its turns go on elsewhere, and `on_lost` hears it.
+        """Treat the replica as dead: its turns continue elsewhere, and `on_lost` is called.
 
         Nothing happens if it is gone.
         """
@@ -105,7 +105,7 @@ class Gateway:
             self._lose(replica, EngineGone(f"{name}: {why}"))
 
     def hold(self, name: str) -> None:
-        """Nothing new for this replica until `release`; what it has goes on."""
+        """Send no new turns to this replica until `release`; those that it has continue."""
         self._replicas[name].is_held = True
 
     def release(self, name: str) -> None:
@@ -113,7 +113,7 @@ class Gateway:
         self._wake()
 
     async def evict(self, name: str) -> None:
-        """End the turns of this replica; they go on elsewhere, or here once it is released."""
+        """End the turns of this replica; they continue elsewhere, or here after `release`."""
         await self._evict(self._replicas[name])
 
     async def drained(self, name: str) -> None:
@@ -124,7 +124,7 @@ class Gateway:
     def open(
         self, session_id: str, *, task: str = "", tokenizer: Tokenizer | None = None
     ) -> Session:
-        """A conversation of its own. Whoever opens it closes it."""
+        """A new conversation. The caller closes it."""
         if session_id in self._sessions:
             raise BadInput("session", f"{session_id!r} is open", "close it first, or name another")
         self._opened += 1
@@ -133,7 +133,7 @@ class Gateway:
         return session
 
     async def abort(self, session_id: str) -> None:
-        """End what the session runs. Nothing happens if it is not there."""
+        """End the running turns of the session. Does nothing if there is no such session."""
         if session_id in self._sessions:
             await self._sessions[session_id].abort()
 
@@ -237,13 +237,13 @@ class Gateway:
             turn.finish = finish.reason
         elif turn.is_aborted:
             turn.finish = FinishReason.ABORT
-        else:  # Somebody cleared the replica; the turn goes on.
+        else:  # The replica was cleared; the turn continues elsewhere.
             turn.end_if_complete()
 
     async def _placed(
         self, turn: Turn, ahead: PrefilledPrompt | None
     ) -> tuple[EngineReplica, Choice] | None:
-        """Where the turn goes next, as soon as there is such a place; `None` if it is aborted."""
+        """The next replica of the turn, as soon as there is one; `None` if the turn is aborted."""
         loop = asyncio.get_running_loop()
         while not turn.is_aborted:
             if (found := self._place(turn, ahead)) is not None:

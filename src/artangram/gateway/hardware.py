@@ -36,7 +36,7 @@ class Hardware(Struct, frozen=True, kw_only=True):
 
 # Peaks from NVIDIA's data sheets of the SXM or PCIe board named; H800 and H20 are H100s cut in
 # links and in arithmetic for export. Prices of H800 and H20 are those of ROLLART's table 2; the
-# others are of the same order by rental lists and matter only to who compares with them. Little
+# others are of the same order by rental lists and matter only for comparisons with them. Little
 # arithmetic is easier to keep busy: with 0.6 of it two H800 read in 0.54 of the time of six H20,
 # where ROLLART measured 0.53 at best.
 HARDWARE = {
@@ -194,5 +194,5 @@ class Roofline(Struct, frozen=True, kw_only=True):
 
 
 def new_tokens(tokens: int, *, cached: int, hit_rate: float) -> int:
-    """That must be read of a prompt; at least the last one, which nobody has answered yet."""
+    """That must be read of a prompt; at least the last one, which is never cached."""
     return max(1, tokens - int(hit_rate * min(cached, tokens)))

@@ -1,7 +1,7 @@
-"""Tokens in a row, as the model saw and made them. A line only ever grows at its end.
+"""Tokens in a row, as the model read and sampled them. A line only ever grows at its end.
 
-A fork begins with tokens of another line. They count as given there: whoever trains on both lines
-meets every sampled token once, in the line that sampled it.
+A fork begins with tokens of another line. They count as given there: training on both lines sees
+every sampled token once, in the line that sampled it.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ class TokenHistory:
         self.is_after_reply = is_after_reply
         """The last token was sampled, here or in the line this one is a fork of."""
         self.is_busy = False
-        """It is in a turn or about to be: nobody else may continue it."""
+        """It is in a turn or about to be: no other turn may continue it."""
         self._token_ids = list(given)
         self._segments = [Segment(token_ids=tuple(given))] if given else []
         self.oldest_version: int | None = None

@@ -1,8 +1,8 @@
-"""Turns in two halves: one replica reads the prompt ahead, and another writes the answer.
+"""Split turns: one replica reads the prompt (prefill), and another writes the answer (decode).
 
-- Whatever becomes of the first half, the turn goes on: without its cache the second half reads the
-  prompt itself. Nothing is sampled in the first half, so nothing of it can be lost.
-- A cache is kept until the second half has given its first token, or has ended.
+- If the prefill fails, the turn continues: the second replica reads the prompt itself. The prefill
+  samples nothing, so no token can be lost.
+- A cache is kept until the second replica has given its first token, or has ended.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from artangram.gateway.turn import Turn
 
 
 class Serve(Protocol):
-    """Have the turn on a replica while the block lasts. What the replica dies of ends the block."""
+    """Keep the turn on a replica while the block lasts. The replica's death ends the block."""
 
     def __call__(
         self, turn: Turn, replica: EngineReplica, choice: Choice, *, request_id: str
@@ -29,7 +29,7 @@ class Serve(Protocol):
 
 
 class PrefilledPrompt:
-    """What one replica has read of a turn that another may go on with."""
+    """The cache of a prompt that one replica has read and another may take over."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class PrefilledPrompt:
         return replica.candidate(self._turn, now=now, taking=taking)
 
     async def drop(self) -> None:
-        """Nobody needs it any more."""
+        """Drop the cache: it is not needed any more."""
         await self._held.aclose()
 
 
@@ -76,7 +76,7 @@ class Prefills:
     async def read(
         self, turn: Turn, replicas: Sequence[EngineReplica], *, held: AsyncExitStack
     ) -> PrefilledPrompt | None:
-        """Have the turn read, if it is to be split. What was read is there until `held` closes."""
+        """Prefill the turn if it is to be split. The cache exists until `held` closes."""
         turn.read_elsewhere = 0.0
         reading = self._reading(turn, replicas)
         if reading is None:
@@ -92,14 +92,14 @@ class Prefills:
     def writer(
         self, turn: Turn, ahead: PrefilledPrompt, replicas: Sequence[EngineReplica]
     ) -> Choice | None:
-        """Who goes on with what was read."""
+        """The replica that takes the cache over."""
         candidates = [ahead.candidate(replica) for replica in replicas]
         return self._splitter.writer(turn.wanted, candidates, decode=ahead.decode)
 
     def taken(
         self, turn: Turn, ahead: PrefilledPrompt | None, replica: EngineReplica
     ) -> Cache | None:
-        """What the replica that goes on with the turn takes over."""
+        """The cache that the second replica takes over."""
         if ahead is None:
             return None
         cache = ahead.cache_for(replica)

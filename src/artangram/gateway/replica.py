@@ -26,7 +26,7 @@ MOST_HELD = 4096
 
 
 RECENT_S = 10.0
-"""What was longer ago counts for little: a replica may read for other tasks by then."""
+"""Older reading counts little: the replica may read for other tasks by now."""
 
 
 class PendingTurn:
@@ -50,9 +50,9 @@ class PendingTurn:
         self.prefill = work.prefill
         self.decode = work.decode
         self.is_alone = is_alone
-        """Nobody else had anything to be read when it came."""
+        """No other turn had anything left to read when it came."""
         self.is_held_up = False
-        """By its reader, who has not taken its last tokens yet."""
+        """By the reader of its stream, which has not taken its last tokens yet."""
         self.started_at = now
         self.first_at: float | None = None
         self.last_at = now
@@ -61,7 +61,7 @@ class PendingTurn:
 
 
 class Recent:
-    """How much of something there is in a second, of late."""
+    """A rate per second over the last few seconds."""
 
     __slots__ = ("_at", "_per_s")
 
@@ -83,11 +83,11 @@ class EngineReplica:
     def __init__(self, engine: Engine, *, hardware: str) -> None:
         self.engine = engine
         self.handover = engine if isinstance(engine, Handover) else None
-        """The engine, if others understand what it has read."""
+        """The engine, if it can exchange caches with others."""
         self.name = engine.name
         self.hardware = hardware
         self.is_held = False
-        """Nothing new is sent to it."""
+        """It gets no new turns."""
         self.version: int | None = None
         """Of the last token it gave."""
         self._tickets: dict[str, PendingTurn] = {}
@@ -115,16 +115,16 @@ class EngineReplica:
 
     @property
     def owes(self) -> bool:
-        """Somebody waits for its next token."""
+        """A turn waits for its next token."""
         return any(not ticket.is_held_up for ticket in self._tickets.values())
 
     @property
     def stalls(self) -> int:
-        """Replicas that the unluckiest of its turns has seen stand still."""
+        """The most replicas that one of its turns has seen stall."""
         return max((ticket.turn.stalls for ticket in self._tickets.values()), default=0)
 
     def on_stall(self) -> None:
-        """It stands still, and its turns remember."""
+        """It stalls; its turns count that."""
         for ticket in self._tickets.values():
             ticket.turn.stalls += 1
 
@@ -136,7 +136,7 @@ class EngineReplica:
         return self.handover.cache_kind if self.handover is not None else ""
 
     def candidate(self, turn: Turn, *, now: float, taking: int = 0) -> Candidate:
-        """As routing sees it, if it takes over so many tokens that were read elsewhere."""
+        """As routing sees it, if it takes over that many tokens from another replica."""
         return Candidate(
             name=self.name,
             hardware=self.hardware,
@@ -183,7 +183,7 @@ class EngineReplica:
             self._work_done(ticket, prefill=ticket.prefill, decode=ticket.decode)
             self._remember(turn)
             if not self._tickets:
-                self._prefill = self._decode = 0.0  # What rounding left.
+                self._prefill = self._decode = 0.0  # Removes rounding errors.
 
     def read(self, turn: Turn, cache: Cache) -> None:
         """It has read this for another replica, and keeps it."""

@@ -1,6 +1,6 @@
 """One trajectory's conversation with the model.
 
-- The session keeps the very tokens that were given and sampled; nothing is tokenised twice.
+- The session keeps exactly the tokens that were given and sampled; nothing is tokenised twice.
 - A turn is all or nothing: when `generate` returns, what was given and what was sampled are in the
   history; when it raises or is cancelled, neither is.
 - An aborted turn returns: its finish is `ABORT`, and what was sampled before is in the history.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from artangram.gateway.gateway import Gateway
 
 New = str | Sequence[int] | Sequence[Message]
-"""What the model reads next: the user's words, messages, or tokens taken as they are."""
+"""What the model reads next: text of the user, messages, or tokens."""
 
 
 class Late(InfraFailed):
@@ -81,14 +81,14 @@ class Session:
 
     @property
     def queued_s(self) -> float:
-        """Seconds of its life that its turns were without a replica, the running one included."""
+        """Seconds for which its turns had no replica, the running turn included."""
         now = asyncio.get_running_loop().time()
         return self._queued_s + sum(turn.queued_s(now) for turn in self._running.values())
 
     async def generate(
         self, new: New, sampling: Sampling, *, deadline: float | None = None
     ) -> Reply:
-        """What the model says to `new`. `deadline` is a time of the running loop."""
+        """The model's reply to `new`. `deadline` is a time of the running loop."""
         try:
             async with asyncio.timeout_at(deadline), aclosing(self.stream(new, sampling)) as items:
                 async for item in items:
@@ -101,7 +101,7 @@ class Session:
     async def stream(
         self, new: New, sampling: Sampling
     ) -> AsyncGenerator[TokenChunk | Reply, None]:
-        """The chunks as they are sampled, then the reply. Close it to give the turn up."""
+        """The chunks as they are sampled, then the reply. Close the stream to end the turn."""
         if self._running or self.line.is_busy:
             raise BadInput("session", f"{self.id} is in a turn", "wait for its reply")
         self.line.is_busy = True
@@ -123,7 +123,7 @@ class Session:
     ) -> AsyncGenerator[TokenChunk | Reply, None]:
         """Like `stream`, on any line of this session; turns on different lines may overlap.
 
-        The caller sees to it that the line is nobody else's meanwhile (`is_busy`). A text of
+        The caller makes sure that no other turn uses the line meanwhile (`is_busy`). A text of
         `stops` ends the reply: its tokens are part of it, its text is not. The text of a reply that
         is no message of its own is what it adds to the prompt's.
         """
@@ -197,12 +197,12 @@ class Session:
         )
 
     async def abort(self) -> None:
-        """End what runs; its reply says so."""
+        """End the running turn; its reply has the finish `ABORT`."""
         for turn in list(self._running.values()):
             await self._gateway.abort_turn(turn)
 
     async def close(self) -> None:
-        """End what runs and forget the session. The history stays readable."""
+        """End the running turns and forget the session. The history stays readable."""
         if not self._is_closed:
             self._is_closed = True
             self._gateway.forget(self)

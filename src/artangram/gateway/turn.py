@@ -1,7 +1,7 @@
-"""One model call under way: what was asked, what was sampled so far, and how it ended.
+"""One model call: its prompt, the tokens sampled so far, and how it ended.
 
-A turn outlives the replica that serves it. Its tokens are kept here, so another replica goes on
-where the first stopped, and each token keeps the version that sampled it.
+A turn outlives the replica that serves it. Its tokens are kept here, so another replica continues
+where the first one stopped, and each token keeps the version that sampled it.
 """
 
 from msgspec import Struct, structs
@@ -18,7 +18,7 @@ from artangram.gateway.engines.protocol import (
 
 
 class Reply(Struct, frozen=True, kw_only=True):
-    """What the model said, and what it was made of."""
+    """The model's answer and its tokens."""
 
     text: str
     """Empty when the session has no tokenizer."""
@@ -77,7 +77,7 @@ class Turn:
         self.read_elsewhere = 0.0
         """Tokens that were read for the replica that has it now."""
         self.stalls = 0
-        """Replicas that stood still under it."""
+        """Replicas that stalled while they served it."""
         self.asked_at = 0.0
         self.waited_s = 0.0
         self.waiting_since: float | None = None

@@ -1,12 +1,12 @@
-"""Replicas that stand still: they answer, or say nothing at all, but no token comes of their turns.
+"""Finds stalled replicas: they have turns, but their engine reads and samples no token.
 
-- A replica moves when its engine has read or sampled anything since the last look. Paused engines
-  may stand still for as long as somebody likes: whoever paused one watches over it. So may those
-  whose tokens nobody takes: it is their readers who stand still.
-- How long is too long follows from what the replica has to read and how fast its class is, with a
-  floor: a busy machine, or the first request of an engine that compiles, is no stall.
-- A turn that stalled one replica may be the reason itself, so the next one gets twice the time.
-- Looks happen only while there are turns, and cost the turns nothing.
+- A replica makes progress when its engine has read or sampled anything since the last check. Paused
+  engines may be silent: the code that paused one limits the pause. So may engines whose tokens are
+  not taken: there it is the reader of the stream that stalls.
+- The limit follows from what the replica has to read and how fast its class is, with a minimum: a
+  busy machine, or the first request of an engine that compiles, is not a stall.
+- A turn that stalled one replica may be the cause itself, so the next one gets twice the time.
+- Checks run only while there are turns, and do not delay them.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ class StallLimits(Struct, frozen=True, kw_only=True):
     """How long a replica with turns may go without a token."""
 
     steps: float = 10.0
-    """Times what reading all it has to read and one token would usually take."""
+    """Multiple of the usual time for reading its prompts and sampling one token."""
     least_s: float = 120.0
-    """And never less than this."""
+    """The limit is never shorter than this."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -36,14 +36,14 @@ class StallLimits(Struct, frozen=True, kw_only=True):
 
 
 class _Seen(Struct):
-    """What a replica had done at the last look at which it moved, and when that was."""
+    """What a replica had done at the last check at which it had made progress, and when."""
 
     done: tuple[int, int]
     at: float
 
 
 class Watchdog:
-    """See the module. `on_stall` hears which replica stood still, and for how many seconds."""
+    """See the module. Calls `on_stall` with the replica and how many seconds it stalled."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Watchdog:
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self, replica: EngineReplica) -> None:
-        """It is about to be given a turn."""
+        """It is about to get a turn."""
         if not replica.turns or replica not in self._seen:
             now = asyncio.get_running_loop().time()
             self._seen[replica] = _Seen(_done(replica), now)

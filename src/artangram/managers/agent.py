@@ -7,8 +7,8 @@
 - An agent may bound what it takes and gives at once: a longer ask is a `ValueError`, a longer start
   ends as `FAILED`, longer output is cut off and counted as truncated.
 - A trajectory's sandbox is made by the first run that needs it and lives until `close`.
-- An `RunResult` is repeated at every `attach` until it was acknowledged: nobody misses one by
-  dying.
+- An `RunResult` is repeated at every `attach` until it was acknowledged: an orchestrator that
+  dies misses none.
 - When an agent is gone, everything on it is gone; its listener hears `on_lost` once.
 """
 
@@ -77,9 +77,9 @@ class RunResult(Struct, frozen=True, kw_only=True):
     outcome: Outcome
     reason: str = ""
     turned_away: bool = False
-    """Nothing was done: whoever was asked did not take it."""
+    """Nothing was done: the callee refused the call before it began."""
     began_at: float | None = None
-    """When its program began, by the clock of who listens; `None` if it never did."""
+    """When its program began, by the listener's clock; `None` if it never did."""
     result: CommandResult | None = None
     """What a command left."""
     answer: CallResult | None = None
@@ -90,11 +90,11 @@ class NodeInventory(Struct, frozen=True, kw_only=True, tag="inventory"):
     """What is on a node."""
 
     incarnation: str
-    """Another one than before means that everything before is gone."""
+    """Names this life of the agent: a new one means that everything from before is gone."""
     trajectories: tuple[TrajectoryId, ...] = ()
     running: tuple[RunId, ...] = ()
     ended: tuple[RunResult, ...] = ()
-    """Ends that nobody has acknowledged."""
+    """Ends that are not acknowledged yet."""
 
 
 class Population(Struct, frozen=True, kw_only=True, tag="population"):
@@ -106,7 +106,7 @@ class Population(Struct, frozen=True, kw_only=True, tag="population"):
 
 
 class Listener(Protocol):
-    """Who hears what happens on a node."""
+    """Hears what happens on a node."""
 
     def on_ended(self, node: NodeId, ended: RunResult) -> None: ...
 
@@ -118,7 +118,7 @@ class Listener(Protocol):
 
 
 class NodeAgent(Protocol):
-    """A handful of verbs; see the module."""
+    """The verbs of an agent; see the module."""
 
     @property
     def node(self) -> NodeId: ...

@@ -1,29 +1,29 @@
 """The node agent as a process: `python -m artangram.managers.agentprocess --socket PATH ...`.
 
 - One orchestrator at a time; a new connection takes the place of the old one.
-- Without an orchestrator it goes on running what was started and keeps the ends. Nobody back
-  within the grace period: it ends everything and exits.
-- The socket is made only when it listens, for its own user alone, and only if whoever started it
-  (`--parent`) is still there: the next one has started another agent by then.
+- Without an orchestrator it goes on running what was started and keeps the ends. If none connects
+  within the grace period, it ends everything and exits.
+- The socket is made only when it listens, for its own user alone, and only while the process that
+  started it (`--parent`) lives: a later orchestrator has started another agent by then.
 """
 
 import argparse
 import asyncio
 import contextlib
+import math
 import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import msgspec
 from msgspec import structs
 
 from artangram.aio import Background
 from artangram.core.ids import NodeId
+from artangram.link import Greet, IncomingAsk, Link, LinkEnded, LinkFull, LinkUser, listen, settle
 from artangram.managers import wire
-from artangram.managers.agent import AgentGone, RunId, RunResult
+from artangram.managers.agent import NodeInventory, RunId, RunResult
 from artangram.managers.local import LEAST_FREE_MB, WARM, LocalAgent
 from artangram.managers.machine import allow_open_files
 from artangram.sandbox import (
@@ -37,84 +37,84 @@ from artangram.sandbox import (
     open_provider,
 )
 
-_OnConnection = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
 GRACE_S = 30.0
 """How long actions go on without an orchestrator: a restart takes seconds."""
 
 
-_PROVIDERS = ("strongest", "namespace", "container", "fake")
+PROVIDERS = ("strongest", "namespace", "container", "fake")
 """The first takes namespaces, or plain processes where `--lowest` allows them."""
 
 
 class AgentServer:
     """Lets one orchestrator at a time use a local agent over a socket."""
 
-    def __init__(self, agent: LocalAgent, *, grace_s: float) -> None:
+    def __init__(self, agent: LocalAgent, *, grace_s: float = math.inf) -> None:
         self._agent = agent
         self._grace_s = grace_s
-        self._writer: asyncio.StreamWriter | None = None
+        self._link: Link[wire.Request] | None = None
         self._background = Background(self._on_error)
-        self._over = asyncio.Event()
+        self.over = asyncio.Event()
+        """The orchestrator said so, or none came back."""
         self._patience: asyncio.TimerHandle | None = None
-        self._goodbye: tuple[int, asyncio.StreamWriter] | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._goodbye: IncomingAsk[wire.Request] | None = None
 
     async def serve(self, socket: Path) -> None:
         """Until the orchestrator says so, or none comes back."""
-        await self._agent.attach(self)
-        self._wait_for_somebody()
+        await self.begin()
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._over.set)
-        server = await _listening(socket, self._on_connection)
+            asyncio.get_running_loop().add_signal_handler(number, self.over.set)
+        server = await _listening(socket, self._greet)
+        self._start_grace()
         own = os.stat(socket).st_ino
         try:
-            await self._over.wait()
+            await self.over.wait()
         finally:
             server.close()
             _unlink(socket, own)
             await self._agent.aclose()
-            await self._say_goodbye()
+            await self.say_goodbye()
+
+    async def begin(self) -> None:
+        """Hear the agent."""
+        await self._agent.attach(self)
+
+    def use(self, link: Link[wire.Request]) -> "_Orchestrator":
+        """From now on the orchestrator behind `link` uses the agent."""
+        if self._link is not None:
+            self._link.close()
+        self._link = link
+        if self._patience is not None:
+            self._patience.cancel()
+        return _Orchestrator(self, link)
 
     def on_ended(self, node: NodeId, ended: RunResult) -> None:
         run_s = None
         if ended.began_at is not None:
             run_s = time.monotonic() - ended.began_at
-        self._send(wire.RunEnded(ended, run_s))
+        self._send(wire.RunEnded(ended, run_s), ended.run)
 
     def on_output(self, run: RunId, output: Output) -> None:
-        self._send(wire.RunPrinted(run, output))
+        self._send(wire.RunPrinted(run, output), run)
 
     def on_lost(self, node: NodeId, reason: str) -> None:
-        self._over.set()
+        self.over.set()
 
-    async def _on_connection(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections.add(task)
-        task.add_done_callback(self._connections.discard)
-        if self._writer is not None:
-            self._writer.close()
-        self._writer = writer
-        if self._patience is not None:
-            self._patience.cancel()
-        decode = msgspec.msgpack.Decoder(wire.Request).decode
-        with contextlib.suppress(AgentGone, msgspec.MsgspecError):
-            while (body := await wire.next_frame(reader)) is not None:
-                self._on_request(decode(body), writer)
-        writer.close()
-        if self._writer is writer:
-            self._writer = None
-            self._wait_for_somebody()
+    def _greet(self, link: Link[wire.Request]) -> tuple["_Orchestrator", wire.AgentHello]:
+        return self.use(link), wire.AgentHello(self._agent.node)
 
-    def _wait_for_somebody(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._patience = loop.call_later(self._grace_s, self._over.set)
+    def on_left(self, link: Link[wire.Request]) -> None:
+        """An orchestrator is gone."""
+        if self._link is link:
+            self._link = None
+            self._start_grace()
 
-    def _on_request(self, request: wire.Request, writer: asyncio.StreamWriter) -> None:
-        match request:
+    def _start_grace(self) -> None:
+        if self._grace_s < math.inf:
+            loop = asyncio.get_running_loop()
+            self._patience = loop.call_later(self._grace_s, self.over.set)
+
+    def on_tell(self, record: wire.Request) -> None:
+        match record:
             case wire.StartRun(run):
                 self._agent.start(run)
             case wire.ResizeRun(action_id, cores, pace):
@@ -123,74 +123,89 @@ class AgentServer:
                 self._agent.stop(action_id)
             case wire.Acknowledge(run):
                 self._agent.acknowledge(run)
-            case wire.Attach(number):
-                self._tell_inventory(number, writer)
+
+    def on_ask(self, asked: IncomingAsk[wire.Request], link: Link[wire.Request]) -> None:
+        match asked.record:
+            case wire.Attach():
+                self._background.start(settle(asked, _told(link, self._agent.inventory())))
             case wire.LeaveAgent():
-                self._goodbye = (request.number, writer)
-                self._over.set()
-            case _:
-                self._background.start(self._answer(request, writer))
+                self._goodbye = asked
+                self.over.set()
+            case record:
+                self._background.start(settle(asked, self._answered(record)))
 
-    def _tell_inventory(self, number: int, writer: asyncio.StreamWriter) -> None:
-        found = self._agent.inventory()
-        for ended in found.ended:
-            writer.write(wire.frame(wire.EndFound(structs.replace(ended, began_at=None))))
-        writer.write(wire.frame(wire.AgentAnswer(number, structs.replace(found, ended=()))))
-
-    async def _answer(self, ask: wire.Ask, writer: asyncio.StreamWriter) -> None:
-        try:
-            frame = wire.frame(await self._answered(ask))
-        except Exception as error:  # noqa: BLE001 - whatever it is, its asker must hear of it
-            frame = wire.frame(wire.refusal(ask.number, error))
-        if not writer.is_closing():
-            writer.write(frame)
-
-    async def _answered(self, ask: wire.Ask) -> wire.AgentAnswer:
+    async def _answered(self, ask: wire.Request) -> object:
         agent = self._agent
         match ask:
-            case wire.ReadFile(number, trajectory, path, max_bytes):
-                return wire.AgentAnswer(
-                    number, await agent.read(trajectory, path, max_bytes=max_bytes)
-                )
-            case wire.WriteFile(number, trajectory, path, data):
+            case wire.ReadFile(trajectory, path, max_bytes):
+                return await agent.read(trajectory, path, max_bytes=max_bytes)
+            case wire.WriteFile(trajectory, path, data):
                 await agent.write(trajectory, path, data=data)
-            case wire.TakeSnapshot(number, trajectory):
-                return wire.AgentAnswer(number, await agent.snapshot(trajectory))
-            case wire.ForgetSnapshot(number, snapshot):
+            case wire.TakeSnapshot(trajectory):
+                return await agent.snapshot(trajectory)
+            case wire.ForgetSnapshot(snapshot):
                 await agent.forget(snapshot)
-            case wire.CloseTrajectory(number, trajectory):
+            case wire.CloseTrajectory(trajectory):
                 await agent.close(trajectory)
-            case wire.PingAgent(number):
-                return wire.AgentAnswer(number, await agent.ping())
-        return wire.AgentAnswer(number)
+            case wire.PingAgent():
+                return await agent.ping()
+        return None
 
-    async def _say_goodbye(self) -> None:
+    async def say_goodbye(self) -> None:
         """Everything is gone; only now is `Leave` answered."""
         await self._background.close()
         if self._goodbye is not None:
-            number, writer = self._goodbye
-            with contextlib.suppress(ConnectionError):
-                writer.write(wire.frame(wire.AgentAnswer(number)))
-                await writer.drain()
-        if self._writer is not None:
-            self._writer.close()
-        if self._connections:
-            await asyncio.wait(self._connections, timeout=1.0)
+            self._goodbye.answer()
+        if self._link is not None:
+            await self._link.aclose()
 
-    def _send(self, message: wire.Response) -> None:
-        if self._writer is not None and not self._writer.is_closing():
-            self._writer.write(wire.frame(message))
+    def _send(self, record: wire.Report, run: RunId) -> None:
+        if self._link is None:
+            return
+        try:
+            self._link.tell(record, stream=run.action_id)
+        except LinkFull as error:  # The ends are kept for the next orchestrator.
+            self._link.abort(LinkEnded(str(error)))
 
     def _on_error(self, error: BaseException) -> None:
         print(f"agent: {error!r}", file=sys.stderr)
 
 
-async def _listening(socket: Path, on_connection: _OnConnection) -> asyncio.Server:
+class _Orchestrator(LinkUser[wire.Request]):
+    """The user of the agent over one link."""
+
+    def __init__(self, server: AgentServer, link: Link[wire.Request]) -> None:
+        self._server = server
+        self._link = link
+
+    def on_tell(self, record: wire.Request) -> None:
+        self._server.on_tell(record)
+
+    def on_ask(self, asked: IncomingAsk[wire.Request]) -> None:
+        self._server.on_ask(asked, self._link)
+
+    def on_silent(self, silent_s: float) -> None:
+        """Only an orchestrator that the agent dialed is watched: another link may reach it."""
+        self._link.abort(LinkEnded(f"the orchestrator was silent for {silent_s:.3g} s"))
+
+    def on_end(self, error: LinkEnded) -> None:
+        self._server.on_left(self._link)
+
+
+async def _told(link: Link[wire.Request], found: NodeInventory) -> NodeInventory:
+    """Tell the ends that were found; what is left of the inventory comes after them."""
+    for ended in found.ended:
+        link.tell(wire.EndFound(structs.replace(ended, began_at=None)))
+        await link.drain()
+    return structs.replace(found, ended=())
+
+
+async def _listening(socket: Path, greet: Greet[wire.Request]) -> asyncio.Server:
     """Listen under another name first: who sees `socket` can connect to it."""
     socket.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     early = socket.with_name(socket.name + ".new")
     early.unlink(missing_ok=True)
-    server = await asyncio.start_unix_server(on_connection, early)
+    server = await listen(early, wire.agent_terms(), greet)
     os.chmod(early, 0o600)
     os.replace(early, socket)
     return server
@@ -203,7 +218,7 @@ def _unlink(socket: Path, own: int) -> None:
             os.unlink(socket)
 
 
-async def _provider(name: str, *, lowest: IsolationLevel) -> SandboxProvider:
+async def provider_named(name: str, *, lowest: IsolationLevel) -> SandboxProvider:
     match name:
         case "fake":
             return FakeProvider()
@@ -216,7 +231,9 @@ async def _provider(name: str, *, lowest: IsolationLevel) -> SandboxProvider:
 
 async def _main(options: argparse.Namespace) -> int:
     try:
-        provider = await _provider(options.provider, lowest=IsolationLevel[options.lowest.upper()])
+        provider = await provider_named(
+            options.provider, lowest=IsolationLevel[options.lowest.upper()]
+        )
     except NotCapable as problem:
         print(f"agent: {problem}", file=sys.stderr)
         return 1
@@ -241,7 +258,7 @@ def main() -> int:
     parser.add_argument("--node", required=True)
     parser.add_argument("--parent", type=int, help="who starts it, as a process id")
     parser.add_argument("--grace-s", type=float, default=GRACE_S)
-    parser.add_argument("--provider", choices=_PROVIDERS, default=_PROVIDERS[0])
+    parser.add_argument("--provider", choices=PROVIDERS, default=PROVIDERS[0])
     parser.add_argument("--warm", type=int, default=WARM)
     parser.add_argument("--least-free-mb", type=int, default=LEAST_FREE_MB)
     parser.add_argument(

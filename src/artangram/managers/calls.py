@@ -14,7 +14,7 @@ from typing import Protocol
 from msgspec import structs
 
 from artangram.aio import Background
-from artangram.apis.errors import TurnedAway
+from artangram.apis.limits import TurnedAway
 from artangram.core.errors import CallFailed, InfraFailed
 from artangram.core.scheduling.lease import Lease
 from artangram.core.scheduling.records import Outcome

@@ -37,6 +37,11 @@ class CpuManager:
         self.agents = dict(agents)
         self._cores = dict(cores or {})
 
+    def add(self, agent: NodeAgent, cores: tuple[int, ...]) -> None:
+        """A node has joined; these are the numbers of its cores."""
+        self.agents[agent.node] = agent
+        self._cores[agent.node] = cores
+
     def __repr__(self) -> str:
         return f"<CpuManager: {len(self.agents)} nodes>"
 

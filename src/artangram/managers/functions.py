@@ -22,7 +22,7 @@ class FunctionsManager:
     """See `calls.Carrier`; for `FunctionCall`."""
 
     def __init__(self, *, ceiling: int, idle_s: float = 60.0, accepts_pickles: bool = True) -> None:
-        """`accepts_pickles`: whether callers may send more than plain data. Not for strangers."""
+        """`accepts_pickles`: whether callers may send more than plain data. Not over a network."""
         self.functions: dict[str, Function[..., Any]] = {}
         self.local = LocalFunctions(ceiling=ceiling, idle_s=idle_s)
         self._accepts_pickles = accepts_pickles
@@ -57,7 +57,7 @@ class FunctionsManager:
             known = ", ".join(sorted(self.functions)) or "none"
             raise CallFailed(f"no function {call.function!r} is registered; there are: {known}")
         if is_pickled(call.body) and not self._accepts_pickles:
-            raise CallFailed(f"{found.name}: this cluster takes plain data only; send no objects")
+            raise CallFailed(f"{found.name}: this cluster accepts only plain data; send no objects")
         runner = self.local if found.spec.url is None else self._http()
         body = await runner.call(found.spec, call.body, hedged=call.hedged, on_begun=progress.began)
         return CallResult(body=body)
@@ -69,7 +69,7 @@ class FunctionsManager:
 
     def _http(self) -> FunctionRunner:
         if self._platform is None:
-            # Not above: only who calls a platform needs an HTTP client.
+            # Not above: only calls of a platform need an HTTP client.
             from artangram.functions.platform import HttpFunctions
 
             self._platform = HttpFunctions()

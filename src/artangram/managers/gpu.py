@@ -1,7 +1,7 @@
 """Makes leases of devices real: frees what goes, restores what comes, then asks the service.
 
-The call begins when the batch does that it is in: neither a restore nor the batch before it is part
-of its run, of what is learned from it, or of its time limit.
+A call begins when its batch begins: neither a restore nor the batch before counts as its run time,
+for estimates and time limits alike.
 """
 
 from collections.abc import Callable, Mapping
@@ -43,7 +43,7 @@ class GpuManager:
     def _host(self, devices: Devices) -> ServiceHost:
         host = self.hosts.get(devices.node)
         if host is None:
-            raise InfraFailed(f"{devices.node} is not here")
+            raise InfraFailed(f"{devices.node} has no devices in this process")
         return host
 
 

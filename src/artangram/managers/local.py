@@ -3,8 +3,8 @@
 - One sandbox per trajectory, and one run at a time in it: a second one waits for the first.
 - A sandbox that died stays known as dead, so that a run which expects its files fails for that
   reason instead of finding an empty place.
-- When the machine has less memory left than `least_free_mb`, sandboxes at rest are put to sleep,
-  the longest at rest first, until it has enough again or all sleep.
+- When the machine has less free memory than `least_free_mb`, idle sandboxes hibernate, the longest
+  idle first, until it has enough again or all do.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from artangram.sandbox.protocol import (
 WARM = 1
 """Sandboxes kept ready of a kind that was asked for."""
 LEAST_FREE_MB = 256
-"""Below this the machine is about to kill somebody."""
+"""Below this the kernel is about to kill processes."""
 LOOK_EVERY_S = 0.2
 """Looking at the machine's memory takes as long as an action's whole way through here."""
 
@@ -47,10 +47,11 @@ class _Running:
     Most are begun at once in a sandbox that waits for them; one that has to wait has a task.
     """
 
-    __slots__ = ("cores", "ended", "is_late", "is_told", "limit", "over", "run", "sandbox", "task")
+    __slots__ = "cores ended id is_late is_told limit over run sandbox task".split()
 
     def __init__(self, run: Run) -> None:
         self.run = run
+        self.id = RunId(run.lease.action_id, run.lease.attempt)
         self.cores = run.command.cores if run.command is not None else ()
         self.sandbox: Sandbox | None = None
         self.ended: RunResult | None = None
@@ -59,7 +60,7 @@ class _Running:
         self.is_late = False
         self.limit: RunLimit | None = None
         self.task: asyncio.Task[None] | None = None
-        #: Made by who waits for its end.
+        #: Made by a caller that waits for its end.
         self.over: asyncio.Future[None] | None = None
 
     def stop(self) -> None:
@@ -85,7 +86,7 @@ class LocalAgent:
         self.node = node
         self._provider = provider
         self._now = now
-        self._incarnation = uuid4().hex
+        self.incarnation = uuid4().hex
         self._listener: Listener | None = None
         self._sandboxes = NodeSandboxes(provider, warm=warm)
         self._least_free_mb = least_free_mb
@@ -115,9 +116,9 @@ class LocalAgent:
 
     def inventory(self) -> NodeInventory:
         return NodeInventory(
-            incarnation=self._incarnation,
+            incarnation=self.incarnation,
             trajectories=tuple(self._sandboxes.all),
-            running=tuple(running.run.id for running in self._running.values()),
+            running=tuple(running.id for running in self._running.values()),
             ended=tuple(self._ended.values()),
         )
 
@@ -188,12 +189,12 @@ class LocalAgent:
         await self._provider.close()
 
     def _stop(self, running: _Running) -> None:
-        running.ended = RunResult(run=running.run.id, outcome=Outcome.CANCELLED)
+        running.ended = RunResult(run=running.id, outcome=Outcome.CANCELLED)
         try:
             running.stop()
         except SandboxError:
             # It takes no requests any more: only its own end ends what runs in it.
-            assert running.sandbox is not None, f"{running.run.id} runs nowhere"
+            assert running.sandbox is not None, f"{running.id} runs nowhere"
             self._background.start(running.sandbox.close())
 
     async def _stopped(self, runs: list[_Running]) -> None:
@@ -207,22 +208,23 @@ class LocalAgent:
             await asyncio.wait(waits)
 
     async def relieve(self) -> int:
-        """Put sandboxes at rest to sleep until memory suffices; how many went to sleep."""
+        """Hibernate idle sandboxes until memory suffices; returns how many."""
         count = 0
-        for trajectory in list(self._sandboxes.all):
-            if not self._is_at_rest(trajectory):
-                continue  # As may be since others fall asleep: that takes its time.
+        by_use = sorted(self._sandboxes.all.items(), key=lambda item: item[1].used_at)
+        for trajectory, _ in by_use:
+            if not self._is_idle(trajectory):
+                continue  # It has become busy while others hibernated.
             if self._free_mb() >= self._least_free_mb:
                 break
-            # Whoever wants to run there meanwhile waits, and wakes it.
+            # A run that comes meanwhile waits, and resumes it.
             async with self._turns.setdefault(trajectory, asyncio.Lock()):
                 if trajectory in self._sandboxes.all:
-                    # It died, and whoever needs it is told; or its files cannot be copied.
+                    # It died, which its next run will be told; or its files cannot be copied.
                     with contextlib.suppress(SandboxError):
-                        count += await self._sandboxes.put_to_sleep(trajectory)
+                        count += await self._sandboxes.hibernate(trajectory)
         return count
 
-    def _is_at_rest(self, trajectory: TrajectoryId) -> bool:
+    def _is_idle(self, trajectory: TrajectoryId) -> bool:
         runs = self._running.values()
         is_busy = any(running.run.trajectory == trajectory for running in runs)
         return trajectory in self._sandboxes.all and not is_busy
@@ -247,14 +249,15 @@ class LocalAgent:
             self._is_relieving = False
 
     def _begin(self, running: _Running) -> bool:
-        """Start a run in its sandbox, if that is there and nobody has to wait for anything."""
+        """Start a run in its sandbox, if that is ready and nothing has to be awaited."""
         run = running.run
         turn = self._turns.get(run.trajectory)
         if run.command is None or run.streams or (turn is not None and turn.locked()):
             return False
-        sandbox = self._sandboxes.at_hand(run.trajectory)
-        if sandbox is None:
+        place = self._sandboxes.all.get(run.trajectory)
+        if place is None or place.hibernated is not None or not place.sandbox.is_alive:
             return False
+        sandbox = place.sandbox
         try:
             began = sandbox.begin(run.command, partial(self._on_result, running, self._now()))
         except Exception:  # noqa: BLE001 - `_run` will meet it again, and tell.
@@ -278,31 +281,32 @@ class LocalAgent:
         self, running: _Running, began_at: float, result: CommandResult | SandboxError
     ) -> None:
         if running.ended is not None:
-            pass  # It was stopped: whatever it printed is of no use to anybody.
+            pass  # It was stopped: its output is not wanted any more.
         elif isinstance(result, CommandResult):
             running.ended = _ended(running, result, began_at=began_at)
         else:
-            running.ended = _failed(running.run, result)
+            running.ended = _failed(running, result)
         self._tell_end(running)
 
     async def _run(self, running: _Running) -> None:
-        run = running.run
         try:
             running.ended = await self._carried_out(running)
         except asyncio.CancelledError:
-            pass  # It was stopped: whatever it printed is of no use to anybody.
+            pass  # It was stopped: its output is not wanted any more.
         except SandboxError as error:
-            running.ended = _failed(run, error)
+            running.ended = _failed(running, error)
         except ValueError as error:
-            running.ended = RunResult(run=run.id, outcome=Outcome.FAILED, reason=str(error))
+            running.ended = RunResult(run=running.id, outcome=Outcome.FAILED, reason=str(error))
         except Exception as error:
-            running.ended = RunResult(run=run.id, outcome=Outcome.INFRA_FAILED, reason=repr(error))
+            running.ended = RunResult(
+                run=running.id, outcome=Outcome.INFRA_FAILED, reason=repr(error)
+            )
             raise
         finally:
             self._tell_end(running)
 
     def _on_task_over(self, running: _Running, _: asyncio.Task[None]) -> None:
-        """One that was stopped before its first step never ran a line, so nobody knows yet."""
+        """A task that was stopped before its first step ran no line, so its end is not told yet."""
         if not running.is_told:
             self._tell_end(running)
 
@@ -310,10 +314,12 @@ class LocalAgent:
         running.is_told = True
         if running.limit is not None:
             running.limit.end()
-        ended = running.ended or RunResult(run=running.run.id, outcome=Outcome.CANCELLED)
+        ended = running.ended or RunResult(run=running.id, outcome=Outcome.CANCELLED)
         del self._running[ended.run.action_id]
         self._ended[ended.run] = ended
-        self._sandboxes.note_use(running.run.trajectory)
+        place = self._sandboxes.all.get(running.run.trajectory)
+        if place is not None:
+            place.used_at = self._now()
         if running.over is not None and not running.over.done():
             running.over.set_result(None)
         if self._listener is not None:
@@ -326,7 +332,7 @@ class LocalAgent:
             sandbox = await self._ready_sandbox(run)
             if run.command is None:
                 # To make the sandbox is all of its work, and the next one is believed to take that.
-                return RunResult(run=run.id, outcome=Outcome.SUCCEEDED, began_at=asked_at)
+                return RunResult(run=running.id, outcome=Outcome.SUCCEEDED, began_at=asked_at)
             began_at = self._now()
             running.sandbox = sandbox
             command = run.command
@@ -334,11 +340,11 @@ class LocalAgent:
                 command = structs.replace(command, cores=running.cores)
             if running.limit is not None:
                 running.limit.begin()
-            result = await self._ran(sandbox, command, run)
+            result = await self._ran(sandbox, command, running)
         return _ended(running, result, began_at=began_at)
 
-    async def _ran(self, sandbox: Sandbox, command: Command, run: Run) -> CommandResult:
-        if not run.streams:
+    async def _ran(self, sandbox: Sandbox, command: Command, running: _Running) -> CommandResult:
+        if not running.run.streams:
             return await sandbox.run(command)
         printed: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
         async for piece in sandbox.stream(command):
@@ -347,26 +353,26 @@ class LocalAgent:
                 return structs.replace(piece, stdout=stdout, stderr=stderr)
             printed[piece.channel].append(piece.data)
             if self._listener is not None:
-                self._listener.on_output(run.id, piece)
+                self._listener.on_output(running.id, piece)
         raise SandboxError("the command's output ended without a result")
 
     async def _ready_sandbox(self, run: Run) -> Sandbox:
         """The trajectory's sandbox, made if this is its first run."""
         if self._sandboxes.exists(run.trajectory):
-            return await self._sandboxes.awake(run.trajectory)
+            return await self._sandboxes.resumed(run.trajectory)
         if run.expects_files:
             raise SandboxGone(f"the sandbox of {run.trajectory} is gone, its files with it")
         return await self._sandboxes.make(run.trajectory, run.place)
 
     def _on_error(self, error: BaseException) -> None:
-        """A run that raised what no sandbox may raise is a defect of ours; it must be seen."""
+        """A run raised what no sandbox may raise: a defect of ours, which has to be seen."""
         loop = asyncio.get_running_loop()
         loop.call_exception_handler({"message": f"{self!r} failed", "exception": error})
 
 
 async def _resize(running: _Running, sandbox: Sandbox) -> None:
     if running.is_told:
-        return  # Whoever runs there by now has cores of its own.
+        return  # The next run there has cores of its own.
     try:
         await sandbox.resize(running.cores)
     except SandboxError:
@@ -380,7 +386,7 @@ def _ended(running: _Running, result: CommandResult, *, began_at: float) -> RunR
         result = structs.replace(result, timed_out=True)
     outcome, reason = how_it_ended(run.command, result, limit_s=run.limit_s)
     return RunResult(
-        run=run.id,
+        run=running.id,
         outcome=outcome,
         reason=reason,
         began_at=began_at,
@@ -388,5 +394,5 @@ def _ended(running: _Running, result: CommandResult, *, began_at: float) -> RunR
     )
 
 
-def _failed(run: Run, error: SandboxError) -> RunResult:
-    return RunResult(run=run.id, outcome=Outcome.INFRA_FAILED, reason=str(error))
+def _failed(running: _Running, error: SandboxError) -> RunResult:
+    return RunResult(run=running.id, outcome=Outcome.INFRA_FAILED, reason=str(error))

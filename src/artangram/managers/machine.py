@@ -21,7 +21,7 @@ class MachineInfo(Struct, frozen=True, kw_only=True):
     memory_mb: int
 
     def spec(self, *, cores: int | None = None, memory_mb: int | None = None) -> CpuSpec:
-        """A node of all of it, or of so many cores and so much memory."""
+        """A node with all of it, or with the cores and memory given."""
         count = len(self.cores) if cores is None else min(cores, len(self.cores))
         return CpuSpec(
             nodes=1,
@@ -68,7 +68,7 @@ def parse_cores(text: str) -> set[int]:
 
 
 def free_memory_mb() -> int:
-    """What the machine can give without taking it from anybody."""
+    """Memory that is available without swapping or killing."""
     for line in _MEMORY.read_text().splitlines():
         name, _, rest = line.partition(":")
         if name == "MemAvailable":

@@ -1,4 +1,4 @@
-"""A process that somebody else started, held so that it is never taken for another.
+"""A process that another process started, held by a pidfd so that it is never mistaken.
 
 Its number may be given to another process as soon as it has ended; what is held here may not.
 """
@@ -18,7 +18,7 @@ class ForeignProcess:
         self._pidfd: int | None = os.pidfd_open(pid)
 
     def __repr__(self) -> str:
-        return f"<FoundProcess {self._pid}{'' if self._pidfd is not None else ', let go of'}>"
+        return f"<ForeignProcess {self._pid}{'' if self._pidfd is not None else ', let go of'}>"
 
     def kill(self) -> None:
         if self._pidfd is not None:

@@ -1,30 +1,39 @@
 """The node agent in a process of its own, seen from the orchestrator.
 
 - `connect` reaches an agent that listens on a socket; `spawn` starts one first.
-- What is too long for the agent is refused here; it costs nobody else anything.
+- A record that is too long for the agent is refused here; the connection stays.
 - When the connection breaks, every waiting ask fails with `AgentGone` and the listener is told.
 - An agent that does not answer is as good as gone: it is killed, so that it really is.
-- `aclose` ends the agent, whoever started it: one that is out of reach and lives is killed.
+- `aclose` ends the agent, even one that another process started: out of reach, it is killed.
   `detach` leaves it running, for an orchestrator that comes back.
 """
 
 import asyncio
 import contextlib
-import itertools
 import os
 import struct
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from socket import SO_PEERCRED, SOL_SOCKET
-from typing import BinaryIO, cast
+from types import NoneType
+from typing import BinaryIO, TypeVar
 
-import msgspec
 from msgspec import structs
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
 from artangram.core.scheduling.records import Outcome
+from artangram.link import (
+    Link,
+    LinkBroken,
+    LinkEnded,
+    LinkFull,
+    LinkRefused,
+    LinkUser,
+    PeerFailed,
+    dial,
+)
 from artangram.managers import wire
 from artangram.managers.agent import (
     AgentGone,
@@ -36,7 +45,10 @@ from artangram.managers.agent import (
     RunResult,
 )
 from artangram.managers.pidfd import ForeignProcess
+from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.protocol import MAX_READ_BYTES, Snapshot
+
+T = TypeVar("T")
 
 START_PATIENCE_S = 30.0
 """How long an agent may take from its start until it listens."""
@@ -127,114 +139,117 @@ async def connect(
     silence_s: float = SILENCE_S,
 ) -> "RemoteAgent":
     """Connect to an agent that listens already. `AgentGone` if there is none."""
+    agent = RemoteAgent(node, now=now, process=process)
     try:
-        reader, writer = await asyncio.open_unix_connection(socket)
+        await agent.dial(socket, silence_s=silence_s)
     except OSError as error:
         raise AgentGone(f"no agent listens on {socket}: {error.strerror}") from error
-    try:
-        held = process or _held(writer)
-    except ProcessLookupError as error:
-        writer.close()
-        raise AgentGone(f"the agent of {node} has just ended") from error
-    agent = RemoteAgent(node, reader, writer, now=now, process=held)
-    agent.watch(silence_s)
+    except (LinkRefused, LinkEnded) as error:
+        raise AgentGone(f"the agent of {node} on {socket} cannot be used: {error}") from error
     return agent
 
 
-def _held(writer: asyncio.StreamWriter) -> ForeignProcess | None:
-    """The process that listens; `None` if it is this one, or none that can be seen from here."""
-    pid = _pid_of_peer(writer)
+def _held(pid: int) -> ForeignProcess | None:
+    """The process that listens; `None` if it is this one, or cannot be seen from here."""
     return ForeignProcess(pid) if pid not in (0, os.getpid()) else None
 
 
-def _pid_of_peer(writer: asyncio.StreamWriter) -> int:
-    peer = writer.get_extra_info("socket")
-    found = peer.getsockopt(SOL_SOCKET, SO_PEERCRED, _PID_OF_PEER.size)
+def _pid_of_peer(link: Link[wire.Report]) -> int:
+    found = link.extra("socket").getsockopt(SOL_SOCKET, SO_PEERCRED, _PID_OF_PEER.size)
     return int(_PID_OF_PEER.unpack(found)[0])
 
 
-class RemoteAgent:
+class RemoteAgent(LinkUser[wire.Report]):
     """See `agent.NodeAgent`."""
 
     def __init__(
         self,
         node: NodeId,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
         *,
         now: Callable[[], float],
         process: asyncio.subprocess.Process | ForeignProcess | None,
     ) -> None:
         self.node = node
-        self._writer = writer
         self._now = now
         self._process = process
+        self._link: Link[wire.Report]
+        self.pid = 0
+        """Of the agent; 0 before it was dialed."""
         self._listener: Listener | None = None
-        self._numbers = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[object]] = {}
         #: Of an answer to `Attach` that is under way.
         self._found: list[RunResult] = []
+        #: What concerns a run goes in the stream of its trajectory, after its start.
+        self._streams: dict[ActionId, TrajectoryId] = {}
         self._gone = ""
         #: Did we leave it, and it not us?
         self._is_left = False
-        self._reading = asyncio.create_task(self._read(reader))
-        self._watching: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"<RemoteAgent {self.node}: {self._gone or 'connected'}>"
 
-    @property
-    def pid(self) -> int:
-        """Of the agent."""
-        return _pid_of_peer(self._writer)
-
-    def watch(self, silence_s: float) -> None:
-        """From now on, give the agent up when it does not answer for so long."""
-        self._watching = asyncio.create_task(self._watch(silence_s))
+    async def dial(self, socket: Path, *, silence_s: float) -> None:
+        """Connect. An agent that is silent for `silence_s` is killed and reported as lost."""
+        self._link = await dial(socket, wire.orchestrator_terms(silence_s), self)
+        self.pid = _pid_of_peer(self._link)
+        node = self._link.peer(wire.AgentHello).node
+        try:
+            if node != self.node:
+                raise LinkRefused(f"it is the agent of {node}")
+            self._process = self._process or _held(self.pid)
+        except (LinkRefused, ProcessLookupError) as error:
+            await self._link.aclose()
+            if isinstance(error, LinkRefused):
+                raise
+            raise LinkEnded("it has just ended") from error
 
     async def attach(self, listener: Listener) -> NodeInventory:
         # Before the answer: an end told between the two is heard twice rather than never.
         self._listener = listener
         self._found = []
-        found = cast(NodeInventory, await self._ask(wire.Attach(self._number())))
+        found = await self._ask(wire.Attach(), NodeInventory)
         return structs.replace(found, ended=tuple(self._found))
 
     async def ping(self) -> Population:
-        return cast(Population, await self._ask(wire.PingAgent(self._number())))
+        return await self._ask(wire.PingAgent(), Population)
 
     def start(self, run: Run) -> None:
         try:
-            self._tell(wire.StartRun(_bounded(run)))
+            self._tell(wire.StartRun(_bounded(run)), stream=run.trajectory)
         except ValueError as error:
             ended = RunResult(run=run.id, outcome=Outcome.FAILED, reason=str(error))
             asyncio.get_running_loop().call_soon(self._tell_end, ended)
+        else:
+            self._streams[run.id.action_id] = run.trajectory
 
     def resize(self, action_id: ActionId, cores: tuple[int, ...], *, pace: float = 1.0) -> None:
-        self._tell(wire.ResizeRun(action_id, cores, pace))
+        told = wire.ResizeRun(action_id, cores, pace)
+        self._tell(told, stream=self._streams.get(action_id))
 
     def stop(self, action_id: ActionId) -> None:
-        self._tell(wire.StopRun(action_id))
+        self._tell(wire.StopRun(action_id), stream=self._streams.get(action_id))
 
     def acknowledge(self, run: RunId) -> None:
-        self._tell(wire.Acknowledge(run))
+        self._tell(wire.Acknowledge(run), stream=None)
 
     async def read(
         self, trajectory: TrajectoryId, path: str, *, max_bytes: int = MAX_READ_BYTES
     ) -> bytes:
-        ask = wire.ReadFile(self._number(), trajectory, path, max_bytes)
-        return cast(bytes, await self._ask(ask))
+        ask = wire.ReadFile(trajectory, path, max_bytes)
+        return await self._ask(ask, bytes, stream=trajectory)
 
     async def write(self, trajectory: TrajectoryId, path: str, *, data: bytes) -> None:
-        await self._ask(wire.WriteFile(self._number(), trajectory, path, data))
+        await self._ask(wire.WriteFile(trajectory, path, data), NoneType, stream=trajectory)
 
     async def snapshot(self, trajectory: TrajectoryId) -> Snapshot:
-        return cast(Snapshot, await self._ask(wire.TakeSnapshot(self._number(), trajectory)))
+        return await self._ask(wire.TakeSnapshot(trajectory), Snapshot, stream=trajectory)
 
     async def forget(self, snapshot: Snapshot) -> None:
-        await self._ask(wire.ForgetSnapshot(self._number(), snapshot))
+        if not self._gone:
+            await self._link.drain()  # A start from it may still be on its way, in any stream.
+        await self._ask(wire.ForgetSnapshot(snapshot), NoneType)
 
     async def close(self, trajectory: TrajectoryId) -> None:
-        await self._ask(wire.CloseTrajectory(self._number(), trajectory))
+        await self._ask(wire.CloseTrajectory(trajectory), NoneType, stream=trajectory)
 
     async def aclose(self) -> None:
         """The agent ends everything on it and exits."""
@@ -242,12 +257,12 @@ class RemoteAgent:
         if self._gone and not self._is_left:
             self._kill()  # It may live and go on with what was reported as lost.
         with contextlib.suppress(AgentGone):  # Gone is what was asked for.
-            await self._ask(wire.LeaveAgent(self._number()))
+            await self._ask(wire.LeaveAgent(), NoneType)
         await self._disconnect()
         await self._end_process()
 
     async def detach(self) -> None:
-        """Leave the agent to itself; it waits for its grace period for somebody to come back."""
+        """Leave the agent to itself; it waits for an orchestrator for its grace period."""
         self._is_left = True
         await self._disconnect()
         if isinstance(self._process, ForeignProcess):
@@ -255,10 +270,7 @@ class RemoteAgent:
 
     async def _disconnect(self) -> None:
         self._listener = None
-        self._writer.close()
-        await asyncio.wait({self._reading})
-        with contextlib.suppress(ConnectionError):
-            await self._writer.wait_closed()
+        await self._link.aclose()
 
     async def _end_process(self) -> None:
         if self._process is None:
@@ -275,53 +287,33 @@ class RemoteAgent:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
 
-    def _number(self) -> int:
-        return next(self._numbers)
-
-    def _tell(self, message: wire.Tell) -> None:
-        """After a loss nobody is there to hear it, and the listener knows."""
-        if not self._gone:
-            self._writer.write(wire.frame(message))
+    def _tell(self, record: wire.Tell, *, stream: str | None) -> None:
+        """After a loss the agent hears nothing, and the listener knows."""
+        try:
+            self._link.tell(record, stream=stream)
+        except LinkFull as error:
+            self._kill()
+            self._lose(f"the agent does not read what it is told: {error}")
 
     def _tell_end(self, ended: RunResult) -> None:
+        self._streams.pop(ended.run.action_id, None)
         if self._listener is not None:
             self._listener.on_ended(self.node, ended)
 
-    async def _ask(self, ask: wire.Ask | wire.Attach | wire.LeaveAgent) -> object:
-        if self._gone:
-            raise AgentGone(f"{self.node}: {self._gone}")
-        frame = wire.frame(ask)
-        answer = self._waiting[ask.number] = asyncio.get_running_loop().create_future()
-        self._writer.write(frame)
+    async def _ask(
+        self, record: wire.Ask | wire.Attach | wire.LeaveAgent, answer: type[T], *, stream: str = ""
+    ) -> T:
         try:
-            return await answer
-        finally:
-            self._waiting.pop(ask.number, None)
+            return await self._link.ask(record, answer, stream=stream)
+        except LinkEnded as error:
+            raise AgentGone(f"{self.node}: {self._gone or error}") from None
+        except PeerFailed as error:
+            raise SandboxError(str(error)) from None
 
-    async def _watch(self, silence_s: float) -> None:
-        with contextlib.suppress(AgentGone):
-            while True:
-                await asyncio.sleep(silence_s / 3)
-                try:
-                    async with asyncio.timeout(silence_s):
-                        await self.ping()
-                except TimeoutError:
-                    self._kill()
-                    self._lose(f"the agent did not answer for {silence_s:g} s")
-                    return
+    # What the link calls.
 
-    async def _read(self, reader: asyncio.StreamReader) -> None:
-        decode = msgspec.msgpack.Decoder(wire.Response).decode
-        reason = "the agent is gone"
-        try:
-            while (body := await wire.next_frame(reader)) is not None:
-                self._on_response(decode(body))
-        except (AgentGone, msgspec.MsgspecError) as error:
-            reason = f"the agent talks nonsense: {error}"
-        self._lose(reason)
-
-    def _on_response(self, response: wire.Response) -> None:
-        match response:
+    def on_tell(self, record: wire.Report) -> None:
+        match record:
             case wire.RunEnded(ended, run_s):
                 self._tell_end(self._retimed(ended, run_s))
             case wire.EndFound(ended):
@@ -329,19 +321,14 @@ class RemoteAgent:
             case wire.RunPrinted(run, output):
                 if self._listener is not None:
                     self._listener.on_output(run, output)
-            case wire.AgentAnswer(number, value):
-                self._settle(number, value, None)
-            case wire.AgentRefusal(number):
-                self._settle(number, None, wire.raised(response))
 
-    def _settle(self, number: int, value: object, error: Exception | None) -> None:
-        answer = self._waiting.get(number)
-        if answer is None or answer.done():
-            return
-        if error is not None:
-            answer.set_exception(error)
-        else:
-            answer.set_result(value)
+    def on_silent(self, silent_s: float) -> None:
+        self._kill()
+        self._lose(f"the agent did not answer for {silent_s:.3g} s")
+
+    def on_end(self, error: LinkEnded) -> None:
+        is_nonsense = isinstance(error, LinkBroken)
+        self._lose(f"the agent talks nonsense: {error}" if is_nonsense else "the agent is gone")
 
     def _retimed(self, ended: RunResult, run_s: float | None = None) -> RunResult:
         """The same end with its beginning on our clock: as long ago as it ran."""
@@ -353,12 +340,7 @@ class RemoteAgent:
         if self._gone:
             return
         self._gone = reason
-        if self._watching is not None and self._watching is not asyncio.current_task():
-            self._watching.cancel()
-        self._writer.close()
-        for answer in self._waiting.values():
-            if not answer.done():
-                answer.set_exception(AgentGone(f"{self.node}: {reason}"))
+        self._link.abort(LinkEnded(reason))
         if self._listener is not None:
             self._listener.on_lost(self.node, reason)
 

@@ -1,9 +1,9 @@
-"""The sandboxes of a node by trajectory: made ahead, put to sleep when memory is short, woken.
+"""The sandboxes of a node by trajectory: made ahead, hibernated when memory is short, resumed.
 
-- Asleep, a sandbox is nothing but its changed files on disk: no process, no memory, no mount. It
-  wakes for the next thing that needs it, with its files and its user; pipes, sockets and
+- A hibernated sandbox is only its changed files on disk: no process, no memory, no mount. It
+  resumes for the next run, read or write, with its files and its user; pipes, sockets and
   `/dev/shm` are not files.
-- One that has kept processes stays awake: they cannot be put on disk.
+- A sandbox with kept processes does not hibernate: they cannot be put on disk.
 - Ready ones are kept per source and limits, for the last few kinds asked for.
 """
 
@@ -19,22 +19,24 @@ from artangram.sandbox.protocol import Sandbox, SandboxProvider, Snapshot
 from artangram.sandbox.warm import Warm
 
 MOST_KINDS = 4
-"""Ready sandboxes are kept of so many kinds; the one not asked for longest goes first."""
-MOST_NAPS = 64
+"""Kinds of which ready sandboxes are kept; the kind not asked for longest goes first."""
+MOST_HIBERNATIONS = 64
 """Each adds a layer to the file tree, and a mount takes some hundreds of them."""
 
 
 class NodeSandbox:
-    """Where one trajectory's sandbox is, awake or asleep."""
+    """One trajectory's sandbox, running or hibernated."""
 
-    __slots__ = ("hibernated", "hibernations", "place", "sandbox", "turn")
+    __slots__ = ("hibernated", "hibernations", "place", "sandbox", "turn", "used_at")
 
     def __init__(self, place: SandboxSpec, sandbox: Sandbox) -> None:
         self.place = place
         self.sandbox = sandbox
         self.hibernated: Snapshot | None = None
         self.hibernations = 0
-        #: For who puts it to sleep or wakes it; its agent lets one run at a time near it.
+        #: When the last run there ended; 0 before the first.
+        self.used_at = 0.0
+        #: Held while it hibernates or resumes, and while files are read or written.
         self.turn = asyncio.Lock()
 
 
@@ -45,33 +47,19 @@ class NodeSandboxes:
         self._provider = provider
         self._num_warm = warm
         self._warm: OrderedDict[SandboxSpec, Warm] = OrderedDict()
-        #: Who was used longest ago comes first.
         self.all: dict[TrajectoryId, NodeSandbox] = {}
 
     def __repr__(self) -> str:
-        return f"<Beds: {len(self.all)} sandboxes, {self.num_hibernated} asleep>"
+        return f"<NodeSandboxes: {len(self.all)}, {self.num_hibernated} hibernated>"
 
     @property
     def num_hibernated(self) -> int:
         return sum(held.hibernated is not None for held in self.all.values())
 
     def exists(self, trajectory: TrajectoryId) -> bool:
-        """Is there a sandbox that lives, or sleeps?"""
+        """Is there a sandbox that runs or is hibernated?"""
         held = self.all.get(trajectory)
         return held is not None and (held.hibernated is not None or held.sandbox.is_alive)
-
-    def at_hand(self, trajectory: TrajectoryId) -> Sandbox | None:
-        """The sandbox, if it can be used at this very moment."""
-        held = self.all.get(trajectory)
-        if held is None or held.hibernated is not None or not held.sandbox.is_alive:
-            return None
-        return held.sandbox
-
-    def note_use(self, trajectory: TrajectoryId) -> None:
-        """A run there is over."""
-        held = self.all.pop(trajectory, None)
-        if held is not None:
-            self.all[trajectory] = held
 
     async def make(self, trajectory: TrajectoryId, place: SandboxSpec) -> Sandbox:
         """A new sandbox; what is left of an earlier one goes."""
@@ -94,37 +82,37 @@ class NodeSandboxes:
 
     @asynccontextmanager
     async def using(self, trajectory: TrajectoryId) -> AsyncIterator[Sandbox]:
-        """The sandbox, which does not go to sleep meanwhile. `SandboxGone` if there is none."""
+        """The sandbox, which does not hibernate meanwhile. `SandboxGone` if there is none."""
         held = self.all.get(trajectory)
         if held is None:
             raise SandboxGone(f"{trajectory} has no sandbox here")
         async with held.turn:
-            await self._wake(held)
+            await self._resume(held)
             yield held.sandbox
 
-    async def awake(self, trajectory: TrajectoryId) -> Sandbox:
-        """For who sees to it that nobody puts it to sleep: the sandbox, woken if need be."""
+    async def resumed(self, trajectory: TrajectoryId) -> Sandbox:
+        """The sandbox, resumed if need be. The caller keeps it from hibernating."""
         held = self.all[trajectory]
         if held.hibernated is not None:
             async with held.turn:
-                await self._wake(held)
+                await self._resume(held)
         return held.sandbox
 
-    async def _wake(self, held: NodeSandbox) -> None:
+    async def _resume(self, held: NodeSandbox) -> None:
         if held.hibernated is None:
             return
         held.sandbox = await self._provider.create(held.hibernated, limits=held.place.limits)
         snapshot, held.hibernated = held.hibernated, None
         await self._provider.forget(snapshot)
 
-    async def put_to_sleep(self, trajectory: TrajectoryId) -> bool:
-        """Reduce an idle sandbox to its files. False if it must stay awake."""
+    async def hibernate(self, trajectory: TrajectoryId) -> bool:
+        """Reduce an idle sandbox to its files. False if it must keep running."""
         held = self.all[trajectory]
         async with held.turn:
             if (
                 held.hibernated is not None
                 or held.sandbox.has_kept
-                or held.hibernations >= MOST_NAPS
+                or held.hibernations >= MOST_HIBERNATIONS
             ):
                 return False
             if not held.sandbox.is_alive:

@@ -1,25 +1,59 @@
-"""What a node agent and its orchestrator say to each other over a socket.
+"""What a node agent and its orchestrator say to each other over a link.
 
-A frame is its length (four bytes, big-endian) and a msgpack record. Tells have no number; an ask
-has one, and exactly one `AgentAnswer` or `AgentRefusal` carries it back. Times never travel,
-lengths do: the two ends need not share a clock.
+Times never travel, lengths do: the two ends need not share a clock. What concerns one trajectory
+goes in a stream of its own, so that a long file of one does not delay the start of another.
 """
-
-import asyncio
 
 import msgspec
 from msgspec import Struct
 
-from artangram.core.ids import ActionId, TrajectoryId
-from artangram.managers.agent import AgentGone, NodeInventory, Population, Run, RunId, RunResult
+from artangram.core.ids import ActionId, NodeId, TrajectoryId
+from artangram.link import FAULTS, LinkTerms, worded
+from artangram.managers.agent import Run, RunId, RunResult
 from artangram.sandbox.errors import SandboxError, SandboxGone
 from artangram.sandbox.protocol import MAX_READ_BYTES, Output, Snapshot
+
+VERSION = 1
 
 MOST_OUTPUT_BYTES = MAX_READ_BYTES
 """What a run may print on one of its two channels; more of it is cut off."""
 
 MOST_BYTES = 2 * MOST_OUTPUT_BYTES + (1 << 20)
-"""No frame is longer; a longer one is not ours. A run that printed all it may fits."""
+"""No record is longer. A run that printed all it may fits."""
+
+
+class AgentHello(Struct, frozen=True):
+    """What an agent says about itself."""
+
+    node: NodeId
+
+
+class NodeShape(Struct, frozen=True, kw_only=True):
+    """What a machine brings to the cluster."""
+
+    cores: tuple[int, ...]
+    """By NUMA domain, as the machine numbers them."""
+    numa: int
+    memory_mb: int
+    labels: dict[str, str] = {}
+
+
+class JoinHello(Struct, frozen=True, kw_only=True):
+    """What an agent that dials in says about itself."""
+
+    node: NodeId
+    machine: str
+    """The machine's own name for itself, the same after a restart of the agent."""
+    incarnation: str
+    token: str
+    shape: NodeShape
+
+
+class Welcome(Struct, frozen=True, kw_only=True):
+    """What an orchestrator says to an agent that may join."""
+
+    fence_s: float
+    """The agent ends everything by itself after so long without an answer."""
 
 
 class StartRun(Struct, frozen=True, tag="start"):
@@ -41,74 +75,50 @@ class Acknowledge(Struct, frozen=True, tag="acknowledge"):
 
 
 class Attach(Struct, frozen=True, tag="attach"):
-    number: int
+    """Answered with an `NodeInventory` without its ends, which come first, each as `EndFound`."""
 
 
 class PingAgent(Struct, frozen=True, tag="ping"):
-    number: int
+    """Answered with a `Population`."""
 
 
 class ReadFile(Struct, frozen=True, tag="read"):
-    number: int
     trajectory: TrajectoryId
     path: str
     max_bytes: int
 
 
 class WriteFile(Struct, frozen=True, tag="write"):
-    number: int
     trajectory: TrajectoryId
     path: str
     data: bytes
 
 
 class TakeSnapshot(Struct, frozen=True, tag="snapshot"):
-    number: int
     trajectory: TrajectoryId
 
 
 class ForgetSnapshot(Struct, frozen=True, tag="forget"):
-    number: int
     snapshot: Snapshot
 
 
 class CloseTrajectory(Struct, frozen=True, tag="close"):
-    number: int
     trajectory: TrajectoryId
 
 
 class LeaveAgent(Struct, frozen=True, tag="leave"):
     """The orchestrator is done: end everything and exit. Its answer is the last."""
 
-    number: int
-
 
 Tell = StartRun | ResizeRun | StopRun | Acknowledge
-Files = ReadFile | WriteFile | TakeSnapshot | ForgetSnapshot | CloseTrajectory
-Ask = PingAgent | Files
+Ask = PingAgent | ReadFile | WriteFile | TakeSnapshot | ForgetSnapshot | CloseTrajectory
 Request = Tell | Ask | Attach | LeaveAgent
 
 
-class AgentAnswer(Struct, frozen=True, tag="answer"):
-    number: int
-    value: NodeInventory | Population | Snapshot | bytes | None = None
-
-
-class AgentRefusal(Struct, frozen=True, tag="refusal"):
-    """What the agent raised."""
-
-    number: int
-    kind: str
-    text: str
-    errno: int = 0
-    path: str = ""
-    """Of the file that an `OSError` is about."""
-
-
 class EndFound(Struct, frozen=True, tag="found"):
-    """An end that nobody has acknowledged: as many as there are come before `Attach` is answered.
+    """An end that was not acknowledged: as many as there are come before `Attach` is answered.
 
-    Each travels by itself, for together they may be longer than any frame.
+    Each travels by itself, for together they may be longer than any record.
     """
 
     ended: RunResult
@@ -126,45 +136,30 @@ class RunPrinted(Struct, frozen=True, tag="printed"):
     output: Output
 
 
-Response = AgentAnswer | AgentRefusal | EndFound | RunEnded | RunPrinted
+Report = EndFound | RunEnded | RunPrinted
+
+_FAULTS = FAULTS.with_kinds(worded("sandbox", SandboxError), worded("gone", SandboxGone))
 
 
-def refusal(number: int, error: Exception) -> AgentRefusal:
-    """`error` as it travels."""
-    if isinstance(error, OSError):
-        text, path = str(error.strerror or error), str(error.filename or "")
-        return AgentRefusal(number, "os", text, error.errno or 0, path)
-    kind = "gone" if isinstance(error, SandboxGone) else "sandbox"
-    return AgentRefusal(number, "value" if isinstance(error, ValueError) else kind, str(error))
+def agent_terms(silence_s: float | None = None) -> LinkTerms[Request]:
+    """Of the agent's end."""
+    return LinkTerms(
+        name="node agent",
+        version=VERSION,
+        decode=msgspec.msgpack.Decoder(Request).decode,
+        faults=_FAULTS,
+        silence_s=silence_s,
+        most_record_bytes=MOST_BYTES,
+    )
 
 
-def raised(refusal: AgentRefusal) -> Exception:
-    """The error that travelled."""
-    match refusal.kind:
-        case "os":
-            return OSError(refusal.errno, refusal.text, refusal.path or None)
-        case "value":
-            return ValueError(refusal.text)
-        case "gone":
-            return SandboxGone(refusal.text)
-    return SandboxError(refusal.text)
-
-
-def frame(message: Request | Response) -> bytes:
-    """As it travels. `ValueError` if it cannot: it is too long, or has text that is none."""
-    body = msgspec.msgpack.encode(message)
-    if len(body) > MOST_BYTES:
-        most = f"an agent takes and gives {MOST_BYTES} at once"
-        raise ValueError(f"{len(body)} bytes are too many; {most}")
-    return len(body).to_bytes(4, "big") + body
-
-
-async def next_frame(reader: asyncio.StreamReader) -> bytes | None:
-    """The body of the next frame; `None` at the end of the connection."""
-    try:
-        size = int.from_bytes(await reader.readexactly(4), "big")
-        if size > MOST_BYTES:
-            raise AgentGone(f"a frame of {size} bytes is not ours")
-        return await reader.readexactly(size)
-    except (asyncio.IncompleteReadError, ConnectionError):
-        return None
+def orchestrator_terms(silence_s: float) -> LinkTerms[Report]:
+    """Of the orchestrator's end."""
+    return LinkTerms(
+        name="node agent",
+        version=VERSION,
+        decode=msgspec.msgpack.Decoder(Report).decode,
+        faults=_FAULTS,
+        silence_s=silence_s,
+        most_record_bytes=MOST_BYTES,
+    )

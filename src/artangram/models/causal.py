@@ -2,7 +2,7 @@
 
 - `hidden` and `logits` are the training path: packed sequences, gradients.
 - `slots` is the engine's path: keys and values are kept per slot, and tokens are appended.
-- Both give the same numbers up to rounding: what is sampled is scored alike.
+- Both give the same numbers up to rounding, so sampled tokens get the same logprobs in training.
 - `tensors` names the weights as Hugging Face does; `assign` takes the same names.
 """
 
@@ -60,7 +60,7 @@ class CausalModel(Protocol):
     def max_context(self) -> int: ...
 
     def hidden(self, packed: Packed) -> Tensor:
-        """What the model thinks after each token, `[tokens, size]`."""
+        """The hidden state after each token, `[tokens, size]`."""
         ...
 
     def logits(self, hidden: Tensor) -> Tensor: ...
@@ -98,7 +98,7 @@ def refuse_unlike(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> Non
     if missing := sorted(own.keys() - given.keys()):
         raise BadInput(missing[0], f"and {len(missing) - 1} more are missing", "give all weights")
     if strange := sorted(given.keys() - own.keys()):
-        raise BadInput(strange[0], "is no weight of this model", "load the model it belongs to")
+        raise BadInput(strange[0], "is not a weight of this model", "load the model it belongs to")
     for name, tensor in own.items():
         if given[name].shape != tensor.shape:
             problem = f"has the size {tuple(given[name].shape)}, not {tuple(tensor.shape)}"

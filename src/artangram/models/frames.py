@@ -1,9 +1,9 @@
-"""What stands around messages, found out from a model's chat template.
+"""The text around messages, taken from a model's chat template.
 
-A template may do anything with a whole conversation. Ours must grow by a suffix, so we do not run
-it on what is said: it is run once, on conversations of marks, and what it puts before, between and
-after the marks is the frame of each role. A role that it refuses, or that it merges into another's
-message, is framed as the user's.
+A template may do anything with a whole conversation. Our histories must grow by a suffix, so the
+template does not run on the actual messages: it runs once, on placeholders, and the text that it
+puts before, between and after them is the frame of each role. A role that it refuses, or merges
+into another message, is framed as the user's.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +37,7 @@ class ChatFrames(Struct, frozen=True, kw_only=True):
 
 
 def chatml() -> ChatFrames:
-    """What a model is framed with that has no template."""
+    """The frames of a model without a template."""
     begins = {role: f"{START}{role}\n" for role in ROLES}
     headers = {role: f"\n{begin}" for role, begin in begins.items()}
     return ChatFrames(begins=begins, headers=headers, ends=dict.fromkeys(ROLES, END))

@@ -54,7 +54,7 @@ class Block(nn.Module):
         return turned(queries, cos, sin), turned(keys, cos, sin), values
 
     def after(self, x: Tensor, attended: Tensor) -> Tensor:
-        """The rest of the layer, once the heads have looked around."""
+        """The rest of the layer, after attention."""
         x = x + self.output(attended.flatten(-2))
         gate, up = self.gate_up(self.inner_norm(x)).chunk(2, dim=-1)
         added: Tensor = self.down(functional.silu(gate) * up)

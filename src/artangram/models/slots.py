@@ -3,7 +3,7 @@
 - Memory is taken once. A slot is one line of it; what lies behind its length is never looked at.
 - Each line has one place more than positions, `outside`: what pads a shorter append goes there.
 - When most slots of a span are asked for, the whole span is computed in place: copying the keys
-  of the chosen ones out costs more than some lines that nobody wants.
+  of the chosen ones out costs more than computing some rows in vain.
 """
 
 from collections.abc import Sequence
@@ -114,7 +114,7 @@ class LlamaSlots:
         return _Rows(token_ids, positions, chosen, torch.tensor([len(more) - 1 for more in tokens]))
 
     def _run(self, rows: _Rows, lines: slice | Tensor, *, seen: int) -> Tensor:
-        """The logits after each row's last token; nobody looks beyond `seen` positions."""
+        """The logits after each row's last token; positions beyond `seen` are ignored."""
         model = self._model
         known = rows.positions.clamp(max=model.max_context - 1)
         cos, sin = model.cos[known].unsqueeze(2), model.sin[known].unsqueeze(2)

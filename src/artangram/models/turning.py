@@ -12,6 +12,6 @@ def turns(max_context: int, head_dim: int, *, theta: float) -> tuple[Tensor, Ten
 
 
 def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """`x` at its positions. The halves of a head are the two sides of its pairs."""
+    """`x` at its positions. A pair is one number of each half of a head."""
     left, right = x.chunk(2, dim=-1)
     return x * cos + torch.cat((-right, left), dim=-1) * sin

@@ -2,8 +2,8 @@
 
 - Words are sets of letters, or names in angle brackets such as `<call>`; digits stand alone, so
   that numbers can be copied and counted.
-- The usual space costs nothing: around a word there is one, between characters there is none.
-  Only where a text differs it has a `<space>` or `<glue>` token. So `decode(encode(text)) == text`
+- The usual space costs no token: one around a word, none between characters. Where a text differs
+  it has a `<space>` or `<glue>` token. So `decode(encode(text)) == text`
   for every text whose characters are known; an unknown character becomes U+FFFD.
 - The file is `tokenizer.json` in the model's directory.
 """
@@ -40,7 +40,7 @@ class Vocabulary:
         self._ids = {text: number for number, text in enumerate(self._texts)}
         if len(self._ids) != len(self._texts):
             again = sorted({text for text in pieces if self._texts.count(text) > 1})
-            raise BadInput("pieces", f"{again} stand there twice or are reserved", "leave them out")
+            raise BadInput("pieces", f"{again} are repeated or reserved", "leave them out")
         self._known = {text: self._ids[text] for text in pieces}
         self.vocab_size = len(self._texts)
         self.eos_id = self._ids[END]

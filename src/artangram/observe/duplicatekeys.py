@@ -1,7 +1,7 @@
-"""A key that comes twice in a JSON object. A decoder takes the last in silence; nobody meant that.
+"""Finds keys that come twice in a JSON object, of which a decoder silently takes the last.
 
-Looking at every key is many times as slow as decoding, so a line is looked at only if it has more
-colons than what was made of it.
+Checking every key is many times slower than decoding, so a line is checked only if it has more
+colons than the record that was decoded from it.
 """
 
 from collections.abc import Iterator
@@ -50,6 +50,6 @@ def _twice(value: object, place: str) -> Iterator[str]:
 
 
 _encode = msgspec.json.Encoder().encode
-# Numbers stay text: how large they may be is for others to say.
+# Numbers stay text: their range is checked elsewhere.
 _CHECKING = JSONDecoder(object_pairs_hook=_checked, parse_int=str, parse_float=str)
 _KEEPING = JSONDecoder(object_pairs_hook=tuple, parse_int=str, parse_float=str)

@@ -21,7 +21,9 @@ from artangram.core.scheduling.decisions import Decision
 from artangram.core.scheduling.events import Event
 from artangram.core.scheduling.scheduler import Scheduler
 
-VERSION = 1
+VERSION = 2
+"""Of what entries, records and snapshots say. A journal of another version is read only when it was
+drained: then nothing in it is needed to go on."""
 
 
 class JournalError(Exception):

@@ -1,11 +1,10 @@
 """The journal as a SQLite file, written by one thread of its own.
 
 - Many appends, one transaction: whatever waits when the thread is ready is committed together.
-- One process owns the file at a time; a second one is told so.
+- One process owns the file at a time; a second one gets an error.
 - Opening checks the file and its log: damage is an error with a name, never a shorter past.
 - Only its owner may read it.
-- What compaction removes goes to an archive, if one is named: for those who look back, not needed
-  to go on.
+- Compaction moves entries to an archive, if one is named: for analysis, not for recovery.
 """
 
 import asyncio
@@ -49,7 +48,7 @@ CREATE INDEX IF NOT EXISTS settled_at ON settled (at);
 CREATE TABLE IF NOT EXISTS snapshot (seq INTEGER PRIMARY KEY, at REAL NOT NULL, body BLOB NOT NULL);
 """
 
-#: The name of what is over may be given again; it stands for what was said last.
+#: A name may be reused after its end; it then means the last one.
 _KEEP = "INSERT INTO kept VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET body = excluded.body"
 
 _NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE)
@@ -60,7 +59,7 @@ class Wishes(Struct, frozen=True, kw_only=True):
     """How a journal is to be kept."""
 
     sync: bool = False
-    """Is every commit to outlive a loss of power, at the cost of a disk's flush?"""
+    """Whether every commit outlives a loss of power, at the cost of a disk flush."""
     max_bytes: int | None = None
     archive: Path | None = None
 
@@ -130,9 +129,13 @@ def _prepare(database: sqlite3.Connection, wishes: Wishes) -> Past:
     if verdict != "ok":
         raise JournalDamaged(f"{verdict}; restore it from a copy")
     database.executescript(_TABLES)
-    version = _about(database, "version", str(VERSION).encode())
-    if version != str(VERSION).encode():
-        raise JournalError(f"it has version {version.decode()}, this reads version {VERSION}")
+    version = _about(database, "version", str(VERSION).encode()).decode()
+    if version != str(VERSION) and database.execute("SELECT 1 FROM entry").fetchone():
+        raise JournalError(
+            f"it has journal version {version}, this release reads version {VERSION}; "
+            "start the release that wrote it, close its trajectories, stop it with SIGTERM so that "
+            "it drains, then start this one"
+        )
     past = _past(database)
     if wishes.max_bytes is not None:
         (page_size,) = database.execute("PRAGMA page_size").fetchone()
@@ -145,7 +148,7 @@ def _prepare(database: sqlite3.Connection, wishes: Wishes) -> Past:
 
 
 def _about(database: sqlite3.Connection, name: str, first: bytes) -> bytes:
-    """What the file says about itself; `first` if it says nothing yet."""
+    """A value of the table `about`; `first` if there is none yet."""
     database.execute("INSERT OR IGNORE INTO about VALUES (?, ?)", (name, first))
     (body,) = database.execute("SELECT body FROM about WHERE name = ?", (name,)).fetchone()
     return bytes(body)
@@ -166,7 +169,7 @@ def _past(database: sqlite3.Connection) -> Past:
 
 
 def _attributed(error: Exception, path: Path) -> JournalError:
-    """Whose fault is it, in words of ours?"""
+    """The error as one of ours."""
     if getattr(error, "sqlite_errorcode", None) in _NO_ROOM:
         return JournalFull(f"{path}: no room for another entry; free some and start again")
     if isinstance(error, sqlite3.OperationalError) or not isinstance(error, sqlite3.Error):
@@ -196,7 +199,7 @@ class FileJournal:
         self._encode = msgspec.json.Encoder().encode
         self._database = database
         self._reader = sqlite3.connect(only_read(path), uri=True, check_same_thread=False)
-        #: Bounded by the orchestrator: nobody is answered before the commit.
+        #: Bounded by the orchestrator: no caller gets an answer before the commit.
         self._todo: queue.SimpleQueue[tuple[_Work, Then | None] | None] = queue.SimpleQueue()
         self._error: JournalError | None = None
         self._thread = threading.Thread(target=self._write, name="journal", daemon=True)
@@ -252,6 +255,8 @@ class FileJournal:
             database.execute("DROP TABLE live")
             if owner is not None:
                 database.execute("REPLACE INTO about VALUES ('owner', ?)", (owner,))
+                version = str(VERSION).encode()
+                database.execute("REPLACE INTO about VALUES ('version', ?)", (version,))
 
         self._todo.put((shrink, None))
 
@@ -271,7 +276,7 @@ class FileJournal:
         os.close(self._lock)
 
     def _write(self) -> None:
-        """The thread: take what waits, commit it, tell who asked."""
+        """The thread: take what waits, commit it, notify the waiters."""
         is_open = True
         while is_open:
             batch = [self._todo.get()]
@@ -292,7 +297,7 @@ class FileJournal:
             for work in works:
                 work(database)
             database.execute("COMMIT")
-        except Exception as error:  # noqa: BLE001 - whatever it is, all who wait must hear of it
+        except Exception as error:  # noqa: BLE001 - whatever it is, all waiters must get it
             if database.in_transaction:
                 database.rollback()
             return _attributed(error, self.path)
@@ -300,10 +305,10 @@ class FileJournal:
 
 
 def _archive(database: sqlite3.Connection, seq: int) -> None:
-    """Copy what is to be removed, between two transactions.
+    """Copy the entries that will be removed, between two transactions.
 
-    One over both files is none when its process dies or a disk is full: the journal is written
-    first, and what the archive did not get would be gone.
+    A transaction over both files is not atomic when the process dies or a disk is full: SQLite
+    writes the journal first, and entries missing in the archive would be lost.
     """
     if _has_archive(database):
         database.execute("COMMIT")

@@ -1,7 +1,7 @@
-"""A journal that forgets with its process: for embedded clusters and for tests on virtual time.
+"""A journal in memory: for embedded clusters and for tests on virtual time.
 
 Everything is acknowledged at once. It remembers keys and the last `MOST_SETTLED` endings, so that
-a caller who asks again gets the same answer; `entries` only if it is told to.
+a caller that asks again gets the same answer; `entries` only if it is told to.
 """
 
 from collections import OrderedDict
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from artangram.observe.journal import Entry, KeptRecord, Settled, Then
 
 MOST_SETTLED = 10_000
-"""Endings remembered; with them the keys that lead there."""
+"""Endings that are remembered, with their keys."""
 
 
 class MemoryJournal:
@@ -52,7 +52,7 @@ class MemoryJournal:
 
     def _settle(self, end: Settled) -> None:
         if end.id not in self._keys:
-            return  # Nobody can ask for it again.
+            return  # No caller can ask for it again.
         self._settled[end.id] = end.body
         if len(self._settled) > MOST_SETTLED:
             oldest, _ = self._settled.popitem(last=False)

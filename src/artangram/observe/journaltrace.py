@@ -1,13 +1,13 @@
-"""A trace from a journal: what a live run did, for the simulator to do again.
+"""A trace from a journal: what a live run did, for the simulator to replay.
 
 - The work of an action is what it did on the units it had: seconds, weighted by its speed-up.
 - What a trajectory did between two actions is thinking; actions that follow each other at once
-  belong to one turn, and so do those that ran side by side: they come one after the other then.
+  belong to one turn, and so do those that ran in parallel: the trace has them in sequence.
 - A call without a trajectory is a trajectory of its own that arrives when the call was made.
-- Actions that never started or failed by infrastructure are left out; one that was cut by its
-  time limit has twice the work it did: all that is known is that it was more.
-- One that failed did all it would do, and fails then: so it is on its least units. On more, the
-  simulator has it done before, and takes that for success.
+- Actions that never started, or that infrastructure failed, are left out; one that reached its time
+  limit gets twice the work it did, since its true work is unknown but larger.
+- A failed action did all its work and fails at its end on its least units. On more units the
+  simulator finishes it before that time, as a success.
 """
 
 from collections import Counter
@@ -25,14 +25,14 @@ from artangram.observe.journal import Entry
 from artangram.observe.trace import Trace, TraceAction, TraceTrajectory, TraceTurn
 
 AT_ONCE_S = 0.005
-"""A model thinks longer than this; a program that asks for its next action does not."""
+"""Pauses above this are thinking; a program submits its next action sooner."""
 
 LEFT_UNDONE = 1e-3
 """Of its work, when an action fails: the simulator calls it done if nothing is left."""
 
 
 class _Work:
-    """An action under way: when it had how many units."""
+    """A running action: when it had how many units."""
 
     __slots__ = ("action", "since")
 
@@ -154,7 +154,7 @@ class _Recorder:
 
 
 def _told_apart(names: Iterable[TrajectoryId]) -> Iterator[TrajectoryId]:
-    """In a trace every trajectory has a name of its own."""
+    """Give every trajectory of the trace a unique name."""
     taken, again = set[TrajectoryId](), Counter[TrajectoryId]()
     for name in names:
         own = name

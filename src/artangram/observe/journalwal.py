@@ -1,10 +1,10 @@
-"""Is the write-ahead log of a SQLite file whole?
+"""Whether the write-ahead log of a SQLite file is complete.
 
-SQLite reads a log up to the first frame whose checksum is wrong and drops the rest without a word.
-That is right for a transaction that was being written when its process died: no commit follows, and
-nobody was told that it is safe. In one that is too long for memory SQLite even writes over its own
-frames, and sums them up again only at its commit. When a commit of the same log follows,
-acknowledged frames are at stake.
+SQLite reads a log up to the first frame whose checksum is wrong and silently drops the rest. That
+is right for a transaction that was being written when its process died: no commit follows, and no
+caller was told that it is safe. For a transaction that does not fit into memory SQLite even
+overwrites its own frames, and updates their checksums only at its commit. When a commit of the same
+log follows, acknowledged frames are lost.
 """
 
 import struct

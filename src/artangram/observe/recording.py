@@ -1,4 +1,4 @@
-"""All that a state directory remembers of a live run: the journal and what was archived of it.
+"""Everything a state directory has of a live run: the journal and its archive.
 
 - Entries come in order and without a gap, also while an orchestrator writes and compacts.
 - Nothing is changed; `journaltrace.trace_of` makes a trace of what is found.
@@ -32,7 +32,7 @@ def recorded(state_dir: Path) -> Iterator[Entry]:
             if (state_dir / ARCHIVE).exists():
                 database.execute("ATTACH DATABASE ? AS archive", (only_read(state_dir / ARCHIVE),))
                 database.execute(_WHOLE)
-                # One look at both; the journal first, for what leaves it is archived by then.
+                # The journal first: entries that leave it are in the archive by then.
                 database.execute("BEGIN")
                 database.execute("SELECT max(seq) FROM main.entry").fetchone()
             yield from decoded(database, after=0)
@@ -41,7 +41,7 @@ def recorded(state_dir: Path) -> Iterator[Entry]:
 
 
 def owner_of(state_dir: Path) -> bytes:
-    """What the orchestrator said of itself last. Raises `BadInput`."""
+    """The description that the orchestrator wrote last. Raises `BadInput`."""
     with _opened(state_dir) as database:
         try:
             row = database.execute("SELECT body FROM about WHERE name = 'owner'").fetchone()
@@ -52,7 +52,7 @@ def owner_of(state_dir: Path) -> bytes:
 
 def _opened(state_dir: Path) -> closing[sqlite3.Connection]:
     path = state_dir / JOURNAL
-    if not os.path.exists(path):  # Nor where nobody may look.
+    if not os.path.exists(path):  # Also if the directory cannot be read.
         fix = "name the --state-dir of `artangram up`"
         raise BadInput(str(state_dir), f"there is no {JOURNAL} in it", fix)
     return closing(sqlite3.connect(only_read(path), uri=True, isolation_level=None))

@@ -48,7 +48,7 @@ __all__ = [
 
 VERSION = 1
 GZIP = b"\x1f\x8b"
-"""What every compressed file begins with."""
+"""The first bytes of every compressed file."""
 
 
 class Trace(Struct, frozen=True, kw_only=True):
@@ -118,7 +118,7 @@ class TraceReader:
         return self._line
 
     def close(self) -> None:
-        """The file is closed; there is nothing more to read."""
+        """Close the file; iteration ends."""
         self._lines.close()
 
     @property
@@ -193,7 +193,7 @@ def write_trace(path: AnyPath, trace: TraceSource) -> None:
 def _encoded(trace: TraceSource) -> Iterator[bytes]:
     order = _Order()
     if not _is_time(trace.train_s):
-        raise BadInput("train_s", f"{trace.train_s} is no time", f"give {MOST_WORK_S:g} at most")
+        raise BadInput("train_s", f"{trace.train_s} is not a time", f"give {MOST_WORK_S:g} at most")
     yield msgspec.json.encode(_Header(VERSION, trace.name, trace.train_s)) + b"\n"
     for trajectory in trace.trajectories:
         order.check(trajectory)
@@ -209,7 +209,7 @@ def _check_times(trajectory: TraceTrajectory) -> None:
     for time_s in (trajectory.arrive_s, *thinking, *working):
         if not _is_time(time_s):
             fix = f"give {MOST_WORK_S:g} at most"
-            raise BadInput(f"{trajectory.trajectory}: times", f"{time_s} is none", fix)
+            raise BadInput(f"{trajectory.trajectory}: times", f"{time_s} is not a time", fix)
 
 
 def _is_time(seconds: float) -> bool:
@@ -217,13 +217,13 @@ def _is_time(seconds: float) -> bool:
 
 
 def _unpacked(plain: BufferedReader) -> BufferedIOBase:
-    """What is in the file, whatever its name says of it."""
+    """The file's content, decompressed if needed, whatever its name."""
     is_packed = plain.peek(len(GZIP)).startswith(GZIP)
     return gzip.GzipFile(fileobj=plain) if is_packed else plain
 
 
 class _Order:
-    """What must hold between the lines of a file."""
+    """Checks that concern several lines of a file."""
 
     def __init__(self) -> None:
         self._seen: set[TrajectoryId] = set()

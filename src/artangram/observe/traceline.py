@@ -1,6 +1,6 @@
 """One line of a trace: the records it holds, and their JSON.
 
-- Records are already valid; `LineDecoder` is the border and raises `BadInput` that names the field.
+- Records are valid; `LineDecoder` checks the input and raises `BadInput` with the field.
 - Equal needs are one object: a million actions hold a handful of them.
 """
 
@@ -30,7 +30,7 @@ class TraceAction(Struct, frozen=True, kw_only=True, gc=False):
     needs: Needs
     work_s: float
     fail_at_s: float | None = None
-    """It fails after so much run time, unless it ends before."""
+    """It fails after this run time, unless it ends before."""
     reward: bool = False
     timeout_s: float | None = None
     repeatable: bool = False

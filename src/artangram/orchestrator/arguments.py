@@ -1,11 +1,12 @@
-"""What callers give by keyword, as records: every argument of the type it says.
+"""Checks arguments of callers and turns them into records.
 
-A wrong one is refused here by its name. Behind this border it would be found only where the
-command is sent, and by then it is everybody's trouble.
+An argument of a wrong type is refused here, by its name. Later it would fail where the command is
+sent, and disturb other actions.
 """
 
+import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
@@ -14,6 +15,11 @@ import msgspec
 from msgspec import Struct, structs
 
 from artangram.core.errors import BadInput
+from artangram.core.ids import TrajectoryId
+from artangram.orchestrator.commandkind import command_kind
+from artangram.orchestrator.options import RunOptions
+from artangram.orchestrator.records import Opening
+from artangram.sandbox.protocol import WORK_DIR
 
 T = TypeVar("T")
 
@@ -21,21 +27,50 @@ _PLACE = re.compile(r"(?P<problem>.*) - at (?P<key>`key` in )?`\$\.?(?P<field>.*
 
 
 class FileRead(Struct, frozen=True, kw_only=True):
-    """Of a file of a trajectory."""
+    """The arguments of `read`."""
 
     path: str
     max_bytes: Annotated[int, msgspec.Meta(ge=0)]
 
 
 class FileWrite(Struct, frozen=True, kw_only=True):
-    """Of a file of a trajectory."""
+    """The arguments of `write`."""
 
     path: str
     data: bytes
 
 
+class RunRequest(Struct, frozen=True, kw_only=True):
+    """A run as it is requested; times are lengths, because clocks differ."""
+
+    trajectory: TrajectoryId
+    argv: tuple[str, ...]
+    kind: str
+    cpu: int | dict[str, Any] = 1
+    needs: dict[str, Any] = {}
+    speedup: dict[str, Any] | None = None
+    work_s: float | None = None
+    timeout_s: float | None = None
+    deadline_s: float | None = None
+    repeatable: bool = False
+    key: str | None = None
+    environ: dict[str, str] = {}
+    cwd: str = WORK_DIR
+    stdin: bytes = b""
+    output_bytes: int = 1 << 20
+    memory_mb: int = 0
+    disk_mb: int = 0
+    processes: int = 0
+    keep: bool = False
+
+    def __post_init__(self) -> None:
+        if self.timeout_s is self.deadline_s is self.work_s is None:
+            return
+        check_times(work_s=self.work_s, timeout_s=self.timeout_s, deadline_s=self.deadline_s)
+
+
 def as_record(kind: type[T], given: Mapping[str, Any]) -> T:
-    """`given` as a `kind`. Raises `BadInput` for what has another type than its field."""
+    """`given` as a `kind`. Raises `BadInput` for a value of another type than its field."""
     try:
         return msgspec.convert(given, kind, builtin_types=(bytes,))
     except msgspec.ValidationError as error:
@@ -46,13 +81,36 @@ def as_record(kind: type[T], given: Mapping[str, Any]) -> T:
         if found and found["key"]:
             problem += " as a key"
         problem = problem[:1].lower() + problem[1:]
-        raise BadInput(field, problem, "give what is expected") from None
+        raise BadInput(field, problem, "give the expected type") from None
     except UnicodeEncodeError as error:
         raise _no_text(_not_text_in(given), error) from None
 
 
+def run_request(opening: Opening, argv: Iterable[str], options: RunOptions) -> RunRequest:
+    """The request for `argv` in a trajectory. Raises `BadInput`."""
+    if isinstance(argv, str | bytes):
+        fix = "give a list of words, or ['sh', '-c', ...] to have a shell read it"
+        raise BadInput("argv", "is one text", fix)
+    try:
+        words = tuple(argv)
+    except TypeError:
+        problem = f"expected a list of words, got `{type(argv).__name__}`"
+        raise BadInput("argv", problem, "give a list") from None
+    check_known(RunOptions, options, of="a run")
+    given: dict[str, Any] = {**options, "trajectory": opening.trajectory, "argv": words}
+    if not given.get("kind"):
+        runs = command_kind(words)
+        given["kind"] = "/".join([name for name in (opening.task, runs) if name])
+    for name in ("needs", "environ"):
+        if name in given and given[name] is None:
+            del given[name]
+    if isinstance(given.get("stdin"), str):
+        given["stdin"] = as_bytes("stdin", given["stdin"])
+    return as_record(RunRequest, given)
+
+
 def plain(field: str, value: Any) -> Any:
-    """`value` as `as_record` looks into it. Raises `BadInput` for what is no data at all."""
+    """`value` as plain data, which `as_record` checks. Raises `BadInput` for other objects."""
     try:
         return msgspec.to_builtins(value, builtin_types=(bytes,))
     except (TypeError, RecursionError) as error:
@@ -60,14 +118,14 @@ def plain(field: str, value: Any) -> Any:
 
 
 def as_text(field: str, value: object) -> str:
-    """`value` itself. Raises `BadInput` if it is no text."""
+    """`value` itself. Raises `BadInput` if it is not a text."""
     if not isinstance(value, str):
         raise BadInput(field, f"expected `str`, got `{type(value).__name__}`", "give a text")
     return value
 
 
 def as_mapping(field: str, value: object) -> Mapping[Any, Any]:
-    """`value` itself; of none an empty one. Raises `BadInput` for what maps nothing."""
+    """`value` itself, or an empty mapping for `None`. Raises `BadInput` for anything else."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -77,16 +135,16 @@ def as_mapping(field: str, value: object) -> Mapping[Any, Any]:
 
 
 def as_json(field: str, value: object) -> bytes:
-    """`value` as JSON. Raises `BadInput` for what is none."""
+    """`value` as JSON. Raises `BadInput` if JSON cannot express it."""
     try:
         return msgspec.json.encode(value)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         fix = "give numbers, text, lists and dicts with text as keys"
-        raise BadInput(field, f"is no JSON: {error}", fix) from None
+        raise BadInput(field, f"is not JSON: {error}", fix) from None
 
 
 def as_bytes(field: str, text: str) -> bytes:
-    """`text` as UTF-8. Raises `BadInput` for half a character, which some decoders leave behind."""
+    """`text` as UTF-8. Raises `BadInput` for a lone surrogate, which some decoders produce."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
@@ -94,13 +152,13 @@ def as_bytes(field: str, text: str) -> bytes:
 
 
 def as_unicode(field: str, text: str) -> str:
-    """`text` itself. Raises `BadInput` for half a character, which an address would leave out."""
+    """`text` itself. Raises `BadInput` for a lone surrogate, which a URL would lose."""
     as_bytes(field, text)
     return text
 
 
 def as_body(record: Struct) -> bytes:
-    """`record` as JSON. Raises `BadInput` for a field with half a character."""
+    """`record` as JSON. Raises `BadInput` for a field with a lone surrogate."""
     try:
         return msgspec.json.encode(record)
     except UnicodeEncodeError as error:
@@ -108,49 +166,58 @@ def as_body(record: Struct) -> bytes:
 
 
 def as_address(url: object) -> str:
-    """`url` itself. Raises `BadInput` if no client could be there."""
+    """`url` itself. Raises `BadInput` if it is not an HTTP address."""
     try:
         parts = urlsplit(as_text("url", url))
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except BadInput:
         raise
-    except ValueError:  # Of a port that is none.
+    except ValueError:  # The port is not a number.
         is_address = False
     if not is_address:
-        raise BadInput("url", f"{url!r} is none", "give what `artangram up` printed")
+        raise BadInput(
+            "url", f"{url!r} is not a URL", "give the address that `artangram up` printed"
+        )
     return str(url)
 
 
+def check_loop(its: asyncio.AbstractEventLoop) -> None:
+    """Raises `BadInput` in another event loop than `its`: a caller there would wait for ever."""
+    if asyncio.get_running_loop() is not its:
+        fix = "open one in this loop, or use `artangram.sync` from several threads"
+        raise BadInput("client", "was opened in another event loop", fix)
+
+
 def _not_text_in(given: Mapping[str, Any]) -> str:
-    """The name of the field."""
+    """The name of the first field whose text UTF-8 cannot express."""
     return next((name for name, value in given.items() if not _is_text(value)), "")
 
 
 def _is_text(value: object) -> bool:
-    """Can all text in `value` be written down?"""
+    """Can UTF-8 express all text in `value`?"""
     try:
         msgspec.json.encode(value)
     except UnicodeEncodeError:
         return False
-    except TypeError:  # Of what is no data; that is not the question.
+    except TypeError:  # Not plain data; that is checked elsewhere.
         pass
     return True
 
 
 def _no_text(field: str, error: UnicodeEncodeError) -> BadInput:
-    return BadInput(field, f"is no text: {error}", "give characters of Unicode")
+    return BadInput(field, f"is not valid Unicode: {error}", "remove lone surrogates")
 
 
 def check_times(**lengths: float | None) -> None:
-    """Raises `BadInput` for a length of time that is no number: JSON would make it none at all."""
+    """Raises `BadInput` for a time that is not finite: JSON would turn it into null."""
     for name, length in lengths.items():
         if length is not None and not isfinite(length):
             raise BadInput(name, f"{length} is not a time", "give a number of seconds, or None")
 
 
-def check_known(kind: type[Struct], given: Mapping[str, Any], *, of: str) -> None:
-    """Raises `BadInput` for an argument that a `kind` does not have; `of` says of what."""
-    known = kind.__struct_fields__
+def check_known(kind: type, given: Mapping[str, Any], *, of: str) -> None:
+    """Raises `BadInput` for a name that is not a field of `kind`; `of` says of what."""
+    known = kind.__annotations__
     for name in given:
         if name not in known:
             raise BadInput(name, f"is not an option of {of}", f"use: {', '.join(known)}")

@@ -1,4 +1,4 @@
-"""Who carries out the calls of a cluster on this machine: function workers, devices, APIs.
+"""What carries out the calls of a cluster on this machine: function workers, devices, APIs.
 
 - Function workers start from zero, so every cluster has them. Functions behind a URL have slots of
   their own: they use none of our processes. Devices and APIs are there when asked for.
@@ -32,10 +32,10 @@ FUNCTIONS = Resource("functions")
 PLATFORM = Resource("platform")
 NODE = NodeId("gpu-0")
 TAKEN = frozenset({"cpu", GPU, FUNCTIONS, PLATFORM})
-"""Names of resources that no API can have beside."""
+"""Names that an API cannot have: other resources have them."""
 
 COLD_S = 0.02
-"""What a worker takes to be forked: believed until somebody measures."""
+"""What a worker takes to be forked: assumed until it is measured."""
 
 
 _Some = Annotated[int, Meta(ge=1)]
@@ -61,9 +61,9 @@ class ClusterOptions(Struct, frozen=True, kw_only=True):
     platform_calls: _Some = 64
     """Calls under way at most of functions behind a URL."""
     functions: tuple[str, ...] = ()
-    """`module:name` of those that anybody with the token may call."""
+    """`module:name` of functions that any caller with the token may call."""
     takes_objects: bool = True
-    """Whether callers may send functions more than plain data. Not for strangers: an object can
+    """Whether callers may send functions more than plain data. Not over a network: an object can
     bring any code along."""
     devices: int | Cuda | Vllm = 0
     """A number of devices made of cores, or the machine's GPUs, or engines on them."""
@@ -101,11 +101,11 @@ class CallBackends:
                 self._functions.register(resolved(name))
 
     def __repr__(self) -> str:
-        return f"<Workshop: {self._functions!r}, {self._host!r}>"
+        return f"<CallBackends: {self._functions!r}, {self._host!r}>"
 
     @classmethod
     async def opened(cls, options: ClusterOptions, machine: MachineInfo) -> "CallBackends":
-        """A workshop whose services have been tried out. Raises `BadInput` for what cannot work."""
+        """Backends whose services were tried out. Raises `BadInput` for one that cannot work."""
         backends = cls(options, machine, await _host(options, machine))
         try:
             for service in options.services:
@@ -138,7 +138,7 @@ class CallBackends:
 
             carriers[ServiceCall] = GpuManager({NODE: self._host})
         if self.options.apis:
-            # Not above: only who calls APIs needs an HTTP client.
+            # Not above: only a cluster with APIs needs an HTTP client.
             from artangram.managers.quota import QuotaManager
 
             _check_names(self.options.apis)
@@ -150,7 +150,7 @@ class CallBackends:
         return carriers
 
     def attach(self, orchestrator: "Orchestrator") -> None:
-        """From now on `orchestrator` hears what the world does."""
+        """From now on `orchestrator` hears of lost services and throttled APIs."""
         self._orchestrator = orchestrator
         for function in self._functions.functions.values():
             self._tell_where(function)
@@ -166,7 +166,7 @@ class CallBackends:
         """Try a service out; what the scheduler has to know about it."""
         if self._host is None:
             fix = "open the cluster with `devices=1` or more"
-            raise BadInput("devices", "this cluster has none to put a service on", fix)
+            raise BadInput("devices", "this cluster has no device for a service", fix)
         return await self._host.deploy(service)
 
     async def aclose(self) -> None:

@@ -1,9 +1,9 @@
 """Calls as a caller makes them: model services, functions, outside APIs.
 
-- A call returns what was answered, or raises: `CallFailed` when the callee ran and could not,
-  `InfraFailed` when nobody can say, `BadInput` when it could never run here.
-- Functions and services are pure, so their calls may be made again after a failure under them; of
-  an API's calls only those whose method says so.
+- A call returns the answer, or raises: `CallFailed` when the callee ran and failed, `InfraFailed`
+  when infrastructure failed, `BadInput` when the call could never run on this cluster.
+- Functions and services are pure, so their calls are repeated after a failure of infrastructure;
+  API calls are repeated only if their method is safe to repeat.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -24,20 +24,21 @@ from artangram.orchestrator.arguments import (
     as_mapping,
     as_record,
     as_text,
+    check_known,
     check_times,
 )
-from artangram.orchestrator.options import CallOptions, check_options
+from artangram.orchestrator.options import CallOptions
 from artangram.orchestrator.records import ActionResult, Submission
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
-"""Calls that mean the same when they arrive twice (RFC 9110)."""
+"""Methods that are safe to repeat (RFC 9110)."""
 
 
 class CallRequest(Struct, frozen=True, kw_only=True):
-    """What a caller says of a call; times are lengths, for clocks differ."""
+    """A call as it is requested; times are lengths, because clocks differ."""
 
     call: Call
     kind: str
@@ -46,7 +47,7 @@ class CallRequest(Struct, frozen=True, kw_only=True):
     problem: str = ""
     trajectory: TrajectoryId | None = None
     needs: dict[str, Any] = {}
-    """Beside what the call itself needs."""
+    """What it needs beside what it calls."""
     work_s: float | None = None
     timeout_s: float | None = None
     deadline_s: float | None = None
@@ -74,7 +75,7 @@ def request_of(
 
 def checked_options(given: CallOptions) -> CallOptions:
     """`given` itself. Raises `BadInput` for a keyword that is unknown or has a wrong type."""
-    check_options(CallOptions, given, of="a call")
+    check_known(CallOptions, given, of="a call")
     return as_record(CallOptions, given)
 
 
@@ -97,7 +98,7 @@ def called(request: CallRequest, needs: Needs, *, action_id: ActionId, now: floa
 
 
 def answered(result: ActionResult) -> CallResult:
-    """What a call was answered; raises what became of it otherwise."""
+    """The answer of a call. Raises the error that it ended with."""
     record = result.record
     match record.outcome:
         case Outcome.SUCCEEDED:
@@ -107,14 +108,14 @@ def answered(result: ActionResult) -> CallResult:
             raise CallFailed(f"{record.kind}: {record.reason}")
         case Outcome.REFUSED:
             raise BadInput(
-                "call", record.reason, "see what this cluster offers: `artangram status`"
+                "call", record.reason, "`artangram status` lists what this cluster offers"
             )
         case _:
             raise InfraFailed(f"{record.kind}: {record.outcome.value}: {record.reason}")
 
 
 class RemoteFunction(Generic[P, R]):
-    """A function that runs on the slots of a cluster when it is called."""
+    """A function that runs in a worker of the cluster when it is called; to be awaited."""
 
     def __init__(self, function: Function[P, R], options: CallOptions, perform: Perform) -> None:
         self._function = function
@@ -122,7 +123,7 @@ class RemoteFunction(Generic[P, R]):
         self._perform = perform
 
     def __repr__(self) -> str:
-        return f"<RemoteFunction {self._function!r}>"
+        return f"<Remote {self._function!r}>"
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """What the function returns. Raises `CallFailed` with its traceback if it raises."""
@@ -140,7 +141,7 @@ class RemoteFunction(Generic[P, R]):
 
 
 class ApiAnswer(Struct, frozen=True, kw_only=True):
-    """What an API answered; always a success, for anything else was raised."""
+    """What an API answered. It is always a success; everything else was raised."""
 
     status: int
     headers: dict[str, str]
@@ -156,7 +157,7 @@ class ApiAnswer(Struct, frozen=True, kw_only=True):
 
 
 class Api:
-    """An outside API whose quota all jobs share."""
+    """An outside API. All jobs share its quota; calls wait for it."""
 
     def __init__(self, name: str, perform: Perform) -> None:
         self.name = Resource(name)
@@ -207,7 +208,10 @@ class Api:
         repeatable: bool | None = None,
         **options: Unpack[CallOptions],
     ) -> ApiAnswer:
-        """Any request. `options` are those of every call (`CallOptions`)."""
+        """Any request.
+
+        `repeatable` says whether it may be sent again. Default: if its method is safe to repeat.
+        """
         given = {
             "api": self.name,
             "method": as_text("method", method).upper(),

@@ -16,7 +16,7 @@ class Catalog:
     def __init__(self, cluster: ClusterSpec) -> None:
         self._pools = cluster.pools
         self.services: dict[ServiceId, ServiceSpec] = dict(cluster.services)
-        #: Where functions run, by name; those nobody told of run in the first pool for them.
+        #: Where functions run, by name; others run in the first pool of functions.
         self.slots: dict[str, Resource] = {}
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
-"""The Python interface: a cluster, its trajectories, and what they run.
+"""The Python client: a cluster, its trajectories, and what they run.
 
-The same for an orchestrator in this process and for one behind HTTP; a `Transport` is the
-difference. What a program does wrong is in the result; what a caller does wrong is raised.
+It is the same for an orchestrator in this process and for one behind HTTP; only the `Transport`
+differs. A program's failure is in the result; a caller's mistake is raised.
 """
 
 import asyncio
@@ -19,11 +19,14 @@ from artangram.managers.call import ServiceCall
 from artangram.orchestrator.arguments import (
     FileRead,
     FileWrite,
+    RunRequest,
     as_bytes,
     as_json,
     as_record,
     as_text,
+    check_known,
     plain,
+    run_request,
 )
 from artangram.orchestrator.calling import (
     Api,
@@ -37,10 +40,8 @@ from artangram.orchestrator.options import (
     CallOptions,
     RunOptions,
     ServiceOptions,
-    check_options,
 )
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Opening
-from artangram.orchestrator.runs import RunRequest, run_request
 from artangram.sandbox.protocol import (
     MAX_READ_BYTES,
     HostImage,
@@ -71,7 +72,7 @@ class Transport(Protocol):
     async def call(self, request: CallRequest) -> ActionResult: ...
 
     def register(self, function: Function[..., Any]) -> None:
-        """Make sure that `function` can be called by its name."""
+        """Make `function` callable by its name."""
         ...
 
     async def deploy(self, service: Service) -> None: ...
@@ -92,18 +93,21 @@ class Transport(Protocol):
 
 
 class Client:
-    """Everything one orchestrator offers."""
+    """A cluster as its users see it: trajectories, model services, functions and APIs.
+
+    `local` and `connect` give one.
+    """
 
     def __init__(self, backend: Transport, *, new_id: Callable[[], str] | None = None) -> None:
         self._backend = backend
         self._new_id = new_id or (lambda: uuid4().hex[:12])
 
     def __repr__(self) -> str:
-        return f"<Cluster {self._backend!r}>"
+        return f"<Client {self._backend!r}>"
 
     @property
     def backend(self) -> Transport:
-        """The way to its orchestrator, for who puts something in between."""
+        """The way to its orchestrator, for a layer that wraps it."""
         return self._backend
 
     def trajectory(
@@ -119,9 +123,16 @@ class Client:
         source: Source | None = None,
         id: str | None = None,
     ) -> "TrajectoryHandle":
-        """One attempt at a problem, to be used as `async with`. It keeps its files to its end.
+        """One attempt at a problem; use it with `async with`. Its files last until it is closed.
 
-        With the name of its `problem`, siblings tell each other how long their commands take.
+        - `job`, `task`: whose share it counts against, and what kind of problem it attempts.
+        - `problem`: which problem it attempts; siblings then tell each other how long their
+          commands take.
+        - `memory_mb`, `disk_mb`, `processes`: limits of its sandbox; files count as memory. By
+          default files may take half of the memory, 256 MB at most.
+        - `network`: give the sandbox access to the network.
+        - `source`: the image or snapshot that it starts from. Default: the programs of the node.
+        - `id`: your own name for it. Default: the task and a random suffix.
         """
         limits = Limits.sized(memory_mb, disk_mb=disk_mb, processes=processes, network=network)
         named = "" if id is None else as_text("id", id)
@@ -131,7 +142,7 @@ class Client:
             "task": task,
             "problem": problem,
             "memory_mb": memory_mb,
-            # As plain data: of a record that is there already nobody looks at the fields.
+            # As plain data: msgspec does not check the fields of a record that exists already.
             "place": {
                 "source": plain("place.source", source or HostImage()),
                 "limits": plain("place.limits", limits),
@@ -164,7 +175,7 @@ class Client:
         `loader` is a function at the top of a module, or its name (`module:function`). It returns
         an object with `predict(payloads) -> answers`.
         """
-        check_options(ServiceOptions, options, of="a service")
+        check_known(ServiceOptions, options, of="a service")
         given = {**options, "id": as_text("name", name), "loader": loader_name(loader)}
         await self._backend.deploy(as_record(Service, given))
 
@@ -173,25 +184,28 @@ class Client:
         return Api(as_text("name", name), self._backend.call)
 
     async def close_job(self, job: str) -> None:
-        """End every trajectory of a job, with all it has waiting or running."""
+        """Close every trajectory of a job; what it has waiting or running is cancelled."""
         await self._backend.close_job(JobId(as_text("job", job)))
 
     async def explain(self, action_id: str) -> Explanation:
-        """Why an action waits."""
+        """Why an action waits, resource by resource. Raises `KeyError` for one that has ended."""
         return await self._backend.explain(ActionId(as_text("action_id", action_id)))
 
     async def status(self) -> ClusterStatus:
-        """One look at everything."""
+        """What the cluster does now: queue, nodes, services, functions, APIs."""
         return await self._backend.status()
 
 
 class TrajectoryHandle:
-    """A place that keeps its files, and gets cores only while something runs in it."""
+    """One attempt at a problem: a sandbox that keeps its files between commands.
+
+    It holds cores only while a command runs. It runs one command at a time; further ones wait.
+    """
 
     def __init__(self, backend: Transport, opening: Opening) -> None:
         self._backend = backend
         self._opening = opening
-        #: A sandbox runs one command at a time: the next one waits here and not on its cores.
+        #: A sandbox runs one command at a time: the next one waits here, without cores.
         self._turn = asyncio.Lock()
         self._queued_s = 0.0
 
@@ -204,9 +218,9 @@ class TrajectoryHandle:
 
     @property
     def queued_s(self) -> float:
-        """Seconds that its actions have waited for what they need, summed; it grows as they wait.
+        """Seconds that its actions have waited for resources, summed over all of them.
 
-        Calls count that name the trajectory. Limits on work are to leave this out.
+        Calls that name the trajectory count, too. Subtract this when you limit working time.
         """
         now = self._backend.queued_s(self.id)
         if now is not None:
@@ -229,8 +243,8 @@ class TrajectoryHandle:
         return self
 
     async def close(self) -> None:
-        """End it: what still runs is stopped, its files go."""
-        self._queued_s = self.queued_s  # After the end only we remember it.
+        """End it: what still runs is stopped, its files are removed."""
+        self._queued_s = self.queued_s  # After the end only this object knows it.
         await self._backend.close(self.id)
 
     async def run(self, argv: Sequence[str], **options: Unpack[RunOptions]) -> ActionResult:
@@ -258,16 +272,16 @@ class TrajectoryHandle:
                 yield piece
 
     async def write(self, path: str, data: bytes | str) -> None:
-        """Replace a file's content, making missing directories."""
+        """Replace a file's content; missing directories are made."""
         body = as_bytes("data", data) if isinstance(data, str) else data
         given = as_record(FileWrite, {"path": path, "data": body})
         await self._backend.write(self.id, given.path, data=given.data)
 
     async def read(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:
-        """A file's content."""
+        """A file's content. Raises `OSError` as `open` would."""
         given = as_record(FileRead, {"path": path, "max_bytes": max_bytes})
         return await self._backend.read(self.id, given.path, max_bytes=given.max_bytes)
 
     async def snapshot(self) -> Snapshot:
-        """Its files at this moment, as a `source` for siblings."""
+        """Its files at this moment, as the `source` of other trajectories."""
         return await self._backend.snapshot(self.id)

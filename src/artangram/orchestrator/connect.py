@@ -1,4 +1,4 @@
-"""The client of an orchestrator behind HTTP: the same cluster, another backend."""
+"""The client of an orchestrator behind HTTP: the same `Client`, another `Transport`."""
 
 import asyncio
 import math
@@ -12,12 +12,11 @@ from uuid import uuid4
 import msgspec
 from msgspec import structs
 
-from artangram.aio import check_loop
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, JobId, TrajectoryId
 from artangram.core.scheduling.explain import Explanation
 from artangram.functions import Function
-from artangram.orchestrator.arguments import as_address, as_body, as_unicode
+from artangram.orchestrator.arguments import RunRequest, as_address, as_body, as_unicode, check_loop
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.client import Client
 from artangram.orchestrator.errors import ErrorRecord, raised
@@ -31,7 +30,6 @@ from artangram.orchestrator.records import (
     Refused,
     Unreachable,
 )
-from artangram.orchestrator.runs import RunRequest
 from artangram.orchestrator.tokens import checked_token
 from artangram.sandbox.protocol import Output, Snapshot
 from artangram.services.service import Service
@@ -45,7 +43,7 @@ except ModuleNotFoundError as error:
 T = TypeVar("T")
 
 BEAT_S = 5.0
-"""Between two signs of life. Far below `SILENCE_S`, for they also bring what is queued."""
+"""Between two heartbeats. Far below `SILENCE_S`, because their answers tell what is queued."""
 
 IDLE_S = 15.0
 """How long a connection is kept for the next request; services keep them longer (`aio.KEPT_S`)."""
@@ -55,20 +53,21 @@ _FROM_BETWEEN = (
     HTTPStatus.SERVICE_UNAVAILABLE,
     HTTPStatus.GATEWAY_TIMEOUT,
 )
-"""What a proxy in front of a cluster says while that is away."""
+"""What a proxy answers while the service behind it does not."""
 
 
 @asynccontextmanager
 async def connect(
     url: str, *, token: str | None = None, beat_s: float = BEAT_S
 ) -> AsyncIterator[Client]:
-    """The cluster at `url`. Trajectories opened there are kept open by signs of life from here.
+    """Connect to the service at `url`; `token` is what `artangram up` printed.
 
-    Who uses it while nobody answers there gets `Unreachable`.
+    The client sends a heartbeat every `beat_s` seconds; the service closes the trajectories of a
+    client whose heartbeats stop. A call that gets no answer raises `Unreachable`.
     """
     address = as_address(url).rstrip("/")
     if not isinstance(beat_s, int | float) or not 0 < beat_s < math.inf:
-        raise BadInput("beat_s", f"{beat_s!r} is no time between signs", "give seconds above 0")
+        raise BadInput("beat_s", f"{beat_s!r} is not an interval", "give seconds above 0")
     headers = {} if token is None else {"Authorization": f"Bearer {checked_token(token)}"}
     # An action may take as long as it takes, and thousands may wait at once.
     session = aiohttp.ClientSession(
@@ -95,8 +94,8 @@ class _Http:
         self._url = url
         #: Of the trajectories that were opened here and are not closed.
         self._queueing: dict[TrajectoryId, _Heard] = {}
-        #: Those that may be open there although nobody here uses them: no answer came to their
-        #: closing, or, if that is so, to their opening.
+        #: Those that may be open there although they are not used here: no answer came to their
+        #: closing (False) or to their opening (True).
         self._left: dict[TrajectoryId, bool] = {}
         self._leaving = asyncio.Lock()
         self._owner = uuid4().hex
@@ -113,7 +112,7 @@ class _Http:
             with self._left_without_answer(trajectory, is_opening=True):
                 await self._ask("POST", "trajectories", data=ours)
         except BadInput as error:
-            # It is open already: it was heard the first time, and only the answer was lost.
+            # It is open already: only the answer to the first request was lost.
             if not is_again or error.field != "trajectory":
                 raise
         self._queueing[trajectory] = _Heard()
@@ -147,11 +146,13 @@ class _Http:
         return self._decoded(found, ActionResult)
 
     def register(self, function: Function[..., Any]) -> None:
-        return  # The orchestrator knows the functions of its own configuration, and says so.
+        return  # The service knows its own functions, and refuses others by name.
 
     async def deploy(self, service: Service) -> None:
-        fix = "name it under `services:` in the configuration of the orchestrator"
-        raise BadInput("deploy", "a service brings code, so strangers cannot deploy one", fix)
+        fix = "name it under `services:` in the file of `artangram up`"
+        raise BadInput(
+            "deploy", "a model service brings code, so it cannot be deployed over HTTP", fix
+        )
 
     async def read(self, trajectory: TrajectoryId, path: str, *, max_bytes: int) -> bytes:
         query = {"path": as_unicode("path", path), "max_bytes": str(max_bytes)}
@@ -177,7 +178,7 @@ class _Http:
         return self._decoded(await self._ask("GET", "status"), ClusterStatus)
 
     async def beat(self, every_s: float) -> None:
-        """Give signs of life as long as anything is open. One that is lost is made up for."""
+        """Send heartbeats while anything is open. The next one makes up for one that is lost."""
         while True:
             await asyncio.sleep(every_s)
             if self._queueing or self._left:
@@ -186,7 +187,7 @@ class _Http:
                     await self._close_left()
 
     async def _close_left(self) -> None:
-        """Our signs of life keep all open that we ever opened, so it is on us to close it."""
+        """Close what may be open: our heartbeats would keep it open for ever."""
         for trajectory in list(self._left):
             async with self._leaving:
                 if trajectory in self._left:
@@ -194,7 +195,7 @@ class _Http:
                     self._left.pop(trajectory, None)  # Its user may have closed it meanwhile.
 
     async def _returned_to(self, trajectory: TrajectoryId) -> bool:
-        """It is to be opened: was that asked for before? One that is left is closed first."""
+        """Was an earlier opening left without an answer? One that may be open is closed first."""
         if trajectory not in self._left:
             return False
         async with self._leaving:
@@ -206,7 +207,7 @@ class _Http:
 
     @contextmanager
     def _left_without_answer(self, trajectory: TrajectoryId, *, is_opening: bool) -> Iterator[None]:
-        """Around an opening or a closing: nobody knows what became of one without an answer."""
+        """Around an opening or a closing: remembers it if no answer comes."""
         self._left.pop(trajectory, None)
         try:
             yield
@@ -242,12 +243,10 @@ class _Http:
 
     @contextmanager
     def _reached(self) -> Iterator[None]:
-        """Around a request: no answer is one error, whatever was in the way of it."""
+        """Around a request: every way to get no answer is one error."""
         check_loop(self._loop)
         if self._session.closed:
-            raise Refused(
-                "this cluster is closed; use it within its `async with`, or connect again"
-            )
+            raise Refused("this client is closed; use it within its `async with`, or connect again")
         try:
             yield
         except (aiohttp.ClientResponseError, msgspec.MsgspecError) as error:
@@ -272,7 +271,7 @@ class _Http:
             return raised(msgspec.json.decode(body, type=ErrorRecord))
         except msgspec.MsgspecError:
             if status in _FROM_BETWEEN:
-                return self._away(f"{status} from who is in between")
+                return self._away(f"{status} from a proxy")
             if status < HTTPStatus.INTERNAL_SERVER_ERROR:
                 return self._not_ours()
             return Refused(f"{self._url} answers {status}: {body[:200]!r}")
@@ -281,8 +280,8 @@ class _Http:
         return Unreachable(f"{self._url} does not answer: {why}; start it with `artangram up`")
 
     def _not_ours(self) -> BadInput:
-        problem = f"{self._url} answers, but not as a cluster does"
-        return BadInput("url", problem, "give what `artangram up` printed")
+        problem = f"{self._url} answers, but it is not an Artangram service"
+        return BadInput("url", problem, "give the address that `artangram up` printed")
 
     def _decoded(self, body: bytes, kind: type[T]) -> T:
         try:
@@ -292,9 +291,9 @@ class _Http:
 
 
 class _Heard:
-    """What is known here of a trajectory's queueing, between two words from the orchestrator.
+    """How long a trajectory has queued, estimated between two answers of the orchestrator.
 
-    What was asked for since the last word counts as waiting: waiting is never taken for work.
+    Requests since the last answer count as waiting: waiting is never taken for work.
     """
 
     def __init__(self) -> None:
@@ -308,13 +307,13 @@ class _Heard:
         return self._last.queued_s + num_waiting * (self._clock() - self._at)
 
     def asked(self, more: int) -> None:
-        """So many more requests are under way."""
+        """`more` further requests are under way."""
         self._last = structs.replace(self._last, queued_s=self.queued_s)
         self._at = self._clock()
         self._num_asked = max(0, self._num_asked + more)
 
     def told(self, queueing: Queueing) -> None:
-        """A word from the orchestrator."""
+        """The orchestrator said so."""
         self._last, self._at, self._num_asked = queueing, self._clock(), 0
 
 
@@ -323,5 +322,5 @@ def _of(trajectory: TrajectoryId) -> str:
 
 
 def _quoted(field: str, name: str) -> str:
-    """As a part of an address."""
+    """As a part of a URL."""
     return quote(as_unicode(field, name), safe="")

@@ -10,17 +10,18 @@
 - After one failed write the driver decides nothing more.
 """
 
+import asyncio
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from artangram.core.ids import NodeId
-from artangram.core.scheduling.decisions import Release, Resize, Start, Stop, WakeAt
+from artangram.core.ids import NodeId, TrajectoryId
+from artangram.core.scheduling.decisions import Close, Release, Resize, Start, Stop, WakeAt
 from artangram.core.scheduling.events import ClockTicked, Event, Finished
 from artangram.core.scheduling.lease import Cores
 from artangram.core.scheduling.records import ActionRecord
 from artangram.observe.journal import Entry, Journal, JournalError, KeptRecord, Settled
-from artangram.orchestrator.clock import Clock, Timer
 from artangram.orchestrator.ledger import LiveAction, LiveTrajectory
 from artangram.orchestrator.records import ActionResult, Submission, encode
 from artangram.orchestrator.recovery import Restored, frozen
@@ -30,6 +31,50 @@ COMPACT_EVERY = 10_000
 
 RESULTS_KEPT_S = 86_400.0
 """How long an ended action answers to its key."""
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Clock(Protocol):
+    """Everything that waits in the orchestrator waits here, so tests can run on virtual time."""
+
+    def now(self) -> float: ...
+
+    def call_at(self, at: float, callback: Callable[[], None]) -> Timer: ...
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        """Call back when all that happens at this instant was told."""
+        ...
+
+    def now_or_soon(self, callback: Callable[[], None]) -> None:
+        """As `soon`; at once on a clock on which no two things end at the same instant."""
+        ...
+
+
+class WallClock:
+    """Unix time when it was made, and the event loop's steady clock from there.
+
+    It begins at `not_before` if the machine's clock was set back behind that: an
+    orchestrator that goes on from a journal would otherwise stand still until the clock is there.
+    """
+
+    def __init__(self, *, not_before: float = 0.0) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._offset = max(time.time(), not_before) - self._loop.time()
+
+    def now(self) -> float:
+        return self._loop.time() + self._offset
+
+    def call_at(self, at: float, callback: Callable[[], None]) -> Timer:
+        return self._loop.call_at(at - self._offset, callback)
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        self._loop.call_soon(callback)
+
+    def now_or_soon(self, callback: Callable[[], None]) -> None:
+        callback()
 
 
 class Executor(Protocol):
@@ -62,6 +107,8 @@ class Callers(Protocol):
     def deliver(self, result: ActionResult) -> None: ...
 
     def fail(self, error: Exception) -> None: ...
+
+    def close(self, trajectory: TrajectoryId) -> object: ...
 
 
 class Driver:
@@ -189,6 +236,8 @@ class Driver:
                     self._carry_out(decision, self.ledger.actions[action_id])
                 case WakeAt(at):
                     self.wake_at(at)
+                case Close(name):
+                    self._callers.close(name)
                 case Release(_, node):
                     self._thens_now.append(partial(self._executor.release, node))
         for trajectory in changes.left:

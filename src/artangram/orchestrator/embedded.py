@@ -1,47 +1,47 @@
 """The backend of a client in the same process as its orchestrator.
 
-- A caller who goes away cancels his action, unless it has a key: with a key it outlives him.
+- An action is cancelled when its caller stops waiting, unless it has a key.
 - Files need a sandbox, and a sandbox needs memory that the scheduler grants: the first `write` of
   a trajectory is preceded by an action that makes its sandbox.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
+from functools import lru_cache
 from itertools import count
 from typing import Any
 from uuid import uuid4
 
 from msgspec import structs
 
-from artangram.aio import check_loop
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, JobId, NodeId, Resource, TrajectoryId
 from artangram.core.scheduling.action import Action
 from artangram.core.scheduling.explain import Explanation
-from artangram.core.scheduling.needs import Needs
+from artangram.core.scheduling.needs import Needs, parse_needs
 from artangram.core.scheduling.records import Outcome
 from artangram.functions import Function
 from artangram.managers.agent import AgentGone, NodeAgent, Population
+from artangram.managers.cpu import LONGEST_RUN_S
+from artangram.orchestrator.arguments import RunRequest, check_loop
 from artangram.orchestrator.callbackends import CallBackends
 from artangram.orchestrator.calling import CallRequest, called
-from artangram.orchestrator.errors import bad_input
 from artangram.orchestrator.ledger import LiveTrajectory
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Opening, Receipt, Submission
-from artangram.orchestrator.runs import RunRequest, submission_of
 from artangram.sandbox.errors import SandboxGone
-from artangram.sandbox.protocol import Output, Snapshot
+from artangram.sandbox.protocol import Command, Output, Snapshot
 from artangram.services.service import Service
 
 OPEN_KIND = "sandbox/open"
 AGENT_PATIENCE_S = 1.0
-"""A look at everything does not wait longer for a busy node."""
+"""How long `status` waits for a busy node."""
 
 _ONE_CORE = Needs(amounts=((Resource("cpu"), (1,)),))
 
 
 def _new_ids() -> Callable[[], str]:
-    """Ids that no other life has given: a name of this one, and a number."""
+    """Ids that no earlier run has used: a random name of this one, and a number."""
     life, numbers = uuid4().hex, count(1)
     return lambda: f"{life}-{next(numbers)}"
 
@@ -81,7 +81,7 @@ class Embedded:
         try:
             await opened
         except asyncio.CancelledError:
-            self.orchestrator.close(opening.trajectory)  # Who asked for it will not use it.
+            self.orchestrator.close(opening.trajectory)  # Its caller will not use it.
             raise
 
     async def close(self, trajectory: TrajectoryId) -> None:
@@ -100,7 +100,7 @@ class Embedded:
     async def stream(self, request: RunRequest) -> AsyncGenerator[Output | ActionResult, None]:
         """What an action prints as it comes, and its result last.
 
-        Who asks again for a key gets the result only. Who leaves early has left the action, too.
+        A second request for a key gets the result only. Leaving early cancels one without a key.
         """
         #: Bounded by the command's `output_bytes`.
         printed: asyncio.Queue[Output | None] = asyncio.Queue()
@@ -134,10 +134,10 @@ class Embedded:
             self.orchestrator.deploy(service, spec)
 
     def submit(self, request: RunRequest) -> Receipt:
-        """Take an action on without waiting for its end."""
+        """Submit an action without waiting for its end."""
         check_loop(self._loop)
         if request.key is not None:
-            # Its answer may be asked for again when its trajectory is closed.
+            # Its result can be requested again after its trajectory is closed.
             known = self.orchestrator.by_key(request.key)
             if known is not None:
                 return known
@@ -206,7 +206,7 @@ class Embedded:
         result = await asyncio.shield(live.making.ended)
         agent = self.orchestrator.home(trajectory)
         if agent is None and result.outcome is Outcome.REFUSED:
-            raise bad_input(result.reason)
+            raise BadInput("trajectory", result.reason, "open it with what this cluster has")
         if agent is None:
             raise SandboxGone(f"{trajectory} got no sandbox: {result.reason}")
         return agent
@@ -223,3 +223,59 @@ class Embedded:
             repeatable=True,
         )
         return self.orchestrator.submit(Submission(action=action, command=None))
+
+
+def needs_of(request: RunRequest) -> Needs:
+    """The needs a request states. Raises `BadInput`."""
+    if isinstance(request.cpu, int) and not request.needs and request.speedup is None:
+        return _rigid(request.cpu)
+    if isinstance(request.cpu, int) and request.speedup is not None:
+        fix = "say how many it may have, as in cpu=between(1, 8)"
+        raise BadInput("speedup", f"has no effect on a run with exactly {request.cpu} cores", fix)
+    if "cpu" in request.needs:
+        raise BadInput("needs.cpu", "is given twice", "give it as `cpu` only")
+    return parse_needs(
+        {"cpu": request.cpu, **request.needs},
+        elastic="cpu" if isinstance(request.cpu, dict) else None,
+        speedup=request.speedup,
+    )
+
+
+@lru_cache(maxsize=256)
+def _rigid(cpu: int) -> Needs:
+    """Needs of cores alone, which most actions have."""
+    return parse_needs({"cpu": cpu})
+
+
+def submission_of(
+    request: RunRequest, opening: Opening, *, action_id: ActionId, deadline_at: float | None
+) -> Submission:
+    """The action that a request becomes. Raises `BadInput`."""
+    action = Action(
+        id=action_id,
+        kind=request.kind,
+        needs=needs_of(request),
+        job=opening.job,
+        task=opening.task,
+        problem=opening.problem,
+        trajectory=request.trajectory,
+        work_s=request.work_s,
+        timeout_s=request.timeout_s,
+        deadline_at=deadline_at,
+        repeatable=request.repeatable,
+    )
+    command = Command(
+        argv=request.argv,
+        environ=request.environ,
+        cwd=request.cwd,
+        stdin=request.stdin,
+        timeout_s=LONGEST_RUN_S if request.timeout_s is None else request.timeout_s,
+        output_bytes=request.output_bytes,
+        memory_mb=request.memory_mb,
+        disk_mb=request.disk_mb,
+        processes=request.processes,
+        keep=request.keep,
+    )
+    if command.has_own_limits:
+        opening.place.limits.admit(command)
+    return Submission(action=action, command=command, key=request.key)

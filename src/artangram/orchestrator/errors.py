@@ -1,80 +1,68 @@
-"""Errors on their way over HTTP: raised on one side, the same on the other."""
+"""Errors over HTTP: what the service raises, the client raises again.
+
+They travel as fields, as over a link; the tag decides the status.
+"""
 
 from http import HTTPStatus
 
 from msgspec import Struct
 
-from artangram.core.errors import BadInput
+from artangram.link import FAULTS, Fault, FaultKind, PeerFailed, worded
 from artangram.orchestrator.records import Broken, Draining, Overloaded, Refused, Stalled
 from artangram.sandbox.errors import SandboxError, SandboxGone
 
 
 class ErrorRecord(Struct, frozen=True, kw_only=True):
-    """What went wrong, in one line for people and one word for programs."""
+    """What went wrong: one line for people, one word and its parts for programs."""
 
     error: str
     message: str
-    errno: int = 0
-    path: str = ""
-    """Of the file that an `OSError` is about."""
+    fields: dict[str, str | int] = {}
 
 
-#: Most particular first; the first that fits is the one.
-_KINDS: tuple[tuple[str, type[Exception], HTTPStatus], ...] = (
-    ("overloaded", Overloaded, HTTPStatus.TOO_MANY_REQUESTS),
-    ("stalled", Stalled, HTTPStatus.REQUEST_TIMEOUT),
-    ("draining", Draining, HTTPStatus.SERVICE_UNAVAILABLE),
-    ("broken", Broken, HTTPStatus.SERVICE_UNAVAILABLE),
-    ("refused", Refused, HTTPStatus.SERVICE_UNAVAILABLE),
-    ("gone", SandboxGone, HTTPStatus.GONE),
-    ("sandbox", SandboxError, HTTPStatus.BAD_GATEWAY),
-    ("unknown", KeyError, HTTPStatus.NOT_FOUND),
-    ("file", OSError, HTTPStatus.UNPROCESSABLE_ENTITY),
-    ("input", ValueError, HTTPStatus.BAD_REQUEST),
+def _words_of(error: KeyError) -> dict[str, str | int]:
+    return {"message": f"{error.args[0]} is not known here"}
+
+
+def _key_error(*, message: str) -> KeyError:
+    return KeyError(message)
+
+
+_FAULTS = FAULTS.with_kinds(
+    worded("overloaded", Overloaded),
+    worded("stalled", Stalled),
+    worded("draining", Draining),
+    worded("broken", Broken),
+    worded("refused", Refused),
+    worded("gone", SandboxGone),
+    worded("sandbox", SandboxError),
+    FaultKind("unknown", KeyError, _words_of, _key_error),
 )
-KNOWN = tuple(kind for _, kind, _ in _KINDS)
+_STATUSES = {
+    "overloaded": HTTPStatus.TOO_MANY_REQUESTS,
+    "stalled": HTTPStatus.REQUEST_TIMEOUT,
+    "gone": HTTPStatus.GONE,
+    "sandbox": HTTPStatus.BAD_GATEWAY,
+    "unknown": HTTPStatus.NOT_FOUND,
+    "file": HTTPStatus.UNPROCESSABLE_ENTITY,
+    "timeout": HTTPStatus.UNPROCESSABLE_ENTITY,
+    "input": HTTPStatus.BAD_REQUEST,
+    "value": HTTPStatus.BAD_REQUEST,
+}
+KNOWN = (Refused, SandboxError, KeyError, OSError, ValueError)
 
 
 def problem_of(error: Exception) -> tuple[ErrorRecord, HTTPStatus]:
     """How `error` travels."""
-    for name, kind, status in _KINDS:
-        if isinstance(error, kind):
-            message, errno, path = str(error), 0, ""
-            if isinstance(error, OSError):
-                message, errno = error.strerror or message, error.errno or 0
-                path = str(error.filename or "")
-            elif isinstance(error, KeyError):
-                message = f"{error.args[0]} is not known here"
-            return ErrorRecord(error=name, message=message, errno=errno, path=path), status
-    raise error
+    if not isinstance(error, KNOWN):
+        raise error
+    fault = _FAULTS.fault(error)
+    words = fault.fields.get("message", str(error))
+    status = _STATUSES.get(fault.tag, HTTPStatus.SERVICE_UNAVAILABLE)
+    return ErrorRecord(error=fault.tag, message=str(words), fields=fault.fields), status
 
 
 def raised(problem: ErrorRecord) -> Exception:
     """The error that travelled."""
-    match problem.error:
-        case "overloaded":
-            return Overloaded(problem.message)
-        case "stalled":
-            return Stalled(problem.message)
-        case "draining":
-            return Draining(problem.message)
-        case "broken":
-            return Broken(problem.message)
-        case "gone":
-            return SandboxGone(problem.message)
-        case "sandbox":
-            return SandboxError(problem.message)
-        case "unknown":
-            return KeyError(problem.message)
-        case "file":
-            return OSError(problem.errno, problem.message, problem.path or None)
-        case "input":
-            return bad_input(problem.message)
-    return Refused(problem.message)
-
-
-def bad_input(message: str) -> ValueError:
-    """`BadInput` again, if that is how it reads."""
-    field, colon, rest = message.partition(": ")
-    problem, semicolon, fix = rest.partition("; ")
-    return BadInput(field, problem, fix) if colon and semicolon else ValueError(message)
+    error = _FAULTS.raised(Fault(problem.error, problem.fields))
+    return Refused(problem.message) if isinstance(error, PeerFailed) else error

@@ -16,8 +16,19 @@ from functools import partial
 from typing import Protocol
 
 from artangram.aio import Background, uncancelled
+from artangram.core.errors import BadInput
 from artangram.core.ids import NodeId, Resource, TrajectoryId
-from artangram.core.scheduling.events import Event, Finished, NodeJoined, NodeLost, TrajectoryGone
+from artangram.core.scheduling.events import (
+    Event,
+    Finished,
+    NodeDraining,
+    NodeJoined,
+    NodeLost,
+    NodeSuspected,
+    NodeTrusted,
+    NodeUndrained,
+    TrajectoryGone,
+)
 from artangram.core.scheduling.lease import Cores
 from artangram.core.scheduling.records import Outcome
 from artangram.core.scheduling.scheduler import Scheduler
@@ -25,6 +36,7 @@ from artangram.managers.agent import AgentGone, NodeAgent, NodeInventory, RunId,
 from artangram.managers.calls import CallManager, Carrier
 from artangram.managers.cpu import CpuManager
 from artangram.observe.journal import KeptRecord, Past
+from artangram.orchestrator.joinednodes import JoinedNode
 from artangram.orchestrator.ledger import FoundRun, Ledger, LiveAction, LiveTrajectory, Phase
 from artangram.orchestrator.records import Opening
 from artangram.sandbox.errors import SandboxError
@@ -60,7 +72,7 @@ class LiveExecutor:
         manager: CpuManager,
         ledger: Ledger,
         *,
-        pools: Mapping[NodeId, Resource],
+        pools: dict[NodeId, Resource],
         now: Callable[[], float],
         carriers: Mapping[type, Carrier] | None = None,
         new_agent: NewAgent | None = None,
@@ -71,32 +83,66 @@ class LiveExecutor:
         self._pools = pools
         self._calls = CallManager(carriers or {}, now=now, on_ended=self._on_end)
         self._new_agent = new_agent
+        #: Nodes that joined by themselves: they come back by themselves, too.
+        self._joined: set[NodeId] = set()
         #: Nodes whose agents are gone and not there again.
         self._replacing: set[NodeId] = set()
+        self.awaits_nodes = False
+        """May nodes that joined before a restart come back? Said before `attach`."""
         self._is_attached = False
         self._background = Background(self._on_error)
 
     async def attach(self, post: Post, past: Past | None, scheduler: Scheduler) -> None:
         """Begin to hear the agents, and make true what the journal says."""
         self._post = post
+        self.scheduler = scheduler
         for node, agent in list(self.manager.agents.items()):
             try:
                 found = await agent.attach(self)
             except AgentGone as error:
                 self.on_lost(node, str(error))
                 continue
-            is_known = past is not None and _name(node, found) in past.kept
+            is_known = past is not None and agent_name(node, found) in past.kept
             if is_known and not scheduler.has_node(self._pools[node], node):
                 # What ran there was reported as lost, so it must not come back.
                 self.on_lost(node, "it was given up before the orchestrator was restarted")
             else:
                 self._reconcile(node, found, is_known=is_known, past=past)
-                for name in scheduler.leaving(self._pools[node], node):
-                    if name not in found.trajectories:  # It went before that was written down.
-                        self._post(TrajectoryGone(name))
+        for resource, node in scheduler.nodes():
+            if node not in self._pools and self.awaits_nodes:
+                self._post(NodeSuspected(resource, node))
+            elif node not in self._pools:
+                why = f"the orchestrator was restarted without {node}"
+                self._post(NodeLost(resource, node, why))
         if past is not None:
             self._end_calls()
         self._is_attached = True
+
+    def add(self, agent: NodeAgent, node: JoinedNode) -> None:
+        """An agent of another machine is there, or may come back."""
+        self.manager.add(agent, node.cores)
+        self._pools[agent.node] = node.pool
+        self._joined.add(agent.node)
+
+    def joined(self, agent: NodeAgent, node: JoinedNode, found: NodeInventory) -> None:
+        """It is a new, empty node."""
+        if self.manager.agents.get(agent.node) is agent:
+            self._keep(agent.node, found, node.encoded())
+            self._post(NodeJoined(node.pool, agent.node, node.spec))
+
+    def returned(self, agent: NodeAgent, node: JoinedNode, found: NodeInventory) -> None:
+        """It was here before the orchestrator was restarted."""
+        if self.manager.agents.get(agent.node) is agent:
+            self._keep(agent.node, found, node.encoded())
+            self._reattach(agent.node, found)
+            self._settle(agent.node, found)
+            self.trust(agent.node)
+
+    def suspect(self, node: NodeId) -> None:
+        self._post(NodeSuspected(self._pools[node], node))
+
+    def trust(self, node: NodeId) -> None:
+        self._post(NodeTrusted(self._pools[node], node))
 
     async def aclose(self) -> None:
         """Hear nothing more; calls end."""
@@ -160,6 +206,14 @@ class LiveExecutor:
             with suppress(AgentGone):  # And the sandbox with it.
                 await agent.close(name)
 
+    def drain(self, node: NodeId, *, is_on: bool) -> None:
+        """A node gets no new trajectories, or gets them again. `BadInput` if it is unknown."""
+        if node not in self._pools:
+            known = ", ".join(sorted(self._pools))
+            raise BadInput("node", f"this cluster has no {node!r}", f"name one of: {known}")
+        changed = NodeDraining if is_on else NodeUndrained
+        self._post(changed(self._pools[node], node))
+
     def release(self, node: NodeId) -> None:
         agent = self.manager.agents.pop(node, None)
         self._post(NodeLost(self._pools[node], node, f"{node} was drained"))
@@ -209,7 +263,7 @@ class LiveExecutor:
             if live.call is not None and live.cores is not None and live.cores.node == node:
                 live.call.cancel()  # It ran elsewhere, but the lease that allowed it is gone.
         self._post(NodeLost(self._pools[node], node, f"{node} was lost: {reason}"))
-        if lost is None or self._new_agent is None or node in self._replacing:
+        if lost is None or self._new_agent is None or node in self._replacing | self._joined:
             return
         self._replacing.add(node)
         self._background.start(self._replace(node, lost, self._new_agent))
@@ -221,7 +275,7 @@ class LiveExecutor:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, REPLACE_AFTER_MOST_S)
         self._replacing.discard(node)
-        self._post(None, kept=KeptRecord(id=_name(node, found), body=b""))
+        self._keep(node, found)
         self._post(NodeJoined(self._pools[node], node))
 
     async def _found_on_new(self, node: NodeId, new_agent: NewAgent) -> NodeInventory | None:
@@ -273,13 +327,21 @@ class LiveExecutor:
     def _reconcile(
         self, node: NodeId, found: NodeInventory, *, is_known: bool, past: Past | None
     ) -> None:
-        self._post(None, kept=KeptRecord(id=_name(node, found), body=b""))
+        self._keep(node, found)
         if is_known:
             self._reattach(node, found)
         elif past is not None and not past.is_empty:
             why = "the orchestrator was restarted, and what ran on its node is gone"
             self._post(NodeLost(self._pools[node], node, why))
             self._post(NodeJoined(self._pools[node], node))
+        self._settle(node, found)
+
+    def _keep(self, node: NodeId, found: NodeInventory, body: bytes = b"") -> None:
+        """The next process is to know this agent again."""
+        self._post(None, kept=KeptRecord(id=agent_name(node, found), body=body))
+
+    def _settle(self, node: NodeId, found: NodeInventory) -> None:
+        """Hear what ended there, and end what the journal does not know."""
         for run in (*found.running, *(ended.run for ended in found.ended)):
             live = self._ledger.actions.get(run.action_id)
             if live is not None and (live.lease is None or live.lease.attempt < run.attempt):
@@ -287,6 +349,9 @@ class LiveExecutor:
         for ended in found.ended:
             self.on_ended(node, ended)
         self._end_orphans(node, found)
+        for name in self.scheduler.leaving(self._pools[node], node):
+            if name not in found.trajectories:  # It went before that was written down.
+                self._post(TrajectoryGone(name))
 
     def _reattach(self, node: NodeId, found: NodeInventory) -> None:
         """The same agent as before: every lease there runs, has ended or never arrived."""
@@ -322,6 +387,6 @@ class LiveExecutor:
         loop.call_exception_handler({"message": "a node agent failed", "exception": error})
 
 
-def _name(node: NodeId, found: NodeInventory) -> str:
+def agent_name(node: NodeId, found: NodeInventory) -> str:
     """The id by which the journal knows an agent again after a restart."""
     return f"agent:{node}:{found.incarnation}"

@@ -8,7 +8,7 @@
 
 from collections.abc import Callable
 
-from artangram.orchestrator.clock import Clock, Timer
+from artangram.orchestrator.driver import Clock, Timer
 from artangram.orchestrator.ledger import LiveTrajectory
 
 FORMER = "a process that is gone"
@@ -18,7 +18,7 @@ SILENCE_S = 120.0
 
 
 class Owner:
-    """Who keeps trajectories open."""
+    """A client that keeps trajectories open."""
 
     __slots__ = ("heard_at", "name", "trajectories")
 

@@ -1,8 +1,8 @@
-"""What a caller over HTTP may ask for: nothing of the host that its cluster does not offer.
+"""What a caller over HTTP may ask for: only those files of the host that its cluster offers.
 
-A caller in the same process has the rights of that process anyway. A token is good for running
-commands in sandboxes, so a path of the host in a request has to be below a directory that the
-cluster names, or any file of the machine could be read as an image.
+A caller in the same process has the rights of that process anyway. A token allows commands in
+sandboxes, so a path of the host in a request must be below a directory that the cluster names;
+otherwise a caller could read any file of the machine as an image.
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from pathlib import Path
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import TrajectoryId
+from artangram.orchestrator.arguments import RunRequest
 from artangram.orchestrator.records import Opening
-from artangram.orchestrator.runs import RunRequest
 from artangram.sandbox.protocol import (
     MAX_READ_BYTES,
     DirectoryImage,
@@ -25,7 +25,7 @@ MOST_OUTPUT_BYTES = MAX_READ_BYTES
 
 
 def permit_name(trajectory: TrajectoryId) -> None:
-    """Raises `BadInput` if no address could carry it: nobody could use what it names."""
+    """Raises `BadInput` if no URL could carry it, so that no request could name it."""
     if trajectory in ("", ".", "..") or any(character < " " for character in trajectory):
         fix = "name it without control characters, and not . or .."
         raise BadInput("trajectory", f"{trajectory!r} cannot be part of an address", fix)
@@ -41,7 +41,7 @@ def permit_opening(opening: Opening, *, images: Sequence[Path]) -> None:
 
 
 def permit_run(request: RunRequest) -> None:
-    """Raises `BadInput` if it asks for more than a service holds for anybody."""
+    """Raises `BadInput` if it asks for more than a service holds for one caller."""
     if request.output_bytes > MOST_OUTPUT_BYTES:
         problem = f"{request.output_bytes} is above {MOST_OUTPUT_BYTES}"
         raise BadInput("output_bytes", problem, "print into a file and read that in pieces")

@@ -146,9 +146,9 @@ class LiveAction(_Kept):
             if not ended.done():
                 ended.set_result(result)
 
-    def queued_s(self, now: float) -> float:
-        """How long it has waited for its lease."""
-        return (now if self.lease is None else self.started_at) - self.submitted_at
+    def queued_s(self, now: float, *, has_started: bool) -> float:
+        """How long it has waited for its lease, or did before it got one."""
+        return (self.started_at if has_started else now) - self.submitted_at
 
     def hold(self, units: int, at: float) -> None:
         """From `at` on it holds this many cores."""
@@ -198,10 +198,10 @@ class LiveTrajectory(_Kept):
 
     def queueing(self, now: float) -> Queueing:
         """How long its actions have waited."""
-        return Queueing(
-            queued_s=self.queued_s + sum(live.queued_s(now) for live in self.actions),
-            num_waiting=sum(live.lease is None for live in self.actions),
-        )
+        running = [(live, live.lease is not None) for live in self.actions]
+        waits = sum(live.queued_s(now, has_started=is_running) for live, is_running in running)
+        num_waiting = sum(not is_running for _, is_running in running)
+        return Queueing(queued_s=self.queued_s + waits, num_waiting=num_waiting)
 
 
 class Changes:
@@ -383,7 +383,8 @@ class Ledger:
         trajectory = live.trajectory
         if trajectory is not None:
             trajectory.actions.discard(live)
-            trajectory.queued_s += record.wait_s
+            has_started = record.started_at is not None
+            trajectory.queued_s += live.queued_s(record.ended_at, has_started=has_started)
             self._leave_if_idle(trajectory, changes)
 
     def _leave_if_idle(self, live: LiveTrajectory | None, changes: Changes) -> None:

@@ -1,6 +1,6 @@
-"""A whole cluster on this machine: provider, agent, journal, orchestrator, put together.
+"""A cluster on this machine: provider, agent, journal and orchestrator, put together.
 
-- Without a state directory everything lives and dies with this process and nothing is written.
+- Without a state directory the cluster ends with this process, and nothing is written.
 - With one, the journal is there and the agent is a process of its own: after a crash the next
   cluster finds the actions that were accepted, and those that still run.
 """
@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 from artangram.apis.spec import ApiSpec
 from artangram.core.errors import BadInput
 from artangram.core.ids import JobId, NodeId, Resource
-from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec
+from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, JobLimits
 from artangram.managers.agent import AgentGone, NodeAgent
 from artangram.managers.cpu import CpuManager
 from artangram.managers.local import LEAST_FREE_MB, WARM, LocalAgent
@@ -31,8 +31,9 @@ from artangram.observe.journalmemory import MemoryJournal
 from artangram.orchestrator.arguments import as_mapping, as_record, plain
 from artangram.orchestrator.callbackends import CallBackends, ClusterOptions, Cuda, Vllm
 from artangram.orchestrator.client import Client
-from artangram.orchestrator.clock import WallClock
+from artangram.orchestrator.driver import WallClock
 from artangram.orchestrator.embedded import Embedded
+from artangram.orchestrator.joinednodes import AgentDoor, JoinedNodes
 from artangram.orchestrator.orchestrator import Bounds, Orchestrator
 from artangram.orchestrator.recovery import Setup, deployed_in
 from artangram.sandbox import SandboxProvider, open_provider
@@ -52,6 +53,7 @@ async def local(
     provider: SandboxProvider | None = None,
     max_queued: int = Bounds().max_queued,
     shares: Mapping[str, float] | None = None,
+    limits: Mapping[str, JobLimits] | None = None,
     workers: int | None = None,
     functions: Sequence[str] = (),
     takes_objects: bool = True,
@@ -69,8 +71,8 @@ async def local(
       memory.
     - `provider`: where commands run; it is closed with the client. Default: Linux namespaces.
     - `max_queued`: refuse further actions (`Overloaded`) when this many wait.
-    - `shares`: what each job is entitled to, relative to the others, when something is short.
-      Default: 1 each.
+    - `shares`, `limits`: what each job is entitled to, relative to the others, when something is
+      short (1 if unsaid), and the memory and trajectories that it has at least and at most.
     - `workers`: function workers at most. Default: one per core.
     - `functions`: names (`module:function`) of functions that callers over HTTP may use.
     - `takes_objects`: functions may take and return objects that need pickle.
@@ -81,7 +83,8 @@ async def local(
     """
     _check_places(state_dir, provider)
     told: dict[str, Any] = {"policy": policy, "cores": cores, "memory_mb": memory_mb}
-    as_record(_Told, {**told, "max_queued": max_queued, "shares": as_mapping("shares", shares)})
+    told |= {"shares": as_mapping("shares", shares), "limits": as_mapping("limits", limits)}
+    as_record(_Told, {**told, "max_queued": max_queued})
     options = {
         "workers": workers,
         "functions": functions,
@@ -97,7 +100,6 @@ async def local(
         state_dir=None if state_dir is None else Path(state_dir),
         provider=provider,
         bounds=Bounds(max_queued=max_queued),
-        shares=shares,
         options=cluster_options(options),
     ) as (orchestrator, backends):
         yield Client(Embedded(orchestrator, backends=backends))
@@ -113,10 +115,12 @@ async def running(
     provider: SandboxProvider | None = None,
     bounds: Bounds | None = None,
     shares: Mapping[str, float] | None = None,
+    limits: Mapping[str, JobLimits] | None = None,
     options: ClusterOptions | None = None,
     agent_options: tuple[str, ...] = (),
+    door: AgentDoor | None = None,
 ) -> AsyncIterator[tuple[Orchestrator, CallBackends]]:
-    """An orchestrator on this machine, and who carries out its calls."""
+    """An orchestrator on this machine, and the backends of its calls."""
     machine = await asyncio.to_thread(this_machine)
     spec = machine.spec(cores=cores, memory_mb=memory_mb)
     async with AsyncExitStack() as stack:
@@ -127,14 +131,13 @@ async def running(
         # Before anything that takes long: its patience with what runs there is short.
         await agents.find()
         stack.push_async_callback(agents.leave)
-        options = options or ClusterOptions()
-        options = structs.replace(options, workers=options.workers or spec.cores)
-        backends = await CallBackends.opened(options, machine)
+        backends = await CallBackends.opened(_with_workers(options, spec), machine)
         stack.push_async_callback(backends.aclose)
         cluster = ClusterSpec(
             pools={CPU: spec, **backends.pools()},
             services=backends.services(),
             shares=_checked(shares or {}),
+            limits={JobId(job): limit for job, limit in (limits or {}).items()},
         )
         setup = Setup(cluster=cluster, policy=policy)
         if past is not None:
@@ -152,30 +155,41 @@ async def running(
             carriers=backends.carriers,
             new_agent=agents.new if state_dir is not None else None,
         )
-        # Not before the journal was taken: who is refused ends nothing.
+        # After the journal is taken: a second orchestrator is refused before it ends any agent.
         manager.agents[NODE] = await agents.first()
         stack.push_async_callback(_close_agents, manager)
         backends.attach(orchestrator)
         stack.push_async_callback(orchestrator.aclose)
+        orchestrator.executor.awaits_nodes = door is not None
         await orchestrator.begin()
+        if door is not None:
+            joining = JoinedNodes.open(door, orchestrator.executor, past=past, now=clock.now)
+            await stack.enter_async_context(joining)
         yield orchestrator, backends
+
+
+def _with_workers(options: ClusterOptions | None, spec: CpuSpec) -> ClusterOptions:
+    """As many function workers as there are cores, unless `options` says otherwise."""
+    options = options or ClusterOptions()
+    return structs.replace(options, workers=options.workers or spec.cores)
 
 
 def _checked(shares: Mapping[str, float]) -> dict[JobId, float]:
     for job, share in shares.items():
         if not 0 < share < math.inf:
-            raise BadInput(f"jobs.{job}.share", f"{share} is none", "give a number above 0")
+            raise BadInput(f"jobs.{job}.share", f"{share} is not a share", "give a number above 0")
     return {JobId(job): share for job, share in shares.items()}
 
 
 class _Told(Struct, frozen=True, kw_only=True):
-    """What callers say of a cluster of their own."""
+    """Arguments of `local` that are checked by type."""
 
     policy: str
     cores: Annotated[int, msgspec.Meta(ge=1)] | None
     memory_mb: Annotated[int, msgspec.Meta(ge=1)] | None
     max_queued: Annotated[int, msgspec.Meta(ge=0)]
     shares: dict[str, float]
+    limits: dict[str, JobLimits]
 
 
 def _check_places(state_dir: object, provider: object) -> None:
@@ -183,8 +197,8 @@ def _check_places(state_dir: object, provider: object) -> None:
         problem = f"expected a path, got `{type(state_dir).__name__}`"
         raise BadInput("state_dir", problem, "name a directory")
     if provider is not None and not hasattr(provider, "create"):
-        problem = f"`{type(provider).__name__}` makes no sandboxes"
-        raise BadInput("provider", problem, "give one of `artangram.sandbox`, or none")
+        problem = f"`{type(provider).__name__}` is not a sandbox provider"
+        raise BadInput("provider", problem, "give one of `artangram.sandbox`, or leave it out")
 
 
 def cluster_options(given: Mapping[str, Any]) -> ClusterOptions:

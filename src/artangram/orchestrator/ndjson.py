@@ -1,4 +1,4 @@
-"""What a command prints, over HTTP: a line of JSON for each piece as it comes, the result last."""
+"""A command's output over HTTP: one line of JSON per piece as it comes, the result last."""
 
 from collections.abc import AsyncGenerator, AsyncIterable
 
@@ -46,7 +46,7 @@ async def read(chunks: AsyncIterable[bytes]) -> AsyncGenerator[Output | ActionRe
 
 
 async def _lines(chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
-    """Each as long as it is: that of a result holds all that was printed."""
+    """Lines of any length: the one with the result holds all of the output."""
     line = bytearray()
     async for chunk in chunks:
         *ends, rest = chunk.split(b"\n")

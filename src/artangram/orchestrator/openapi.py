@@ -6,11 +6,11 @@ import msgspec
 
 from artangram import __version__
 from artangram.core.scheduling.explain import Explanation
+from artangram.orchestrator.arguments import RunRequest
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.errors import ErrorRecord
 from artangram.orchestrator.ndjson import Piece
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Opening, Queueing
-from artangram.orchestrator.runs import RunRequest
 from artangram.sandbox.protocol import Snapshot
 
 _RECORDS = (

@@ -8,8 +8,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from artangram.core.errors import BadInput
-
 Amount = int | Mapping[str, int | Sequence[int]]
 """A number of units, or what `between` and `one_of` return."""
 
@@ -115,11 +113,3 @@ class ServiceOptions(TypedDict, total=False):
     """Replace a replica whose batch takes longer than this. Default: 300."""
     leaves_nothing: bool
     """A replica may load another service of the same loader in the same process. Default: False."""
-
-
-def check_options(kind: type, given: Mapping[str, Any], *, of: str) -> None:
-    """Raises `BadInput` for a keyword that `kind` does not list; `of` says of what."""
-    known = kind.__annotations__
-    for name in given:
-        if name not in known:
-            raise BadInput(name, f"is not an option of {of}", f"use: {', '.join(known)}")

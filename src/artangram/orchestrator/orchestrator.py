@@ -25,7 +25,6 @@ from artangram.core.scheduling.events import (
     Submitted,
     Throttled,
     TrajectoryClosed,
-    TrajectoryOpened,
 )
 from artangram.core.scheduling.explain import Explanation
 from artangram.core.scheduling.lease import Devices
@@ -34,8 +33,7 @@ from artangram.managers.calls import Carrier
 from artangram.managers.cpu import CpuManager
 from artangram.observe.journal import Journal, KeptRecord, Past
 from artangram.orchestrator.catalog import Catalog
-from artangram.orchestrator.clock import Clock
-from artangram.orchestrator.driver import COMPACT_EVERY, Driver
+from artangram.orchestrator.driver import COMPACT_EVERY, Clock, Driver
 from artangram.orchestrator.executor import LiveExecutor, NewAgent
 from artangram.orchestrator.heartbeats import FORMER, SILENCE_S, Heartbeats
 from artangram.orchestrator.ledger import Ledger, LiveTrajectory, Phase, Promise, fail
@@ -91,7 +89,7 @@ class Orchestrator:
         life = restored(past, setup)
         #: One record for everything that is alive.
         self.ledger: Ledger = life.ledger
-        self._executor = LiveExecutor(
+        self.executor = LiveExecutor(
             manager,
             life.ledger,
             pools=setup.nodes(),
@@ -104,7 +102,7 @@ class Orchestrator:
             life,
             journal=journal,
             clock=clock,
-            executor=self._executor,
+            executor=self.executor,
             callers=self,
             compact_every=self.bounds.compact_every,
         )
@@ -128,7 +126,7 @@ class Orchestrator:
     @property
     def nodes(self) -> dict[NodeId, NodeAgent]:
         """The agents that are there."""
-        return self._executor.manager.agents
+        return self.executor.manager.agents
 
     async def begin(self) -> None:
         """Attach to the agents; after a restart, make true what the journal says."""
@@ -138,7 +136,7 @@ class Orchestrator:
         if self._is_anew:
             # Before any entry: what follows is decided by this setup.
             self._driver.compact(self.now(), owner=self.setup.encoded())
-        await self._executor.attach(self._driver.post, self._past, self._driver.scheduler)
+        await self.executor.attach(self._driver.post, self._past, self._driver.scheduler)
         if self._past is not None and not self._past.is_empty:
             self._empty_devices()
             # The last process asked for a tick that died with it; a needless one costs nothing.
@@ -167,7 +165,7 @@ class Orchestrator:
         live = self.ledger.open(opening)
         if opening.owner:
             self._heartbeats.keep(live, opening.owner)
-        event = TrajectoryOpened(trajectory, opening.booked_mb, opening.job)
+        event = opening.event()
         return self._post_and_wait(event, kept=kept)
 
     def close(self, trajectory: TrajectoryId) -> Promise:
@@ -257,6 +255,10 @@ class Orchestrator:
         event = ServiceLost(lost.resource, lost.node, lost.first, lost.degree, lost.service)
         self._driver.post(event)
 
+    def drain_node(self, node: NodeId, *, is_on: bool = True) -> None:
+        """Send a node no new trajectories, and let it go when it is empty; or undo that."""
+        self.executor.drain(node, is_on=is_on)
+
     def throttled(self, api: Resource, *, until: float) -> None:
         """An API said that it takes no call before `until`."""
         self._driver.post(Throttled(api, until))
@@ -324,7 +326,7 @@ class Orchestrator:
         self._refusal = self._refusal or Draining("this cluster is closed; open another one")
         self._driver.close()
         self._heartbeats.close()
-        await self._executor.aclose()
+        await self.executor.aclose()
         self._fail(self._refusal)
 
     def deliver(self, result: ActionResult) -> None:

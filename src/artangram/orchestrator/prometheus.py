@@ -1,6 +1,6 @@
-"""What Prometheus reads of a cluster: how actions of each kind end, and what is in use now.
+"""Metrics of a cluster for Prometheus: how actions of each kind end, and what is in use now.
 
-- Actions are counted as they end; the rest is read off a status when somebody asks.
+- Actions are counted as they end; the rest is read from a status at every scrape.
 - Callers make kinds up, so only the first `MOST_KINDS` have figures of their own.
 """
 
@@ -44,11 +44,12 @@ class Exposition:
 
     def count(self, result: ActionResult) -> None:
         """An action has ended."""
-        kind = self._known(result.record.kind)
-        self._ended.labels(kind, result.outcome.value).inc()
+        record = result.record
+        kind = self._known(record.kind)
+        self._ended.labels(kind, record.outcome.value).inc()
         self._core_s.labels(kind).inc(result.core_s)
-        self._act.labels(kind).observe(result.act_s)
-        self._wait.labels(kind).observe(result.wait_s)
+        self._act.labels(kind).observe(record.act_s)
+        self._wait.labels(kind).observe(record.wait_s)
 
     def text(self) -> bytes:
         """All of it, as Prometheus reads it."""
@@ -79,7 +80,7 @@ class _Now(Collector):
             yield family
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing: the cluster is not asked before somebody wants to know."""
+        """Nothing: the cluster is asked at a scrape, not at registration."""
         return iter(())
 
 

@@ -1,6 +1,7 @@
 """What goes into an orchestrator and what comes out, beside the core's own records."""
 
 import asyncio
+import math
 
 import msgspec
 from msgspec import Struct
@@ -9,6 +10,7 @@ from artangram.core.errors import BadInput, InfraFailed
 from artangram.core.ids import ActionId, JobId, Resource, ServiceId, TrajectoryId
 from artangram.core.scheduling.action import Action
 from artangram.core.scheduling.cluster import ServiceSpec
+from artangram.core.scheduling.events import TrajectoryOpened
 from artangram.core.scheduling.records import ActionRecord, Outcome
 from artangram.managers.agent import Population, SandboxSpec
 from artangram.managers.call import Call, CallResult
@@ -38,17 +40,37 @@ class Opening(Struct, frozen=True, kw_only=True):
     memory_mb: int = 0
     """To be held for it on its node, if that is more than its sandbox may use."""
     place: SandboxSpec = SandboxSpec()
+    selector: dict[str, str] = {}
+    """Labels that its node must have."""
+    idle_s: float | None = None
+    """Close it when it had no action for this long."""
+    lifetime_s: float | None = None
+    """Close it this long after it was opened."""
     owner: str = ""
-    """Who has to give signs of life, or it is closed; nobody, if it is the same process."""
+    """The client whose heartbeats keep it open; empty for the orchestrator's own process."""
 
     def __post_init__(self) -> None:
         if self.memory_mb < 0:
             raise BadInput("memory_mb", f"{self.memory_mb} is negative", "give 0 or more")
+        for name, limit_s in (("idle_s", self.idle_s), ("lifetime_s", self.lifetime_s)):
+            if limit_s is not None and not 0 < limit_s < math.inf:
+                raise BadInput(name, f"{limit_s} is not a time limit", "give seconds above 0")
 
     @property
     def booked_mb(self) -> int:
         """Held for it on its node: no less than its sandbox may use."""
         return max(self.memory_mb, self.place.limits.memory_mb)
+
+    def event(self) -> TrajectoryOpened:
+        """What the scheduler is told."""
+        return TrajectoryOpened(
+            self.trajectory,
+            self.booked_mb,
+            self.job,
+            self.selector,
+            idle_s=self.idle_s,
+            lifetime_s=self.lifetime_s,
+        )
 
 
 class Queueing(Struct, frozen=True, kw_only=True):
@@ -57,7 +79,7 @@ class Queueing(Struct, frozen=True, kw_only=True):
     queued_s: float = 0.0
     """Summed over its actions, those included that wait now."""
     num_waiting: int = 0
-    """So many more seconds it will be in a second, if nothing changes."""
+    """Actions that wait now: `queued_s` grows by this much per second."""
 
 
 QUEUEING = "Artangram-Queueing"
@@ -72,18 +94,20 @@ class DeployedService(Struct, frozen=True, kw_only=True):
 
 
 class ActionResult(Struct, frozen=True, kw_only=True):
-    """How an action ended. A program that failed is here; infrastructure that failed is, too."""
+    """How an action ended, whether its program failed or infrastructure did."""
 
     record: ActionRecord
+    """Its times, kind, job and outcome."""
     command: CommandResult | None = None
-    """What its program left; `None` if it never ran to an end."""
+    """Exit code, output and usage of its program; `None` if it did not run to its end."""
     answer: CallResult | None = None
-    """What a call was answered; `None` if it was not."""
+    """The answer of a call; `None` if there is none."""
     core_s: float = 0.0
-    """Cores held, times how long."""
+    """Core-seconds that it held."""
 
     @property
     def ok(self) -> bool:
+        """Did it succeed?"""
         return self.record.outcome is Outcome.SUCCEEDED
 
     @property
@@ -92,18 +116,22 @@ class ActionResult(Struct, frozen=True, kw_only=True):
 
     @property
     def outcome(self) -> Outcome:
+        """How it ended."""
         return self.record.outcome
 
     @property
     def reason(self) -> str:
+        """Why it ended so; empty for a success."""
         return self.record.reason
 
     @property
     def exit_code(self) -> int | None:
+        """Of its program; `None` if it did not run to its end."""
         return None if self.command is None else self.command.exit_code
 
     @property
     def stdout(self) -> str:
+        """What it printed, as text; `command.stdout` has the bytes."""
         return "" if self.command is None else self.command.stdout.decode(errors="replace")
 
     @property
@@ -112,23 +140,27 @@ class ActionResult(Struct, frozen=True, kw_only=True):
 
     @property
     def wait_s(self) -> float:
+        """Seconds until its resources were free."""
         return self.record.wait_s
 
     @property
     def overhead_s(self) -> float:
+        """Seconds from then until its program started."""
         return self.record.overhead_s
 
     @property
     def run_s(self) -> float:
+        """Seconds that its program ran."""
         return self.record.run_s
 
     @property
     def act_s(self) -> float:
+        """Action completion time: the sum of the three."""
         return self.record.act_s
 
 
 class Receipt(Struct, frozen=True, kw_only=True):
-    """For who submitted: by what to ask for it, and when it has ended."""
+    """For the caller who submitted: the id to ask with, and a future for the result."""
 
     action_id: ActionId
     ended: "asyncio.Future[ActionResult]"
@@ -184,29 +216,29 @@ class ApiStatus(Struct, frozen=True, kw_only=True):
 
 
 class ClusterStatus(Struct, frozen=True, kw_only=True):
-    """One look at an orchestrator."""
+    """What an orchestrator does at one moment."""
 
     policy: str
     queued: int
     running: int
     trajectories: int
     abandoned: int = 0
-    """Trajectories that were closed because nothing was heard of their owners."""
+    """Trajectories that were closed because their owners stopped sending heartbeats."""
     ended: int
     uptime_s: float
     is_draining: bool
     nodes: tuple[NodeStatus, ...]
     waiting: tuple[WaitingStatus, ...] = ()
-    """The oldest of those queued."""
+    """Actions that have waited longest."""
     services: tuple[ServiceStatus, ...] = ()
     restores: int = 0
-    """Of services onto devices, since the beginning."""
+    """How often a service was loaded onto devices, since the start."""
     functions: FunctionsStatus | None = None
     apis: tuple[ApiStatus, ...] = ()
 
 
 class Refused(Exception):
-    """Nothing was accepted; the message says what to do."""
+    """The request was not accepted; the message says what to do."""
 
 
 class Overloaded(Refused):
@@ -214,19 +246,19 @@ class Overloaded(Refused):
 
 
 class Stalled(Refused):
-    """The caller did not say to its end what is wanted."""
+    """The body of the request stopped arriving."""
 
 
 class Draining(Refused):
-    """The orchestrator takes nothing more."""
+    """The orchestrator shuts down; it accepts no new work."""
 
 
 class Broken(Refused):
-    """The orchestrator cannot write its journal, so it can promise nothing."""
+    """The orchestrator cannot write its journal, so it accepts nothing."""
 
 
 class Unreachable(InfraFailed):
-    """No answer came from the orchestrator, and nobody knows whether it was heard."""
+    """The orchestrator did not answer; it may or may not have received the request."""
 
 
 encode = msgspec.msgpack.Encoder().encode

@@ -1,8 +1,8 @@
 """From a journal back to the state that wrote it.
 
-A snapshot is a pickle of scheduler and ledger, without the policy's functions: those are named in
-the journal and made anew. It is read only from the orchestrator's own state directory, and only if
-it is as it was written; readers of foreign journals look at entries alone.
+A snapshot is a pickle of scheduler and ledger without the policy's functions: the journal names the
+policy, which is made anew. A snapshot is read only from the orchestrator's own state directory and
+only if its digest is right; readers of other journals look at entries alone.
 """
 
 import io
@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from artangram.core.ids import NodeId, Resource, TrajectoryId
 from artangram.core.scheduling.action import Action
@@ -20,7 +20,7 @@ from artangram.core.scheduling.estimates import Estimates
 from artangram.core.scheduling.events import ServiceDeployed, Submitted, TrajectoryOpened
 from artangram.core.scheduling.policies.catalog import policy
 from artangram.core.scheduling.scheduler import Scheduler
-from artangram.observe.journal import JournalError, KeptRecord, Past, replay
+from artangram.observe.journal import VERSION, JournalError, KeptRecord, Past, replay
 from artangram.orchestrator.ledger import Ledger
 from artangram.orchestrator.records import (
     DeployedService,
@@ -32,17 +32,25 @@ from artangram.orchestrator.records import (
 )
 
 _POLICY = "policy"
-_DIGEST = sha256().digest_size
+_DIGEST_BYTES = sha256().digest_size
 
 
 class Setup(Struct, frozen=True, kw_only=True):
-    """What a scheduler is made of; a journal belongs to one."""
+    """What a scheduler is made of. A journal belongs to one, with any number of CPU nodes."""
 
     cluster: ClusterSpec
     policy: str = "elastic"
 
     def encoded(self) -> bytes:
         return msgspec.json.encode(self)
+
+    def without_nodes(self) -> "Setup":
+        """What has to be the same to go on with what is alive: nodes join and leave by events."""
+        pools = {
+            name: structs.replace(spec, nodes=0) if isinstance(spec, CpuSpec) else spec
+            for name, spec in self.cluster.pools.items()
+        }
+        return structs.replace(self, cluster=structs.replace(self.cluster, pools=pools))
 
     def scheduler(self) -> Scheduler:
         return Scheduler(self.cluster, policy(self.policy))
@@ -80,19 +88,19 @@ def restored(past: Past | None, setup: Setup) -> Restored:
         if _is_idle(past):  # Nothing of it is needed to go on, whichever version wrote it.
             return _anew(past, setup, Estimates(), Ledger())
         raise JournalError(str(error)) from error
-    if past.owner == setup.encoded():
+    if before.without_nodes() == setup.without_nodes():
         return Restored(scheduler=scheduler, ledger=ledger, last_at=past.last_at)
     if ledger.actions or ledger.trajectories:
         alive = f"{len(ledger.actions)} actions and {len(ledger.trajectories)} trajectories"
         raise JournalError(
-            f"it belongs to another cluster or policy, and {alive} are alive in it; start it as it "
-            "was and end them"
+            f"it belongs to another cluster or policy, and {alive} are alive in it; start it with "
+            "the cluster and policy it had, and close them"
         )
     return _anew(past, setup, scheduler.estimates, ledger)
 
 
 def _is_idle(past: Past) -> bool:
-    """Did it end with nothing alive, and a snapshot of that?"""
+    """Was it drained: nothing alive, and a snapshot of that?"""
     alive = any(id.startswith(("action:", "trajectory:")) for id in past.kept)
     return not past.entries and not alive
 
@@ -138,7 +146,7 @@ def deployed_in(past: Past | None) -> list[DeployedService]:
 
 def _submission(action: Action, kept: dict[str, KeptRecord]) -> Submission:
     known = kept.get(f"action:{action.id}")
-    if known is None:  # It has ended since: nobody will run it again.
+    if known is None:  # It has ended since, and will not run again.
         return Submission(action=action, command=None)
     return decode_submission(known.body)
 
@@ -152,14 +160,14 @@ def frozen(scheduler: Scheduler, ledger: Ledger) -> bytes:
     """Scheduler and ledger as bytes, behind their digest."""
     buffer = io.BytesIO()
     _Freezer(buffer, scheduler).dump((scheduler, ledger))
-    return sha256(buffer.getbuffer()).digest() + buffer.getvalue()
+    return _digest(buffer.getvalue()) + buffer.getvalue()
 
 
 def thawed(body: bytes, setup: Setup) -> tuple[Scheduler, Ledger]:
     """What `frozen` took. A pickle with a wrong bit is often a pickle of something else."""
-    digest, pickled = body[:_DIGEST], body[_DIGEST:]
-    if sha256(pickled).digest() != digest:
-        fix = "run the version that wrote it, or restore it from a copy"
+    digest, pickled = body[:_DIGEST_BYTES], body[_DIGEST_BYTES:]
+    if _digest(pickled) != digest:
+        fix = "start the release that wrote it and drain it there, or restore it from a copy"
         raise JournalError(f"its snapshot is damaged or of another version; {fix}")
     try:
         scheduler, ledger = _Thawer(io.BytesIO(pickled), setup).load()
@@ -168,6 +176,11 @@ def thawed(body: bytes, setup: Setup) -> tuple[Scheduler, Ledger]:
     assert isinstance(scheduler, Scheduler)
     assert isinstance(ledger, Ledger)
     return scheduler, ledger
+
+
+def _digest(pickled: bytes) -> bytes:
+    """Of the version, too: classes of the same name may have had other fields."""
+    return sha256(str(VERSION).encode() + pickled).digest()
 
 
 class _Freezer(pickle.Pickler):

@@ -1,16 +1,15 @@
 """The orchestrator as a service: JSON over HTTP, a token by default.
 
 - The interface is that of `client.Transport`, verb by verb; `/v1/openapi.json` describes it.
-- A request to run answers when the action has ended. A caller who hangs up takes his action with
-  him, unless it has a key. One who stops in the middle of his request is answered 408 and left; how
-  long an answer takes is nobody's limit.
-- SIGTERM drains: nothing new is taken, what there is may end, then the service goes. So it does
-  when its journal can no longer be written.
+- A request to run is answered when the action has ended. When its caller hangs up, the action is
+  cancelled, unless it has a key. A request whose body stalls for 30 s is answered 408; an answer
+  may take as long as it takes.
+- SIGTERM drains: the service accepts no new work, waits for what runs, then ends. It also ends when
+  its journal can no longer be written.
 """
 
 import asyncio
 import contextlib
-import secrets
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -26,10 +25,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from artangram.aio import listening, served
+from artangram.aio import has_token, listening, served
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, JobId, TrajectoryId
-from artangram.orchestrator.arguments import check_known
+from artangram.orchestrator.arguments import RunRequest, check_known
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.errors import KNOWN, ErrorRecord, problem_of
@@ -39,7 +38,6 @@ from artangram.orchestrator.openapi import description
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.prometheus import Exposition
 from artangram.orchestrator.records import QUEUEING, Opening, Stalled
-from artangram.orchestrator.runs import RunRequest
 from artangram.orchestrator.tokens import checked_token
 from artangram.sandbox.protocol import MAX_READ_BYTES
 
@@ -50,8 +48,8 @@ MOST_BODY_BYTES = MAX_READ_BYTES
 """The largest file that can be written at once."""
 
 BODY_SILENCE_S = 30.0
-"""How long nothing may come of a body that was begun: longer than any network is away in passing,
-and a connection and a file are held meanwhile."""
+"""How long a body may stall: longer than short network outages last, but a connection and an open
+file are held meanwhile."""
 
 _SEND_THE_TOKEN = (
     "send the token that `artangram up` printed: --token, ARTANGRAM_TOKEN, or over HTTP "
@@ -65,7 +63,7 @@ Record = TypeVar("Record", bound=msgspec.Struct)
 def application(
     orchestrator: Orchestrator, *, token: str | None, images: Sequence[Path] = ()
 ) -> Starlette:
-    """The service, to be served by any ASGI server. Without a token everybody may use it.
+    """The service, to be served by any ASGI server. Without a token every caller may use it.
 
     `images` are the folders whose images callers may name.
     """
@@ -118,7 +116,7 @@ class _ServiceRoutes:
         opening = await _decoded(request, Opening)
         permit_name(opening.trajectory)
         await asyncio.to_thread(permit_opening, opening, images=self._images)
-        # Who names no owner keeps his trajectory open by using it.
+        # Without an owner, only the use of a trajectory keeps it open.
         owner = opening.owner or f"the user of {opening.trajectory}"
         opened = self._backend.open(structs.replace(opening, owner=owner))
         return await _while_listening(request, opened)
@@ -163,7 +161,7 @@ class _ServiceRoutes:
         return self._with_queueing(trajectory, None)
 
     async def result(self, request: Request) -> object:
-        # Nobody who has hung up is taken for somebody who waits: that would keep a trajectory open.
+        # A caller who hung up no longer waits: its future would keep the trajectory open.
         return await _while_listening(request, self._orchestrator.receipt(_action(request)).ended)
 
     async def cancel(self, request: Request) -> object:
@@ -187,7 +185,7 @@ def _guarded(verb: Callable[[Request], Any], token: str | None) -> Callable[[Req
     """`verb` for callers with the token; what it returns or raises becomes a response."""
 
     async def respond(request: Request) -> Response:
-        if token is not None and not _has_token(request, token):
+        if token is not None and not has_token(request.headers, token):
             problem = ErrorRecord(error="token", message=_SEND_THE_TOKEN)
             return _response(problem, HTTPStatus.UNAUTHORIZED)
         try:
@@ -199,14 +197,9 @@ def _guarded(verb: Callable[[Request], Any], token: str | None) -> Callable[[Req
                 refusal.headers["Connection"] = "close"
             return refusal
         except ClientDisconnect:
-            return Response()  # He hung up before he had said what he wants, and hears nothing.
+            return Response()  # The caller hung up before the end of its request.
 
     return respond
-
-
-def _has_token(request: Request, token: str) -> bool:
-    given = request.headers.get("authorization", "").removeprefix("Bearer ")
-    return secrets.compare_digest(given.encode(), token.encode())
 
 
 def _response(value: object, status: HTTPStatus = HTTPStatus.OK) -> Response:
@@ -231,13 +224,13 @@ async def _decoded(request: Request, record: type[Record]) -> Record:
 async def _run_request(request: Request) -> RunRequest:
     wanted = await _decoded(request, RunRequest)
     if wanted.trajectory != _trajectory(request):
-        raise BadInput("trajectory", "is not that of the address", "name the same one twice")
+        raise BadInput("trajectory", "differs from the one in the URL", "name the same one twice")
     permit_run(wanted)
     return wanted
 
 
 async def _body(request: Request) -> bytes:
-    """What the caller sent, as long as it is not too long, and goes on to come."""
+    """The body of a request. Raises `BadInput` if it is too long, `Stalled` if it stops coming."""
     body, loop = bytearray(), asyncio.get_running_loop()
     try:
         async with asyncio.timeout(BODY_SILENCE_S) as silence:
@@ -249,7 +242,7 @@ async def _body(request: Request) -> bytes:
                     raise BadInput("body", problem, "send it in pieces")
     except TimeoutError:
         problem = f"nothing came for {BODY_SILENCE_S:g} s after {len(body)} bytes of the body"
-        raise Stalled(f"{problem}; send it again, as long as its length says") from None
+        raise Stalled(f"{problem}; send all of it again") from None
     return bytes(body)
 
 
@@ -288,7 +281,7 @@ def _path(request: Request) -> str:
 def _max_bytes(request: Request) -> int:
     text = request.query_params.get("max_bytes", str(MAX_READ_BYTES))
     if not text.isdecimal() or not 0 < int(text) <= MAX_READ_BYTES:
-        raise BadInput("max_bytes", f"{text[:20]!r} is no size", f"give 1 to {MAX_READ_BYTES}")
+        raise BadInput("max_bytes", f"{text[:20]!r} is not a size", f"give 1 to {MAX_READ_BYTES}")
     return int(text)
 
 
@@ -316,8 +309,8 @@ async def until_told_to_stop(
 ) -> None:
     """Return after SIGTERM or SIGINT and a drain; a second signal cuts the drain short.
 
-    `on_ready` is called when signals are heard: whoever is told then may send one at once. Raises
-    `Broken` as soon as nothing more can be promised: who starts it again may have better luck.
+    `on_ready` is called when signals are handled: one may come at once. Raises `Broken` as soon as
+    the journal cannot be written: a supervisor may start the service again.
     """
     orchestrator.check_alive()
     told, impatient = asyncio.Event(), asyncio.Event()

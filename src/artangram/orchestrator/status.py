@@ -6,6 +6,7 @@ left out, never guessed.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from artangram.core.ids import NodeId, Resource
@@ -86,24 +87,28 @@ class Books:
         self._waiting = [one for one in live if one.lease is None]
         self._busy = Counter(map(_callee, self._running))
         self._queued = Counter(map(_callee, self._waiting))
+        self._num_on: Counter[NodeId] = Counter()
+        self._used_on: Counter[NodeId] = Counter()
+        for one in self._running:
+            if one.cores is not None:
+                self._num_on[one.cores.node] += 1
+                self._used_on[one.cores.node] += one.units
 
     def waiting(self, now: float) -> tuple[WaitingStatus, ...]:
         """The oldest that wait, calls and commands alike."""
-        oldest = sorted(self._waiting, key=lambda live: live.submitted_at)[:MOST_WAITING]
+        oldest = nsmallest(MOST_WAITING, self._waiting, key=lambda live: live.submitted_at)
         return tuple(
             WaitingStatus(
                 action=live.action.id,
                 kind=live.action.kind,
                 trajectory=live.action.trajectory,
-                queued_s=live.queued_s(now),
+                queued_s=live.queued_s(now, has_started=False),
             )
             for live in oldest
         )
 
     def node(self, node: NodeId) -> NodeStatus:
-        here = [one for one in self._running if one.cores is not None and one.cores.node == node]
-        used = sum(live.units for live in here)
-        return NodeStatus(node=node, running=len(here), cores_used=used)
+        return NodeStatus(node=node, running=self._num_on[node], cores_used=self._used_on[node])
 
     def services(self, carriers: Mapping[type, Carrier]) -> tuple[tuple[ServiceStatus, ...], int]:
         """The services of this cluster, and how often any was restored."""

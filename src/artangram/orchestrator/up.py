@@ -7,8 +7,10 @@ from pathlib import Path
 
 from msgspec import structs
 
+from artangram.core.scheduling.cluster import JobLimits
 from artangram.managers.machine import allow_open_files
 from artangram.orchestrator.callbackends import ClusterOptions
+from artangram.orchestrator.joinednodes import AgentDoor
 from artangram.orchestrator.local import running
 from artangram.orchestrator.orchestrator import Bounds
 from artangram.orchestrator.server import DRAIN_S, serving, until_told_to_stop
@@ -27,10 +29,12 @@ async def up(
     memory_mb: int | None = None,
     bounds: Bounds | None = None,
     shares: Mapping[str, float] | None = None,
+    limits: Mapping[str, JobLimits] | None = None,
     options: ClusterOptions | None = None,
     images: Sequence[Path] = (),
     drain_s: float = DRAIN_S,
     agent_options: tuple[str, ...] = (),
+    door: AgentDoor | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; `on_ready` hears the address. For a process of its own."""
     allow_open_files()
@@ -44,8 +48,10 @@ async def up(
             state_dir=state_dir,
             bounds=bounds,
             shares=shares,
+            limits=limits,
             options=structs.replace(options or ClusterOptions(), takes_objects=False),
             agent_options=agent_options,
+            door=door,
         ) as (orchestrator, _),
         serving(orchestrator, host=host, port=port, token=token, images=images) as url,
     ):

@@ -1,8 +1,8 @@
 """The cluster of a run: one of its own, or one that many runs share.
 
 - A cluster of its own keeps its journal beside the run's checkpoints. After a crash the same
-  cluster goes on: what was accepted ends once. What the dead life of the run had open is closed.
-- A shared one is behind a URL. It may be started again while the run goes on (`patient`).
+  cluster goes on: what was accepted ends once. Trajectories that the dead run left open are closed.
+- A shared one is behind a URL. It may be started again while the run goes on (`reconnect`).
 """
 
 import asyncio

@@ -14,7 +14,7 @@ class EnginePool(Struct, frozen=True, kw_only=True):
     """Engines on hardware of one class."""
 
     count: int = 1
-    """Of our own, or of vLLM servers to be started."""
+    """Number of our own engines, or of vLLM servers to start."""
     slots: int = 64
     """Requests that one of them samples side by side."""
     vllm: tuple[str, ...] = ()
@@ -23,7 +23,7 @@ class EnginePool(Struct, frozen=True, kw_only=True):
     devices: tuple[str, ...] = ()
     """The GPUs of each vLLM server, as `CUDA_VISIBLE_DEVICES` has them; a server for each entry."""
     kv_connector: str = ""
-    """By which those servers read for each other (`split`), as `NixlConnector`."""
+    """The vLLM connector by which servers prefill for each other (`split`): `NixlConnector`."""
     urls: tuple[str, ...] = ()
     """Of vLLM servers that run already, and can read the files of this machine."""
 
@@ -32,7 +32,7 @@ class EnginePool(Struct, frozen=True, kw_only=True):
             if getattr(self, name) < 1:
                 raise BadInput(name, f"{getattr(self, name)} is too few", "say 1 or more")
         if self.urls and (self.vllm or self.devices):
-            raise BadInput("urls", "are of servers that run", "leave out vllm and devices")
+            raise BadInput("urls", "name servers that already run", "leave out vllm and devices")
         if self.devices and not self.vllm:
             raise BadInput("devices", "are for vLLM servers", "say vllm, too, or leave them out")
 
@@ -54,7 +54,7 @@ class EnginesSpec(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not self.pools:
-            raise BadInput("pools", "has none", "name at least one")
+            raise BadInput("pools", "is empty", "name at least one")
         if isinstance(self.routing, Declared):
             for task, classes in self.routing.tasks.items():
                 self._check_known(f"affinity.{task}", classes)
@@ -73,5 +73,5 @@ class EnginesSpec(Struct, frozen=True, kw_only=True):
     def _check_known(self, key: str, classes: Sequence[str]) -> None:
         for name in classes:
             if name != ANY and name not in self.pools:
-                problem = f"{name!r} is no class of these engines"
+                problem = f"{name!r} is not a hardware class of these engines"
                 raise BadInput(key, problem, f"say one of {', '.join(self.pools)}")

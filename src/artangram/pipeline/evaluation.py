@@ -22,8 +22,7 @@ from artangram.models.tokenizer import Tokenizer
 from artangram.pipeline.enginepools import EnginesSpec
 from artangram.pipeline.engines import slots_of
 from artangram.pipeline.fleet import EngineFleet
-from artangram.rollout.runner import Assignment, Runner
-from artangram.rollout.session import ModelClient
+from artangram.rollout.runner import Assignment, ModelClient, Runner
 from artangram.rollout.updates import Updates
 
 NEVER_STALE = Staleness(max_staleness=1 << 60)
@@ -70,8 +69,8 @@ async def evaluate(
             try:
                 ended = await asyncio.shield(life.ended)
             finally:
-                # Nothing happens if it has ended; else somebody gave the exam up.
-                life.stop(TrajectoryStatus.SURPLUS, "nobody waits for it")
+                # Does nothing if it has ended; otherwise the caller gave the exam up.
+                life.stop(TrajectoryStatus.SURPLUS, "its exam was given up")
         on_ended(ended)
         return ended
 

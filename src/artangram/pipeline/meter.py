@@ -21,10 +21,10 @@ from artangram.core.scheduling.cluster import (
 )
 from artangram.core.scheduling.records import ActionRecord
 from artangram.managers.call import ApiCall, Call, FunctionCall, ServiceCall
+from artangram.orchestrator.arguments import RunRequest
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.client import Transport
 from artangram.orchestrator.records import ActionResult
-from artangram.orchestrator.runs import RunRequest
 from artangram.sandbox.protocol import Output
 
 CPU, DEVICES, FUNCTIONS = Resource("cpu"), Resource("devices"), Resource("functions")

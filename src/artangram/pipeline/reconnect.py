@@ -1,7 +1,7 @@
 """A cluster that may go away and come back, as one behind HTTP does when it is started again.
 
-- Who asks while it is away waits. What may be asked twice is asked again when it is back; of the
-  rest nobody knows whether it ran, so it is an infrastructure failure and runs in no case twice.
+- Calls made while it is away wait. A call that may run twice is made again when it is back; any
+  other may have run, so it ends as an infrastructure failure and never runs twice.
 - When it stays away for longer than `patience_s`, `lost` raises, so that a run can end instead of
   giving up one problem after the other.
 """
@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from artangram.core.errors import BadInput, InfraFailed
 from artangram.core.ids import JobId, TrajectoryId
+from artangram.orchestrator.arguments import RunRequest
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.client import Transport
 from artangram.orchestrator.records import (
@@ -22,7 +23,6 @@ from artangram.orchestrator.records import (
     Opening,
     Unreachable,
 )
-from artangram.orchestrator.runs import RunRequest
 from artangram.sandbox.protocol import Snapshot
 
 logger = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class ReconnectingClient:
         return await self._asked(self._backend.status)
 
     async def aclose(self) -> None:
-        """Wait for nobody any more."""
+        """Stop waiting for the cluster."""
         self.lost.cancel()
         if self._coming is not None:
             self._coming.cancel()
@@ -107,7 +107,7 @@ class ReconnectingClient:
             except _AWAY as error:
                 await self._back(error)
                 if not may_repeat:
-                    text = "the cluster went away; nobody knows whether it ran"
+                    text = "the cluster went away; it may have run"
                     raise InfraFailed(text) from error
 
     async def _back(self, error: Exception) -> None:
@@ -115,7 +115,7 @@ class ReconnectingClient:
         if self._coming is None or self._coming.done():
             logger.warning("%r is away (%s); waiting for it", self._backend, error)
             self._coming = asyncio.create_task(self._wait())
-        # All who ask wait for the same return, and one that leaves does not end it.
+        # All callers wait for the same return; one that is cancelled does not end it.
         await asyncio.wait({self._coming})
         if self._coming.cancelled() or self._coming.exception() is not None:
             raise InfraFailed(f"{self._backend!r} did not come back") from error
@@ -123,7 +123,7 @@ class ReconnectingClient:
     async def _wait(self) -> None:
         try:
             async with asyncio.timeout(self._patience_s):
-                while not await self._is_there():  # noqa: ASYNC110 - nobody tells us
+                while not await self._is_there():  # noqa: ASYNC110 - nothing announces it
                     await asyncio.sleep(LOOK_S)
         except TimeoutError:
             text = f"{self._backend!r} was away for {self._patience_s:g} s"

@@ -29,7 +29,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     groups: int = 16
     """Problems per step."""
     min_groups: int | None = None
-    """Go on with so many when waiting for the rest costs more; all of them if unsaid."""
+    """Train on this many groups when waiting for the rest costs more; on all if unsaid."""
     group_size: int = 8
     """Attempts at each problem."""
     environments: int = 128
@@ -54,7 +54,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
             fix = "use letters, digits, dots and dashes"
             raise BadInput("name", f"{self.name!r} is no name of a folder", fix)
         if self.mode not in LOOPS:
-            raise BadInput("mode", f"{self.mode!r} is none", f"say one of {', '.join(LOOPS)}")
+            raise BadInput("mode", f"{self.mode!r} is not a mode", f"use one of {', '.join(LOOPS)}")
         if unknown := set(self.report_to) - set(TRACKERS):
             problem = f"{sorted(unknown)} are none"
             raise BadInput("report_to", problem, f"say some of {', '.join(TRACKERS)}")

@@ -43,7 +43,7 @@ class _Board:
 
 
 class _Tracker:
-    """W&B, and who took over its interface."""
+    """Weights & Biases, and trackers with the same interface."""
 
     def __init__(self, name: str, directory: Path, *, run: str) -> None:
         try:

@@ -1,7 +1,7 @@
 """A run outlives the processes of its trainer: it goes on from the last checkpoint.
 
-Everything of a life ends before the next one begins: engines, attempts, accounts. So a lost trainer
-is no other case than a killed run that is resumed.
+Everything of a run ends before it is started again: engines, attempts, accounts. So a lost trainer
+is handled as a killed run that is resumed.
 """
 
 import logging
@@ -22,7 +22,7 @@ MOST_LOST = 3
 
 
 async def lived(life: Life, *, out: Path, resume: bool) -> None:
-    """Live again and again until the run is done. Raises `BadInput` when that leads nowhere."""
+    """Start the run until it is done. Raises `BadInput` if it makes no progress."""
     lost, before = 0, checkpoints(out / "checkpoints")
     while True:
         try:
@@ -34,4 +34,5 @@ async def lived(life: Life, *, out: Path, resume: bool) -> None:
                 fix = "see what it says, then say --resume"
                 raise BadInput("trainer", f"{error}, {lost} times in a row", fix) from error
             resume = bool(after)
-            logger.warning("%s; the run goes on from %s", error, after[-1] if after else "nothing")
+            begin = after[-1] if after else "step 0 (no checkpoint yet)"
+            logger.warning("%s; restarting from %s", error, begin)

@@ -1,4 +1,4 @@
-"""A run put together: the verbs that `sync` and `asynchronous` are written in.
+"""A run put together: the verbs that the `loops` are written in.
 
 - `collect` waits for a batch, `learn` makes the next version from it, `announce` says so before the
   next batch is asked for, `deliver` brings it to the engines, `keep` writes a checkpoint when it is
@@ -35,7 +35,6 @@ from artangram.pipeline.clusterclient import ClusterClient
 from artangram.pipeline.enginepools import EnginesSpec
 from artangram.pipeline.engines import slots_of
 from artangram.pipeline.fleet import EngineFleet
-from artangram.pipeline.learners import learner_of
 from artangram.pipeline.meter import ActionUsage
 from artangram.pipeline.metrics import Metrics, StepRecord
 from artangram.pipeline.settings import RunSettings
@@ -43,17 +42,20 @@ from artangram.rollout import Rollout, RolloutState, Source, Stage
 from artangram.scratchdir import ScratchDir
 from artangram.train import checkpoint
 from artangram.train.learner import Learner
+from artangram.train.placing import placed
+from artangram.train.ranks import Ranks
 from artangram.train.tally import StepMetrics
+from artangram.train.trainer import Trainer
 from artangram.weights import WeightStore, roll, verified_pull
 
 logger = logging.getLogger(__name__)
 
-STATE_NAME = "run.msgpack"
+STATE_NAME, TRAINER_LOG = "run.msgpack", "trainer.log"
 QUIET_S = 60.0
-"""Without a batch for so long, a run says what it waits for."""
+"""Without a batch for this long, a run logs what it waits for."""
 
 Reshape = Callable[[Sequence[Group]], Sequence[Group]]
-"""What is done to groups before they are learned from."""
+"""Changes groups before the trainer learns from them."""
 
 
 class RunState(Struct, frozen=True, kw_only=True):
@@ -63,7 +65,7 @@ class RunState(Struct, frozen=True, kw_only=True):
     step: int
     rollout: RolloutState
     cluster_ended: int = 0
-    """How far the cluster was: the actions of all jobs that had ended in it."""
+    """Actions of all jobs that had ended in the cluster."""
 
 
 class _Made(Struct, frozen=True):
@@ -237,7 +239,7 @@ class Training:
 
     @property
     def _vital(self) -> "list[asyncio.Future[None]]":
-        """What a run cannot go on without; they raise when it is gone."""
+        """Futures that raise when something the run needs is gone."""
         client = None if self._cluster is None else self._cluster.lost
         return [self.fleet.failed] if client is None else [self.fleet.failed, client]
 
@@ -245,15 +247,15 @@ class Training:
         return 0 if self._cluster is None else (await self._cluster.client.status()).ended
 
     async def look_back(self, state: RunState) -> None:
-        """Say what was done since the checkpoint, and is done again."""
+        """Log how many actions ended since the checkpoint and are repeated."""
         since = await self._cluster_ended() - state.cluster_ended
         if since < 0:
-            logger.warning("the cluster forgot %d actions: its journal was replaced", -since)
+            logger.warning("the cluster lost %d actions: its journal was replaced", -since)
         else:
             logger.info("resumed at step %d; %d actions ended since", state.step, since)
 
     def _complain(self) -> None:
-        """There was no batch for a long time: say why."""
+        """Log why there was no batch for a long time."""
         rollout, failed = self.rollout, self.rollout.tally.last_failure
         why = f"; the last failure: {failed}" if failed else ""
         logger.warning("still no batch: %r, %r%s", rollout.dispatcher, rollout.sink, why)
@@ -284,7 +286,7 @@ async def open_training(
     source = Source(tasks, stages=stages, seed=settings.seed)
     state = _saved(settings, out) if resume else None
     async with AsyncExitStack() as stack:
-        trainer = await asyncio.to_thread(learner_of, settings, model=model, out=out)
+        trainer = await asyncio.to_thread(_learner, settings, model=model, out=out)
         stack.callback(trainer.close)
         if state is not None:
             await asyncio.to_thread(trainer.restore, checkpoint.latest(out / "checkpoints"))
@@ -326,6 +328,14 @@ async def open_training(
         stack.push_async_callback(gateway.aclose)
         stack.push_async_callback(rollout.aclose)
         yield training
+
+
+def _learner(settings: RunSettings, *, model: Path, out: Path) -> Learner:
+    """Ready for its first step; takes seconds. Raises `BadInput`."""
+    train = settings.train
+    if train.processes > 1:
+        return Ranks(model, train, seed=settings.seed, log=out / TRAINER_LOG)
+    return Trainer(placed(model, train.device, seed=settings.seed), train)
 
 
 def _gateway(engines: EnginesSpec, on_lost: Callable[[Engine, EngineGone], None]) -> Gateway:

@@ -54,7 +54,7 @@ class Spares(Struct, frozen=True, kw_only=True):
     """What is started again, or twice."""
 
     hedge_quantile: float | None = None
-    """Members later than this share of their task's get a rival; `None`: nobody does."""
+    """Members later than this share of their task's get a rival; with `None`, none does."""
     most_hedges: int = 1
     """Per group."""
     most_reissues: int = 8
@@ -139,7 +139,7 @@ class Dispatcher(SinkListener):
             wanted = demand(self._limits, self._sink.trainer, self._mix, self._pace, lag=lag)
             while self._start_next(wanted):
                 pass
-        except Exception as error:  # noqa: BLE001 (nobody awaits us: the trainer must hear of it)
+        except Exception as error:  # noqa: BLE001 (no caller awaits us: the trainer must hear of it)
             self._sink.fail(error)
         finally:
             self._is_pumping = False
@@ -314,7 +314,7 @@ class Dispatcher(SinkListener):
         self._source.give_back(group.issue, reason)
 
     def _tell(self, group: OpenGroup) -> None:
-        """Who waits for a batch of which every attempt fails hears nothing else."""
+        """Log it: a trainer waits in vain for a batch of which every attempt fails."""
         # Loud once for each task.
         level = logging.INFO if group.task in self._told else logging.WARNING
         self._told.add(group.task)

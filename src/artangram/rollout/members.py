@@ -1,4 +1,4 @@
-"""A group under way: who runs, who has finished, and how many must still start.
+"""A group under way: the members that run, those that have finished, and how many must start.
 
 - Complete with `size` finished members that may train. What still runs then is surplus.
 - A member that ended without a result is replaced while the group cannot be completed without,

@@ -2,7 +2,7 @@
 
 - `within` ends a phase that has worked for its limit. Time in lines is not work: sessions that wait
   for a replica and environments that wait for cores say so in `queued_s`, seconds over their life
-  that grow while they wait. Who has none is taken to work always.
+  that grow while they wait. An environment without it counts as working all the time.
 - Work that ignores its cancellation is left behind as a stray after a grace, so that it holds up
   nobody; strays are counted, and ended again when the rollout closes.
 - An environment that blocks the event loop itself cannot be helped here.
@@ -85,7 +85,7 @@ async def _settled(running: "asyncio.Task[Any]", grace_s: float) -> None:
 
 
 def _look_at(running: "asyncio.Task[Any]") -> None:
-    """Its end is news to nobody; unseen exceptions would be complained about."""
+    """Read its exception: asyncio logs those that nothing reads."""
     if not running.cancelled():
         running.exception()
 

@@ -26,8 +26,7 @@ from artangram.core.rollout.weights import Staleness
 from artangram.models.tokenizer import Tokenizer
 from artangram.rollout.dispatcher import Dispatcher, Spares
 from artangram.rollout.phases import PhaseLimits
-from artangram.rollout.runner import Retries, Runner
-from artangram.rollout.session import ModelClient
+from artangram.rollout.runner import ModelClient, Retries, Runner
 from artangram.rollout.sink import CompleteGroup, Sink
 from artangram.rollout.source import Source, SourceState
 from artangram.rollout.tally import RolloutTally

@@ -1,9 +1,9 @@
 """One coroutine per trajectory: reset, turns, reward, and a clean end whatever happens.
 
-- A `Attempt` ends exactly once, as a `Trajectory` with a status. `stop` ends it early: what it
+- An `Attempt` ends exactly once, as a `Trajectory` with a status. `stop` ends it early: what it
   runs in the engine, its environment and its pending reward are really cancelled before it has
   ended.
-- Stale is checked before and after every turn; who announces versions checks the rest.
+- Stale is checked before and after every turn; the announcement of a version checks the rest.
 - Each phase has a limit of work (`phases`); at its end the phase is aborted, not only reported.
 - Infrastructure failure is tried again with a fresh environment and session, within a budget. A
   failed reward is asked for again. Without a place in an environment any more there is no other
@@ -16,7 +16,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -29,12 +29,46 @@ from artangram.gateway.engines.protocol import FinishReason, Sampling
 from artangram.gateway.gateway import ContextFull
 from artangram.models.tokenizer import Tokenizer
 from artangram.rollout.phases import PhaseLimits, Strays, TooLong, within
-from artangram.rollout.session import ModelClient, ModelSession
 from artangram.rollout.updates import Updates
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+class SampledReply(Protocol):
+    """The answer of the model."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def finish(self) -> FinishReason: ...
+
+
+class ModelSession(Protocol):
+    """One trajectory's conversation; it keeps the very tokens."""
+
+    @property
+    def oldest_version(self) -> int | None:
+        """Of the oldest sampled token, those of a running turn included."""
+        ...
+
+    def segments(self) -> tuple[Segment, ...]: ...
+
+    async def generate(self, new: str, sampling: Sampling) -> SampledReply: ...
+
+    async def close(self) -> None:
+        """End what runs. The segments stay readable."""
+        ...
+
+
+class ModelClient(Protocol):
+    """The door to the model; `artangram.gateway.Gateway` is one."""
+
+    def open(
+        self, session_id: str, *, task: str = "", tokenizer: Tokenizer | None = None
+    ) -> ModelSession: ...
 
 
 class Retries(Struct, frozen=True, kw_only=True):
@@ -185,7 +219,7 @@ class Attempt:
             except ContextFull:
                 return TrajectoryStatus.TRUNCATED
             if reply.finish is FinishReason.ABORT:
-                raise InfraFailed("its turn was aborted by somebody else")
+                raise InfraFailed("its turn was aborted in the engine")
             self._check_fresh()
             self._turns += 1
             seen = await self._phase("turn", env.respond(reply.text), limits.turn_s, of=env)
@@ -306,5 +340,5 @@ async def _asked(score: Scorer) -> float:
 def _a_number(reward: float) -> float:
     """Anything else would make a group's statistics worthless."""
     if not math.isfinite(reward):
-        raise InfraFailed(f"its reward is {reward!r}, which nobody can learn from")
+        raise InfraFailed(f"its reward is {reward!r}, which is not a finite number")
     return float(reward)

@@ -34,7 +34,7 @@ class CompleteGroup(Struct, frozen=True):
 
 
 class SinkListener:
-    """Who hears of what happens in a sink."""
+    """Told of what happens in a sink."""
 
     def on_ask(self) -> None:
         """The trainer waits for a batch."""
@@ -86,7 +86,7 @@ class Sink:
         self._wake()
 
     def fail(self, error: Exception) -> None:
-        """Nothing more will come; who asks for a batch hears why."""
+        """Nothing more will come; a request for a batch raises the reason."""
         self._failed = self._failed or error
         self._wake()
 

@@ -63,7 +63,7 @@ def endless(task: Task, seed: int) -> Iterator[Problem]:
         problems = task.problems(seed + epoch)
         first = next(problems, None)
         if first is None:
-            raise BadInput("problems", f"{task.name} has none", "give the task at least one")
+            raise BadInput("problems", f"{task.name} has no problems", "give the task at least one")
         yield first
         yield from problems
 
@@ -158,7 +158,7 @@ class Source:
         dropped[reason] = dropped.get(reason, 0) + 1
 
     def give_back(self, issue: Issue, reason: DropReason) -> None:
-        """Nothing came of it this time; it goes out again, unless that was often enough."""
+        """It was not trained on; it goes out again, at most `most_issues` times."""
         if issue.times >= self._most_issues:
             self.drop(issue, reason)
         else:
@@ -195,8 +195,10 @@ class Source:
 
     def _check(self, num_tasks: int) -> None:
         if not self.tasks or len(self.tasks) < num_tasks:
-            raise BadInput("tasks", "there are none, or two of one name", "name each differently")
+            raise BadInput(
+                "tasks", "are missing, or two have the same name", "give each a name of its own"
+            )
         for stage in self._stages:
             if unknown := set(stage.shares) - set(self.tasks):
-                problem = f"{sorted(unknown)} are no tasks"
+                problem = f"{sorted(unknown)} are not tasks of this run"
                 raise BadInput("shares", problem, f"say some of {sorted(self.tasks)}")

@@ -1,7 +1,8 @@
 """Where untrusted commands run: one small protocol, a default provider without any engine.
 
 - Program failures are values (`CommandResult`), infrastructure failures are `SandboxError`.
-- No provider falls back to weaker walls in silence: the caller names the lowest `IsolationLevel`.
+- No provider falls back to less isolation in silence: the caller names the lowest
+  `IsolationLevel`.
 - The boundary is a shared kernel, not a virtual machine; see `docs/sandbox.md`.
 """
 
@@ -75,7 +76,7 @@ __all__ = [
     "open_provider",
 ]
 
-_HOMES = {
+_MODULES = {
     "ContainerProvider": "container.provider",
     "FakeProvider": "fake",
     "NamespaceProvider": "namespace.provider",
@@ -91,6 +92,6 @@ if not TYPE_CHECKING:  # A type checker would believe that every name exists.
         """Import a provider when it is used: clients need the records only, on any system."""
         from importlib import import_module
 
-        if name not in _HOMES:
+        if name not in _MODULES:
             raise AttributeError(f"module 'artangram.sandbox' has no attribute {name!r}")
-        return getattr(import_module(f"artangram.sandbox.{_HOMES[name]}"), name)
+        return getattr(import_module(f"artangram.sandbox.{_MODULES[name]}"), name)

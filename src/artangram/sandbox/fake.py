@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from artangram.sandbox.errors import CreateFailed, SandboxError, SandboxGone
-from artangram.sandbox.namespace.cores import CoreMeter
 from artangram.sandbox.protocol import (
     DEFAULT_LIMITS,
     DEFAULT_PATH,
@@ -26,6 +25,7 @@ from artangram.sandbox.protocol import (
     Capabilities,
     Command,
     CommandResult,
+    CoreMeter,
     IsolationLevel,
     Limits,
     Output,
@@ -132,7 +132,7 @@ OnEnd = Callable[[Ending], None]
 
 
 class _Underway:
-    """The command that runs: whoever ends it, `on_end` hears of it once."""
+    """The command that runs; however it ends, `on_end` is called once."""
 
     __slots__ = ("began_at", "console", "is_killed", "on_end", "program", "timed_out", "timer")
 
@@ -190,7 +190,7 @@ class FakeSandbox:
         self._check_alive()
         asked_at = self._loop.time()
         async with self._turn:
-            if self._current is not None:  # it was begun by somebody who did not wait for a turn
+            if self._current is not None:  # a caller began it without waiting for a turn
                 self._freed = self._loop.create_future()
                 await self._freed
             self._check_alive()

@@ -33,13 +33,13 @@ LEAST_INODES = 64
 MOST_PROCESSES = (1 << 22) - 1
 """The kernel has no more numbers for them, init's included."""
 MOST_WORDS_BYTES = 6 << 20
-"""Of a program's words and environment together; init would hold them in the sandbox's memory."""
+"""Of a program's argv and environment together; init holds them in the sandbox's memory."""
 MOST_OF_ANYTHING = 1 << 40
 """Megabytes or files: no machine has as many, and not much further counters wrap around."""
 
 
 class IsolationLevel(enum.IntEnum):
-    """How strong the walls are; a higher rung holds everything a lower one does."""
+    """How well a sandbox is isolated; a higher level holds everything a lower one does."""
 
     PROCESS = 0
     """A process group and a directory: for trusted code only."""
@@ -107,9 +107,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def sized(cls, memory_mb: int, *, disk_mb: int | None, processes: int, network: bool) -> Limits:
-        """Of so much memory half may be in files and a quarter in inodes, or what is usual.
+        """Half of `memory_mb` may be in files and a quarter in inodes, up to the usual limits.
 
-        So who fills both still leaves some to run in; an inode takes up to 2 KB.
+        So a program that fills both leaves some memory to run in; an inode takes up to 2 KB.
         """
         _check("memory_mb", memory_mb, LEAST_MEMORY_MB, MOST_OF_ANYTHING)
         return cls(
@@ -131,7 +131,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 def _check(field: str, value: int, least: int, most: int) -> None:
     if type(value) is not int:
-        raise BadInput(field, f"{value!r} is no whole number", f"give {least} or more")
+        raise BadInput(field, f"{value!r} is not a whole number", f"give {least} or more")
     if value < least:
         raise BadInput(field, f"{value} is too little for any sandbox", f"give {least} or more")
     if value > most:
@@ -151,15 +151,15 @@ class CpuShare(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if min(self.weight_milli, self.limit_milli) <= 0:
-            raise BadInput("share", "is of no weight, or of nothing", "give both 1 or more")
+            raise BadInput("share", "has a weight or a limit below 1", "give both 1 or more")
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
     """One argv in a sandbox, with the limits of this action alone.
 
     `processes`, `memory_mb` and `disk_mb` of 0 mean: those of the sandbox. `disk_mb` is for all
-    files of the sandbox on rung CGROUPS, and for each file below. Empty `cores` means: any core.
-    `share` is for those who contend for the same cores, and holds on level CGROUPS only.
+    files of the sandbox at level CGROUPS, and for each file below it. Empty `cores` means: any
+    core. `share` is for sandboxes that contend for the same cores, at level CGROUPS only.
     """
 
     argv: tuple[str, ...]
@@ -182,9 +182,9 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not self.argv or not self.argv[0]:
-            raise BadInput("argv", "names no program", "give the program first, then its words")
+            raise BadInput("argv", "names no program", "give the program first, then its arguments")
         if not 0 < self.timeout_s < math.inf:
-            problem = f"{self.timeout_s!r} is no limit on a run"
+            problem = f"{self.timeout_s!r} is not a time limit"
             raise BadInput("timeout_s", problem, "give seconds, above 0")
         if self.output_bytes < 0:
             raise BadInput("output_bytes", f"{self.output_bytes} is negative", "give 0 or more")
@@ -196,7 +196,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
             _check("disk_mb", self.disk_mb, 1, MOST_OF_ANYTHING)
         texts = "".join((*self.argv, self.cwd, *self.environ, *self.environ.values()))
         if "\0" in texts:
-            raise BadInput("argv, cwd or environ", "has a NUL", "leave it out")
+            raise BadInput("argv, cwd or environ", "contains a NUL byte", "remove it")
         if len(texts) > MOST_WORDS_BYTES:
             problem = "is more than any kernel gives to a program"
             raise BadInput("argv or environ", problem, "write it to a file, or give it as stdin")
@@ -208,9 +208,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     """How a command ended. `exit_code` is 128 + `signal` when a signal ended it.
 
-    126 and 127 with `start_error` set mean that the program never started. `lease_wait_s` is the
-    time from `run` until the command had its turn and its cores; `core_s` is the time it held
-    them, each core counted, or 0 for a command without named cores.
+    126 and 127 with `start_error` set mean that the program never started. `lease_wait_s` lasts
+    from `run` until the command had its turn and its cores; `core_s` is cores held, times how long.
     """
 
     exit_code: int
@@ -232,6 +231,24 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def ok(self) -> bool:
         return self.exit_code == 0 and not self.timed_out
+
+
+class CoreMeter:
+    """How long a command waited for its cores, and how much of them it had."""
+
+    def __init__(self, num_cores: int, *, asked_at: float, now: float) -> None:
+        self.lease_wait_s = now - asked_at
+        self.core_s = 0.0
+        self._num_cores = num_cores
+        self._since = now
+
+    def resize(self, num_cores: int, *, now: float) -> None:
+        self.stop(now)
+        self._num_cores = num_cores
+
+    def stop(self, now: float) -> None:
+        self.core_s += self._num_cores * (now - self._since)
+        self._since = now
 
 
 class Output(msgspec.Struct, frozen=True, kw_only=True):
@@ -300,7 +317,7 @@ class Feature(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """The rung a provider or a machine stands on, feature by feature, and what that promises."""
+    """The isolation level of a provider or a machine, feature by feature, and its promises."""
 
     level: IsolationLevel
     features: tuple[Feature, ...] = ()
@@ -334,8 +351,8 @@ class Sandbox(Protocol):
     ) -> bool:
         """As `run`, for callers without a task: `on_end` is called later, with how it ended.
 
-        False if it cannot begin at this very moment: then nothing has happened, and `run` is for
-        who wants to wait.
+        False if it cannot begin at this very moment: then nothing has happened, and `run` waits
+        until it can.
         """
         ...
 

@@ -15,7 +15,7 @@ from artangram.sandbox.protocol import IsolationLevel, SandboxProvider
 async def open_provider(
     *, lowest: IsolationLevel = IsolationLevel.NAMESPACES, state_dir: Path | None = None
 ) -> SandboxProvider:
-    """`NotCapable` when the machine stands below `lowest`; below NAMESPACES only when asked."""
+    """`NotCapable` when the level is below `lowest`; below NAMESPACES only when asked for."""
     found = await asyncio.to_thread(probe)
     if found.level < lowest:
         raise NotCapable(explain(found, lowest))

@@ -69,7 +69,7 @@ class Warm:
             self._refilling = asyncio.create_task(self._fill_quietly())
 
     async def _fill_quietly(self) -> None:
-        # Nobody waits for this one; who claims next meets the same trouble and is told.
+        # No caller waits for this; the next claim meets the same error and raises it.
         with contextlib.suppress(SandboxError):
             await self.fill()
 

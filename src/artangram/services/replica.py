@@ -6,36 +6,65 @@ of memory it says so and exits: the model may be in any state then.
 """
 
 import gc
+import math
 import os
 import socket
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import msgspec
 
 from artangram.core.errors import BadInput
+from artangram.link import BlockingLink, IncomingAsk, LinkEnded
 from artangram.services import linux, wire
 from artangram.services.devices import PredictFailed
 from artangram.services.loading import Predict, answers, imported, loaded
 
+Ask = IncomingAsk[wire.Request]
+
 
 def live(connection: socket.socket, number: int) -> int:
     """Be a replica; returns its exit code. A `forkserver.zygote.Target`."""
-    channel = wire.BlockingChannel(connection)
-    specs = msgspec.msgpack.Decoder(wire.ReplicaSpec)
-    began_with: Footing | None = None
     try:
-        while (spec := channel.receive(specs)) is not None:
-            _settle(spec)
-            began_with = _lived(spec, channel, began_with)
-            if began_with is None:
-                return 0
-            channel.send(wire.ModelDropped(_left_mb(began_with)))
+        with BlockingLink.accepted(connection, wire.replica_terms, patience_s=math.inf) as link:
+            began_with: Footing | None = None
+            while True:
+                began_with, dropping = _lived(_next(link), link, began_with)
+                dropping.answer(_left_mb(began_with))
+                del dropping
+    except LinkEnded:
         return 0
+    except Over as over:
+        return over.exit_code
+
+
+class Over(Exception):
+    """This process cannot go on; its host has heard why."""
+
+    def __init__(self, exit_code: int) -> None:
+        self.exit_code = exit_code
+
+
+@contextmanager
+def _telling(asked: Ask) -> Iterator[None]:
+    """Tell the asker what makes this process end."""
+    try:
+        yield
+    except BadInput as error:
+        asked.refuse(error)
+        raise Over(0) from None
     except MemoryError as error:
-        channel.send(wire.OutOfMemory(str(error)[:200]))
-        return wire.OUT_OF_MEMORY
+        asked.refuse(MemoryError(str(error)[:200]))
+        raise Over(wire.OUT_OF_MEMORY) from None
+
+
+def _next(link: BlockingLink[wire.Request]) -> Ask:
+    asked = link.receive()
+    assert isinstance(asked, IncomingAsk), "a host only asks"
+    return asked
 
 
 class Footing(NamedTuple):
@@ -53,24 +82,26 @@ class Footing(NamedTuple):
 
 
 def _lived(
-    spec: wire.ReplicaSpec, channel: wire.BlockingChannel, began_with: Footing | None
-) -> Footing | None:
-    """Be one replica until its model is to be dropped; `None` if the process has to end.
+    asked: Ask, link: BlockingLink[wire.Request], began_with: Footing | None
+) -> tuple[Footing, Ask]:
+    """Be one replica until its model is to be dropped.
 
     When this returns, nothing here holds the model any more.
     """
-    begun = _begin(spec, channel, began_with)
-    if begun is None:
-        return None
-    predict, began_with = begun
-    orders = msgspec.msgpack.Decoder(wire.Request)
-    while (order := channel.receive(orders)) is not None:
-        match order:
-            case wire.Predict(items):
-                channel.send(wire.Answers(answers(predict, items)))
-            case wire.Drop():
-                return began_with
-    return None
+    spec = asked.record
+    assert isinstance(spec, wire.ReplicaSpec), "a host says first what to be"
+    with _telling(asked):
+        _settle(spec)
+        predict, began_with, found = _begun(spec, began_with)
+    asked.answer(found)
+    if not spec.may_follow:  # Else its cycles could not be collected when it goes.
+        gc.collect()
+        gc.freeze()
+    while not isinstance((asked := _next(link)).record, wire.Drop):
+        assert isinstance(asked.record, wire.Predict), "it is a replica already"
+        with _telling(asked):
+            asked.answer(answers(predict, asked.record.items))
+    return began_with, asked
 
 
 def _left_mb(began_with: Footing) -> float:
@@ -88,28 +119,20 @@ def _more_mb(began_with: Footing) -> float:
     return now.anonymous_mb - began_with.anonymous_mb + now.shared_mb - began_with.shared_mb
 
 
-def _begin(
-    spec: wire.ReplicaSpec, channel: wire.BlockingChannel, began_with: Footing | None
-) -> tuple[Predict, Footing] | None:
-    """Load, and say so; `None` if the loader is no good."""
+def _begun(
+    spec: wire.ReplicaSpec, began_with: Footing | None
+) -> tuple[Predict, Footing, wire.Loaded]:
+    """Load. Raises `BadInput` if the loader is no good."""
     began = time.perf_counter()
-    try:
-        loader, is_forkable = imported(spec.loader)
-        began_with = began_with or Footing.now()
-        _limit(spec, began_with)
-        options = msgspec.json.decode(spec.options)
-        predict = loaded(loader, spec.files, options=options, device=spec.device)
-        load_s = time.perf_counter() - began
-        cost = None if spec.example is None else _tried(predict, spec)
-    except BadInput as error:
-        channel.send(wire.LoaderRefused(error.field, error.problem, error.fix))
-        return None
+    loader, is_forkable = imported(spec.loader)
+    began_with = began_with or Footing.now()
+    _limit(spec, began_with)
+    options = msgspec.json.decode(spec.options)
+    predict = loaded(loader, spec.files, options=options, device=spec.device)
+    load_s = time.perf_counter() - began
+    cost = None if spec.example is None else _tried(predict, spec)
     used_mb = _grown_mb(began_with) if spec.device == "cpu" else _on_device_mb()
-    channel.send(wire.Loaded(load_s, max(1, round(used_mb)), is_forkable, cost))
-    if not spec.may_follow:  # Else its cycles could not be collected when it goes.
-        gc.collect()
-        gc.freeze()
-    return predict, began_with
+    return predict, began_with, wire.Loaded(load_s, max(1, round(used_mb)), is_forkable, cost)
 
 
 def _grown_mb(began_with: Footing) -> float:

@@ -7,15 +7,13 @@ memory. `ForkedProcess.ended` is done only when a process is gone, and its memor
 """
 
 import asyncio
-import contextlib
+import math
 import os
-from typing import Any, NamedTuple
-
-import msgspec
 
 from artangram.aio import Background, uncancelled
-from artangram.core.errors import BadInput, InfraFailed
+from artangram.core.errors import InfraFailed
 from artangram.forkserver.client import ForkedProcess, ForkServer
+from artangram.link import Link, LinkEnded, LinkUser, PeerFailed, dial
 from artangram.scratchdir import ScratchDir
 from artangram.services import wire
 from artangram.services.devices import Answer, ReplicaLost
@@ -40,18 +38,33 @@ ENVIRON = {
 }
 
 
-class WaitingProcess(NamedTuple):
-    """A process that waits for its spec, and the connection to it."""
+class WaitingProcess:
+    """A process that waits for its spec, and the link to it."""
 
-    process: ForkedProcess
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
+    def __init__(self, process: ForkedProcess) -> None:
+        self.process = process
+        self.link: Link[None] | None = None
+
+    async def met(self) -> Link[None]:
+        """The link, once the process is there. `LinkEnded` if it never will be."""
+        if self.link is None:
+            connection = self.process.connection
+            self.link = await dial(connection, wire.host_terms, LinkUser(), patience_s=math.inf)
+        return self.link
 
     async def end(self) -> None:
         """Kill it; return when it is gone."""
         self.process.kill()
-        await asyncio.wait({self.process.ended})
-        self.writer.close()
+        try:
+            await asyncio.wait({self.process.ended})
+        finally:
+            self.hang_up()
+
+    def hang_up(self) -> None:
+        if self.link is None:
+            self.process.connection.close()
+        else:
+            self.link.close()
 
 
 class ReplicaSpawner:
@@ -136,14 +149,7 @@ class ReplicaSpawner:
 
     async def _started(self) -> WaitingProcess:
         await self._server.ready(within_s=START_PATIENCE_S)
-        process = self._server.spawn()
-        try:
-            streams = await asyncio.open_unix_connection(sock=process.connection)
-        except BaseException:
-            process.kill()
-            process.connection.close()
-            raise
-        return WaitingProcess(process, *streams)
+        return WaitingProcess(self._server.spawn())
 
     async def _have_spare(self) -> None:
         if self._spare is not None or self._is_sparing or self._is_closed:
@@ -159,30 +165,27 @@ class ReplicaSpawner:
         """A process has ended; close its connection if it was still waiting for a spec."""
         if waiting is self._spare:
             self._spare = None
-            waiting.writer.close()
+            waiting.hang_up()
         elif self._used is not None and waiting is self._used[1]:
             self._used = None
-            waiting.writer.close()
+            waiting.hang_up()
 
     async def _loaded(
         self, waiting: WaitingProcess, spec: wire.ReplicaSpec
     ) -> tuple["ProcessReplica", wire.Loaded]:
-        waiting.writer.write(wire.frame(spec))
-        body = await wire.next_frame(waiting.reader)
-        if body is None:
+        try:
+            loaded = await (await waiting.met()).ask(spec, wire.Loaded)
+        except LinkEnded:
             waiting.process.kill()
             status = await asyncio.shield(waiting.process.ended)
-            raise ReplicaLost(waiting.process.problem or f"it {_told(status)} while it loaded")
-        match msgspec.msgpack.decode(body, type=wire.Report):
-            case wire.Loaded() as loaded:
-                pid = await waiting.process.started()
-                return ProcessReplica(self, waiting, spec, pid=pid), loaded
-            case wire.LoaderRefused(field, problem, fix):
-                raise BadInput(field, problem, fix)
-            case wire.OutOfMemory(problem):
-                raise ReplicaLost(f"it ran out of memory while it loaded: {problem}")
-            case other:
-                raise ReplicaLost(f"it said {other} instead of loading")
+            reason = waiting.process.problem or f"it {_told(status)} while it loaded"
+            raise ReplicaLost(reason) from None
+        except MemoryError as error:
+            raise ReplicaLost(f"it ran out of memory while it loaded: {error}") from None
+        except PeerFailed as error:
+            raise ReplicaLost(f"it failed while it loaded: {error}") from None
+        pid = await waiting.process.started()
+        return ProcessReplica(self, waiting, spec, pid=pid), loaded
 
 
 class ProcessReplica:
@@ -195,11 +198,13 @@ class ProcessReplica:
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._spawner = spawner
         self._waiting = waiting
+        assert waiting.link is not None, "it has loaded"
+        self._link = waiting.link
         self._spec = spec
-        self._asked: asyncio.Future[list[Answer]] | None = None
-        self._dropped: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        self._is_asked = False
+        self._reason = ""
         self._ending: asyncio.Task[None] | None = None
-        self._listening = asyncio.create_task(self._listen())
+        self._watching = asyncio.create_task(self._watch())
 
     def __repr__(self) -> str:
         return f"<ProcessReplica {self.pid}>"
@@ -207,13 +212,17 @@ class ProcessReplica:
     async def predict(self, items: list[bytes]) -> list[Answer]:
         if self.lost.done():
             raise ReplicaLost("it was ended" if self.lost.cancelled() else self.lost.result())
-        assert self._asked is None, f"{self!r} is asked twice at once"
-        self._asked = asyncio.get_running_loop().create_future()
+        assert not self._is_asked, f"{self!r} is asked twice at once"
+        self._is_asked = True
         try:
-            self._waiting.writer.write(wire.frame(wire.Predict(items)))
-            return await self._asked
+            return await self._link.ask(wire.Predict(items), list[Answer])
+        except (LinkEnded, MemoryError) as error:
+            if isinstance(error, MemoryError):
+                self._reason = f"it ran out of memory: {error}"
+            await asyncio.wait({self._watching})
+            raise ReplicaLost(self._reason) from None
         finally:
-            self._asked = None
+            self._is_asked = False
 
     async def end(self) -> None:
         if self._ending is None:
@@ -221,47 +230,32 @@ class ProcessReplica:
         await asyncio.wait({self._ending})
 
     async def _end(self) -> None:
-        is_well = not self.lost.done() and self._asked is None
+        is_well = not self.lost.done() and not self._is_asked
         self.lost.cancel()  # It ends on request: that is no loss.
         if is_well and self._spec.may_follow and await self._is_empty():
-            self._listening.cancel()
-            await asyncio.wait({self._listening})
+            self._watching.cancel()
+            await asyncio.wait({self._watching})
             if self._spawner.keep(self._waiting, self._spec):
                 return
         await self._waiting.end()
-        await asyncio.wait({self._listening})
+        await asyncio.wait({self._watching})
 
     async def _is_empty(self) -> bool:
         """Drop the model; does its process hold next to nothing then?"""
-        self._waiting.writer.write(wire.frame(wire.Drop()))
-        either: set[asyncio.Future[Any]] = {self._dropped, self._listening}
-        await asyncio.wait(either, timeout=DROP_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
-        return self._dropped.done() and self._dropped.result() <= wire.MOST_LEFT_MB
+        try:
+            async with asyncio.timeout(DROP_PATIENCE_S):
+                return await self._link.ask(wire.Drop(), float) <= wire.MOST_LEFT_MB
+        except (TimeoutError, LinkEnded):
+            return False
 
-    async def _listen(self) -> None:
-        decode = msgspec.msgpack.Decoder(wire.Report).decode
-        reason = ""
-        while (body := await wire.next_frame(self._waiting.reader)) is not None:
-            match decode(body):
-                case wire.Answers(answers):
-                    if self._asked is not None and not self._asked.done():
-                        self._asked.set_result(answers)
-                case wire.ModelDropped(left_mb):
-                    self._dropped.set_result(left_mb)
-                case wire.OutOfMemory(problem):
-                    reason = f"it ran out of memory: {problem}"
-        self._waiting.writer.close()
-        with contextlib.suppress(ConnectionError):
-            await self._waiting.writer.wait_closed()
+    async def _watch(self) -> None:
+        """Say that it is lost when its link has ended and it is gone."""
+        await asyncio.wait({self._link.closed})
         self._waiting.process.kill()  # A process that hung up cannot be asked again.
         status = await asyncio.shield(self._waiting.process.ended)
-        self._lose(reason or f"its process {_told(status)}")
-
-    def _lose(self, reason: str) -> None:
+        self._reason = self._reason or f"its process {_told(status)}"
         if not self.lost.done():
-            self.lost.set_result(reason)
-        if self._asked is not None and not self._asked.done():
-            self._asked.set_exception(ReplicaLost(reason))
+            self.lost.set_result(self._reason)
 
 
 def _told(status: int) -> str:

@@ -31,22 +31,23 @@ class Service(Struct, frozen=True, kw_only=True):
     options: dict[str, Any] = {}
     """Further keyword arguments of the loader; JSON values."""
     weights: tuple[str, ...] = ()
-    """Files, kept once in the node's memory and handed to the loader at every restore."""
+    """Files that are kept once in the node's memory and handed to the loader at every restore."""
     degrees: tuple[int, ...] = (1,)
+    """Numbers of devices that one replica can run on."""
     batch: int = 8
-    """How many payloads a copy answers together, and how many calls it may have at once."""
+    """How many payloads a replica answers together, and how many calls it may have at once."""
     batch_cost: float | None = None
-    """What another call adds to the time of a batch, as a share of one alone; measured with the
-    example if unsaid."""
+    """What another call adds to the time of a batch, as a share of one alone. Default: measured
+    with the example."""
     runtime_mb: int | None = None
-    """Memory of a copy beside its weights; measured when it is deployed if unsaid."""
+    """Memory of a replica beside its weights. Default: measured when it is deployed."""
     example: Any | UnsetType = UNSET
-    """A payload tried at deploy time, so that a model that cannot answer is refused at once."""
+    """A payload that is tried at deploy time: a model that cannot answer is refused at once."""
     longest_predict_s: float = 300.0
-    """A batch that takes longer hangs: the copy is ended and its calls failed."""
+    """A replica whose batch takes longer is killed, and its calls fail."""
     leaves_nothing: bool = False
-    """A model that is dropped leaves nothing behind in its process, which may then load another
-    service of the same loader: a restore on cores takes no fork and no end of a process."""
+    """A model that is dropped leaves nothing behind in its process, so the process may load another
+    service of the same loader: a restore on cores needs no fork."""
 
 
 def loader_name(loader: Loader) -> str:
@@ -76,7 +77,7 @@ def checked(service: Service, *, num_devices: int, memory_mb: int) -> Service:
         raise BadInput("runtime_mb", f"{service.runtime_mb} is negative", "give 0 or more")
     if not 0 < service.longest_predict_s < math.inf:
         fix = "give a number of seconds"
-        raise BadInput("longest_predict_s", f"{service.longest_predict_s!r} is no limit", fix)
+        raise BadInput("longest_predict_s", f"{service.longest_predict_s!r} is not a limit", fix)
     _check_weights(service, memory_mb)
     return service
 

@@ -4,7 +4,7 @@
   out its decisions in order. Nothing here decides who runs.
 - Trajectories are closed loops: a turn thinks, then runs its actions one after the other. A job's
   step k + 1 begins `train_s` after the last trajectory of its step k ended; a job that is not in
-  step k + 1 rests until somebody gets to a step it is in.
+  step k + 1 rests until another job gets to a step it is in.
 - The trace is read a step at a time, only as far ahead as the fastest job is.
 - An action that failed does not end its trajectory: the model sees the failure and goes on.
 """

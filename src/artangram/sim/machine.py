@@ -87,7 +87,7 @@ class ActionEnded:
 
 
 class Machine:
-    """Everything that runs, and when it ends. Whoever moves time stops at every `next_at`."""
+    """Everything that runs, and when it ends. The driver stops at every `next_at`."""
 
     def __init__(self, cluster: ClusterSpec) -> None:
         self._cluster = cluster
@@ -209,7 +209,7 @@ class Machine:
         return node
 
     def _alone(self, run: SimRun) -> float:
-        """The speed of an action that shares its units with nobody."""
+        """The speed of an action that shares its units with no other."""
         needs, allocation = run.action.needs, run.allocation
         if not allocation.units:
             return 0.0  # It was preempted.

@@ -83,7 +83,7 @@ class SharedNode:
         self._bends = _Bends()
 
     def next_at(self) -> float:
-        """When somebody ends or begins to contend if nothing else happens; infinite if never."""
+        """When the next contender ends or begins, if nothing else happens; infinite if never."""
         ends_at = float(self._rows()["ends_at"].min(initial=inf))
         return min(ends_at, self._coming[0][0]) if self._coming else ends_at
 

@@ -21,6 +21,7 @@ from artangram.sync.thread import LoopThread
 
 if TYPE_CHECKING:
     from artangram.apis.spec import ApiSpec
+    from artangram.core.scheduling.cluster import JobLimits
     from artangram.orchestrator.callbackends import Cuda, Vllm
     from artangram.sandbox import SandboxProvider
     from artangram.services.service import Service
@@ -44,6 +45,7 @@ def local(
     provider: "SandboxProvider | None" = None,
     max_queued: int = 100_000,
     shares: Mapping[str, float] | None = None,
+    limits: "Mapping[str, JobLimits] | None" = None,
     workers: int | None = None,
     functions: Sequence[str] = (),
     takes_objects: bool = True,
@@ -66,6 +68,7 @@ def local(
                 provider=provider,
                 max_queued=max_queued,
                 shares=shares,
+                limits=limits,
                 workers=workers,
                 functions=functions,
                 takes_objects=takes_objects,

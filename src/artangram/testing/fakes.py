@@ -15,7 +15,7 @@ from artangram.managers.local import LocalAgent
 from artangram.observe.journal import Journal, Past
 from artangram.observe.journalmemory import MemoryJournal
 from artangram.orchestrator.client import Client
-from artangram.orchestrator.clock import WallClock
+from artangram.orchestrator.driver import WallClock
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.executor import NewAgent
 from artangram.orchestrator.orchestrator import Bounds, Orchestrator

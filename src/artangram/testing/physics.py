@@ -16,8 +16,9 @@ from artangram.core.scheduling.records import Outcome
 from artangram.managers.agent import Listener, NodeInventory, Population, Run, RunId, RunResult
 from artangram.managers.call import Call, CallResult
 from artangram.managers.calls import CallProgress
+from artangram.managers.cpu import cores_of
 from artangram.observe.trace import TraceAction
-from artangram.orchestrator.clock import Clock, Timer
+from artangram.orchestrator.driver import Clock, Timer
 from artangram.sandbox.errors import SandboxGone
 from artangram.sandbox.protocol import MAX_READ_BYTES, Snapshot
 from artangram.sim.machine import Machine
@@ -79,6 +80,8 @@ class PhysicsAgent:
         self._world = world
         self._listener: Listener | None = None
         self._incarnation = uuid4().hex
+        #: Of its node; every lease names it.
+        self._pool = Resource("")
 
     def __repr__(self) -> str:
         return f"<PhysicsAgent {self.node}>"
@@ -96,11 +99,13 @@ class PhysicsAgent:
         return Population()
 
     def start(self, run: Run) -> None:
+        cores = cores_of(run.lease)
+        assert cores is not None, f"{run.lease} has no cores"
+        self._pool = cores.resource
         self._world.start(run.lease, self)
 
     def resize(self, action_id: ActionId, cores: tuple[int, ...], *, pace: float = 1.0) -> None:
-        resource = Resource(self.node.rpartition("-")[0])
-        allocation = Cores(resource, self.node, cores)
+        allocation = Cores(self._pool, self.node, cores)
         self._world.machine.resize(action_id, allocation, self._world.clock.now(), pace=pace)
         self._world.wait_for_next()
 

@@ -24,7 +24,7 @@ class _VirtualTimer:
 
 
 class VirtualClock:
-    """See `orchestrator.clock.Clock`."""
+    """See `orchestrator.driver.Clock`."""
 
     def __init__(self, now: float = 0.0) -> None:
         self._now = now

@@ -40,7 +40,7 @@ class TrainBackend(Protocol):
         ...
 
     def rounds(self, own: int) -> int:
-        """How many micro-batches every process has to make when this one has so many."""
+        """The number of micro-batches that every process makes, given that of this one."""
         ...
 
     def part(self, samples: Sequence[T]) -> list[T]:
@@ -135,7 +135,7 @@ class Sharded(_Together):
     """
 
     def prepare(self, model: object) -> None:
-        # Whoever trains alone does without them; they take a second to import.
+        # Training in one process needs none of them, and they take a second to import.
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 

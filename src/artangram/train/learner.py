@@ -1,4 +1,4 @@
-"""Whoever learns for a run: a trainer in this process, or one that is several processes."""
+"""The learner of a run: a trainer in this process, or one of several processes."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,32 +1,28 @@
 """One process of a trainer that is several: `python -m artangram.train.rank FD`.
 
-The connection at that descriptor is its only tie: what to train comes first, then orders. When the
+The socket at that descriptor is its only tie: what to train comes first, then orders. When the
 other end is gone, it ends.
 """
 
+import socket
 import sys
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch.distributed as dist
 
 from artangram.core.errors import BadInput
+from artangram.link import BlockingLink, IncomingAsk, LinkEnded
 from artangram.train.backend import DataParallel, Sharded
 from artangram.train.placing import placed
 from artangram.train.rankwire import (
-    Answer,
     Begin,
     Order,
     RankDone,
-    RankRefused,
     Restore,
     Save,
     SaveWeights,
     TrainStep,
-    Unwritten,
-    begin_of,
-    encode,
-    order_of,
+    rank_terms,
 )
 from artangram.train.tally import StepMetrics
 from artangram.train.trainer import Trainer
@@ -63,37 +59,31 @@ def obeyed(trainer: Trainer, order: Order) -> StepMetrics | None:
     return None
 
 
-def serve(owner: Connection) -> None:
+def serve(owner: BlockingLink[Order]) -> None:
     """Answer until the owner is gone."""
     trainer: Trainer | None = None
-    while (message := _heard(owner)) is not None:
+    while True:
+        asked = owner.receive()
+        assert isinstance(asked, IncomingAsk), "owners only ask"
+        report = None
         try:
-            report = None
-            if trainer is None:
-                trainer = joined(begin_of(message))
-            else:
-                report = obeyed(trainer, order_of(message))
-            answer: Answer = RankDone(
-                version=trainer.version, max_context=trainer.max_context, report=report
-            )
-        except BadInput as error:
-            answer = RankRefused(error.field, error.problem, error.fix)
-        except OSError as error:
-            answer = Unwritten(error.errno or 0, error.strerror or str(error))
-        owner.send_bytes(encode(answer))
-
-
-def _heard(owner: Connection) -> bytes | None:
-    """The next message; `None` when the owner is gone."""
-    try:
-        return owner.recv_bytes()
-    except (EOFError, ConnectionError):
-        return None
+            if isinstance(asked.record, Begin):
+                trainer = joined(asked.record)
+            assert trainer is not None, "it begins with that"
+            report = obeyed(trainer, asked.record)
+        except (BadInput, OSError) as error:
+            asked.refuse(error)
+        else:
+            done = RankDone(version=trainer.version, max_context=trainer.max_context, report=report)
+            asked.answer(done)
 
 
 def main() -> None:
-    with Connection(int(sys.argv[1])) as owner:
-        serve(owner)
+    try:
+        with BlockingLink.accepted(socket.socket(fileno=int(sys.argv[1])), rank_terms) as owner:
+            serve(owner)
+    except LinkEnded:
+        pass
 
 
 if __name__ == "__main__":

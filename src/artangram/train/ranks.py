@@ -6,28 +6,27 @@
 - When we die, they end: the connection is their only tie.
 """
 
+import math
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from artangram.core.errors import BadInput
 from artangram.core.rollout.trajectory import Group
+from artangram.link import BlockingLink, LinkEnded, Posted, ready
 from artangram.train.learner import LearnerGone
 from artangram.train.rankwire import (
     Begin,
     Order,
     RankDone,
-    RankRefused,
     Restore,
     Save,
     SaveWeights,
     TrainStep,
-    answer_of,
-    encode,
+    owner_terms,
 )
 from artangram.train.settings import TrainSettings
 from artangram.train.tally import StepMetrics
@@ -41,10 +40,13 @@ class Ranks:
         self._log = log
         self._meeting = TemporaryDirectory(prefix="artangram-ranks-")
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._owners: list[Connection] = []
+        self._sockets: list[socket.socket] = []
+        self._links: list[BlockingLink[None]] = []
         try:
             for _ in range(settings.processes):
                 self._start()
+            for sock in self._sockets:
+                self._meet(sock)
             self._last = self._asked(
                 [
                     Begin(
@@ -96,14 +98,14 @@ class Ranks:
             process.kill()
         for process in self._processes:
             process.wait()
-        for owner in self._owners:
-            owner.close()
-        self._owners.clear()
+        for sock in self._sockets:
+            sock.close()
+        self._links.clear()
         self._meeting.cleanup()
 
     def _start(self) -> None:
         self._log.parent.mkdir(parents=True, exist_ok=True)
-        ours, theirs = Pipe()
+        ours, theirs = socket.socketpair()
         with theirs, self._log.open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "artangram.train.rank", str(theirs.fileno())],
@@ -116,46 +118,48 @@ class Ranks:
                 start_new_session=True,
             )
         self._processes.append(process)
-        self._owners.append(ours)
+        self._sockets.append(ours)
+
+    def _meet(self, sock: socket.socket) -> None:
+        """However long it takes until a process has imported what it needs."""
+        try:
+            self._links.append(BlockingLink.dialed(sock, owner_terms, patience_s=math.inf))
+        except LinkEnded:
+            raise self._gone(len(self._links)) from None
 
     def _order(self, order: Order) -> RankDone:
         self._last = self._asked([order] * len(self._processes))
         return self._last
 
-    def _asked(self, messages: Sequence[Begin | Order]) -> RankDone:
+    def _asked(self, orders: Sequence[Order]) -> RankDone:
         """The first process's answer, once all have answered."""
-        waiting = {owner: rank for rank, owner in enumerate(self._owners)}
-        if not waiting:
+        if not self._links:
             raise LearnerGone("the trainer is closed")
+        waiting = {rank: self._posted(rank, order) for rank, order in enumerate(orders)}
         first: RankDone | None = None
-        for rank, message in enumerate(messages):
-            self._tell(rank, message)
         while waiting:
-            for owner in wait(list(waiting)):
-                assert isinstance(owner, Connection)
-                rank = waiting.pop(owner)
-                done = self._heard(rank)
+            for rank in [rank for rank, posted in waiting.items() if posted.is_done]:
+                done = self._heard(rank, waiting.pop(rank))
                 first = done if rank == 0 else first
+            if waiting:
+                ready(self._links[rank] for rank in waiting)
         assert first is not None, "the first is one of them"
         return first
 
-    def _tell(self, rank: int, message: Begin | Order) -> None:
+    def _posted(self, rank: int, order: Order) -> Posted[RankDone]:
         try:
-            self._owners[rank].send_bytes(encode(message))
-        except OSError as error:
-            raise self._gone(rank) from error
+            return self._links[rank].post(order, RankDone)
+        except LinkEnded:
+            raise self._gone(rank) from None
 
-    def _heard(self, rank: int) -> RankDone:
+    def _heard(self, rank: int, posted: Posted[RankDone]) -> RankDone:
         try:
-            answer = answer_of(self._owners[rank].recv_bytes())
-        except (EOFError, OSError) as error:
-            raise self._gone(rank) from error
-        if isinstance(answer, RankDone):
-            return answer
-        self.close()
-        if isinstance(answer, RankRefused):
-            raise BadInput(answer.field, answer.problem, answer.fix)
-        raise OSError(answer.errno, answer.problem)
+            return posted.result()
+        except LinkEnded:
+            raise self._gone(rank) from None
+        except Exception:
+            self.close()
+            raise
 
     def _gone(self, rank: int) -> LearnerGone:
         self.close()

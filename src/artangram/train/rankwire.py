@@ -1,17 +1,21 @@
 """What the owner of a trainer's processes says to them, and what they answer.
 
-Every process gets the same orders in the same order, and answers each of them once.
+Every process is asked the same in the same order, and answers each with `RankDone`; what it raises
+travels as itself.
 """
 
 import msgspec
 from msgspec import Struct
 
 from artangram.core.rollout.trajectory import Group
+from artangram.link import LinkTerms
 from artangram.train.settings import TrainSettings
 from artangram.train.tally import StepMetrics
 
+VERSION = 1
 
-class Begin(Struct, frozen=True, kw_only=True):
+
+class Begin(Struct, frozen=True, kw_only=True, tag="begin"):
     """The first message: what to train, and with whom. Answered when the model is there."""
 
     model: str
@@ -38,33 +42,24 @@ class Restore(Struct, frozen=True, tag="restore"):
     directory: str
 
 
-Order = TrainStep | Save | SaveWeights | Restore
+Order = Begin | TrainStep | Save | SaveWeights | Restore
 
 
-class RankDone(Struct, frozen=True, kw_only=True, tag="done"):
+class RankDone(Struct, frozen=True, kw_only=True):
     version: int
     max_context: int
     report: StepMetrics | None = None
 
 
-class RankRefused(Struct, frozen=True, tag="refused"):
-    """As `BadInput`."""
+LONGEST_STEP_BYTES = 1 << 36
+"""A step carries every token of its batch."""
 
-    field: str
-    problem: str
-    fix: str
-
-
-class Unwritten(Struct, frozen=True, tag="unwritten"):
-    """As `OSError`: there was no room, or no right, to write what was to be saved."""
-
-    errno: int
-    problem: str
-
-
-Answer = RankDone | RankRefused | Unwritten
-
-encode = msgspec.msgpack.Encoder().encode
-begin_of = msgspec.msgpack.Decoder(Begin).decode
-order_of = msgspec.msgpack.Decoder(Order).decode
-answer_of = msgspec.msgpack.Decoder(Answer).decode
+rank_terms: LinkTerms[Order] = LinkTerms(
+    name="trainer rank",
+    version=VERSION,
+    decode=msgspec.msgpack.Decoder(Order).decode,
+    most_record_bytes=LONGEST_STEP_BYTES,
+)
+owner_terms: LinkTerms[None] = LinkTerms(
+    name="trainer rank", version=VERSION, decode=msgspec.msgpack.Decoder(None).decode
+)

@@ -23,7 +23,7 @@ class Mean(StrEnum):
 
 
 class TrainSettings(Struct, frozen=True, kw_only=True):
-    """What a person may turn; `docs/training.md` says when."""
+    """Hyperparameters; `docs/training.md` says when to change them."""
 
     loss: str = "grpo"
     """`grpo`, `ppo`, `reinforce++` or `distillation`."""
@@ -36,7 +36,7 @@ class TrainSettings(Struct, frozen=True, kw_only=True):
     entropy: float = 0.003
     """More keeps choices open, and blurs what was copied exactly."""
     fade_steps: int = 0
-    """Over so many steps `lr` falls to a tenth and `entropy` to nothing; 0 keeps both."""
+    """Steps over which `lr` falls to a tenth and `entropy` to 0; 0 keeps both."""
     mean: Mean = Mean.SEQUENCES
     epochs: int = 1
     """Passes over each batch; the clip bounds how far they go together."""
@@ -53,12 +53,14 @@ class TrainSettings(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.loss not in LOSS_NAMES:
-            raise BadInput("loss", f"{self.loss!r} is none", f"say one of {', '.join(LOSS_NAMES)}")
+            raise BadInput(
+                "loss", f"{self.loss!r} is not a loss", f"use one of {', '.join(LOSS_NAMES)}"
+            )
         if self.backend not in BACKEND_NAMES:
-            problem = f"{self.backend!r} is none"
+            problem = f"{self.backend!r} is not a backend"
             raise BadInput("backend", problem, f"say {' or '.join(BACKEND_NAMES)}")
         if self.device not in ("cpu", "cuda"):
-            raise BadInput("device", f"{self.device!r} is none", "say cpu or cuda")
+            raise BadInput("device", f"{self.device!r} is not a device", "use cpu or cuda")
         for field in ("epochs", "max_tokens", "processes", "lr", "cap"):
             if not getattr(self, field) > 0:
                 problem = f"{getattr(self, field)} is not positive"

@@ -20,7 +20,7 @@ State = dict[str, Any]
 
 def optimiser_state(model: Module, optimiser: Optimizer) -> State:
     """What the optimiser remembers, gathered on the CPU."""
-    # Whoever never saves does without it; it takes a second to import.
+    # Only saving needs it, and it takes a second to import.
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
 
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)

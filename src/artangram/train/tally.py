@@ -11,7 +11,7 @@ from artangram.train.backend import TrainBackend
 from artangram.train.losses import Tokens
 
 MOST_GAP = 20.0
-"""In nats: what is counted stays finite, and nobody wonders whether such a ratio is wrong."""
+"""In nats: statistics stay finite, and such a ratio is plainly wrong."""
 
 
 class StepMetrics(Struct, frozen=True, kw_only=True):

@@ -55,7 +55,7 @@ UNREADABLE = (
     UnpicklingError,
     BadInput,
 )
-"""What the files of a checkpoint are when they were cut short or written by somebody else."""
+"""What the files of a checkpoint are when they were cut short or written by another program."""
 MOST_NORM = 1.0
 """A longer gradient is cut to this length."""
 
@@ -135,7 +135,7 @@ class Trainer:
 
     def save(self, directory: Path) -> None:
         """Everything the next step depends on, as files of `directory`, for any backend."""
-        # First what all do together: if the first cannot write, nobody waits for it.
+        # The collective part first: if rank 0 cannot write, no rank waits for it.
         optimiser = optimiser_state(self._module, self.optimiser)
         self.save_weights(directory)
         if self._backend.is_first:
@@ -166,7 +166,7 @@ class Trainer:
         self.version, self.steps = position.version, position.steps
 
     def _batches(self, samples: Sequence[Sample]) -> list["_Batch"]:
-        """This process's part; who has less than others makes up for it with idle rounds."""
+        """This process's part; a rank with fewer micro-batches adds idle rounds."""
         own = micro_batches(self._backend.part(samples), max_tokens=self.settings.max_tokens)
         missing = self._backend.rounds(len(own)) - len(own)
         return [self._batch(part) for part in own] + [
@@ -302,7 +302,7 @@ def _said_by(teachers: Teachers, samples: Sequence[Sample]) -> tuple[Tensor, Ten
     """Every teacher's logprobs in one row each; a teacher that a sample lacks weighs nothing."""
     if missing := [s.trajectory for s in samples if not teachers.get(s.trajectory)]:
         fix = "give `step` what they say of every attempt; `examples/distillation.py` does"
-        raise BadInput("teachers", f"nobody teaches {missing[0]}", fix)
+        raise BadInput("teachers", f"{missing[0]} has no teacher", fix)
     most = max(len(teachers[sample.trajectory]) for sample in samples)
     said: list[list[float]] = [[] for _ in range(most)]
     weights: list[list[float]] = [[] for _ in range(most)]

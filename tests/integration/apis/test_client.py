@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from artangram.apis import ApiSpec
 from artangram.apis.client import ApiClient, ApiRequest
-from artangram.apis.enforcing import Enforcing, serving
-from artangram.apis.errors import TurnedAway
+from artangram.apis.enforcing import EnforcingApi, serving
+from artangram.apis.limits import TurnedAway
 from artangram.core.errors import CallFailed, InfraFailed
 
 Respond = Callable[[web.Request], Awaitable[web.Response]]
@@ -316,7 +316,7 @@ async def test_another_attempt_backs_off_while_the_api_fails(
 
 
 async def test_alone_it_is_never_refused() -> None:
-    api = Enforcing(limit=20, window_s=0.2)
+    api = EnforcingApi(limit=20, window_s=0.2)
     limits = {"limit": 20, "window_s": 0.2, "delivery_s": 2.0}
     now = asyncio.get_running_loop().time
     async with a_client(api.respond, now=now, **limits) as (client, closings):

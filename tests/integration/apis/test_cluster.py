@@ -7,7 +7,7 @@ from aiohttp import web
 
 import artangram
 from artangram.apis import ApiSpec
-from artangram.apis.enforcing import Enforcing, serving
+from artangram.apis.enforcing import EnforcingApi, serving
 from artangram.core.errors import BadInput, InfraFailed
 from artangram.sandbox.fake import FakeProvider
 
@@ -20,7 +20,7 @@ def a_cluster(url: str, **fields: object):  # type: ignore[no-untyped-def]
 
 
 async def test_all_jobs_together_stay_below_the_limit() -> None:
-    api = Enforcing(limit=LIMIT, window_s=WINDOW_S)
+    api = EnforcingApi(limit=LIMIT, window_s=WINDOW_S)
     async with (
         serving(api.respond) as url,
         a_cluster(url, limit=LIMIT, window_s=WINDOW_S, delivery_s=2.0) as client,
@@ -34,7 +34,7 @@ async def test_all_jobs_together_stay_below_the_limit() -> None:
 
 async def test_when_somebody_else_eats_the_quota_no_call_is_lost() -> None:
     """Posts, too: a call that was refused was not made."""
-    api = Enforcing(limit=LIMIT, window_s=WINDOW_S)
+    api = EnforcingApi(limit=LIMIT, window_s=WINDOW_S)
 
     async def rival() -> None:
         for _ in range(60):
@@ -58,7 +58,7 @@ async def test_when_somebody_else_eats_the_quota_no_call_is_lost() -> None:
 
 
 async def test_two_clusters_with_one_key_lose_no_call() -> None:
-    api = Enforcing(limit=LIMIT, window_s=WINDOW_S)
+    api = EnforcingApi(limit=LIMIT, window_s=WINDOW_S)
     limits = {"limit": LIMIT, "window_s": WINDOW_S}
     async with (
         serving(api.respond) as url,
@@ -78,7 +78,7 @@ async def test_two_clusters_with_one_key_lose_no_call() -> None:
 
 async def test_an_api_that_fails_for_a_while_loses_no_call_that_may_be_repeated() -> None:
     failures = iter(range(2))
-    api = Enforcing(limit=1000, window_s=60)
+    api = EnforcingApi(limit=1000, window_s=60)
 
     async def respond(request):  # type: ignore[no-untyped-def]
         response = await api.respond(request)
@@ -107,7 +107,7 @@ async def test_a_deadline_ends_repeating(status: int) -> None:
 
 
 async def test_a_call_that_touches_two_apis_counts_with_both() -> None:
-    api = Enforcing(limit=1000, window_s=60)
+    api = EnforcingApi(limit=1000, window_s=60)
     async with serving(api.respond) as url:
         ample = ApiSpec(base_url=url)
         scarce = ApiSpec(base_url=url, limit=2, window_s=600)

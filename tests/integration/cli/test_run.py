@@ -41,7 +41,7 @@ def test_what_is_left_out_of_its_output_is_said():
         [*VERB, "head", "-c", str(more), "/dev/zero"], capture_output=True, check=True
     )
     assert len(done.stdout) == MOST_OUTPUT_BYTES
-    assert done.stderr.startswith(b"truncated: 100 bytes of what it printed are left out; ")
+    assert done.stderr.startswith(b"truncated: 100 bytes of its output were dropped; ")
 
 
 def test_a_file_that_does_not_fit_is_said_in_one_line(tmp_path):

@@ -130,8 +130,8 @@ async def test_a_platform_that_wants_too_much_patience_has_failed() -> None:
         (200, b'{"errorMessage": "no"}', {"X-Amz-Function-Error": "Unhandled"}, "errorMessage"),
         (200, b'{"errorType": "ValueError"}', {"X-Amz-Function-Error": "Unhandled"}, "ValueErr"),
         (200, b'{"errorType": "Runtime.MarshalError"}', {"X-Amz-Function-Error": "x"}, "Marshal"),
-        (200, b"<html>", {}, "answered no JSON"),
-        (200, b"{}", {"Content-Type": "application/cloudevents+json"}, "answered no JSON"),
+        (200, b"<html>", {}, "did not answer with JSON"),
+        (200, b"{}", {"Content-Type": "application/cloudevents+json"}, "did not answer with JSON"),
     ],
 )
 async def test_the_functions_own_failure_is_not_tried_again(

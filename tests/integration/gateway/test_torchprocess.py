@@ -33,10 +33,10 @@ from artangram.weights import roll
 OWNER = """
 import asyncio, sys
 from artangram.gateway.engines.torchprocess import TorchEngineProcess
-from artangram.gateway.engines.torchwire import Settings
+from artangram.gateway.engines.torchwire import TorchEngineSettings
 
 async def main():
-    engine = await TorchEngineProcess.start(Settings(directory=sys.argv[1]))
+    engine = await TorchEngineProcess.start(TorchEngineSettings(directory=sys.argv[1]))
     print(engine.pid, flush=True)
     await asyncio.Event().wait()
 

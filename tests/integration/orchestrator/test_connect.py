@@ -47,9 +47,9 @@ async def test_a_cluster_that_was_left_says_so() -> None:
     async with fake_cluster() as behind, serving(behind.orchestrator, token=TOKEN) as url:
         async with connect(url, token=TOKEN) as client:
             t = client.trajectory()
-        with pytest.raises(Refused, match="this cluster is closed; use it within"):
+        with pytest.raises(Refused, match="this client is closed; use it within"):
             await client.status()
-        with pytest.raises(Refused, match="this cluster is closed; use it within"):
+        with pytest.raises(Refused, match="this client is closed; use it within"):
             await t.run(["true"])
 
 
@@ -81,7 +81,7 @@ def an_answer(status: str, body: bytes) -> bytes:
 )
 async def test_who_answers_otherwise_is_no_cluster(says: bytes) -> None:
     async with a_stranger(says) as url, connect(url, token=TOKEN) as client:
-        with pytest.raises(BadInput, match=f"url: {url} answers, but not as a cluster does; give"):
+        with pytest.raises(BadInput, match=f"url: {url} answers, but it is not an Art"):
             await client.status()
 
 
@@ -103,16 +103,16 @@ async def test_half_a_character_is_refused_by_the_name_of_its_field() -> None:
         client.trajectory() as t,
     ):
         await t.write("xy", b"kept")
-        with pytest.raises(BadInput, match="path: is no text"):
+        with pytest.raises(BadInput, match="path: is not valid Unicode"):
             await t.write("x\udcffy", b"lost")
         assert await t.read("xy") == b"kept", "an address leaves out what it cannot carry"
-        with pytest.raises(BadInput, match="path: is no text"):
+        with pytest.raises(BadInput, match="path: is not valid Unicode"):
             await t.read("x\udcffy")
-        with pytest.raises(BadInput, match="argv: is no text"):
+        with pytest.raises(BadInput, match="argv: is not valid Unicode"):
             await t.run(["echo", "\udcff"])
-        with pytest.raises(BadInput, match="trajectory: is no text"):
+        with pytest.raises(BadInput, match="trajectory: is not valid Unicode"):
             await client.trajectory(id="\udcff").__aenter__()
-        with pytest.raises(BadInput, match="action_id: is no text"):
+        with pytest.raises(BadInput, match="action_id: is not valid Unicode"):
             await client.explain("\udcff")
 
 

@@ -65,7 +65,7 @@ async def test_every_address_wants_the_token_but_the_description(headers) -> Non
 
 async def test_an_empty_token_is_refused_and_not_everybodys() -> None:
     async with fake_cluster() as behind:
-        with pytest.raises(BadInput, match="everybody would have it"):
+        with pytest.raises(BadInput, match="every caller would have it"):
             application(behind.orchestrator, token="")
 
 
@@ -122,9 +122,9 @@ async def test_a_request_cannot_make_the_orchestrator_hold_any_amount(
     ("query", "complaint"),
     [
         ("", "path: is missing"),
-        ("?path=x&max_bytes=-1", "max_bytes: '-1' is no size"),
-        ("?path=x&max_bytes=many", "max_bytes: 'many' is no size"),
-        ("?path=x&max_bytes=99999999999", "max_bytes: '99999999999' is no size"),
+        ("?path=x&max_bytes=-1", "max_bytes: '-1' is not a size"),
+        ("?path=x&max_bytes=many", "max_bytes: 'many' is not a size"),
+        ("?path=x&max_bytes=99999999999", "max_bytes: '99999999999' is not a size"),
     ],
 )
 async def test_a_wrong_question_is_told_so(query: str, complaint: str) -> None:
@@ -224,9 +224,9 @@ async def test_an_address_in_use_is_said_and_nothing_hangs() -> None:
 @pytest.mark.parametrize("token", ["two\nlines", "h\xe4\xdflich", " padded ", "nul\0"])
 async def test_a_token_that_no_header_carries_is_refused_on_both_sides(token: str) -> None:
     async with fake_cluster() as behind, serving(behind.orchestrator, token=TOKEN) as url:
-        with pytest.raises(BadInput, match="token: has characters that a header does not carry"):
+        with pytest.raises(BadInput, match="token: has characters that no HTTP header can carry"):
             application(behind.orchestrator, token=token)
-        with pytest.raises(BadInput, match="token: has characters that a header does not carry"):
+        with pytest.raises(BadInput, match="token: has characters that no HTTP header can carry"):
             async with connect(url, token=token):
                 pass
 

@@ -136,6 +136,8 @@ async def test_a_cluster_with_nothing_alive_takes_other_cores_and_shares(tmp_pat
 
 
 async def test_a_share_of_nothing_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"jobs\.idle\.share: 0\.0 is none; give a number above 0"):
+    with pytest.raises(
+        BadInput, match=r"jobs\.idle\.share: 0\.0 is not a share; give a number above 0"
+    ):
         async with local(shares={"idle": 0.0}):
             pass

@@ -29,6 +29,7 @@ from artangram.managers.machine import allow_open_files
 from artangram.managers.remote import connect as agent_at
 from artangram.observe.journal import Entry, JournalFull
 from artangram.observe.journalmemory import MemoryJournal
+from artangram.orchestrator.arguments import RunRequest
 from artangram.orchestrator.client import Client
 from artangram.orchestrator.connect import IDLE_S, connect
 from artangram.orchestrator.httppolicy import MOST_OUTPUT_BYTES
@@ -43,7 +44,6 @@ from artangram.orchestrator.records import (
     Refused,
     Unreachable,
 )
-from artangram.orchestrator.runs import RunRequest
 from artangram.orchestrator.server import application, serving, until_told_to_stop
 from artangram.sandbox import SandboxGone
 from artangram.sandbox.fake import Console, FakeProvider

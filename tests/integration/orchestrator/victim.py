@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 from artangram.core.ids import TrajectoryId
+from artangram.orchestrator.arguments import RunRequest
 from artangram.orchestrator.client import Client
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.local import running
-from artangram.orchestrator.runs import RunRequest
 
 
 async def work(backend: Embedded, name: str) -> None:

@@ -61,7 +61,9 @@ def test_a_run_without_checkpoints_is_asked_as_it_would_begin(home):
     (home / "new.yaml").write_text(text.replace("name: guessing", "name: new"))
     done = artangram(home, "eval", "new.yaml", "--problems", "2", "--json", "-")
     assert json.loads(done.stdout)["model"] == "models/guessing"
-    assert "out/new holds no checkpoint: this is what the run begins with" in done.stderr
+    assert (
+        "out/new holds no checkpoint: evaluating the model that the run starts from" in done.stderr
+    )
 
 
 def test_a_run_that_is_over_says_so(home):

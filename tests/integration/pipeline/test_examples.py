@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -93,3 +94,12 @@ def test_a_model_of_transformers_is_trained_with_our_engine(home):
     # What was sampled is what the trainer scores, and the second step sampled with new weights.
     assert max(record.report.fresh_error for record in records) < 1e-4
     assert records[-1].report.version == 2
+
+
+def test_a_curriculum_learns_the_task_that_comes_first_and_the_one_that_comes_later(warm_home):
+    artangram(warm_home, "train", "curriculum.yaml")
+    records = read(warm_home / "out" / "curriculum" / "metrics.jsonl")
+    for task in ("sour", "sweet"):
+        found = [r.report.rewards[task] for r in records if task in r.report.rewards]
+        assert fmean(found[:3]) < 0.4  # A guess among four colours.
+        assert fmean(found[-5:]) > 0.65, f"{task}: {found}"

@@ -66,7 +66,7 @@ def the_service(url):
 
 
 def the_engine(run):
-    (engine,) = below(run.pid, "torchchild")
+    (engine,) = below(run.pid, "torchworker")
     killed(engine)
 
 

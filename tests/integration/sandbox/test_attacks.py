@@ -613,6 +613,56 @@ class TestKernel:
         )
         assert result.stdout == b"['/proc/busro', '/proc/irqro', '/proc/sysro']\n"
 
+    async def test_proc_shows_of_the_machine_what_is_documented(self, attack: Attack) -> None:
+        """Beside processes, `sys`, `net`, `sysvipc`, which are the sandbox's own or read-only."""
+        result = await attack(
+            "def tells(path):\n"
+            "  try: return bool(open(path, 'rb').read(1))\n"
+            "  except OSError: return False\n"
+            "for here, folders, files in os.walk('/proc'):\n"
+            "  if here == '/proc':\n"
+            "    own = {'sys', 'net', 'self', 'thread-self', 'sysvipc'}\n"
+            "    folders[:] = [n for n in folders if not n.isdigit() and n not in own]\n"
+            "  print(*(path for name in files if tells(path := os.path.join(here, name))))"
+        )
+        said = Path("docs/sandbox.md").read_text().partition("What remains visible:")[2]  # noqa: ASYNC240
+        said = said.partition("\n\n")[0]
+        seen = {path.removeprefix("/proc/") for path in result.stdout.decode().split()}
+        assert "cpuinfo" in seen
+        assert not [path for path in seen - {"mounts"} if f"`{path}`" not in said]
+
+    async def test_no_trigger_of_the_machines_pressure_can_be_set(self, attack: Attack) -> None:
+        """The kernel takes milliseconds to end each of them, when their program is killed."""
+        result = await attack(
+            "for name in ('cpu', 'io', 'memory'):\n"
+            "  print(attempt(os.open, '/proc/pressure/' + name, os.O_RDWR))"
+        )
+        assert result.stdout == b"ENOENT\n" * 3
+
+    async def test_open_notifications_hold_up_no_deadline(
+        self, sandbox: LocalSandbox, attack: Attack, late_s: float
+    ) -> None:
+        """The kernel took milliseconds to end each, and the whole sandbox was lost."""
+        code = (
+            "import time\n"
+            "while (fd := libc.inotify_init1(0)) >= 0: libc.inotify_add_watch(fd, b'/work', 2)\n"
+            "print(errno.errorcode[ctypes.get_errno()], flush=True)\n"
+            "time.sleep(60)"
+        )
+        results = await ended_on_time(attack, code, timeout_s=0.5, late_s=late_s)
+        assert results[-1].stdout == b"ENOSYS\n"
+        assert await still_works(sandbox)
+
+    async def test_a_program_that_follows_a_file_polls(self, attack: Attack) -> None:
+        result = await attack(
+            "import subprocess, time\n"
+            "open('log', 'w').close()\n"
+            "tail = subprocess.Popen(['tail', '-s', '0.05', '-f', 'log'], stdout=-1)\n"
+            "open('log', 'a').write('followed\\n')\n"
+            "print(tail.stdout.readline())"
+        )
+        assert result.stdout == b"b'followed\\n'\n"
+
     async def test_mounts_tell_nothing_of_the_host(
         self, provider: NamespaceProvider, attack: Attack
     ) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from artangram.sandbox import Command, HostImage, NamespaceProvider, NotCapable, extras
+from artangram.sandbox import Command, HostImage, NamespaceProvider, NotCapable, probe
 from artangram.sandbox.namespace import compiled, provider
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 
@@ -140,10 +139,9 @@ async def test_the_doctor_says_why_it_cannot_be_built(
     compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiler("echo cannot find crt1.o >&2; exit 1")
-    # The room exports a function of the same name as the module.
-    monkeypatch.setattr(
-        sys.modules["artangram.sandbox.probe"], "default_state_dir", lambda: tmp_path
-    )
-    [feature] = [each for each in await asyncio.to_thread(extras) if each.name == "compiled init"]
+    monkeypatch.setattr(probe, "default_state_dir", lambda: tmp_path)
+    [feature] = [
+        each for each in await asyncio.to_thread(probe.extras) if each.name == "compiled init"
+    ]
     assert not feature.available
     assert "cannot find crt1.o" in feature.detail

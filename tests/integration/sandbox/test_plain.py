@@ -1,4 +1,4 @@
-"""The low rungs: what plain processes still keep, and that nobody lands there unasked."""
+"""The low levels: what plain processes still keep, and that no caller lands there unasked."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_under_root_every_sandbox_is_a_user_of_its_own(
     uids = {(await each.run(Command(argv=("id", "-u")))).stdout for each in (box, other)}
     assert len(uids) == 2
     assert b"0\n" not in uids
-    secret = os.path.join(other.traits.home, "secret")
+    secret = os.path.join(other.traits.work_dir, "secret")
     assert b"Permission denied" in (await box.run(Command(argv=("cat", secret)))).stderr
     await other.close()
     assert not Path(secret).parent.parent.exists()

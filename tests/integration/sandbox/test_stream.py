@@ -7,10 +7,10 @@ import contextlib
 import pytest
 
 from artangram.core.ids import TrajectoryId
+from artangram.orchestrator.arguments import RunRequest
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.local import running
 from artangram.orchestrator.records import ActionResult, Opening
-from artangram.orchestrator.runs import RunRequest
 from artangram.sandbox import NotCapable, Output
 
 T = TrajectoryId("t")

@@ -1,4 +1,4 @@
-"""The same promises one rung down, for a user without any right: conformance and attacks."""
+"""The same promises one level down, for a user without any right: conformance and attacks."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ async def test_status_names_who_waits_and_explain_says_why(run):
 async def test_what_a_service_refuses_is_one_line(run):
     async with a_busy_service() as reach:
         unknown = await asyncio.to_thread(run, "explain", "nobody", *reach)
-        assert unknown.err.startswith("error: action: 'nobody' neither waits nor runs")
+        assert unknown.err.startswith("error: action: 'nobody' is neither waiting nor running")
         stranger = await asyncio.to_thread(run, "status", *reach[:2], "--token", "wrong")
         assert stranger.err.startswith("error: service: send the token")
         greedy = await asyncio.to_thread(run, "run", *reach, "--cpu", "2", "true")
@@ -93,7 +93,7 @@ async def test_who_answers_otherwise_is_no_cluster(run):
     async with a_stranger(b"<html>hello</html>") as url:
         said = await asyncio.to_thread(run, "status", "--url", url)
     assert (said.code, said.out) == (2, "")
-    assert said.err.startswith(f"error: url: {url} answers, but not as a cluster does")
+    assert said.err.startswith(f"error: url: {url} answers, but it is not an Artangram service")
 
 
 async def test_run_tells_programs_and_people_how_a_command_ended(run):

@@ -73,7 +73,7 @@ def test_every_field_is_documented_with_its_default(head: str, record: type[Stru
         ("`kind: quota`", QuotaEntry),
         ("`kind: functions`", FunctionsEntry),
         ("service", ServiceEntry),
-        ("job", JobEntry),
+        ("a job", JobEntry),
     ],
 )
 def test_the_keys_of_a_cluster_are_those_of_the_page(head: str, record: type[Struct]):

@@ -11,7 +11,7 @@ import pytest
 from artangram.cli.verbs import VERBS
 
 MAIN = "from artangram.cli import main; main()"
-FULL = "error: standard output: no space left on device; print it where there is room\n"
+FULL = "error: standard output: no space left on device; redirect it to a place with room\n"
 
 buffered = pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
 

@@ -56,7 +56,7 @@ def test_what_a_cluster_cannot_be_is_named_with_its_line(run, tmp_path: Path, te
     [
         ("\npolicy: elastik", "2: policy: unknown policy 'elastik'"),
         ("\nfunctions:\n  - absent_module:f", "3: functions.absent_module:f: cannot be imported"),
-        ("\napis:\n  s: {base_url: here}", "3: apis.s.base_url: 'here' is no HTTP address"),
+        ("\napis:\n  s: {base_url: here}", "3: apis.s.base_url: 'here' is not an HTTP address"),
         (
             'apis:\n  s:\n    base_url: "http://a"\n    headers: {k: "${ABSENT_KEY}"}',
             "4: apis.s.headers: ${ABSENT_KEY} is not set",
@@ -117,7 +117,7 @@ def test_a_journal_that_cannot_be_locked_is_named(run, tmp_path: Path):
 def test_a_token_that_nobody_could_send_is_refused(run, tmp_path: Path):
     said = run("up", "--state-dir", tmp_path / "state", "--port", "0", "--token", "two\nlines")
     assert (said.code, said.out) == (2, "")
-    assert said.err.startswith("error: token: has characters that a header does not carry")
+    assert said.err.startswith("error: token: has characters that no HTTP header can carry")
 
 
 def test_a_run_that_asks_too_little_is_named_with_its_line(run, tmp_path: Path):

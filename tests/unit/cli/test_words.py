@@ -78,7 +78,7 @@ def test_a_trace_takes_the_place_of_no_device(run, tmp_path: Path):
 def test_a_size_without_a_cluster_is_refused(run, tmp_path: Path):
     said = run("trace", "generate", tmp_path / "x.jsonl", "--size", "cores=8")
     assert said.code == 2
-    assert said.err.startswith("error: --size: there is no cluster to change")
+    assert said.err.startswith("error: --size: changes a cluster, and --cluster is missing")
 
 
 def test_who_reads_only_the_beginning_hears_no_complaint():

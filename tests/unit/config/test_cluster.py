@@ -12,6 +12,7 @@ from artangram.core.scheduling.cluster import (
     CpuSpec,
     FunctionsSpec,
     GpuSpec,
+    JobLimits,
     QuotaSpec,
     ServiceSpec,
 )
@@ -235,3 +236,16 @@ def test_a_cluster_that_could_not_be_read_back_is_not_written(tmp_path):
     with pytest.raises(BadInput, match=r"^services\.t: needs 1000000 MB on each device"):
         write_cluster(tmp_path / "new.yaml", spec)
     assert not (tmp_path / "new.yaml").exists()
+
+
+def test_jobs_may_have_a_minimum_and_a_maximum(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        "pools: {cpu: {kind: cpu, cores: 8, memory_mb: 100}}\n"
+        "jobs: {a: {share: 2, max_memory_gb: 2, min_trajectories: 0}, b: {max_trajectories: 3}}\n"
+    )
+    cluster = read_cluster(path).simulated()
+    limits = {"a": JobLimits(max_memory_mb=2000), "b": JobLimits(max_trajectories=3)}
+    assert (cluster.shares, cluster.limits) == ({"a": 2.0, "b": 1.0}, limits)
+    write_cluster(tmp_path / "again.yaml", cluster)
+    assert read_cluster(tmp_path / "again.yaml").simulated() == cluster

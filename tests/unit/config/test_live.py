@@ -197,7 +197,7 @@ def test_an_empty_description_is_this_machine() -> None:
             r"cluster\.yaml:2: pools\.gpu\.memory_gb: is missing; add",
         ),
         ("services: [judge]", r"services: is not a mapping"),
-        ("", r"cluster\.yaml: file: it is empty; write what it is to describe"),
+        ("", r"cluster\.yaml: file: it is empty; write what it should describe"),
         ("policy: fcfs\nfunctions: &a [*a]", r"cluster\.yaml:2: yaml: a value holds itself"),
         (
             "services: {a: &a {loader: x, options: *a}}",

@@ -99,7 +99,7 @@ def test_a_target_that_is_not_there_is_bad_input(target: str) -> None:
 
 
 def test_a_target_that_cannot_be_called_is_bad_input() -> None:
-    with pytest.raises(BadInput, match="is no function"):
+    with pytest.raises(BadInput, match="is not a function"):
         resolved("math:pi")
 
 

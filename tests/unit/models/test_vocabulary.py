@@ -69,7 +69,7 @@ def test_a_directory_without_a_tokenizer_is_refused(tmp_path: Path):
 
 
 def test_a_piece_may_not_stand_twice():
-    with pytest.raises(BadInput, match="twice or are reserved"):
+    with pytest.raises(BadInput, match="are repeated or reserved"):
         Vocabulary(["read", "<end>"])
 
 

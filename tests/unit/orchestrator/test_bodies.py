@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from artangram.orchestrator.runs import RunRequest
+from artangram.orchestrator.arguments import RunRequest
 from artangram.orchestrator.server import BODY_SILENCE_S, application
 from artangram.testing.fakes import FakeCluster, fake_cluster
 

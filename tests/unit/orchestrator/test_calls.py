@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from artangram.apis.errors import TurnedAway
+from artangram.apis.limits import TurnedAway
 from artangram.core.errors import BadInput, CallFailed, InfraFailed
 from artangram.core.ids import Resource, ServiceId
 from artangram.core.scheduling.cluster import (
@@ -264,7 +264,7 @@ async def test_a_call_on_the_cores_of_a_lost_node_is_made_again() -> None:
         calling = asyncio.create_task(client.call("judge", 1, needs={"cpu": 1}, deadline_s=60.0))
         await asyncio.sleep(1.5)
         node, agent = next(iter(client.orchestrator.nodes.items()))
-        lost = client.orchestrator._executor
+        lost = client.orchestrator.executor
         lost.on_lost(node, "the power went")
         await asyncio.sleep(0.01)
         assert carrying[ServiceCall].now == 0, "the call went on without its cores"

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from artangram.core.ids import TrajectoryId
+from artangram.orchestrator.arguments import RunRequest
 from artangram.orchestrator.orchestrator import Bounds
 from artangram.orchestrator.records import ActionResult, Opening
-from artangram.orchestrator.runs import RunRequest
 from artangram.testing.fakes import FakeCluster, a_setup, fake_cluster
 
 pytestmark = pytest.mark.looptime

@@ -9,20 +9,23 @@ import pytest
 
 from artangram.core.ids import NodeId, Resource, TrajectoryId
 from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec
+from artangram.core.scheduling.events import Event, NodeLost
 from artangram.core.scheduling.records import Outcome
 from artangram.managers.agent import AgentGone, Listener, NodeAgent, NodeInventory
 from artangram.managers.cpu import CpuManager
 from artangram.managers.local import LocalAgent
 from artangram.observe.journal import Entry, Then
 from artangram.observe.journalmemory import MemoryJournal
+from artangram.orchestrator.arguments import RunRequest
 from artangram.orchestrator.client import TrajectoryHandle
-from artangram.orchestrator.clock import WallClock
+from artangram.orchestrator.driver import WallClock
 from artangram.orchestrator.embedded import Embedded
+from artangram.orchestrator.executor import LiveExecutor
+from artangram.orchestrator.ledger import Ledger
 from artangram.orchestrator.options import between
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.records import ActionResult, Opening
 from artangram.orchestrator.recovery import Setup
-from artangram.orchestrator.runs import RunRequest
 from artangram.sandbox.fake import FakeProvider
 from artangram.testing.fakes import NODE, FakeCluster, fake_cluster
 
@@ -188,3 +191,21 @@ async def test_a_replaced_node_is_replaced_again() -> None:
                 if agent is not agents[-1]:
                     agent.lose()
     await agents[-1].aclose()
+
+
+async def test_the_pool_of_a_node_is_a_value_and_not_read_from_its_name() -> None:
+    agent, posted = FragileAgent(NodeId("big-box")), list[Event | None]()
+    pools = {agent.node: Resource("fast-cpu")}
+    manager, ledger = CpuManager({agent.node: agent}), Ledger()
+    spec = CpuSpec(nodes=1, cores=2, memory_mb=64)
+    setup = Setup(cluster=ClusterSpec(pools={Resource("fast-cpu"): spec}))
+    executor = LiveExecutor(manager, ledger, pools=pools, now=asyncio.get_running_loop().time)
+    await executor.attach(
+        lambda event, **_: posted.append(event),
+        None,
+        setup.scheduler(),
+    )
+    agent.lose()
+    assert posted[-1] == NodeLost(Resource("fast-cpu"), agent.node, "big-box was lost: planted")
+    await executor.aclose()
+    await agent.aclose()

@@ -11,8 +11,8 @@ from artangram.core.ids import TrajectoryId
 from artangram.core.scheduling.records import Outcome
 from artangram.managers.agent import SandboxSpec
 from artangram.observe.journalfile import open_journal
+from artangram.orchestrator.arguments import RunRequest
 from artangram.orchestrator.records import ActionResult, Opening, Receipt
-from artangram.orchestrator.runs import RunRequest
 from artangram.sandbox import Limits
 from artangram.testing.fakes import FakeCluster, a_setup, fake_cluster
 

@@ -14,11 +14,12 @@ from artangram.core.scheduling.records import Outcome
 from artangram.managers.agent import Population
 from artangram.observe.journal import Entry, JournalFull
 from artangram.observe.journalmemory import MemoryJournal
+from artangram.orchestrator.arguments import RunRequest
 from artangram.orchestrator.client import TrajectoryHandle
+from artangram.orchestrator.embedded import submission_of
 from artangram.orchestrator.options import between
 from artangram.orchestrator.orchestrator import Bounds
 from artangram.orchestrator.records import ActionResult, Broken, Draining, Opening, Overloaded
-from artangram.orchestrator.runs import RunRequest, submission_of
 from artangram.sandbox import SandboxGone
 from artangram.sandbox.fake import Console, FakeSandbox
 from artangram.testing.fakes import FakeCluster, a_setup, fake_cluster
@@ -278,7 +279,7 @@ async def test_what_can_never_run_is_refused_with_the_reason() -> None:
     [
         ({"timeout_s": 0}, "timeout_s"),
         ({"output_bytes": -1}, "output_bytes"),
-        ({"cpu": 2, "needs": {"cpu": 1}}, "needs.cpu: is said twice"),
+        ({"cpu": 2, "needs": {"cpu": 1}}, "needs.cpu: is given twice"),
         ({"environ": {"A": "\0"}}, "environ"),
     ],
 )

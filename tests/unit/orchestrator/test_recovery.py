@@ -23,13 +23,13 @@ from artangram.core.scheduling.events import Finished
 from artangram.core.scheduling.records import Outcome
 from artangram.managers.agent import Listener, NodeAgent, NodeInventory, Run
 from artangram.managers.local import LocalAgent
-from artangram.observe.journal import Entry, Journal, JournalError
+from artangram.observe.journal import VERSION, Entry, Journal, JournalError
 from artangram.observe.journalfile import open_journal
+from artangram.orchestrator.arguments import RunRequest
 from artangram.orchestrator.ledger import Ledger
 from artangram.orchestrator.orchestrator import Bounds
 from artangram.orchestrator.records import ActionResult, Broken, Opening, Receipt
 from artangram.orchestrator.recovery import Setup, frozen, thawed
-from artangram.orchestrator.runs import RunRequest
 from artangram.sandbox.fake import Console, FakeProvider
 from artangram.testing.fakes import NODE, FakeCluster, a_setup, fake_cluster
 
@@ -656,6 +656,42 @@ async def test_one_of_another_version_with_something_alive_is_refused(path: Path
     with pytest.raises(JournalError, match="its snapshot is damaged or of another version"):
         async with a_life(path):
             pass
+
+
+def of_the_version_before(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database, database:
+        version = str(VERSION - 1).encode()
+        database.execute("UPDATE about SET body = ? WHERE name = 'version'", (version,))
+
+
+async def test_a_journal_of_the_version_before_is_refused_until_it_is_drained(path: Path) -> None:
+    async with a_life(path) as client:
+        await submitted(client, "a", "sleep", "1000")
+    of_the_version_before(path)
+    how = "start the release that wrote it, close its trajectories, stop it with SIGTERM"
+    with pytest.raises(JournalError, match=how) as refused:
+        await open_journal(path)
+    assert f"journal version {VERSION - 1}" in str(refused.value)
+
+
+async def test_a_drained_journal_of_the_version_before_is_taken_over(path: Path) -> None:
+    async with a_life(path) as client:
+        receipt, first = await one_done(client)
+        await client.orchestrator.drain(grace_s=1.0)
+    of_another_version(path)
+    of_the_version_before(path)
+    async with a_life(path) as client:
+        assert await ending(client, receipt) == first
+        await submitted(client, "b", "sleep", "1000")
+    async with a_life(path) as client:  # It is of this version now, with something alive in it.
+        assert client.orchestrator.status().running == 1
+
+
+def test_a_snapshot_of_another_version_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = frozen(SETUP.scheduler(), Ledger())
+    monkeypatch.setattr("artangram.orchestrator.recovery.VERSION", VERSION + 1)
+    with pytest.raises(JournalError, match="damaged or of another version"):
+        thawed(body, SETUP)
 
 
 async def test_a_full_disk_loses_nothing_that_was_accepted(path: Path) -> None:

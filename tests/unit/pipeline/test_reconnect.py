@@ -6,8 +6,8 @@ import pytest
 
 from artangram.core.errors import BadInput, InfraFailed
 from artangram.core.ids import JobId, TrajectoryId
+from artangram.orchestrator.arguments import RunRequest
 from artangram.orchestrator.records import ClusterStatus, Opening, Unreachable
-from artangram.orchestrator.runs import RunRequest
 from artangram.pipeline.reconnect import ReconnectingClient
 
 pytestmark = pytest.mark.looptime

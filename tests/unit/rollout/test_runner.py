@@ -105,7 +105,7 @@ async def test_a_turn_that_somebody_else_aborts_is_infrastructure():
     door.finish = FinishReason.ABORT
     found = await World(door).run(FakeTask())
     assert found.status is TrajectoryStatus.INFRA_FAILED
-    assert "aborted by somebody else" in found.reason
+    assert "aborted in the engine" in found.reason
 
 
 async def test_a_crash_is_infrastructure_and_never_a_reward():

@@ -68,11 +68,11 @@ def test_shares_follow_the_curriculum():
 
 
 def test_sources_that_cannot_work_say_what_would():
-    with pytest.raises(BadInput, match="name each differently"):
+    with pytest.raises(BadInput, match="give each a name of its own"):
         Source([FakeTask(), FakeTask()])
-    with pytest.raises(BadInput, match="name each differently"):
+    with pytest.raises(BadInput, match="give each a name of its own"):
         Source([])
-    with pytest.raises(BadInput, match="are no tasks"):
+    with pytest.raises(BadInput, match="are not tasks of this run"):
         a_source(stages=[Stage(shares={"c": 1})])
     with pytest.raises(BadInput, match="resume with these"):
         a_source(seed=1).restore(a_source(seed=2).save())

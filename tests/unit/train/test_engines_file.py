@@ -2,8 +2,7 @@
 
 import pytest
 
-from artangram.config.engines import read_engines
-from artangram.config.train import read_train
+from artangram.config.train import read_engines, read_train
 from artangram.core.errors import BadInput
 from artangram.core.rollout.affinity import Auto, Declared
 from artangram.core.rollout.split import PrefillDecode
@@ -37,9 +36,12 @@ def test_a_file_says_which_engines_there_are_and_who_goes_where(tmp_path):
         (("urls:", "url:"), r"engines.yaml:4: pools.bandwidth.url: unknown key"),
         (("slots: 8", "slots: 0"), "pools.compute.slots: 0 is too few"),
         (("vllm: [bin/python, --dtype, float32], ", ""), "are for vLLM servers"),
-        (('urls: ["', 'vllm: [python], urls: ["'), "are of servers that run"),
-        (("lake: compute", "lake: fast"), "'fast' is no class of these engines"),
-        (("decode: bandwidth", "decode: memory"), "'memory' is no class of these engines"),
+        (('urls: ["', 'vllm: [python], urls: ["'), "name servers that already run"),
+        (("lake: compute", "lake: fast"), "'fast' is not a hardware class of these engines"),
+        (
+            ("decode: bandwidth", "decode: memory"),
+            "'memory' is not a hardware class of these engines",
+        ),
         (("{lake: compute, math: [bandwidth]}", "sometimes"), "'sometimes' is no affinity"),
         (("decode: bandwidth", "write: bandwidth"), "is no split"),
     ],

@@ -14,20 +14,24 @@ STEPS = 150
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("out"),
-    steps: Annotated[int, typer.Option(help="Of the optimiser.", min=1)] = STEPS,
-    seed: Annotated[int, typer.Option(help="Of model, problems and sampling.")] = 0,
-    tasks: Annotated[str, typer.Option(help="Which of the tasks, with commas between.")] = ",".join(
+    out: Annotated[Path, typer.Option(help="Directory for the report.")] = Path("out"),
+    steps: Annotated[int, typer.Option(help="Number of optimiser steps.", min=1)] = STEPS,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the model, the problems and the sampling.")
+    ] = 0,
+    tasks: Annotated[str, typer.Option(help="Tasks to train on, separated by commas.")] = ",".join(
         DEMO_TASKS
     ),
     plan: Annotated[
-        bool, typer.Option("--plan", help="Compare scheduling policies in the simulator instead.")
+        bool,
+        typer.Option("--plan", help="Train nothing; compare scheduling policies in the simulator."),
     ] = False,
     json: Annotated[
-        str | None, typer.Option(help="Write what was found here; - is stdout.")
+        str | None,
+        typer.Option(help="Write the result as JSON to this file; - is standard output."),
     ] = None,
 ) -> None:
-    """Train a tiny model on tools, tests, a judge and a search API, all of them real.
+    """Train a tiny model with real tools, tests, a judge and a search API, in minutes.
 
     No GPU, no container engine, no API key. The report is OUT/report.html and OUT/report.txt.
     """

@@ -43,7 +43,7 @@ class KindAct(Struct, frozen=True, kw_only=True):
 
 
 class Static(Struct, frozen=True, kw_only=True):
-    """The recorded sandbox actions under a policy on so many cores."""
+    """The recorded sandbox actions under a policy on `cores` cores."""
 
     policy: str
     cores: int

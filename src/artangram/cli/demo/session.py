@@ -177,7 +177,7 @@ class DemoRun:
         )
 
     async def _warmed(self, client: Client) -> Path:
-        """In a thread, which ends when nobody waits for it any more."""
+        """In a thread that ends when its caller stops waiting."""
         self._console.print("Warming up: the model imitates attempts whose choices are random.")
         is_given_up = Event()
         with self._console.status("warming up") as status:  # Seen on a terminal only.

@@ -26,7 +26,7 @@ from artangram.core.errors import BadInput
 
 
 class AdmissionLimits(Struct, frozen=True, kw_only=True):
-    """How much may be under way."""
+    """How much may be in flight."""
 
     environments: int
     group_size: int
@@ -60,7 +60,7 @@ class AdmissionLimits(Struct, frozen=True, kw_only=True):
         return (self.max_staleness + 1) * self.environments
 
     def check_batch(self, num_groups: int) -> None:
-        """Raise `BadInput` if a batch of so many groups could never come together."""
+        """Raise `BadInput` if a batch of `num_groups` could never be complete."""
         needed = num_groups * self.launch_size
         if needed > self.most_held:
             raise BadInput(
@@ -72,7 +72,7 @@ class AdmissionLimits(Struct, frozen=True, kw_only=True):
 
 
 class Mix:
-    """Whose turn it is, by whole-number shares: the counts never stray a group from them.
+    """Which task is next, by whole-number shares: counts never differ by a group from them.
 
     Each seat adds every task's share to its credit, goes to the highest and costs it the sum.
     """
@@ -167,18 +167,18 @@ class Pace:
         self._trajectory_s[task] = self._mixed(mean_s, took_s)
 
     def on_step(self, busy_s: float) -> None:
-        """The trainer was busy so long between two batches, not counting its wait for them."""
+        """How long the trainer was busy between two batches, without its wait for them."""
         self._busy_s = busy_s if self._busy_s is None else self._mixed(self._busy_s, busy_s)
 
     def batches_ahead(self, task: str) -> float:
-        """How many batches must be under way so that the trainer need not wait.
+        """How many batches must be in flight so that the trainer need not wait.
 
         What starts when a batch is taken is complete when the next is asked for if it takes no
         longer than a step; what takes k steps must be k batches ahead.
         """
         long_s = self.long_s(task)
         if long_s is None or self._busy_s is None:
-            return 2.0  # one to train on, one in the making, until more is known
+            return 2.0  # One to train on and one being sampled, until more is known.
         return max(1.0, long_s / self._busy_s) if self._busy_s > 0 else float("inf")
 
     def _mixed(self, old: float, new: float) -> float:
@@ -186,7 +186,7 @@ class Pace:
 
 
 class Held(Struct, frozen=True, kw_only=True):
-    """What is under way."""
+    """What is in flight."""
 
     in_envs: int
     """Trajectories that hold an environment."""
@@ -263,9 +263,9 @@ def demand(
 def next_group(
     limits: AdmissionLimits, held: Held, wanted: GroupDemand, *, current: int, live: int
 ) -> Open | Wait:
-    """The task that lacks most of what is wanted of it, or what opening waits for.
+    """The task that lacks most groups, or what opening waits for.
 
-    What the next batch lacks comes first: groups to spare never take its room.
+    The next batch comes first: spare groups never take its room.
     """
     waits = may_start(limits, held, current=current, live=live)
     if waits is not None:
@@ -299,8 +299,8 @@ def _lacks_most(held: Held, wanted: Mapping[str, int]) -> str | None:
 def patience_s(missing: int, *, asked: int, busy_s: float | None) -> float:
     """How long the trainer should wait for the last `missing` of `asked` groups.
 
-    A short batch wastes that share of a step; waiting wastes the wait. Nobody knows how long it
-    would last, so wait until it has cost as much as leaving would: at most twice the best. Before
-    the first step nobody knows what a step costs: then there is no end to patience.
+    A short batch wastes that share of a step; waiting wastes the wait. How long it would last is
+    unknown, so wait until it has cost as much as leaving would: at most twice the best. Before the
+    first step its cost is unknown, too: then wait without limit.
     """
     return float("inf") if busy_s is None else busy_s * missing / asked

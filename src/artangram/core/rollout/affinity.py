@@ -1,12 +1,12 @@
 """Which replica answers a request: the hardware that fits its task, there the one it costs least.
 
 - A declared task goes to the first of its classes that has a replica for it. Any class but the
-  first is a fallback, and the choice says so: nothing falls back in silence.
+  first is a fallback, and the choice says so: nothing falls back silently.
 - `Auto` learns what a task's requests are made of and how fast each class reads and writes, and
   gives the task the class that would serve it soonest. A task changes its class only for a clear
   gain; a request leaves its task's class when it would cost less elsewhere.
 - Within a class the replica wins where the request costs least: the seconds until it is done, and
-  those that everybody who writes there loses while it is read. One that has read the session before
+  those that all answers written there lose while it is read. One that has read the session before
   need not read it again, so sessions stay where they are while that is worth the wait; and what
   has much to be read keeps away from replicas that read slowly for many. An answer takes the
   longer, the more its replica reads.
@@ -21,7 +21,7 @@ from artangram.core.errors import BadInput
 ANY = "*"
 DEFAULT = "default"
 UNKNOWN_DECODE = 128.0
-"""Tokens of an answer of a task nobody has seen yet."""
+"""Tokens of an answer of a new task."""
 
 
 class TokenWork(Struct, frozen=True, gc=False):
@@ -63,7 +63,7 @@ class Rates(Struct, frozen=True, kw_only=True, gc=False):
 
 
 GUESS = Rates(prefill_per_s=5000.0, decode_per_s=50.0)
-"""Of a class nobody has measured: reading is a hundred times faster than writing."""
+"""Of a class without measurements: reading is a hundred times faster than writing."""
 
 
 class Candidate(Struct, frozen=True, kw_only=True, gc=False):
@@ -77,7 +77,7 @@ class Candidate(Struct, frozen=True, kw_only=True, gc=False):
     takes: int = 0
     """Tokens of the prompt that another has read for it."""
     reads_per_s: float = 0.0
-    """Tokens that it was given to read of late, for all who are there."""
+    """Prompt tokens that it got recently, for all its requests."""
 
 
 class RoutedRequest(Struct, frozen=True, kw_only=True, gc=False):
@@ -96,7 +96,7 @@ class Observed(Struct, frozen=True, kw_only=True, gc=False):
     hardware: str
     work: TokenWork
     prefill_s: float | None = None
-    """`None` when it had to wait for others, so that nobody knows."""
+    """`None` when it had to wait for others, so that it is unknown."""
     decode_s: float | None = None
 
 
@@ -220,14 +220,15 @@ class Costs:
         return begins_s + self.answer(wanted) / (rates.decode_per_s * writes)
 
     def others_s(self, wanted: RoutedRequest, one: Candidate) -> float:
-        """What others lose: while it is read, nobody's answer goes on."""
+        """What others lose: while it is read, no answer on that replica goes on."""
         answers = one.outstanding.decode / self.habits.answer()
         unread = self.work(wanted, one).prefill
         return answers * unread / self.speeds.of(one.hardware).prefill_per_s
 
 
 _MOST_READING = 0.9
-"""Of its time a replica is believed to read: a burst of prompts says little of what follows."""
+"""Largest share of its time that a replica is assumed to read: a burst of prompts says little
+about what follows."""
 
 
 class Choice(Struct, frozen=True, kw_only=True, gc=False):
@@ -242,7 +243,7 @@ class Choice(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Declared(Struct, frozen=True, kw_only=True):
-    """A person said which classes a task likes, best first; `ANY` stands for all the others."""
+    """The user named the classes of a task, best first; `ANY` stands for all the others."""
 
     tasks: Mapping[str, tuple[str, ...]]
 
@@ -251,7 +252,7 @@ class Declared(Struct, frozen=True, kw_only=True):
 
 
 class Auto(Struct, frozen=True, kw_only=True):
-    """Nobody said: learn it."""
+    """Learn which class fits."""
 
     margin: float = 0.2
     """A gain below this share is noise: no task changes its class for it."""
@@ -303,7 +304,7 @@ class Router:
         self.habits.learn(seen)
 
     def lost(self, hardware: str) -> None:
-        """A replica of that class is gone, and what it was asked with it."""
+        """A replica of that class is gone, with its requests."""
         self._probing.pop(hardware, None)
 
     def choose(self, wanted: RoutedRequest, candidates: Sequence[Candidate]) -> Choice | None:

@@ -1,9 +1,9 @@
 """Plans for pools of replicas: which class reads and which one writes the turns of each task.
 
 Whatever a replica reads stops all that it writes. A request by itself gains little by a second
-replica; the gain is that nobody's answer is held up any more, and it is there only when all
-requests of a task do the same. So plans are compared, by the mean seconds of a turn in a closed
-system: as many turns are under way as now, and each class writes when it does not read.
+replica; the gain is that prompts no longer hold up answers, and only if all requests of a task
+do the same. So plans are compared, by the mean seconds of a turn in a closed
+system: as many turns are in flight as now, and each class writes when it does not read.
 Without a split a task may be divided between classes; a split must beat the best of those.
 """
 
@@ -16,7 +16,7 @@ from msgspec import Struct
 from artangram.core.rollout.affinity import Rates
 
 PARTS = 4
-"""A task is divided between two classes in so many parts."""
+"""Number of parts in which a task is divided between two classes."""
 _ROUNDS = 20
 """Halvings of an interval: far finer than the means that go in."""
 _SWEEPS = 2
@@ -65,13 +65,13 @@ class Planner:
     def __init__(
         self, pools: Mapping[str, Pool], demands: Mapping[str, TaskDemand], *, turns: float
     ) -> None:
-        """`turns` are under way at a time."""
+        """`turns` are in flight at a time."""
         self._pools = pools
         self._demands = demands
         self._turns = turns
 
     def best(self, *, splits: bool) -> tuple[float, Plan]:
-        """Mean seconds of a turn, and the plan that takes so long; with splits or without."""
+        """The mean seconds of a turn and the plan that reaches them; with splits or without."""
         options = list(self._options(splits=splits))
         plan: dict[str, Placed] = dict.fromkeys(self._demands, options[0])
         for task in [*self._demands] * _SWEEPS:
@@ -79,7 +79,7 @@ class Planner:
         return self.turn_s(plan), plan
 
     def turn_s(self, plan: Plan) -> float:
-        """So many turns a second that as many as said are under way; by that, what each takes."""
+        """Find the rate at which `turns` are in flight, and from it what each turn takes."""
         low, high = 0.0, min(self._most_per_s(plan), self._turns / self._mean_s(plan, per_s=0.0))
         for _ in range(_ROUNDS):
             middle = 0.5 * (low + high)

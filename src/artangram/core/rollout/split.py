@@ -2,10 +2,10 @@
 
 - Reading is arithmetic and writing is memory traffic: the hardware that is best at one is often not
   the best at the other. But what was read has to move between them, and that takes time.
-- A task with declared halves is split whenever a replica of each is there. With `AutoSplit` the
-  halves are those of the plan for all such tasks that is predicted to have the shortest turns, the
-  move included; none where no split is clearly better. Now and then plans are compared again.
-- Only replicas of one kind understand what the other has read.
+- A task with declared classes is split whenever each has a replica. With `AutoSplit` the classes
+  are those of the plan for all such tasks that is predicted to have the shortest turns, the move
+  included; no split unless it is clearly better. Plans are compared again after some requests.
+- Only replicas of the same kind can exchange caches.
 - The writer is chosen again when the prompt has been read: replicas come and go meanwhile.
 """
 
@@ -33,19 +33,19 @@ MOVE_TOKEN_S = 3e-6
 
 
 class PrefillDecode(Struct, frozen=True, kw_only=True, gc=False):
-    """A person said which class reads and which one writes."""
+    """The user named the class that reads and the one that writes."""
 
     prefill: str
     decode: str
 
 
 class AutoSplit(Struct, frozen=True, kw_only=True, gc=False):
-    """Nobody said: split what is predicted to gain by it."""
+    """Split the tasks that are predicted to gain."""
 
     margin: float = 0.1
     """Turns must be shorter by this share before anything is split."""
     look_every: int = 128
-    """Requests between two looks at the plan."""
+    """Requests between two comparisons of plans."""
 
 
 Rule = PrefillDecode | AutoSplit
@@ -85,20 +85,20 @@ class DecodeChoice(Struct, frozen=True, gc=False):
 
     replica: Candidate
     kind: str
-    """Of what it hands over and takes; empty if it does neither."""
+    """Of the caches it exchanges; empty if it exchanges none."""
     turns: int = 0
     """That it has now."""
 
 
 class PrefillDecision(Struct, frozen=True, kw_only=True, gc=False):
-    """A request that is split: who reads it, and which class is to write."""
+    """A request that is split: the replica that reads it, and the class that writes."""
 
     reader: Choice
     decode: str
 
 
 class Splitter:
-    """Chooses the halves, and learns what a move takes. No clock, no I/O."""
+    """Chooses both replicas, and learns how long a move takes. No clock, no I/O."""
 
     def __init__(self, splits: Splits, *, costs: Costs) -> None:
         self._splits = splits
@@ -116,17 +116,17 @@ class Splitter:
         return self._move.value if self._move.count else MOVE_TOKEN_S
 
     def learn(self, *, tokens: int, seconds: float) -> None:
-        """So long a move took."""
+        """Learn how long a move took."""
         if tokens:
             self._move.add(seconds / tokens)
 
     def reading(
         self, wanted: RoutedRequest, stages: Sequence[DecodeChoice]
     ) -> PrefillDecision | None:
-        """Who reads the request for another; `None` when one replica does all of it."""
+        """The replica that reads for another one; `None` when one replica does both."""
         rule = self.rule(wanted.task)
         if rule is None or wanted.prompt_tokens < 2:
-            return None  # The last token is the writer's.
+            return None  # The writer reads the last token itself.
         if isinstance(rule, AutoSplit):
             self._look(rule, wanted, stages)
             if wanted.task not in self._planned:
@@ -141,9 +141,9 @@ class Splitter:
     def writer(
         self, wanted: RoutedRequest, candidates: Sequence[Candidate], *, decode: str
     ) -> Choice | None:
-        """Who writes what was read, now that it has been: any class rather than none.
+        """The replica that writes, now that the prompt has been read: any class rather than none.
 
-        What a candidate could take over it `takes`.
+        `takes` are the tokens that a candidate could take over.
         """
         fitting = [one for one in candidates if _is_of(decode, one)]
         best = min(
@@ -157,7 +157,7 @@ class Splitter:
     def _reader(
         self, wanted: RoutedRequest, stages: Sequence[DecodeChoice], *, rule: PrefillDecode
     ) -> DecodeChoice | None:
-        """Of those that read for somebody, the one that is soonest through."""
+        """The reader that is done first."""
         readers = [
             one
             for one in stages

@@ -1,4 +1,4 @@
-"""What becomes of a trajectory and of a group: it may train, or it is dropped for a reason.
+"""Whether a trajectory or a group may train, or is dropped for a reason.
 
 - Only `TRAINABLE` statuses with a reward are accepted, and nothing that is stale at `current`.
 - A group is accepted only whole: every member passes.

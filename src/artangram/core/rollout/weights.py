@@ -5,7 +5,7 @@
   an engine in service may still sample with: `live <= current` while engines load.
 - The one definition of stale is `is_stale`: with current version n and bound alpha, tokens sampled
   by a version below n - alpha. Admission, every turn, every update and the sink all ask it.
-- A version may be forgotten when it is older than `live` and nobody holds it.
+- A version may be forgotten when it is older than `live` and has no holder.
 """
 
 from enum import StrEnum
@@ -25,7 +25,7 @@ class Order(StrEnum):
 
 
 class Update(StrEnum):
-    """What becomes of requests that run while an engine takes a new version."""
+    """What happens to running requests while an engine loads a new version."""
 
     PAUSE = "pause"
     """They stop, and continue under the new weights."""
@@ -66,7 +66,7 @@ PRESETS = {
     "areal": Staleness(max_staleness=1, sheds_early=False),
     "rollart": Staleness(max_staleness=1),
 }
-"""Named after the systems that work so."""
+"""Named after the systems that work this way."""
 
 
 def preset(name: str) -> Staleness:
@@ -78,7 +78,7 @@ def preset(name: str) -> Staleness:
 
 
 class Versions:
-    """The books of one training run's versions."""
+    """The versions of one training run."""
 
     __slots__ = ("_holders", "current", "live")
 

@@ -1,5 +1,5 @@
-"""Tickets that were turned back, in order of their keys: at the lane of a side resource that is
-missing, or barred from the lane they wait in, on which somebody before them has a claim.
+"""Blocked tickets in order of their keys: at the lane of a secondary resource that is
+missing, or barred from the lane they wait in, on which an earlier ticket has a claim.
 """
 
 from artangram.core.scheduling.policies.base import Lane, Ticket
@@ -9,7 +9,7 @@ _Lines = dict[Lane, SortedTickets]
 
 
 class Blocked:
-    """Who is parked where."""
+    """Which ticket is blocked where."""
 
     __slots__ = ("_barred", "lacking")
 
@@ -19,11 +19,11 @@ class Blocked:
         self._barred: _Lines = {}
 
     def add(self, ticket: Ticket, lane: Lane) -> None:
-        """`ticket` lacks something of `lane` on the side."""
+        """`ticket` lacks a secondary resource of `lane`."""
         _add(self.lacking, ticket, lane)
 
     def bar(self, ticket: Ticket, lane: Lane) -> None:
-        """`ticket` lacks nothing on the side, but may not start in its own `lane`."""
+        """`ticket` lacks no secondary resource, but may not start in its own `lane`."""
         _add(self._barred, ticket, lane)
 
     def lanes(self) -> list[Lane]:
@@ -39,7 +39,7 @@ class Blocked:
         return [line.head for line in (*self.lacking.values(), *self._barred.values())]
 
     def unbar(self, lane: Lane, claimant: Ticket | None) -> list[Ticket]:
-        """Those barred from `lane` who go before `claimant` are parked no longer."""
+        """Tickets barred from `lane` that go before `claimant` are blocked no longer."""
         free = []
         while (ticket := _first(self._barred, lane)) is not None:
             if claimant is not None and (claimant.key, claimant.seq) < (ticket.key, ticket.seq):
@@ -49,9 +49,9 @@ class Blocked:
         return free
 
     def withdraw(self, ticket: Ticket) -> None:
-        """`ticket` is parked no longer, wherever it was."""
+        """`ticket` is blocked no longer, wherever it was."""
         lane = ticket.blocked_at
-        assert lane is not None, f"{ticket} is not parked"
+        assert lane is not None, f"{ticket} is not blocked"
         lines = self.lacking if ticket.seq in self.lacking.get(lane, ()) else self._barred
         lines[lane].remove(ticket)
         if not lines[lane]:

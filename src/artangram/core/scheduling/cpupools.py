@@ -45,6 +45,10 @@ class CpuPools:
                 fix = "open another trajectory for the cores of another pool"
                 raise BadInput("needs", f"its trajectory lives on {name}", fix)
 
+    def nodes(self) -> list[tuple[Resource, NodeId]]:
+        """The nodes that are there, with their pools."""
+        return [(name, node) for name, one in self._placement.items() for node in one.lanes]
+
     def open(self, opened: TrajectoryOpened) -> None:
         """A trajectory begins."""
         for placement in self._placement.values():
@@ -106,7 +110,7 @@ class CpuPools:
             self.place_waiting(placement, now)
 
     def take_emptied(self) -> list[tuple[Resource, NodeId]]:
-        """Draining nodes that have become empty since somebody asked."""
+        """Draining nodes that became empty since the last call."""
         return [
             (resource, node)
             for resource, placement in self._placement.items()

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from artangram.core.ids import ActionId, NodeId, Resource
+from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
 from artangram.core.scheduling.lease import Cores, Lease
 from artangram.core.scheduling.records import ActionRecord
 
@@ -57,4 +57,11 @@ class Release(Struct, frozen=True, gc=False, tag="release"):
     node: NodeId
 
 
-Decision = Start | Resize | Stop | Report | WakeAt | Release
+class Close(Struct, frozen=True, gc=False, tag="close"):
+    """A trajectory has passed one of its limits: close it, and say `TrajectoryClosed`."""
+
+    trajectory: TrajectoryId
+    reason: str
+
+
+Decision = Start | Resize | Stop | Report | WakeAt | Release | Close

@@ -18,6 +18,10 @@ class TrajectoryOpened(Struct, frozen=True, gc=False, tag="trajectory_opened"):
     """Labels that its node must have."""
     image: str = ""
     """What its sandbox is made of: a node that has it is preferred."""
+    idle_s: float | None = None
+    """Close it when it had no action for this long; `None` for never."""
+    lifetime_s: float | None = None
+    """Close it this long after it was opened, whatever it does; `None` for never."""
 
 
 class TrajectoryClosed(Struct, frozen=True, gc=False, tag="trajectory_closed"):
@@ -76,6 +80,20 @@ class NodeUndrained(Struct, frozen=True, tag="node_undrained"):
     node: NodeId
 
 
+class NodeSuspected(Struct, frozen=True, tag="node_suspected"):
+    """A node does not answer: nothing new starts there. What it has and runs may still be fine."""
+
+    resource: Resource
+    node: NodeId
+
+
+class NodeTrusted(Struct, frozen=True, tag="node_trusted"):
+    """A suspect node answers again, and has lost nothing."""
+
+    resource: Resource
+    node: NodeId
+
+
 class NodeLost(Struct, frozen=True, tag="node_lost"):
     """A node and everything on it is gone."""
 
@@ -112,6 +130,8 @@ class ClockTicked(Struct, frozen=True, gc=False, tag="clock_ticked"):
     """Time passed up to what `WakeAt` asked for."""
 
 
+NodeEvent = NodeDraining | NodeUndrained | NodeSuspected | NodeTrusted
+
 Event = (
     TrajectoryOpened
     | TrajectoryClosed
@@ -122,6 +142,8 @@ Event = (
     | NodeJoined
     | NodeDraining
     | NodeUndrained
+    | NodeSuspected
+    | NodeTrusted
     | NodeLost
     | ServiceDeployed
     | ServiceLost

@@ -18,7 +18,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
 
 def explanation(ticket: Ticket, hindrances: list[Hindrance]) -> Explanation:
-    """What to tell somebody who asks about `ticket`."""
+    """The answer to a question about `ticket`."""
     if ticket.state is State.RUNNING and ticket.units == 0:
         summary = (
             "was preempted for work that is expected to end sooner, and runs on when cores are free"
@@ -37,13 +37,25 @@ def explanation(ticket: Ticket, hindrances: list[Hindrance]) -> Explanation:
     )
 
 
+def unanswered(ticket: Ticket) -> Hindrance:
+    """The node of `ticket` is suspect."""
+    return Hindrance(
+        resource=ticket.form.resource,
+        needed=ticket.form.amounts[0],
+        free=0,
+        ahead=0,
+        because=f"{ticket.node} does not answer at the moment",
+        starts_when=f"{ticket.node} answers again; if it is lost, the action starts elsewhere",
+    )
+
+
 def lendable(lane: Lane, units: int, now: float) -> int:
     """The most below `units` that `lane` lends now: quotas are too large to try every number."""
     return bisect_left(range(1, units), True, key=lambda fewer: not lane.lends(fewer, now))
 
 
 def lacking(resource: Resource, units: int, *, free: int, ahead: int) -> Hindrance:
-    """What an action needs on the side is not there."""
+    """A secondary resource is missing."""
     return Hindrance(
         resource=resource,
         needed=units,
@@ -55,7 +67,7 @@ def lacking(resource: Resource, units: int, *, free: int, ahead: int) -> Hindran
 
 
 def claimed(resource: Resource, units: int) -> Hindrance:
-    """It is, but for somebody else."""
+    """What it needs is free, and claimed by an overdue action."""
     return Hindrance(
         resource=resource,
         needed=units,

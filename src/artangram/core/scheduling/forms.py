@@ -1,7 +1,8 @@
 """Needs against a cluster: which lane an action waits in, and whether it could ever run.
 
 An action waits in the lane of its elastic resource; without one, in the lane of the resource that
-is hardest to come by (devices, then cores, then slots, then calls). The rest are its sides.
+is hardest to come by (devices, then cores, then slots, then calls). The rest are its secondary
+resources.
 """
 
 from collections.abc import Mapping

@@ -1,10 +1,10 @@
 """Where tickets stand: every lane of the cluster, and the ways between them.
 
-- A ticket stands in exactly one place: homeless (no node has memory for its trajectory), in its
-  lane, or parked at the lane of a side resource that is missing.
+- A ticket is in exactly one place: unplaced (no node has memory for its trajectory), in its lane,
+  or blocked at the lane of a secondary resource that is missing.
 - All resources of an action are taken together or not at all, so nothing waits while holding.
-- A parked ticket that is overdue claims all lanes it needs: nobody with a later key starts there
-  before it. The smallest key wins every claim, so claims cannot block each other for ever.
+- A blocked ticket that is overdue claims all lanes it needs: no ticket with a later key starts
+  there before it. The smallest key wins every claim, so claims cannot block each other for ever.
 """
 
 from collections import OrderedDict
@@ -23,7 +23,14 @@ from artangram.core.scheduling.cluster import (
 )
 from artangram.core.scheduling.cpupools import CpuPools
 from artangram.core.scheduling.events import ServiceLost
-from artangram.core.scheduling.explain import Explanation, claimed, explanation, lacking, lendable
+from artangram.core.scheduling.explain import (
+    Explanation,
+    claimed,
+    explanation,
+    lacking,
+    lendable,
+    unanswered,
+)
 from artangram.core.scheduling.lease import Allocation, Cores, CoreShare, Devices
 from artangram.core.scheduling.placement import Placement
 from artangram.core.scheduling.policies.base import Hindrance, Lane, LaneContext, State, Ticket
@@ -55,6 +62,8 @@ class Lanes:
         self._wakes = Wakes()
         self._blocked = Blocked()
         self._claims: dict[Lane, Ticket] = {}
+        #: Of nodes that do not answer: nothing starts there.
+        self._suspects: set[Lane] = set()
         for resource in cluster.pools:
             self._add_pool(resource)
 
@@ -120,13 +129,15 @@ class Lanes:
         while (self._blocked.lacking and self._unblock(now)) or touched:
             while touched:
                 lane, _ = touched.popitem(last=False)
+                if lane in self._suspects:
+                    continue
                 lane.dispatch(now)
                 if lane.wake_at is not None:
                     wakes.ask(lane, lane.wake_at)
         return wakes.next_at() if wakes.heap else None
 
     def seize_secondary(self, ticket: Ticket, now: float) -> bool:
-        """Take all sides of `ticket`, or park it where the first one is missing."""
+        """Take all secondary resources of `ticket`, or block it at the first that is missing."""
         if not ticket.form.secondary and not self._claims:
             return True
         lane = ticket.lane
@@ -164,8 +175,22 @@ class Lanes:
         else:
             self.cpu.join(resource, node, spec, now)
 
+    def suspect(self, resource: Resource, node: NodeId, now: float, *, is_on: bool) -> None:
+        """A node does not answer, or does again; nothing happens without it."""
+        placement = self.placement[resource]
+        lane = placement.lanes.get(node)
+        if lane is None:
+            return
+        placement.suspect(node, is_on=is_on)
+        if is_on:
+            self._suspects.add(lane)
+        else:
+            self._suspects.discard(lane)
+            self._touched[lane] = None
+            self.cpu.place_waiting(placement, now)
+
     def node_lost(self, resource: Resource, node: NodeId) -> None:
-        """Forget a node. Nobody stands or runs there any more."""
+        """Forget a node; no ticket waits or runs there any more."""
         if resource in self._gpu:
             self._gpu[resource].node_lost(node)
             self._touched[self._gpu[resource]] = None
@@ -175,6 +200,7 @@ class Lanes:
         self._touched.pop(lane, None)
         self._wakes.forget(lane)
         self._claims.pop(lane, None)
+        self._suspects.discard(lane)
 
     def has_node(self, resource: Resource, node: NodeId) -> bool:
         return resource in self._gpu or node in self.placement[resource].lanes
@@ -207,7 +233,9 @@ class Lanes:
     def _hindrances(self, ticket: Ticket, now: float) -> list[Hindrance]:
         hindrances: list[Hindrance] = []
         placement = self.cpu.of(ticket)
-        if ticket.lane is not None:
+        if ticket.lane in self._suspects:
+            hindrances.append(unanswered(ticket))
+        elif ticket.lane is not None:
             hindrances.append(ticket.lane.hindrance(ticket, now))
         elif placement is not None and ticket.node is None:
             hindrances.append(placement.hindrance(ticket))
@@ -267,7 +295,7 @@ class Lanes:
         return None
 
     def _await(self, ticket: Ticket, lane: Lane, now: float) -> None:
-        """A parked ticket has to wait: once overdue, at the cost of those behind it."""
+        """A blocked ticket has to wait; once overdue, it claims what it needs."""
         if now >= ticket.key:
             self._claim(ticket)
         at = self._lends_at(ticket, lane, now)
@@ -275,7 +303,7 @@ class Lanes:
             self._wakes.ask(lane, at)
 
     def _lends_at(self, ticket: Ticket, lane: Lane, now: float) -> float | None:
-        """When time alone may help a parked ticket: a window moves on, or it becomes overdue."""
+        """When time alone may help a blocked ticket: a window moves on, or it becomes overdue."""
         times = [ticket.key] if now < ticket.key else []
         for resource, units in ticket.form.secondary:
             quota = self._quota.get(resource)
@@ -285,11 +313,11 @@ class Lanes:
         return min(times, default=None)
 
     def _unblock(self, now: float) -> bool:
-        """Push the parked tickets that find now what was missing. Were there any?"""
+        """Push the blocked tickets that find now what was missing. Were there any?"""
         return any([self._unblock_at(lane, now) for lane in self._blocked.lanes()])
 
     def _unblock_at(self, lane: Lane, now: float) -> bool:
-        """As many of the first parked at `lane` as it could serve together."""
+        """As many of the first blocked at `lane` as it could serve together."""
         is_pushed = False
         units = 0
         while (ticket := self._blocked.first(lane)) is not None:
@@ -311,12 +339,12 @@ class Lanes:
 
     def _is_lent(self, lane: Lane, ticket: Ticket, units: int, now: float) -> bool:
         """May `ticket` have `units` of `lane` now? Not what the overdue there needs before it."""
-        if self._is_claimed(lane, ticket) or not lane.lends(units, now):
+        if self._is_claimed(lane, ticket) or lane in self._suspects or not lane.lends(units, now):
             return False
         first = lane.overdue(now)
         if first is None or not _is_before(first, ticket):
             return True
-        # Who has yet to act may have enough for several: it serves all who are overdue first.
+        # A lane that has yet to act may have enough for several: it serves overdue tickets first.
         return lane not in self._touched and lane.lends(units + first.form.amounts[0], now)
 
     def _is_claimed(self, lane: Lane, ticket: Ticket) -> bool:
@@ -345,7 +373,7 @@ class Lanes:
                 self._push(barred, now)
 
     def _claim_next(self, now: float) -> None:
-        """A claim was given up: those claim what they need who had to leave it to somebody else."""
+        """A claim was given up: overdue tickets that had to leave it to another one claim now."""
         for ticket in self._blocked.firsts():
             if now >= ticket.key:
                 self._claim(ticket)

@@ -20,7 +20,7 @@ from artangram.core.scheduling.policies.policy import SchedulingPolicy
 from artangram.core.scheduling.policies.queue import FairUsage
 from artangram.core.scheduling.poolnodes import PoolNodes
 from artangram.core.scheduling.pools.cpu import CpuNode
-from artangram.core.scheduling.shapes import KnownShapes, check_on
+from artangram.core.scheduling.shapes import KnownShapes
 from artangram.core.scheduling.unplaced import (
     NOTHING,
     JobMemory,
@@ -74,7 +74,7 @@ class Placement:
 
     def lose(self, node_id: NodeId) -> None:
         """A node is gone with all who live there."""
-        node = self._nodes[node_id]
+        node = self._nodes.by_id[node_id]
         self._unreserve(node)
         self._nodes.remove(node)
         del self.lanes[node_id]
@@ -86,22 +86,30 @@ class Placement:
                 del self._residents[trajectory]
 
     def take_emptied(self) -> list[NodeId]:
-        """Draining nodes that have become empty since somebody asked, and still are."""
+        """Draining nodes that became empty since the last call, and still are."""
         emptied, self._emptied = self._emptied, []
-        return [name for name in emptied if name in self.lanes and self._nodes[name].is_drained()]
+        return [
+            name for name in emptied if name in self.lanes and self._nodes.by_id[name].is_drained()
+        ]
 
     def drain(self, node_id: NodeId, *, is_on: bool) -> None:
         """The node gets no new trajectories, or takes them again.
 
         `take_emptied` tells when the last has gone.
         """
-        node = self._nodes[node_id]
+        node = self._nodes.by_id[node_id]
         if node.is_draining == is_on:
             return
         node.is_draining = is_on
         self._unreserve(node)
         self._nodes.refile(node)
         self._note_if_empty(node)
+
+    def suspect(self, node_id: NodeId, *, is_on: bool) -> None:
+        """The node gets no new trajectories while it does not answer."""
+        node = self._nodes.by_id[node_id]
+        node.is_suspect = is_on
+        self._nodes.refile(node)
 
     def open(self, opened: TrajectoryOpened) -> None:
         """A trajectory will need what `opened` says once it has a first action here."""
@@ -119,7 +127,7 @@ class Placement:
             self.leave(trajectory)
             return True
         assert resident.node is not None
-        node = self._nodes[resident.node]
+        node = self._nodes.by_id[resident.node]
         resident.is_leaving = True
         node.leaving_mb += resident.memory_mb
         node.num_leaving += 1
@@ -131,14 +139,14 @@ class Placement:
 
     def leaving(self, node_id: NodeId) -> list[TrajectoryId]:
         """The closed trajectories whose sandboxes are not known to be gone from a node."""
-        node = self._nodes[node_id]
+        node = self._nodes.by_id[node_id]
         return [name for name in node.trajectories if self._residents[name].is_leaving]
 
     def leave(self, trajectory: TrajectoryId) -> None:
         """Nothing is left of `trajectory`."""
         resident = self._residents.pop(trajectory)
         if resident.node is not None:
-            node = self._nodes[resident.node]
+            node = self._nodes.by_id[resident.node]
             node.give_back_memory(trajectory)
             node.reserved_milli -= self._policy.request_milli
             if resident.is_leaving:
@@ -150,7 +158,7 @@ class Placement:
 
     def lone_ended(self, node_id: NodeId) -> None:
         """An action without a trajectory no longer waits or runs on a node."""
-        node = self._nodes[node_id]
+        node = self._nodes.by_id[node_id]
         node.num_lone -= 1
         self._note_if_empty(node)
 
@@ -162,7 +170,7 @@ class Placement:
         if cores < resident.cores:
             cores = resident.cores
         if resident.node is not None:
-            check_on(self._nodes[resident.node], cores, selector)
+            self._nodes.by_id[resident.node].check(cores, selector)
         else:
             self._shapes.check(cores, resident.memory_mb, selector, self._policy)
         # Should it need another node, then one for all that it has asked for.
@@ -176,7 +184,7 @@ class Placement:
     def place(self, ticket: Ticket, now: float) -> bool:
         """Give `ticket` a node; `False` if it has to wait for one, and now does."""
         resident, key = self._resident_of(ticket), _key(ticket)
-        node = self._nodes[resident.node] if resident.node is not None else None
+        node = self._nodes.by_id[resident.node] if resident.node is not None else None
         if node is None and not (self._unplaced and self._waits_behind(resident, key)):
             node = self._choose(resident)
         if node is None:
@@ -229,9 +237,9 @@ class Placement:
         starts_when = f"trajectories end and free {needed} MB on one node; {ahead} go first"
         if not self._nodes:
             because, starts_when = "all nodes are lost", f"one is there again; {ahead} go first"
-        elif not any(not node.is_draining for node in index.nodes()):
-            because = "every node it could live on is lost or draining"
-            starts_when = f"such a node joins; {ahead} go first"
+        elif all(node.is_draining or node.is_suspect for node in index.nodes()):
+            because = "every node it could live on is lost or draining, or does not answer"
+            starts_when = f"such a node joins or answers; {ahead} go first"
         elif party.reserved is not None:
             because += f"; {party.reserved.id} is reserved for it"
             starts_when = f"trajectories on {party.reserved.id} end and free {needed} MB"
@@ -248,7 +256,7 @@ class Placement:
         )
 
     def _takes_room(self, resident: Resident) -> bool:
-        """Would it take room that somebody may wait for?"""
+        """Would it take room that a waiting trajectory may need?"""
         return resident.memory_mb > 0 or self._policy.request_milli > 0
 
     def _waits_behind(self, resident: Resident, key: PartyKey) -> bool:
@@ -311,7 +319,7 @@ class Placement:
             party.reserved = None
 
     def _unreserve(self, node: CpuNode) -> None:
-        """A node is lost or drains: whoever waits for it stands in line again."""
+        """A node is lost or drains: a trajectory that it was reserved for waits in line again."""
         for party in self._unplaced.reserved.values():
             if party.reserved is node:
                 self._unplaced.unreserve(party)

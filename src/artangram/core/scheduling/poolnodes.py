@@ -29,7 +29,8 @@ class PoolNodes:
 
     def __init__(self, request_milli: int) -> None:
         self._request_milli = request_milli
-        self._nodes: dict[NodeId, tuple[CpuNode, Lane]] = {}
+        self.by_id: dict[NodeId, CpuNode] = {}
+        self._lanes: dict[NodeId, Lane] = {}
         self._all = NodeIndex(NOTHING)
         self._indexes: dict[Selector, NodeIndex] = {NOTHING: self._all}
         self._with_image: dict[str, list[CpuNode]] = {}
@@ -39,14 +40,12 @@ class PoolNodes:
         self.free_mb = 0
 
     def __len__(self) -> int:
-        return len(self._nodes)
-
-    def __getitem__(self, node_id: NodeId) -> CpuNode:
-        return self._nodes[node_id][0]
+        return len(self.by_id)
 
     def add(self, node: CpuNode, lane: Lane) -> None:
         """A node joins."""
-        self._nodes[node.id] = (node, lane)
+        self.by_id[node.id] = node
+        self._lanes[node.id] = lane
         for index in self._indexes.values():
             index.add(node)
         for image in node.images:
@@ -55,7 +54,7 @@ class PoolNodes:
 
     def remove(self, node: CpuNode) -> None:
         """A node is lost."""
-        del self._nodes[node.id]
+        del self.by_id[node.id], self._lanes[node.id]
         self.free_mb -= node.filed_mb or 0
         for index in self._indexes.values():
             index.remove(node)
@@ -79,9 +78,7 @@ class PoolNodes:
         if index is None:
             if len(self._indexes) >= MOST_SELECTORS:
                 self._indexes = {NOTHING: self._all}
-            index = self._indexes[selector] = NodeIndex(
-                selector, (node for node, _ in self._nodes.values())
-            )
+            index = self._indexes[selector] = NodeIndex(selector, self.by_id.values())
         return index
 
     def fits(self, resident: Resident, node: CpuNode) -> bool:
@@ -130,9 +127,11 @@ class PoolNodes:
             cores, free_mb = node.cores, node.memory_free_mb
             if memory_mb > free_mb or node.reserved_milli + request > 1000 * cores:
                 continue
-            if node.is_draining or least > cores or (node.is_reserved and takes_room):
+            if node.is_draining or node.is_suspect or least > cores:
                 continue
-            waiting = self._nodes[node.id][1].num_waiting()
+            if node.is_reserved and takes_room:
+                continue
+            waiting = self._lanes[node.id].num_waiting()
             living = len(node.trajectories) - node.num_leaving
             score = (living + cores - node.free + QUEUE_WEIGHT * waiting) / cores
             if node.memory_mb:

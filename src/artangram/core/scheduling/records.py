@@ -8,7 +8,7 @@ from artangram.core.ids import ActionId, JobId, TrajectoryId
 
 
 class Outcome(StrEnum):
-    """How an action ended. Only the first two say anything about the action's own program."""
+    """How an action ended. Only the first three say something about its program."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"

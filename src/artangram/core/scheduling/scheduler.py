@@ -10,6 +10,7 @@ trajectories, and gives all resources of an action together or none.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from artangram.core.errors import BadInput
@@ -34,6 +35,7 @@ from artangram.core.scheduling.forms import Forms
 from artangram.core.scheduling.lanes import Lanes
 from artangram.core.scheduling.learning import Learning
 from artangram.core.scheduling.lease import Allocation, Cores, Lease
+from artangram.core.scheduling.lifetimes import Lifetimes
 from artangram.core.scheduling.limits import pace
 from artangram.core.scheduling.policies.base import Form, State, Ticket, record_of
 from artangram.core.scheduling.policies.policy import SchedulingPolicy
@@ -57,6 +59,7 @@ class Scheduler:
         self._open: dict[TrajectoryId, dict[ActionId, Ticket]] = {}
         self._closing: dict[TrajectoryId, dict[ActionId, Ticket]] = {}
         self._deadlines = Deadlines()
+        self._lifetimes = Lifetimes()
         self._seq = 0
         self._out: list[Decision] = []
         self._announced: float | None = None
@@ -69,8 +72,10 @@ class Scheduler:
             events.TrajectoryClosed: self._on_trajectory_closed,
             events.TrajectoryGone: self._on_trajectory_gone,
             events.NodeJoined: self._on_node_joined,
-            events.NodeDraining: self._on_node_draining,
-            events.NodeUndrained: self._on_node_undrained,
+            events.NodeDraining: partial(self._drain, is_on=True),
+            events.NodeUndrained: partial(self._drain, is_on=False),
+            events.NodeSuspected: partial(self._suspect, is_on=True),
+            events.NodeTrusted: partial(self._suspect, is_on=False),
             events.NodeLost: self._on_node_lost,
             events.ServiceDeployed: self._on_service_deployed,
             events.ServiceLost: self._on_service_lost,
@@ -93,15 +98,14 @@ class Scheduler:
 
     def handle_all(self, happened: Iterable[events.Event], now: float) -> list[Decision]:
         """As `handle`, for events of one instant: decides once, knowing all of them."""
-        handlers = self._handlers
-        for event in happened:
-            handlers[type(event)](event, now)
+        self.take_in(happened, now)
         return self._decide(now)
 
     def take_in(self, happened: Iterable[events.Event], now: float) -> None:
         """Note events without deciding yet; `handle_all` of the same instant has to follow."""
+        handlers = self._handlers
         for event in happened:
-            self._handlers[type(event)](event, now)
+            handlers[type(event)](event, now)
 
     def explain(self, action_id: ActionId, now: float) -> Explanation:
         """Why an action waits, or that it does not. `KeyError` if it is unknown or has ended."""
@@ -114,6 +118,10 @@ class Scheduler:
     def has_node(self, resource: Resource, node: NodeId) -> bool:
         """Is it there? So is every node until its loss is told, and again when it has joined."""
         return self._lanes.has_node(resource, node)
+
+    def nodes(self) -> list[tuple[Resource, NodeId]]:
+        """The CPU nodes that are there, with their pools."""
+        return self._lanes.cpu.nodes()
 
     def leaving(self, resource: Resource, node: NodeId) -> list[TrajectoryId]:
         """The closed trajectories whose sandboxes are not known to be gone from a node."""
@@ -151,7 +159,7 @@ class Scheduler:
             workers=workers,
             prepare_s=max(prepare_s, ticket.prepare_s),
             attempt=ticket.attempt,
-            pace=self._pace(ticket, allocation, workers),
+            pace=pace(ticket, allocation, workers, self._pools),
         )
         self._out.append(Start(lease))
 
@@ -160,15 +168,8 @@ class Scheduler:
         ticket.count_units(now)
         ticket.allocation = cores
         ticket.units = cores.units
-        pace = self._pace(ticket, cores, ticket.workers)
-        self._out.append(Resize(ticket.action.id, cores, pace))
-
-    def _pace(self, ticket: Ticket, allocation: Allocation, workers: int) -> float:
-        if not isinstance(allocation, Cores) or ticket.action.timeout_s is None:
-            return 1.0
-        spec = self._pools[allocation.resource]
-        assert isinstance(spec, CpuSpec)
-        return pace(ticket, allocation.units, workers=workers, penalty=spec.squeeze_penalty)
+        passing = pace(ticket, cores, ticket.workers, self._pools)
+        self._out.append(Resize(ticket.action.id, cores, passing))
 
     def limit(self, ticket: Ticket, at: float) -> None:
         """For lanes: see `LaneContext`."""
@@ -185,11 +186,9 @@ class Scheduler:
         if deadlines.heap:
             for ticket in deadlines.take_due(now):
                 self._cancel(ticket, Outcome.EXPIRED, "its deadline passed", now)
-        wake = self._lanes.dispatch(now)
-        if deadlines.heap:
-            deadline = deadlines.next_at()
-            if deadline is not None and (wake is None or deadline < wake):
-                wake = deadline
+        self._out += self._lifetimes.take_due(now)
+        times = (self._lanes.dispatch(now), deadlines.next_at(), self._lifetimes.next_at())
+        wake = min((at for at in times if at is not None), default=None)
         if wake is not None and wake != self._announced:
             self._announced = wake
             self._out.append(WakeAt(wake))
@@ -223,6 +222,7 @@ class Scheduler:
         if tickets is None:
             raise BadInput("trajectory", f"{trajectory!r} is not open", "open it first")
         tickets[ticket.action.id] = ticket
+        self._lifetimes.goes_on(trajectory)
 
     def _queue(self, ticket: Ticket, now: float) -> None:
         self._learning.expect(ticket)
@@ -286,6 +286,7 @@ class Scheduler:
         if name in self._open or name in self._closing or self._lanes.cpu.is_leaving(name):
             raise BadInput("trajectory", f"{event.trajectory!r} is already open", "use a new id")
         self._open[name] = {}
+        self._lifetimes.open(event, now)
         self._lanes.cpu.open(event)
 
     def _on_trajectory_closed(self, event: events.TrajectoryClosed, now: float) -> None:
@@ -293,6 +294,7 @@ class Scheduler:
         if tickets is None:
             return  # It was closed before.
         self._closing[event.trajectory] = tickets
+        self._lifetimes.end(event.trajectory)
         for ticket in list(tickets.values()):
             self._cancel(ticket, Outcome.CANCELLED, "its trajectory was closed", now)
         self._leave_if_idle(event.trajectory, now)
@@ -312,13 +314,13 @@ class Scheduler:
             self._forms.node_joined(event.resource, event.spec.cores)
         self._lanes.node_joined(event.resource, event.node, event.spec, now)
 
-    def _on_node_draining(self, event: events.NodeDraining, now: float) -> None:
+    def _drain(self, event: events.NodeEvent, now: float, *, is_on: bool) -> None:
         self._expect(event.resource, CpuSpec)
-        self._lanes.cpu.drain(event.resource, event.node, now, is_on=True)
+        self._lanes.cpu.drain(event.resource, event.node, now, is_on=is_on)
 
-    def _on_node_undrained(self, event: events.NodeUndrained, now: float) -> None:
+    def _suspect(self, event: events.NodeEvent, now: float, *, is_on: bool) -> None:
         self._expect(event.resource, CpuSpec)
-        self._lanes.cpu.drain(event.resource, event.node, now, is_on=False)
+        self._lanes.suspect(event.resource, event.node, now, is_on=is_on)
 
     def _on_node_lost(self, event: events.NodeLost, now: float) -> None:
         self._expect(event.resource, CpuSpec, GpuSpec)
@@ -372,10 +374,11 @@ class Scheduler:
         self._learning.forget(ticket)
         self._report(ticket, outcome, reason, now, began_at=began_at)
         if action.trajectory is not None:
-            tickets = self._open.get(action.trajectory)
-            if tickets is None:
-                tickets = self._closing[action.trajectory]
+            name = action.trajectory
+            tickets = self._open[name] if name in self._open else self._closing[name]
             del tickets[action.id]
+            if not tickets:
+                self._lifetimes.rests(action.trajectory, now)
             if self._closing:
                 self._leave_if_idle(action.trajectory, now)
 

@@ -11,22 +11,11 @@ from artangram.core.ids import Resource
 from artangram.core.scheduling.cluster import CpuSpec, NodeSpec
 from artangram.core.scheduling.nodeindex import Selector
 from artangram.core.scheduling.policies.policy import SchedulingPolicy
-from artangram.core.scheduling.pools.cpu import CpuNode
 
 MOST_SHAPES = 4096
 """Shapes to remember; the oldest are forgotten first."""
 
 _Shape = tuple[int, int, frozenset[tuple[str, str]]]
-
-
-def check_on(node: CpuNode, cores: int, selector: Selector) -> None:
-    """`BadInput` if the node that a trajectory lives on cannot serve an action of it."""
-    if cores > node.cores:
-        problem = f"its trajectory lives on {node.id}, which has {node.cores} cores"
-        raise BadInput("needs", problem, "ask for fewer cores, or in its first action")
-    if not selector <= node.labels:
-        problem = f"its trajectory lives on {node.id}, which has other labels"
-        raise BadInput("selector", problem, "name the labels when the trajectory is opened")
 
 
 class KnownShapes:

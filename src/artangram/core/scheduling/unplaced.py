@@ -200,9 +200,6 @@ class JobMemory:
         self._held: dict[JobId, _Held] = {}
         self._minimums = {job: least for job, least in limits.items() if least.min_memory_mb}
 
-    def __len__(self) -> int:
-        return len(self._held)
-
     def take(self, resident: Resident) -> None:
         held = self._held.setdefault(resident.job, _Held())
         held.memory_mb += resident.memory_mb

@@ -16,7 +16,7 @@ __all__ = ["command", "one_file"]
 
 MODULE = "artangram.envs.elastictest"
 _ALONE = "artangram_elastictest"
-"""Its name as a package of its own, unlikely to be a name in anybody's suite."""
+"""Its name as a package of its own, unlikely to be a name in a user's suite."""
 _START = f"""\
 import sys
 from {_ALONE}.main import main

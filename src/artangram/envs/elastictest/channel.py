@@ -58,7 +58,7 @@ class WorkerChannel:
         self._socket.close()
 
     def send(self, kind: bytes, number: int = 0, value: Any = None) -> None:
-        """Raises `OSError` when nobody listens any more."""
+        """Raises `OSError` when the other end is gone."""
         if self._speaker not in (None, os.getpid()):
             os._exit(1)
         body = json.dumps(value, default=repr).encode()

@@ -32,7 +32,7 @@ def guarded(run: Callable[[], int]) -> int:
         return code
     os.close(said)
     status = _wait(child)
-    # Whoever the child left behind may still hold the other end: never wait for it.
+    # Processes that the child left may still hold the other end: never wait for it.
     os.set_blocking(heard, False)
     try:
         finished = os.read(heard, 1)

@@ -2,8 +2,8 @@
 
 - Runs in the process that collects. Reports of the workers are given to pytest's hooks here, so
   `-x`, `--maxfail`, `-q`, `-v`, `--junitxml`, `--lf` and `--durations` mean what they always mean.
-- Steps aside, for pytest's own loop, when there is nothing to run, when somebody debugs, and when
-  threads run that a fork would not copy.
+- Steps aside, for pytest's own loop, when there is nothing to run, when a debugger is attached,
+  and when threads run that a fork would not copy.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ class SuiteQueue:
         return first_s is not None and second_s is not None and first_s + second_s <= PORTION_S
 
     def put_back(self, chunk: SuiteChunk) -> None:
-        """Its worker is gone: somebody else takes what is left of it, and soon."""
+        """Its worker is gone: another one takes what is left of it, and soon."""
         if chunk.tests:
             self._waiting.append(chunk)
 

@@ -28,7 +28,7 @@ UNCAUGHT = {
     "unraisableexception": "collect_unraisable",
     "threadexception": "collect_thread_exception",
 }
-"""Plugins of pytest from 8.4 that raise what nobody could catch, also when all tests are over."""
+"""Plugins of pytest from 8.4 that raise what cannot be caught, also when all tests are over."""
 
 
 def serve(session: pytest.Session, channel: WorkerChannel, *, number: int, crash: int) -> NoReturn:

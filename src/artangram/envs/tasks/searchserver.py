@@ -3,7 +3,7 @@
 `python -m artangram.envs.tasks.searchserver` prints the port it listens on. As outside APIs do, it
 answers more than `limit` calls in any window of `window_s` with 429 and `Retry-After`, and takes
 its time for the others: some `latency_s`, now and then several times that. It ends with its
-standard input, so that it never outlives who started it.
+standard input, so that it never outlives its parent.
 """
 
 import argparse
@@ -39,7 +39,7 @@ class Window:
 
 
 def application(limit: int, window_s: float, *, latency_s: float = 0.0) -> web.Application:
-    """`GET /{index}?q=N`, and `GET /counts` for who wants to know how often it said no.
+    """`GET /{index}?q=N`, and `GET /counts` for the number of refusals.
 
     `latency_s` is the median time that an answer takes.
     """

@@ -4,18 +4,21 @@ It is a fork of the zygote and dies with it. It reports what a function raises a
 survives it.
 """
 
+import math
 import os
 import random
 import resource
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from socket import socket as Socket
 
+from artangram.core.errors import CallFailed, InfraFailed
 from artangram.functions.encoding import packed, unpacked
 from artangram.functions.function import Function, resolved
-from artangram.functions.inside import frames
+from artangram.functions.inside.records import WorkerRequest, worker_terms
+from artangram.link import BlockingLink, IncomingAsk, LinkEnded
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _DATA_FIELD = 5
@@ -28,25 +31,33 @@ def live(sock: Socket, number: int) -> int:
     """
     os.environ["ARTANGRAM_WORKER"] = str(number)
     _reseed()
-    sock.sendall(frames.framed(frames.STARTED, b""))
-    while (data := _received(sock)) is not None:
-        sock.sendall(_answered(frames.decode_request(data)))
+    with (
+        suppress(LinkEnded),
+        BlockingLink.accepted(sock, worker_terms, patience_s=math.inf) as link,
+    ):
+        while True:
+            asked = link.receive()
+            assert isinstance(asked, IncomingAsk), "an owner only asks"
+            _answer(asked)
     return 0
 
 
-def _answered(request: frames.WorkerRequest) -> bytes:
+def _answer(asked: IncomingAsk[WorkerRequest]) -> None:
+    request = asked.record
     try:
         found = resolved(request.target)
         code = found.code if isinstance(found, Function) else found
     except Exception:  # noqa: BLE001 - a module may raise anything when it is imported
-        return frames.framed(frames.UNKNOWN, traceback.format_exc().encode())
+        asked.refuse(InfraFailed(traceback.format_exc()))
+        return
     try:
         with _limited(request.memory_mb):
             args, kwargs = unpacked(request.body)
             answer = packed(code(*args, **kwargs))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the caller gets it
-        return frames.framed(frames.FAILED, _told(error).encode(errors="replace"))
-    return frames.framed(frames.ANSWER, answer)
+        asked.refuse(CallFailed(_told(error)))
+    else:
+        asked.answer(answer)
 
 
 def _told(error: BaseException) -> str:
@@ -77,22 +88,3 @@ def _reseed() -> None:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed()
-
-
-def _received(sock: Socket) -> bytes | None:
-    head = _exactly(sock, frames.HEAD.size)
-    if head is None:
-        return None
-    _, size = frames.HEAD.unpack(head)
-    return _exactly(sock, size)
-
-
-def _exactly(sock: Socket, size: int) -> bytes | None:
-    data = bytearray(size)
-    view = memoryview(data)
-    while view:
-        count = sock.recv_into(view)
-        if not count:
-            return None
-        view = view[count:]
-    return bytes(data)

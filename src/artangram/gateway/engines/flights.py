@@ -1,6 +1,6 @@
-"""What engines that keep their requests in this process share: the books, and how they are told.
+"""The table of running requests that engines of this process share.
 
-A flight is a request under way. It has begun when its prompt has been read.
+A flight is a running request. It has begun when its prompt has been read.
 """
 
 from array import array
@@ -27,7 +27,7 @@ class FlightBooks(Generic[F]):
         self.name = name
         self.max_context = max_context
         self._vocab_size: int | None = None
-        """Where it is known, who asks with other tokens is refused: some engines die of them."""
+        """If known, requests with other tokens are refused: some engines crash on them."""
         self._version = version
         self._flights: dict[str, F] = {}
         self._is_paused = False
@@ -54,11 +54,13 @@ class FlightBooks(Generic[F]):
         )
 
     def _board(self, request: EngineRequest, flight: F) -> None:
-        """The request is under way from now on. Raises if it cannot be."""
+        """Add the request to the table. Raises if it cannot run."""
         self._raise_if_gone()
         refuse_unfit(request, max_context=self.max_context, vocab_size=self._vocab_size)
         if request.id in self._flights:
-            raise BadInput("id", f"{request.id} is under way", "give every request its own")
+            raise BadInput(
+                "id", f"{request.id} is already running", "give every request its own id"
+            )
         self._flights[request.id] = flight
 
     def _raise_if_gone(self) -> None:
@@ -67,5 +69,5 @@ class FlightBooks(Generic[F]):
 
 
 def name_of(tokens: Sequence[int]) -> str:
-    """Tells what was read of one prompt from what was read of another."""
+    """Distinguishes the caches of different prompts."""
     return f"{len(tokens)} {crc32(array('q', tokens)):08x}"

@@ -2,20 +2,20 @@
 
 - Every request ends exactly once, in a `Finish`; its chunks come in order before it.
 - Adding or aborting one request never stalls the others.
-- While paused nothing is sampled; requests that were running or come meanwhile go on after
+- While paused nothing is sampled; requests that were running or come meanwhile continue after
   `resume`, under the weights that are live then. Each token carries the version that sampled it.
 - `load` swaps all weights or none: when it raises, the old version is still live. The caller pauses
   first.
 - An engine that died or was closed raises `EngineGone` from every verb but `stats`, and from every
-  stream under way. `crash` makes it so, for whoever knows that it hangs.
+  running stream. `crash` makes it so, for code that knows that it hangs.
 - A request that can never run raises `BadInput` from its stream; see `refuse_unfit`. An answer that
   fills the context ends with `LENGTH`.
 
-Some engines also keep the contract of `Handover`: one reads a prompt, and another of its kind goes
-on from there.
+Some engines also implement `Handover`: one reads a prompt, and another of its kind continues from
+there.
 
-- A cache is good for its own prompt under its own version. Whoever is given one that does not fit,
-  or that is gone, reads the prompt himself: the answer is the same, only later.
+- A cache is valid for its own prompt under its own version. An engine that gets another one, or one
+  that is gone, reads the prompt itself: the answer is the same, only later.
 - Handing over samples nothing, so every token has the version of the engine that gave it.
 """
 
@@ -31,7 +31,7 @@ from artangram.core.errors import BadInput, InfraFailed
 
 
 class EngineGone(InfraFailed):
-    """The engine is gone, and what it was doing with it."""
+    """The engine is gone, with all its requests."""
 
 
 class BadWeights(InfraFailed):
@@ -61,7 +61,7 @@ class EngineRequest(Struct, frozen=True, kw_only=True):
 
 
 TEMPERATURES = (1e-4, 100.0)
-"""Beyond, logits divided by it are all alike, or no numbers any more."""
+"""Beyond, logits divided by it are all equal or not finite."""
 
 
 def refuse_unfit(
@@ -110,7 +110,7 @@ class Finish(Struct, frozen=True, gc=False):
 
 
 class Stats(Struct, frozen=True, kw_only=True):
-    """One look at an engine."""
+    """A snapshot of an engine's counters."""
 
     version: int
     running: int
@@ -128,11 +128,11 @@ class Cache(Struct, frozen=True, kw_only=True, gc=False):
 
     version: int
     tokens: int
-    """From the first on; the last one of the prompt is left to whoever goes on."""
+    """From the first on; the engine that takes over reads the last one of the prompt itself."""
     num_bytes: int
-    """0 where the engine does not tell."""
+    """0 if the engine does not report it."""
     move_s: float
-    """That it took to bring them where others find them."""
+    """That the transfer took."""
     handle: str
     """Where that is; only engines of its kind understand it."""
 
@@ -167,7 +167,7 @@ class Engine(Protocol):
     def stats(self) -> Stats: ...
 
     def crash(self, reason: str) -> None:
-        """Be gone from now on, at once and even if it hangs. It is still to be closed."""
+        """End all requests at once, even if the engine hangs. It still has to be closed."""
         ...
 
     async def aclose(self) -> None: ...

@@ -1,14 +1,14 @@
-"""An engine without a model that takes as long as one would: for clusters that are not there.
+"""An engine without a model that takes as long as a real one would: for simulated clusters.
 
 - Continuous batching: every iteration writes a token of each running request and reads a chunk of
   the prompts that wait, and takes what the roofline says. Between two events nothing changes, so
   time jumps from event to event, and a thousand tokens cost as little as one.
 - Requests start in order as long as their contexts fit into memory.
 - Prefixes of a session that was here before are read again only as far as the cache misses.
-- New weights void all that was read: what runs is read again before it goes on.
-- What was read for another replica leaves by the replica's link, one after the other; who takes it
-  has it all.
-- What is said comes from a script. All waiting is on the loop's time.
+- New weights invalidate all caches: running requests are read again before they go on.
+- Caches for other replicas leave over the replica's link, one after the other; a replica that takes
+  one has all of it.
+- Answers come from a script. All waiting is on the loop's time.
 """
 
 import asyncio
@@ -190,7 +190,7 @@ class RooflineEngine(FlightBooks[RooflineFlight]):
         self.crash("it was closed")
 
     def crash(self, reason: str = "it crashed") -> None:
-        """From now on it is gone."""
+        """End all requests: the engine is gone."""
         self._gone = self._gone or reason
         self._stop_timer()
         for flight in self._flights.values():
@@ -198,7 +198,7 @@ class RooflineEngine(FlightBooks[RooflineFlight]):
             flight.news.set()
 
     def _advance(self) -> None:
-        """Let happen what happened since the last look."""
+        """Advance the state to the current time."""
         now = asyncio.get_running_loop().time()
         elapsed_s, self._updated_at = now - self._updated_at, now
         if self._is_paused or not (self._reading or self._writing):
@@ -292,7 +292,7 @@ class RooflineEngine(FlightBooks[RooflineFlight]):
             self._reading.append(flight)
 
     def _unread(self, flight: RooflineFlight) -> int:
-        """Tokens of its prompt that nobody has read under these weights, or that were forgotten."""
+        """Tokens of its prompt that were not read under these weights, or were evicted."""
         request, cache = flight.request, flight.cache
         if cache is not None and (cache.version, cache.handle) == (self._version, request.session):
             self._taken_tokens += cache.tokens
@@ -359,7 +359,7 @@ class RooflineEngine(FlightBooks[RooflineFlight]):
         self._reading = deque(again)
 
     def _leave(self, flight: RooflineFlight) -> None:
-        """It takes no part any more, wherever it was."""
+        """Remove it from every queue."""
         if self._writing.pop(flight.request.id, None) is not None:
             assert flight.begun is not None
             written = flight.base + self._iterations - flight.begun
@@ -382,7 +382,7 @@ class RooflineEngine(FlightBooks[RooflineFlight]):
                 self._held.popitem(last=False)
 
     def _forget(self, flight: RooflineFlight) -> None:
-        """Nobody listens any more."""
+        """The caller closed the stream."""
         del self._flights[flight.request.id]
         if not self._gone:
             self._advance()

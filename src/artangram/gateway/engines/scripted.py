@@ -43,7 +43,7 @@ AT_ONCE = ScriptedPace()
 
 
 class _Flight:
-    """A request under way. `news` is set whenever it has to look up."""
+    """A running request. `news` is set whenever its state changes."""
 
     __slots__ = ("has_begun", "is_aborted", "news")
 
@@ -140,17 +140,17 @@ class ScriptedEngine(FlightBooks[_Flight]):
         self.crash("it was closed")
 
     def crash(self, reason: str = "it crashed") -> None:
-        """From now on it is gone."""
+        """End all requests: the engine is gone."""
         self._gone = self._gone or reason
         self._answering.set()
         self._tell_all()
 
     def hang(self) -> None:
-        """From now on nothing happens and no verb returns, until `go_on` or `crash`."""
+        """Answer nothing and return from no call, until `go_on` or `crash`."""
         self._answering.clear()
 
     def go_on(self) -> None:
-        """Hang no longer."""
+        """Stop hanging."""
         self._answering.set()
         self._tell_all()
 
@@ -173,7 +173,7 @@ class ScriptedEngine(FlightBooks[_Flight]):
         return [tokens] if tokens else []
 
     async def _prefilled(self, tokens: int, flight: _Flight) -> bool:
-        """Read so many; false if the request was aborted meanwhile."""
+        """Spend the time of reading `tokens`; false if the request was aborted meanwhile."""
         if not await self._spent(self.pace.prompt_token_s * tokens, flight):
             return False
         self._prompt_tokens += tokens
@@ -196,7 +196,7 @@ class ScriptedEngine(FlightBooks[_Flight]):
                     await flight.news.wait()
 
     async def _answer(self) -> None:
-        """Take part in the conversation; hang when told so."""
+        """Wait while the engine hangs."""
         await self._answering.wait()
         self._raise_if_gone()
 

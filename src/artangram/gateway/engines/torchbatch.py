@@ -3,7 +3,7 @@
 - A step appends what each request still owes its slot (a prompt, tokens of the environment, the
   token sampled last) and samples one token for each that owes no more.
 - Long prompts are appended in pieces, so that the others get their tokens meanwhile.
-- A session that has ended a turn keeps its slot until somebody else needs it, the one longest
+- A session that has ended a turn keeps its slot until another one needs it, the one longest
   unused first; its next turn appends only what is new.
 - After a change of weights everything kept is stale: sessions are forgotten, requests under way
   are appended anew and go on.
@@ -194,7 +194,7 @@ class DecodeBatch:
         return news
 
     def fresh(self) -> list[Sampled]:
-        """The tokens nobody was told of yet."""
+        """The tokens that were not reported yet."""
         return [self._told(row) for row in self._rows() if row.fresh]
 
     def load(self, version: int, tensors: Mapping[str, Tensor]) -> None:

@@ -1,11 +1,13 @@
-"""An embedded engine as its owner sees it: the engine's verbs as orders, and news as answers.
+"""An embedded engine as its owner sees it: the engine's verbs as commands over a link.
 
 Where the worker runs is another matter; `TorchEngine` and `TorchEngineProcess` know. Without torch.
 """
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+import math
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
@@ -23,21 +25,30 @@ from artangram.gateway.engines.protocol import (
 from artangram.gateway.engines.torchwire import (
     Abort,
     Add,
-    CommandDone,
-    CommandRefused,
+    EngineCommand,
     EngineReady,
     Handed,
     Load,
     News,
-    Order,
+    OpenEngine,
     Pause,
-    PingEngine,
     Read,
     Resume,
     Sampled,
     StatsReply,
     StreamEnded,
+    TorchEngineSettings,
     WorkerFailed,
+    client_terms,
+)
+from artangram.link import (
+    Link,
+    LinkEnded,
+    LinkFull,
+    LinkRefused,
+    LinkUser,
+    PeerFailed,
+    dial,
 )
 from artangram.scratchdir import ScratchDir
 
@@ -64,7 +75,7 @@ class _Inbox:
         return items
 
 
-class TorchClient:
+class TorchClient(LinkUser[list[News]]):
     """See `protocol.Engine` and `protocol.Handover`, without its beginning and its end.
 
     What was read for others lies in shared memory, in a directory that ends with the engine.
@@ -80,7 +91,7 @@ class TorchClient:
         self._numbers = itertools.count(1)
         self._inboxes: dict[int, _Inbox] = {}
         self._streams: dict[str, int] = {}
-        self._asked: dict[int, asyncio.Future[None]] = {}
+        self._link: Link[list[News]] | None = None
         self._stats = Stats(
             version=version,
             running=0,
@@ -89,23 +100,42 @@ class TorchClient:
             prompt_tokens=0,
             sampled_tokens=0,
         )
-        self._is_ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def __repr__(self) -> str:
         state = self._gone or f"version {self._stats.version}, {self._stats.running} running"
         return f"<{type(self).__name__} {self.name}: {state}>"
 
-    def _send(self, order: Order) -> None:
-        """Hand an order to the worker; in vain if it is gone."""
-        raise NotImplementedError
+    async def _open(
+        self, sock: socket.socket, settings: TorchEngineSettings, *, silence_s: float | None = None
+    ) -> None:
+        """Have the worker at the other end of `sock` load the model."""
+        try:
+            # However long it takes until the worker has imported torch.
+            terms = client_terms(silence_s)
+            self._link = await dial(sock, terms, self, patience_s=math.inf)
+            ready = await self._link.ask(OpenEngine(settings), EngineReady)
+        except (LinkEnded, LinkRefused, BadInput, PeerFailed) as error:
+            is_end = isinstance(error, LinkEnded)
+            self.crash("it ended before it was ready" if is_end else str(error))
+            raise EngineGone(f"{self.name}: {self._gone}") from None
+        self.max_context, self._vocab_size = ready.max_context, ready.vocab_size
+        self.cache_kind = ready.cache_kind
+
+    def _tell(self, command: EngineCommand, number: int) -> None:
+        """Tell the worker about one request; does nothing once the worker is gone."""
+        assert self._link is not None
+        try:
+            self._link.tell(command, stream=str(number))
+        except LinkFull as error:
+            self.crash(str(error))
 
     async def stream(
         self, request: EngineRequest, *, cache: Cache | None = None
     ) -> AsyncGenerator[TokenChunk | Finish, None]:
-        def order(number: int) -> Order:
+        def command(number: int) -> EngineCommand:
             return Add(number, request, cache)
 
-        async with aclosing(self._heard(request, order)) as items:
+        async with aclosing(self._heard(request, command)) as items:
             async for item in items:
                 assert not isinstance(item, Cache)
                 yield item
@@ -114,20 +144,20 @@ class TorchClient:
     async def handing(self, request: EngineRequest) -> AsyncIterator[Cache | None]:
         path = self._caches() / str(next(self._numbers))
 
-        def order(number: int) -> Order:
+        def command(number: int) -> EngineCommand:
             return Read(number, request, str(path))
 
         try:
-            async with aclosing(self._heard(request, order)) as items:
+            async with aclosing(self._heard(request, command)) as items:
                 item = await anext(items)
             yield item if isinstance(item, Cache) else None
         finally:
             path.unlink(missing_ok=True)
 
     async def _heard(
-        self, request: EngineRequest, order: Callable[[int], Order]
+        self, request: EngineRequest, command: Callable[[int], EngineCommand]
     ) -> AsyncGenerator[TokenChunk | Finish | Cache, None]:
-        """What comes of an order about this request, to its end."""
+        """What comes of a command about this request, to its end."""
         self._raise_if_gone()
         refuse_unfit(request, max_context=self.max_context, vocab_size=self._vocab_size)
         if request.id in self._streams:
@@ -135,7 +165,7 @@ class TorchClient:
         number = self._streams[request.id] = next(self._numbers)
         inbox = self._inboxes[number] = _Inbox()
         try:
-            self._send(order(number))
+            self._tell(command(number), number)
             while True:
                 for item in await inbox.take():
                     if isinstance(item, EngineGone):
@@ -146,7 +176,7 @@ class TorchClient:
         finally:
             del self._streams[request.id]
             if self._inboxes.pop(number, None) is not None:
-                self._send(Abort(number))
+                self._tell(Abort(number), number)
 
     def _caches(self) -> Path:
         """Where what was read for others is left."""
@@ -162,26 +192,25 @@ class TorchClient:
     async def abort(self, request_id: str) -> None:
         self._raise_if_gone()
         if (number := self._streams.get(request_id)) is not None:
-            self._send(Abort(number))
+            self._tell(Abort(number), number)
 
     async def pause(self) -> None:
-        await self._ask(Pause(next(self._numbers)))
+        await self._ask(Pause())
 
     async def resume(self) -> None:
-        await self._ask(Resume(next(self._numbers)))
+        await self._ask(Resume())
 
     async def load(self, version: int, path: Path) -> None:
-        await self._ask(Load(next(self._numbers), version, str(path)))
-
-    async def ping(self) -> None:
-        """Return if the worker hears orders."""
-        await self._ask(PingEngine(next(self._numbers)))
+        try:
+            await self._ask(Load(version, str(path)))
+        except BadInput as error:
+            raise BadWeights(f"{self.name}: {error}") from None
 
     def stats(self) -> Stats:
         return self._stats
 
     def crash(self, reason: str) -> None:
-        """It is gone, and everybody who waits hears it."""
+        """The engine is gone: every stream and every ask fails with `reason`."""
         if self._gone:
             return
         self._gone = reason
@@ -189,23 +218,25 @@ class TorchClient:
         for inbox in self._inboxes.values():
             inbox.put(gone)
         self._inboxes.clear()
-        for number in self._asked:
-            self._settle(number, gone)
-        if not self._is_ready.done():
-            self._is_ready.set_exception(gone)
+        if self._link is not None:
+            self._link.abort(LinkEnded(reason))
 
-    async def _ask(self, order: Pause | Resume | Load | PingEngine) -> None:
+    async def _ask(self, command: Pause | Resume | Load) -> None:
         self._raise_if_gone()
-        answer = self._asked[order.number] = asyncio.get_running_loop().create_future()
-        self._send(order)
+        assert self._link is not None
         try:
-            await answer
-        finally:
-            del self._asked[order.number]
+            await self._link.ask(command)
+        except LinkEnded as error:
+            raise EngineGone(f"{self.name}: {self._gone or error}") from None
 
-    def _on_news(self, every: Sequence[News]) -> None:
-        for news in every:
+    # What the link calls.
+
+    def on_tell(self, record: list[News]) -> None:
+        for news in record:
             self._hear(news)
+
+    def on_end(self, error: LinkEnded) -> None:
+        self.crash("its worker ended")
 
     def _hear(self, news: News) -> None:
         match news:
@@ -218,36 +249,19 @@ class TorchClient:
                 self._on_handed(stream, cache)
             case StatsReply(stats):
                 self._stats = stats
-            case CommandDone(number):
-                self._settle(number, None)
-            case CommandRefused(number, problem):
-                self._settle(number, BadWeights(f"{self.name}: {problem}"))
-            case EngineReady(max_context, vocab_size, cache_kind):
-                self.max_context, self._vocab_size = max_context, vocab_size
-                self.cache_kind = cache_kind
-                self._is_ready.set_result(None)
             case WorkerFailed(reason):
                 self.crash(reason)
 
     def _on_handed(self, stream: int, cache: Cache) -> None:
         if stream in self._inboxes:
             self._inboxes.pop(stream).put(cache)
-        else:  # Whoever asked for it has gone meanwhile.
+        else:  # The caller has gone meanwhile.
             Path(cache.handle).unlink(missing_ok=True)
 
     def _put(self, stream: int, item: TokenChunk | Finish) -> None:
-        """Nobody listens any more to a stream that was closed."""
+        """A closed stream has no listener any more."""
         if (inbox := self._inboxes.get(stream)) is not None:
             inbox.put(item)
-
-    def _settle(self, number: int, error: Exception | None) -> None:
-        answer = self._asked.get(number)
-        if answer is None or answer.done():
-            return
-        if error is None:
-            answer.set_result(None)
-        else:
-            answer.set_exception(error)
 
     def _raise_if_gone(self) -> None:
         if self._gone:

@@ -5,41 +5,12 @@ Its steps never block the loop, but share Python's lock with it: beside a traine
 """
 
 import asyncio
-import queue
+import socket
 import threading
-from collections.abc import Callable, Sequence
 
-from artangram.core.errors import BadInput
 from artangram.gateway.engines.torchclient import TorchClient
-from artangram.gateway.engines.torchwire import (
-    LeaveEngine,
-    News,
-    Order,
-    TorchEngineSettings,
-    WorkerFailed,
-)
-from artangram.gateway.engines.torchworker import TorchWorker, a_batch
-
-
-class _ThreadChannel:
-    """See `torchworker.ClientChannel`. `on_news` is called on the loop that made this."""
-
-    def __init__(self, on_news: Callable[[Sequence[News]], None]) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._on_news = on_news
-        self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
-
-    def send(self, order: Order) -> None:
-        self._orders.put(order)
-
-    def orders(self, *, wait: bool) -> Sequence[Order]:
-        found: list[Order] = [self._orders.get()] if wait else []
-        while not self._orders.empty():
-            found.append(self._orders.get())
-        return found
-
-    def tell(self, news: Sequence[News]) -> None:
-        self._loop.call_soon_threadsafe(self._on_news, news)
+from artangram.gateway.engines.torchwire import TorchEngineSettings
+from artangram.gateway.engines.torchworker import serve
 
 
 class TorchEngine(TorchClient):
@@ -47,9 +18,9 @@ class TorchEngine(TorchClient):
 
     def __init__(self, settings: TorchEngineSettings, *, name: str) -> None:
         super().__init__(name, settings.version)
-        self._channel = _ThreadChannel(self._on_news)
+        self._worker, theirs = socket.socketpair()
         self._thread = threading.Thread(
-            target=_work, args=(settings, self._channel), name=f"engine {name}", daemon=True
+            target=serve, args=(theirs,), name=f"engine {name}", daemon=True
         )
 
     @classmethod
@@ -58,7 +29,7 @@ class TorchEngine(TorchClient):
         engine = cls(settings, name=name)
         engine._thread.start()
         try:
-            await engine._is_ready
+            await engine._open(engine._worker, settings)
         except BaseException:
             await engine.aclose()
             raise
@@ -66,20 +37,9 @@ class TorchEngine(TorchClient):
 
     async def aclose(self) -> None:
         self.crash("it was closed")
-        self._channel.send(LeaveEngine())
+        if self._link is None:
+            self._worker.close()
+        else:
+            await self._link.aclose()
         await asyncio.to_thread(self._thread.join)
         self._leave_home()
-
-    def _send(self, order: Order) -> None:
-        self._channel.send(order)
-
-
-def _work(settings: TorchEngineSettings, channel: _ThreadChannel) -> None:
-    try:
-        TorchWorker(a_batch(settings), channel).run()
-    except BadInput as error:
-        channel.tell([WorkerFailed(str(error))])
-    except Exception as error:
-        # Whoever waits has to hear it; the thread's own complaint comes as well.
-        channel.tell([WorkerFailed(f"{type(error).__name__}: {error}")])
-        raise

@@ -1,17 +1,19 @@
-"""What an embedded engine's worker and its owner say to each other, in a thread or over a socket.
+"""What an embedded engine's worker and its client say to each other over a link.
 
-- Orders arrive in order. `Add`, `Read` and `Abort` are not answered, but what was begun has an end
-  in the news; the others are answered, by `CommandDone` or `CommandRefused` with their number.
+- The first ask is `OpenEngine`; it is answered when the model is loaded.
+- `Add`, `Read` and `Abort` are told, in a stream of their own for each request. What was begun has
+  an end in the news. The other commands are asked.
 - A request goes by its stream's number: names may come again, numbers do not.
-- A frame is its length (four bytes, big-endian) and a msgpack list of records.
+- News are told several at once.
 """
-
-from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
 
 from artangram.gateway.engines.protocol import Cache, EngineRequest, FinishReason, Stats, TokenChunk
+from artangram.link import LinkTerms
+
+VERSION = 1
 
 
 class TorchEngineSettings(Struct, frozen=True, kw_only=True):
@@ -48,33 +50,32 @@ class Abort(Struct, frozen=True, tag="abort"):
     stream: int
 
 
+class OpenEngine(Struct, frozen=True, tag="open"):
+    """Load the model. Answered with `EngineReady`, refused with `BadInput`."""
+
+    settings: TorchEngineSettings
+
+
 class Pause(Struct, frozen=True, tag="pause"):
-    number: int
+    """Answered when all that was sampled before has been told."""
 
 
 class Resume(Struct, frozen=True, tag="resume"):
-    number: int
+    pass
 
 
 class Load(Struct, frozen=True, tag="load"):
-    number: int
+    """Refused with `BadInput` for weights that do not fit."""
+
     version: int
     path: str
 
 
-class PingEngine(Struct, frozen=True, tag="ping"):
-    number: int
+EngineCommand = OpenEngine | Add | Read | Abort | Pause | Resume | Load
 
 
-class LeaveEngine(Struct, frozen=True, tag="leave"):
-    """The last order: the worker ends."""
-
-
-Order = Add | Read | Abort | Pause | Resume | Load | PingEngine | LeaveEngine
-
-
-class EngineReady(Struct, frozen=True, tag="ready"):
-    """The model is loaded; the first news of a worker."""
+class EngineReady(Struct, frozen=True):
+    """The model is loaded."""
 
     max_context: int
     vocab_size: int
@@ -104,53 +105,17 @@ class Handed(Struct, frozen=True, tag="handed"):
     cache: Cache
 
 
-class CommandDone(Struct, frozen=True, tag="done"):
-    number: int
-
-
-class CommandRefused(Struct, frozen=True, tag="refused"):
-    number: int
-    problem: str
-
-
 class StatsReply(Struct, frozen=True, tag="counted"):
     stats: Stats
 
 
-News = (
-    EngineReady
-    | WorkerFailed
-    | Sampled
-    | StreamEnded
-    | Handed
-    | CommandDone
-    | CommandRefused
-    | StatsReply
+News = WorkerFailed | Sampled | StreamEnded | Handed | StatsReply
+
+worker_terms: LinkTerms[EngineCommand] = LinkTerms(
+    name="embedded engine", version=VERSION, decode=msgspec.msgpack.Decoder(EngineCommand).decode
 )
 
-_HEAD_BYTES = 4
-_encode = msgspec.msgpack.Encoder().encode
 
-
-def frame(records: Sequence[TorchEngineSettings | Order | News]) -> bytes:
-    body = _encode(records)
-    return len(body).to_bytes(_HEAD_BYTES, "big") + body
-
-
-class FrameReader:
-    """Bytes as they come; their bodies when they are whole."""
-
-    def __init__(self) -> None:
-        self._bytes = bytearray()
-
-    def fed(self, data: bytes) -> list[bytes]:
-        """The bodies that `data` made whole."""
-        self._bytes += data
-        found: list[bytes] = []
-        while len(self._bytes) >= _HEAD_BYTES:
-            end = _HEAD_BYTES + int.from_bytes(self._bytes[:_HEAD_BYTES], "big")
-            if len(self._bytes) < end:
-                break
-            found.append(bytes(self._bytes[_HEAD_BYTES:end]))
-            del self._bytes[:end]
-        return found
+def client_terms(silence_s: float | None) -> LinkTerms[list[News]]:
+    decode = msgspec.msgpack.Decoder(list[News]).decode
+    return LinkTerms(name="embedded engine", version=VERSION, decode=decode, silence_s=silence_s)

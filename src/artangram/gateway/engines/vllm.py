@@ -1,17 +1,17 @@
 """A vLLM server as an engine, over HTTP: one that we start, or one at a URL.
 
 - The server must have vLLM's endpoints for reinforcement learning (`VLLM_SERVER_DEV_MODE=1`) and
-  for tokens (`--enable-scale-out`), and nobody else may change its weights.
-- While a request is under way across a change of weights, vLLM says only at the end which tokens
-  are whose. Until then the tokens after the change are held back, so no token ever has a wrong
-  version; tokens before the change are given out at once.
+  for tokens (`--enable-scale-out`), and no other client may change its weights.
+- When weights change during a request, vLLM reports only at its end which version sampled which
+  tokens. Until then the tokens after the change are held back, so no token ever has a wrong
+  version; tokens before the change are streamed at once.
 - Weights are refused before vLLM sees them if they are not the same tensors. When vLLM fails to
   load them the ones before are loaded again; an engine that cannot do that is gone.
 - On CPUs a server of models with tied embeddings must have been started with our extension, and
   `reload` must name its method; see `inside.artangram_vllm`. A server we start has it.
-- Servers with a KV connector (`cache_kind` names it) read for each other. vLLM does not look at
-  versions, so we do; and it cannot pause while another server has still to fetch what was read, so
-  pausing is tried again until it has, or has lost its claim.
+- Servers with a KV connector (`cache_kind` names it) exchange caches. vLLM does not check versions,
+  so we do; and it cannot pause while another server still has to fetch a cache, so pausing is
+  retried until that is done or its claim has expired.
 - Logprobs are those of the server's `--logprobs-mode`; a server we start uses
   `processed_logprobs`, which are cut by `top_p` when that is below 1.
 """
@@ -54,17 +54,17 @@ from artangram.gateway.engines.vllmwire import (
 )
 
 BEAT_S = 5.0
-"""Between looks at the server's health: a dead one must not hold turns for long."""
+"""Between health checks: a dead server must not hold turns for long."""
 VERB_S = 60.0
-"""A verb that takes longer will not return."""
+"""A call that takes longer has failed."""
 LOAD_S = 600.0
 LEASE_S = 30
-"""vLLM keeps what was read for another for so long, and then gives the place to others; it is told
-so, and would do the same by itself. Who fetches later gets what is there by then, and no error."""
+"""vLLM keeps a cache for another server for this long, then reuses its memory; we pass the value,
+which is also vLLM's default. A later fetch gets other data without an error."""
 KEPT_S = LEASE_S * 2 / 3
 """After that we do not try: the fetching server must have renewed the lease before its end."""
 CLAIM_S = 60.0
-"""A server that was to fetch what another has read, and does not, has lost its claim by then."""
+"""After this, a server that has not fetched a cache has lost its claim to it."""
 _CLAIM_LOOK_S = 0.5
 KEEP_S = 2.0
 """An idle connection is kept this long: vLLM hangs up after five seconds."""
@@ -79,7 +79,7 @@ class VllmEngine(FlightBooks[VllmFlight]):
         super().__init__(name=name, max_context=max_context, version=version)
         self.cache_kind = ""
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_S)
-        # No limit of time: a request may be paused for as long as somebody likes.
+        # No time limit: a request may be paused for any length of time.
         self._http = aiohttp.ClientSession(
             url, connector=connector, timeout=aiohttp.ClientTimeout()
         )
@@ -213,7 +213,7 @@ class VllmEngine(FlightBooks[VllmFlight]):
         await self._verbs.close()
 
     def crash(self, reason: str) -> None:
-        """It is gone, says whoever knows; every stream under way ends."""
+        """The caller knows that the server is gone: every stream ends."""
         if not self._gone:
             self._gone = reason
             for flight in self._flights.values():
@@ -344,7 +344,7 @@ class VllmEngine(FlightBooks[VllmFlight]):
         if choice.weight_versions is not None:
             spans = spans_of(choice.weight_versions)
         if any(span.version != flight.version for span in spans if span.start < flight.given):
-            self.crash("somebody else changed its weights")
+            self.crash("another client changed its weights")
             return
         for span in spans:
             start, stop = max(span.start - flight.given, 0), span.end - flight.given

@@ -1,6 +1,6 @@
 """A vLLM server of our own: started, watched, and ended with everything it started.
 
-vLLM lives in a Python of its own (`python`), since its packages clash with others'.
+vLLM has its own Python environment (`python`), because its packages conflict with others.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ class VllmSettings(Struct, frozen=True, kw_only=True):
     version: int = 0
     dtype: str = "auto"
     kv_connector: str = ""
-    """By which servers read for each other, as `NixlConnector`; needs its own packages there."""
+    """By which servers exchange caches, such as `NixlConnector`; needs its own packages there."""
     options: tuple[str, ...] = ()
     """More of vLLM's own."""
     environ: dict[str, str] = {}
     log: str = ""
-    """The file that the server's words are added to."""
+    """The file that the server's output is appended to."""
 
 
 class VllmProcess(VllmEngine):

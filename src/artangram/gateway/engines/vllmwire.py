@@ -1,9 +1,9 @@
-"""What a vLLM server is told and what it answers, for tokens in and tokens out.
+"""Requests to a vLLM server and its answers, for tokens in and tokens out.
 
 - `/inference/v1/generate` streams server-sent events. Its last one says which version sampled which
-  tokens of the whole answer; before that nobody says.
-- A prompt is read for another server by a request for one token that nobody wants; its answer holds
-  what the other server must be told (`kv_transfer_params`).
+  tokens of the whole answer; before that it is not known.
+- A prompt is read for another server by a request for one token, which is discarded; its answer
+  has the `kv_transfer_params` for the other server.
 - Weights are files of safetensors; only their headers are read here.
 """
 
@@ -84,7 +84,7 @@ class Handle(Struct):
     prompt: str
     params: dict[str, Any]
     until: float
-    """On the clock of the loop: whoever comes later finds something else there."""
+    """On the clock of the loop: a later fetch gets other data."""
 
 
 class VllmModel(Struct):

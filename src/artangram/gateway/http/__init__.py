@@ -1,4 +1,4 @@
-"""The gateway for any OpenAI client, and for callers who speak tokens."""
+"""The gateway for any OpenAI client, and for callers that send tokens."""
 
 from artangram.gateway.http.server import ServerLimits, application, serving
 

@@ -1,4 +1,4 @@
-"""What callers get, as records with the names of OpenAI's interface."""
+"""Answers to callers, as records with the names of OpenAI's interface."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -37,7 +37,7 @@ class TextLogprobs(Struct, frozen=True, kw_only=True):
 
 
 class ExactTokens(Struct, frozen=True, kw_only=True):
-    """For callers who ask: the very tokens, and who sampled them."""
+    """For callers that ask: the exact tokens, and which version sampled them."""
 
     prompt_token_ids: tuple[int, ...]
     token_ids: tuple[int, ...]

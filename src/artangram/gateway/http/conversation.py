@@ -1,7 +1,7 @@
 """Finds the tokens behind the messages that a caller sends.
 
-A caller who knows only messages sends all of them with every request. What this session has seen
-before stands for the very tokens it was made of; only what is new is rendered.
+A chat client sends all messages with every request. For messages that the session has seen before
+the original tokens are used; only new ones are rendered.
 
 - A request that goes on where a branch ends continues that branch.
 - One that goes on from an earlier message, or while the branch is in a turn, is a fork: it begins
@@ -46,8 +46,8 @@ class Branch:
         """Of its own."""
 
     def ends_after(self, length: int) -> bool:
-        """Whether these messages are all that it holds. Who spoke to its line in tokens, or in
-        plain text, has said more: nobody can tell which messages that is."""
+        """Whether these messages are all that it holds. Not if its line was continued by tokens or
+        plain text, which cannot be mapped to messages."""
         end = self.marks[-1].end if self.marks else 0
         return len(self.marks) == length and len(self.line) == end
 
@@ -92,7 +92,7 @@ class Conversation:
 
     @contextmanager
     def prompts(self, messages: Sequence[Message], *, choices: int = 1) -> Iterator[list[Prompt]]:
-        """A prompt for each choice, each on a branch that is nobody else's during the block."""
+        """A prompt for each choice, each on a branch that no other request uses meanwhile."""
         found = self._prompts(messages, choices)
         try:
             yield found
@@ -107,7 +107,7 @@ class Conversation:
         return [self._prompt(one, messages[known:]) for one in found]
 
     def _release(self, branch: Branch) -> None:
-        """Its turn has ended. A branch that has nothing of its own is forgotten."""
+        """Its turn has ended. A branch without tokens of its own is forgotten."""
         branch.line.is_busy = False
         if not branch.has_reply and branch is not self._branches[0]:
             self._branches.remove(branch)

@@ -1,7 +1,7 @@
 """How tool calls look as text: `<call> {"name": ..., "arguments": {...}}`, as many as there are.
 
 - Offered tools are described at the end of the first system message, which is made if need be.
-- A reply is words, then calls. What looks like a call but is none is left in the words.
+- A reply is words, then calls. Text that looks like a call but is not one stays text.
 - A reply that a caller sends back gives the same message, however its JSON was spaced meanwhile.
 """
 
@@ -23,7 +23,7 @@ class Dialect(Protocol):
     """Made for a tokenizer's model: what it was trained to write and to read."""
 
     def messages(self, said: Sequence[ChatMessage], tools: Sequence[Tool]) -> list[Message]:
-        """What was said, one for one after the description of the tools."""
+        """The messages, each as one message, after the description of the tools."""
         ...
 
     def message(self, said: ChatMessage) -> Message:

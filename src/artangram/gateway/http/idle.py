@@ -1,7 +1,7 @@
-"""Sessions that callers opened and forgot: closed when nobody has used them for a while.
+"""Closes sessions that callers opened and have not used for a while.
 
-A session in use never expires, however long its turn takes. Sessions that somebody else opened, as
-a rollout does, are that one's affair.
+A session in use never expires, however long its turn takes. Sessions that other code opened, such
+as a rollout, are closed by that code.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ logger = logging.getLogger(__name__)
 
 
 class IdleSessions:
-    """See the module. Sessions that were closed are forgotten with whoever held them."""
+    """See the module. Holds sessions weakly, so closed ones disappear by themselves."""
 
     def __init__(self, limit_s: float, counters: Counters) -> None:
         self._limit_s = limit_s
         self._counters = counters
         self._uses: WeakKeyDictionary[Session, int] = WeakKeyDictionary()
         self._since: WeakKeyDictionary[Session, float] = WeakKeyDictionary()
-        """Those that nobody uses, the longest unused first."""
+        """Idle sessions, the longest idle first."""
         self._timer: asyncio.TimerHandle | None = None
         self._closing = Background(lambda error: logger.error("a session", exc_info=error))
 

@@ -50,7 +50,7 @@ class Begun(Struct, frozen=True):
 
 
 class Told(Struct, frozen=True):
-    """What a line says, when it had so many tokens."""
+    """The text of a line at a given number of tokens."""
 
     line: TokenHistory
     text: str
@@ -60,7 +60,7 @@ class Told(Struct, frozen=True):
 class PromptHistories:
     """The lines of one session, and the texts of those that plain completions have made.
 
-    Knows the session's lines and not the session, which may so end before it.
+    Knows the session's lines and not the session, which may end before it.
     """
 
     def __init__(self, session: Session, tokenizer: Tokenizer) -> None:
@@ -69,7 +69,7 @@ class PromptHistories:
         self._told: list[Told] = []
 
     def begun(self, prompt: str | Sequence[int]) -> Begun:
-        """The longest line that nobody uses and that the prompt continues."""
+        """The longest idle line that the prompt continues."""
         if isinstance(prompt, str):
             return self._begun_by_text(prompt)
         self._refuse_unknown(prompt)
@@ -90,9 +90,9 @@ class PromptHistories:
         return Begun(line, self._tokenizer.encode(prompt), prompt)
 
     def answered(self, begun: Begun, read: Sequence[int], reply: Reply) -> None:
-        """To what was read, this was the reply."""
+        """Record the reply to a prompt."""
         if begun.text is not None:
-            # All of its tokens: a stop text that ended it is none of the reply, but of the line.
+            # All of its tokens: a stop text is part of the line, but not of the reply.
             text = begun.text + text_after(self._tokenizer, read, reply.token_ids)
             self._told = [one for one in self._told if one.line is not begun.line]
             self._told.append(Told(begun.line, text, len(begun.line)))
@@ -104,7 +104,7 @@ class PromptHistories:
 
 
 def _is_up_to_date(told: Told) -> bool:
-    """Not so if somebody has continued the line in another way, or is about to."""
+    """False if another request has continued the line differently, or is about to."""
     return len(told.line) == told.length and not told.line.is_busy
 
 

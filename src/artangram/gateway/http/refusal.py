@@ -1,7 +1,7 @@
 """Errors as OpenAI's clients expect them: a status, and a body that says what to do.
 
-Clients repeat requests after 408, 409, 429 and 5xx. What cannot go better the second time gets
-another status.
+Clients repeat requests after 408, 409, 429 and 5xx. Errors that a repetition cannot fix have other
+statuses.
 """
 
 from http import HTTPStatus
@@ -59,7 +59,7 @@ def refusal_of(error: Exception) -> Refusal:
 
 
 def aborted() -> Refusal:
-    """The trajectory was ended from our side."""
+    """The server ended the trajectory."""
     return Refusal(HTTPStatus.GONE, "the turn was aborted; stop", code="turn_aborted")
 
 

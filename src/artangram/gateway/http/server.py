@@ -3,8 +3,8 @@
 - A request belongs to the session named by its address (`/sessions/ID/v1/...`) or its header; any
   OpenAI client is a trajectory that way. Without a name it is a session of its own.
 - Tokens are recorded in the session, whichever interface was used.
-- A caller who hangs up, or takes nothing of what is sent to him, ends his turn on the engine; a
-  session he forgets is closed after a while.
+- When a caller hangs up, or stops reading, its turn on the engine ends; an idle session is closed
+  after a while.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from artangram.aio import listening, served
+from artangram.aio import has_token, listening, served
 from artangram.core.errors import BadInput
 from artangram.gateway.gateway import Gateway
 from artangram.gateway.http.answer import Head, ModelCard, ModelList, SessionView, generated
@@ -58,18 +58,18 @@ from artangram.models.tokenizer import Tokenizer
 SESSION_HEADER = "x-artangram-session"
 TASK_HEADER = "x-artangram-task"
 STALL_S = 60.0
-"""A caller who takes nothing of what is sent to him for so long has hung up."""
+"""A caller that reads nothing for this long counts as gone."""
 
 
 class ServerLimits(Struct, frozen=True, kw_only=True):
     """What a caller may use."""
 
     opens_sessions: bool = True
-    """Whether a name nobody opened opens a session. Not where a rollout opens and closes them: an
+    """Whether an unknown name opens a session. Not where a rollout opens and closes them: an
     agent that outlives its trajectory must not begin another."""
     most_sessions: int = 10_000
     idle_s: float = 3600.0
-    """A session that a caller opened is closed when nobody has used it for so long."""
+    """A session that a caller opened is closed after being idle for this long."""
     most_body_bytes: int = 32 * 2**20
 
 
@@ -82,7 +82,7 @@ def application(
     dialect: Dialect | None = None,
     limits: ServerLimits | None = None,
 ) -> Starlette:
-    """The service, for any ASGI server. Without a token everybody may use it."""
+    """The service, for any ASGI server. Without a token every caller may use it."""
     service = _GatewayRoutes(
         gateway,
         tokenizer=tokenizer,
@@ -135,7 +135,7 @@ class _GatewayRoutes:
         self._began = int(time.time())
         self._answers = 0
         self._idle = IdleSessions(limits.idle_s, gateway.counters)
-        # They live as long as their session, whoever closes it.
+        # They live as long as their session.
         self._conversations: WeakKeyDictionary[Session, Conversation] = WeakKeyDictionary()
         self._lines: WeakKeyDictionary[Session, PromptHistories] = WeakKeyDictionary()
 
@@ -257,7 +257,7 @@ class _GatewayRoutes:
         if len(self._gateway.sessions) >= self._limits.most_sessions:
             raise too_many_sessions(self._limits.most_sessions)
         if not name or "/" in name:
-            raise BadInput("id", f"{name!r} is no part of an address", "use a name without slashes")
+            raise BadInput("id", f"{name!r} cannot be part of a URL", "use a name without slashes")
         return self._gateway.open(name, task=task, tokenizer=self._tokenizer)
 
     def _known(self, name: str) -> Session:
@@ -303,10 +303,10 @@ async def _during(
 
 
 def _guarded(verb: _Verb, token: str | None) -> _Verb:
-    """`verb` for callers with the token; what it raises becomes a response."""
+    """`verb` for callers with the token; its exceptions become responses."""
 
     async def respond(request: Request) -> Response:
-        if token is not None and not _has_token(request, token):
+        if token is not None and not has_token(request.headers, token):
             return failure(wrong_token())
         try:
             return await verb(request)
@@ -317,14 +317,9 @@ def _guarded(verb: _Verb, token: str | None) -> _Verb:
                 raise
             return failure(refusal_of(first))
         except ClientDisconnect:
-            return Response(status_code=499)  # Nobody reads it.
+            return Response(status_code=499)  # The client is gone.
 
     return respond
-
-
-def _has_token(request: Request, token: str) -> bool:
-    given = request.headers.get("authorization", "").removeprefix("Bearer ")
-    return secrets.compare_digest(given.encode(), token.encode())
 
 
 async def _on_unknown_address(request: Request, error: Exception) -> Response:
@@ -350,7 +345,7 @@ async def serving(
 ) -> AsyncIterator[str]:
     """Serve while the block lasts; gives the address.
 
-    The kernel hangs up on callers who take nothing for `stall_s`.
+    The kernel closes connections whose peer reads nothing for `stall_s`.
     """
     with listening(host, port) as ear:
         ear.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(stall_s * 1000))

@@ -1,8 +1,8 @@
-"""Server-sent events, and callers who hang up.
+"""Server-sent events, and callers that hang up.
 
 - Nothing is sent before the first event is there, so a request that fails at once still gets its
   status.
-- A caller who hangs up ends the work behind his request: it is cancelled, and awaited.
+- When a caller hangs up, the work behind its request is cancelled and awaited.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""What callers send, as records, and what of it we cannot do.
+"""Requests of callers as records, with checks for fields that are not supported.
 
 The names are those of OpenAI's interface. A field that would change the answer and that no engine
-here obeys is refused, never ignored, and so is one that nobody here knows, unless it is `null`.
+here obeys is refused, never ignored, and so is an unknown one, unless it is `null`.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ HARMLESS = frozenset(
         "user",
     }
 )
-"""Ignored: who asks, what is kept of it, how soon the answer comes and what it costs."""
+"""Ignored: they concern the user, storage, latency and price, and cannot change an answer."""
 
 
 class ToolFunction(Struct, kw_only=True):
@@ -205,7 +205,7 @@ class CompletionRequest(Asked, kw_only=True):
             return [tokens]
         prompts = [one for one in self.prompt if not isinstance(one, int)]
         if not prompts or tokens:
-            raise BadInput("prompt", "is no prompt", "send a text, tokens, or a list of either")
+            raise BadInput("prompt", "is not a prompt", "send a text, tokens, or a list of either")
         if len(prompts) * self.choices > MOST_CHOICES:
             problem = f"asks for {len(prompts) * self.choices} answers"
             raise BadInput(
@@ -215,7 +215,7 @@ class CompletionRequest(Asked, kw_only=True):
 
 
 class TokenSampling(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """As engines know it, and no more."""
+    """The fields that engines support."""
 
 
 class GenerateRequest(Struct, kw_only=True):

@@ -2,7 +2,7 @@
 
 - An engine that is there is used: `DOCKER_HOST`, docker's socket, podman's socket.
 - Containers and images we make carry a label with the directory of their provider; when that
-  directory is gone, so is their provider, and whoever opens next removes them.
+  directory is gone, so is their provider, and the next provider that opens removes them.
 """
 
 from __future__ import annotations
@@ -11,15 +11,19 @@ import contextlib
 import importlib
 import os
 import resource
+import tarfile
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from artangram.sandbox.container.service import listens
 from artangram.sandbox.errors import CreateFailed, ImageError, NotCapable
 from artangram.sandbox.inside.init import MANY_FILES
+from artangram.sandbox.namespace import images
+from artangram.sandbox.protocol import EngineImage, Image
 
 LABEL = "artangram.run"
 SOCKETS = ("/var/run/docker.sock", "/run/podman/podman.sock")
@@ -66,7 +70,7 @@ class ContainerEngine:
 
     @classmethod
     def connect(cls, url: str, *, owner: Path) -> ContainerEngine:
-        """`owner` is the provider's directory. `NotCapable` when nobody answers at `url`."""
+        """`owner` is the provider's directory. `NotCapable` when no engine answers at `url`."""
         sdk = _sdk()
         path = url.removeprefix("unix://")
         if path != url and not listens(path):
@@ -184,7 +188,7 @@ class ContainerEngine:
 
 
 def _sdk() -> Any:
-    """The SDK is optional; whoever needs no container never imports it."""
+    """The SDK is optional; a program that needs no container never imports it."""
     try:
         return importlib.import_module("docker")
     except ImportError as error:
@@ -196,3 +200,30 @@ def find_engine() -> str:
     if address := os.environ.get("DOCKER_HOST", ""):
         return address
     return next((f"unix://{path}" for path in SOCKETS if listens(path)), "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineBase:
+    """`binds` are read-only directories of the machine."""
+
+    image: str
+    binds: tuple[tuple[str, str], ...] = ()
+    files: dict[str, bytes] = field(default_factory=dict)
+
+
+def prepare_image(
+    image: Image, engine: ContainerEngine, *, cache_dir: Path, name: str
+) -> EngineBase:
+    """May take long: archives are unpacked, and the engine copies what it imports.
+
+    All but an `EngineImage` is imported under a name made of `name`; the caller removes it.
+    """
+    if isinstance(image, EngineImage):
+        return EngineBase(image=engine.find_image(image.name, pull=image.pull))
+    base = images.prepare(image, cache_dir=cache_dir)
+    with tempfile.TemporaryDirectory(prefix="artangram-") as directory:
+        archive = Path(directory) / "root.tar"
+        with tarfile.open(archive, "w") as tar:
+            tar.add(base.layers[-1], arcname=".")
+        imported = engine.import_image(archive, name=name)
+    return EngineBase(image=imported, binds=base.binds, files=base.files)

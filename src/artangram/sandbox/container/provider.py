@@ -22,8 +22,15 @@ from pathlib import Path
 from typing import Any
 
 from artangram.aio import uncancelled
-from artangram.sandbox.container import images, runtime
-from artangram.sandbox.container.engine import HOW, ContainerEngine, ContainerSpec, find_engine
+from artangram.sandbox.container import runtime
+from artangram.sandbox.container.engine import (
+    HOW,
+    ContainerEngine,
+    ContainerSpec,
+    EngineBase,
+    find_engine,
+    prepare_image,
+)
 from artangram.sandbox.container.service import PodmanService
 from artangram.sandbox.errors import CreateFailed, NotCapable
 from artangram.sandbox.inside import channel, linux
@@ -34,8 +41,7 @@ from artangram.sandbox.namespace.compiled import WAIT_S, InitBuild
 from artangram.sandbox.namespace.cores import cores_for
 from artangram.sandbox.namespace.images import HOSTS
 from artangram.sandbox.namespace.launch import start_guard
-from artangram.sandbox.namespace.localprovider import LocalProvider, drained
-from artangram.sandbox.namespace.once import Once
+from artangram.sandbox.namespace.localprovider import LocalProvider, PreparedImages, drained
 from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.namespace.traits import NO_CORE, OPEN_FILES, Traits
@@ -77,7 +83,7 @@ class ContainerProvider(LocalProvider):
         self._groups = groups
         self._engine = engine
         self._service = service
-        self._bases = Once(self._prepare)
+        self._bases = PreparedImages(self._prepare)
         self._imported: list[str] = []
         self._starting = asyncio.Semaphore(MAX_STARTING)
         self._guard, self._alive = start_guard(run_dir.path, lock=run_dir.lock)
@@ -136,15 +142,15 @@ class ContainerProvider(LocalProvider):
         name = f"artangram-{self._run_dir.owner}-{next(self._numbers)}"
         groups = self._groups.of(name, limits)
         if isinstance(source, Snapshot):
-            stored = self._shelf.get(source)
+            stored = self._snapshots.get(source)
             return dataclasses.replace(
                 stored.traits, name=name, limits=limits, layers=stored.layers, groups=groups
             )
         return Traits(name=name, image=source, limits=limits, uid=next(self._uids), groups=groups)
 
-    async def _prepare(self, image: Image) -> images.EngineBase:
+    async def _prepare(self, image: Image) -> EngineBase:
         base = await asyncio.to_thread(
-            images.prepare,
+            prepare_image,
             image,
             self._engine,
             cache_dir=self._run_dir.state_dir / "images",
@@ -154,7 +160,7 @@ class ContainerProvider(LocalProvider):
             self._imported.append(base.image)
         return base
 
-    async def _start(self, traits: Traits, base: images.EngineBase) -> LocalSandbox:
+    async def _start(self, traits: Traits, base: EngineBase) -> LocalSandbox:
         control = self._run_dir.path / "control" / traits.name
         control.mkdir(parents=True)
         listener = _listen(control)
@@ -170,7 +176,7 @@ class ContainerProvider(LocalProvider):
             shutil.rmtree(control)
         return await self._adopt(traits, base, sock)
 
-    def _wanted(self, traits: Traits, base: images.EngineBase, control: Path) -> ContainerSpec:
+    def _wanted(self, traits: Traits, base: EngineBase, control: Path) -> ContainerSpec:
         layers = {_layer(index): path for index, path in enumerate(traits.layers)}
         return ContainerSpec(
             name=traits.name,
@@ -199,9 +205,7 @@ class ContainerProvider(LocalProvider):
                 break
         raise CreateFailed("the container's first process did not report")
 
-    async def _adopt(
-        self, traits: Traits, base: images.EngineBase, sock: socket.socket
-    ) -> LocalSandbox:
+    async def _adopt(self, traits: Traits, base: EngineBase, sock: socket.socket) -> LocalSandbox:
         """Put the waiting process under our limits, then tell it what to become."""
         pid = _peer(sock)
         sandbox = LocalSandbox(self, traits, sock)
@@ -222,7 +226,7 @@ class ContainerProvider(LocalProvider):
             raise
         return sandbox
 
-    def _plan(self, traits: Traits, base: images.EngineBase) -> dict[str, Any]:
+    def _plan(self, traits: Traits, base: EngineBase) -> dict[str, Any]:
         uid = traits.uid
         assert traits.groups is not None
         return {
@@ -299,7 +303,7 @@ class ContainerProvider(LocalProvider):
 
 def _limit(groups: BoxGroups, pid: int) -> None:
     make_groups(groups.plan())
-    join_groups(groups.plan(), who=str(pid))
+    join_groups(groups.plan(), pid=str(pid))
     groups.compete_as_we_do(pid)
 
 

@@ -46,7 +46,7 @@ class PodmanService:
         return f"<PodmanService {self._process.pid}>"
 
     def wait_ready(self) -> str:
-        """The address to connect to; blocks until somebody listens there."""
+        """The address to connect to; blocks until the service listens there."""
         gives_up_at = time.monotonic() + START_TIMEOUT_S
         while not listens(str(self._socket)):
             if self._process.poll() is not None or time.monotonic() > gives_up_at:
@@ -66,7 +66,7 @@ class PodmanService:
 
 
 def listens(path: str) -> bool:
-    """Whether somebody takes connections at the socket `path`."""
+    """Whether a server takes connections at the socket `path`."""
     with socket.socket(socket.AF_UNIX) as trial:
         try:
             trial.connect(path)

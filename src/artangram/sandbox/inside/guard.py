@@ -36,7 +36,7 @@ def _end_groups(parent: str) -> None:
     except FileNotFoundError:
         return
     for group in groups:
-        # Slots hold no sandbox of their own; who sits there also sits in a group that does.
+        # A slot has no sandbox of its own; its processes are also in the group of their sandbox.
         if not os.path.exists(group + "/cpuset.cpus") or os.path.exists(group + "/memory.max"):
             _kill_all(group)
 
@@ -48,7 +48,7 @@ def _kill_all(group: str) -> None:
             with open(group + "/cgroup.procs") as listed:
                 pids = listed.read().split()
         except OSError:
-            return  # somebody else removed it
+            return  # another process removed it
         if not pids:
             return
         for pid in pids:

@@ -1,6 +1,6 @@
 /* The loop of init.py in C, for sandboxes that are namespaces: same requests, same replies.
  *
- * - Loaded by the zygote before it clones, entered by a sandbox when its walls stand: `serve`
+ * - Loaded by the zygote before it clones, entered by a sandbox when it is isolated: `serve`
  *   never returns. From then on no Python runs, so a sandbox shares the interpreter's memory.
  * - Requests come from the trusted side only. Of the untrusted side it reads nothing but /proc.
  * - request.py has the layout of requests, init.py that of replies; both are little-endian, so is
@@ -61,7 +61,7 @@ struct reply {
     int64_t figures[9];
 } __attribute__((packed));
 
-/* What the zygote tells: descriptors (-1 where there is none), scores. */
+/* From the zygote: descriptors (-1 where one is missing), scores. */
 struct setting {
     int sock, children, upper, score_file, peak_file, ooms_file;
     char sheltered[8], exposed[8];
@@ -73,7 +73,7 @@ struct alive {
     unsigned long long start;
 };
 
-/* Processes that may outlive commands: see Kept in processes.py. */
+/* Processes that may outlive commands: see KeptProcesses in processes.py. */
 struct kept {
     struct alive *all;
     size_t count;
@@ -85,7 +85,7 @@ static struct {
     uint64_t number, end_number;
     int flags, keep, num_ended;
     double began_at, ends_at;
-    int64_t cpu_us; /* of all who were reaped since it began */
+    int64_t cpu_us; /* of all processes reaped since it began */
     int outlets[2]; /* where its output is read, until they are handed out; else -1 */
     int inlets[2];  /* where it writes; ours are closed as late, out of its way */
 } now_running = {.outlets = {-1, -1}, .inlets = {-1, -1}};
@@ -96,7 +96,7 @@ static struct pipes {
 static struct kept kept;
 /* Why a child with a memory of its own could not become a program; 0 if it could. */
 static volatile int *told;
-static int has_run; /* who ran one command will run another */
+static int has_run; /* a sandbox that ran one command will run another */
 static int is_peak_new; /* nothing can have changed it since it began */
 /* `tasks` files of control groups by number, 0 where none is known; and the one we are in. */
 static int groups[MAX_GROUPS];
@@ -123,7 +123,7 @@ static pid_t reaped(pid_t pid, int *status, int options, struct rusage *used)
     return found;
 }
 
-/* The same where nobody wants to know more. */
+/* The same for callers that need no usage. */
 static pid_t reap_any(pid_t pid, int options)
 {
     struct rusage used;
@@ -161,8 +161,8 @@ static void answer_kind(uint64_t number, int kind, int status)
     answer(&reply, -1);
 }
 
-/* Whoever ran beside others takes no core from anybody when it is woken, nor while its command is
- * new: our caller is on one of them, with orders for others whose cores wait. Else we come first. */
+/* If other sandboxes ran beside us, we preempt nothing when we are woken, nor while our command is
+ * new: our caller is on one of the cores, with orders for others. Alone, we run at once. */
 static void be_urgent(int urgent)
 {
     const struct sched_param unused = {0};
@@ -171,7 +171,7 @@ static void be_urgent(int urgent)
         is_urgent = urgent;
 }
 
-/* -- who is there ------------------------------------------------------------------------- */
+/* -- processes ---------------------------------------------------------------------------- */
 
 /* 0 if `pid` is dead or gone. */
 static int look_at(pid_t pid, struct alive *found)
@@ -213,7 +213,7 @@ static int look_at(pid_t pid, struct alive *found)
     return 1;
 }
 
-/* Everybody in the namespace but us; the caller frees it. */
+/* All processes of the namespace but us; the caller frees the list. */
 static struct kept everybody(void)
 {
     struct kept found = {NULL, 0};
@@ -258,7 +258,7 @@ static int is_kept(const struct alive *one)
 
 /* -- ending ------------------------------------------------------------------------------- */
 
-/* Kill and reap everybody; how many there were, dead ones included. */
+/* Kill and reap all other processes; how many there were, dead ones included. */
 static int end_everybody(void)
 {
     int count = 0;
@@ -282,7 +282,7 @@ static int kill_strangers(const struct kept *found)
     return count;
 }
 
-/* Reap who is dead of our children. Sets how many; returns whether any are left. */
+/* Reap our dead children. Sets how many; returns whether any children are left. */
 static int reap_dead(int *count)
 {
     pid_t pid;
@@ -296,15 +296,15 @@ static int end_others(void)
 {
     int killed = 0, num_dead;
     int is_anybody_left = reap_dead(&num_dead);
-    /* All who live here descend from us, and orphans are ours: without a child there is nobody.
-     * Asking the kernel to kill nobody would take it as long as the machine has processes. */
+    /* All processes here descend from us, and orphans become ours: without a child there is none.
+     * kill(-1) visits every process of the machine, so it is not called in vain. */
     if (!kept.count)
         return is_anybody_left ? end_everybody() : 0;
     for (int round = 0; round < ROUNDS_BEFORE_ALL; round++) {
         struct kept found = everybody();
         int count = kill_strangers(&found);
         reap_dead(&num_dead);
-        if (!count && !num_dead) { /* who died while we looked may have left a child */
+        if (!count && !num_dead) { /* one that died while we looked may have left a child */
             keep_these(found);
             return killed;
         }
@@ -316,7 +316,7 @@ static int end_others(void)
     return killed + end_everybody();
 }
 
-/* Time is up or the caller is: everything in the sandbox ends, kept or not. */
+/* The time limit has passed or the caller ended it: all processes end, kept or not. */
 static void end_main(int flag)
 {
     be_urgent(1);
@@ -410,7 +410,7 @@ static void answer_exited(struct reply *reply)
     close_pipes();
 }
 
-/* The number in a file after `name`; -1 if nobody knows. */
+/* The number in a file after `name`; -1 if it is not there. */
 static int64_t number_in(int fd, const char *name)
 {
     char text[1024];
@@ -422,7 +422,7 @@ static int64_t number_in(int fd, const char *name)
     return found ? strtoll(found + strlen(name), NULL, 10) : -1;
 }
 
-/* Whether the command was none; then that is answered, and nobody else ends. */
+/* Whether the command could not start; then that is answered, and no other process ends. */
 static int finish_unstarted(void)
 {
     int problem = told ? *told : 0;
@@ -481,7 +481,7 @@ static void reap(void)
     int status;
     pid_t pid;
     if (now_running.main)
-        reap_main(); /* first: the caller waits for no one else */
+        reap_main(); /* first: the caller waits only for this one */
     if (read(at.children, signals, sizeof signals) < 0 && errno != EAGAIN)
         return;
     while ((pid = reaped(-1, &status, WNOHANG, &used)) > 0) {
@@ -589,8 +589,8 @@ static int become(const struct order *order)
     return errno;
 }
 
-/* Those who are kept could stop or starve a child that we wait for until it is a program, and we
- * would miss its deadline. So this one has a memory of its own, and tells when it ends. */
+/* Kept processes could stop or starve a child whose exec we wait for, and we would miss its
+ * deadline. So this child has a memory of its own, and writes an error number if its exec fails. */
 static pid_t spawn_beside_kept(const struct order *order)
 {
     if (!told) {
@@ -640,7 +640,7 @@ static int learn(int number, int *fd)
     return 0;
 }
 
-/* Our caller brings along who is kept, while they are frozen and cannot fork. */
+/* Our caller moves the kept processes, while they are frozen and cannot fork. */
 static int join(int number)
 {
     if (number < 0 || number >= MAX_GROUPS || !groups[number])
@@ -653,8 +653,8 @@ static int join(int number)
     return 0;
 }
 
-/* Nothing runs: leave the cores that were lent. Who is lent them next would be in our way when we
- * are woken for others. Those who are kept stay, and we stay with them. */
+/* Nothing runs: leave the lent cores. The next command on them would delay us when we are woken.
+ * If processes are kept, they stay, and we stay with them. */
 static void rest(void)
 {
     if (rests && !kept.count)
@@ -662,7 +662,7 @@ static void rest(void)
     rests = 0;
 }
 
-/* Words and environment of a request as a program wants them; the caller frees `argv`. */
+/* Arguments and environment of a request as execve wants them; the caller frees `argv`. */
 static int unpack_order(const struct request *request, char *body, struct order *order)
 {
     char **words = calloc((size_t)request->num_words + request->num_environ + 2, sizeof *words);
@@ -694,7 +694,7 @@ static void note_start(const struct request *request, pid_t pid, double began_at
         hand_out_outlets();
 }
 
-/* A new peak begins with what is held now. Whoever is kept may be woken between two commands. */
+/* A new peak begins with what is held now. Kept processes may wake between two commands. */
 static void begin_peak(void)
 {
     if (at.peak_file >= 0 && (!is_peak_new || kept.count))
@@ -716,7 +716,7 @@ static void run(const struct request *request, const struct order *order)
         note_start(request, pid, began_at);
         reap_main();
     } else {
-        shelter(); /* there may have been nobody to do it */
+        shelter(); /* no child may have done it */
         answer_kind(request->number, NOT_STARTED, -pid);
     }
 }
@@ -899,7 +899,7 @@ static int receive(int *fds, ssize_t *size)
                              .msg_controllen = sizeof room};
     *size = recvmsg(at.sock, &message, MSG_CMSG_CLOEXEC);
     if (*size <= 0)
-        _exit(0); /* the caller is gone, and with PID 1 goes everybody */
+        _exit(0); /* the caller is gone; the kernel kills all others with PID 1 */
     int count = 0;
     for (struct cmsghdr *one = CMSG_FIRSTHDR(&message); one; one = CMSG_NXTHDR(&message, one))
         if (one->cmsg_level == SOL_SOCKET && one->cmsg_type == SCM_RIGHTS) {
@@ -983,7 +983,7 @@ void serve(const struct setting *setting)
             be_urgent(!ran_beside);
             rest();
             begin_peak();
-            open_ahead(); /* if it cannot, the next command tries again, and tells */
+            open_ahead(); /* if it fails, the next command tries again and reports it */
         }
         int count = poll(ready, 2, timeout_ms());
         if (count == 0)

@@ -89,14 +89,14 @@ class Init:
     def __init__(
         self,
         sock: RawSocket,
-        everybody: Population,
+        others: Population,
         *,
         upper: int,
         score_file: int,
         score: int,
     ) -> None:
         self._sock = sock
-        self._everybody = everybody
+        self._others = others
         self._upper = upper
         self._score_file = score_file
         self._sheltered, self._exposed = scores(score)
@@ -107,7 +107,7 @@ class Init:
         self._poll.register(self._children, select.POLLIN)
         self._kept = processes.KeptProcesses()
         self._main = 0
-        #: Where a command that was started beside kept ones tells why it is none; else -1.
+        #: Where a command that starts beside kept processes writes why it cannot; else -1.
         self._told = -1
         self._request = 0
         self._flags = 0
@@ -129,7 +129,7 @@ class Init:
         except (EOFError, OSError):
             pass  # the caller is gone, or was when it should have been answered
         finally:
-            self._everybody.leave()
+            self._others.leave()
         os._exit(0)
 
     def _serve_once(self) -> None:
@@ -145,7 +145,7 @@ class Init:
                 self._answer()
 
     def _rest(self) -> None:
-        """Leave the cores that were lent: who has them next would be in our way when we wake."""
+        """Leave the lent cores: the next command on them would delay us when we wake."""
         self._rests = False
         if not self._kept:
             self._join(request.REST)
@@ -160,7 +160,7 @@ class Init:
         self._flags |= flag
         self._keep = False
         self._kept = processes.KeptProcesses()
-        self._everybody.signal(linux.SIGKILL)
+        self._others.signal(linux.SIGKILL)
 
     def _answer(self) -> None:
         data, fds = channel.receive_message(self._sock)
@@ -194,7 +194,7 @@ class Init:
                 self._done(asked, self._upper)
             case request.STOP | request.CONTINUE:
                 stops = asked.verb == request.STOP
-                self._everybody.signal(linux.SIGSTOP if stops else linux.SIGCONT)
+                self._others.signal(linux.SIGSTOP if stops else linux.SIGCONT)
                 self._done(asked)
             case request.LEARN:
                 self._groups[asked.mode] = fds.pop()
@@ -202,7 +202,7 @@ class Init:
                 raise OSError(errno.ENOSYS, "no such verb")
 
     def _join(self, number: int) -> None:
-        """Be in that control group. Our caller brings along who was kept, while they are frozen."""
+        """Join that control group. Our caller moves the kept processes, while they are frozen."""
         if number not in self._groups:
             raise OSError(errno.EBADF, "no such control group")
         if number != self._joined:
@@ -308,11 +308,11 @@ class Init:
         run_us = int((time.monotonic() - self._began_at) * 1e6)
         killed = 0
         if self._flags:
-            killed = self._num_ended + self._everybody.end()
+            killed = self._num_ended + self._others.end()
         elif self._keep:
-            self._kept = processes.KeptProcesses(processes.alive(self._everybody.pids()))
+            self._kept = processes.KeptProcesses(processes.alive(self._others.pids()))
         else:
-            killed, self._kept = processes.end_others(self._everybody, self._kept)
+            killed, self._kept = processes.end_others(self._others, self._kept)
         cpu_us = int((_children_cpu_s() - self._cpu_before) * 1e6)
         figures = (cpu_us, max_rss_kb, killed, len(self._kept), run_us, UNKNOWN, UNKNOWN, 0, 0)
         number, self._main = self._request, 0

@@ -1,4 +1,4 @@
-"""Become another program that ends when the process that started it does."""
+"""Exec a program that dies with its parent (PDEATHSIG)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SIGTERM = 15
 def main(owner: int, argv: list[str]) -> None:
     linux.prctl(linux.PR_SET_PDEATHSIG, SIGTERM)
     if os.getppid() != owner:
-        os._exit(1)  # it ended before we could ask to be told
+        os._exit(1)  # it ended before PDEATHSIG was set
     null = os.open("/dev/null", os.O_RDONLY)
     os.dup2(null, 0)
     os.execvp(argv[0], argv)

@@ -1,9 +1,9 @@
-"""Who lives in a sandbox besides its init, and how to reach all of them at once.
+"""The processes of a sandbox besides its init, and how to reach all of them at once.
 
-- `Namespace`: init is PID 1 of a namespace of its own. `kill(-1)` reaches everybody else,
+- `Namespace`: init is PID 1 of a namespace of its own. `kill(-1)` reaches all other processes,
   atomically with respect to fork; elsewhere it would reach the whole machine.
 - `Descendants`: init shares the machine's processes and has adopted every orphan below it. It
-  looks again until nobody new turns up; who forks faster than it looks is met by the next look.
+  looks again until it finds no new process; one that forks faster is found by the next look.
 """
 
 # ruff: noqa: SIM105 - `contextlib` would be imported into every sandbox
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
     class Population(Protocol):
         def pids(self) -> list[int]:
-            """Everybody but init, dead ones included."""
+            """All processes but init, dead ones included."""
 
         def signal(self, number: int) -> None:
-            """Send to everybody but init."""
+            """Send to all processes but init."""
 
         def end(self) -> int:
-            """Kill and reap everybody; how many there were, dead ones included."""
+            """Kill and reap all processes; how many there were, dead ones included."""
 
         def leave(self) -> None:
-            """Init is about to end: see to it that nobody stays."""
+            """Init is about to end: see to it that no process stays."""
 
 
 LOOK_AGAIN_S = 0.0005
 
 
 class Namespace:
-    """Everybody in the PID namespace."""
+    """All processes of the PID namespace."""
 
     def pids(self) -> list[int]:
         return [int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1"]
@@ -63,7 +63,7 @@ class Namespace:
 
 
 class Descendants:
-    """Everybody below this process; needs `PR_SET_CHILD_SUBREAPER`."""
+    """All processes below this one; needs `PR_SET_CHILD_SUBREAPER`."""
 
     def pids(self) -> list[int]:
         return descendants(os.getpid())
@@ -108,7 +108,7 @@ def children(pid: int) -> list[int]:
             with open(f"/proc/{pid}/task/{tid}/children", "rb") as listed:
                 found += [int(child) for child in listed.read().split()]
     except (FileNotFoundError, ProcessLookupError):
-        pass  # it ended; its children are somebody else's now
+        pass  # it ended; its children have another parent now
     return found
 
 

@@ -36,7 +36,7 @@ def spawn(argv: list[bytes], environ: Mapping[bytes, bytes], stdio: Sequence[int
 def spawn_beside_kept(
     argv: list[bytes], environ: Mapping[bytes, bytes], stdio: Sequence[int], *, telling: int
 ) -> int:
-    """The same without waiting until it is a program, which those who are kept could delay.
+    """The same without waiting for its exec, which kept processes could delay.
 
     If it cannot become one, it writes the error's number to `telling` and ends.
     """
@@ -127,22 +127,22 @@ class KeptProcesses:
         return process.session in self._sessions or (process.pid, process.start) in self._processes
 
 
-def end_others(everybody: Population, kept: KeptProcesses) -> tuple[int, KeptProcesses]:
+def end_others(others: Population, kept: KeptProcesses) -> tuple[int, KeptProcesses]:
     """Kill and reap all but the kept; how many were alive, and what is still kept."""
     _reap_dead()
     if not kept:
-        return everybody.end(), kept
+        return others.end(), kept
     killed: set[int] = set()
     for _ in range(ROUNDS_BEFORE_ALL):
-        found = alive(everybody.pids())
+        found = alive(others.pids())
         strangers = [process.pid for process in found if not kept.holds(process)]
         _kill_each(strangers)
         killed.update(strangers)
-        # Who died while we looked may have left a child that we did not see.
+        # A process that died while we looked may have left a child that we did not see.
         if not _reap_dead() and not strangers:
             return len(killed), KeptProcesses(found)
     # It forks faster than we look: nothing may outlive the command, so the kept ones go too.
-    return len(killed) + everybody.end(), KeptProcesses()
+    return len(killed) + others.end(), KeptProcesses()
 
 
 def alive(pids: Sequence[int]) -> list[Alive]:

@@ -18,7 +18,7 @@ RUN, END, READ, WRITE, CHANGES, STOP, CONTINUE, LEARN = range(8)
 KEEP, WATCHED, HAS_STDIN, MOVES, RESTS, BESIDE = 1, 2, 4, 8, 16, 32
 """Flags of a RUN: leftovers stay; output is handed out from the start; a descriptor is its stdin;
 init joins a control group, whose number is in the place of a mode; it leaves that one for REST when
-nothing runs any more, unless somebody is kept; commands of other sandboxes run beside it."""
+nothing runs any more, unless a process is kept; commands of other sandboxes run beside it."""
 REST = 0
 
 _HEAD = struct.Struct("<QBBIIIid")

@@ -24,8 +24,16 @@ DEVICE_LINKS = {
     "stdout": "/proc/self/fd/1",
     "stderr": "/proc/self/fd/2",
 }
-READ_ONLY_PROC = ("sys", "irq", "bus", "fs")
-MASKED_PROC = ("kcore", "keys", "key-users", "sysrq-trigger", "timer_list", "kmsg", "kallsyms")
+READ_ONLY_PROC = ("sys",)
+MASKED_PROC = (
+    "buddyinfo", "cmdline", "config.gz", "diskstats", "interrupts", "iomem", "ioports", "kallsyms",
+    "kcore", "key-users", "keys", "kmsg", "latency_stats", "modules", "mtrr", "partitions",
+    "sched_debug", "softirqs", "sysrq-trigger", "timer_list", "timer_stats", "zoneinfo",
+)  # fmt: skip
+"""Empty files: they tell of the machine what no program needs, or change it."""
+HIDDEN_PROC = ("acpi", "asound", "bus", "driver", "fs", "irq", "pressure", "scsi", "tty")
+"""Empty directories. Every user may write triggers to `pressure`, and the kernel takes
+milliseconds to end each: a program with many would outlive its deadline by seconds."""
 READ_ONLY = MS_RDONLY | MS_NOSUID | MS_NODEV
 
 
@@ -34,7 +42,7 @@ def prepare(stage: str, *, own_proc: bool) -> None:
     linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
     linux.mount("box", stage, kind="tmpfs", flags=MS_NOSUID | MS_NODEV, options="mode=755")
     os.chdir(stage)
-    for name in ("u", "w", "r", "l", "d", "d/shm", "p"):
+    for name in ("u", "w", "r", "l", "d", "d/shm", "p", "e"):
         os.mkdir(name)
     _add_devices()
     if own_proc:
@@ -62,7 +70,7 @@ def enter(plan: dict[str, Any]) -> int:
 
 
 def _fill_changes(plan: dict[str, Any]) -> None:
-    """What a new sandbox must find writable, and who its user is."""
+    """What a new sandbox must find writable, and its user."""
     owner = (plan["uid"], plan["gid"])
     for name, mode in (("work", 0o755), ("tmp", 0o1777), ("var", 0o755), ("var/tmp", 0o1777)):
         _directory("u/" + name, mode)
@@ -117,3 +125,6 @@ def _restrict_proc() -> None:
     for name in MASKED_PROC:
         if os.path.exists("p/" + name):
             linux.bind("d/null", "p/" + name)
+    for name in HIDDEN_PROC:
+        if os.path.exists("p/" + name):
+            linux.bind("e", "p/" + name, flags=READ_ONLY | MS_NOEXEC)

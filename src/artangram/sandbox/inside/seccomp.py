@@ -5,9 +5,11 @@
 - `clone3` answers ENOSYS, so that libc uses `clone`, whose flags a filter can see.
 - Sockets only of the families a network namespace covers; vsock is not one of them. Nor of
   protocols, nor with questions, for which the kernel would have the machine load a module.
-- Nobody may touch PID 1: its limits, its scheduling, its cores.
+- No program may touch PID 1: its limits, its scheduling, its cores.
 - `sync` does nothing: files inside are in memory, and it would wait for the machine's disks.
 - No `io_setup`: the machine has a number of such requests for all, and one program could take them.
+- No inotify: the kernel takes milliseconds to end each instance, so a program with a hundred would
+  outlive its deadline by seconds. Programs that can poll do so.
 - A call that is newer than this list does not exist.
 """
 
@@ -37,6 +39,9 @@ TCP, UDP, PINGS = 6, 17, {2: 1, 10: 58}
 MODULE_QUESTIONS = (0x8940, 0x8941, 0x8982, 0x8983, 0x89A0, 0x89A1, 0x89A2, 0x89A3)
 """Of bridges and virtual networks, by `ioctl`."""
 NEWEST = 469
+CLONE3 = 435
+ABSENT = ("io_setup", "inotify_init", "inotify_init1")
+"""Calls that answer ENOSYS: programs know what to do on a kernel without them."""
 
 ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
@@ -90,7 +95,7 @@ MAKES_NODE: dict[str, tuple[tuple[int, int], ...]] = {
 }
 # Calls that ask for something by the value, or by any bit, of one argument.
 HUGE_PAGES = {"mmap": 0x40000, "memfd_create": 4, "shmget": 0o4000}
-"""Nobody counts these as memory, and the machine has few."""
+"""No control group counts these as memory, and the machine has few."""
 SET_LEASE, SCHED_CORE, LIMIT_CORE = 1024, 62, 4
 WAIT_KILLABLE = 32
 DEVICE_BIT = 0x2000  # in the mode of character and block devices, and of nothing else makeable
@@ -99,13 +104,13 @@ _OTHER: dict[str, dict[str, int]] = {
         "clone": 56, "socket": 41, "socketpair": 53, "setaffinity": 203, "setpriority": 141,
         "ioprio_set": 251, "sync": 162, "syncfs": 306, "fcntl": 72, "prctl": 157, "mmap": 9,
         "memfd_create": 319, "shmget": 29, "setrlimit": 160, "prlimit64": 302,
-        "ioctl": 16, "io_setup": 206, "seccomp": 317,
+        "ioctl": 16, "io_setup": 206, "seccomp": 317, "inotify_init": 253, "inotify_init1": 294,
     },
     "aarch64": {
         "clone": 220, "socket": 198, "socketpair": 199, "setaffinity": 122, "setpriority": 140,
         "ioprio_set": 30, "sync": 81, "syncfs": 267, "fcntl": 25, "prctl": 167, "mmap": 222,
         "memfd_create": 279, "shmget": 194, "setrlimit": 164, "prlimit64": 261,
-        "ioctl": 29, "io_setup": 0, "seccomp": 277,
+        "ioctl": 29, "io_setup": 0, "seccomp": 277, "inotify_init1": 26,
     },
 }
 # fmt: on
@@ -114,7 +119,7 @@ Instruction = tuple[int, int, int, int]
 
 
 def program(*, own_affinity: bool, machine: str = linux.MACHINE) -> bytes:
-    """The filter for `machine`. Without `own_affinity`, nobody inside may choose cores."""
+    """The filter for `machine`. Without `own_affinity`, no program may choose cores."""
     denied = sorted(DENIED[machine].values())
     other = _OTHER[machine]
     if not own_affinity:
@@ -122,7 +127,8 @@ def program(*, own_affinity: bool, machine: str = linux.MACHINE) -> bytes:
     code = _prologue(machine)
     for number in denied:
         code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, EPERM)]
-    for number in (435, other["io_setup"]):
+    absent = (other[name] for name in ABSENT if name in other)
+    for number in (CLONE3, *absent):
         code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, ENOSYS)]
     code += _if_called(other["clone"], [*_argument(0), (_ANY_BIT, 0, 1, linux.CLONE_NEW_ANY)])
     for number in (other["socket"], other["socketpair"]):
@@ -150,10 +156,10 @@ def _beyond_the_sandbox(other: dict[str, int]) -> list[Instruction]:
     for name, position in (("mmap", 3), ("memfd_create", 1), ("shmget", 2)):
         test = [*_argument(position), (_ANY_BIT, 0, 1, HUGE_PAGES[name])]
         code += _if_called(other[name], test)
-    # Who opens a leased file waits, init among them; a core's sibling stands still for the other.
+    # Opening a leased file waits, also in init; core scheduling makes a core's sibling wait.
     code += _if_called(other["fcntl"], [*_argument(1), (_EQUAL, 0, 1, SET_LEASE)])
     code += _if_called(other["prctl"], [*_argument(0), (_EQUAL, 0, 1, SCHED_CORE)])
-    # Who waits like this for its own filter's answer can be killed, but not frozen.
+    # A process that waits like this for its own filter's answer can be killed, but not frozen.
     test = [*_argument(1), (_ANY_BIT, 0, 1, WAIT_KILLABLE)]
     code += _if_called(other["seccomp"], test, answer=EINVAL)
     # Of a core to be piped to a program of the machine, only the limit of 1 byte prevents that.

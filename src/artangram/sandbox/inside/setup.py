@@ -80,7 +80,7 @@ def _serve(plan: dict[str, Any]) -> None:
 
 
 def _keep_only(control: int, plan: dict[str, Any]) -> None:
-    """Close everything but the socket and, for `root.enter`, who gets the image's files."""
+    """Close everything but the socket and, for `root.enter`, the image's user namespace."""
     other = plan["users"] if plan["own"] else control
     # Out of the way first: either may sit on the number of the other.
     control = fcntl.fcntl(control, fcntl.F_DUPFD_CLOEXEC, OUT_OF_THE_WAY)
@@ -96,18 +96,18 @@ def _keep_only(control: int, plan: dict[str, Any]) -> None:
 
 
 def make_groups(groups: list[tuple[str, dict[str, str], str]]) -> None:
-    """Make and limit each group; for who starts a sandbox, so that it need not hold the pages."""
+    """Make and limit each group; done by the starter, so that the sandbox holds no pages for it."""
     for directory, settings, _ in groups:
         os.mkdir(directory)
         for name, value in settings.items():
             write_setting(f"{directory}/{name}", value)
 
 
-def join_groups(groups: list[tuple[str, dict[str, str], str]], *, who: str = "0") -> None:
+def join_groups(groups: list[tuple[str, dict[str, str], str]], *, pid: str = "0") -> None:
     """A lone thread that moves itself waits for no one."""
     for directory, _, join_file in groups:
         if join_file:
-            write_setting(f"{directory}/{join_file}", who)
+            write_setting(f"{directory}/{join_file}", pid)
 
 
 def in_child(work: Callable[[], None]) -> bool:
@@ -126,7 +126,7 @@ def in_child(work: Callable[[], None]) -> bool:
 
 
 def prepare(stage: str, *, own_proc: bool, network: bool) -> None:
-    """What can be done in new namespaces before it is known who will live there."""
+    """What can be done in new namespaces before the sandbox's plan is known."""
     root.prepare(stage, own_proc=own_proc)
     if not network:
         _raise_loopback()
@@ -213,7 +213,7 @@ def _open_score(path: str, score: int) -> int:
 
 
 def own_score() -> int:
-    """What this process and its clones begin with, if it is no shelter."""
+    """What this process and its clones begin with, unless that protects them."""
     fd = os.open("/proc/self/oom_score_adj", os.O_RDONLY | os.O_CLOEXEC)
     try:
         return max(0, int(os.read(fd, 16)))
@@ -242,7 +242,7 @@ def _become(plan: dict[str, Any]) -> None:
 
 
 def _limit(kind: int, value: int) -> None:
-    """Nobody may go beyond what already holds here; that is less, and so kept as well."""
+    """Set a limit, or the one that already holds here if that is lower."""
     most = resource.getrlimit(kind)[1]
     if most != resource.RLIM_INFINITY:
         value = min(value, most)

@@ -54,10 +54,10 @@ def _wait(line: int, stage: str, live: Live) -> None:
         os.dup2(line, LINE, inheritable=False)
         os.closerange(LINE + 1, 1 << 30)
         if not setup.in_child(lambda: setup.prepare(stage, own_proc=True, network=False)):
-            return  # who asks for a sandbox meets the same trouble and is told
+            return  # the next request for a sandbox meets the same error and reports it
         plan, fds = channel.receive(RawSocket(fileno=LINE))
         live(plan, fds[0])
     except (EOFError, OSError):
-        pass  # nobody needs it any more
+        pass  # it is not needed any more
     finally:
         os._exit(0)

@@ -1,4 +1,4 @@
-"""Try one rung of the ladder in a process that ends right after; an exception says no."""
+"""Try one isolation level in a process that ends right after; an exception says no."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """Forks sandboxes, reaps them, and cleans up behind them.
 
+It does not use `artangram.forkserver`: it clones into namespaces, and what it imports would be in
+the memory of every sandbox, so nothing here imports from outside `sandbox.inside`.
+
 - Single-threaded and preloaded: a sandbox is a clone of this process, so a new one costs no
   start of an interpreter and shares its memory.
 - A sandbox's control groups are removed here, after its last process is gone, so that a caller
@@ -95,14 +98,14 @@ class SandboxZygote:
         self._created[pid] = plan
         if not plan["directory"] and not plan["userns"] and self._spare is None:
             self._spare_stage = plan["stage"]
-        channel.send(self._sock, ("born", plan["name"], pid))
+        channel.send(self._sock, ("created", plan["name"], pid))
 
     def _clone(self, plan: dict[str, Any], flags: int, control: int) -> int:
         """Clone into new namespaces, a user namespace among them where we are not root."""
         if plan["userns"]:
-            who = f"{plan['uid']} {os.getuid()} 1", f"{plan['gid']} {os.getgid()} 1"
+            ids = f"{plan['uid']} {os.getuid()} 1", f"{plan['gid']} {os.getgid()} 1"
             flags |= linux.CLONE_NEWUSER
-            return clone_mapped(flags, *who, lambda: self._live(plan, control))
+            return clone_mapped(flags, *ids, lambda: self._live(plan, control))
         if plan["own"]:
             plan["users"] = users_namespace(plan["uid"], plan["gid"])
         elif (pid := self._use_spare(plan, flags, control)) > 0:
@@ -117,12 +120,12 @@ class SandboxZygote:
                 os.close(plan["users"])
 
     def _make_spare(self) -> None:
-        """Be one clone ahead of a caller who comes back later; in a burst it would only delay."""
+        """Be one clone ahead of the next request; in a burst that would only delay it."""
         stage, self._spare_stage = self._spare_stage, ""
         try:
             self._spare = Spare(ISOLATED | linux.CLONE_NEWNET, stage, self._live_prepared)
         except OSError:
-            return  # who asks for a sandbox meets the same trouble and is told
+            return  # the next request for a sandbox meets the same error and reports it
 
     def _use_spare(self, plan: dict[str, Any], flags: int, control: int) -> int:
         """The process that becomes `plan`; 0 if no spare fits."""
@@ -195,7 +198,7 @@ class SandboxZygote:
 
 
 def clone_mapped(flags: int, users: str, groups: str, live: Callable[[], None]) -> int:
-    """Clone into a user namespace; the child calls `live` when the kernel knows who is who."""
+    """Clone into a user namespace; the child calls `live` when its ids are mapped."""
     read_end, write_end = os.pipe2(os.O_CLOEXEC)
     pid = linux.clone(flags)
     if pid == 0:
@@ -234,7 +237,7 @@ def users_namespace(uid: int, gid: int) -> int:
 
 
 def count_ooms(path: str) -> int:
-    """How often the kernel killed for memory in a group; 0 where nobody counts."""
+    """How often the kernel killed for memory in a group; 0 where it does not count."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -285,8 +288,8 @@ def remove_all(path: str) -> None:
     """Remove a directory, whatever is in it and however deep; what cannot be removed stays.
 
     Directories are lifted out of each other, so that none takes a descriptor, or a name, that is
-    the longer the deeper it is. No link is followed, even if somebody inside puts one in the place
-    of a directory meanwhile; beside `path` there must be nobody who could.
+    the longer the deeper it is. No link is followed, even if a program inside puts one in the place
+    of a directory meanwhile; no other process may be able to do so beside `path`.
     """
     waiting, number = [path], 0
     while waiting:

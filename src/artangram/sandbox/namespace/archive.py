@@ -50,7 +50,7 @@ def _digest(archive: Path) -> str:
 
 
 def move_into_place(root: Path, target: Path) -> None:
-    """Rename; who comes second with the same bytes throws its own away."""
+    """Rename; a second process with the same bytes throws its own copy away."""
     try:
         root.rename(target)
     except OSError:

@@ -3,7 +3,7 @@
 - All groups are made below the group the provider itself runs in: limits set on the provider
   from outside also hold for its sandboxes.
 - Groups of one sandbox are made and joined by the sandbox itself and removed by the zygote
-  (`inside.birth`, `inside.zygote`); here are the names, the settings and the readings.
+  (`inside.setup`, `inside.zygote`); here are the names, the settings and the readings.
 - Freezing prefers the second version wherever it is mounted, even beside the first: only there
   can a frozen process still be killed.
 """
@@ -128,20 +128,20 @@ class Groups:
             for name in ("cpuset.mems", "cpuset.cpus"):
                 write_setting(str(self.cpuset / name), (self.cpuset.parent / name).read_text())
 
-    def _delegate(self, home: Path) -> None:
+    def _delegate(self, group: Path) -> None:
         """Hand controllers down. The kernel refuses while processes sit in a group that does."""
         wanted = " ".join(f"+{name}" for name in CONTROLLERS if name in self._parents)
-        above = str(home.parent / "cgroup.subtree_control")
+        above = str(group.parent / "cgroup.subtree_control")
         try:
             write_setting(above, wanted)
         except OSError:
-            root = home.parent / ROOT_GROUP
+            root = group.parent / ROOT_GROUP
             root.mkdir(exist_ok=True)
-            for pid in (home.parent / "cgroup.procs").read_text().split():
+            for pid in (group.parent / "cgroup.procs").read_text().split():
                 with contextlib.suppress(ProcessLookupError):
                     write_setting(str(root / "cgroup.procs"), pid)
             write_setting(above, wanted)
-        write_setting(str(home / "cgroup.subtree_control"), wanted)
+        write_setting(str(group / "cgroup.subtree_control"), wanted)
 
     def close(self) -> None:
         for directory in self.directories:
@@ -226,7 +226,7 @@ class BoxGroups:
             write_setting(ours + "/cgroup.procs", str(pid))
 
     def remove(self) -> None:
-        """The sandbox is gone, and nobody else cleans up after it."""
+        """The sandbox is gone, and its zygote did not clean up after it."""
         for directory, _, _ in self.plan():
             remove_group(directory)
 
@@ -263,7 +263,7 @@ class BoxGroups:
         self._memory_mb = memory_mb
 
     def read_peak(self) -> int:
-        """In bytes; 0 where nobody knows."""
+        """In bytes; 0 where the kernel does not count it."""
         try:
             return int(read_setting(self.peak_file))
         except OSError:
@@ -279,7 +279,7 @@ class BoxGroups:
         return grew
 
     def expect_kept(self, pid: int) -> None:
-        """What `pid` starts from now on is born where it will be frozen.
+        """Have what `pid` starts from now on start in the group that will be frozen.
 
         Of processes that run, `_gather` may miss one that forks and ends while it looks.
         """
@@ -308,7 +308,7 @@ class BoxGroups:
         before = ticks_below(pid)
         if self._reaches("cgroup.events", b"frozen 1", within_s=FREEZE_PATIENCE_S):
             return
-        # Who got a core meanwhile has not come back from its call: its doing, and not its core.
+        # A process that ran meanwhile is still in its system call, on a core that it does not have.
         for process, ticks in ticks_below(pid).items():
             if ticks > before.get(process, ticks):
                 signal_one(process, SIGKILL)
@@ -325,7 +325,7 @@ class BoxGroups:
         raise SandboxError("the sandbox did not freeze")
 
     def _gather(self, pid: int) -> None:
-        """Bring every process into the freezing group; who enters stops, so this ends."""
+        """Move every process into the freezing group; each stops as it enters, so this ends."""
         procs = self._where["freezer"] + "/cgroup.procs"
         inside: set[int] = set()
         while missing := set(processes_below(pid)) - inside:

@@ -1,7 +1,7 @@
 """Which cores the running command of a sandbox may use, and how that changes while it runs.
 
 - Version 1: a few slots, each a cpuset, are lent to running commands. Writing a cpuset costs time
-  in proportion to their number and to who is in it, so there is not one per sandbox, and where
+  in proportion to their number and to the processes in it, so not every sandbox has one, and where
   there are many sandboxes none stays in one at rest. A few may, if they run one after the other.
 - Version 2 has one hierarchy: the sandbox's own group is set as a command begins.
 - Without a group for them: affinity, which the filter forbids the sandbox to change.
@@ -39,7 +39,7 @@ def all_cores() -> frozenset[int]:
 
 
 def check_cores(cores: tuple[int, ...], every: frozenset[int]) -> None:
-    """Raises `BadInput` for cores that nobody here can lend."""
+    """Raises `BadInput` for cores that this machine cannot lend."""
     if not every.issuperset(cores):
         problem = f"{as_list(cores)} is not all among the cores of this machine"
         raise BadInput("cores", problem, f"choose from {as_list(tuple(every))}")
@@ -73,24 +73,6 @@ def _set_affinity(tid: int, cores: frozenset[int] | set[int]) -> None:
         return  # it ended meanwhile, or the core is outside its cpuset by now
 
 
-class CoreMeter:
-    """How long a command waited for its cores, and how much of them it had."""
-
-    def __init__(self, num_cores: int, *, asked_at: float, now: float) -> None:
-        self.lease_wait_s = now - asked_at
-        self.core_s = 0.0
-        self._num_cores = num_cores
-        self._since = now
-
-    def resize(self, num_cores: int, *, now: float) -> None:
-        self.stop(now)
-        self._num_cores = num_cores
-
-    def stop(self, now: float) -> None:
-        self.core_s += self._num_cores * (now - self._since)
-        self._since = now
-
-
 Numbered = tuple[int, int]
 """A control group's number, and its `tasks` file."""
 
@@ -122,20 +104,20 @@ class CoreLender(Protocol):
 class CpusetSlot:
     """One cpuset of version 1, lent to one running command at a time."""
 
-    def __init__(self, home: CpusetSlots, number: int, directory: Path) -> None:
-        self._home = home
+    def __init__(self, slots: CpusetSlots, number: int, directory: Path) -> None:
+        self._slots = slots
         self.directory = str(directory)
         directory.mkdir()
-        write_setting(self.directory + "/cpuset.mems", home.mems)
+        write_setting(self.directory + "/cpuset.mems", slots.mems)
         self.cores: tuple[int, ...] = ()
         self.holder = 0
-        self.set(tuple(home.every))
+        self.set(tuple(slots.every))
         self.tasks = os.open(self.directory + "/tasks", os.O_WRONLY | os.O_CLOEXEC)
-        self.groups = (home.park, (number, self.tasks))
+        self.groups = (slots.park, (number, self.tasks))
 
     def set(self, cores: tuple[int, ...]) -> None:
         if cores != self.cores:
-            check_cores(cores, self._home.every)
+            check_cores(cores, self._slots.every)
             write_setting(self.directory + "/cpuset.cpus", as_list(cores))
             self.cores = cores
 
@@ -143,12 +125,12 @@ class CpusetSlot:
         grows = not set(cores) <= set(self.cores)
         self.set(cores)
         if grows:
-            # Not all who are in the slot: those at rest may be in the one they used last.
+            # Not all threads in the slot: sandboxes at rest may be in the one they used last.
             threads = threads_below(self.holder, most=MAX_SPREAD + 1)
-            spread(threads, cores, every=self._home.every)
+            spread(threads, cores, every=self._slots.every)
 
     def release(self) -> None:
-        self._home.free.append(self)
+        self._slots.free.append(self)
 
 
 class AnyCore:
@@ -277,7 +259,7 @@ class _Affinity:
         self._hold(set(cores) or self._every)
 
     def _hold(self, cores: frozenset[int] | set[int]) -> set[int]:
-        """Everybody inside, those who were kept among them; which threads these are."""
+        """All threads inside, those of kept processes included."""
         # What is forked between two looks inherits the old mask: look until nothing is new.
         seen: set[int] = set()
         for _ in range(8):

@@ -21,7 +21,7 @@ async def disk_for(
     """Meanwhile all files together take no more than `command` may have.
 
     Raises `BadInput` if they take more already. `changes` opens a directory at the top of the
-    tmpfs. Without control groups nobody here may resize it, and each process is limited instead.
+    tmpfs. Without control groups we may not resize it, and each process is limited instead.
     """
     if not command.disk_mb or traits.groups is None:
         yield

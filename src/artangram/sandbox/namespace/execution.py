@@ -19,7 +19,7 @@ from typing import Protocol
 from artangram.sandbox.errors import SandboxError, SandboxGone
 from artangram.sandbox.inside import channel, init, request
 from artangram.sandbox.inside.request import InitRequest
-from artangram.sandbox.namespace.cores import CoreLender, CoreMeter, Hold, bring, threads_below
+from artangram.sandbox.namespace.cores import CoreLender, Hold, bring, threads_below
 from artangram.sandbox.namespace.exchange import Feed, Outlet, resume
 from artangram.sandbox.namespace.results import (
     InitReply,
@@ -30,7 +30,7 @@ from artangram.sandbox.namespace.results import (
     result_of,
 )
 from artangram.sandbox.namespace.traits import Traits
-from artangram.sandbox.protocol import Command, CommandResult
+from artangram.sandbox.protocol import Command, CommandResult, CoreMeter
 
 GRACE_S = 1.0
 NUM_OUTLETS = 2
@@ -93,7 +93,7 @@ class Box(Protocol):
     groups: set[int]
     """The numbers of control groups that init has learned."""
     joined: int
-    """The number of the one that the last command was in, and with it who was kept."""
+    """The number of the one that the last command and the kept processes are in."""
     has_kept: bool
     measures: bool
     """Does init read the memory group itself?"""
@@ -126,9 +126,9 @@ class Execution:
         self._outlets: tuple[Outlet, ...] = ()
         self._problem: SandboxError | None = None
         self._is_overdue = False
-        self._mourning: asyncio.Task[None] | None = None
+        self._post_mortem_task: asyncio.Task[None] | None = None
 
-    def begin(self, home: ExecutionHost, *, asked_at: float) -> None:
+    def begin(self, host: ExecutionHost, *, asked_at: float) -> None:
         """Limit, lend cores, send. What it raises has left nothing behind.
 
         `BadInput` for limits that this sandbox cannot keep.
@@ -139,7 +139,7 @@ class Execution:
             limits.admit(command)
         rlimits: dict[int, int] = {}
         if groups is None:
-            rlimits = home.rlimits(
+            rlimits = host.rlimits(
                 processes=command.processes or limits.processes,
                 memory_mb=command.memory_mb or limits.memory_mb,
                 disk_mb=command.disk_mb,
@@ -151,15 +151,15 @@ class Execution:
             if command.keep:
                 groups.expect_kept(box.pid)
         now = monotonic()
-        self._hold: Hold = home.cores.lend(groups, box.pid, cores=command.cores)
+        self._hold: Hold = host.cores.lend(groups, box.pid, cores=command.cores)
         self._meter = CoreMeter(len(command.cores), asked_at=asked_at, now=now)
-        self._watch = home.watch
+        self._watch = host.watch
         try:
-            self._send(rlimits, is_crowded=home.is_crowded, is_beside=home.cores.num_lent > 1)
+            self._send(rlimits, is_crowded=host.is_crowded, is_beside=host.cores.num_lent > 1)
         except BaseException:
             self._hold.release()
             raise
-        home.watch.add(self, now + command.timeout_s + GRACE_S)
+        host.watch.add(self, now + command.timeout_s + GRACE_S)
         if groups is not None and not box.measures:
             groups.forget_peak()
 
@@ -178,10 +178,10 @@ class Execution:
         if command.stdin:
             flags |= request.HAS_STDIN
             fds.append(channel.memory_file(command.stdin))
-        home = box.traits.home
+        work_dir = box.traits.work_dir
         try:
             order = order_of(
-                self.number, command, home=home, rlimits=rlimits, flags=flags, group=group
+                self.number, command, work_dir=work_dir, rlimits=rlimits, flags=flags, group=group
             )
             box.send(order, fds)
         finally:
@@ -219,12 +219,12 @@ class Execution:
 
     def on_lost(self, reason: str) -> None:
         """The sandbox died under it."""
-        self._mourning = self._loop.create_task(self._post_mortem(reason))
+        self._post_mortem_task = self._loop.create_task(self._post_mortem(reason))
 
     def _take_outlets(self, reply: InitReply) -> None:
         if len(reply.fds) != NUM_OUTLETS:
             # The kernel leaves out descriptors that we have no room for. From then on the program
-            # writes to nobody, so what becomes of it is not its own doing.
+            # writes to no reader, so what becomes of it is not its own doing.
             reply.close()
             self._problem = SandboxError("too many open files here to read what a command prints")
             return

@@ -22,7 +22,7 @@ class Freezer:
         self._box = box
         self._tell = tell
         self._turn = asyncio.Lock()
-        #: From when it is asked for, so that whoever needs init awake thaws it in any case.
+        #: From the request on, so that every request that needs init awake thaws it.
         self.is_frozen = False
 
     async def set(self, frozen: bool) -> None:
@@ -30,7 +30,7 @@ class Freezer:
         await uncancelled(self._as_wanted())
 
     async def frozen_until(self, started: Callable[[], None]) -> None:
-        """Thaw after `started`: meanwhile nobody forks, so all who are kept can be moved."""
+        """Thaw after `started`: until then nothing forks, so all kept processes can be moved."""
         await uncancelled(self._frozen_until(started))
 
     async def _as_wanted(self) -> None:

@@ -1,6 +1,6 @@
 """Turn an image into what a sandbox mounts: read-only layers, binds and a few small files.
 
-- `/etc/passwd` and `/etc/group` of every sandbox name its user, whoever that is.
+- `/etc/passwd` and `/etc/group` of every sandbox name its user.
 - The host's own image shows programs, not data: no home, no `/etc` but what programs need.
 """
 
@@ -141,7 +141,7 @@ def _make_skeleton(skeleton: Path, trees: list[Path]) -> None:
         if link.is_symlink():
             (skeleton / link.name).symlink_to(link.readlink())
         elif link.is_dir():
-            raise ImageError(f"{link} is no link into /usr: use a directory or tar image here")
+            raise ImageError(f"{link} is not a link into /usr: use a directory or tar image here")
     for name in HOST_ETC:
         _copy(Path("/etc") / name, skeleton / "etc" / name)
 

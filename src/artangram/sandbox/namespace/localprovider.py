@@ -9,17 +9,23 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 from artangram.sandbox.errors import CreateFailed, SandboxGone
 from artangram.sandbox.namespace.cores import CoreLender
-from artangram.sandbox.namespace.ending import close_all
 from artangram.sandbox.namespace.execution import Watch
 from artangram.sandbox.namespace.rundir import RunDir
 from artangram.sandbox.namespace.sandbox import LocalSandbox
-from artangram.sandbox.namespace.snapshots import Shelf
+from artangram.sandbox.namespace.snapshots import SnapshotStore
 from artangram.sandbox.namespace.traits import Traits, fresh_uids
-from artangram.sandbox.protocol import Snapshot
+from artangram.sandbox.protocol import Image, Snapshot
+
+Base = TypeVar("Base")
+
+MAX_ENDING = 8
+"""More sandboxes ended at once only wait for the kernel's locks."""
 
 MOST_RESTING = 16
 """Of more sandboxes than this, none at rest stays where a command may be lent cores."""
@@ -34,7 +40,7 @@ class LocalProvider:
         self._loop = asyncio.get_running_loop()
         self.watch = Watch(self._loop)
         self._run_dir = run_dir
-        self._shelf = Shelf(run_dir.path / "snapshots")
+        self._snapshots = SnapshotStore(run_dir.path / "snapshots")
         self._numbers = itertools.count(1)
         self._uids = fresh_uids()
         self._is_closed = False
@@ -68,14 +74,14 @@ class LocalProvider:
         return sandbox
 
     async def remember(self, traits: Traits, changes: int) -> Snapshot:
-        return await self._shelf.put(traits, changes)
+        return await self._snapshots.put(traits, changes)
 
     async def forget(self, snapshot: Snapshot) -> None:
-        self._shelf.forget(snapshot)
+        self._snapshots.forget(snapshot)
         self._remove_forgotten()
 
     def _remove_forgotten(self) -> None:
-        self._shelf.remove_forgotten(sandbox.traits for sandbox in self.live.values())
+        self._snapshots.remove_forgotten(sandbox.traits for sandbox in self.live.values())
 
     async def close(self) -> None:
         if self._is_closed:
@@ -103,7 +109,7 @@ class LocalProvider:
 
 
 async def drained(permits: asyncio.Semaphore, number: int) -> None:
-    """Return when everybody who had one of all `number` permits has given it back."""
+    """Return when all `number` permits have been given back."""
     held = 0
     try:
         while held < number:
@@ -112,3 +118,44 @@ async def drained(permits: asyncio.Semaphore, number: int) -> None:
     finally:
         for _ in range(held):
             permits.release()
+
+
+async def close_all(sandboxes: Iterable[LocalSandbox]) -> None:
+    """End many sandboxes."""
+    ending = asyncio.Semaphore(MAX_ENDING)
+
+    async def end(sandbox: LocalSandbox) -> None:
+        async with ending:
+            await sandbox.close()
+
+    await asyncio.gather(*map(end, list(sandboxes)), return_exceptions=True)
+
+
+class PreparedImages(Generic[Base]):
+    """Prepares each image once, however many ask at the same time.
+
+    An image whose preparation failed is prepared again for the next caller.
+    """
+
+    def __init__(self, prepare: Callable[[Image], Coroutine[Any, Any, Base]]) -> None:
+        self._prepare = prepare
+        self._made: dict[Image, asyncio.Task[Base]] = {}
+
+    async def of(self, image: Image) -> Base:
+        if image not in self._made:
+            self._made[image] = asyncio.create_task(self._prepare(image))
+        try:
+            # A cancelled caller does not stop it for the others.
+            return await asyncio.shield(self._made[image])
+        except Exception:
+            self.forget(image)
+            raise
+
+    def forget(self, image: Image) -> None:
+        """Prepare it again for the next caller."""
+        self._made.pop(image, None)
+
+    async def settle(self) -> None:
+        """Return when nothing is being prepared."""
+        if self._made:
+            await asyncio.wait(self._made.values())

@@ -1,6 +1,6 @@
 """Makes sandboxes out of namespaces; owns the zygote, the run directory and the snapshots.
 
-- Opening checks the machine against the lowest rung the caller accepts, and refuses below it.
+- Opening checks the machine against the lowest level the caller accepts, and refuses below it.
 - The zygote tells of every sandbox's end; if it dies, its sandboxes die with it and the next
   `create` starts another one.
 - Closing ends every sandbox and leaves no process, mount, group or file behind.
@@ -19,7 +19,7 @@ from artangram.sandbox.namespace.cgroups import Groups, find_hierarchies
 from artangram.sandbox.namespace.compiled import WAIT_S, InitBuild
 from artangram.sandbox.namespace.cores import cores_for
 from artangram.sandbox.namespace.launch import ZygoteTraits
-from artangram.sandbox.namespace.once import Once
+from artangram.sandbox.namespace.localprovider import PreparedImages
 from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.namespace.traits import NO_CORE, OPEN_FILES, Traits
@@ -58,7 +58,7 @@ class NamespaceProvider(ZygoteProvider):
         super().__init__(run_dir, cores_for(groups), zygote=zygote)
         self.capabilities = capabilities
         self._groups = groups
-        self._bases = Once(self._prepare)
+        self._bases = PreparedImages(self._prepare)
         self._starting = asyncio.Semaphore(MAX_STARTING)
         self._building = building
         if building is not None:
@@ -72,7 +72,7 @@ class NamespaceProvider(ZygoteProvider):
         state_dir: Path | None = None,
         compiled: bool = True,
     ) -> NamespaceProvider:
-        """Check the machine and start. `NotCapable` when it stands below `lowest`.
+        """Check the machine and start. `NotCapable` when its level is below `lowest`.
 
         Without `compiled`, or until the C init is built, Python serves inside; only speed differs.
         """
@@ -104,7 +104,7 @@ class NamespaceProvider(ZygoteProvider):
         name = f"box-{next(self._numbers)}"
         groups = self._groups.of(name, limits) if self._groups else None
         if isinstance(source, Snapshot):
-            stored = self._shelf.get(source)
+            stored = self._snapshots.get(source)
             # Siblings share a user: the files of the snapshot are its own.
             image, uid, layers = stored.traits.image, stored.traits.uid, stored.layers
         else:
@@ -119,7 +119,7 @@ class NamespaceProvider(ZygoteProvider):
 
     def _plan(self, traits: Traits, base: images.Base) -> dict[str, Any]:
         limits = traits.limits
-        # What limits one process is hard: nobody inside can raise it again.
+        # Limits of one process are hard: no program inside can raise them again.
         rlimits = {resource.RLIMIT_CORE: NO_CORE, resource.RLIMIT_NOFILE: OPEN_FILES}
         rlimits |= self.rlimits(processes=limits.processes, memory_mb=limits.memory_mb, disk_mb=0)
         return {

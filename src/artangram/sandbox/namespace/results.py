@@ -10,8 +10,7 @@ from msgspec import Struct
 from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.inside import init
 from artangram.sandbox.inside.request import run_order
-from artangram.sandbox.namespace.cores import CoreMeter
-from artangram.sandbox.protocol import DEFAULT_PATH, WORK_DIR, Command, CommandResult
+from artangram.sandbox.protocol import DEFAULT_PATH, WORK_DIR, Command, CommandResult, CoreMeter
 
 SIGKILL = 9
 NOT_FOUND, NOT_STARTABLE = 127, 126
@@ -25,7 +24,7 @@ _NO_FIGURES = (0, 0, 0, 0, 0, init.UNKNOWN, init.UNKNOWN, 0, 0)
 
 
 class InitReply:
-    """One answer of PID 1. Its descriptors end with it, also if who waits for it was cancelled."""
+    """One answer of PID 1. It closes its descriptors, also if its waiter was cancelled."""
 
     __slots__ = ("fds", "figures", "flags", "is_out_of_memory", "kind", "request", "status", "text")
 
@@ -95,24 +94,24 @@ class Memory(Struct, frozen=True):
     peak_bytes: int
 
 
-def absolute(path: str, *, home: str) -> str:
-    """Where a path of the protocol is, for a sandbox whose `/work` is `home`."""
+def absolute(path: str, *, work_dir: str) -> str:
+    """Where a path of the protocol is, for a sandbox whose `/work` is `work_dir`."""
     if path == WORK_DIR:
-        return home
+        return work_dir
     if "\0" in path:
         raise ValueError("a path may not contain a NUL")
     joined = posixpath.join(WORK_DIR, path)
-    if home != WORK_DIR and (joined + "/").startswith(WORK_DIR + "/"):
-        joined = home + joined.removeprefix(WORK_DIR)
+    if work_dir != WORK_DIR and (joined + "/").startswith(WORK_DIR + "/"):
+        joined = work_dir + joined.removeprefix(WORK_DIR)
     return joined
 
 
 def order_of(
-    number: int, command: Command, *, home: str, rlimits: dict[int, int], flags: int, group: int
+    number: int, command: Command, *, work_dir: str, rlimits: dict[int, int], flags: int, group: int
 ) -> bytes:
     """What init needs to know to start the command."""
-    settings = _settings(command.environ, home=home)
-    cwd = absolute(command.cwd, home=home)
+    settings = _settings(command.environ, work_dir=work_dir)
+    cwd = absolute(command.cwd, work_dir=work_dir)
     return run_order(
         number,
         texts=os.fsencode("\0".join((cwd, *command.argv, *settings, ""))),
@@ -125,9 +124,9 @@ def order_of(
     )
 
 
-def _settings(environ: dict[str, str], *, home: str) -> list[str]:
-    if home != WORK_DIR:
-        environ = {"HOME": home, "TMPDIR": home} | environ
+def _settings(environ: dict[str, str], *, work_dir: str) -> list[str]:
+    if work_dir != WORK_DIR:
+        environ = {"HOME": work_dir, "TMPDIR": work_dir} | environ
     if BASE_ENVIRON.keys().isdisjoint(environ):
         return [*_BASE_SETTINGS, *[f"{name}={value}" for name, value in environ.items()]]
     return [f"{name}={value}" for name, value in (BASE_ENVIRON | environ).items()]

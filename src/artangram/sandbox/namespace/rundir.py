@@ -1,7 +1,7 @@
 """A provider's own directory, locked for as long as it or its zygote lives.
 
-A directory whose lock is free belongs to the dead: whoever starts next removes it, with the
-control groups its file `groups` names and whatever still runs in them.
+A directory whose lock is free belongs to a dead provider: the next provider that starts removes it,
+with the control groups that its file `groups` names and everything that still runs in them.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ class LocalSandbox:
         return await self._ask("/", InitRequest(self._number(), request.CHANGES))
 
     async def _until_free(self) -> None:
-        """Nobody but who has the turn comes here; a command that was begun may still run."""
+        """Only the caller that has the turn comes here; a command that began may still run."""
         if self._current is not None:
             self._freed = self._loop.create_future()
             await self._freed
@@ -199,7 +199,7 @@ class LocalSandbox:
     def _ask_to_end(self) -> asyncio.Future[InitReply]:
         """Done when no command runs any more; a sandbox that does not obey is killed."""
         if self._ending is not None and not self._ending.done():
-            return self._ending  # of those who ask, init would answer the last one only
+            return self._ending  # init would answer only the last of several requests
         self._ending = self._tell(request.END)
         watch = self._loop.call_later(GRACE_S, self.kill)
         self._ending.add_done_callback(partial(_ended_or_gone, watch))
@@ -229,7 +229,7 @@ class LocalSandbox:
             os.close(source)
 
     def _find(self, path: str) -> bytes:
-        return os.fsencode(absolute(path, home=self.traits.home))
+        return os.fsencode(absolute(path, work_dir=self.traits.work_dir))
 
     async def _ask(self, path: str, asked: InitRequest, *fds: int) -> InitReply:
         """A request that PID 1 answers at once; a frozen sandbox is woken for it."""
@@ -250,7 +250,7 @@ class LocalSandbox:
             await self._freezer.set(False)
 
     async def _rest(self) -> None:
-        """Who leaves last freezes what was to be frozen."""
+        """The last caller that leaves freezes what was to be frozen."""
         self._num_busy -= 1
         await self._freeze_if_idle()
 
@@ -306,7 +306,7 @@ class LocalSandbox:
             await asyncio.wait_for(self.ended.wait(), 10 * CLOSE_PATIENCE_S)
 
     def lose(self, reason: str) -> None:
-        """The sandbox is no more: close our end and tell everyone who waits."""
+        """The sandbox is gone: close our end and fail every waiting request."""
         if self._gone:
             return
         self._gone = reason
@@ -316,12 +316,12 @@ class LocalSandbox:
         for future in waiting.values():
             if not future.done():
                 future.set_exception(SandboxGone(f"{self.name}: {reason}"))
-                future.exception()  # looked at: who asked may have been cancelled
+                future.exception()  # looked at: its caller may have been cancelled
         if self._current is not None:
             self._current.on_lost(reason)
 
     def reap(self, reason: str) -> None:
-        """Nothing of it is left: whoever waits for its end can go on."""
+        """Nothing of it is left: callers that wait for its end can go on."""
         self.lose(reason)
         if self.traits.groups is not None:
             self.traits.groups.shared.close()
@@ -349,7 +349,7 @@ class LocalSandbox:
         return future
 
     def send(self, data: bytes, fds: Sequence[int]) -> None:
-        """Every request comes through here; if nobody is there, all who wait are told."""
+        """Every request goes through here; if init is gone, all waiting requests fail."""
         self._check_alive()
         try:
             channel.send_message(self._sock, data, fds)
@@ -380,12 +380,12 @@ class LocalSandbox:
 
 def _settle(over: asyncio.Future[CommandResult], ending: Ending) -> None:
     if over.done():
-        return  # who waited was cancelled
+        return  # its caller was cancelled
     if isinstance(ending, CommandResult):
         over.set_result(ending)
     else:
         over.set_exception(ending)
-        over.exception()  # looked at: who was cancelled does not look
+        over.exception()  # looked at: a cancelled caller does not look
 
 
 def _ended_or_gone(watch: asyncio.TimerHandle, over: asyncio.Future[InitReply]) -> None:

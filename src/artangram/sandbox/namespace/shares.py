@@ -1,7 +1,7 @@
-"""Cores that several sandboxes use at once: who gets how much of them, and the most one gets.
+"""Cores that several sandboxes use at once: the share of each, and its ceiling.
 
 A sandbox has no such group before its first command with a `CpuShare`: a lease of whole cores needs
-none, and a process that is moved into one by somebody else waits milliseconds for it.
+none, and a process that another one moves into it waits milliseconds.
 """
 
 from __future__ import annotations

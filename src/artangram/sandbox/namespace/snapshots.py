@@ -38,8 +38,8 @@ class Stored:
     traits: Traits
 
 
-class Shelf:
-    """The snapshots of one provider. A layer is removed when nobody stands on it any more."""
+class SnapshotStore:
+    """The snapshots of one provider. A layer is removed when nothing uses it any more."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

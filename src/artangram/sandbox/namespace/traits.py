@@ -1,4 +1,4 @@
-"""What a sandbox on this machine was made with, whoever makes it."""
+"""What a sandbox on this machine was made with, whichever provider made it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OPEN_FILES = 8192
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """`layers` are snapshots, from the top down; `home` is where `/work` really is."""
+    """`layers` are snapshots, from the top down; `work_dir` is where `/work` really is."""
 
     name: str
     image: Image
@@ -29,10 +29,10 @@ class Traits:
     uid: int
     layers: tuple[str, ...] = ()
     groups: BoxGroups | None = None
-    home: str = WORK_DIR
+    work_dir: str = WORK_DIR
 
 
 def fresh_uids() -> Iterator[int]:
-    """Users that nobody else on the machine is, most likely not even of another provider."""
+    """User ids that are free on the machine, most likely also of other providers."""
     block = random.SystemRandom().randrange(NUM_UID_BLOCKS)
     return itertools.count(FIRST_UID + block * UID_BLOCK)

@@ -1,7 +1,7 @@
 """The caller's end of a zygote: asks for sandboxes, learns of their ends.
 
 - Messages queue while the zygote is busy; nothing here blocks.
-- A zygote that died is told once and replaced when the next sandbox is asked for.
+- The death of a zygote is reported once; the next `create` starts another one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ END_PATIENCE_S = 10.0
 
 
 class Parent(Protocol):
-    """Who asked for the sandboxes."""
+    """The provider that asked for the sandboxes."""
 
     def on_created(self, name: str, pid: int) -> None: ...
 
@@ -104,7 +104,7 @@ class ZygoteClient:
             self._on_gone(self._sock)
             return
         match message:
-            case ("born", name, pid):
+            case ("created", name, pid):
                 self._parent.on_created(name, pid)
             case ("failed", name, reason):
                 self._parent.on_failed(name, reason)

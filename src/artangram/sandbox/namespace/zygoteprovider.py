@@ -15,7 +15,7 @@ from artangram.sandbox.namespace.zygoteclient import ZygoteClient
 
 
 class ZygoteProvider(LocalProvider):
-    """A household with a nursery, and the parent of those born there."""
+    """A provider that starts its sandboxes through a zygote, and hears of their ends."""
 
     def __init__(self, run_dir: RunDir, cores: CoreLender, *, zygote: ZygoteTraits) -> None:
         super().__init__(run_dir, cores)

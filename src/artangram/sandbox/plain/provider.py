@@ -4,7 +4,7 @@
   On both, files, processes and network of the machine are in sight; `capabilities` says so.
 - `/work` in `read`, `write` and `cwd` means the sandbox's own directory, which programs find as
   their working directory, HOME and TMPDIR. Any other absolute path is the machine's.
-- Under root every sandbox is a user of its own; otherwise it is the user who asked.
+- Under root every sandbox is a user of its own; otherwise it is the user of this process.
 - Orphans are adopted by init, and by the zygote when init is killed; both end them.
 """
 
@@ -64,9 +64,9 @@ class PlainProvider(ZygoteProvider):
     async def open(
         cls, *, level: IsolationLevel = IsolationLevel.SECCOMP, state_dir: Path | None = None
     ) -> PlainProvider:
-        """Start on exactly this rung; `NotCapable` when the machine does not reach it."""
+        """Start at exactly this level; `NotCapable` when the machine does not reach it."""
         if level > IsolationLevel.SECCOMP:
-            raise ValueError(f"plain processes cannot stand on {level.name}")
+            raise ValueError(f"plain processes cannot provide level {level.name}")
         found = await asyncio.to_thread(probe)
         if found.level < level or not found.has("linux"):
             raise NotCapable(explain(found, level))
@@ -97,30 +97,30 @@ class PlainProvider(ZygoteProvider):
     def _traits(self, source: Source, limits: Limits) -> Traits:
         name = f"box-{next(self._numbers)}"
         uid = next(self._uids) if self._is_root else os.getuid()
-        home = str(self._boxes / name / "work")
+        work_dir = str(self._boxes / name / "work")
         layers: tuple[str, ...] = ()
         if isinstance(source, Snapshot):
             # The newest layer holds all: there is no overlay, so every copy is a whole one.
-            layers = self._shelf.get(source).layers[:1]
+            layers = self._snapshots.get(source).layers[:1]
         elif not isinstance(source, HostImage):
             raise ImageError("plain processes see this machine's files and no other image")
         return Traits(
-            name=name, image=HostImage(), limits=limits, uid=uid, layers=layers, home=home
+            name=name, image=HostImage(), limits=limits, uid=uid, layers=layers, work_dir=work_dir
         )
 
     def _make_home(self, traits: Traits) -> None:
-        home = Path(traits.home)
-        home.parent.mkdir(mode=PASS_THROUGH)
+        work_dir = Path(traits.work_dir)
+        work_dir.parent.mkdir(mode=PASS_THROUGH)
         if traits.layers:
             layer = os.open(traits.layers[0], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
-                copy_changes(layer, home)
+                copy_changes(layer, work_dir)
             finally:
                 os.close(layer)
         else:
-            home.mkdir(mode=0o700)
+            work_dir.mkdir(mode=0o700)
         if self._is_root:
-            _give_away(home, traits.uid)
+            _give_away(work_dir, traits.uid)
 
     async def _settle(self) -> None:
         """What is being copied would outlast the directory that it is copied to."""
@@ -140,7 +140,7 @@ class PlainProvider(ZygoteProvider):
             "network": True,
             "groups": [],
             "ooms_file": "",
-            "directory": traits.home,
+            "directory": traits.work_dir,
             "own": False,
             "rlimits": rlimits,
         }
@@ -155,7 +155,7 @@ class PlainProvider(ZygoteProvider):
         return limits
 
     def _remove_forgotten(self) -> None:
-        self._shelf.remove_forgotten(())  # every sandbox has a copy of its own
+        self._snapshots.remove_forgotten(())  # every sandbox has a copy of its own
 
     def on_zygote_gone(self) -> None:
         """Each init sees its socket close, ends what is below it, and itself."""
@@ -173,9 +173,9 @@ class PlainProvider(ZygoteProvider):
         self._loop.call_soon_threadsafe(sandbox.reap, reason)
 
 
-def _give_away(home: Path, uid: int) -> None:
-    """Make `uid` the owner of a tree that nobody can change meanwhile."""
-    for directory, names, files in os.walk(home):
+def _give_away(tree: Path, uid: int) -> None:
+    """Make `uid` the owner of a tree that no other process can change meanwhile."""
+    for directory, names, files in os.walk(tree):
         for name in (*names, *files):
             os.chown(os.path.join(directory, name), uid, uid, follow_symlinks=False)
-    os.chown(home, uid, uid)
+    os.chown(tree, uid, uid)

@@ -51,7 +51,7 @@ def load(
     A score of `most` is 1.
     """
     if not re.match(r"https?://[^/]+", base_url):
-        raise BadInput("base_url", f"{base_url!r} is no URL", "write it as http://host:port/v1")
+        raise BadInput("base_url", f"{base_url!r} is not a URL", "write it as http://host:port/v1")
     if token_environ and token_environ not in os.environ:
         raise BadInput("token_environ", f"{token_environ} is not set", "export it first")
     if most <= 0:

@@ -246,5 +246,5 @@ def _shared(
 
 
 def _serial(rng: Random, params: CodingParams) -> float:
-    # To a hundredth: equal curves share one object, and nobody measures them more closely.
+    # To a hundredth: equal curves share one object, and no measurement is closer.
     return round(rng.uniform(params.serial_min, params.serial_max), 2)

@@ -73,7 +73,7 @@ def step_s(params: MopdParams) -> float:
 
 
 def num_asked(params: MopdParams) -> int:
-    """Teachers of one trajectory: nobody asks one twice."""
+    """Teachers of one trajectory, each asked once."""
     return min(params.calls, params.services)
 
 

@@ -11,8 +11,7 @@ from artangram.core.rollout.split import splits_of
 from artangram.core.rollout.weights import Staleness, preset
 from artangram.gateway.hardware import model_shape
 from artangram.models.tokenizer import USER, Message
-from artangram.pipeline.oneoff import one_off
-from artangram.pipeline.sync import synchronous
+from artangram.pipeline.loops import one_off, synchronous
 from artangram_bench.simulated.cluster import PoolPlan, Scenario, WeightTimes
 from artangram_bench.simulated.run import Outcome, simulate
 from artangram_bench.simulated.tasks import Step, TaskShape

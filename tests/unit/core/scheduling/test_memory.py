@@ -71,6 +71,16 @@ def test_a_reservation_ends_with_the_last_action_that_waits():
     assert started(scheduler.handle(Cancelled(ActionId("large")), 1.0)) == ["small"]
 
 
+def test_one_that_never_started_gives_its_memory_back_when_it_is_closed():
+    scheduler = a_scheduler()
+    assert comes(scheduler, "a", 40)
+    wide = an_action("wide", 64, trajectory="b")
+    scheduler.handle(TrajectoryOpened(TrajectoryId("b"), 60), 0.0)
+    assert not started(scheduler.handle(Submitted(wide), 0.0))  # It has memory and no cores.
+    assert not comes(scheduler, "c", 60)
+    assert started(scheduler.handle(TrajectoryClosed(TrajectoryId("b")), 1.0)) == ["c"]
+
+
 def test_a_few_nodes_are_reserved_where_there_are_many():
     nodes = NODES_PER_RESERVED * (MOST_RESERVED + 2)
     scheduler = a_scheduler(nodes=nodes)
@@ -81,6 +91,9 @@ def test_a_few_nodes_are_reserved_where_there_are_many():
     said = [because(scheduler, f"large{number}") for number in range(MOST_RESERVED + 2)]
     assert sum("is reserved for it" in one for one in said) == MOST_RESERVED
     assert said[-1] == "no node has 100 MB (or room for a pod)"
+    second = because(scheduler, "large1").split("; ")[1].split(" ")[0]
+    scheduler.handle(NodeDraining(CPU, NodeId(second)), 1.0)
+    assert not because(scheduler, "large1").endswith(f"; {second} is reserved for it")
 
 
 def test_the_job_that_holds_least_for_its_share_goes_first():
@@ -140,4 +153,7 @@ class TestLimits:
         for node in ("cpu-0", "cpu-1"):
             scheduler.handle(NodeDraining(CPU, NodeId(node)), 0.0)
         assert not comes(scheduler, "c", 60, "x")
-        assert because(scheduler, "c") == "every node it could live on is lost or draining"
+        assert (
+            because(scheduler, "c")
+            == "every node it could live on is lost or draining, or does not answer"
+        )

@@ -69,6 +69,7 @@ class TestShapes:
         scheduler = a_scheduler()
         assert "needs.cpu" in refusal(scheduler, "early", 12)
         joined(scheduler)
+        assert scheduler.nodes() == [(CPU, FIRST), (CPU, BIG)]
         opened(scheduler, "t", 2000)
         assert node_of(scheduler, "cores", 12) == "big"
         assert node_of(scheduler, "memory", trajectory="t") == "big"
@@ -162,8 +163,18 @@ class TestLabels:
         assert "all nodes are lost" in scheduler.explain(ActionId("a"), 0.0).summary
         assert joined(scheduler, FIRST, None) == []
         said = scheduler.explain(ActionId("a"), 0.0)
-        assert said.hindrances[0].because == "every node it could live on is lost or draining"
+        assert (
+            said.hindrances[0].because
+            == "every node it could live on is lost or draining, or does not answer"
+        )
         assert joined(scheduler) == ["a"]
+
+    def test_a_node_without_the_label_may_be_lost(self):
+        scheduler = a_scheduler()
+        joined(scheduler)
+        assert node_of(scheduler, "a", selector={"disk": "fast"}) == "big"
+        scheduler.handle(NodeLost(CPU, FIRST), 0.0)
+        assert node_of(scheduler, "b", selector={"disk": "fast"}) == "big"
 
     def test_the_nodes_of_a_lost_label_are_waited_for(self):
         scheduler = a_scheduler()
@@ -231,8 +242,8 @@ class TestDraining:
         assert submitted(scheduler, "b", trajectory="t") == ["b"]  # It lives there.
         assert not submitted(scheduler, "c", trajectory="u")
         said = scheduler.explain(ActionId("c"), 0.0).hindrances[0]
-        assert said.because == "every node it could live on is lost or draining"
-        assert said.starts_when == "such a node joins; 0 go first"
+        assert said.because == "every node it could live on is lost or draining, or does not answer"
+        assert said.starts_when == "such a node joins or answers; 0 go first"
         for name in ("a", "b"):
             scheduler.handle(Finished(ActionId(name)), 1.0)
         scheduler.handle(TrajectoryClosed(TrajectoryId("t")), 1.0)

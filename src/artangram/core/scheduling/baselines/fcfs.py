@@ -17,7 +17,7 @@ class FcfsLane(CpuLane):
     def __init__(self, node: CpuNode, context: LaneContext, *, size: int = 1) -> None:
         super().__init__(node, context)
         self._size = size
-        #: Whoever is cancelled leaves from anywhere at once.
+        #: A cancelled ticket leaves at once, wherever it stands.
         self._line: OrderedDict[Ticket, None] = OrderedDict()
 
     def push(self, ticket: Ticket, now: float) -> None:

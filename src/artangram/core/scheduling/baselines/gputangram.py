@@ -27,7 +27,7 @@ class GpuTangramLane(GpuFcfsLane):
             degrees = self._select(candidates, now)
             if all([self._begin(t, d, now) for t, d in zip(candidates, degrees, strict=False)]):
                 return
-            # Whoever lacks another resource leaves devices for those behind: divide again.
+            # A ticket that lacks another resource leaves devices to the next ones: divide again.
 
     def _begin(self, ticket: Ticket, degree: int, now: float) -> bool:
         """Take `ticket` out of the line and start it, unless it lacks another resource."""

@@ -106,7 +106,7 @@ class StaticLane(GpuLane):
             self._is_complete = False  # Its devices are free for another deployment only now.
 
     def overdue(self, now: float) -> Ticket | None:
-        """Nobody: nothing is lent that somebody could need."""
+        """No ticket: nothing is lent that another action could need."""
         return None
 
     def lends(self, units: int, now: float) -> bool:

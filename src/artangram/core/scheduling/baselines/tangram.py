@@ -36,7 +36,7 @@ class TangramLane(FcfsLane):
             chosen = self._chosen(candidates, now)
             if all([self._begin(ticket, units, now) for ticket, units in chosen]):
                 return
-            # Whoever lacks another resource leaves cores for those behind: divide again.
+            # A ticket that lacks another resource leaves its cores to the next ones: divide again.
 
     def _begin(self, ticket: Ticket, units: int, now: float) -> bool:
         """Take `ticket` out of the line and start it, unless it lacks another resource."""

@@ -2,7 +2,7 @@
 
 A refused call (429) does not count against the window. It is tried again after a back-off that
 doubles, `RETRIES` times at most; then the call has failed. So has one that is not answered within
-`TIMEOUT_S`, tries and all. Nobody keeps an order: who tries while the window has room gets through.
+`TIMEOUT_S`, tries and all. There is no order: a try that finds room in the window gets through.
 A call of two APIs is refused if either refuses it; one that needs cores waits for them. These are
 the documented habits of API clients.
 """

@@ -107,7 +107,7 @@ class Ticket:
         self.key = now
         #: How long it goes without cores, at the most, because of work that came later.
         self.slack_s = 0.0
-        #: The lane it waits in, or the lane of a side resource it is parked at, or neither.
+        #: The lane it waits in, or the lane of a secondary resource it is blocked at, or neither.
         self.lane: Lane | None = None
         self.blocked_at: Lane | None = None
         self.node: NodeId | None = None
@@ -252,7 +252,7 @@ class Lane(Protocol):
         """`ticket`, waiting here, was cancelled."""
 
     def dispatch(self, now: float) -> None:
-        """Start and resize what can be, through the desk."""
+        """Start and resize what can be, through the context."""
 
     def give_back(self, ticket: Ticket, now: float) -> None:
         """`ticket` no longer runs here."""

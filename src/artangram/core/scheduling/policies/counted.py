@@ -24,7 +24,7 @@ class CountedPool(Protocol):
 
 
 class CountedLane:
-    """First come, first served inside a job; nobody passes a ticket that does not fit yet."""
+    """First come, first served inside a job; no ticket overtakes one that does not fit yet."""
 
     def __init__(self, pool: CountedPool, context: LaneContext, served: FairUsage) -> None:
         self.wake_at: float | None = None

@@ -1,4 +1,4 @@
-"""What is asked of each service of a GPU pool: who waits, and how often somebody came lately."""
+"""The demand for each service of a GPU pool: waiting tickets, and the recent rate of calls."""
 
 from collections.abc import Iterator
 from math import exp

@@ -37,7 +37,7 @@ class GpuLane(Lane):
         self.num_restores = 0
         #: When each busy residency is believed to be idle again.
         self.ends: dict[Residency, float] = {}
-        #: Devices that are kept free for somebody.
+        #: Devices that are kept free for one ticket.
         self.fence: Fence | None = None
         self._degrees: dict[tuple[ServiceId, Amounts], Amounts] = {}
         self._running: dict[int, Residency] = {}

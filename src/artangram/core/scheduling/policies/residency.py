@@ -13,7 +13,7 @@
 - Between jobs the one goes first that got least for its share, plus what its restore costs. Age
   does not count: a job that floods the lane has the oldest tickets. Wide work beside narrow work
   that fills every gap lags by its patience, until a place drains for it.
-- Nobody starves. Inside a job keys are fixed and cannot be passed for ever. Of the job that goes
+- No ticket starves. Inside a job keys are fixed and cannot be passed for ever. Of the job that goes
   first, a head that finds no place and is past its key, or whose job lags as much behind, gets a
   place fenced off, which drains: where a copy is, if that is as soon.
 """
@@ -112,7 +112,7 @@ class ResidencyLane(GpuLane):
         queue.add(ticket)
         line = queue.line(ticket)
         if self._fenced_for in line and line.head.seq != self._fenced_for:
-            self._drop_fence()  # only heads are weighed, so nobody could use it
+            self._drop_fence()  # only heads are weighed, so no ticket could use it
         queue.rate.add(1.0, now)
         self._offered.add(area, now)
         self._waiting += 1
@@ -300,7 +300,7 @@ class ResidencyLane(GpuLane):
         return True
 
     def _drain_s(self, place: Fence) -> float:
-        """How long until nobody is believed to use a place."""
+        """How long until a place is believed to be unused."""
         ends = (at for r, at in self.ends.items() if place.shuts_out(r.node, r.first, r.degree))
         return max((self._believed(at) for at in ends), default=0.0)
 
@@ -309,7 +309,7 @@ class ResidencyLane(GpuLane):
         return abs(at - self._now)
 
     def _free_at(self, copy: Residency) -> float:
-        """When the devices of a copy are believed to be free, whoever uses them."""
+        """When the devices of a copy are believed to be free of all calls."""
         if copy.busy:
             return self.ends[copy]
         place = (copy.first, copy.degree)
@@ -329,7 +329,7 @@ class ResidencyLane(GpuLane):
         return 0.0 if residency.service == service else self._worth(residency)
 
     def _likely_need(self, queue: ServiceDemand) -> float:
-        """How likely one copy of a service is asked for soon; surely, when somebody waits."""
+        """How likely one copy of a service is asked for soon; certainly, when a call waits."""
         if queue:
             return 1.0
         per_copy = queue.rate.per_s(self._now) / len(self.pool.residents(queue.service))

@@ -8,6 +8,7 @@
 
 from collections.abc import Sequence
 
+from artangram.core.errors import BadInput
 from artangram.core.ids import NodeId, Resource, TrajectoryId
 from artangram.core.scheduling.cluster import CpuSpec, NodeSpec
 
@@ -25,6 +26,7 @@ class CpuNode:
         "images",
         "is_draining",
         "is_reserved",
+        "is_suspect",
         "labels",
         "leaving_mb",
         "memory_free_mb",
@@ -58,6 +60,8 @@ class CpuNode:
         #: It gets no new trajectories, for good or until the one it is reserved for has come.
         self.is_draining = False
         self.is_reserved = False
+        #: It does not answer, and gets nothing new until it does.
+        self.is_suspect = False
         #: The free memory it is found under; see `nodeindex`.
         self.filed_mb: int | None = None
         #: Held by trajectories that are closed, until their sandboxes are gone.
@@ -84,6 +88,15 @@ class CpuNode:
 
     def __repr__(self) -> str:
         return f"<CpuNode {self.id}: {self.free} of {self.cores} cores free>"
+
+    def check(self, cores: int, selector: frozenset[tuple[str, str]]) -> None:
+        """`BadInput` if it cannot serve an action of a trajectory that lives here."""
+        if cores > self.cores:
+            problem = f"its trajectory lives on {self.id}, which has {self.cores} cores"
+            raise BadInput("needs", problem, "ask for fewer cores, or in its first action")
+        if not selector <= self.labels:
+            problem = f"its trajectory lives on {self.id}, which has other labels"
+            raise BadInput("selector", problem, "name the labels when the trajectory is opened")
 
     def take(self, count: int, *, near: int | None = None) -> tuple[int, ...]:
         """`count` free cores; from the domain of core `near` first, when one is given."""
@@ -129,7 +142,7 @@ class CpuNode:
 
     def is_open(self) -> bool:
         """May any trajectory come that fits?"""
-        return not (self.is_draining or self.is_reserved)
+        return not (self.is_draining or self.is_reserved or self.is_suspect)
 
     def _best_domain(self, count: int, near: int | None) -> list[int]:
         if near is not None and self._domains[self._domain_of[near]]:

@@ -20,7 +20,7 @@ BARE = ServiceId("")
 
 
 class Fence(NamedTuple):
-    """Devices kept free for somebody."""
+    """Devices kept free for one ticket."""
 
     node: NodeId
     first: int

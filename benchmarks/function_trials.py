@@ -1,4 +1,7 @@
-"""The functions that `artangram bench functions` calls in workers."""
+"""The functions that `artangram bench functions` calls in workers.
+
+Not in `artangram_bench`: a worker that imports that package would import every benchmark.
+"""
 
 import os
 import random

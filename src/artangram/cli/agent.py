@@ -1,0 +1,143 @@
+"""`artangram agent`: this machine as a node of a cluster, for as long as it runs."""
+
+import asyncio
+import fcntl
+import os
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from artangram.cli.client import host_and_port
+from artangram.core.errors import BadInput
+from artangram.core.ids import NodeId
+from artangram.link import LinkRefused
+from artangram.managers.agentprocess import PROVIDERS, provider_named
+from artangram.managers.joining import JoiningAgent, JoinTarget, MachineIdentity
+from artangram.managers.local import LEAST_FREE_MB, WARM, LocalAgent
+from artangram.managers.machine import allow_open_files, this_machine
+from artangram.managers.tls import checked_fingerprint
+from artangram.managers.wire import NodeShape
+from artangram.sandbox import IsolationLevel, NotCapable
+
+
+def agent(
+    join: Annotated[str, typer.Option(help="HOST:PORT where `artangram up --agents` listens.")],
+    fingerprint: Annotated[
+        str | None,
+        typer.Option(
+            envvar="ARTANGRAM_FINGERPRINT",
+            help="Of the orchestrator's certificate, as `up` prints it: sha256:...",
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="Holds the join token; or set ARTANGRAM_JOIN_TOKEN."),
+    ] = None,
+    node: Annotated[
+        str | None, typer.Option(help="Name of this node in the cluster. [default: host name]")
+    ] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE that selectors ask for. Repeat it.")
+    ] = None,
+    cores: Annotated[int | None, typer.Option(help="Offer at most so many.", min=1)] = None,
+    memory_mb: Annotated[int | None, typer.Option(help="Offer at most so much.", min=1)] = None,
+    provider: Annotated[
+        str, typer.Option(help=f"Sandboxes: {', '.join(PROVIDERS)}.")
+    ] = "strongest",
+) -> None:
+    """Join this machine to a cluster, and stay until SIGTERM or Ctrl-C.
+
+    The agent dials the orchestrator, so this machine needs no open port. When it cannot reach the
+    orchestrator for longer than the cluster's fence, it ends everything it runs and joins anew.
+    """
+    name = NodeId(node or socket.gethostname())
+    host, port = host_and_port("--join", join)
+    pin = None if fingerprint is None else checked_fingerprint(fingerprint)
+    if pin is None and host not in ("127.0.0.1", "::1", "localhost"):
+        fix = "copy it from what `artangram up` prints"
+        raise BadInput("--fingerprint", f"is needed to reach {host} safely", fix)
+    target = JoinTarget(host=host, port=port, token=_token(token_file), fingerprint=pin)
+    shape = _shape(cores, memory_mb, label or [])
+    allow_open_files()
+    with _alone(name):
+        asyncio.run(
+            _stay(target, MachineIdentity(node=name, machine=_machine(), shape=shape), provider)
+        )
+
+
+async def _stay(target: JoinTarget, identity: MachineIdentity, provider: str) -> None:
+    async def new_agent() -> LocalAgent:
+        opened = await provider_named(provider, lowest=IsolationLevel.NAMESPACES)
+        return LocalAgent(
+            identity.node, opened, now=time.monotonic, warm=WARM, least_free_mb=LEAST_FREE_MB
+        )
+
+    def on_joined() -> None:
+        print(f"{identity.node} joined {target.host}:{target.port}", flush=True)
+
+    joining = JoiningAgent(target, identity, new_agent, on_joined=on_joined)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, joining.stop)
+    try:
+        await joining.run()
+    except LinkRefused as error:
+        raise BadInput("--join", f"the orchestrator refused this agent: {error}", "") from None
+    except NotCapable as error:
+        raise BadInput("--provider", str(error), "see `artangram doctor`") from None
+
+
+def _token(file: Path | None) -> str:
+    if file is not None:
+        try:
+            return file.read_text().strip()
+        except OSError as error:
+            raise BadInput("--token-file", f"{file}: {error.strerror}", "name a file") from None
+    token = os.environ.get("ARTANGRAM_JOIN_TOKEN", "")
+    if not token:
+        fix = "give --token-file, or set ARTANGRAM_JOIN_TOKEN; `artangram up` prints it"
+        raise BadInput("--token-file", "there is no join token", fix)
+    return token
+
+
+def _shape(cores: int | None, memory_mb: int | None, labels: list[str]) -> NodeShape:
+    machine = this_machine()
+    spec = machine.spec(cores=cores, memory_mb=memory_mb)
+    named = {}
+    for label in labels:
+        key, sign, value = label.partition("=")
+        if not key or not sign:
+            raise BadInput("--label", f"{label!r} is not KEY=VALUE", "write it as zone=a")
+        named[key] = value
+    return NodeShape(
+        cores=machine.cores[: spec.cores],
+        numa=spec.numa,
+        memory_mb=spec.memory_mb,
+        labels=named,
+    )
+
+
+def _machine() -> str:
+    """The same after a restart of the agent, another one on every machine and after every boot."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{socket.gethostname()}/{boot}"
+
+
+@contextmanager
+def _alone(node: NodeId) -> Iterator[None]:
+    """Hold the lock on this name: with it, an agent knows that the one before is gone."""
+    path = Path(tempfile.gettempdir()) / f"artangram-agent-{os.getuid()}-{node}.lock"
+    with open(path, "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fix = "stop it first, or give this one another --node"
+            raise BadInput("--node", f"an agent named {node} runs on this machine", fix) from None
+        yield

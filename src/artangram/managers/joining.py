@@ -1,0 +1,199 @@
+"""Keeps this machine in a cluster: dials its orchestrator, again and again, and fences itself.
+
+- While the link is down, what was started goes on and its ends are kept.
+- `fence_s` after the last heartbeat that the orchestrator answered, everything here is ended: the
+  orchestrator may give the work to others a margin later. Then this machine joins anew, empty.
+- An orchestrator that refuses for good (token, fingerprint, version) ends the program with its
+  sentence.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from ssl import SSLContext
+
+from msgspec import Struct
+
+from artangram.core.ids import NodeId
+from artangram.link import Link, LinkEnded, LinkRefused, dial_for
+from artangram.managers import wire
+from artangram.managers.agentprocess import AgentServer
+from artangram.managers.local import LocalAgent
+from artangram.managers.tls import client_context, pinned
+
+logger = logging.getLogger(__name__)
+
+SILENCE_S = 6.0
+"""How long the orchestrator may be silent until another link is tried."""
+FENCE_S = 30.0
+"""Used until an orchestrator has said its own."""
+REDIAL_S = 0.2
+REDIAL_MOST_S = 5.0
+LOOK_EVERY_S = 0.2
+"""How exactly the fence is kept; far below the orchestrator's margin."""
+
+
+class JoinTarget(Struct, frozen=True, kw_only=True):
+    """Where the orchestrator is, and how the two know each other."""
+
+    host: str
+    port: int
+    token: str
+    fingerprint: str | None
+    """Without one the link is not encrypted: only for this machine itself."""
+
+
+class MachineIdentity(Struct, frozen=True, kw_only=True):
+    """Who this machine is."""
+
+    node: NodeId
+    machine: str
+    shape: wire.NodeShape
+
+
+class JoiningAgent:
+    """See the module."""
+
+    def __init__(
+        self,
+        target: JoinTarget,
+        identity: MachineIdentity,
+        new_agent: Callable[[], Awaitable[LocalAgent]],
+        *,
+        silence_s: float = SILENCE_S,
+        on_joined: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._target = target
+        self._identity = identity
+        self._new_agent = new_agent
+        self._silence_s = silence_s
+        self._on_joined = on_joined
+        self._over = asyncio.Event()
+
+    def stop(self) -> None:
+        """End everything here, tell the orchestrator, and return from `run`."""
+        self._over.set()
+
+    async def run(self) -> None:
+        """Until `stop`. Raises `LinkRefused` when the orchestrator refuses for good."""
+        while not self._over.is_set():
+            agent = await self._new_agent()
+            life = _Incarnation(agent, self._target, self._identity, self._silence_s)
+            try:
+                await life.last(self._over, self._on_joined)
+            finally:
+                await life.aclose()
+
+
+class _Incarnation:
+    """One life of this machine in the cluster: from empty to fenced, told to leave, or stopped."""
+
+    def __init__(
+        self,
+        agent: LocalAgent,
+        target: JoinTarget,
+        identity: MachineIdentity,
+        silence_s: float,
+    ) -> None:
+        self._server = AgentServer(agent)
+        self._agent = agent
+        self._target = target
+        self._identity = identity
+        self._silence_s = silence_s
+        self._fence_s = FENCE_S
+        self._link: Link[wire.Request] | None = None
+        """The latest one; it may have ended."""
+        self._confirmed_at: float | None = None
+        self._suspended_s = _suspended_s()
+
+    async def last(self, over: asyncio.Event, on_joined: Callable[[], None]) -> None:
+        await self._server.begin()
+        ways = [over.wait(), self._server.over.wait(), self._stay(on_joined), self._fenced()]
+        tasks = {asyncio.ensure_future(way) for way in ways}
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    async def aclose(self) -> None:
+        """End everything that runs here; a goodbye that was asked for is answered after it."""
+        await self._agent.aclose()
+        await self._server.say_goodbye()
+
+    async def _stay(self, on_joined: Callable[[], None]) -> None:
+        """Dial, and dial again whenever the link ends. Returns when it was given up."""
+        pause_s = REDIAL_S
+        while True:
+            try:
+                link = await self._dialed()
+            except LinkRefused as error:
+                if self._confirmed_at is None:
+                    raise
+                logger.warning("ending everything here: %s", error)
+                return
+            if link is not None:
+                self._link, pause_s = link, REDIAL_S
+                on_joined()
+                await asyncio.shield(link.closed)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, REDIAL_MOST_S)
+
+    async def _fenced(self) -> None:
+        """Return when the fence is reached, whatever dialing does meanwhile."""
+        while True:
+            if self._is_fenced():
+                break
+            await asyncio.sleep(LOOK_EVERY_S)
+        logger.warning("no orchestrator for %g s: ending everything here", self._fence_s)
+
+    async def _dialed(self) -> Link[wire.Request] | None:
+        target, known = self._target, self._identity
+        tls: SSLContext | None = None
+        verify = None
+        if target.fingerprint is not None:
+            tls, verify = client_context(), pinned(target.fingerprint)
+        hello = wire.JoinHello(
+            node=known.node,
+            machine=known.machine,
+            incarnation=self._agent.incarnation,
+            token=target.token,
+            shape=known.shape,
+        )
+        dialing = dial_for(
+            (target.host, target.port),
+            wire.agent_terms(self._silence_s),
+            self._server.use,
+            hello=hello,
+            tls=tls,
+            verify=verify,
+            server_name="artangram" if tls else None,
+            patience_s=self._silence_s,
+        )
+        try:
+            link = await dialing
+        except (OSError, LinkEnded) as error:
+            logger.info("cannot reach the orchestrator: %s", error)
+            return None
+        self._fence_s = link.peer(wire.Welcome).fence_s
+        return link
+
+    def _is_fenced(self) -> bool:
+        """Time that the machine slept counts: others went on meanwhile."""
+        link = self._link
+        if link is None:
+            return False  # It never joined: there is nothing to end.
+        if link.confirmed_at != self._confirmed_at:
+            self._confirmed_at, self._suspended_s = link.confirmed_at, _suspended_s()
+        slept_s = _suspended_s() - self._suspended_s
+        now = asyncio.get_running_loop().time()
+        return now - self._confirmed_at + slept_s >= self._fence_s
+
+
+def _suspended_s() -> float:
+    """How long this machine has slept since it was started."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)

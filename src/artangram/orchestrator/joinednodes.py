@@ -1,0 +1,150 @@
+"""The nodes of a cluster beyond this machine: agents that dial in, and come back after a restart.
+
+What the next process has to know of a node is kept with its incarnation: the orchestrator waits for
+the same agent for as long as its fence lets it go on.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+
+from artangram.aio import Background
+from artangram.core.ids import NodeId, Resource
+from artangram.core.scheduling.cluster import NodeSpec
+from artangram.core.scheduling.scheduler import Scheduler
+from artangram.managers.agent import AgentGone, Listener, NodeAgent, NodeInventory
+from artangram.managers.joined import JoinedAgent
+from artangram.managers.roster import FENCE_S, Roster
+from artangram.managers.tls import server_context
+from artangram.managers.wire import JoinHello
+from artangram.observe.journal import Past
+
+CPU = Resource("cpu")
+
+Now = Callable[[], float]
+
+
+class JoinedNode(Struct, frozen=True, kw_only=True):
+    """A node that joined, as the journal keeps it."""
+
+    pool: Resource
+    spec: NodeSpec
+    machine: str
+    cores: tuple[int, ...]
+    """As the machine numbers them."""
+
+    def encoded(self) -> bytes:
+        return msgspec.json.encode(self)
+
+
+class NodeTaker(Listener, Protocol):
+    """See `executor.LiveExecutor`."""
+
+    scheduler: Scheduler
+
+    def add(self, agent: NodeAgent, node: JoinedNode) -> None: ...
+
+    def joined(self, agent: NodeAgent, node: JoinedNode, found: NodeInventory) -> None: ...
+
+    def returned(self, agent: NodeAgent, node: JoinedNode, found: NodeInventory) -> None: ...
+
+    def suspect(self, node: NodeId) -> None: ...
+
+    def trust(self, node: NodeId) -> None: ...
+
+
+class AgentAddress(Struct, frozen=True, kw_only=True):
+    """What an agent has to know to join."""
+
+    host: str
+    port: int
+    fingerprint: str
+
+
+class AgentDoor(Struct, frozen=True, kw_only=True):
+    """Where agents of other machines may dial in."""
+
+    host: str
+    port: int
+    token: str
+    state_dir: Path
+    """Where the certificate is."""
+    on_open: Callable[[AgentAddress], None]
+    fence_s: float = FENCE_S
+    """Longer than a restart of the orchestrator takes."""
+
+
+class JoinedNodes:
+    """See `roster.RosterListener`."""
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, door: AgentDoor, executor: NodeTaker, *, past: Past | None, now: Now
+    ) -> AsyncIterator[None]:
+        """Let agents join while the block lasts."""
+        nodes = cls(executor)
+        tls, fingerprint = await asyncio.to_thread(server_context, door.state_dir)
+        roster = Roster(nodes, token=door.token, now=now, fence_s=door.fence_s)
+        if past is not None:
+            nodes._restore(past, roster, executor.scheduler)
+        port = await roster.open(door.host, door.port, tls=tls)
+        try:
+            door.on_open(AgentAddress(host=door.host, port=port, fingerprint=fingerprint))
+            yield
+        finally:
+            await roster.close()
+            await nodes._background.close()
+
+    def __init__(self, executor: NodeTaker) -> None:
+        self._executor = executor
+        self._background = Background(_on_error)
+        self.on_suspect = executor.suspect
+        self.on_trusted = executor.trust
+
+    def on_joined(self, agent: JoinedAgent, hello: JoinHello) -> None:
+        shape = hello.shape
+        spec = NodeSpec(
+            cores=len(shape.cores),
+            memory_mb=shape.memory_mb,
+            numa=shape.numa,
+            labels=shape.labels,
+        )
+        node = JoinedNode(pool=CPU, spec=spec, machine=hello.machine, cores=shape.cores)
+        self._executor.add(agent, node)
+        self._background.start(self._attach(agent, node, self._executor.joined))
+
+    async def _attach(
+        self,
+        agent: NodeAgent,
+        node: JoinedNode,
+        then: Callable[[NodeAgent, JoinedNode, NodeInventory], None],
+    ) -> None:
+        with suppress(AgentGone):  # The executor hears of that as its listener.
+            then(agent, node, await agent.attach(self._executor))
+
+    def _restore(self, past: Past, roster: Roster, scheduler: Scheduler) -> None:
+        """Wait for the agents that had joined before the restart."""
+        found: dict[NodeId, tuple[str, JoinedNode]] = {}
+        for name, record in past.kept.items():
+            kind, _, rest = name.partition(":")
+            node, _, incarnation = rest.rpartition(":")
+            if kind == "agent" and record.body:
+                kept = msgspec.json.decode(record.body, type=JoinedNode)
+                found[NodeId(node)] = incarnation, kept
+        for _, node_id in scheduler.nodes():
+            if node_id in found:
+                incarnation, kept = found[node_id]
+                agent = roster.expect(node_id, kept.machine, incarnation)
+                self._executor.add(agent, kept)
+                self._background.start(self._attach(agent, kept, self._executor.returned))
+
+
+def _on_error(error: BaseException) -> None:
+    loop = asyncio.get_running_loop()
+    loop.call_exception_handler({"message": "a node could not join", "exception": error})

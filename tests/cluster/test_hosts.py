@@ -1,0 +1,152 @@
+"""A cluster of several hosts, in network namespaces: partitions, power failures, restarts."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from busy_machine import PATIENCE_S
+from hosts import CAN_MAKE_HOSTS, WHY_NOT, Host, some_hosts
+
+import artangram
+from artangram.core.errors import InfraFailed
+from artangram.orchestrator.client import Client
+from artangram.sandbox import SandboxError
+
+pytestmark = pytest.mark.skipif(not CAN_MAKE_HOSTS, reason=WHY_NOT)
+
+TOKEN = "callers-token"
+
+
+class Cluster:
+    """A head on the first host and agents on the others."""
+
+    def __init__(self, hosts: list[Host], folder: Path) -> None:
+        self.head, *self.workers = hosts
+        self._folder = folder
+        self._state = folder / "state"
+        self.url = ""
+        self._join: tuple[str, ...] = ()
+
+    def start_head(self) -> None:
+        log, told = self._folder / "head.log", self._folder / "serves.json"
+        told.unlink(missing_ok=True)
+        address = self.head.address
+        self.head.artangram(
+            *("up", "--host", address, "--port", "7410", "--agents", f"{address}:7411"),
+            *("--state-dir", str(self._state), "--cores", "1", "--json", str(told)),
+            log=log,
+            ARTANGRAM_TOKEN=TOKEN,
+        )
+        self._until(lambda: told.exists() and told.read_text().endswith("}\n"), log)
+        self.url = json.loads(told.read_text())["url"]
+        line = next(x for x in log.read_text().splitlines() if x.startswith("artangram agent"))
+        self._join = tuple(line.split()[1:])
+
+    def start_agent(self, worker: Host, *more: str) -> None:
+        log = self._folder / f"{worker.name}.log"
+        before = log.read_text().count("joined") if log.exists() else 0
+        worker.artangram(*self._join, "--node", worker.name, "--cores", "1", *more, log=log)
+        self._until(lambda: log.read_text().count("joined") > before, log)
+
+    def logs(self) -> list[Path]:
+        return [self._folder / f"{worker.name}.log" for worker in self.workers]
+
+    def _until(self, is_so: Callable[[], bool], log: Path) -> None:
+        give_up_at = time.monotonic() + PATIENCE_S
+        while not is_so():
+            assert time.monotonic() < give_up_at, log.read_text()[-2000:]
+            time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[list[Host]]:
+    with some_hosts(3) as made:
+        yield made
+
+
+@pytest.fixture
+def cluster(hosts: list[Host], tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(hosts, tmp_path)
+    made.start_head()
+    for worker in made.workers:
+        made.start_agent(worker)
+    yield made
+    for host in hosts:
+        host.heal()
+        host.power_off()
+
+
+@asynccontextmanager
+async def connected(cluster: Cluster) -> AsyncIterator[Client]:
+    async with artangram.connect(cluster.url, token=TOKEN) as client:
+        yield client
+
+
+async def one_action(client: Client, argv: list[str]) -> bool:
+    """Did it succeed? Not if its host was lost."""
+    try:
+        async with client.trajectory(memory_mb=64) as t:
+            return (await t.run(argv)).exit_code == 0
+    except (InfraFailed, SandboxError):
+        return False
+
+
+async def busy_nodes(client: Client) -> set[str]:
+    """The nodes that took part when there was work for all of them."""
+    work = [asyncio.create_task(one_action(client, ["sleep", "1"])) for _ in range(6)]
+    seen: set[str] = set()
+    while not all(task.done() for task in work):
+        seen |= {node.node for node in (await client.status()).nodes if node.running}
+        await asyncio.sleep(0.1)
+    assert all([await task for task in work])
+    return seen
+
+
+async def test_work_goes_to_every_host(cluster: Cluster) -> None:
+    async with connected(cluster) as client:
+        assert len(await busy_nodes(client)) == 3
+
+
+async def test_a_partition_of_seconds_fails_nothing(cluster: Cluster) -> None:
+    async with connected(cluster) as client:
+        running = [asyncio.create_task(one_action(client, ["sleep", "3"])) for _ in range(3)]
+        await asyncio.sleep(1.0)
+        for worker in cluster.workers:
+            worker.cut()
+        await asyncio.sleep(8.0)
+        for worker in cluster.workers:
+            worker.heal()
+        assert await asyncio.gather(*running) == [True, True, True]
+        assert len(await busy_nodes(client)) == 3
+
+
+async def test_a_host_that_loses_power_costs_only_its_own(cluster: Cluster) -> None:
+    lost, _ = cluster.workers
+    async with connected(cluster) as client:
+        running = [asyncio.create_task(one_action(client, ["sleep", "5"])) for _ in range(3)]
+        await asyncio.sleep(2.0)
+        lost.power_off()
+        cluster.start_agent(lost)  # Its new incarnation tells that the one before is gone.
+        assert sorted(await asyncio.gather(*running)) == [False, True, True]
+        assert len(await busy_nodes(client)) == 3
+
+
+async def test_a_head_that_loses_power_goes_on_with_what_runs(cluster: Cluster) -> None:
+    async with connected(cluster) as client:
+        keys = [f"key-{number}" for number in range(6)]
+        for key in keys:
+            await client.trajectory(memory_mb=64, id=key).__aenter__()
+        assert len(await busy_nodes(client)) == 3
+    cluster.head.power_off()
+    cluster.start_head()
+    async with connected(cluster) as client:
+        assert (await client.status()).trajectories == 6
+        async with asyncio.timeout(60.0):  # Agents dial again when they miss the head.
+            while len(await busy_nodes(client)) < 3:
+                pass
+        logs = [log.read_text() for log in cluster.logs()]
+        assert not any("ending everything" in log for log in logs)

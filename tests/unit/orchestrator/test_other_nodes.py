@@ -1,0 +1,165 @@
+"""Nodes that come and go: over restarts, and drained while the orchestrator runs."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from busy_machine import PATIENCE_S
+
+from artangram.core.errors import BadInput
+from artangram.core.ids import NodeId, Resource, TrajectoryId
+from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec
+from artangram.core.scheduling.records import Outcome
+from artangram.managers.cpu import CpuManager
+from artangram.managers.local import LocalAgent
+from artangram.observe.journalfile import open_journal
+from artangram.orchestrator.arguments import RunRequest
+from artangram.orchestrator.driver import WallClock
+from artangram.orchestrator.embedded import Embedded
+from artangram.orchestrator.orchestrator import Orchestrator
+from artangram.orchestrator.records import ActionResult, Opening
+from artangram.orchestrator.recovery import Setup
+from artangram.sandbox.fake import FakeProvider
+
+CPU = Resource("cpu")
+
+
+class Machines:
+    """Agents that outlive their orchestrators, by the number of their node."""
+
+    def __init__(self) -> None:
+        self._agents: dict[int, LocalAgent] = {}
+
+    def agent(self, number: int) -> LocalAgent:
+        if number not in self._agents:
+            now = asyncio.get_running_loop().time
+            self._agents[number] = LocalAgent(NodeId(f"cpu-{number}"), FakeProvider(), now=now)
+        return self._agents[number]
+
+    async def aclose(self) -> None:
+        for agent in self._agents.values():
+            await agent.aclose()
+
+
+@pytest.fixture
+async def machines() -> AsyncIterator[Machines]:
+    machines = Machines()
+    yield machines
+    await machines.aclose()
+
+
+@asynccontextmanager
+async def a_life(path: Path, machines: Machines, *, nodes: int) -> AsyncIterator[Embedded]:
+    journal, past = await open_journal(path)
+    spec = CpuSpec(nodes=nodes, cores=2, memory_mb=4096)
+    agents = [machines.agent(number) for number in range(nodes)]
+    orchestrator = Orchestrator(
+        Setup(cluster=ClusterSpec(pools={CPU: spec})),
+        manager=CpuManager({agent.node: agent for agent in agents}),
+        journal=journal,
+        clock=WallClock(not_before=0.0 if past is None else past.last_at),
+        past=past,
+    )
+    try:
+        await orchestrator.begin()
+        yield Embedded(orchestrator)
+    finally:
+        await orchestrator.aclose()
+        await journal.close()
+
+
+async def ran(backend: Embedded, name: str) -> ActionResult:
+    request = RunRequest(trajectory=TrajectoryId(name), argv=("true",), kind="x")
+    async with asyncio.timeout(PATIENCE_S):
+        return await backend.run(request)
+
+
+async def opened(backend: Embedded, name: str) -> None:
+    await backend.open(Opening(trajectory=TrajectoryId(name), memory_mb=3000))
+
+
+def node_of(backend: Embedded, name: str) -> str:
+    live = backend.orchestrator.ledger.trajectories[TrajectoryId(name)]
+    return str(live.node)
+
+
+async def test_a_restart_with_more_nodes_goes_on_with_what_is_open(tmp_path, machines):
+    path = tmp_path / "journal.sqlite"
+    async with a_life(path, machines, nodes=1) as backend:
+        await opened(backend, "t")
+        assert (await ran(backend, "t")).outcome is Outcome.SUCCEEDED
+    for _ in range(2):  # Once more: the journal still tells of both nodes.
+        async with a_life(path, machines, nodes=2) as backend:
+            assert (await ran(backend, "t")).outcome is Outcome.SUCCEEDED
+            assert node_of(backend, "t") == "cpu-0"
+            await opened(backend, "u")
+            assert (await ran(backend, "u")).outcome is Outcome.SUCCEEDED
+            assert node_of(backend, "u") == "cpu-1"
+            async with asyncio.timeout(PATIENCE_S):
+                await backend.orchestrator.close(TrajectoryId("u"))
+
+
+async def test_a_restart_with_fewer_nodes_loses_only_what_lived_on_the_others(tmp_path, machines):
+    path = tmp_path / "journal.sqlite"
+    async with a_life(path, machines, nodes=2) as backend:
+        for name in ("t", "u"):
+            await opened(backend, name)
+            await ran(backend, name)
+        assert [node_of(backend, name) for name in ("t", "u")] == ["cpu-0", "cpu-1"]
+    async with a_life(path, machines, nodes=1) as backend:
+        assert (await ran(backend, "t")).outcome is Outcome.SUCCEEDED
+        assert backend.orchestrator.status().nodes[0].node == "cpu-0"
+        async with asyncio.timeout(PATIENCE_S):
+            await backend.orchestrator.close(TrajectoryId("t"))
+
+
+async def test_a_drained_node_gets_no_new_trajectory_and_goes_when_it_is_empty(tmp_path, machines):
+    async with a_life(tmp_path / "journal.sqlite", machines, nodes=2) as backend:
+        orchestrator = backend.orchestrator
+        await opened(backend, "t")
+        await ran(backend, "t")
+        assert node_of(backend, "t") == "cpu-0"
+        with pytest.raises(BadInput, match="this cluster has no 'cpu-9'"):
+            orchestrator.drain_node(NodeId("cpu-9"))
+        orchestrator.drain_node(NodeId("cpu-0"))
+        await opened(backend, "u")
+        assert (await ran(backend, "u")).outcome is Outcome.SUCCEEDED
+        assert (await ran(backend, "t")).outcome is Outcome.SUCCEEDED
+        assert node_of(backend, "u") == "cpu-1"
+        async with asyncio.timeout(PATIENCE_S):
+            await orchestrator.close(TrajectoryId("t"))
+            await orchestrator.written()  # That it is gone,
+            await orchestrator.written()  # and that its node may go.
+        assert list(orchestrator.nodes) == ["cpu-1"]
+
+
+async def test_an_undrained_node_takes_trajectories_again(tmp_path, machines):
+    async with a_life(tmp_path / "journal.sqlite", machines, nodes=1) as backend:
+        await opened(backend, "t")
+        await ran(backend, "t")
+        backend.orchestrator.drain_node(NodeId("cpu-0"))
+        backend.orchestrator.drain_node(NodeId("cpu-0"), is_on=False)
+        async with asyncio.timeout(PATIENCE_S):
+            await backend.orchestrator.close(TrajectoryId("t"))
+        await opened(backend, "u")
+        assert (await ran(backend, "u")).outcome is Outcome.SUCCEEDED
+
+
+async def test_a_trajectory_that_rests_too_long_is_closed(tmp_path, machines):
+    async with a_life(tmp_path / "journal.sqlite", machines, nodes=1) as backend:
+        await backend.open(Opening(trajectory=TrajectoryId("t"), idle_s=0.2))
+        assert (await ran(backend, "t")).outcome is Outcome.SUCCEEDED
+        live = backend.orchestrator.ledger.trajectories[TrajectoryId("t")]
+        async with asyncio.timeout(PATIENCE_S):
+            while live.closing is None:  # noqa: ASYNC110 - no event tells
+                await asyncio.sleep(0.05)
+            await live.closing
+        with pytest.raises(BadInput, match="'t' is not open"):
+            await ran(backend, "t")
+
+
+def test_a_limit_is_a_time() -> None:
+    with pytest.raises(BadInput, match="idle_s: 0 is not a time limit; give seconds above 0"):
+        Opening(trajectory=TrajectoryId("t"), idle_s=0)
