@@ -19,6 +19,7 @@ from artangram.aio import Background, uncancelled
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
 from artangram.core.scheduling.records import Outcome
 from artangram.managers.agent import Listener, NodeInventory, Population, Run, RunId, RunResult
+from artangram.managers.localrun import LocalRun
 from artangram.managers.machine import free_memory_mb
 from artangram.managers.outcomes import how_it_ended
 from artangram.managers.runlimit import RunLimit
@@ -39,35 +40,6 @@ LEAST_FREE_MB = 256
 """Below this the kernel is about to kill processes."""
 LOOK_EVERY_S = 0.2
 """Looking at the machine's memory takes as long as an action's whole way through here."""
-
-
-class _Running:
-    """A run under way, and the cores it has (or will start with).
-
-    Most are begun at once in a sandbox that waits for them; one that has to wait has a task.
-    """
-
-    __slots__ = "cores ended id is_late is_told limit over run sandbox task".split()
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-        self.id = RunId(run.lease.action_id, run.lease.attempt)
-        self.cores = run.command.cores if run.command is not None else ()
-        self.sandbox: Sandbox | None = None
-        self.ended: RunResult | None = None
-        self.is_told = False
-        #: Was it ended because its time limit is over?
-        self.is_late = False
-        self.limit: RunLimit | None = None
-        self.task: asyncio.Task[None] | None = None
-        #: Made by a caller that waits for its end.
-        self.over: asyncio.Future[None] | None = None
-
-    def stop(self) -> None:
-        if self.task is not None:
-            self.task.cancel()
-        elif self.sandbox is not None:
-            self.sandbox.end_command()
 
 
 class LocalAgent:
@@ -94,7 +66,7 @@ class LocalAgent:
         self._look: asyncio.TimerHandle | None = None
         self._is_relieving = False
         self._turns: dict[TrajectoryId, asyncio.Lock] = {}
-        self._running: dict[ActionId, _Running] = {}
+        self._running: dict[ActionId, LocalRun] = {}
         #: Unacknowledged ends; as many as were started and not acknowledged, so bounded by those.
         self._ended: dict[RunId, RunResult] = {}
         self._background = Background(self._on_error)
@@ -123,7 +95,7 @@ class LocalAgent:
         )
 
     def start(self, run: Run) -> None:
-        running = _Running(run)
+        running = LocalRun(run)
         if run.limit_s is not None:
             on_over = partial(self._on_late, running)
             running.limit = RunLimit(run.limit_s, pace=run.lease.pace, on_over=on_over)
@@ -188,7 +160,7 @@ class LocalAgent:
         await self._sandboxes.aclose()
         await self._provider.close()
 
-    def _stop(self, running: _Running) -> None:
+    def _stop(self, running: LocalRun) -> None:
         running.ended = RunResult(run=running.id, outcome=Outcome.CANCELLED)
         try:
             running.stop()
@@ -197,7 +169,7 @@ class LocalAgent:
             assert running.sandbox is not None, f"{running.id} runs nowhere"
             self._background.start(running.sandbox.close())
 
-    async def _stopped(self, runs: list[_Running]) -> None:
+    async def _stopped(self, runs: list[LocalRun]) -> None:
         """Return when all of them have been told to have ended."""
         loop = asyncio.get_running_loop()
         waits = [running.over or loop.create_future() for running in runs]
@@ -248,7 +220,7 @@ class LocalAgent:
         finally:
             self._is_relieving = False
 
-    def _begin(self, running: _Running) -> bool:
+    def _begin(self, running: LocalRun) -> bool:
         """Start a run in its sandbox, if that is ready and nothing has to be awaited."""
         run = running.run
         turn = self._turns.get(run.trajectory)
@@ -268,7 +240,7 @@ class LocalAgent:
                 running.limit.begin()
         return began
 
-    def _on_late(self, running: _Running) -> None:
+    def _on_late(self, running: LocalRun) -> None:
         """The time limit of a run is over: end it, and keep what it printed."""
         assert running.sandbox is not None, f"{running.run.id} runs nowhere"
         running.is_late = True
@@ -278,7 +250,7 @@ class LocalAgent:
             self._background.start(running.sandbox.close())
 
     def _on_result(
-        self, running: _Running, began_at: float, result: CommandResult | SandboxError
+        self, running: LocalRun, began_at: float, result: CommandResult | SandboxError
     ) -> None:
         if running.ended is not None:
             pass  # It was stopped: its output is not wanted any more.
@@ -288,7 +260,7 @@ class LocalAgent:
             running.ended = _failed(running, result)
         self._tell_end(running)
 
-    async def _run(self, running: _Running) -> None:
+    async def _run(self, running: LocalRun) -> None:
         try:
             running.ended = await self._carried_out(running)
         except asyncio.CancelledError:
@@ -305,12 +277,12 @@ class LocalAgent:
         finally:
             self._tell_end(running)
 
-    def _on_task_over(self, running: _Running, _: asyncio.Task[None]) -> None:
+    def _on_task_over(self, running: LocalRun, _: asyncio.Task[None]) -> None:
         """A task that was stopped before its first step ran no line, so its end is not told yet."""
         if not running.is_told:
             self._tell_end(running)
 
-    def _tell_end(self, running: _Running) -> None:
+    def _tell_end(self, running: LocalRun) -> None:
         running.is_told = True
         if running.limit is not None:
             running.limit.end()
@@ -325,7 +297,7 @@ class LocalAgent:
         if self._listener is not None:
             self._listener.on_ended(self.node, ended)
 
-    async def _carried_out(self, running: _Running) -> RunResult:
+    async def _carried_out(self, running: LocalRun) -> RunResult:
         run = running.run
         async with self._turns.setdefault(run.trajectory, asyncio.Lock()):
             asked_at = self._now()
@@ -343,7 +315,7 @@ class LocalAgent:
             result = await self._ran(sandbox, command, running)
         return _ended(running, result, began_at=began_at)
 
-    async def _ran(self, sandbox: Sandbox, command: Command, running: _Running) -> CommandResult:
+    async def _ran(self, sandbox: Sandbox, command: Command, running: LocalRun) -> CommandResult:
         if not running.run.streams:
             return await sandbox.run(command)
         printed: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
@@ -370,7 +342,7 @@ class LocalAgent:
         loop.call_exception_handler({"message": f"{self!r} failed", "exception": error})
 
 
-async def _resize(running: _Running, sandbox: Sandbox) -> None:
+async def _resize(running: LocalRun, sandbox: Sandbox) -> None:
     if running.is_told:
         return  # The next run there has cores of its own.
     try:
@@ -379,7 +351,7 @@ async def _resize(running: _Running, sandbox: Sandbox) -> None:
         return  # It died; its run is about to say so.
 
 
-def _ended(running: _Running, result: CommandResult, *, began_at: float) -> RunResult:
+def _ended(running: LocalRun, result: CommandResult, *, began_at: float) -> RunResult:
     run = running.run
     assert run.command is not None
     if running.is_late and result.exit_code != 0:  # Else it ended well at the last moment.
@@ -394,5 +366,5 @@ def _ended(running: _Running, result: CommandResult, *, began_at: float) -> RunR
     )
 
 
-def _failed(running: _Running, error: SandboxError) -> RunResult:
+def _failed(running: LocalRun, error: SandboxError) -> RunResult:
     return RunResult(run=running.id, outcome=Outcome.INFRA_FAILED, reason=str(error))
