@@ -41,7 +41,7 @@ class ShellEnv:
 
     async def respond(self, reply):
         result = await self.sandbox.run(["sh", "-c", reply], timeout_s=5, kind="shell/command")
-        if result.exit_code is None:
+        if result.exit_code is None or result.start_error:
             raise InfraFailed(result.reason)  # The score cannot be known.
         self.found = result.stdout.strip()
         return Observation(text=self.found or result.stderr, done=result.exit_code == 0)

@@ -30,7 +30,7 @@ async def judged(client, program, answer):
     async with client.trajectory(job="trl", task="program", memory_mb=128) as sandbox:
         await sandbox.write("program.py", program)
         result = await sandbox.run(["python3", "program.py"], timeout_s=10, kind="program/run")
-        if result.outcome not in JUDGED:
+        if result.outcome not in JUDGED or result.start_error:
             return None
         return float(result.ok and result.stdout.strip() == answer)
 

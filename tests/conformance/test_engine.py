@@ -318,7 +318,7 @@ async def test_a_request_that_can_never_run_is_refused(
 async def test_a_name_is_used_once_at_a_time(engine: Engine):
     first = Answer(engine, a_request(max_tokens=LONG))
     await first.begun.wait()
-    with pytest.raises(BadInput, match="under way"):
+    with pytest.raises(BadInput, match="already running"):
         await Answer(engine, a_request()).end()
     assert await first.end() is FinishReason.LENGTH
     assert await Answer(engine, a_request()).end() is FinishReason.LENGTH

@@ -2,6 +2,7 @@
 
 import asyncio
 import fcntl
+import hashlib
 import os
 import signal
 import socket
@@ -10,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
@@ -25,6 +26,9 @@ from artangram.managers.machine import allow_open_files, this_machine
 from artangram.managers.tls import checked_fingerprint
 from artangram.managers.wire import NodeShape
 from artangram.sandbox import IsolationLevel, NotCapable
+
+ENDING_S = 5.0
+"""How long the agent before may take to end its sandboxes, as after a restart of its service."""
 
 
 def agent(
@@ -52,7 +56,7 @@ def agent(
         str, typer.Option(help=f"Sandboxes: {', '.join(PROVIDERS)}.")
     ] = "strongest",
 ) -> None:
-    """Join this machine to a cluster, and stay until SIGTERM or Ctrl-C.
+    """Join this machine to a cluster, and stay until SIGTERM, Ctrl-C or `artangram drain`.
 
     The agent dials the orchestrator, so this machine needs no open port. When it cannot reach the
     orchestrator for longer than the cluster's fence, it ends everything it runs and joins anew.
@@ -66,7 +70,7 @@ def agent(
     target = JoinTarget(host=host, port=port, token=_token(token_file), fingerprint=pin)
     shape = _shape(cores, memory_mb, label or [])
     allow_open_files()
-    with _alone(name):
+    with _alone(name, target.token):
         asyncio.run(
             _stay(target, MachineIdentity(node=name, machine=_machine(), shape=shape), provider)
         )
@@ -88,6 +92,8 @@ async def _stay(target: JoinTarget, identity: MachineIdentity, provider: str) ->
         loop.add_signal_handler(number, joining.stop)
     try:
         await joining.run()
+        if joining.is_dismissed:
+            print(f"{identity.node} was drained and has left the cluster", flush=True)
     except LinkRefused as error:
         raise BadInput("--join", f"the orchestrator refused this agent: {error}", "") from None
     except NotCapable as error:
@@ -131,13 +137,27 @@ def _machine() -> str:
 
 
 @contextmanager
-def _alone(node: NodeId) -> Iterator[None]:
-    """Hold the lock on this name: with it, an agent knows that the one before is gone."""
-    path = Path(tempfile.gettempdir()) / f"artangram-agent-{os.getuid()}-{node}.lock"
+def _alone(node: NodeId, token: str) -> Iterator[None]:
+    """Hold the lock on this name: with it, an agent knows that the one before is gone.
+
+    The join token tells clusters apart: they may use the same names on one machine.
+    """
+    cluster = hashlib.sha256(token.encode()).hexdigest()[:16]
+    path = Path(tempfile.gettempdir()) / f"artangram-agent-{os.getuid()}-{cluster}-{node}.lock"
     with open(path, "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            fix = "stop it first, or give this one another --node"
-            raise BadInput("--node", f"an agent named {node} runs on this machine", fix) from None
+        give_up_at = time.monotonic() + ENDING_S
+        while not _is_locked(lock):
+            if time.monotonic() >= give_up_at:
+                fix = "stop it first, or give this one another --node"
+                problem = f"an agent named {node} runs on this machine"
+                raise BadInput("--node", problem, fix) from None
+            time.sleep(0.1)
         yield
+
+
+def _is_locked(lock: TextIO) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,4 +1,4 @@
-"""`artangram status` and `artangram explain`: what a running service does, and why it does not."""
+"""`artangram status`, `explain` and `drain`: what a running service does, why not, and where."""
 
 import asyncio
 from typing import Annotated
@@ -101,6 +101,27 @@ def explain(
     for hindrance in why.hindrances:
         output.console.print(f"starts when {hindrance.starts_when}", soft_wrap=True)
     output.json(why)
+
+
+def drain(
+    node: Annotated[str, typer.Argument(help="Name of a node; `status` lists them.")],
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Let it take new trajectories again.")
+    ] = False,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Send a node no new trajectories; it leaves the cluster when the last one there is closed."""
+    asyncio.run(_drain(service_url(url), token, node, undo=undo))
+    said = f"{node} gets no new trajectories, and leaves when the last one there is closed."
+    Printer(None).console.print(
+        f"{node} takes new trajectories again." if undo else said, soft_wrap=True, markup=False
+    )
+
+
+async def _drain(url: str, token: str | None, node: str, *, undo: bool) -> None:
+    async with answering(url), client(url, token) as one:
+        await one.drain(node, undo=undo)
 
 
 async def _status(url: str, token: str | None) -> ClusterStatus:

@@ -29,6 +29,8 @@ class RunReport(Struct, frozen=True, kw_only=True):
     outcome: str
     reason: str
     exit_code: int | None
+    start_error: str
+    """Why the program never started; empty if it did."""
     stdout: str
     stderr: str
     wait_s: float
@@ -94,6 +96,7 @@ def _ran(result: ActionResult) -> RunReport:
         outcome=result.outcome,
         reason=result.reason,
         exit_code=result.exit_code,
+        start_error=result.start_error,
         stdout=result.stdout,
         stderr=result.stderr,
         wait_s=result.wait_s,

@@ -12,10 +12,12 @@ from msgspec import Struct, structs
 
 from artangram.aio import listening
 from artangram.cli.client import host_and_port, plainly_refused
+from artangram.cli.localagents import LocalAgents, do_overlap, local_parts
 from artangram.cli.output import Printer, tell_ignored, writing
 from artangram.config.cluster import ClusterFile
 from artangram.config.clusterfile import blaming, read_cluster
 from artangram.core.scheduling.policies.catalog import policy as policy_named
+from artangram.managers.machine import this_machine, total_memory_mb
 from artangram.orchestrator.joinednodes import AgentAddress, AgentDoor
 from artangram.orchestrator.tokens import checked_token, kept_token
 from artangram.orchestrator.up import up as serve
@@ -31,8 +33,29 @@ class Serves(Struct, frozen=True, kw_only=True):
     state_dir: str
 
 
+class _Head(Struct, frozen=True, kw_only=True):
+    """What the head uses of this machine, and where agents join it."""
+
+    cores: int | None
+    memory_mb: int | None
+    door: AgentDoor | None = None
+
+
 _Agents = Annotated[
     str | None, typer.Option(help="HOST:PORT where other machines join with `artangram agent`.")
+]
+_Cores = Annotated[
+    int | None, typer.Option(help="Use at most this many cores of this machine.", min=1)
+]
+_StateDir = Annotated[
+    Path,
+    typer.Option(help="Directory of the journal and the token; a restart continues from it."),
+]
+_Local = Annotated[
+    int | None,
+    typer.Option(
+        help="Try a cluster: share this machine with so many agents that join.", min=1, max=64
+    ),
 ]
 _Token = Annotated[
     str | None,
@@ -49,15 +72,11 @@ def up(
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)] = 7410,
-    state_dir: Annotated[
-        Path,
-        typer.Option(help="Directory of the journal and the token; a restart continues from it."),
-    ] = STATE_DIR,
+    state_dir: _StateDir = STATE_DIR,
     policy: Annotated[str | None, typer.Option(help="Policy, as for `simulate`.")] = None,
-    cores: Annotated[
-        int | None, typer.Option(help="Use at most this many cores of this machine.", min=1)
-    ] = None,
+    cores: _Cores = None,
     agents: _Agents = None,
+    local: _Local = None,
     token: _Token = None,
     json: Annotated[
         str | None, typer.Option(help="Write the address as JSON to this file when it serves.")
@@ -73,10 +92,15 @@ def up(
     if port:
         listening(host, port).close()  # Complain before opening the cluster, which takes a while.
     secret, output = _secret(token, state_dir), Printer(json)
-    door = _door(agents, state_dir, output) if agents else None
     if cluster is not None:
         tell_ignored(output.console, cluster, described.ignored_live(), verb="up")
-    with output.progress() as opening, _refused(state_dir), blaming(cluster):
+    given = _Head(cores=cores or described.cores, memory_mb=described.memory_mb)
+    with (
+        output.progress() as opening,
+        _refused(state_dir),
+        blaming(cluster),
+        _joinable(agents, local, given, state_dir, output) as head,
+    ):
         opening.add_task("opening the cluster")
 
         def on_ready(url: str) -> None:
@@ -91,13 +115,13 @@ def up(
             port=port,
             token=secret,
             policy=described.policy,
-            cores=cores or described.cores,
-            memory_mb=described.memory_mb,
+            cores=head.cores,
+            memory_mb=head.memory_mb,
             shares=described.shares,
             limits=described.limits,
             options=described.options,
             images=[Path(folder) for folder in described.images],
-            door=door,
+            door=head.door,
         )
         asyncio.run(serving)
     output.console.print("Drained.")
@@ -118,17 +142,45 @@ def _described(cluster: Path | None, policy: str | None) -> ClusterFile:
     return structs.replace(described, policy=policy or described.policy)
 
 
-def _door(agents: str, state_dir: Path, output: Printer) -> AgentDoor:
-    host, port = host_and_port("--agents", agents)
+@contextmanager
+def _joinable(
+    agents: str | None, local: int | None, head: _Head, state_dir: Path, output: Printer
+) -> Iterator[_Head]:
+    """The head with a place where agents join; those of `local` do, and end with the block."""
+    if agents is None and local is None:
+        yield head
+        return
+    host, port = host_and_port("--agents", agents or "127.0.0.1:0")
     if port:
         listening(host, port).close()
-    return AgentDoor(
+    door = AgentDoor(
         host=host,
         port=port,
         token=kept_token(state_dir, "join-token"),
         state_dir=state_dir,
         on_open=partial(_tell_agents, output, state_dir),
     )
+    if local is None:
+        yield structs.replace(head, door=door)
+        return
+    machine = this_machine()
+    kept, parts = local_parts(machine, local, head_cores=head.cores)
+    if do_overlap(machine, kept, parts):
+        told = f"This machine has {len(machine.cores)} cores for {local + 1} nodes: some share one."
+        output.console.print(told, soft_wrap=True)
+    started = LocalAgents(parts, token=door.token, state_dir=state_dir, console=output.console)
+
+    def on_open(address: AgentAddress) -> None:
+        if agents is not None:
+            _tell_agents(output, state_dir, address)
+        started.start(address)
+
+    # The total does not change, so a restart finds the head as it was.
+    memory_mb = head.memory_mb or total_memory_mb() // (local + 1)
+    try:
+        yield _Head(cores=kept, memory_mb=memory_mb, door=structs.replace(door, on_open=on_open))
+    finally:
+        started.end()
 
 
 def _tell_agents(output: Printer, state_dir: Path, address: AgentAddress) -> None:

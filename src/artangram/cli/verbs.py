@@ -26,6 +26,7 @@ VERBS = {
     "run": "run",
     "status": "ask",
     "explain": "ask",
+    "drain": "ask",
     "simulate": "simulate",
     "doctor": "doctor",
     "trace": "trace",
@@ -41,7 +42,7 @@ EXAMPLES = {
         "artangram train run.yaml --url $ARTANGRAM_URL",
     ),
     "eval": ("artangram eval run.yaml --problems 100 --temperature 0",),
-    "up": ("artangram up cluster.yaml --state-dir state",),
+    "up": ("artangram up cluster.yaml --state-dir state", "artangram up --local 3"),
     "agent": ("artangram agent --join head:7411 --fingerprint sha256:... --token-file join-token",),
     "run": (
         "artangram run -- echo hello",
@@ -49,6 +50,7 @@ EXAMPLES = {
     ),
     "status": ("artangram status --url http://127.0.0.1:7410 --json - | jq .queued",),
     "explain": ("artangram explain 3f2a-17 --url http://127.0.0.1:7410",),
+    "drain": ("artangram drain node-3", "artangram drain node-3 --undo"),
     "simulate": (
         "artangram simulate --cluster cluster.yaml --trace day.jsonl.gz "
         "--policy elastic --policy pods:1 --plot day.svg",

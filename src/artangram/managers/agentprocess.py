@@ -55,6 +55,8 @@ class AgentServer:
         self._background = Background(self._on_error)
         self.over = asyncio.Event()
         """The orchestrator said so, or none came back."""
+        self.is_dismissed = False
+        """Was it told not to join again?"""
         self._patience: asyncio.TimerHandle | None = None
         self._goodbye: IncomingAsk[wire.Request] | None = None
 
@@ -128,8 +130,8 @@ class AgentServer:
         match asked.record:
             case wire.Attach():
                 self._background.start(settle(asked, _told(link, self._agent.inventory())))
-            case wire.LeaveAgent():
-                self._goodbye = asked
+            case wire.LeaveAgent(is_dismissed):
+                self._goodbye, self.is_dismissed = asked, is_dismissed
                 self.over.set()
             case record:
                 self._background.start(settle(asked, self._answered(record)))

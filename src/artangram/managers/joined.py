@@ -45,10 +45,12 @@ class JoinedAgent(RemoteAgent):
         *,
         now: Callable[[], float],
         on_dropped: Callable[["JoinedAgent"], None],
+        on_left: Callable[["JoinedAgent"], None] = lambda agent: None,
     ) -> None:
         super().__init__(node, now=now, process=None)
         self._current: Link[wire.Report] | None = None
         self._on_dropped = on_dropped
+        self._on_left = on_left
         self.incarnation = incarnation
         self._runs: dict[RunId, _ToldRun] = {}
         #: Ends that the listener has heard and not acknowledged.
@@ -147,13 +149,21 @@ class JoinedAgent(RemoteAgent):
         super().acknowledge(run)
 
     async def aclose(self) -> None:
-        """Tell the agent to end everything, if it can be reached."""
+        """Tell the agent to end everything, if it can be reached. It may join again, empty."""
+        await self._leave(wire.LeaveAgent())
+
+    async def dismiss(self) -> None:
+        """As `aclose`, but the agent exits and does not join again."""
+        await self._leave(wire.LeaveAgent(is_dismissed=True))
+
+    async def _leave(self, goodbye: wire.LeaveAgent) -> None:
         self._listener = None
         link = self._current
         if link is not None and not self._gone:
             with suppress(LinkEnded):  # Then it ends everything by itself.
-                await link.ask(wire.LeaveAgent(), NoneType)
+                await link.ask(goodbye, NoneType)
         self.lose("the orchestrator let go of it")
+        self._on_left(self)
 
     async def detach(self) -> None:
         """Leave the agent to itself: it waits for an orchestrator until it fences itself."""

@@ -70,13 +70,17 @@ class JoiningAgent:
         self._silence_s = silence_s
         self._on_joined = on_joined
         self._over = asyncio.Event()
+        self.is_dismissed = False
+        """Was this node drained, and let go?"""
 
     def stop(self) -> None:
         """End everything here, tell the orchestrator, and return from `run`."""
         self._over.set()
 
     async def run(self) -> None:
-        """Until `stop`. Raises `LinkRefused` when the orchestrator refuses for good."""
+        """Until `stop`, or until the orchestrator has drained this node and lets it go.
+
+        Raises `LinkRefused` when the orchestrator refuses for good."""
         while not self._over.is_set():
             agent = await self._new_agent()
             life = _Incarnation(agent, self._target, self._identity, self._silence_s)
@@ -84,6 +88,9 @@ class JoiningAgent:
                 await life.last(self._over, self._on_joined)
             finally:
                 await life.aclose()
+            if life.is_dismissed:
+                self.is_dismissed = True
+                self._over.set()
 
 
 class _Incarnation:
@@ -106,6 +113,11 @@ class _Incarnation:
         """The latest one; it may have ended."""
         self._confirmed_at: float | None = None
         self._suspended_s = _suspended_s()
+
+    @property
+    def is_dismissed(self) -> bool:
+        """Was the node drained, and this machine told to leave?"""
+        return self._server.is_dismissed
 
     async def last(self, over: asyncio.Event, on_joined: Callable[[], None]) -> None:
         await self._server.begin()

@@ -69,8 +69,17 @@ def parse_cores(text: str) -> set[int]:
 
 def free_memory_mb() -> int:
     """Memory that is available without swapping or killing."""
+    return _memory_mb("MemAvailable")
+
+
+def total_memory_mb() -> int:
+    """Memory of this machine, used or not."""
+    return _memory_mb("MemTotal")
+
+
+def _memory_mb(field: str) -> int:
     for line in _MEMORY.read_text().splitlines():
         name, _, rest = line.partition(":")
-        if name == "MemAvailable":
+        if name == field:
             return int(rest.split()[0]) // 1024
-    raise OSError(f"{_MEMORY} does not tell how much memory is available")
+    raise OSError(f"{_MEMORY} does not tell {field}")

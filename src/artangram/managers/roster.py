@@ -83,10 +83,19 @@ class Roster:
 
     def expect(self, node: NodeId, machine: str, incarnation: str) -> JoinedAgent:
         """After a restart of the orchestrator: an agent that may come back within its fence."""
-        agent = JoinedAgent(node, incarnation, now=self._now, on_dropped=self._on_dropped)
-        self._agents[node] = agent
+        agent = self._new_agent(node, incarnation)
         self._members.expect(node, machine, incarnation, self._loop.time())
         self._set_timer()
+        return agent
+
+    def _new_agent(self, node: NodeId, incarnation: str) -> JoinedAgent:
+        agent = self._agents[node] = JoinedAgent(
+            node,
+            incarnation,
+            now=self._now,
+            on_dropped=self._on_dropped,
+            on_left=self._on_agent_left,
+        )
         return agent
 
     async def close(self) -> None:
@@ -112,9 +121,7 @@ class Roster:
             case Admitted(replaces):
                 if replaces is not None:
                     self._agents.pop(node).lose("its agent was started anew")
-                known = hello.incarnation
-                agent = JoinedAgent(node, known, now=self._now, on_dropped=self._on_dropped)
-                self._agents[node] = agent
+                agent = self._new_agent(node, hello.incarnation)
                 agent.use(link)
                 self._loop.call_soon(self._listener.on_joined, agent, hello)
         return JoinedLink(agent, link), wire.Welcome(fence_s=self._fence_s)
@@ -134,6 +141,13 @@ class Roster:
         if self._members.dropped(agent.node, agent.incarnation, self._loop.time()):
             logger.warning("%s is suspect: its link broke or it fell silent", agent.node)
             self._listener.on_suspect(agent.node)
+            self._set_timer()
+
+    def _on_agent_left(self, agent: JoinedAgent) -> None:
+        """It was let go of: its name is free, and this incarnation is refused from now on."""
+        if self._agents.get(agent.node) is agent:
+            del self._agents[agent.node]
+            self._members.left(agent.node)
             self._set_timer()
 
     def _set_timer(self) -> None:

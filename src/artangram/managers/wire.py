@@ -107,7 +107,10 @@ class CloseTrajectory(Struct, frozen=True, tag="close"):
 
 
 class LeaveAgent(Struct, frozen=True, tag="leave"):
-    """The orchestrator is done: end everything and exit. Its answer is the last."""
+    """The orchestrator is done: end everything. Its answer is the last."""
+
+    is_dismissed: bool = False
+    """The node was drained: a machine that joined does not join again."""
 
 
 Tell = StartRun | ResizeRun | StopRun | Acknowledge

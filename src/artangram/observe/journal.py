@@ -111,8 +111,8 @@ class Journal(Protocol):
         Of what is kept, `live` ids and those settled after `settled_after` stay.
         """
 
-    def id_of(self, key: str) -> str | None:
-        """The id that `key` stands for, if it was ever used."""
+    def kept(self, key: str) -> KeptRecord | None:
+        """What `key` stands for, if it was used and is still remembered."""
         ...
 
     def settled(self, id: str) -> bytes | None:

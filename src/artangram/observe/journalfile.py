@@ -260,9 +260,9 @@ class FileJournal:
 
         self._todo.put((shrink, None))
 
-    def id_of(self, key: str) -> str | None:
-        row = self._reader.execute("SELECT id FROM kept WHERE key = ?", (key,)).fetchone()
-        return str(row[0]) if row is not None else None
+    def kept(self, key: str) -> KeptRecord | None:
+        row = self._reader.execute("SELECT id, body FROM kept WHERE key = ?", (key,)).fetchone()
+        return None if row is None else KeptRecord(id=str(row[0]), key=key, body=bytes(row[1]))
 
     def settled(self, id: str) -> bytes | None:
         row = self._reader.execute("SELECT body FROM settled WHERE id = ?", (id,)).fetchone()

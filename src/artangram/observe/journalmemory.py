@@ -22,7 +22,7 @@ class MemoryJournal:
         self.entries: list[Entry] = []
         self._keeps_entries = keeps_entries
         self._seq = 0
-        self._ids: dict[str, str] = {}
+        self._kept: dict[str, KeptRecord] = {}
         self._keys: dict[str, str] = {}
         self._settled: OrderedDict[str, bytes] = OrderedDict()
 
@@ -42,7 +42,7 @@ class MemoryJournal:
             self.entries.append(entry)
         for item in kept:
             if item.key is not None:
-                self._ids[item.key] = item.id
+                self._kept[item.key] = item
                 self._keys[item.id] = item.key
         for end in settled:
             self._settle(end)
@@ -56,7 +56,7 @@ class MemoryJournal:
         self._settled[end.id] = end.body
         if len(self._settled) > MOST_SETTLED:
             oldest, _ = self._settled.popitem(last=False)
-            del self._ids[self._keys.pop(oldest)]
+            del self._kept[self._keys.pop(oldest)]
 
     def compact(
         self,
@@ -68,8 +68,8 @@ class MemoryJournal:
     ) -> None:
         self.entries.clear()
 
-    def id_of(self, key: str) -> str | None:
-        return self._ids.get(key)
+    def kept(self, key: str) -> KeptRecord | None:
+        return self._kept.get(key)
 
     def settled(self, id: str) -> bytes | None:
         return self._settled.get(id)

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import msgspec
 
-from artangram.core.ids import ActionId, JobId, ServiceId, TrajectoryId
+from artangram.core.ids import ActionId, JobId, NodeId, ServiceId, TrajectoryId
 from artangram.core.scheduling.explain import Explanation
 from artangram.functions import Function, function_of
 from artangram.managers.call import ServiceCall
@@ -64,6 +64,8 @@ class Transport(Protocol):
     async def close(self, trajectory: TrajectoryId) -> None: ...
 
     async def close_job(self, job: JobId) -> None: ...
+
+    async def drain(self, node: NodeId, *, is_on: bool) -> None: ...
 
     async def run(self, request: RunRequest) -> ActionResult: ...
 
@@ -186,6 +188,13 @@ class Client:
     async def close_job(self, job: str) -> None:
         """Close every trajectory of a job; what it has waiting or running is cancelled."""
         await self._backend.close_job(JobId(as_text("job", job)))
+
+    async def drain(self, node: str, *, undo: bool = False) -> None:
+        """Send a node no new trajectories; it leaves when the last one there is closed.
+
+        `undo` lets it take trajectories again, for as long as it has not left.
+        """
+        await self._backend.drain(NodeId(as_text("node", node)), is_on=not undo)
 
     async def explain(self, action_id: str) -> Explanation:
         """Why an action waits, resource by resource. Raises `KeyError` for one that has ended."""

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import structs
 
 from artangram.core.errors import BadInput
-from artangram.core.ids import ActionId, JobId, TrajectoryId
+from artangram.core.ids import ActionId, JobId, NodeId, TrajectoryId
 from artangram.core.scheduling.explain import Explanation
 from artangram.functions import Function
 from artangram.orchestrator.arguments import RunRequest, as_address, as_body, as_unicode, check_loop
@@ -124,6 +124,10 @@ class _Http:
 
     async def close_job(self, job: JobId) -> None:
         await self._ask("DELETE", f"jobs/{_quoted('job', job)}")
+
+    async def drain(self, node: NodeId, *, is_on: bool) -> None:
+        verb = "PUT" if is_on else "DELETE"
+        await self._ask(verb, f"nodes/{_quoted('node', node)}/draining")
 
     async def run(self, request: RunRequest) -> ActionResult:
         body = as_body(request)

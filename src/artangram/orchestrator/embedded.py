@@ -94,6 +94,10 @@ class Embedded:
         if closing:
             await asyncio.wait(closing)
 
+    async def drain(self, node: NodeId, *, is_on: bool) -> None:
+        check_loop(self._loop)
+        await asyncio.shield(self.orchestrator.drain_node(node, is_on=is_on))
+
     def run(self, request: RunRequest) -> Coroutine[Any, Any, ActionResult]:
         return self._ended(self.submit(request), request.key)
 
@@ -136,18 +140,19 @@ class Embedded:
     def submit(self, request: RunRequest) -> Receipt:
         """Submit an action without waiting for its end."""
         check_loop(self._loop)
-        if request.key is not None:
-            # Its result can be requested again after its trajectory is closed.
-            known = self.orchestrator.by_key(request.key)
-            if known is not None:
-                return known
-        deadline_s = request.deadline_s
+        deadline_s, opening = request.deadline_s, self._opening(request)
         submission = submission_of(
             request,
-            self._live(request.trajectory).opening,
+            opening,
             action_id=ActionId(self._new_id()),
             deadline_at=None if deadline_s is None else self.orchestrator.now() + deadline_s,
         )
+        known = self.orchestrator.known(submission)
+        if known is not None:
+            return known
+        command = submission.command
+        if command is not None and command.has_own_limits:
+            opening.place.limits.admit(command)
         return self.orchestrator.submit(submission)
 
     async def read(self, trajectory: TrajectoryId, path: str, *, max_bytes: int) -> bytes:
@@ -186,6 +191,22 @@ class Embedded:
             if key is None:
                 self.orchestrator.cancel(receipt.action_id, reason="its caller went away")
             raise
+
+    def _opening(self, request: RunRequest) -> Opening:
+        """Of the trajectory of a request. Raises `BadInput` if it is not open.
+
+        A result can be requested again by its key after its trajectory is closed.
+        """
+        live = self.orchestrator.ledger.trajectories.get(request.trajectory)
+        before = None
+        if request.key is not None and (live is None or live.is_closed):
+            before = self.orchestrator.by_key(request.key)
+        if before is None:
+            return self._live(request.trajectory).opening
+        if live is not None:
+            return live.opening
+        action = before.action
+        return Opening(trajectory=request.trajectory, job=action.job, task=action.task)
 
     def _live(self, trajectory: TrajectoryId) -> LiveTrajectory:
         live = self.orchestrator.ledger.trajectory(trajectory)
@@ -276,6 +297,4 @@ def submission_of(
         processes=request.processes,
         keep=request.keep,
     )
-    if command.has_own_limits:
-        opening.place.limits.admit(command)
     return Submission(action=action, command=command, key=request.key)

@@ -35,6 +35,7 @@ from artangram.core.scheduling.scheduler import Scheduler
 from artangram.managers.agent import AgentGone, NodeAgent, NodeInventory, RunId, RunResult
 from artangram.managers.calls import CallManager, Carrier
 from artangram.managers.cpu import CpuManager
+from artangram.managers.joined import JoinedAgent
 from artangram.observe.journal import KeptRecord, Past
 from artangram.orchestrator.joinednodes import JoinedNode
 from artangram.orchestrator.ledger import FoundRun, Ledger, LiveAction, LiveTrajectory, Phase
@@ -208,8 +209,9 @@ class LiveExecutor:
 
     def drain(self, node: NodeId, *, is_on: bool) -> None:
         """A node gets no new trajectories, or gets them again. `BadInput` if it is unknown."""
-        if node not in self._pools:
-            known = ", ".join(sorted(self._pools))
+        there = {name for _, name in self.scheduler.nodes()}
+        if node not in there & set(self._pools):
+            known = ", ".join(sorted(there)) or "no node is left"
             raise BadInput("node", f"this cluster has no {node!r}", f"name one of: {known}")
         changed = NodeDraining if is_on else NodeUndrained
         self._post(changed(self._pools[node], node))
@@ -217,7 +219,9 @@ class LiveExecutor:
     def release(self, node: NodeId) -> None:
         agent = self.manager.agents.pop(node, None)
         self._post(NodeLost(self._pools[node], node, f"{node} was drained"))
-        if agent is not None:
+        if isinstance(agent, JoinedAgent):
+            self._background.start(agent.dismiss())
+        elif agent is not None:
             self._background.start(agent.aclose())
 
     def on_ended(self, node: NodeId, ended: RunResult) -> None:

@@ -44,7 +44,7 @@ def description() -> dict[str, Any]:
 
 
 def _paths() -> dict[str, Any]:
-    action = [_in("path", "action")]
+    action, node = [_in("path", "action")], _in("path", "node")
     text: dict[str, Any] = {"content": {"text/plain": {}}}
     return {
         "/v1/openapi.json": {"get": _does("This description; wants no token") | {"security": []}},
@@ -67,6 +67,10 @@ def _paths() -> dict[str, Any]:
             )
         },
         "/v1/jobs/{job}": {"delete": _does("Close every trajectory of a job", _in("path", "job"))},
+        "/v1/nodes/{node}/draining": {
+            "put": _does("Send a node no new trajectories; it leaves when it is empty", node),
+            "delete": _does("Let a draining node take trajectories again", node),
+        },
         "/v1/actions/{action}": {
             "get": _does("The result, as soon as there is one", *action, answer=ActionResult),
             "delete": _does("Cancel an action", *action),

@@ -46,7 +46,8 @@ class RunOptions(TypedDict, total=False):
     """Run it again when infrastructure fails under it, in an empty sandbox if need be. Default:
     False."""
     key: str | None
-    """Your own name for the action: the same key twice is the same action, run once. Such an action
+    """Your own name for the action: the same key twice is the same action, run once. It belongs to
+    its job, its trajectory and its request; another one that uses it is refused. Such an action
     also goes on when its caller stops waiting. Default: none."""
     environ: Mapping[str, str] | None
     """Environment variables beside the usual ones. Default: none."""
@@ -89,7 +90,8 @@ class CallOptions(TypedDict, total=False):
     deadline_s: float | None
     """Give the call up when it has not ended after this long, waiting included. Default: never."""
     key: str | None
-    """Your own name for the call: the same key twice is the same call, made once. Default: none."""
+    """Your own name for the call: the same key twice is the same call, made once. It belongs to its
+    job and its request; another one that uses it is refused. Default: none."""
 
 
 class ServiceOptions(TypedDict, total=False):

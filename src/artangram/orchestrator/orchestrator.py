@@ -14,12 +14,10 @@ from msgspec import Struct
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, JobId, NodeId, Resource, TrajectoryId
 from artangram.core.scheduling.action import checked
-from artangram.core.scheduling.cluster import GpuSpec, ServiceSpec, node_ids
+from artangram.core.scheduling.cluster import ServiceSpec
 from artangram.core.scheduling.events import (
     Cancelled,
     Event,
-    NodeJoined,
-    NodeLost,
     ServiceDeployed,
     ServiceLost,
     Submitted,
@@ -49,9 +47,10 @@ from artangram.orchestrator.records import (
     Receipt,
     Submission,
     decode_result,
+    decode_submission,
     encoded,
 )
-from artangram.orchestrator.recovery import Setup, deployed_in, restored
+from artangram.orchestrator.recovery import Setup, deployed_in, emptied, restored
 from artangram.orchestrator.status import cluster_status
 from artangram.sandbox.protocol import Output
 from artangram.services.service import Service
@@ -138,7 +137,8 @@ class Orchestrator:
             self._driver.compact(self.now(), owner=self.setup.encoded())
         await self.executor.attach(self._driver.post, self._past, self._driver.scheduler)
         if self._past is not None and not self._past.is_empty:
-            self._empty_devices()
+            for event in emptied(self.setup.cluster):
+                self._driver.post(event)
             # The last process asked for a tick that died with it; a needless one costs nothing.
             self._driver.wake_at(self.now())
         self._past = None
@@ -197,7 +197,7 @@ class Orchestrator:
         if self._driver.keeps(submission):
             body = encoded(submission)
             kept = KeptRecord(id=f"action:{action.id}", key=submission.key, body=body)
-        known = self.by_key(submission.key) if submission.key is not None else None
+        known = self.known(submission)
         if known is not None:
             return known
         if self._refusal is not None:
@@ -255,9 +255,10 @@ class Orchestrator:
         event = ServiceLost(lost.resource, lost.node, lost.first, lost.degree, lost.service)
         self._driver.post(event)
 
-    def drain_node(self, node: NodeId, *, is_on: bool = True) -> None:
+    def drain_node(self, node: NodeId, *, is_on: bool = True) -> Promise:
         """Send a node no new trajectories, and let it go when it is empty; or undo that."""
         self.executor.drain(node, is_on=is_on)
+        return self._post_and_wait(None)
 
     def throttled(self, api: Resource, *, until: float) -> None:
         """An API said that it takes no call before `until`."""
@@ -370,14 +371,6 @@ class Orchestrator:
                 self._num_abandoned += 1
                 self.close(live.id)
 
-    def _empty_devices(self) -> None:
-        """Services live in this process: after a restart none is resident."""
-        for resource, spec in self.setup.cluster.pools.items():
-            if isinstance(spec, GpuSpec):
-                for node in node_ids(resource, spec.nodes):
-                    self._driver.post(NodeLost(resource, node, "the orchestrator was restarted"))
-                    self._driver.post(NodeJoined(resource, node))
-
     async def _until_idle(self) -> None:
         while self.ledger.actions and not self._driver.is_closed:
             self._idle.clear()
@@ -387,10 +380,18 @@ class Orchestrator:
         if self._refusal is not None:
             raise self._refusal
 
-    def by_key(self, key: str) -> Receipt | None:
-        """Ask again for the action that has this key; `None` if there was none."""
+    def by_key(self, key: str) -> Submission | None:
+        """What was submitted with this key; `None` if it is new."""
         live = self.ledger.keys.get(key)
         if live is not None:
-            return self.receipt(live.action.id)
-        found = self._driver.journal.id_of(key)
-        return None if found is None else self.receipt(ActionId(found.removeprefix("action:")))
+            return live.submission
+        kept = self._driver.journal.kept(key)
+        return None if kept is None else decode_submission(kept.body)
+
+    def known(self, wanted: Submission) -> Receipt | None:
+        """For a caller that asks again; `None` if the key is new. Raises `BadInput` if taken."""
+        before = None if wanted.key is None else self.by_key(wanted.key)
+        if before is None:
+            return None
+        before.check_same(wanted)
+        return self.receipt(before.action.id)

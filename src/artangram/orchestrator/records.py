@@ -4,7 +4,7 @@ import asyncio
 import math
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from artangram.core.errors import BadInput, InfraFailed
 from artangram.core.ids import ActionId, JobId, Resource, ServiceId, TrajectoryId
@@ -27,6 +27,24 @@ class Submission(Struct, frozen=True, kw_only=True):
     """What it calls instead of running a command."""
     key: str | None = None
     """The caller's own name for it. The same key twice is the same action, run once."""
+
+    def check_same(self, wanted: "Submission") -> None:
+        """Raises `BadInput` if `wanted` has our key but is of another job or asks for other work.
+
+        An estimate and a deadline may differ: a caller that asks again knows more and waits less.
+        """
+        if wanted.action.job != self.action.job:
+            fix = "begin the keys of every job with its name"
+            raise BadInput("key", f"{wanted.key!r} belongs to an action of another job", fix)
+        ours = structs.replace(
+            self.action,
+            id=wanted.action.id,
+            work_s=wanted.action.work_s,
+            deadline_at=wanted.action.deadline_at,
+        )
+        if (ours, self.command, self.call) != (wanted.action, wanted.command, wanted.call):
+            fix = "ask for exactly the same again, or give other work a key of its own"
+            raise BadInput("key", f"{wanted.key!r} belongs to another request of this job", fix)
 
 
 class Opening(Struct, frozen=True, kw_only=True):
@@ -128,6 +146,14 @@ class ActionResult(Struct, frozen=True, kw_only=True):
     def exit_code(self) -> int | None:
         """Of its program; `None` if it did not run to its end."""
         return None if self.command is None else self.command.exit_code
+
+    @property
+    def start_error(self) -> str:
+        """Why its program never started, for instance because the sandbox has no such file.
+
+        Empty if it did start. A task with a `start_error` is set up wrongly: do not score it.
+        """
+        return "" if self.command is None else self.command.start_error
 
     @property
     def stdout(self) -> str:

@@ -7,6 +7,7 @@ only if its digest is right; readers of other journals look at entries alone.
 
 import io
 import pickle
+from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
 
@@ -15,9 +16,16 @@ from msgspec import Struct, structs
 
 from artangram.core.ids import NodeId, Resource, TrajectoryId
 from artangram.core.scheduling.action import Action
-from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, node_ids
+from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, GpuSpec, node_ids
 from artangram.core.scheduling.estimates import Estimates
-from artangram.core.scheduling.events import ServiceDeployed, Submitted, TrajectoryOpened
+from artangram.core.scheduling.events import (
+    Event,
+    NodeJoined,
+    NodeLost,
+    ServiceDeployed,
+    Submitted,
+    TrajectoryOpened,
+)
 from artangram.core.scheduling.policies.catalog import policy
 from artangram.core.scheduling.scheduler import Scheduler
 from artangram.observe.journal import VERSION, JournalError, KeptRecord, Past, replay
@@ -142,6 +150,15 @@ def deployed_in(past: Past | None) -> list[DeployedService]:
     """The services that were deployed in earlier lives."""
     kept = {} if past is None else past.kept
     return [decode_deployed(kept[name].body) for name in kept if name.startswith("service:")]
+
+
+def emptied(cluster: ClusterSpec) -> Iterator[Event]:
+    """Services live in the orchestrator's process: after a restart no device holds one."""
+    for resource, spec in cluster.pools.items():
+        if isinstance(spec, GpuSpec):
+            for node in node_ids(resource, spec.nodes):
+                yield NodeLost(resource, node, "the orchestrator was restarted")
+                yield NodeJoined(resource, node)
 
 
 def _submission(action: Action, kept: dict[str, KeptRecord]) -> Submission:

@@ -27,7 +27,7 @@ from starlette.routing import Route
 
 from artangram.aio import has_token, listening, served
 from artangram.core.errors import BadInput
-from artangram.core.ids import ActionId, JobId, TrajectoryId
+from artangram.core.ids import ActionId, JobId, NodeId, TrajectoryId
 from artangram.orchestrator.arguments import RunRequest, check_known
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.embedded import Embedded
@@ -71,6 +71,7 @@ def application(
         checked_token(token)
     service = _ServiceRoutes(orchestrator, images)
     # Ids may have slashes, so the longer addresses are tried first.
+    draining = "/v1/nodes/{node}/draining"
     one, action = "/v1/trajectories/{trajectory:path}", "/v1/actions/{action:path}"
     routes = [
         Route("/v1/openapi.json", _guarded(service.describe, None)),
@@ -86,6 +87,8 @@ def application(
         Route(f"{one}/files", _guarded(service.write, token), methods=["PUT"]),
         Route(one, _guarded(service.close, token), methods=["DELETE"]),
         Route("/v1/jobs/{job:path}", _guarded(service.close_job, token), methods=["DELETE"]),
+        Route(draining, _guarded(service.drain, token), methods=["PUT"]),
+        Route(draining, _guarded(service.undrain, token), methods=["DELETE"]),
         Route(f"{action}/explain", _guarded(service.explain, token)),
         Route(action, _guarded(service.result, token), methods=["GET"]),
         Route(action, _guarded(service.cancel, token), methods=["DELETE"]),
@@ -130,6 +133,14 @@ class _ServiceRoutes:
 
     async def close_job(self, request: Request) -> object:
         await self._backend.close_job(JobId(request.path_params["job"]))
+        return None
+
+    async def drain(self, request: Request) -> object:
+        await self._backend.drain(NodeId(request.path_params["node"]), is_on=True)
+        return None
+
+    async def undrain(self, request: Request) -> object:
+        await self._backend.drain(NodeId(request.path_params["node"]), is_on=False)
         return None
 
     async def run(self, request: Request) -> object:

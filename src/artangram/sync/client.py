@@ -89,6 +89,10 @@ class SyncClient:
         """See `Client.close_job`."""
         self._thread.wait(self._client.close_job(job))
 
+    def drain(self, node: str, *, undo: bool = False) -> None:
+        """See `Client.drain`."""
+        self._thread.wait(self._client.drain(node, undo=undo))
+
     def explain(self, action_id: str) -> Explanation:
         """See `Client.explain`."""
         return self._thread.wait(self._client.explain(action_id))

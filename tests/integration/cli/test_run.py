@@ -1,5 +1,6 @@
 """`artangram run` in a real sandbox: what a command prints, when, and with which code it ends."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -23,6 +24,16 @@ def test_what_never_started_is_said():
     done = subprocess.run([*VERB, "no-such-program"], capture_output=True, text=True, check=False)
     assert done.returncode == 127
     assert done.stderr == "failed: no-such-program: No such file or directory\n"
+
+
+def test_the_report_tells_what_never_started_from_what_failed(tmp_path):
+    told = []
+    for argv in (["no-such-program"], ["sh", "-c", "exit 127"]):
+        report = tmp_path / "report.json"
+        subprocess.run([*RUN, "--json", str(report), "--", *argv], capture_output=True, check=False)
+        found = json.loads(report.read_text())
+        told.append((found["exit_code"], found["start_error"]))
+    assert told == [(127, "No such file or directory"), (127, "")]
 
 
 def test_it_prints_while_the_command_runs_and_ctrl_c_ends_it():

@@ -38,6 +38,33 @@ async def test_a_reset_costs_nothing(world: JoiningWorld) -> None:
         assert heard.lost.empty()
 
 
+async def test_an_agent_that_is_let_go_joins_again_and_one_that_is_dismissed_does_not(
+    world: JoiningWorld,
+) -> None:
+    machine = world.machine()
+    running = asyncio.create_task(machine.run())
+    async with asyncio.timeout(PATIENCE_S):
+        first = await world.heard.next()
+        await first.aclose()
+        second = await world.heard.next()
+        assert second.incarnation != first.incarnation
+        await second.dismiss()
+        await running
+    assert machine.is_dismissed
+    assert len(world.lives) == 2
+
+
+async def test_the_name_of_a_dismissed_node_is_free_for_another_machine(
+    world: JoiningWorld,
+) -> None:
+    running = asyncio.create_task(world.machine().run())
+    await (await world.heard.next()).dismiss()
+    await running
+    world.identity = structs.replace(world.identity, machine="machine-2")
+    async with joined(world, world.machine()) as agent:
+        assert agent.is_connected
+
+
 async def test_what_ended_during_a_glitch_is_told_once_after_it(world: JoiningWorld) -> None:
     async with joined(world, world.machine()) as agent:
         heard = Heard()

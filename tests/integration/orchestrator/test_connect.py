@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from artangram.core.errors import BadInput, InfraFailed
+from artangram.core.scheduling.records import Outcome
 from artangram.orchestrator.connect import connect
 from artangram.orchestrator.records import Refused, Unreachable
 from artangram.orchestrator.server import serving
@@ -137,3 +138,17 @@ async def test_who_asks_in_another_event_loop_is_told_so_and_does_not_wait(
                 with pytest.raises(BadInput, match="client: was opened in another event loop"):
                     await asyncio.to_thread(asyncio.run, asyncio.wait_for(ask(), 5))
             assert (await t.run(["true"])).ok
+
+
+async def test_a_program_that_never_started_is_told_from_one_that_failed() -> None:
+    async with (
+        fake_cluster() as behind,
+        serving(behind.orchestrator, token=TOKEN) as url,
+        connect(url, token=TOKEN) as client,
+    ):
+        for each in (behind, client):
+            async with each.trajectory() as t:
+                missing, failed = await t.run(["no-such-program"]), await t.run(["false"])
+            assert (missing.outcome, failed.outcome) == (Outcome.FAILED, Outcome.FAILED)
+            assert missing.start_error == "No such file or directory"
+            assert failed.start_error == ""

@@ -1,5 +1,6 @@
 """The examples run as they are."""
 
+import importlib
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,9 @@ import pytest
 
 pytest.importorskip("torch", reason="training needs torch")
 
+from artangram.core.errors import InfraFailed
 from artangram.pipeline.metrics import read
+from artangram.testing.fakes import fake_cluster
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -64,6 +67,20 @@ def test_an_environment_of_ones_own_is_planned_trained_and_resumed(warm_home):
 def test_an_environment_with_a_sandbox_is_played_by_hand(home):
     said = run(home, "shell_task.py")
     assert said.endswith("> wc -l < notes.txt\n51\nscore 1.0\n")
+
+
+async def test_a_sandbox_without_the_program_is_no_reward_of_zero(home, monkeypatch):
+    """In the fake one there is neither a shell nor a Python."""
+    monkeypatch.syspath_prepend(home)
+    shell_task, trl_reward = map(importlib.import_module, ("shell_task", "trl_reward"))
+    async with fake_cluster() as client:
+        task = shell_task.ShellTask(client)
+        env = task.env(next(task.problems(seed=0)), trajectory="by-hand")
+        await env.reset()
+        with pytest.raises(InfraFailed, match="No such file"):
+            await env.respond("wc -l < notes.txt")
+        await env.aclose()
+        assert await trl_reward.judged(client, "print(6)", "6") is None
 
 
 def test_a_loop_of_ones_own_makes_versions(warm_home):

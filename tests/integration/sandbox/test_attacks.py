@@ -493,6 +493,59 @@ class TestFiles:
         assert eval(told.stdout) == [b"data\0"] * 3 + [b"\0"]
         await sibling.close()
 
+    async def test_snapshot_keeps_links_as_links(
+        self, provider: NamespaceProvider, sandbox: LocalSandbox, attack: Attack
+    ) -> None:
+        """Each name would take as much of the disk as the file: 3 MB would be 300."""
+        await attack(
+            "os.mkdir('/work/d'); open('/work/d/first', 'wb').write(b'x' * (3 << 20))\n"
+            "for number in range(99): os.link('/work/d/first', f'/work/{number}')"
+        )
+        before = set(os.listdir(provider.run_path / "snapshots"))
+        sibling = await provider.create(await sandbox.snapshot(), limits=SMALL)
+        (layer,) = sibling.traits.layers
+        inodes = {os.stat(f"{layer}/work/{name}").st_ino for name in ("d/first", "0", "98")}
+        assert len(inodes) == 1
+        assert set(os.listdir(provider.run_path / "snapshots")) - before == {Path(layer).name}
+        told = await sibling.run(Command(argv=("sh", "-c", "echo new > 7; cat 7; wc -c < d/first")))
+        assert told.stdout.split() == [b"new", b"%d" % (3 << 20)]
+        await sibling.close()
+
+    @pytest.mark.parametrize("size", [1 << 43, (1 << 63) - 1])
+    async def test_no_giant_hole_keeps_a_sandbox_from_its_snapshot(
+        self, provider: NamespaceProvider, sandbox: LocalSandbox, attack: Attack, size: int
+    ) -> None:
+        """No file may be larger than a disk allows for its copy."""
+        result = await attack(
+            "os.truncate(os.open('/work/most', os.O_CREAT | os.O_RDWR), 1 << 42)\n"
+            "fd = os.open('/work/giant', os.O_CREAT | os.O_RDWR)\n"
+            f"print(attempt(os.truncate, fd, {size}), attempt(os.pwrite, fd, b'x', {size - 1}))"
+        )
+        assert result.stdout == b"EFBIG EFBIG\n"
+        sibling = await provider.create(await sandbox.snapshot(), limits=SMALL)
+        told = await sibling.run(Command(argv=("stat", "-c", "%s", "most")))
+        assert told.stdout == b"%d\n" % (1 << 42)
+        await sibling.close()
+
+    async def test_no_attribute_keeps_a_sandbox_from_its_snapshot(
+        self, provider: NamespaceProvider, sandbox: LocalSandbox, attack: Attack
+    ) -> None:
+        """In memory they may be larger than on the disk: those that do not fit are left out."""
+        made = await attack(
+            "open('/work/file', 'w').close(); os.mkdir('/work/folder')\n"
+            "for name in ('/work/file', '/work/folder'):\n"
+            "  for key, size in (('a', 10), ('large', 60000), ('z', 10)):\n"
+            "    print(attempt(os.setxattr, name, 'user.' + key, b'x' * size))"
+        )
+        if made.stdout != b"None\n" * 6:
+            pytest.skip("this kernel has no such attributes in memory")
+        sibling = await provider.create(await sandbox.snapshot(), limits=SMALL)
+        code = "import os; print([os.listxattr(n) for n in ('/work/file', '/work/folder')])"
+        told = await sibling.run(Command(argv=(*PYTHON, code)))
+        for kept in eval(told.stdout):
+            assert {"user.a", "user.z"} <= set(kept) <= {"user.a", "user.large", "user.z"}
+        await sibling.close()
+
     async def test_snapshot_of_a_bottomless_tree_is_refused_and_leaves_nothing(
         self, provider: NamespaceProvider, sandbox: LocalSandbox, attack: Attack
     ) -> None:

@@ -54,6 +54,22 @@ async def test_status_names_who_waits_and_explain_says_why(run):
         assert (hindrance["resource"], hindrance["needed"], hindrance["free"]) == ("cpu", 1, 0)
 
 
+async def test_a_node_is_drained_and_takes_trajectories_again(run):
+    async with a_busy_service() as reach:
+        told = await asyncio.to_thread(run, "drain", "cpu-0", *reach)
+        assert (told.code, told.err) == (0, "")
+        assert told.out.startswith("cpu-0 gets no new trajectories, and leaves when")
+        told = await asyncio.to_thread(run, "drain", "cpu-0", "--undo", *reach)
+        assert (told.code, told.out) == (0, "cpu-0 takes new trajectories again.\n")
+        told = await asyncio.to_thread(run, "drain", "cpu-7", *reach)
+        assert told.code == 2
+        assert told.err == "error: node: this cluster has no 'cpu-7'; name one of: cpu-0\n"
+        wrong = [*reach[:2], "--token", "another"]
+        told = await asyncio.to_thread(run, "drain", "cpu-0", *wrong)
+        assert told.code == 2
+        assert "send the token" in told.err
+
+
 async def test_what_a_service_refuses_is_one_line(run):
     async with a_busy_service() as reach:
         unknown = await asyncio.to_thread(run, "explain", "nobody", *reach)

@@ -200,7 +200,7 @@ async def test_what_an_id_stands_for_and_how_it_ended_is_kept(path: Path) -> Non
     kept = [KeptRecord(id="a", key="k", body=b"run"), KeptRecord(id="b", body=b"go")]
     await committed(journal, an_entry(), kept=kept)
     await committed(journal, an_entry(), settled=[Settled(id="a", at=0.0, body=b"done")])
-    assert (journal.id_of("k"), journal.id_of("other")) == ("a", None)
+    assert (journal.kept("k"), journal.kept("other")) == (kept[0], None)
     assert (journal.settled("a"), journal.settled("b")) == (b"done", None)
     await journal.close()
     assert set((await reopened(path)).kept) == {"b"}
@@ -223,7 +223,7 @@ async def test_compaction_keeps_the_living(path: Path) -> None:
         await committed(journal, an_entry(at), settled=[Settled(id=name, at=at, body=b"")])
     journal.compact(b"all of it", live=["c"], settled_after=5.0)
     await committed(journal, an_entry(10.0))
-    assert [journal.id_of(key) for key in "abc"] == [None, "b", "c"]
+    assert [journal.kept(key) is not None for key in "abc"] == [False, True, True]
     await journal.close()
     past = await reopened(path)
     assert past.snapshot is not None
@@ -280,7 +280,7 @@ async def test_a_state_directory_may_have_any_name(name: str, tmp_path: Path) ->
     path = tmp_path / name / "journal.sqlite"
     journal, _ = await open_journal(path, archive=path.with_name("archive.sqlite"))
     await committed(journal, an_entry(1.0), kept=[KeptRecord(id="a", key="k", body=b"")])
-    assert journal.id_of("k") == "a"
+    assert journal.kept("k") == KeptRecord(id="a", key="k", body=b"")
     await journal.close()
     assert [entry.at for entry in read_entries(path)] == [1.0]
 
@@ -429,7 +429,10 @@ def test_memory_journal_answers_the_same_key_with_the_same_ending() -> None:
     journal.append(an_entry(), kept=[KeptRecord(id="a", key="k", body=b"")], then=answered.append)
     journal.append(an_entry(), settled=[Settled(id="a", at=0.0, body=b"done")])
     assert answered == [None]
-    assert (journal.id_of("k"), journal.settled("a")) == ("a", b"done")
+    assert (journal.kept("k"), journal.settled("a")) == (
+        KeptRecord(id="a", key="k", body=b""),
+        b"done",
+    )
 
 
 def test_events_and_decisions_survive_the_file_exactly() -> None:

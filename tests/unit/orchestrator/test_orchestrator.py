@@ -217,6 +217,25 @@ async def test_an_action_with_a_key_outlives_its_caller_and_runs_once() -> None:
         assert (await t.run(["count", "a"], key="other")).stdout == "2"
 
 
+async def test_a_key_belongs_to_its_job_its_trajectory_and_its_request() -> None:
+    async with (
+        fake_cluster() as client,
+        client.trajectory(job="a") as a,
+        client.trajectory(job="a") as beside,
+        client.trajectory(job="b") as b,
+    ):
+        running = begun(a, "sleep", "5", key="k")
+        await soon()
+        for _ in range(2):  # While it runs, and when it has ended.
+            with pytest.raises(BadInput, match="'k' belongs to an action of another job"):
+                await b.run(["sleep", "5"], key="k")
+            for other in (a.run(["echo"], key="k"), beside.run(["sleep", "5"], key="k")):
+                with pytest.raises(BadInput, match="'k' belongs to another request"):
+                    await other
+            await running
+        assert await a.run(["sleep", "5"], key="k", deadline_s=1.0) == await running
+
+
 async def test_cancelling_ends_the_waiting_at_once_and_the_running_soon() -> None:
     async with (
         fake_cluster(a_setup(cores=1)) as client,
@@ -391,13 +410,13 @@ class SlowJournal(MemoryJournal):
 
 async def test_nobody_is_answered_before_the_commit_and_nobody_is_unknown_till_then() -> None:
     async with fake_cluster(journal=SlowJournal()) as client, client.trajectory() as t:
-        first = begun(t, "sleep", "5", key="k")
+        first = begun(t, "sleep", "5", key="k", kind="x")
         await asyncio.sleep(5.5)
         assert not first.done()
         assert client.orchestrator.ledger.num_ended == 1
         second = client.orchestrator.submit(
             submission_of(
-                RunRequest(trajectory=t.id, argv=("true",), kind="x", key="k"),
+                RunRequest(trajectory=t.id, argv=("sleep", "5"), kind="x", key="k"),
                 Opening(trajectory=t.id),
                 action_id=ActionId("again"),
                 deadline_at=None,

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from busy_machine import PATIENCE_S
+from msgspec import structs
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
@@ -23,7 +24,7 @@ from artangram.core.scheduling.events import Finished
 from artangram.core.scheduling.records import Outcome
 from artangram.managers.agent import Listener, NodeAgent, NodeInventory, Run
 from artangram.managers.local import LocalAgent
-from artangram.observe.journal import VERSION, Entry, Journal, JournalError
+from artangram.observe.journal import VERSION, Entry, Journal, JournalError, KeptRecord
 from artangram.observe.journalfile import open_journal
 from artangram.orchestrator.arguments import RunRequest
 from artangram.orchestrator.ledger import Ledger
@@ -183,8 +184,26 @@ async def test_results_are_remembered_by_id_and_key(path: Path) -> None:
     async with a_life(path) as client:
         assert await ending(client, receipt) == first
         request = RunRequest(
-            trajectory=TrajectoryId("a"), argv=("echo", "twice"), kind="x", key="key-a"
+            trajectory=TrajectoryId("a"), argv=("echo", "once"), kind="x", key="key-a"
         )
+        assert await client.backend.run(request) == first
+        assert await client.backend.run(structs.replace(request, deadline_s=9.0)) == first
+
+
+async def test_a_key_belongs_to_its_job_and_its_request_over_restarts(path: Path) -> None:
+    async with a_life(path) as client:
+        first = await (await submitted(client, "a", "echo", "secret")).ended
+        await client.backend.close(TrajectoryId("a"))
+    request = RunRequest(
+        trajectory=TrajectoryId("a"), argv=("echo", "secret"), kind="x", key="key-a"
+    )
+    async with a_life(path) as client:
+        with pytest.raises(BadInput, match=r"key-a.*another request"):
+            await client.backend.run(structs.replace(request, argv=("echo", "other")))
+        await client.trajectory(id="a", job="b", memory_mb=16).__aenter__()
+        with pytest.raises(BadInput, match=r"key-a.*another job"):
+            await client.backend.run(request)
+        await client.backend.close(TrajectoryId("a"))
         assert await client.backend.run(request) == first
 
 
@@ -233,8 +252,8 @@ class Killed:
     def compact(self, snapshot: bytes, **more: Any) -> None:
         self._journal.compact(snapshot, **more)
 
-    def id_of(self, key: str) -> str | None:
-        return self._journal.id_of(key)
+    def kept(self, key: str) -> KeptRecord | None:
+        return self._journal.kept(key)
 
     def settled(self, id: str) -> bytes | None:
         return self._journal.settled(id)
@@ -725,7 +744,9 @@ async def test_an_answer_can_be_had_again_by_its_key_when_its_trajectory_is_clos
     async with a_life(path) as client:
         first = await (await submitted(client, "a", "echo", "once")).ended
         await client.backend.close(TrajectoryId("a"))
-        again = RunRequest(trajectory=TrajectoryId("a"), argv=("true",), kind="x", key="key-a")
+        again = RunRequest(
+            trajectory=TrajectoryId("a"), argv=("echo", "once"), kind="x", key="key-a"
+        )
         assert await client.backend.run(again) == first
     async with a_life(path) as client:
         assert await client.backend.run(again) == first

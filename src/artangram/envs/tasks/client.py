@@ -20,6 +20,9 @@ class TaskCommandResult(Protocol):
     def exit_code(self) -> int | None: ...
 
     @property
+    def start_error(self) -> str: ...
+
+    @property
     def stdout(self) -> str: ...
 
     @property
@@ -97,6 +100,8 @@ class TaskClient(Protocol):
 
 def judged_by_itself(ran: TaskCommandResult) -> bool:
     """Whether the command succeeded. Raises `InfraFailed` when that says nothing about it."""
+    if ran.start_error:
+        raise InfraFailed(f"{ran.reason} (never started: {ran.start_error})")
     if ran.outcome is Outcome.SUCCEEDED:
         return True
     if ran.outcome in (Outcome.FAILED, Outcome.TIMED_OUT):

@@ -161,7 +161,9 @@ class TorchClient(LinkUser[list[News]]):
         self._raise_if_gone()
         refuse_unfit(request, max_context=self.max_context, vocab_size=self._vocab_size)
         if request.id in self._streams:
-            raise BadInput("id", f"{request.id} is under way", "give every request its own")
+            raise BadInput(
+                "id", f"{request.id} is already running", "give every request its own id"
+            )
         number = self._streams[request.id] = next(self._numbers)
         inbox = self._inboxes[number] = _Inbox()
         try:

@@ -44,7 +44,7 @@ from artangram.sandbox.namespace.launch import start_guard
 from artangram.sandbox.namespace.localprovider import LocalProvider, PreparedImages, drained
 from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
 from artangram.sandbox.namespace.sandbox import LocalSandbox
-from artangram.sandbox.namespace.traits import NO_CORE, OPEN_FILES, Traits
+from artangram.sandbox.namespace.traits import LARGEST_FILE, NO_CORE, OPEN_FILES, Traits
 from artangram.sandbox.probe import explain, probe
 from artangram.sandbox.protocol import (
     DEFAULT_LIMITS,
@@ -251,7 +251,11 @@ class ContainerProvider(LocalProvider):
                 "/etc/passwd": b"box:x:%d:%d:box:/work:/bin/sh\n" % (uid, uid),
                 "/etc/group": b"box:x:%d:\n" % uid,
             },
-            "rlimits": {resource.RLIMIT_CORE: NO_CORE, resource.RLIMIT_NOFILE: OPEN_FILES},
+            "rlimits": {
+                resource.RLIMIT_CORE: NO_CORE,
+                resource.RLIMIT_NOFILE: OPEN_FILES,
+                resource.RLIMIT_FSIZE: LARGEST_FILE,
+            },
         }
 
     def rlimits(self, *, processes: int, memory_mb: int, disk_mb: int) -> dict[int, int]:

@@ -22,7 +22,7 @@ from artangram.sandbox.namespace.launch import ZygoteTraits
 from artangram.sandbox.namespace.localprovider import PreparedImages
 from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
 from artangram.sandbox.namespace.sandbox import LocalSandbox
-from artangram.sandbox.namespace.traits import NO_CORE, OPEN_FILES, Traits
+from artangram.sandbox.namespace.traits import LARGEST_FILE, NO_CORE, OPEN_FILES, Traits
 from artangram.sandbox.namespace.zygoteprovider import ZygoteProvider
 from artangram.sandbox.probe import explain, probe
 from artangram.sandbox.protocol import (
@@ -120,7 +120,11 @@ class NamespaceProvider(ZygoteProvider):
     def _plan(self, traits: Traits, base: images.Base) -> dict[str, Any]:
         limits = traits.limits
         # Limits of one process are hard: no program inside can raise them again.
-        rlimits = {resource.RLIMIT_CORE: NO_CORE, resource.RLIMIT_NOFILE: OPEN_FILES}
+        rlimits = {
+            resource.RLIMIT_CORE: NO_CORE,
+            resource.RLIMIT_NOFILE: OPEN_FILES,
+            resource.RLIMIT_FSIZE: LARGEST_FILE,
+        }
         rlimits |= self.rlimits(processes=limits.processes, memory_mb=limits.memory_mb, disk_mb=0)
         return {
             "name": traits.name,

@@ -2,7 +2,8 @@
 
 - The tree was written by the attacker: every step goes by descriptor and follows no link.
 - Kept: owners, modes, times, symbolic links, what overlay notes in attributes, and deletions
-  (character devices 0:0). Left out: sockets, pipes and other devices. Hard links come apart.
+  (character devices 0:0). Left out: sockets, pipes and other devices. Hard links stay links.
+  Other attributes are kept if they fit: a disk holds fewer of them than memory does.
 - A copy takes no more of the disk than the tree took of the sandbox's, and few descriptors.
 """
 
@@ -26,6 +27,7 @@ from artangram.sandbox.protocol import Snapshot
 
 MOST_DEEP = 128
 """Directories in each other: two descriptors of ours are open for each."""
+OVERLAY_ATTRIBUTES = ("trusted.overlay.", "user.overlay.")
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 REGULAR = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -86,36 +88,81 @@ class SnapshotStore:
 def copy_changes(source: int, target: Path) -> None:
     """Copy the directory open as `source` to the new directory `target`."""
     target.mkdir()
-    root = os.open(target, DIRECTORY)
+    links = target.with_name(f"{target.name}-links")
+    links.mkdir()
+    fds: list[int] = []
     try:
-        _copy_directory(source, root, depth=0)
+        fds.extend(os.open(path, DIRECTORY) for path in (target, links))
+        _copy_directory(source, fds[0], CopiedLinks(fds[1]), depth=0)
     finally:
-        os.close(root)
+        for fd in fds:
+            os.close(fd)
+        shutil.rmtree(links, ignore_errors=True)
 
 
-def _copy_directory(source: int, target: int, *, depth: int) -> None:
+class CopiedLinks:
+    """Files with several names, by one more name in a directory of ours, open as `directory`.
+
+    Not by the name they were found at, which may be longer than any path, nor by descriptor.
+    """
+
+    def __init__(self, directory: int) -> None:
+        self._directory = directory
+
+    def link(self, about: os.stat_result, name: str, target: int) -> bool:
+        """Give the copy of that file one more name; False if it has to be copied first."""
+        own = str(about.st_ino)
+        try:
+            os.link(own, name, src_dir_fd=self._directory, dst_dir_fd=target)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            if error.errno != errno.EMLINK:
+                raise
+            os.unlink(own, dir_fd=self._directory)  # The next names are those of another copy.
+            return False
+        return True
+
+    def add(self, about: os.stat_result, name: str, source: int) -> None:
+        os.link(name, str(about.st_ino), src_dir_fd=source, dst_dir_fd=self._directory)
+
+
+def _copy_directory(source: int, target: int, links: CopiedLinks, *, depth: int) -> None:
     if depth > MOST_DEEP:
         raise OSError(errno.ENAMETOOLONG, f"more than {MOST_DEEP} directories in each other")
     for name in os.listdir(source):
         about = os.stat(name, dir_fd=source, follow_symlinks=False)
         if stat.S_ISDIR(about.st_mode):
-            _copy_subdirectory(name, source, target, depth=depth + 1)
+            _copy_subdirectory(name, source, target, links, depth=depth + 1)
         elif stat.S_ISLNK(about.st_mode):
             os.symlink(os.readlink(name, dir_fd=source), name, dir_fd=target)
             os.chown(name, about.st_uid, about.st_gid, dir_fd=target, follow_symlinks=False)
         elif stat.S_ISREG(about.st_mode):
-            _copy_file(name, source, target)
+            _copy_or_link(name, about, source, target, links)
         elif stat.S_ISCHR(about.st_mode) and about.st_rdev == 0:
             os.mknod(name, stat.S_IFCHR, 0, dir_fd=target)
     _copy_about(source, target)
 
 
-def _copy_subdirectory(name: str, source: int, target: int, *, depth: int) -> None:
+def _copy_or_link(
+    name: str, about: os.stat_result, source: int, target: int, links: CopiedLinks
+) -> None:
+    has_others = about.st_nlink > 1
+    if has_others and links.link(about, name, target):
+        return
+    _copy_file(name, source, target)
+    if has_others:
+        links.add(about, name, target)
+
+
+def _copy_subdirectory(
+    name: str, source: int, target: int, links: CopiedLinks, *, depth: int
+) -> None:
     os.mkdir(name, 0o700, dir_fd=target)
     inner_source = _open(name, DIRECTORY, source)
     inner_target = os.open(name, DIRECTORY, dir_fd=target)
     try:
-        _copy_directory(inner_source, inner_target, depth=depth)
+        _copy_directory(inner_source, inner_target, links, depth=depth)
     finally:
         os.close(inner_source)
         os.close(inner_target)
@@ -173,7 +220,16 @@ def _copy_about(source: int, target: int) -> None:
     with contextlib.suppress(PermissionError):
         os.fchown(target, about.st_uid, about.st_gid)
     os.fchmod(target, stat.S_IMODE(about.st_mode))
-    for name in os.listxattr(source):
-        if name.startswith(("trusted.overlay.", "user.")):
-            os.setxattr(target, name, os.getxattr(source, name))
+    _copy_attributes(source, target)
     os.utime(target, ns=(about.st_atime_ns, about.st_mtime_ns))
+
+
+def _copy_attributes(source: int, target: int) -> None:
+    names = os.listxattr(source)
+    needed = [name for name in names if name.startswith(OVERLAY_ATTRIBUTES)]
+    for name in needed:
+        os.setxattr(target, name, os.getxattr(source, name))
+    for name in names:
+        if name.startswith("user.") and name not in needed:
+            with contextlib.suppress(OSError):  # It may not fit, which is no reason to fail.
+                os.setxattr(target, name, os.getxattr(source, name))

@@ -17,6 +17,8 @@ NO_CORE = 1
 """Bytes. With 0 the kernel still starts the program that a machine may have for cores."""
 OPEN_FILES = 8192
 """A command may have half as many, init as many as there are."""
+LARGEST_FILE = 1 << 42
+"""Bytes, holes included. A file in memory could be larger than a disk allows for its copy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

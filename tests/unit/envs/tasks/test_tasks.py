@@ -57,12 +57,14 @@ class FakePlace:
             stdout="",
             stderr="No module named 'pytest'\n",
             reason="told",
+            start_error=self._client.start_error,
         )
 
 
 class FakeTaskClient:
-    def __init__(self, outcome=Outcome.FAILED, exit_code=1, *, reported=100):
+    def __init__(self, outcome=Outcome.FAILED, exit_code=1, *, reported=100, start_error=""):
         self.outcome, self.exit_code, self.reported, self.runs = outcome, exit_code, reported, 0
+        self.start_error = start_error
 
     def trajectory(self, **options):
         return FakePlace(self)
@@ -172,6 +174,15 @@ async def test_suites_of_several_attempts_are_one_run_and_each_has_its_own_verdi
 async def test_a_suite_that_could_not_run_is_no_reward_of_zero(client):
     with pytest.raises(InfraFailed):
         await RepairTask(client).passes(Edited("total", "plus", 0))
+
+
+@pytest.mark.looptime
+async def test_a_tool_that_is_not_in_the_sandbox_is_no_wrong_answer():
+    client = FakeTaskClient(Outcome.FAILED, 127, start_error="No such file or directory")
+    task = demo_task("calc", client)
+    env = task.env(next(task.problems(0)), trajectory="t")
+    with pytest.raises(InfraFailed, match="never started: No such file or directory"):
+        await env.respond("read 1")
 
 
 @pytest.mark.looptime
