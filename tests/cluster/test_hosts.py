@@ -111,6 +111,22 @@ async def test_work_goes_to_every_host(cluster: Cluster) -> None:
         assert len(await busy_nodes(client)) == 3
 
 
+async def test_status_shows_what_a_host_has(cluster: Cluster) -> None:
+    worker = cluster.workers[0]
+    worker.power_off()
+    cluster.start_agent(worker, "--label", "disk=fast", "--memory-mb", "2000")
+    async with connected(cluster) as client:
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                nodes = {node.node: node for node in (await client.status()).nodes}
+                if worker.name in nodes and nodes[worker.name].labels:
+                    break
+                await asyncio.sleep(0.1)
+        found = nodes[worker.name]
+    assert (found.state, found.cores, found.memory_mb) == ("trusted", 1, 2000)
+    assert found.labels == {"disk": "fast"}
+
+
 async def test_a_partition_of_seconds_fails_nothing(cluster: Cluster) -> None:
     async with connected(cluster) as client:
         running = [asyncio.create_task(one_action(client, ["sleep", "3"])) for _ in range(3)]
@@ -118,6 +134,9 @@ async def test_a_partition_of_seconds_fails_nothing(cluster: Cluster) -> None:
         for worker in cluster.workers:
             worker.cut()
         await asyncio.sleep(8.0)
+        states = {node.node: node.state for node in (await client.status()).nodes}
+        assert {states.pop(worker.name) for worker in cluster.workers} == {"suspect"}
+        assert list(states.values()) == ["trusted"]
         for worker in cluster.workers:
             worker.heal()
         assert await asyncio.gather(*running) == [True, True, True]

@@ -454,6 +454,20 @@ async def test_frozen_sandbox_wakes_for_a_command(sandbox: Sandbox) -> None:
     assert (await sandbox.run(a_command("true"))).ok
 
 
+@pytest.mark.parametrize("way", ["cancel", "end"])
+async def test_a_command_that_is_frozen_can_be_ended(sandbox: Sandbox, way: str) -> None:
+    running = asyncio.ensure_future(sandbox.run(a_command("sleep", "60")))
+    await asyncio.sleep(0.2)
+    await sandbox.freeze()
+    if way == "cancel":
+        running.cancel()
+    else:
+        sandbox.end_command()
+    await asyncio.wait({running})
+    assert sandbox.is_alive
+    assert (await sandbox.run(a_command("true"))).ok
+
+
 async def test_snapshot_gives_siblings_the_files_of_that_moment(
     provider: SandboxProvider, sandbox: Sandbox
 ) -> None:

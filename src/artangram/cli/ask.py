@@ -41,8 +41,13 @@ def _print_nodes(output: Printer, now: ClusterStatus) -> None:
     for node in now.nodes:
         here = node.population
         told = ("?", "?") if here is None else (here.sandboxes, here.hibernated)
-        rows.append(_texts(node.node, node.running, node.cores_used, *told))
-    output.table("nodes", ["node", "running", "cores used", "sandboxes", "asleep"], rows)
+        cores = f"{node.cores_used} of {node.cores}"
+        memory = f"{node.memory_used_mb} of {node.memory_mb} MB"
+        labels = ", ".join(f"{key}={value}" for key, value in sorted(node.labels.items()))
+        row = (node.node, node.state, node.running, cores, memory, *told, labels or "-")
+        rows.append(_texts(*row))
+    names = ["node", "state", "running", "cores used", "memory held", "sandboxes", "asleep"]
+    output.table("nodes", [*names, "labels"], rows)
 
 
 def _print_callees(output: Printer, now: ClusterStatus) -> None:

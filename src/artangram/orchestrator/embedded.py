@@ -28,7 +28,14 @@ from artangram.orchestrator.callbackends import CallBackends
 from artangram.orchestrator.calling import CallRequest, called
 from artangram.orchestrator.ledger import LiveTrajectory
 from artangram.orchestrator.orchestrator import Orchestrator
-from artangram.orchestrator.records import ActionResult, ClusterStatus, Opening, Receipt, Submission
+from artangram.orchestrator.records import (
+    ActionResult,
+    ClusterStatus,
+    NodeState,
+    Opening,
+    Receipt,
+    Submission,
+)
 from artangram.sandbox.errors import SandboxGone
 from artangram.sandbox.protocol import Command, Output, Snapshot
 from artangram.services.service import Service
@@ -177,7 +184,11 @@ class Embedded:
         """What the orchestrator knows, and what its agents say of their sandboxes."""
         check_loop(self._loop)
         known, agents = self.orchestrator.status(), dict(self.orchestrator.nodes)
-        asked = (_population(agents.get(NodeId(one.node))) for one in known.nodes)
+        silent = {one.node for one in known.nodes if one.state is NodeState.SUSPECT}
+        asked = (
+            _population(None if one.node in silent else agents.get(NodeId(one.node)))
+            for one in known.nodes
+        )
         nodes = [
             structs.replace(one, population=found)
             for one, found in zip(known.nodes, await asyncio.gather(*asked), strict=True)

@@ -109,7 +109,7 @@ class LiveExecutor:
                 self.on_lost(node, "it was given up before the orchestrator was restarted")
             else:
                 self._reconcile(node, found, is_known=is_known, past=past)
-        for resource, node in scheduler.nodes():
+        for resource, node in [(known.resource, known.id) for known in scheduler.nodes()]:
             if node not in self._pools and self.awaits_nodes:
                 self._post(NodeSuspected(resource, node))
             elif node not in self._pools:
@@ -209,7 +209,7 @@ class LiveExecutor:
 
     def drain(self, node: NodeId, *, is_on: bool) -> None:
         """A node gets no new trajectories, or gets them again. `BadInput` if it is unknown."""
-        there = {name for _, name in self.scheduler.nodes()}
+        there = {known.id for known in self.scheduler.nodes()}
         if node not in there & set(self._pools):
             known = ", ".join(sorted(there)) or "no node is left"
             raise BadInput("node", f"this cluster has no {node!r}", f"name one of: {known}")

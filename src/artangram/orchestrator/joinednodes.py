@@ -137,10 +137,10 @@ class JoinedNodes:
             if kind == "agent" and record.body:
                 kept = msgspec.json.decode(record.body, type=JoinedNode)
                 found[NodeId(node)] = incarnation, kept
-        for _, node_id in scheduler.nodes():
-            if node_id in found:
-                incarnation, kept = found[node_id]
-                agent = roster.expect(node_id, kept.machine, incarnation)
+        for known in scheduler.nodes():
+            if known.id in found:
+                incarnation, kept = found[known.id]
+                agent = roster.expect(known.id, kept.machine, incarnation)
                 self._executor.add(agent, kept)
                 self._background.start(self._attach(agent, kept, self._executor.returned))
 

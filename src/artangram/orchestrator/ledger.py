@@ -4,8 +4,7 @@
   how its run ended, which callers wait for it. `LiveTrajectory` is the same for a trajectory.
 - `submit` and `open` make a record before the scheduler hears of it; `apply` moves it on as events
   and decisions say, live and when a journal is replayed; `delivered` and `gone` remove it.
-- A snapshot holds the records that the scheduler knows, without the futures and callbacks of this
-  process.
+- A snapshot holds the records that the scheduler knows, without futures and callbacks.
 """
 
 import asyncio
@@ -13,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from artangram.aio import fail
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
 from artangram.core.scheduling.action import Action
 from artangram.core.scheduling.decisions import Decision, Report, Resize, Start, Stop, StopReason
@@ -30,7 +30,14 @@ from artangram.core.scheduling.records import ActionRecord, Outcome
 from artangram.managers.agent import RunId, RunResult
 from artangram.managers.calls import RunningCall
 from artangram.managers.cpu import cores_of
-from artangram.orchestrator.records import ActionResult, Opening, Queueing, Receipt, Submission
+from artangram.orchestrator.records import (
+    ActionResult,
+    Opening,
+    Queueing,
+    QueueLengths,
+    Receipt,
+    Submission,
+)
 from artangram.sandbox.protocol import Output
 
 if TYPE_CHECKING:
@@ -224,7 +231,7 @@ class Ledger:
         self.keys: dict[str, LiveAction] = {}
         self.num_running = 0
         self.num_ended = 0
-        self._num_over = 0
+        self.queue = QueueLengths()
 
     def __getstate__(self) -> dict[str, Any]:
         """For a snapshot: what is posted is in no journal yet, what is over needs nothing."""
@@ -234,16 +241,14 @@ class Ledger:
             "keys": {},
             "num_running": self.num_running,
             "num_ended": self.num_ended,
-            "_num_over": 0,
         }
 
-    def __repr__(self) -> str:
-        return f"<Ledger: {self.num_queued} queued, {self.num_running} running>"
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.queue = QueueLengths(one.action.job for one in self.alive() if one.lease is None)
 
-    @property
-    def num_queued(self) -> int:
-        """Actions that wait, or are about to."""
-        return len(self.actions) - self.num_running - self._num_over
+    def __repr__(self) -> str:
+        return f"<Ledger: {self.queue.total} queued, {self.num_running} running>"
 
     def alive(self) -> Iterator[LiveAction]:
         """The actions that the scheduler knows."""
@@ -263,6 +268,7 @@ class Ledger:
         live = self.actions[submission.action.id] = LiveAction(submission)
         if submission.key is not None:
             self.keys[submission.key] = live
+        self.queue.add(live.action.job)
         return live
 
     def open(self, opening: Opening) -> LiveTrajectory:
@@ -273,7 +279,6 @@ class Ledger:
     def delivered(self, live: LiveAction) -> None:
         """The end of an action is written down: forget it."""
         del self.actions[live.action.id]
-        self._num_over -= 1
         if live.submission.key is not None:
             self.keys.pop(live.submission.key, None)
 
@@ -352,10 +357,12 @@ class Ledger:
         live.lease = live.cores = None
         live.hold(0, at)
         self.num_running -= 1
+        self.queue.add(live.action.job)
 
     def _on_start(self, lease: Lease, at: float) -> None:
         live = self.actions[lease.action_id]
         self.num_running += 1
+        self.queue.remove(live.action.job)
         cores = cores_of(lease)
         live.lease, live.cores, live.started_at = lease, cores, at
         if cores is None:
@@ -375,10 +382,10 @@ class Ledger:
     def _on_report(self, record: ActionRecord, changes: Changes) -> None:
         live = self.actions[record.action_id]
         live.phase = Phase.OVER
-        self._num_over += 1
         self.num_ended += 1
         if live.lease is not None:
             self._end_lease(live, record.ended_at)
+        self.queue.remove(live.action.job)
         changes.ended.append((live, record))
         trajectory = live.trajectory
         if trajectory is not None:
@@ -391,10 +398,3 @@ class Ledger:
         if live is not None and live.is_closed and not live.actions and live.phase is Phase.ALIVE:
             live.phase = Phase.OVER
             changes.left.append(live)
-
-
-def fail(future: asyncio.Future[Any], error: Exception) -> None:
-    """Let `future` raise `error`; a caller who has gone away does not complain about it."""
-    if not future.done():
-        future.set_exception(error)
-        future.exception()

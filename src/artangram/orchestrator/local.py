@@ -70,7 +70,8 @@ async def local(
     - `state_dir`: keep a journal there, so that accepted actions survive a crash. Default: in
       memory.
     - `provider`: where commands run; it is closed with the client. Default: Linux namespaces.
-    - `max_queued`: refuse further actions (`Overloaded`) when this many wait.
+    - `max_queued`: refuse further actions (`Overloaded`) when this many wait; one job alone gets
+      at most eight ninths of them.
     - `shares`, `limits`: what each job is entitled to, relative to the others, when something is
       short (1 if unsaid), and the memory and trajectories that it has at least and at most.
     - `workers`: function workers at most. Default: one per core.

@@ -2,7 +2,8 @@
 
 - What `written` confirmed is not forgotten, whatever dies; it ends exactly once.
 - Everything asked for at one instant is decided together; see `driver`.
-- Beyond `Bounds.max_queued` waiting actions a submission is refused at once, never kept hanging.
+- Beyond `Bounds.max_queued` waiting actions a submission is refused at once, never kept hanging;
+  no job alone can fill the queue.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ from functools import partial
 
 from msgspec import Struct
 
+from artangram.aio import fail
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, JobId, NodeId, Resource, TrajectoryId
 from artangram.core.scheduling.action import checked
@@ -34,7 +36,7 @@ from artangram.orchestrator.catalog import Catalog
 from artangram.orchestrator.driver import COMPACT_EVERY, Clock, Driver
 from artangram.orchestrator.executor import LiveExecutor, NewAgent
 from artangram.orchestrator.heartbeats import FORMER, SILENCE_S, Heartbeats
-from artangram.orchestrator.ledger import Ledger, LiveTrajectory, Phase, Promise, fail
+from artangram.orchestrator.ledger import Ledger, LiveTrajectory, Phase, Promise
 from artangram.orchestrator.records import (
     ActionResult,
     Broken,
@@ -42,7 +44,6 @@ from artangram.orchestrator.records import (
     DeployedService,
     Draining,
     Opening,
-    Overloaded,
     Queueing,
     Receipt,
     Submission,
@@ -202,9 +203,8 @@ class Orchestrator:
             return known
         if self._refusal is not None:
             raise self._refusal
-        ledger, most = self.ledger, self.bounds.max_queued
-        if ledger.num_queued >= most:
-            raise Overloaded(f"{most} actions wait already (max_queued); try again later")
+        ledger = self.ledger
+        ledger.queue.admit(action.job, self.bounds.max_queued)
         if action.id in ledger.actions:
             raise BadInput("id", f"{action.id!r} is already known", "give every action its own id")
         live = ledger.submit(submission)
@@ -292,6 +292,7 @@ class Orchestrator:
             self.ledger,
             self._carriers,
             nodes=self.nodes,
+            node_books=self._driver.scheduler.nodes(),
             policy=self.setup.policy,
             abandoned=self._num_abandoned,
             began_at=self._began_at,

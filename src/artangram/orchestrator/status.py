@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from artangram.core.ids import NodeId, Resource
 from artangram.core.scheduling.lease import Devices
+from artangram.core.scheduling.pools.cpu import CpuNode
 from artangram.managers.call import ApiCall, FunctionCall, ServiceCall
 from artangram.managers.calls import Carrier
 from artangram.managers.functions import FunctionsManager
@@ -19,6 +20,7 @@ from artangram.orchestrator.records import (
     ApiStatus,
     ClusterStatus,
     FunctionsStatus,
+    NodeState,
     NodeStatus,
     ServiceStatus,
     WaitingStatus,
@@ -51,25 +53,30 @@ def cluster_status(
     carriers: Mapping[type, Carrier],
     *,
     nodes: Iterable[NodeId],
+    node_books: Iterable[CpuNode],
     policy: str,
     abandoned: int,
     began_at: float,
     is_draining: bool,
     now: float,
 ) -> ClusterStatus:
-    """One look at everything that is known here; agents are not asked."""
+    """One look at everything that is known here; agents are not asked.
+
+    `nodes` have agents, `node_books` are those that the scheduler knows.
+    """
+    known = {node.id: node for node in node_books}
     books = Books(ledger.alive())
     services, restores = books.services(carriers)
     return ClusterStatus(
         policy=policy,
-        queued=ledger.num_queued,
+        queued=ledger.queue.total,
         running=ledger.num_running,
         trajectories=sum(1 for _ in ledger.open_trajectories()),
         abandoned=abandoned,
         ended=ledger.num_ended,
         uptime_s=now - began_at,
         is_draining=is_draining,
-        nodes=tuple(books.node(node) for node in nodes),
+        nodes=tuple(books.node(name, known.get(name)) for name in dict.fromkeys([*nodes, *known])),
         waiting=books.waiting(now),
         services=services,
         restores=restores,
@@ -107,8 +114,22 @@ class Books:
             for live in oldest
         )
 
-    def node(self, node: NodeId) -> NodeStatus:
-        return NodeStatus(node=node, running=self._num_on[node], cores_used=self._used_on[node])
+    def node(self, name: NodeId, node: CpuNode | None) -> NodeStatus:
+        """Without its books it has only begun to join."""
+        running, cores_used = self._num_on[name], self._used_on[name]
+        if node is None:
+            state = NodeState.JOINING
+            return NodeStatus(node=name, state=state, running=running, cores_used=cores_used)
+        return NodeStatus(
+            node=name,
+            state=_state(node),
+            running=running,
+            cores_used=cores_used,
+            cores=node.cores,
+            memory_used_mb=node.memory_mb - node.memory_free_mb,
+            memory_mb=node.memory_mb,
+            labels=node.spec.labels,
+        )
 
     def services(self, carriers: Mapping[type, Carrier]) -> tuple[tuple[ServiceStatus, ...], int]:
         """The services of this cluster, and how often any was restored."""
@@ -160,6 +181,12 @@ class Books:
             )
             for name, client in sorted(manager.clients.items())
         )
+
+
+def _state(node: CpuNode) -> NodeState:
+    if node.is_suspect:
+        return NodeState.SUSPECT
+    return NodeState.DRAINING if node.is_draining else NodeState.TRUSTED
 
 
 def _callee(live: LiveAction) -> object:

@@ -414,7 +414,7 @@ async def test_thousands_wait_at_once() -> None:
         async with asyncio.TaskGroup() as group:
             waiting = [group.create_task(client.backend.run(request)) for request in asked]
             async with asyncio.timeout(PATIENCE_S):
-                while behind.orchestrator.ledger.num_queued < len(asked):  # noqa: ASYNC110
+                while behind.orchestrator.ledger.queue.total < len(asked):  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
             holding.cancel()
         assert {task.result().outcome for task in waiting} == {Outcome.SUCCEEDED}

@@ -100,3 +100,46 @@ async def test_devices_and_set_user_id_bits_are_left_out(tmp_path: Path) -> None
     root = unpack(archive, cache_dir=tmp_path / "cache")
     assert not (root / "mem").exists()
     assert (root / "su").stat().st_mode & 0o6000 == 0
+
+
+def oci(index: object, **blobs: bytes) -> bytes:
+    return a_tar(
+        a_file("oci-layout", b"{}"),
+        a_file("index.json", json.dumps(index).encode()),
+        *(a_file(f"blobs/sha256/{name}", data) for name, data in blobs.items()),
+    )
+
+
+LOOP = {"manifests": [{"digest": "sha256:a"}]}
+PACKED = [a_tar(a_file("a", b"x" * 100_000), mode=f"w:{way}") for way in ("gz", "bz2", "xz")]
+WHOLE = PACKED[0]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"no archive at all",
+        *(whole[: len(whole) // 2] for whole in PACKED),
+        WHOLE[:40] + b"\xff" * 40 + WHOLE[80:],
+        a_tar(a_file("manifest.json", b"[]")),
+        a_tar(a_file("manifest.json", b"7")),
+        a_tar(a_file("manifest.json", b'[{"Layers": 7}]')),
+        a_tar(a_file("manifest.json", b'[{"Layers": [7]}]')),
+        a_tar(a_file("manifest.json", b"[" * 100_000)),
+        a_tar(a_file("manifest.json", b'[{"Layers": ["l"]}]'), a_file("l", WHOLE[:100])),
+        oci({"manifests": []}),
+        oci([]),
+        oci(LOOP, a=json.dumps(LOOP).encode()),
+        oci(LOOP, a=b'{"layers": [{}]}'),
+    ],
+    ids=lambda data: f"{len(data)} bytes",
+)
+async def test_a_broken_archive_is_an_image_error_and_leaves_nothing(
+    tmp_path: Path, data: bytes
+) -> None:
+    archive = tmp_path / "broken.tar"
+    archive.write_bytes(data)
+    with pytest.raises(ImageError, match=r"cannot unpack broken.tar|the archive has no"):
+        unpack(archive, cache_dir=tmp_path / "cache")
+    assert not list((tmp_path / "cache").iterdir())

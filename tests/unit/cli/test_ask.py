@@ -59,6 +59,12 @@ async def test_a_node_is_drained_and_takes_trajectories_again(run):
         told = await asyncio.to_thread(run, "drain", "cpu-0", *reach)
         assert (told.code, told.err) == (0, "")
         assert told.out.startswith("cpu-0 gets no new trajectories, and leaves when")
+        told = await asyncio.to_thread(run, "status", *reach)
+        (line,) = (line for line in told.out.splitlines() if "cpu-0" in line)
+        node, state, running, *rest = line.split()
+        assert (node, state, running) == ("cpu-0", "draining", "1")
+        assert "1 of 1" in line
+        assert rest[-1] == "-"
         told = await asyncio.to_thread(run, "drain", "cpu-0", "--undo", *reach)
         assert (told.code, told.out) == (0, "cpu-0 takes new trajectories again.\n")
         told = await asyncio.to_thread(run, "drain", "cpu-7", *reach)

@@ -94,7 +94,7 @@ async def test_what_cannot_be_written_down_is_refused_and_forgotten(tmp_path: Pa
             for argv, output_bytes in ((["echo", "\udc80"], 1), (["true"], 2**64)):
                 with pytest.raises(BadInput, match="cannot be written down"):
                     await t.run(argv, output_bytes=output_bytes, kind="x")
-                assert ledger.num_queued == 0
+                assert ledger.queue.total == 0
             assert (await t.run(["echo", "x"])).ok
     await journal.close()
 

@@ -326,6 +326,28 @@ async def test_too_many_waiting_actions_are_refused_at_once() -> None:
         assert (await boxes[3].run(["true"])).ok
 
 
+async def test_one_job_cannot_use_up_the_queue_of_all() -> None:
+    bounds = Bounds(max_queued=18)
+    async with fake_cluster(a_setup(cores=1), bounds=bounds) as client:
+        ours = [client.trajectory(job="greedy", memory_mb=16) for _ in range(30)]
+        theirs = client.trajectory(job="modest", memory_mb=16)
+        for one in (*ours, theirs):
+            await one.__aenter__()
+        first = begun(ours[0], "sleep", "1")
+        await soon()
+        tasks = [begun(one, "sleep", "1") for one in ours[1:]]
+        await soon()
+        refused = [task.exception() for task in tasks if task.done()]
+        assert len(refused) == 29 - 16
+        assert {type(error) for error in refused} == {Overloaded}
+        assert "job 'greedy' has 16 of" in str(refused[-1])
+        assert (await theirs.run(["true"])).ok
+        await asyncio.gather(first, *tasks, return_exceptions=True)
+        assert (await ours[0].run(["true"])).ok
+        queue = client.orchestrator.ledger.queue
+        assert (queue.total, queue.by_job) == (0, {})
+
+
 async def test_a_burst_within_one_instant_is_bounded_too() -> None:
     async with fake_cluster(bounds=Bounds(max_queued=3)) as client:
         boxes = [client.trajectory() for _ in range(5)]

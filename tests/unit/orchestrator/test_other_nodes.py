@@ -51,7 +51,9 @@ async def machines() -> AsyncIterator[Machines]:
 
 
 @asynccontextmanager
-async def a_life(path: Path, machines: Machines, *, nodes: int) -> AsyncIterator[Embedded]:
+async def a_life(
+    path: Path, machines: Machines, *, nodes: int, awaits_nodes: bool = False
+) -> AsyncIterator[Embedded]:
     journal, past = await open_journal(path)
     spec = CpuSpec(nodes=nodes, cores=2, memory_mb=4096)
     agents = [machines.agent(number) for number in range(nodes)]
@@ -62,6 +64,7 @@ async def a_life(path: Path, machines: Machines, *, nodes: int) -> AsyncIterator
         clock=WallClock(not_before=0.0 if past is None else past.last_at),
         past=past,
     )
+    orchestrator.executor.awaits_nodes = awaits_nodes
     try:
         await orchestrator.begin()
         yield Embedded(orchestrator)
@@ -115,6 +118,20 @@ async def test_a_restart_with_fewer_nodes_loses_only_what_lived_on_the_others(tm
             await backend.orchestrator.close(TrajectoryId("t"))
 
 
+async def test_a_node_that_may_come_back_after_a_restart_is_suspect(tmp_path, machines):
+    path = tmp_path / "journal.sqlite"
+    async with a_life(path, machines, nodes=2) as backend:
+        for name in ("t", "u"):
+            await opened(backend, name)
+            await ran(backend, name)
+    async with a_life(path, machines, nodes=1, awaits_nodes=True) as backend:
+        await backend.orchestrator.written()
+        first, second = (await backend.status()).nodes
+        assert (first.node, first.state, first.population.sandboxes) == ("cpu-0", "trusted", 1)
+        assert (second.node, second.state, second.population) == ("cpu-1", "suspect", None)
+        assert (second.cores, second.memory_used_mb, second.memory_mb) == (2, 3000, 4096)
+
+
 async def test_a_drained_node_gets_no_new_trajectory_and_goes_when_it_is_empty(tmp_path, machines):
     async with a_life(tmp_path / "journal.sqlite", machines, nodes=2) as backend:
         orchestrator = backend.orchestrator
@@ -125,6 +142,7 @@ async def test_a_drained_node_gets_no_new_trajectory_and_goes_when_it_is_empty(t
             orchestrator.drain_node(NodeId("cpu-9"))
         orchestrator.drain_node(NodeId("cpu-0"))
         await opened(backend, "u")
+        assert [n.state for n in (await backend.status()).nodes] == ["draining", "trusted"]
         assert (await ran(backend, "u")).outcome is Outcome.SUCCEEDED
         assert (await ran(backend, "t")).outcome is Outcome.SUCCEEDED
         assert node_of(backend, "u") == "cpu-1"
@@ -141,6 +159,8 @@ async def test_an_undrained_node_takes_trajectories_again(tmp_path, machines):
         await ran(backend, "t")
         backend.orchestrator.drain_node(NodeId("cpu-0"))
         backend.orchestrator.drain_node(NodeId("cpu-0"), is_on=False)
+        await backend.orchestrator.written()
+        assert [n.state for n in (await backend.status()).nodes] == ["trusted"]
         async with asyncio.timeout(PATIENCE_S):
             await backend.orchestrator.close(TrajectoryId("t"))
         await opened(backend, "u")

@@ -11,6 +11,7 @@ from artangram.core.scheduling.cluster import NodeSpec
 from artangram.core.scheduling.events import TrajectoryOpened
 from artangram.core.scheduling.placement import Placement
 from artangram.core.scheduling.policies.base import Ticket
+from artangram.core.scheduling.pools.cpu import CpuNode
 
 Push = Callable[[Ticket, float], None]
 
@@ -45,9 +46,9 @@ class CpuPools:
                 fix = "open another trajectory for the cores of another pool"
                 raise BadInput("needs", f"its trajectory lives on {name}", fix)
 
-    def nodes(self) -> list[tuple[Resource, NodeId]]:
-        """The nodes that are there, with their pools."""
-        return [(name, node) for name, one in self._placement.items() for node in one.lanes]
+    def nodes(self) -> list[CpuNode]:
+        """The nodes that are there, to look at."""
+        return [node for placement in self._placement.values() for node in placement.books.values()]
 
     def open(self, opened: TrajectoryOpened) -> None:
         """A trajectory begins."""

@@ -56,6 +56,7 @@ class Placement:
         self._shares = cluster.shares
         self._has_limits = bool(cluster.limits)
         self._nodes = PoolNodes(policy.request_milli)
+        self.books = self._nodes.by_id  # To look at.
         self._num_joined = 0
         #: Draining nodes that became empty.
         self._emptied: list[NodeId] = []

@@ -39,6 +39,7 @@ from artangram.core.scheduling.lifetimes import Lifetimes
 from artangram.core.scheduling.limits import pace
 from artangram.core.scheduling.policies.base import Form, State, Ticket, record_of
 from artangram.core.scheduling.policies.policy import SchedulingPolicy
+from artangram.core.scheduling.pools.cpu import CpuNode
 from artangram.core.scheduling.records import Outcome
 
 MOST_ATTEMPTS = 3
@@ -119,8 +120,8 @@ class Scheduler:
         """Is it there? So is every node until its loss is told, and again when it has joined."""
         return self._lanes.has_node(resource, node)
 
-    def nodes(self) -> list[tuple[Resource, NodeId]]:
-        """The CPU nodes that are there, with their pools."""
+    def nodes(self) -> list[CpuNode]:
+        """The CPU nodes that are there, to look at."""
         return self._lanes.cpu.nodes()
 
     def leaving(self, resource: Resource, node: NodeId) -> list[TrajectoryId]:
@@ -236,9 +237,8 @@ class Scheduler:
         told = self._learning.learn(ticket, event.outcome, began_at=began_at, now=now)
         self._lanes.release(ticket, now)
         self._lanes.touch(told)
-        if event.outcome is Outcome.INFRA_FAILED and self._may_repeat(
-            ticket, now, is_new=event.turned_away
-        ):
+        failed, is_new = event.outcome is Outcome.INFRA_FAILED, event.turned_away
+        if failed and self._may_repeat(ticket, now, is_new=is_new):
             ticket.num_turned_away += event.turned_away
             self._repeat(ticket, now)
             return

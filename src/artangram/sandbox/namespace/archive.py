@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import lzma
 import os
 import shutil
 import tarfile
 import tempfile
+import zlib
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -20,6 +22,10 @@ from artangram.sandbox.errors import ImageError
 
 WHITEOUT = ".wh."
 OPAQUE = ".wh..wh..opq"
+_UNREADABLE = (tarfile.TarError, OSError, EOFError, zlib.error, lzma.LZMAError)
+_MISSHAPEN = (LookupError, ValueError, TypeError, AttributeError, RecursionError)
+BROKEN = _UNREADABLE + _MISSHAPEN
+"""What a damaged archive, or one whose manifests have another shape, raises while it is read."""
 
 
 def unpack(archive: Path, *, cache_dir: Path) -> Path:
@@ -37,8 +43,9 @@ def unpack(archive: Path, *, cache_dir: Path) -> Path:
         with tarfile.open(archive) as tar:
             _unpack_any(tar, root)
         move_into_place(root, target)
-    except (tarfile.TarError, OSError, KeyError, ValueError) as error:
-        raise ImageError(f"cannot unpack {archive.name}: {error}") from error
+    except BROKEN as error:
+        problem = str(error) or type(error).__name__
+        raise ImageError(f"cannot unpack {archive.name}: {problem}") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return target

@@ -70,6 +70,7 @@ class LocalSandbox:
         self._freezer = Freezer(self, self._tell)
         self._rests_frozen = False
         self._refreeze: asyncio.Task[None] | None = None
+        self._waking: asyncio.Task[None] | None = None
         self._gone = ""
         self._loop.add_reader(sock.fileno(), self._on_readable)
 
@@ -201,6 +202,8 @@ class LocalSandbox:
         if self._ending is not None and not self._ending.done():
             return self._ending  # init would answer only the last of several requests
         self._ending = self._tell(request.END)
+        if self._freezer.is_frozen:  # Init could not answer, and would be killed for it.
+            self._waking = self._loop.create_task(self._freezer.set(False))
         watch = self._loop.call_later(GRACE_S, self.kill)
         self._ending.add_done_callback(partial(_ended_or_gone, watch))
         return self._ending

@@ -69,7 +69,7 @@ class TestShapes:
         scheduler = a_scheduler()
         assert "needs.cpu" in refusal(scheduler, "early", 12)
         joined(scheduler)
-        assert scheduler.nodes() == [(CPU, FIRST), (CPU, BIG)]
+        assert [(n.resource, n.id) for n in scheduler.nodes()] == [(CPU, FIRST), (CPU, BIG)]
         opened(scheduler, "t", 2000)
         assert node_of(scheduler, "cores", 12) == "big"
         assert node_of(scheduler, "memory", trajectory="t") == "big"
