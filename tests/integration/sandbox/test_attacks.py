@@ -27,7 +27,7 @@ from artangram.sandbox import (
 from artangram.sandbox.namespace.kernel import processes_below
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 
-from .conftest import PYTHON, SMALL, Attack
+from .conftest import PYTHON, SMALL, Attack, groups_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -133,6 +133,43 @@ class TestOutput:
         look = "import fcntl\nprint([fcntl.fcntl(fd, 3) & os.O_NONBLOCK for fd in (1, 2)])"
         await attack(spoil)
         assert (await attack(look)).stdout == b"[0, 0]\n"
+
+
+class TestMachine:
+    """What a sandbox lacks because others have it is no failure of its program."""
+
+    async def test_a_machine_without_process_numbers_is_no_failure_of_a_program(
+        self, provider: NamespaceProvider, sandbox: LocalSandbox
+    ) -> None:
+        above = [group for group in groups_of(provider) if (group / "pids.max").exists()]
+        if not above:
+            pytest.skip("control groups do not count processes here")
+        most = [(group / "pids.max", (group / "pids.max").read_text()) for group in above]
+        try:
+            for group in above:
+                (group / "pids.max").write_text((group / "pids.current").read_text())
+            with pytest.raises(SandboxError, match="this machine has no room for more processes"):
+                await sandbox.run(Command(argv=("true",)))
+        finally:
+            for path, value in most:
+                path.write_text(value)
+        assert await still_works(sandbox)
+
+    async def test_kept_processes_that_fill_their_own_sandbox_are_its_own_doing(
+        self, sandbox: LocalSandbox, attack: Attack
+    ) -> None:
+        await attack(
+            "import time\n"
+            "while (pid := attempt(os.fork)) and pid != 'EAGAIN': pass\n"
+            "if not pid: time.sleep(60)",
+            keep=True,
+        )
+        await sandbox.run(Command(argv=("sleep", "0"), keep=True))
+        filled = await sandbox.run(Command(argv=("sleep", "0"), processes=8))
+        assert (filled.exit_code, filled.start_error) == (
+            126,
+            "Resource temporarily unavailable",
+        )
 
 
 class TestBombs:
@@ -353,18 +390,14 @@ class TestBombs:
     async def test_exhausted_user_limits_do_not_reach_a_neighbour(
         self, provider: NamespaceProvider, sandbox: LocalSandbox, attack: Attack
     ) -> None:
-        """inotify instances are counted per user: every sandbox is a user of its own."""
-        watch = "n = 0\nwhile libc.inotify_init() >= 0: n += 1\nprint(n > 0)\n"
-        hold = watch + "sys.stdout.flush()\nimport time; time.sleep(1)"
-        running = asyncio.create_task(attack(hold))
+        """Bytes in message queues are counted per user: every sandbox is a user of its own."""
+        queue = "libc.mq_open(b'/%d' % n, os.O_CREAT | os.O_RDWR, 0o600, None) >= 0"
+        fill = f"n = 0\nwhile {queue}: n += 1\nprint(0 < n < 200, flush=True)\n"
+        running = asyncio.create_task(attack(fill + "import time; time.sleep(1)"))
         await asyncio.sleep(0.3)
         neighbour = await provider.create(HostImage())
-        argv = (
-            "/usr/bin/python3",
-            "-c",
-            "import ctypes; print(ctypes.CDLL(None).inotify_init() >= 0)",
-        )
-        assert (await neighbour.run(Command(argv=argv))).stdout == b"True\n"
+        code = f"import ctypes, os; n, libc = 0, ctypes.CDLL(None); print({queue})"
+        assert (await neighbour.run(Command(argv=(*PYTHON, code)))).stdout == b"True\n"
         await neighbour.close()
         assert (await running).stdout == b"True\n"
 

@@ -262,6 +262,10 @@ class BoxGroups:
             write_setting(f"{self._where['memory']}/{name}", value)
         self._memory_mb = memory_mb
 
+    def has_many_processes(self) -> bool:
+        """Are there at least half as many as there may be?"""
+        return 2 * int(read_setting(self._where["pids"] + "/pids.current")) > self._processes
+
     def read_peak(self) -> int:
         """In bytes; 0 where the kernel does not count it."""
         try:

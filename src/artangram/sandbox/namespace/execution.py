@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 from collections.abc import Callable
 from time import monotonic
@@ -39,6 +40,8 @@ LOOK_EVERY_S = 0.25
 
 Ending = CommandResult | SandboxError
 OnEnd = Callable[[Ending], None]
+LACKS = {errno.EAGAIN: "processes", errno.ENFILE: "open files"}
+"""Why a program did not start although its sandbox has it: what is lacking, by error number."""
 
 
 class Watch:
@@ -245,7 +248,20 @@ class Execution:
             ending = result_of(reply, printed, memory=memory, meter=self._meter)
         except SandboxError as error:
             ending = error
+        if reply.kind == init.NOT_STARTED and self._is_lack_of_the_machine(reply.status):
+            ending = SandboxError(f"this machine has no room for more {LACKS[reply.status]}")
         self._on_end(self._problem or ending)
+
+    def _is_lack_of_the_machine(self, status: int) -> bool:
+        """Did a program not start because others have taken what it needs?
+
+        If a sandbox keeps processes and they are half of what it may have, it is believed to have
+        used up its own: they may have ended since, and must not pass for a lack of the machine.
+        """
+        if status != errno.EAGAIN or not self._box.has_kept:
+            return status in LACKS
+        groups = self._box.traits.groups
+        return groups is not None and not groups.has_many_processes()
 
     def _printed(self, reply: InitReply) -> Printed:
         if reply.flags & init.WITH_OUTLETS:
