@@ -84,9 +84,8 @@ def up(
 ) -> None:
     """Serve this machine's cluster over HTTP until SIGTERM or Ctrl-C, then drain.
 
-    Without a file it serves all cores. The file may limit them and add functions, model services
-    and APIs; `artangram simulate` reads it, too. Nothing accepted is lost by a crash: start it
-    again with the same state directory, where the file `token` is.
+    Without a file it serves all cores. The file may limit them and add functions, services and
+    APIs. Nothing accepted is lost by a crash: start it again with the same state directory.
     """
     described = _described(cluster, policy)
     if port:

@@ -122,15 +122,11 @@ async def running(
     door: AgentDoor | None = None,
     sync: bool = False,
 ) -> AsyncIterator[tuple[Orchestrator, CallBackends]]:
-    """An orchestrator on this machine, and the backends of its calls.
-
-    With `sync` the journal outlives a loss of power, too.
-    """
+    """An orchestrator on this machine, and the backends of its calls."""
     machine = await asyncio.to_thread(this_machine)
     spec = machine.spec(cores=cores, memory_mb=memory_mb)
     async with AsyncExitStack() as stack:
-        journal, past = await _journal(state_dir, sync=sync)
-        stack.push_async_callback(journal.close)
+        journal, past = await _journal(state_dir, stack, sync=sync)
         clock = WallClock(not_before=0.0 if past is None else past.last_at)
         agents = _Agents(state_dir, provider, clock, agent_options)
         # Before anything that takes long: its patience with what runs there is short.
@@ -212,11 +208,16 @@ def cluster_options(given: Mapping[str, Any]) -> ClusterOptions:
     return as_record(ClusterOptions, {name: plain(name, value) for name, value in given.items()})
 
 
-async def _journal(state_dir: Path | None, *, sync: bool) -> tuple[Journal, Past | None]:
+async def _journal(
+    state_dir: Path | None, stack: AsyncExitStack, *, sync: bool
+) -> tuple[Journal, Past | None]:
+    """A journal that is closed with `stack`. With `sync` it outlives a loss of power, too."""
     if state_dir is None:
         return MemoryJournal(), None
     archive = state_dir / "archive.sqlite"
-    return await open_journal(state_dir / "journal.sqlite", archive=archive, sync=sync)
+    journal, past = await open_journal(state_dir / "journal.sqlite", archive=archive, sync=sync)
+    stack.push_async_callback(journal.close)
+    return journal, past
 
 
 def _as_measured_in(past: Past, setup: Setup, *, keeps_memory: bool) -> Setup:
