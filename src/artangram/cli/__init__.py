@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from artangram.cli.extras import what_to_install
-from artangram.cli.standard import OutputLost, watched
+from artangram.cli.standard import OutputLost, harmless, watched
 from artangram.core.errors import BadInput
 
 UNHEARD = 1
@@ -50,4 +50,4 @@ def _refuse(why: str) -> NoReturn:
 
 def _say(why: str) -> None:
     with suppress(OSError):  # Standard error is closed; the exit code remains.
-        print(f"error: {' '.join(why.split())}", file=sys.stderr)
+        print(f"error: {harmless(' '.join(why.split()))}", file=sys.stderr)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from errno import EACCES
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from rich.box import SIMPLE_HEAD
@@ -17,6 +18,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from artangram.cli.standard import harmless
 from artangram.core.errors import BadInput
 from artangram.observe.badfile import AnyPath
 
@@ -39,8 +41,8 @@ class Printer:
         for index, column in enumerate(columns):
             table.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
         for row in rows:
-            table.add_row(*row)
-        self.console.print(Text(title, style="italic"), soft_wrap=True)
+            table.add_row(*map(harmless, row))
+        self.console.print(Text(harmless(title), style="italic"), soft_wrap=True)
         with self._wide_enough_for(table):
             self.console.print(table)
 
@@ -82,9 +84,21 @@ def tell_ignored(console: Console, path: AnyPath, fields: Iterable[str], *, verb
         console.print(f"{path}: `{verb}` ignores {ignored}", style="dim", soft_wrap=True)
 
 
+class PlainConsole(Console):
+    """Shows names as they are: brackets and colons in them mean nothing, controls are escaped."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        plain = [_lines(one) if isinstance(one, str) else one for one in objects]
+        super().print(*plain, **options)
+
+
+def _lines(text: str) -> str:
+    return "\n".join(map(harmless, text.split("\n")))
+
+
 def plain_console(*, stderr: bool = False) -> Console:
-    """Shows names as they are: brackets and colons in them mean nothing."""
-    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    """Where people read."""
+    return PlainConsole(stderr=stderr, highlight=False, markup=False, emoji=False)
 
 
 def write_file(path: Path, data: bytes) -> None:

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from artangram.cli.client import Token, Url, answering, client
 from artangram.cli.output import Printer
+from artangram.cli.standard import harmless
 from artangram.core.errors import BadInput
 from artangram.managers.cpu import LONGEST_RUN_S
 from artangram.orchestrator.client import Client, TrajectoryHandle
@@ -82,7 +83,7 @@ def run(
         )
     )
     if not (result.ok or result.reason.startswith("exit code")):
-        print(f"{result.outcome}: {result.reason}", file=sys.stderr)
+        print(f"{result.outcome}: {harmless(result.reason)}", file=sys.stderr)
     if _num_truncated(result):
         problem = f"{_num_truncated(result)} bytes of its output were dropped"
         print(f"truncated: {problem}; write long output to a file", file=sys.stderr)

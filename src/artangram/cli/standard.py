@@ -1,4 +1,4 @@
-"""Standard output: when it cannot be written, one exception says so.
+"""Standard output: when it cannot be written, one exception says so; names cannot command it.
 
 A full disk and a closed pipe are `OSError`s, and verbs attribute those to the files that they write
 themselves. So standard output raises an exception of its own.
@@ -13,6 +13,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
+
+
+_CONTROLS = (*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_SHOWN = {code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for code in _CONTROLS}
+
+
+def harmless(text: str) -> str:
+    """`text` with every character escaped that a terminal would obey: others chose the names."""
+    return text.translate(_SHOWN)
 
 
 class OutputLost(Exception):

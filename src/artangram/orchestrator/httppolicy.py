@@ -28,9 +28,18 @@ MOST_OUTPUT_BYTES = MAX_READ_BYTES
 
 def permit_name(trajectory: TrajectoryId) -> None:
     """Raises `BadInput` if no URL could carry it, so that no request could name it."""
-    if trajectory in ("", ".", "..") or any(character < " " for character in trajectory):
+    if trajectory in ("", ".", ".."):
         fix = "name it without control characters, and not . or .."
         raise BadInput("trajectory", f"{trajectory!r} cannot be part of an address", fix)
+    permit_names(trajectory=trajectory)
+
+
+def permit_names(**names: str) -> None:
+    """Raises `BadInput` for a name with control characters: logs and terminals show names."""
+    for field, name in names.items():
+        if not name.isprintable():
+            fix = "name it without control characters"
+            raise BadInput(field, f"{name[:80]!r} has characters that cannot be printed", fix)
 
 
 def permit_opening(opening: Opening, *, images: Sequence[Path]) -> Opening:
@@ -38,6 +47,7 @@ def permit_opening(opening: Opening, *, images: Sequence[Path]) -> Opening:
 
     Raises `BadInput` if it names what is not offered. Looks at files: not for the event loop.
     """
+    permit_names(job=opening.job, task=opening.task, owner=opening.owner)
     source = _pinned(opening.place.source)
     for path, real in zip(_paths(opening.place.source), _paths(source), strict=True):
         if not any(Path(real).is_relative_to(folder.resolve()) for folder in images):
@@ -48,6 +58,7 @@ def permit_opening(opening: Opening, *, images: Sequence[Path]) -> Opening:
 
 def permit_run(request: RunRequest) -> None:
     """Raises `BadInput` if it asks for more than a service holds for one caller."""
+    permit_names(kind=request.kind)
     if request.output_bytes > MOST_OUTPUT_BYTES:
         problem = f"{request.output_bytes} is above {MOST_OUTPUT_BYTES}"
         raise BadInput("output_bytes", problem, "print into a file and read that in pieces")

@@ -1,7 +1,8 @@
 """Metrics of a cluster for Prometheus: how actions of each kind end, and what is in use now.
 
 - Actions are counted as they end; the rest is read from a status at every scrape.
-- Callers make kinds up, so only the first `MOST_KINDS` have figures of their own.
+- Callers make kinds up, so only the first `MOST_KINDS` of moderate length have figures of their
+  own; all others are counted as `OTHER`.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from prometheus_client.registry import Collector
 from artangram.orchestrator.records import ActionResult, ClusterStatus
 
 MOST_KINDS = 100
+MOST_KIND_CHARACTERS = 100
 OTHER = "other"
 BUCKETS_S = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000)
 """From a tool call to a long test suite."""
@@ -56,7 +58,7 @@ class Exposition:
         return generate_latest(self._registry)
 
     def _known(self, kind: str) -> str:
-        if len(self._kinds) < MOST_KINDS:
+        if len(self._kinds) < MOST_KINDS and len(kind) <= MOST_KIND_CHARACTERS:
             self._kinds.add(kind)
         return kind if kind in self._kinds else OTHER
 

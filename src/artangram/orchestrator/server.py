@@ -32,7 +32,7 @@ from artangram.orchestrator.arguments import RunRequest, check_known
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.errors import KNOWN, ErrorRecord, problem_of
-from artangram.orchestrator.httppolicy import permit_name, permit_opening, permit_run
+from artangram.orchestrator.httppolicy import permit_name, permit_names, permit_opening, permit_run
 from artangram.orchestrator.ndjson import written
 from artangram.orchestrator.openapi import description
 from artangram.orchestrator.orchestrator import Orchestrator
@@ -154,6 +154,7 @@ class _ServiceRoutes:
 
     async def call(self, request: Request) -> object:
         wanted = await _decoded(request, CallRequest)
+        permit_names(kind=wanted.kind, job=wanted.job, task=wanted.task)
         result = await _while_listening(request, self._backend.call(wanted))
         return self._with_queueing(wanted.trajectory, result)
 

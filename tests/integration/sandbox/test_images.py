@@ -192,3 +192,20 @@ async def test_an_image_in_use_is_not_followed_elsewhere(
     offered.symlink_to(rootfs)
     with pytest.raises(CreateFailed, match="symbolic links"):
         await provider.create(image)
+
+
+async def test_a_strict_umask_of_the_owner_locks_no_sandbox(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        provider = await NamespaceProvider.open(state_dir=tmp_path)
+        try:
+            box = await provider.create(HostImage())
+            result = await box.run(Command(argv=("sh", "-c", "echo hi > mine; cat mine; ls /")))
+            python = await box.run(Command(argv=(sys.executable, "-c", "print(1)")))
+            await box.close()
+        finally:
+            await provider.close()
+    finally:
+        os.umask(before)
+    assert (result.exit_code, result.start_error, result.stdout[:3]) == (0, "", b"hi\n")
+    assert (python.exit_code, python.start_error, python.stdout) == (0, "", b"1\n")

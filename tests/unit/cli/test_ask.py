@@ -54,6 +54,30 @@ async def test_status_names_who_waits_and_explain_says_why(run):
         assert (hindrance["resource"], hindrance["needed"], hindrance["free"]) == ("cpu", 1, 0)
 
 
+async def test_names_cannot_command_the_terminal(run):
+    evil = "a\x1b]0;owned\x07\x1b[2Jb\x9bc\u202ed"
+    async with (
+        fake_cluster(a_setup(cores=1)) as behind,
+        serving(behind.orchestrator, token=TOKEN) as url,
+        behind.trajectory(id=evil, job=evil) as first,
+        behind.trajectory(id=f"{evil} 2") as second,
+    ):
+        reach = ["--url", url, "--token", TOKEN]
+        holding = asyncio.create_task(first.run(["sleep", "1000"]))
+        await asyncio.sleep(0.05)
+        waiting = asyncio.create_task(second.run(["true"], kind=evil))
+        while behind.orchestrator.status().queued == 0:  # noqa: ASYNC110 - no event for it
+            await asyncio.sleep(0.01)
+        told = await asyncio.to_thread(run, "status", *reach)
+        why = await asyncio.to_thread(run, "explain", evil, *reach)
+        assert "a\\x1b]0;owned\\x07\\x1b[2Jb\\x9bc\\u202ed" in told.out
+        assert why.code == 2
+        for text in (told.out, told.err, why.out, why.err):
+            assert not set(text) & set("\x1b\x07\x9b\u202e")
+        holding.cancel()
+        assert (await waiting).ok
+
+
 async def test_a_node_is_drained_and_takes_trajectories_again(run):
     async with a_busy_service() as reach:
         told = await asyncio.to_thread(run, "drain", "cpu-0", *reach)

@@ -39,6 +39,7 @@ READ_ONLY = MS_RDONLY | MS_NOSUID | MS_NODEV
 
 def prepare(stage: str, *, own_proc: bool) -> None:
     """A place for the tree at `stage`; in it, as `d` and `p`, what will be `/dev` and `/proc`."""
+    os.umask(0o022)  # The owner's may be stricter, and its user could not enter the tree.
     linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
     linux.mount("box", stage, kind="tmpfs", flags=MS_NOSUID | MS_NODEV, options="mode=755")
     os.chdir(stage)

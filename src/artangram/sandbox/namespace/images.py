@@ -159,10 +159,8 @@ def _interpreters() -> list[str]:
 
 
 def _make_skeleton(skeleton: Path, trees: list[Path]) -> None:
-    for name in MOUNT_POINTS:
-        (skeleton / name).mkdir(parents=True, exist_ok=True)
-    for tree in trees:
-        (skeleton / str(tree).lstrip("/")).mkdir(parents=True, exist_ok=True)
+    for name in (*MOUNT_POINTS, *(str(tree).lstrip("/") for tree in trees)):
+        _make_directories(skeleton, name)
     for link in map(Path, HOST_LINKS):
         if link.is_symlink():
             (skeleton / link.name).symlink_to(link.readlink())
@@ -170,6 +168,16 @@ def _make_skeleton(skeleton: Path, trees: list[Path]) -> None:
             raise ImageError(f"{link} is not a link into /usr: use a directory or tar image here")
     for name in HOST_ETC:
         _copy(Path("/etc") / name, skeleton / "etc" / name)
+
+
+def _make_directories(skeleton: Path, name: str) -> None:
+    """Every user may enter them, whatever the owner's umask is."""
+    path = skeleton
+    for part in Path(name).parts:
+        path /= part
+        if not path.exists():
+            path.mkdir()
+            path.chmod(0o755)
 
 
 def _copy(source: Path, target: Path) -> None:
