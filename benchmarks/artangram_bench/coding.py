@@ -18,16 +18,20 @@ from artangram.sim.families import cluster_for, generate
 from artangram.sim.report import report
 from artangram_bench.result import Origin, seeds_of
 
-POLICIES = [
-    "elastic",
-    "moldable",
-    "overcommit",
-    "tangram",
-    "fcfs",
-    "pods:1",
-    "pods:2",
-    "pods:0.5/4",
+RUNS = [
+    ("elastic", "learned"),
+    ("elastic", "learned:kinds"),
+    ("elastic", "exact"),
+    ("overcommit", "learned"),
+    ("tangram", "learned"),
+    ("tangram", "exact"),
+    ("tangram:elastic", "learned"),
+    ("fcfs", "learned"),
+    ("pods:1", "learned"),
+    ("pods:2", "learned"),
+    ("pods:0.5/4", "learned"),
 ]
+"""Policies, and what each is told: what a live scheduler knows, and for some more or less of it."""
 CORES = (1024, 512, 256, 192, 128, 96, 80)
 PENALTY = 0.1
 CPU = Resource("cpu")
@@ -36,6 +40,7 @@ CPU = Resource("cpu")
 class CodingRow(Struct, frozen=True, kw_only=True):
     cores: int
     policy: str
+    estimates: str
     act_mean_s: float
     act_bound_s: float
     """No policy has a smaller mean ACT, so none is better than this one by more than the ratio."""
@@ -57,17 +62,18 @@ def coding(
     with output.progress() as progress:
         task = progress.add_task("coding")
         for cores in CORES:
-            for name in POLICIES:
-                progress.update(task, description=f"{cores} cores, {name}")
-                runs = [_run(trace, cores, name) for trace in traces]
+            for name, told in RUNS:
+                progress.update(task, description=f"{cores} cores, {name}, {told}")
+                runs = [_run(trace, cores, name, told) for trace in traces]
                 rows.append(_mean_row(runs))
     output.table(
         "Coding agents: 3 jobs x 256 trajectories, mean over seeds, times in seconds",
-        ["cores", "policy", "ACT mean", "best gain", "p99", "step", "shortest", "use"],
+        ["cores", "policy", "told", "ACT mean", "best gain", "p99", "step", "shortest", "use"],
         [
             [
                 str(r.cores),
                 r.policy,
+                r.estimates,
                 f"{r.act_mean_s:.2f}",
                 f"{r.act_mean_s / r.act_bound_s:.2f}x",
                 f"{r.p99_s:.1f}",
@@ -81,14 +87,15 @@ def coding(
     output.json(origin.result("How many cores do coding agents need?", rows))
 
 
-def _run(trace: Trace, cores: int, name: str) -> CodingRow:
+def _run(trace: Trace, cores: int, name: str, told: str) -> CodingRow:
     cluster = cluster_for("coding", cores=cores, squeeze_penalty=PENALTY)
-    simulation = Simulation(trace, cluster, policy_named(name), beliefs("exact", 0))
+    simulation = Simulation(trace, cluster, policy_named(name), beliefs(told, 0))
     simulation.run()
     one = report(simulation, policy=name, trace=trace, cluster=cluster)
     return CodingRow(
         cores=cores,
         policy=name,
+        estimates=told,
         act_mean_s=one.act.mean_s,
         act_bound_s=lower_bound(trace, cluster).act_mean_s + _overhead_s(trace, cluster),
         p99_s=one.act.p99_s,
@@ -109,4 +116,5 @@ def _overhead_s(trace: Trace, cluster: ClusterSpec) -> float:
 def _mean_row(runs: list[CodingRow]) -> CodingRow:
     numbers = ("act_mean_s", "act_bound_s", "p99_s", "step_s", "critical_path_s", "utilisation")
     means = {name: mean(getattr(run, name) for run in runs) for name in numbers}
-    return CodingRow(cores=runs[0].cores, policy=runs[0].policy, **means)
+    first = runs[0]
+    return CodingRow(cores=first.cores, policy=first.policy, estimates=first.estimates, **means)

@@ -16,8 +16,11 @@ from artangram.sim.families import cluster_for, generate, lab_traces
 from artangram.sim.report import report
 from artangram_bench.result import Origin, seeds_of
 
-POLICIES = ["elastic", "moldable", "tangram", "fcfs", "fixed:4", "overcommit"]
-SETTINGS = [("exact", 0.1), ("noisy:1.0", 0.1), ("exact", 0.0), ("noisy:1.0", 0.0)]
+POLICIES = ["elastic", "tangram", "tangram:elastic", "fcfs", "fixed:4", "overcommit"]
+SETTINGS = [
+    *(("learned", 0.1), ("exact", 0.1), ("noisy:1.0", 0.1)),
+    *(("learned", 0.0), ("exact", 0.0), ("noisy:1.0", 0.0)),
+]
 
 
 class LabRow(Struct, frozen=True, kw_only=True):
@@ -40,7 +43,7 @@ def lab(
     ] = "1,2,3",
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
 ) -> None:
-    """How close to the bound: 15 open-loop traces, exact and noisy estimates, squeeze penalties."""
+    """How close to the bound: 15 open-loop traces, three kinds of estimates, squeeze penalties."""
     output, origin = Printer(json), Origin()
     numbers = seeds_of(seeds)
     with output.progress() as progress:

@@ -12,7 +12,7 @@ from scheduler_world import ELASTIC, OTHERS, RIGID, SEVERAL, THOROUGH
 from artangram.core.scheduling.records import Outcome
 
 POLICIES = [
-    *("elastic", "moldable", "tangram", "fcfs", "fixed:2", "pods:1"),
+    *("elastic", "tangram", "fcfs", "fixed:2", "pods:1"),
     *("overcommit", "static", "load-per-call", "unmanaged"),
 ]
 CROWD = 400

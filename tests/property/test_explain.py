@@ -13,7 +13,7 @@ from artangram.core.scheduling.baselines.unmanaged import UnmanagedLane
 from artangram.core.scheduling.cluster import FunctionsSpec, QuotaSpec
 from artangram.core.scheduling.explain import lendable
 from artangram.core.scheduling.policies.base import Lane
-from artangram.core.scheduling.policies.malleable import MalleableLane
+from artangram.core.scheduling.policies.elastic import ElasticLane
 from artangram.core.scheduling.policies.paced import PacedLane
 from artangram.core.scheduling.policies.queue import FairUsage
 from artangram.core.scheduling.policies.residency import ResidencyLane
@@ -44,7 +44,7 @@ LANES = {
         FunctionPool(NAME, FunctionsSpec(ceiling=9)), FakeLaneContext(), FairUsage({})
     ),
     "cores": lambda: FcfsLane(CpuNode(CPU, NodeId("n"), a_cpu(cores=9)), FakeLaneContext()),
-    "squeezed": lambda: MalleableLane(
+    "squeezed": lambda: ElasticLane(
         CpuNode(CPU, NodeId("n"), a_cpu(cores=9)), FakeLaneContext(), FairUsage({})
     ),
     "devices": a_fenced_lane,

@@ -17,14 +17,16 @@ from artangram.core.scheduling.baselines.tangram import UnitDivision
 from artangram.core.scheduling.cpupools import CpuPools
 from artangram.core.scheduling.deadlines import Deadlines
 from artangram.core.scheduling.decisions import Resize
-from artangram.core.scheduling.estimates import Estimates
+from artangram.core.scheduling.distribution import KnownDuration
 from artangram.core.scheduling.lanes import Lanes
+from artangram.core.scheduling.learning import Learning
 from artangram.core.scheduling.lease import Devices
 from artangram.core.scheduling.placement import Placement
-from artangram.core.scheduling.policies import cpulane, gpulane
+from artangram.core.scheduling.policies import candidates, gpulane, ranking
 from artangram.core.scheduling.policies.base import Ticket
+from artangram.core.scheduling.policies.candidates import Candidates
 from artangram.core.scheduling.policies.counted import CountedLane
-from artangram.core.scheduling.policies.malleable import MalleableLane
+from artangram.core.scheduling.policies.elastic import ElasticLane
 from artangram.core.scheduling.policies.queue import FairUsage
 from artangram.core.scheduling.policies.width import Widths
 from artangram.core.scheduling.pools.buddy import Buddy
@@ -88,9 +90,18 @@ def unless_cancelled(real: Method) -> Method:
     return end
 
 
-def drifting(real: Method) -> Method:
-    clock = count()
-    return lambda *args: real(*args) * (1 + next(clock) % 7)
+def guessing_in_one_twin(real: Method) -> Method:
+    """Every second scheduler believes that what came last is shortest."""
+    numbers = count()
+
+    def expect(learning: Learning, ticket: Ticket) -> None:
+        real(learning, ticket)
+        if not hasattr(learning, "number"):
+            learning.number = next(numbers)
+        if learning.number % 2:
+            ticket.belief = KnownDuration(100.0 / ticket.seq)
+
+    return expect
 
 
 def at_the_head(real: Method) -> Method:
@@ -118,8 +129,16 @@ def keeping_the_attempt(real: Method) -> Method:
     return repeat
 
 
-def latest_first(real: Method) -> Method:
-    return lambda self, one, other: (one.key, one.seq) > (other.key, other.seq)
+def forgetting(real: Method) -> Method:
+    def preempt(lane: ElasticLane, ticket: Ticket, now: float) -> None:
+        real(lane, ticket, now)
+        lane._candidates_like(ticket).remove(ticket)
+
+    return preempt
+
+
+def by_rank_alone(real: Method) -> Method:
+    return lambda those, job, now: those._head(job.by_rank)
 
 
 def shifted(resource: str, node: str, first: int, *args: object, **fields: object) -> Devices:
@@ -133,7 +152,7 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
         "is a.*'s, not a|got a core twice|got back more",
     ),
     "cores are granted before somebody shrank": (
-        "malleable",
+        "elastic",
         instead(Scheduler, "handle_all", granting_before_shrinking),
         "is a.*'s, not a",
     ),
@@ -177,12 +196,12 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
     "devices are given twice": ("fcfs", instead(Buddy, "take", nothing), "is used twice|got back"),
     "decisions depend on more than the events": (
         "elastic",
-        instead(Estimates, "work_s", drifting),
+        instead(Learning, "expect", guessing_in_one_twin),
         "twins disagree",
     ),
     "an elastic action gets less than its least amount": (
-        "malleable",
-        instead(MalleableLane, "_sizes", lambda real: lambda lane: [1] * len(real(lane))),
+        "elastic",
+        instead(ElasticLane, "_sizes", lambda real: lambda lane: [1] * len(real(lane))),
         "is not what it needs|cores=",
     ),
     "a fitting head of cores is left waiting": (
@@ -196,37 +215,37 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
         "fits and waits",
     ),
     "left-over cores stay idle": (
-        "malleable",
+        "elastic",
         instead(
-            MalleableLane,
+            ElasticLane,
             "_sizes",
-            lambda real: lambda lane: [t.form.amounts[0] for t in lane._running.tickets],
+            lambda real: lambda lane: [t.form.amounts[0] for t in lane._running.elastic],
         ),
         "cores are idle",
     ),
-    "who stands aside is forgotten": (
-        "malleable",
-        instead(MalleableLane, "_resume", lambda real: lambda lane, ticket, now: False),
-        "stands aside",
+    "a preempted action is forgotten": (
+        "elastic",
+        instead(ElasticLane, "_preempt", forgetting),
+        "was preempted|never ended|not in list",
     ),
     "rigid actions wait for the end of elastic ones": (
-        "malleable",
+        "elastic",
         instead(
-            MalleableLane,
-            "_start_waiting",
-            lambda real: lambda lane, now: None if lane._running else real(lane, now),
+            ElasticLane,
+            "_admit",
+            lambda real: lambda lane, now: None if len(lane._running) else real(lane, now),
         ),
-        "could start on|passed the overdue",
+        "could start on|passed the overdue|was preempted",
     ),
     "an overdue action is passed by loans": (
-        "malleable",
-        instead(cpulane.RankedLane, "overdue", nothing),
+        "elastic",
+        instead(ElasticLane, "overdue", nothing),
         "was lent cores, passed the overdue",
     ),
     "an overdue action is passed": (
-        "malleable",
-        instead(FairUsage, "goes_first", latest_first),
-        "passed the overdue|fits and waits",
+        "elastic",
+        instead(Candidates, "_first_of", by_rank_alone),
+        "passed the overdue",
     ),
     "the line is served from its end": (
         "fcfs",
@@ -381,18 +400,18 @@ def test_the_count_of_starts_catches_forgotten_shares(monkeypatch):
 
 
 def test_the_newcomer_catches_a_queue_without_jobs(monkeypatch):
-    instead(FairUsage, "goes_first", lambda real: lambda s, a, b: a.seq < b.seq)(monkeypatch)
+    monkeypatch.setattr(candidates, "goes_first", lambda served, a, b, now: a.seq < b.seq)
     with pytest.raises((AssertionError, ValueError)):
         test_policies.test_a_newcomer_is_not_stuck_behind_a_flood(name="elastic")
 
 
 def test_the_overload_catches_an_order_that_ignores_virtual_deadlines(monkeypatch):
-    instead(FairUsage, "goes_first", latest_first)(monkeypatch)
+    instead(Candidates, "_first_of", by_rank_alone)(monkeypatch)
     with pytest.raises(AssertionError, match="passed the overdue"):
-        test_policies.test_nobody_starves_under_overload(name="malleable", penalty=0.0)
+        test_policies.test_nobody_starves_under_overload(name="elastic", penalty=0.0)
 
 
 def test_the_hour_catches_slack_without_an_end(monkeypatch):
-    monkeypatch.setattr(cpulane, "SLACK_CAP_S", 1e9)
+    monkeypatch.setattr(ranking, "SLACK_CAP_S", 1e9)
     with pytest.raises(AssertionError):
-        test_policies.test_long_work_is_passed_for_an_hour_at_most(name="malleable")
+        test_policies.test_long_work_is_passed_for_an_hour_at_most(name="elastic")

@@ -103,7 +103,7 @@ def test_the_division_of_units_is_the_best_for_every_prefix(wanted, spare):
         assert total == pytest.approx(brute_force(tickets[:count], free))
 
 
-FLOODS = {"elastic": {"cpu": 1}, "moldable": {"cpu": 1}, "paced": {"search": 1}}
+FLOODS = {"elastic": {"cpu": 1}, "paced": {"search": 1}}
 
 
 def a_shared_scheduler(name: str) -> Scheduler:
@@ -134,7 +134,7 @@ def test_jobs_that_flood_are_served_in_proportion_to_their_shares(name, run_s):
         assert abs(rich - 0.75 * count) <= 2, f"{rich} of the first {count} starts are the rich's"
 
 
-@pytest.mark.parametrize("name", ["malleable", "moldable"])
+@pytest.mark.parametrize("name", ["elastic"])
 def test_elastic_work_counts_as_much_as_the_cores_it_uses(name):
     """Both use 20 core-seconds: two cores for ten seconds, whoever says it in which way."""
     needs, fields = {"cpu": {"choices": [2, 4]}}, {"elastic": "cpu", "speedup": {"power": 1.0}}
@@ -182,9 +182,7 @@ def an_overload(seeds: list[tuple[int, int, bool]]) -> list[tuple[float, Action]
     return arrivals
 
 
-@pytest.mark.parametrize(
-    ("name", "penalty"), [("malleable", 0.0), ("malleable", 0.1), ("moldable", 0.0)]
-)
+@pytest.mark.parametrize(("name", "penalty"), [("elastic", 0.0), ("elastic", 0.1)])
 @examples(6)
 @given(
     seeds=st.lists(
@@ -212,7 +210,7 @@ def test_nobody_starves_under_overload(name, penalty, seeds):
         assert record.started_at <= latest
 
 
-@pytest.mark.parametrize("name", ["malleable", "moldable"])
+@pytest.mark.parametrize("name", ["elastic"])
 @examples(4)
 @given(work_s=st.sampled_from([1e3, 1e5]), gap=st.sampled_from([8.0, 10.0]))
 def test_long_work_is_passed_for_an_hour_at_most(name, work_s, gap):

@@ -26,10 +26,10 @@ from artangram.sim.bounds import critical_path_s, lower_bound
 from artangram.sim.report import SimReport, report
 
 POLICIES = [
-    *("elastic", "malleable", "moldable", "tangram", "fcfs", "fixed:2"),
+    *("elastic", "tangram", "fcfs", "fixed:2"),
     *("pods:1", "pods:0.5/4", "overcommit", "static", "static:1", "load-per-call", "unmanaged"),
 ]
-FIXED_UNITS = {"moldable", "tangram", "fcfs", "fixed:2"}
+FIXED_UNITS = {"tangram", "fcfs", "fixed:2"}
 CURVES = [
     *(None, {"amdahl": 0.0}, {"amdahl": 0.3}, {"power": 0.6}),
     *({"table": {"1": 1.0, "2": 1.9, "4": 0.7}}, {"table": {"2": 3.0}}),

@@ -14,8 +14,6 @@ from scheduler_world import examples
 
 POLICIES = [
     "elastic",
-    "malleable",
-    "moldable",
     "tangram",
     "fcfs",
     "fixed:4",
@@ -41,7 +39,7 @@ from scheduler_world import ELASTIC, OTHERS, RIGID, SEVERAL, a_full_cluster
 from virtual_time import played
 
 shapes = RIGID + ELASTIC + SEVERAL + OTHERS
-for name in ("elastic", "moldable", "tangram", "pods:1"):
+for name in ("elastic", "tangram", "pods:1"):
     arrivals, run_s = [], {}
     for n in range(300):
         needs, elastic, service = shapes[n * 7 % len(shapes)]

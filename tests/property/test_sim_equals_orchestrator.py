@@ -219,7 +219,7 @@ def a_cluster(cpu: CpuSpec) -> ClusterSpec:
     return ClusterSpec(pools={CPU: cpu, Resource("search"): search}, shares={JobId("red"): 2.0})
 
 
-POLICIES = ["elastic", "moldable", "tangram", "fcfs", "fixed:2", "pods:1/4", "overcommit"]
+POLICIES = ["elastic", "tangram", "fcfs", "fixed:2", "pods:1/4", "overcommit"]
 
 
 @settings(max_examples=25, deadline=None)

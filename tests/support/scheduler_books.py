@@ -279,13 +279,12 @@ class Books:
 
     def _resize(self, life: Life, cores: Cores) -> None:
         assert life.lease is not None, f"{life.action.id} is resized, but does not run"
-        assert life.is_elastic, f"{life.action.id} is rigid and was resized"
         first = life.lease.allocations[0]
         assert isinstance(first, Cores)
         assert first.node == cores.node, f"{life.action.id} was moved to another node"
-        is_aside = cores.units == 0
+        is_preempted = cores.units == 0
         is_within = life.least <= cores.units <= life.lease.workers
-        assert is_aside or is_within, f"{life.action.id}: {cores}"
+        assert is_preempted or is_within, f"{life.action.id}: {cores}"
         for core in life.cores:
             del self._cores[cores.node, core]
         self._take_cores(life, cores.node, cores.cores)

@@ -18,7 +18,7 @@ def check_no_idle_cores(books: Books, explain: Callable[[Life], Explanation]) ->
         for life in here if idle else ():
             assert life.lease is not None
             if not life.cores:
-                _check_aside(life, idle)
+                _check_preempted(books, life, idle)
                 continue
             is_narrow = life.primary == CPU and len(life.cores) < life.lease.workers
             assert not is_narrow, f"{idle} cores are idle, {life} runs on {life.cores}"
@@ -26,9 +26,11 @@ def check_no_idle_cores(books: Books, explain: Callable[[Life], Explanation]) ->
             _check_first(books, explain, node=node, here=here)
 
 
-def _check_aside(life: Life, idle: int) -> None:
-    """Somebody stands aside only while his least amount cannot be had."""
-    assert life.least > idle, f"{idle} cores are idle, {life.action.id} stands aside"
+def _check_preempted(books: Books, life: Life, idle: int) -> None:
+    """An action is without cores only while it, or one the node may drain for, needs more."""
+    others = [other for other in books.lives.values() if not other.cores]
+    is_drained = any(min(other.action.needs.of(CPU), default=0) > idle for other in others)
+    assert is_drained, f"{idle} cores are idle, {life.action.id} was preempted"
 
 
 def _check_first(

@@ -44,7 +44,7 @@ from artangram.core.scheduling.explain import Explanation
 from artangram.core.scheduling.lease import Devices
 from artangram.core.scheduling.policies.base import Hindrance
 from artangram.core.scheduling.policies.catalog import policy
-from artangram.core.scheduling.policies.malleable import PASS_S
+from artangram.core.scheduling.policies.elastic import PASS_S
 from artangram.core.scheduling.records import Outcome
 from artangram.core.scheduling.scheduler import MOST_ATTEMPTS, Scheduler
 
@@ -328,7 +328,7 @@ class SchedulerMachine(NodeRules):
             assert said.free == free, f"{said.free} are said to be free, not {free}"
 
     def _check_idle(self) -> None:
-        if self.watch.is_malleable():
+        if self.watch.is_elastic():
             check_no_idle_cores(self.books, self.explain)
 
     def teardown(self) -> None:

@@ -6,12 +6,12 @@ from operator import attrgetter
 from artangram.core.ids import ActionId
 from artangram.core.scheduling.lease import Allocation
 from artangram.core.scheduling.policies.base import Lane, LaneContext, State, Ticket
-from artangram.core.scheduling.policies.malleable import MalleableLane
+from artangram.core.scheduling.policies.elastic import ElasticLane
 from artangram.core.scheduling.policies.policy import SchedulingPolicy
 from artangram.core.scheduling.policies.queue import FairUsage
 from artangram.core.scheduling.pools.cpu import CpuNode
 
-QUEUED_BY_KEY = {"elastic", "malleable", "moldable"}
+QUEUED_BY_KEY = {"elastic"}
 IN_LINE = {"fcfs", "fixed", "tangram", "static", "load-per-call", "unmanaged"}
 """Policies whose cores are given in order of a virtual deadline, and strictly in line."""
 
@@ -27,8 +27,8 @@ class Watch:
         self._num_pushed = 0
         #: Waiting tickets by the order in which they came to their lane.
         self._pushed: dict[Ticket, int] = {}
-        #: Tickets started since the last check, their own order, and how many had come by then.
-        self._started: list[tuple[Ticket, int, int]] = []
+        #: Tickets started since the last check, their keys and order, and how many had come then.
+        self._started: list[tuple[Ticket, float, int, int]] = []
         #: Tickets that were lent cores since, by which lane, and how many had come by then.
         self._lent: list[tuple[Ticket, Lane, int]] = []
         self._lanes: list[Lane] = []
@@ -39,20 +39,24 @@ class Watch:
         """The same policy, with lanes of cores that are watched."""
         return replace(chosen, cpu=lambda *args: self._lane(chosen, *args))
 
-    def is_malleable(self) -> bool:
-        return all(isinstance(lane, MalleableLane) for lane in self._lanes)
+    def is_elastic(self) -> bool:
+        return all(isinstance(lane, ElasticLane) for lane in self._lanes)
 
     def starts(self, ticket: Ticket) -> None:
-        self._started.append((ticket, self._pushed.pop(ticket), self._num_pushed))
+        self._started.append((ticket, ticket.key, self._pushed.pop(ticket), self._num_pushed))
 
     def check(self, now: float) -> None:
         """Nobody who still waits was passed by those who started, unless the policy allows it."""
         started, self._started = self._started, []
         self._pushed = {t: n for t, n in self._pushed.items() if t.state is State.WAITING}
-        for ticket, order, num_come in started:
+        for ticket, key, order, num_come in started:
             for other, its_order in self._pushed.items():
                 if other.lane is ticket.lane and its_order <= num_come:
-                    self._check_pair(ticket, other, is_first=order < its_order, now=now)
+                    if self._base in QUEUED_BY_KEY:
+                        self._check_overdue(ticket, key, other, now)
+                    if self._base in IN_LINE:
+                        is_first = order < its_order
+                        assert is_first, f"{ticket} passed {other}, which came first"
 
         lent, self._lent = self._lent, []
         for ticket, lane, num_come in lent:
@@ -64,13 +68,11 @@ class Watch:
         is_before = now < first.key or _order(ticket) < _order(first)
         assert is_before, f"{ticket}, which was lent cores, passed the overdue {first}"
 
-    def _check_pair(self, ticket: Ticket, other: Ticket, *, is_first: bool, now: float) -> None:
-        is_due = other.job == ticket.job and now >= other.key
-        if self._base in QUEUED_BY_KEY and is_due:
-            is_before = (ticket.key, ticket.seq) < (other.key, other.seq)
+    def _check_overdue(self, ticket: Ticket, key: float, other: Ticket, now: float) -> None:
+        """`ticket` started with `key`, and `other` still waits."""
+        if other.job == ticket.job and now >= other.key:
+            is_before = (key, ticket.seq) < (other.key, other.seq)
             assert is_before, f"{ticket} passed the overdue {other}"
-        if self._base in IN_LINE:
-            assert is_first, f"{ticket} passed {other}, which came first"
 
     def _lane(
         self, chosen: SchedulingPolicy, node: CpuNode, context: LaneContext, served: FairUsage

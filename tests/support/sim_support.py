@@ -158,7 +158,8 @@ class PlainNode:
         self._used = sum(shares) / 1000
 
     def _speed(self, contender: Contender, cores: float) -> float:
-        penalty = self._penalty if cores < contender.workers - 1e-9 else 0.0
+        is_squeezed = contender.workers > 1 and cores < contender.workers - 1e-9
+        penalty = self._penalty if is_squeezed else 0.0
         if contender.curve is None:
             return min(1.0, cores / contender.workers) * (1 - penalty)
         return min(cores, 1) * contender.curve.speed(max(cores, 1)) * (1 - penalty)

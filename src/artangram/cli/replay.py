@@ -29,7 +29,7 @@ class Replay:
         source: Callable[[], TraceSource],
         cluster: ClusterSpec,
         *,
-        estimates: str = "exact",
+        estimates: str = "learned",
         seed: int = 0,
     ) -> None:
         self.source = source

@@ -23,15 +23,18 @@ def simulate(
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            help="elastic, tangram, fcfs, fixed:N, pods:N, pods:REQUEST/LIMIT, overcommit, "
-            "static:DEGREE, load-per-call, unmanaged. May be repeated to compare. Default: that of "
-            "the cluster file."
+            help="elastic, tangram, tangram:elastic, fcfs, fixed:N, pods:N, pods:REQUEST/LIMIT, "
+            "overcommit, static:DEGREE, load-per-call, unmanaged. May be repeated to compare. "
+            "Default: that of the cluster file."
         ),
     ] = None,
     estimates: Annotated[
         str,
-        typer.Option(help="How well the scheduler knows durations: exact, learned or noisy:SIGMA."),
-    ] = "exact",
+        typer.Option(
+            help="What the scheduler knows: learned (kind, task and problem, as live), "
+            "learned:kinds, noisy:SIGMA, or exact (every duration: the ceiling)."
+        ),
+    ] = "learned",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the noise in the estimates.")] = 0,
     json: Annotated[
         str | None,

@@ -56,6 +56,9 @@ class Run(Struct, frozen=True, kw_only=True):
     """Earlier runs left files: without that very sandbox it has to fail, not to start afresh."""
     streams: bool = False
     """Tell what it prints as it comes; its result holds all of it, too."""
+    limit_s: float | None = None
+    """Its time limit where that passes at the pace of its lease; the command has one by the clock,
+    too."""
 
     @property
     def id(self) -> "RunId":
@@ -130,10 +133,11 @@ class NodeAgent(Protocol):
 
     def start(self, run: Run) -> None: ...
 
-    def resize(self, action_id: ActionId, cores: tuple[int, ...]) -> None:
+    def resize(self, action_id: ActionId, cores: tuple[int, ...], *, pace: float = 1.0) -> None:
         """The run of `action_id` has these cores now; nothing happens if it has ended.
 
-        Without any it is preempted: it may use what others leave of those it had.
+        Without any it is preempted: it may use what others leave of those it had. Of its time
+        limit, `pace` seconds pass in a second from now on.
         """
         ...
 

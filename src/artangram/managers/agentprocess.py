@@ -119,8 +119,8 @@ class AgentServer:
         match record:
             case wire.StartRun(run):
                 self._agent.start(run)
-            case wire.ResizeRun(action_id, cores):
-                self._agent.resize(action_id, cores)
+            case wire.ResizeRun(action_id, cores, pace):
+                self._agent.resize(action_id, cores, pace=pace)
             case wire.StopRun(action_id):
                 self._agent.stop(action_id)
             case wire.Acknowledge(run):

@@ -3,8 +3,9 @@
 - `core/pools` knows the cores of a node as 0 to n - 1; here they become the machine's own numbers.
 - An elastic command learns its degree from `{units}` in its argv and from `ARTANGRAM_UNITS`. The
   degree stays as the action runs; the cores below it change.
+- A time limit passes at the pace of the lease, and its agent counts it.
 - A lease that shares a node's cores (`CoreShare`) may use all of them: the kernel shares, by the
-  lease's weight and up to its limit.
+  lease's weight and up to its limit. There a time limit passes with the clock.
 - A node whose agent is gone is told nothing: what it was to do ends with the node.
 """
 
@@ -61,10 +62,14 @@ class CpuManager:
         agent = self.agents.get(allocation.node)
         if agent is None:
             return
+        limit_s = None
         if command is not None:
             command = told(command, action, workers=lease.workers, cores=self._mapped(allocation))
             if isinstance(allocation, CoreShare):
                 command = structs.replace(command, share=share_of(allocation))
+            else:
+                command = structs.replace(command, timeout_s=LONGEST_RUN_S)
+                limit_s = action.timeout_s
         run = Run(
             lease=lease,
             trajectory=action.trajectory,
@@ -72,14 +77,15 @@ class CpuManager:
             command=command,
             expects_files=expects_files,
             streams=streams,
+            limit_s=limit_s,
         )
         agent.start(run)
 
-    def resize(self, action_id: ActionId, cores: Cores) -> None:
-        """A running action has these cores now."""
+    def resize(self, action_id: ActionId, cores: Cores, *, pace: float = 1.0) -> None:
+        """A running action has these cores now, and its time limit passes at `pace`."""
         agent = self.agents.get(cores.node)
         if agent is not None:
-            agent.resize(action_id, self._mapped(cores))
+            agent.resize(action_id, self._mapped(cores), pace=pace)
 
     def stop(self, action_id: ActionId, node: NodeId) -> None:
         """End what an action runs on `node`, if it still runs."""

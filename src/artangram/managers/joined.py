@@ -31,6 +31,7 @@ class _ToldRun:
     run: Run | None
     """`None` of a run that was found there."""
     cores: tuple[int, ...] | None = None
+    pace: float = 1.0
     is_stopped: bool = False
 
 
@@ -103,7 +104,8 @@ class JoinedAgent(RemoteAgent):
                 # Nothing that was sent before the break can still arrive: it never did.
                 link.tell(wire.StartRun(told.run), stream=told.run.trajectory)
             if told.cores is not None:
-                link.tell(wire.ResizeRun(run_id.action_id, told.cores), stream=stream)
+                resize = wire.ResizeRun(run_id.action_id, told.cores, told.pace)
+                link.tell(resize, stream=stream)
             if told.is_stopped:
                 link.tell(wire.StopRun(run_id.action_id), stream=stream)
 
@@ -132,10 +134,10 @@ class JoinedAgent(RemoteAgent):
         self._runs[run.id] = _ToldRun(run)
         super().start(run)
 
-    def resize(self, action_id: ActionId, cores: tuple[int, ...]) -> None:
+    def resize(self, action_id: ActionId, cores: tuple[int, ...], *, pace: float = 1.0) -> None:
         for told in self._of(action_id):
-            told.cores = cores
-        super().resize(action_id, cores)
+            told.cores, told.pace = cores, pace
+        super().resize(action_id, cores, pace=pace)
 
     def stop(self, action_id: ActionId) -> None:
         for told in self._of(action_id):

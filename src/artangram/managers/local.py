@@ -19,7 +19,10 @@ from artangram.aio import Background, uncancelled
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
 from artangram.core.scheduling.records import Outcome
 from artangram.managers.agent import Listener, NodeInventory, Population, Run, RunId, RunResult
+from artangram.managers.localrun import LocalRun
 from artangram.managers.machine import free_memory_mb
+from artangram.managers.outcomes import how_it_ended
+from artangram.managers.runlimit import RunLimit
 from artangram.managers.sandboxes import NodeSandboxes
 from artangram.sandbox.errors import SandboxError, SandboxGone
 from artangram.sandbox.protocol import (
@@ -37,32 +40,6 @@ LEAST_FREE_MB = 256
 """Below this the kernel is about to kill processes."""
 LOOK_EVERY_S = 0.2
 """Looking at the machine's memory takes as long as an action's whole way through here."""
-
-
-class _Running:
-    """A run under way, and the cores it has (or will start with).
-
-    Most are begun at once in a sandbox that waits for them; one that has to wait has a task.
-    """
-
-    __slots__ = ("cores", "ended", "id", "is_told", "over", "run", "sandbox", "task")
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-        self.id = RunId(run.lease.action_id, run.lease.attempt)
-        self.cores = run.command.cores if run.command is not None else ()
-        self.sandbox: Sandbox | None = None
-        self.ended: RunResult | None = None
-        self.is_told = False
-        self.task: asyncio.Task[None] | None = None
-        #: Made by a caller that waits for its end.
-        self.over: asyncio.Future[None] | None = None
-
-    def stop(self) -> None:
-        if self.task is not None:
-            self.task.cancel()
-        elif self.sandbox is not None:
-            self.sandbox.end_command()
 
 
 class LocalAgent:
@@ -89,7 +66,7 @@ class LocalAgent:
         self._look: asyncio.TimerHandle | None = None
         self._is_relieving = False
         self._turns: dict[TrajectoryId, asyncio.Lock] = {}
-        self._running: dict[ActionId, _Running] = {}
+        self._running: dict[ActionId, LocalRun] = {}
         #: Unacknowledged ends; as many as were started and not acknowledged, so bounded by those.
         self._ended: dict[RunId, RunResult] = {}
         self._background = Background(self._on_error)
@@ -118,7 +95,10 @@ class LocalAgent:
         )
 
     def start(self, run: Run) -> None:
-        running = _Running(run)
+        running = LocalRun(run)
+        if run.limit_s is not None:
+            on_over = partial(self._on_late, running)
+            running.limit = RunLimit(run.limit_s, pace=run.lease.pace, on_over=on_over)
         self._running[run.lease.action_id] = running
         if not self._begin(running):
             running.task = self._background.start(self._run(running))
@@ -126,10 +106,12 @@ class LocalAgent:
         if self._least_free_mb and self._look is None:
             self._look_soon()
 
-    def resize(self, action_id: ActionId, cores: tuple[int, ...]) -> None:
+    def resize(self, action_id: ActionId, cores: tuple[int, ...], *, pace: float = 1.0) -> None:
         running = self._running.get(action_id)
+        if running is not None and running.limit is not None:
+            running.limit.set_pace(pace)
         if running is None or not cores:
-            return  # A preempted one stays where it is: the kernel shares its cores.
+            return  # One that is preempted stays where it is: the kernel shares its cores.
         running.cores = cores
         if running.sandbox is not None:
             self._background.start(_resize(running, running.sandbox))
@@ -178,7 +160,7 @@ class LocalAgent:
         await self._sandboxes.aclose()
         await self._provider.close()
 
-    def _stop(self, running: _Running) -> None:
+    def _stop(self, running: LocalRun) -> None:
         running.ended = RunResult(run=running.id, outcome=Outcome.CANCELLED)
         try:
             running.stop()
@@ -187,7 +169,7 @@ class LocalAgent:
             assert running.sandbox is not None, f"{running.id} runs nowhere"
             self._background.start(running.sandbox.close())
 
-    async def _stopped(self, runs: list[_Running]) -> None:
+    async def _stopped(self, runs: list[LocalRun]) -> None:
         """Return when all of them have been told to have ended."""
         loop = asyncio.get_running_loop()
         waits = [running.over or loop.create_future() for running in runs]
@@ -238,7 +220,7 @@ class LocalAgent:
         finally:
             self._is_relieving = False
 
-    def _begin(self, running: _Running) -> bool:
+    def _begin(self, running: LocalRun) -> bool:
         """Start a run in its sandbox, if that is ready and nothing has to be awaited."""
         run = running.run
         turn = self._turns.get(run.trajectory)
@@ -254,10 +236,21 @@ class LocalAgent:
             return False
         if began:
             running.sandbox = sandbox
+            if running.limit is not None:
+                running.limit.begin()
         return began
 
+    def _on_late(self, running: LocalRun) -> None:
+        """The time limit of a run is over: end it, and keep what it printed."""
+        assert running.sandbox is not None, f"{running.run.id} runs nowhere"
+        running.is_late = True
+        try:
+            running.sandbox.end_command()
+        except SandboxError:
+            self._background.start(running.sandbox.close())
+
     def _on_result(
-        self, running: _Running, began_at: float, result: CommandResult | SandboxError
+        self, running: LocalRun, began_at: float, result: CommandResult | SandboxError
     ) -> None:
         if running.ended is not None:
             pass  # It was stopped: its output is not wanted any more.
@@ -267,7 +260,7 @@ class LocalAgent:
             running.ended = _failed(running, result)
         self._tell_end(running)
 
-    async def _run(self, running: _Running) -> None:
+    async def _run(self, running: LocalRun) -> None:
         try:
             running.ended = await self._carried_out(running)
         except asyncio.CancelledError:
@@ -284,13 +277,15 @@ class LocalAgent:
         finally:
             self._tell_end(running)
 
-    def _on_task_over(self, running: _Running, _: asyncio.Task[None]) -> None:
+    def _on_task_over(self, running: LocalRun, _: asyncio.Task[None]) -> None:
         """A task that was stopped before its first step ran no line, so its end is not told yet."""
         if not running.is_told:
             self._tell_end(running)
 
-    def _tell_end(self, running: _Running) -> None:
+    def _tell_end(self, running: LocalRun) -> None:
         running.is_told = True
+        if running.limit is not None:
+            running.limit.end()
         ended = running.ended or RunResult(run=running.id, outcome=Outcome.CANCELLED)
         del self._running[ended.run.action_id]
         self._ended[ended.run] = ended
@@ -302,7 +297,7 @@ class LocalAgent:
         if self._listener is not None:
             self._listener.on_ended(self.node, ended)
 
-    async def _carried_out(self, running: _Running) -> RunResult:
+    async def _carried_out(self, running: LocalRun) -> RunResult:
         run = running.run
         async with self._turns.setdefault(run.trajectory, asyncio.Lock()):
             asked_at = self._now()
@@ -315,10 +310,12 @@ class LocalAgent:
             command = run.command
             if running.cores != command.cores:  # It was resized before it began.
                 command = structs.replace(command, cores=running.cores)
+            if running.limit is not None:
+                running.limit.begin()
             result = await self._ran(sandbox, command, running)
         return _ended(running, result, began_at=began_at)
 
-    async def _ran(self, sandbox: Sandbox, command: Command, running: _Running) -> CommandResult:
+    async def _ran(self, sandbox: Sandbox, command: Command, running: LocalRun) -> CommandResult:
         if not running.run.streams:
             return await sandbox.run(command)
         printed: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
@@ -345,7 +342,7 @@ class LocalAgent:
         loop.call_exception_handler({"message": f"{self!r} failed", "exception": error})
 
 
-async def _resize(running: _Running, sandbox: Sandbox) -> None:
+async def _resize(running: LocalRun, sandbox: Sandbox) -> None:
     if running.is_told:
         return  # The next run there has cores of its own.
     try:
@@ -354,9 +351,12 @@ async def _resize(running: _Running, sandbox: Sandbox) -> None:
         return  # It died; its run is about to say so.
 
 
-def _ended(running: _Running, result: CommandResult, *, began_at: float) -> RunResult:
-    assert running.run.command is not None
-    outcome, reason = _how(running.run.command, result)
+def _ended(running: LocalRun, result: CommandResult, *, began_at: float) -> RunResult:
+    run = running.run
+    assert run.command is not None
+    if running.is_late and result.exit_code != 0:  # Else it ended well at the last moment.
+        result = structs.replace(result, timed_out=True)
+    outcome, reason = how_it_ended(run.command, result, limit_s=run.limit_s)
     return RunResult(
         run=running.id,
         outcome=outcome,
@@ -366,19 +366,5 @@ def _ended(running: _Running, result: CommandResult, *, began_at: float) -> RunR
     )
 
 
-def _failed(running: _Running, error: SandboxError) -> RunResult:
+def _failed(running: LocalRun, error: SandboxError) -> RunResult:
     return RunResult(run=running.id, outcome=Outcome.INFRA_FAILED, reason=str(error))
-
-
-def _how(command: Command, result: CommandResult) -> tuple[Outcome, str]:
-    """How it ended, and why."""
-    if result.timed_out:
-        return Outcome.TIMED_OUT, f"it ran longer than {command.timeout_s:g} s"
-    outcome = Outcome.SUCCEEDED if result.exit_code == 0 else Outcome.FAILED
-    if result.out_of_memory:
-        return outcome, "it ran out of memory"
-    if result.start_error:
-        return outcome, f"{command.argv[0]}: {result.start_error}"
-    if result.signal:
-        return outcome, f"signal {result.signal} ended it"
-    return outcome, "" if result.exit_code == 0 else f"exit code {result.exit_code}"

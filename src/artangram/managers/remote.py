@@ -221,8 +221,9 @@ class RemoteAgent(LinkUser[wire.Report]):
         else:
             self._streams[run.id.action_id] = run.trajectory
 
-    def resize(self, action_id: ActionId, cores: tuple[int, ...]) -> None:
-        self._tell(wire.ResizeRun(action_id, cores), stream=self._streams.get(action_id))
+    def resize(self, action_id: ActionId, cores: tuple[int, ...], *, pace: float = 1.0) -> None:
+        told = wire.ResizeRun(action_id, cores, pace)
+        self._tell(told, stream=self._streams.get(action_id))
 
     def stop(self, action_id: ActionId) -> None:
         self._tell(wire.StopRun(action_id), stream=self._streams.get(action_id))

@@ -63,6 +63,7 @@ class StartRun(Struct, frozen=True, tag="start"):
 class ResizeRun(Struct, frozen=True, tag="resize"):
     action_id: ActionId
     cores: tuple[int, ...]
+    pace: float = 1.0
 
 
 class StopRun(Struct, frozen=True, tag="stop"):

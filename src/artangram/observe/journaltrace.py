@@ -70,15 +70,17 @@ class _TracedTrajectory:
         self.opened = opened
         self.opened_at = at
         self.task = ""
+        self.problem = ""
         self.turns: list[tuple[float, list[TraceAction]]] = []
         self._free_at = at
 
-    def add(self, record: ActionRecord, action: TraceAction) -> None:
+    def add(self, record: ActionRecord, action: TraceAction, *, problem: str) -> None:
         think_s = record.submitted_at - self._free_at
         if not self.turns or think_s > AT_ONCE_S:
             self.turns.append((max(0.0, think_s), []))
         self.turns[-1][1].append(action)
         self.task = record.task
+        self.problem = problem
         self._free_at = record.ended_at
 
 
@@ -131,7 +133,7 @@ class _Recorder:
         life = self._lives.get(record.trajectory or _alone(record.action_id))
         if life is None or record.began_at is None or record.outcome is Outcome.INFRA_FAILED:
             return
-        life.add(record, _as_it_ended(record, work))
+        life.add(record, _as_it_ended(record, work), problem=work.action.problem)
 
     def trajectories(self) -> tuple[TraceTrajectory, ...]:
         lives = [life for life in self._all if life.turns]
@@ -143,6 +145,7 @@ class _Recorder:
                 turns=tuple(TraceTurn(think_s=s, actions=tuple(acts)) for s, acts in life.turns),
                 job=life.opened.job,
                 task=life.task,
+                problem=life.problem,
                 arrive_s=life.opened_at - began_at,
                 memory_mb=life.opened.memory_mb,
             )

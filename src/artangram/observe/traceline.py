@@ -52,6 +52,8 @@ class TraceTrajectory(Struct, frozen=True, kw_only=True, gc=False):
     turns: tuple[TraceTurn, ...]
     job: JobId = JobId("default")
     task: str = ""
+    problem: str = ""
+    """What it attempts; siblings of a group attempt the same. Unnamed if empty."""
     step: int = 0
     arrive_s: float = 0.0
     memory_mb: int = 0
@@ -91,6 +93,7 @@ class _Trajectory(Struct, forbid_unknown_fields=True, gc=False):
     turns: Annotated[tuple[_Turn, ...], Meta(min_length=1)]
     job: _Name | UnsetType = UNSET
     task: str | UnsetType = UNSET
+    problem: str | UnsetType = UNSET
     step: _Count | UnsetType = UNSET
     arrive_s: Seconds | UnsetType = UNSET
     memory_mb: _Count | UnsetType = UNSET
@@ -115,6 +118,7 @@ class LineDecoder:
             turns=tuple([self._turn(turn, index) for index, turn in enumerate(raw.turns)]),
             job=JobId(intern(raw.job or "default")),
             task=intern(raw.task or ""),
+            problem=intern(raw.problem or ""),
             step=raw.step or 0,
             arrive_s=raw.arrive_s or 0.0,
             memory_mb=raw.memory_mb or 0,
@@ -186,6 +190,7 @@ def encode_line(trajectory: TraceTrajectory) -> bytes:
     raw = _Trajectory(
         job=trajectory.job,
         task=trajectory.task,
+        problem=trajectory.problem or UNSET,
         trajectory=trajectory.trajectory,
         step=trajectory.step,
         arrive_s=trajectory.arrive_s,

@@ -16,6 +16,7 @@ from msgspec import Struct, structs
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import TrajectoryId
+from artangram.orchestrator.commandkind import command_kind
 from artangram.orchestrator.options import RunOptions
 from artangram.orchestrator.records import Opening
 from artangram.sandbox.protocol import WORK_DIR
@@ -98,8 +99,8 @@ def run_request(opening: Opening, argv: Iterable[str], options: RunOptions) -> R
     check_known(RunOptions, options, of="a run")
     given: dict[str, Any] = {**options, "trajectory": opening.trajectory, "argv": words}
     if not given.get("kind"):
-        program = str(words[0]) if words else ""
-        given["kind"] = "/".join([name for name in (opening.task, program) if name])
+        runs = command_kind(words)
+        given["kind"] = "/".join([name for name in (opening.task, runs) if name])
     for name in ("needs", "environ"):
         if name in given and given[name] is None:
             del given[name]

@@ -44,6 +44,7 @@ class CallRequest(Struct, frozen=True, kw_only=True):
     kind: str
     job: JobId = JobId("default")
     task: str = ""
+    problem: str = ""
     trajectory: TrajectoryId | None = None
     needs: dict[str, Any] = {}
     """What it needs beside what it calls."""
@@ -86,6 +87,7 @@ def called(request: CallRequest, needs: Needs, *, action_id: ActionId, now: floa
         needs=needs,
         job=request.job,
         task=request.task,
+        problem=request.problem,
         trajectory=request.trajectory,
         work_s=request.work_s,
         timeout_s=request.timeout_s,

@@ -117,6 +117,7 @@ class Client:
         *,
         job: str = "default",
         task: str = "",
+        problem: str = "",
         memory_mb: int = 512,
         disk_mb: int | None = None,
         processes: int = 256,
@@ -127,6 +128,8 @@ class Client:
         """One attempt at a problem; use it with `async with`. Its files last until it is closed.
 
         - `job`, `task`: whose share it counts against, and what kind of problem it attempts.
+        - `problem`: which problem it attempts; siblings then tell each other how long their
+          commands take.
         - `memory_mb`, `disk_mb`, `processes`: limits of its sandbox; files count as memory. By
           default files may take half of the memory, 256 MB at most.
         - `network`: give the sandbox access to the network.
@@ -139,6 +142,7 @@ class Client:
             "trajectory": named or f"{task or 'trajectory'}-{self._new_id()}",
             "job": job,
             "task": task,
+            "problem": problem,
             "memory_mb": memory_mb,
             # As plain data: msgspec does not check the fields of a record that exists already.
             "place": {

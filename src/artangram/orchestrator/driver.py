@@ -84,7 +84,7 @@ class Executor(Protocol):
         """Make its lease real."""
         ...
 
-    def resize(self, live: LiveAction, cores: Cores) -> None: ...
+    def resize(self, live: LiveAction, cores: Cores, pace: float) -> None: ...
 
     def stop(self, live: LiveAction) -> None: ...
 
@@ -273,8 +273,8 @@ class Driver:
         match decision:
             case Start():
                 self._executor.start(live)
-            case Resize(_, cores):
-                self._executor.resize(live, cores)
+            case Resize(_, cores, pace):
+                self._executor.resize(live, cores, pace)
             case Stop():
                 self._executor.stop(live)
 

@@ -250,6 +250,7 @@ class Embedded:
             needs=_ONE_CORE,
             job=opening.job,
             task=opening.task,
+            problem=opening.problem,
             trajectory=opening.trajectory,
             repeatable=True,
         )
@@ -288,6 +289,7 @@ def submission_of(
         needs=needs_of(request),
         job=opening.job,
         task=opening.task,
+        problem=opening.problem,
         trajectory=request.trajectory,
         work_s=request.work_s,
         timeout_s=request.timeout_s,

@@ -174,8 +174,8 @@ class LiveExecutor:
             streams=live.on_output is not None,
         )
 
-    def resize(self, live: LiveAction, cores: Cores) -> None:
-        self.manager.resize(live.action.id, cores)
+    def resize(self, live: LiveAction, cores: Cores, pace: float) -> None:
+        self.manager.resize(live.action.id, cores, pace=pace)
 
     def stop(self, live: LiveAction) -> None:
         if live.call is not None:
@@ -316,7 +316,7 @@ class LiveExecutor:
                 if found.ended is not None:
                     self.on_ended(found.node, found.ended)
                 elif isinstance(cores, Cores):
-                    self.manager.resize(lease.action_id, cores)
+                    self.manager.resize(lease.action_id, cores, pace=lease.pace)
                 return True
         return False
 

@@ -29,9 +29,11 @@ class RunOptions(TypedDict, total=False):
     """Cores: a number, `between(1, 8)` or `one_of(1, 2, 4)`. Default: 1."""
     kind: str | None
     """Actions of one kind share an estimate of how long they take. Default: the trajectory's task
-    and the name of the program."""
+    and what the command runs: `sh -c 'cd repo && pytest -x'` is `pytest`, `git status` is
+    `git/status`."""
     timeout_s: float | None
-    """Stop the command when it has run for this long. Default: after one day."""
+    """Stop the command when it has run for this long with all the cores it can use: less passes on
+    fewer cores, and no time at all while it is preempted. Default: after one day."""
     deadline_s: float | None
     """Give up when it has not ended after this long, waiting included. Default: never."""
     needs: Mapping[str, Amount] | None
@@ -74,6 +76,9 @@ class CallOptions(TypedDict, total=False):
     """The job whose share the call counts against. Default: "default"."""
     task: str
     """The task it belongs to, for reports. Default: none."""
+    problem: str
+    """The problem it is about: calls of one kind on one problem are expected to take about as long
+    as each other. Default: none."""
     trajectory: str | None
     """The trajectory it belongs to: the call ends with it. Default: none."""
     needs: Mapping[str, Amount]

@@ -56,6 +56,8 @@ class Opening(Struct, frozen=True, kw_only=True):
     trajectory: TrajectoryId
     job: JobId = JobId("default")
     task: str = ""
+    problem: str = ""
+    """What it attempts: actions of siblings are expected to be alike."""
     memory_mb: int = 0
     """To be held for it on its node, if that is more than its sandbox may use."""
     place: SandboxSpec = SandboxSpec()

@@ -1,7 +1,9 @@
 """What the simulated client tells the scheduler about an action that has not run yet.
 
-The simulator knows the truth; a scheduler never does. `exact` tells it all the same, `noisy` tells
-a work that is off by a lognormal factor and one speed-up for everything, `learned` tells nothing.
+The simulator knows the truth; a scheduler never does. `learned` tells no work and no speed-up, but
+what a live caller knows: kind, task and problem; `learned:kinds` leaves the problem out. `noisy`
+tells a work that is off by a lognormal factor and one speed-up for everything. `exact` tells the
+truth all the same: the ceiling of what can be learned.
 """
 
 from random import Random
@@ -13,7 +15,7 @@ from artangram.core.errors import BadInput
 from artangram.core.scheduling.action import MOST_WORK_S
 from artangram.core.scheduling.needs import Needs
 from artangram.core.scheduling.speedup import DEFAULT
-from artangram.observe.trace import TraceAction
+from artangram.observe.trace import TraceAction, TraceTrajectory
 
 MOST_SIGMA = 10.0
 """Most guesses are off by thousands then; far more would be no number."""
@@ -26,8 +28,17 @@ class Beliefs(Protocol):
 
     def work_s(self, action: TraceAction) -> float | None: ...
 
+    def problem(self, trajectory: TraceTrajectory) -> str: ...
 
-class ExactBeliefs:
+
+class _Named:
+    """Tells which problem a trajectory attempts."""
+
+    def problem(self, trajectory: TraceTrajectory) -> str:
+        return trajectory.problem
+
+
+class ExactBeliefs(_Named):
     """The truth."""
 
     def needs(self, action: TraceAction) -> Needs:
@@ -53,7 +64,7 @@ class _Uncurved:
         return told
 
 
-class NoisyBeliefs:
+class NoisyBeliefs(_Named):
     """Work off by exp(N(0, sigma)), and the same speed-up for every elastic action."""
 
     def __init__(self, sigma: float, random: Random) -> None:
@@ -69,7 +80,7 @@ class NoisyBeliefs:
         return min(guess, MOST_WORK_S)
 
 
-class LearnedBeliefs:
+class LearnedBeliefs(_Named):
     """Nothing: the scheduler learns from what has ended."""
 
     def __init__(self) -> None:
@@ -82,12 +93,21 @@ class LearnedBeliefs:
         return None
 
 
+class KindBeliefs(LearnedBeliefs):
+    """Not even the problem."""
+
+    def problem(self, trajectory: TraceTrajectory) -> str:
+        return ""
+
+
 def beliefs(name: str, seed: int) -> Beliefs:
-    """Beliefs by name: `exact`, `learned` or `noisy:SIGMA`."""
+    """Beliefs by name: `learned`, `learned:kinds`, `noisy:SIGMA` or `exact`."""
     if name == "exact":
         return ExactBeliefs()
     if name == "learned":
         return LearnedBeliefs()
+    if name == "learned:kinds":
+        return KindBeliefs()
     base, colon, argument = name.partition(":")
     if base == "noisy":
         try:
@@ -96,4 +116,6 @@ def beliefs(name: str, seed: int) -> Beliefs:
             sigma = -1.0
         if 0 <= sigma <= MOST_SIGMA:
             return NoisyBeliefs(sigma, Random(seed))
-    raise BadInput("estimates", f"{name!r} is unknown", "use exact, learned or noisy:1.0")
+    raise BadInput(
+        "estimates", f"{name!r} is unknown", "use learned, learned:kinds, noisy:1.0 or exact"
+    )

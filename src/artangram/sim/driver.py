@@ -154,8 +154,8 @@ class Simulation:
                 run = self.machine.start(self._lives[lease.action_id][1], lease, now)
                 devices = run.allocation
                 self.tally.restores += isinstance(devices, Devices) and devices.restored
-            case Resize(action_id, cores):
-                self.machine.resize(action_id, cores, now)
+            case Resize(action_id, cores, pace):
+                self.machine.resize(action_id, cores, now, pace=pace)
                 self.tally.resizes += 1
             case Report(record):
                 self._on_report(record, now)
@@ -206,6 +206,7 @@ class Simulation:
             needs=self._beliefs.needs(action),
             job=trajectory.job,
             task=trajectory.task,
+            problem=self._beliefs.problem(trajectory),
             trajectory=trajectory.trajectory,
             work_s=self._beliefs.work_s(action),
             timeout_s=action.timeout_s,

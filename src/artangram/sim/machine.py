@@ -30,8 +30,11 @@ class SimRun:
         "allocation",
         "attempt",
         "began_at",
+        "fail_left_s",
         "limit_at",
+        "limit_left_s",
         "limit_outcome",
+        "pace",
         "rate",
         "secondary",
         "updated_at",
@@ -55,17 +58,22 @@ class SimRun:
         #: Units of the first allocation it really uses.
         self.used = 0.0
         self.version = 0
-        self.limit_at, self.limit_outcome = _limit(action, self.began_at)
+        #: Seconds with cores until it fails, and of its time limit; how fast the latter pass.
+        self.fail_left_s = inf if action.fail_at_s is None else action.fail_at_s
+        self.limit_left_s = inf if action.timeout_s is None else action.timeout_s
+        self.pace = lease.pace
+        self.limit_at, self.limit_outcome = _limit(self)
 
 
-def _limit(action: TraceAction, began_at: float) -> tuple[float, Outcome]:
-    """When an action ends although its work is not done, and how."""
-    limits = [(inf, Outcome.SUCCEEDED)]
-    if action.fail_at_s is not None:
-        limits.append((began_at + action.fail_at_s, Outcome.FAILED))
-    if action.timeout_s is not None:
-        limits.append((began_at + action.timeout_s, Outcome.TIMED_OUT))
-    return min(limits, key=lambda limit: limit[0])
+def _limit(run: SimRun) -> tuple[float, Outcome]:
+    """When `run` ends although its work is not done, if nothing changes, and how."""
+    if not run.pace:
+        return inf, Outcome.SUCCEEDED
+    fails_at = run.updated_at + run.fail_left_s
+    timed_out_at = run.updated_at + run.limit_left_s / run.pace
+    if fails_at <= timed_out_at:
+        return fails_at, Outcome.FAILED
+    return timed_out_at, Outcome.TIMED_OUT
 
 
 class ActionEnded:
@@ -126,12 +134,12 @@ class Machine:
                 self._set_rate(run, self._alone(run), now)
         return run
 
-    def resize(self, action_id: ActionId, cores: Cores, now: float) -> SimRun:
-        """A running action has other cores from now on."""
+    def resize(self, action_id: ActionId, cores: Cores, now: float, *, pace: float = 1.0) -> SimRun:
+        """A running action has other cores from now on, and its limit passes at another pace."""
         run = self._runs[action_id]
         run.allocation = cores
         self._set_used(run, cores.units, now)
-        self._set_rate(run, self._alone(run), now)
+        self._set_rate(run, self._alone(run), now, pace=pace)
         return run
 
     def ended(self, now: float) -> list[ActionEnded]:
@@ -203,6 +211,8 @@ class Machine:
     def _alone(self, run: SimRun) -> float:
         """The speed of an action that shares its units with no other."""
         needs, allocation = run.action.needs, run.allocation
+        if not allocation.units:
+            return 0.0  # It was preempted.
         if needs.elastic != allocation.resource:
             return 1.0
         curve = needs.speedup or DEFAULT
@@ -231,13 +241,18 @@ class Machine:
         if timeline is not None and units:
             timeline.add(units, now)
 
-    def _set_rate(self, run: SimRun, rate: float, now: float) -> None:
-        if rate == run.rate and run.version:
+    def _set_rate(self, run: SimRun, rate: float, now: float, *, pace: float | None = None) -> None:
+        pace = run.pace if pace is None else pace
+        if rate == run.rate and pace == run.pace and run.version:
             return
+        elapsed_s = max(0.0, now - run.updated_at)
         run.work_left_s = _left(run, now)
+        run.limit_left_s -= elapsed_s * run.pace
+        run.fail_left_s -= elapsed_s if run.pace else 0.0
         run.updated_at = max(run.updated_at, now)
-        run.rate = rate
+        run.rate, run.pace = rate, pace
         run.version += 1
+        run.limit_at, run.limit_outcome = _limit(run)
         ends_at = run.updated_at + run.work_left_s / rate if rate else inf
         self._remember(min(ends_at, run.limit_at), run)
 

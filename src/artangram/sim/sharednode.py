@@ -3,10 +3,10 @@
 - A contender gets its weighted fair share of the cores, never more than it wants; it contends from
   the moment its program begins, not while its sandbox is still being made.
 - A share below one core is a share of one core's time. Below its workers a contender loses the
-  node's squeeze penalty. A rigid one runs at full speed on all the cores it needs, and in
-  proportion below.
-- Whenever a contender comes or goes all speeds may change, so contenders are rows of one table and
-  a change is a few operations on whole columns.
+  node's squeeze penalty; a single process, which shares its core with no other worker, does not. A
+  rigid one runs at full speed on all the cores it needs, and in proportion below.
+- Whenever somebody comes or goes all speeds may change, so contenders are rows of one table and a
+  change is a few operations on whole columns.
 """
 
 from collections.abc import Sequence
@@ -185,7 +185,8 @@ class SharedNode:
         speed: Floats = cores / (rows["whole"] + rows["serial"] * np.maximum(cores - 1.0, 0.0))
         self._bends.apply(rows["bend"], cores=cores, speed=speed)
         if self._penalty:
-            speed[cores < rows["workers"] - 1e-9] *= 1.0 - self._penalty
+            squeezed = (cores < rows["workers"] - 1e-9) & (rows["workers"] > 1)
+            speed[squeezed] *= 1.0 - self._penalty
         return speed
 
 

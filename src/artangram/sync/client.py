@@ -46,6 +46,7 @@ class SyncClient:
         *,
         job: str = "default",
         task: str = "",
+        problem: str = "",
         memory_mb: int = 512,
         disk_mb: int | None = None,
         processes: int = 256,
@@ -57,6 +58,7 @@ class SyncClient:
         handle = self._client.trajectory(
             job=job,
             task=task,
+            problem=problem,
             memory_mb=memory_mb,
             disk_mb=disk_mb,
             processes=processes,

@@ -104,9 +104,9 @@ class PhysicsAgent:
         self._pool = cores.resource
         self._world.start(run.lease, self)
 
-    def resize(self, action_id: ActionId, cores: tuple[int, ...]) -> None:
+    def resize(self, action_id: ActionId, cores: tuple[int, ...], *, pace: float = 1.0) -> None:
         allocation = Cores(self._pool, self.node, cores)
-        self._world.machine.resize(action_id, allocation, self._world.clock.now())
+        self._world.machine.resize(action_id, allocation, self._world.clock.now(), pace=pace)
         self._world.wait_for_next()
 
     def stop(self, action_id: ActionId) -> None:

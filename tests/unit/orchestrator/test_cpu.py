@@ -23,7 +23,7 @@ class Told:
     def start(self, run: Run) -> None:
         self.runs.append(run)
 
-    def resize(self, action_id: ActionId, cores: tuple[int, ...]) -> None:
+    def resize(self, action_id: ActionId, cores: tuple[int, ...], *, pace: float = 1.0) -> None:
         self.resized.append((action_id, cores))
 
     def stop(self, action_id: ActionId) -> None:
@@ -66,7 +66,7 @@ def test_a_command_learns_its_degree_and_keeps_the_rest() -> None:
     assert command is not None
     assert command.argv == ("make", "-j4", "{other}")
     assert command.environ == {"A": "b", "ARTANGRAM_UNITS": "4"}
-    assert command.timeout_s == 7.0
+    assert (told.runs[0].limit_s, command.timeout_s) == (7.0, LONGEST_RUN_S)
 
 
 def test_shared_cores_are_any_cores_and_no_limit_is_a_day() -> None:

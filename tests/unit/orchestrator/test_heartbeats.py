@@ -22,9 +22,15 @@ async def opened(client: FakeCluster, name: str, *, owner: str) -> TrajectoryId:
 
 
 def run(
-    client: FakeCluster, trajectory: str, *argv: str, key: str | None = None
+    client: FakeCluster,
+    trajectory: str,
+    *argv: str,
+    key: str | None = None,
+    work_s: float | None = None,
 ) -> "asyncio.Task[ActionResult]":
-    request = RunRequest(trajectory=TrajectoryId(trajectory), argv=argv, kind="x", key=key)
+    request = RunRequest(
+        trajectory=TrajectoryId(trajectory), argv=argv, kind="x", key=key, work_s=work_s
+    )
     return asyncio.create_task(client.backend.run(request))
 
 
@@ -98,7 +104,8 @@ async def test_owner_hears_how_long_its_actions_have_waited() -> None:
     async with fake_cluster(a_setup(cores=1), bounds=BOUNDS) as client:
         await opened(client, "a", owner="x")
         await opened(client, "b", owner="x")
-        first, second = run(client, "a", "sleep", "20"), run(client, "b", "true")
+        first = run(client, "a", "sleep", "20")
+        second = run(client, "b", "true", work_s=1e6)
         await asyncio.sleep(5)
         found = client.orchestrator.heard("x")
         waits = {name: (round(one.queued_s, 2), one.num_waiting) for name, one in found.items()}

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from msgspec import structs
 
 from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
 from artangram.core.scheduling.lease import Cores, Lease
@@ -64,6 +65,71 @@ async def test_cores_of_a_run_that_ends_just_then_are_not_given_to_the_next() ->
     (sandbox,) = provider.live
     assert sandbox.cores == (1,)
     await agent.aclose()
+
+
+class TestTimeLimits:
+    """They pass at the pace of the lease."""
+
+    async def a_limited_agent(self, *, pace: float, warm: bool) -> tuple[LocalAgent, "EndsHeard"]:
+        agent = LocalAgent(NODE, FakeProvider(), now=asyncio.get_running_loop().time)
+        heard = EndsHeard()
+        await agent.attach(heard)
+        if warm:  # Its sandbox is at hand then, and the run begins at once.
+            agent.start(a_run("first", "true"))
+            await asyncio.sleep(1)
+            heard.ends.clear()
+        run = a_run("a", "sleep", "100")
+        lease = structs.replace(run.lease, pace=pace)
+        assert run.command is not None
+        command = structs.replace(run.command, timeout_s=1000.0)
+        agent.start(structs.replace(run, lease=lease, command=command, limit_s=10.0))
+        return agent, heard
+
+    @pytest.mark.parametrize("warm", [True, False])
+    async def test_on_half_of_the_cores_it_has_twice_as_long(self, warm: bool) -> None:
+        agent, heard = await self.a_limited_agent(pace=0.5, warm=warm)
+        await asyncio.sleep(19)
+        assert heard.ends == []
+        await asyncio.sleep(2)
+        (end,) = heard.ends
+        assert (end.outcome, end.reason) == (Outcome.TIMED_OUT, "it ran longer than 10 s")
+        assert end.result is not None
+        assert end.result.timed_out
+        await agent.aclose()
+
+    async def test_while_it_is_preempted_its_limit_does_not_pass(self) -> None:
+        agent, heard = await self.a_limited_agent(pace=1.0, warm=True)
+        await asyncio.sleep(4)
+        agent.resize(ActionId("a"), (), pace=0.0)
+        await asyncio.sleep(50)
+        agent.resize(ActionId("a"), (1,), pace=1.0)
+        await asyncio.sleep(5)
+        assert heard.ends == []
+        await asyncio.sleep(2)
+        assert [end.outcome for end in heard.ends] == [Outcome.TIMED_OUT]
+        await agent.aclose()
+
+    async def test_one_that_ends_in_time_is_not_stopped_later(self) -> None:
+        agent, heard = await self.a_limited_agent(pace=0.05, warm=True)
+        await asyncio.sleep(250)
+        assert [end.outcome for end in heard.ends] == [Outcome.SUCCEEDED]
+        await agent.aclose()
+
+
+class EndsHeard:
+    """A listener that keeps the ends it is told."""
+
+    def __init__(self) -> None:
+        self.ends: list[RunResult] = []
+
+    def on_ended(self, node: NodeId, ended: RunResult) -> None:
+        self.ends.append(ended)
+
+    def on_output(self, run: RunId, piece: Output) -> None:
+        pass
+
+    def on_lost(self, node: NodeId, reason: str) -> None:
+        pass
 
 
 async def test_what_is_at_rest_makes_room_for_what_runs_long() -> None:

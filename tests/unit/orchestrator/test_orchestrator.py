@@ -24,6 +24,9 @@ from artangram.sandbox import SandboxGone
 from artangram.sandbox.fake import Console, FakeSandbox
 from artangram.testing.fakes import FakeCluster, a_setup, fake_cluster
 
+LONG_S = 1e6
+"""What is believed to take so long waits for what runs, and does not preempt it."""
+
 pytestmark = pytest.mark.looptime
 
 
@@ -64,7 +67,7 @@ async def test_an_action_waits_until_a_core_is_free_and_says_why() -> None:
         client.trajectory() as one,
         client.trajectory() as other,
     ):
-        first, second = begun(one, "sleep", "10"), begun(other, "true")
+        first, second = begun(one, "sleep", "10"), begun(other, "true", work_s=LONG_S)
         await soon()
         (waiting,) = (
             name for name, live in client.orchestrator.ledger.actions.items() if not live.lease
@@ -171,7 +174,7 @@ async def test_a_deadline_ends_the_waiting_and_the_running() -> None:
     ):
         first = begun(one, "sleep", "100", deadline_s=7)
         await soon()
-        second = await other.run(["true"], deadline_s=2)
+        second = await other.run(["true"], deadline_s=2, work_s=LONG_S)
         assert (second.outcome, second.record.started_at) == (Outcome.EXPIRED, None)
         assert second.act_s == pytest.approx(2.0)
         assert ((await first).outcome, (await first).reason) == (
@@ -544,13 +547,13 @@ async def test_a_trajectory_knows_how_long_its_actions_have_waited() -> None:
         client.trajectory() as one,
         client.trajectory() as other,
     ):
-        first, second = begun(one, "sleep", "10"), begun(other, "sleep", "5")
+        first, second = begun(one, "sleep", "10"), begun(other, "sleep", "5", work_s=LONG_S)
         await asyncio.sleep(4)
         assert (one.queued_s, other.queued_s) == (0.0, pytest.approx(4.0, abs=0.01))
         await first
         await asyncio.sleep(3)
         assert other.queued_s == pytest.approx(10.0, abs=0.01)
-        third = begun(one, "true")
+        third = begun(one, "true", work_s=LONG_S)
         await asyncio.sleep(1)
         assert one.queued_s == pytest.approx(1.0, abs=0.01)
         await asyncio.gather(second, third)
@@ -569,9 +572,9 @@ async def test_status_names_who_waits_longest_and_how_many_sandboxes_there_are()
     ):
         first = begun(a, "sleep", "10")
         await asyncio.sleep(1)
-        second = begun(b, "true", kind="late")
+        second = begun(b, "true", kind="late", work_s=LONG_S)
         await asyncio.sleep(1)
-        third = begun(c, "true")
+        third = begun(c, "true", work_s=LONG_S)
         await asyncio.sleep(1)
         status = await client.status()
         waiting = [(one.trajectory, round(one.queued_s)) for one in status.waiting]

@@ -320,7 +320,7 @@ def test_act_is_wait_overhead_and_run_and_never_beats_the_bound(seed, name):
 def test_resizing_follows_what_arrives_and_ends():
     wide = a_trajectory("a", a_turn(0, an_elastic_action(40.0, 4, serial=0.0, kind="wide")))
     short = a_trajectory("b", a_turn(2, an_action(3.0, kind="short")))
-    simulation = simulated(a_trace(wide, short), a_cpu_cluster(4), "malleable")
+    simulation = simulated(a_trace(wide, short), a_cpu_cluster(4), "elastic")
     # 4 cores until 2, 3 until 5, then 4 again for what is left of 40.
     assert acts(simulation, "short") == pytest.approx([3.0])
     assert acts(simulation, "wide") == pytest.approx([5 + (40 - 8 - 9) / 4])

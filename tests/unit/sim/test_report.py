@@ -117,7 +117,7 @@ def test_calls_that_a_client_gave_up_are_counted(work_s: float):
 def test_resizes_are_counted_where_a_policy_resizes():
     wide = a_trajectory("a", a_turn(0, an_elastic_action(20.0, 4, serial=0.0)))
     late = a_trajectory("b", a_turn(1, an_action(1.0)))
-    found = reported(a_trace(wide, late), a_cpu_cluster(4), "malleable")
+    found = reported(a_trace(wide, late), a_cpu_cluster(4), "elastic")
     assert found.resizes >= 2
 
 

@@ -70,7 +70,13 @@ def test_with_room_for_all_nobody_is_slower(kind):
 
 @both
 def test_squeezing_costs_the_penalty(kind):
-    found = ends_of(a_contender("a", 0.9), a_contender("b", 0.9), kind=kind, penalty=0.1)
+    pair = [a_contender(name, 0.9, workers=2) for name in "ab"]
+    assert ends_of(*pair, kind=kind, cores=2, penalty=0.1) == pytest.approx({"a": 2.0, "b": 2.0})
+
+
+@both
+def test_a_single_process_has_none_to_be_squeezed_with(kind):
+    found = ends_of(a_contender("a", 1.0), a_contender("b", 1.0), kind=kind, penalty=0.1)
     assert found == pytest.approx({"a": 2.0, "b": 2.0})
 
 
@@ -82,8 +88,8 @@ def test_weights_decide_who_gets_more(kind):
 
 @both
 def test_a_limit_below_the_workers_squeezes_even_alone(kind):
-    found = ends_of(a_contender("a", 1.0, limit_milli=500), kind=kind, cores=8, penalty=0.5)
-    assert found == pytest.approx({"a": 4.0})
+    one = a_contender("a", 1.0, limit_milli=1000, workers=2)
+    assert ends_of(one, kind=kind, cores=8, penalty=0.5) == pytest.approx({"a": 4.0})
 
 
 @both

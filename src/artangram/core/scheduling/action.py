@@ -24,6 +24,8 @@ class Action(Struct, frozen=True, kw_only=True, gc=False):
     needs: Needs
     job: JobId = JobId("default")
     task: str = ""
+    problem: str = ""
+    """What its trajectory attempts. Actions of one kind on one problem are expected to be alike."""
     trajectory: TrajectoryId | None = None
     work_s: float | None = None
     deadline_at: float | None = None

@@ -27,6 +27,8 @@ class Resize(Struct, frozen=True, gc=False, tag="resize"):
 
     action_id: ActionId
     cores: Cores
+    pace: float = 1.0
+    """Seconds of its time limit that pass in one second on these cores."""
 
 
 class Stop(Struct, frozen=True, gc=False, tag="stop"):

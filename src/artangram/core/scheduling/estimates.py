@@ -1,44 +1,58 @@
-"""What is believed of an action before it runs: its work and how it speeds up.
+"""What is believed of an action before it runs: how long it takes and how it speeds up.
 
-- What the caller says is used; its work is corrected by how wrong its kind was before (in log
-  space, so that halves and doubles weigh the same).
-- What the caller does not say is learned from ended actions of the same kind: of work the mean,
-  for whoever goes first delays the others by what is expected of it.
+- Work is believed as a distribution (`evidence`), learned from everything that ended: per kind,
+  then per job and task, then per problem, so that siblings inform each other.
+- What the caller says is a measurement with an error. How large that is, and which way, is learned
+  for each job and kind: a caller who is right is believed, one who is off by ten in either
+  direction hardly changes what its kind showed.
+- How a kind speeds up is learned from the sizes its actions ran with.
 - Beliefs only rank and size; a wrong one costs time, never correctness.
 """
 
 import math
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from typing import Generic, TypeVar
 
-from artangram.core.scheduling.action import MOST_WORK_S, Action
+from artangram.core.ids import JobId
+from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.distribution import (
+    LOGS,
+    NUM_BINS,
+    Belief,
+    Distribution,
+    KnownDuration,
+)
+from artangram.core.scheduling.evidence import Cell, CellHabits
 from artangram.core.scheduling.speedup import DEFAULT, Amdahl, Speedup
 
-UNKNOWN_WORK_S = 1.0
-"""Believed of a kind never seen: the order of a typical tool call."""
+MOST_TASKS, MOST_PROBLEMS = 2048, 8192
+"""Kinds, tasks and callers, and problems, that are remembered. A caller who makes up a kind or a
+problem for every action teaches nothing, and those not asked for longest are forgotten then. A
+belief takes a few kilobytes."""
 
 MEMORY = 32.0
-"""After so many ended actions a kind's belief is a moving average of about as many."""
+"""After so many ended actions a moving average is one of about as many."""
 
-UNKNOWN_SPREAD = 1.0
-"""How uncertain that is, and any belief about work that no caller stated until `DOUBTED_FOR` ended:
-commands of one kind easily differ by a factor of e."""
+KIND_HABIT, TASK_HABIT, PROBLEM_HABIT = (1.0, 0.3), (4.0, 0.3), (1.0, 0.3)
+"""What is assumed of a level before it was seen: what the level above is worth, in durations of its
+own, and how far apart durations are."""
 
-DOUBTED_FOR = 4.0
+STATED_SPREAD = 0.25
+"""How far off a caller is believed to be (deviation of the log) until its actions ended, and for
+how many of them that counts."""
+STATED_FOR = 2.0
 
-TRUSTED_AFTER = 8
-"""Fewer ended actions of a kind than this do not correct what a caller says of it."""
+CERTAIN = 0.15
+"""A caller who is off by less than about this share is taken at its word."""
 
 MOST_ERROR = 10.0
-"""In log space. A caller who is further off has not told how long it takes, and must not spoil the
-beliefs about its kind for long."""
+"""In log space. A caller who is further off has not told how long it takes."""
 
-RESIDUE = 0.05
-"""Share of its estimate that is left, at the least, of an action that outlives it."""
+DOUBT_OF_KIND = 1e-4
+"""The chance of any duration that a kind has not shown, should its caller state it."""
 
-CERTAIN = 0.1
-"""Beliefs that are off by less than about this share are taken at their word."""
-
-MOST_KINDS = 65_536
-"""A caller who makes up a kind for every action teaches nothing; the oldest are forgotten then."""
+LEAST_WORK_S = 1e-6
 
 REFIT_EVERY = 16
 """Ended actions between two fits of a kind's speed-up."""
@@ -47,124 +61,199 @@ DOUBT = 0.7
 """Deviation of the log of a kind's serial share around the default: a factor of two either way.
 Durations of one kind differ so much that few of them say little about how it scales."""
 
+LEAST_DEVIATION = 0.1
+"""Runs of one kind at one size are taken to differ by this share at the least."""
+
+K = TypeVar("K")
+V = TypeVar("V")
+
 _SERIAL_STEPS = [0.01, *(step / 50 for step in range(1, 51))]
 
 
-class _KindBelief:
-    """Moving averages of one kind."""
+class _Recent(Generic[K, V]):
+    """What was asked for last, up to some number."""
 
-    __slots__ = ("bias", "count", "curve", "scaling", "square_error", "work_s")
+    __slots__ = ("_all", "_most")
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._all: OrderedDict[K, V] = OrderedDict()
+
+    def get(self, key: K) -> V | None:
+        found = self._all.get(key)
+        if found is not None:
+            self._all.move_to_end(key)
+        return found
+
+    def add(self, key: K, value: V) -> V:
+        if len(self._all) >= self._most:
+            self._all.popitem(last=False)
+        self._all[key] = value
+        return value
+
+
+class _Scaling:
+    """How runs of one kind get shorter on more units."""
+
+    __slots__ = ("_by_units", "_count", "_square_error", "curve")
 
     def __init__(self) -> None:
-        self.count = 0
-        self.work_s = 0.0
-        #: Mean of log(work / the caller's estimate).
-        self.bias = 0.0
-        #: Mean square of log(work / what was believed of it).
-        self.square_error = 0.0
-        #: By number of units: how many ran so, and their mean log time per estimated work.
-        self.scaling: dict[int, tuple[int, float]] = {}
+        self._count = 0
+        self._square_error = 0.0
+        #: By number of units: how many ran so, and their mean log time per believed work.
+        self._by_units: dict[int, tuple[int, float]] = {}
         self.curve = DEFAULT
+
+    def observe(self, units: int, log_time: float, log_error: float) -> None:
+        """A run on `units` took e^`log_time` for each second of work that was believed."""
+        self._count += 1
+        gain = 1.0 / min(self._count, MEMORY)
+        self._square_error += gain * (log_error * log_error - self._square_error)
+        count, mean = self._by_units.get(units, (0, 0.0))
+        count += 1
+        self._by_units[units] = (count, mean + (log_time - mean) / min(count, MEMORY))
+        if self._count % REFIT_EVERY == 0:
+            variance = max(self._square_error, LEAST_DEVIATION * LEAST_DEVIATION)
+            self.curve = _fitted(self._by_units, variance)
+
+
+class _Caller:
+    """How wrong one job is about the work of one kind: the log of work over what it stated."""
+
+    __slots__ = ("_bias", "_count", "_squares")
+
+    def __init__(self) -> None:
+        self._count = self._bias = self._squares = 0.0
+
+    @property
+    def factor(self) -> float:
+        """What its statements are to be multiplied with."""
+        return math.exp(self._bias)
+
+    @property
+    def spread(self) -> float:
+        """How far off they are then: the deviation of the log."""
+        prior = STATED_FOR * STATED_SPREAD * STATED_SPREAD
+        return math.sqrt((prior + self._squares) / (STATED_FOR + self._count))
+
+    def observe(self, log_error: float) -> None:
+        error = max(-MOST_ERROR, min(MOST_ERROR, log_error))
+        self._count += 1.0
+        before = error - self._bias
+        self._bias += before / (self._count + STATED_FOR)
+        self._squares += before * (error - self._bias)
+        if self._count >= 2.0 * MEMORY:
+            self._count *= 0.5
+            self._squares *= 0.5
 
 
 class Estimates:
-    """Beliefs per kind, learned from ended actions."""
+    """Beliefs about actions, learned from ended ones."""
 
     def __init__(self) -> None:
-        self._kinds: dict[str, _KindBelief] = {}
+        self._cells: _Recent[tuple[str, ...], Cell] = _Recent(MOST_TASKS)
+        self._problems: _Recent[tuple[str, ...], Cell] = _Recent(MOST_PROBLEMS)
+        self._habits: _Recent[tuple[str, int], CellHabits] = _Recent(MOST_TASKS)
+        self._scaling: _Recent[str, _Scaling] = _Recent(MOST_TASKS)
+        self._callers: _Recent[tuple[JobId, str], _Caller] = _Recent(MOST_TASKS)
+
+    def cell(self, action: Action) -> Cell:
+        """Where what is seen of actions like this one is kept."""
+        kind, key = action.kind, (action.kind, action.job, action.task)
+        task = self._cells.get(key)
+        if task is None:
+            general = self._cells.get((kind,))
+            if general is None:
+                general = self._cells.add((kind,), Cell(None, self._habit((kind, 1), KIND_HABIT)))
+            task = self._cells.add(key, Cell(general, self._habit((kind, 2), TASK_HABIT)))
+        if not action.problem:
+            return task
+        own = self._problems.get((*key, action.problem))
+        if own is None:
+            habits = self._habit((kind, 3), PROBLEM_HABIT)
+            own = self._problems.add((*key, action.problem), Cell(task, habits))
+        return own
+
+    def belief(self, action: Action, cell: Cell) -> Belief:
+        """How long `action`, of `cell`, takes on one unit."""
+        stated_s = action.work_s
+        if stated_s is None:
+            return cell.belief()
+        caller = self._callers.get((action.job, action.kind)) or _Caller()
+        spread = caller.spread
+        expected_s = max(stated_s * caller.factor, LEAST_WORK_S)
+        if spread < CERTAIN:
+            return KnownDuration(expected_s)
+        known = cell.belief()
+        middle = max(LOGS[0], min(LOGS[-1], math.log(expected_s)))
+        reach = 3.0 * spread
+        first, last = bisect_left(LOGS, middle - reach), bisect_right(LOGS, middle + reach)
+        first, last = min(first, NUM_BINS - 1), max(last, 1)
+        return Distribution(
+            [
+                (known.chance(at) + DOUBT_OF_KIND)
+                * math.exp(-0.5 * ((LOGS[at] - middle) / spread) ** 2)
+                for at in range(first, last)
+            ],
+            first,
+        )
 
     def work_s(self, action: Action) -> float:
-        """Believed duration on one unit."""
-        kind = self._kinds.get(action.kind)
-        if action.work_s is None:
-            return kind.work_s if kind is not None else UNKNOWN_WORK_S
-        if kind is None or kind.count < TRUSTED_AFTER:
-            return action.work_s
-        return action.work_s * math.exp(kind.bias)
-
-    def spread(self, action: Action) -> float:
-        """How far off beliefs about its kind were: the deviation of the log of the work."""
-        kind = self._kinds.get(action.kind)
-        count, square = (0, 0.0) if kind is None else (kind.count, kind.square_error)
-        if action.work_s is None:
-            doubt = DOUBTED_FOR / (DOUBTED_FOR + count)
-            square += doubt * (UNKNOWN_SPREAD * UNKNOWN_SPREAD - square)
-        return math.sqrt(square)
+        """The duration on one unit that is expected of `action`."""
+        return self.belief(action, self.cell(action)).mean_s
 
     def curve(self, action: Action) -> Speedup:
         """Believed speed-up along the elastic resource."""
         if action.needs.speedup is not None:
             return action.needs.speedup
-        kind = self._kinds.get(action.kind)
-        return DEFAULT if kind is None else kind.curve
+        scaling = self._scaling.get(action.kind)
+        return DEFAULT if scaling is None else scaling.curve
 
     def speed(self, action: Action, units: float) -> float:
         """How much faster one with an elastic resource is believed to run on `units` of it."""
         return self.curve(action).speed(units)
 
-    def observe(self, action: Action, *, believed_s: float, run_s: float, units: float) -> None:
-        """An action ended well after `run_s` on so many units of its elastic resource on average.
+    def observe(self, action: Action, cell: Cell, work_s: float) -> bool:
+        """`action`, of `cell`, ended by itself after `work_s` on one unit.
 
-        `units` says nothing of an action that has no elastic resource; `believed_s` was its work
-        on one unit, as believed when it was queued.
+        Does that change what is believed of the others in the cell?
         """
-        if run_s <= 0.0:
+        work_s = max(work_s, LEAST_WORK_S)
+        is_news = cell.add(work_s)
+        while cell.parent is not None:
+            cell = cell.parent
+            cell.add(work_s)
+        if action.work_s:
+            error = math.log(work_s) - math.log(action.work_s)
+            key = (action.job, action.kind)
+            (self._callers.get(key) or self._callers.add(key, _Caller())).observe(error)
+        return is_news
+
+    def observe_longer(self, cell: Cell, attained_s: float) -> bool:
+        """An action of `cell` was stopped after `attained_s`; its end would have come later.
+
+        Does that change what is believed of the others in the cell?
+        """
+        is_news = cell.add_longer(attained_s)
+        while cell.parent is not None:
+            cell = cell.parent
+            cell.add_longer(attained_s)
+        return is_news
+
+    def observe_scaling(
+        self, action: Action, *, believed_s: float, run_s: float, units: float
+    ) -> None:
+        """`action` ran for `run_s` on so many units on average, of the work believed before."""
+        if action.needs.speedup is not None or run_s <= 0.0 or believed_s <= 0.0:
             return
-        kind = self._kinds.get(action.kind)
-        if kind is None:
-            if len(self._kinds) >= MOST_KINDS:
-                del self._kinds[next(iter(self._kinds))]
-            kind = self._kinds[action.kind] = _KindBelief()
-        kind.count += 1
-        gain = 1.0 / min(kind.count, MEMORY)
-        work_s, log_work = run_s, math.log(run_s)
-        if action.needs.elastic is not None:
-            speed = self.curve(action).speed(units)
-            work_s *= speed
-            log_work += math.log(speed)  # Of extremes, the product may be no number.
-        kind.work_s += gain * (min(work_s, MOST_WORK_S) - kind.work_s)
-        if believed_s > 0.0:
-            error = _bounded(log_work - math.log(believed_s))
-            kind.square_error += gain * (error * error - kind.square_error)
-        stated = math.log(action.work_s) if action.work_s else None
-        if stated is not None:
-            kind.bias += gain * (_bounded(log_work - stated) - kind.bias)
-        if action.needs.elastic is not None and action.needs.speedup is None:
-            _observe_scaling(kind, round(units), math.log(run_s) - (stated or 0.0))
+        log_time = math.log(run_s) - math.log(believed_s)
+        error = log_time + math.log(self.speed(action, units))
+        kind = action.kind
+        scaling = self._scaling.get(kind) or self._scaling.add(kind, _Scaling())
+        scaling.observe(round(units), log_time, max(-MOST_ERROR, min(MOST_ERROR, error)))
 
-
-def _bounded(log_error: float) -> float:
-    return max(-MOST_ERROR, min(MOST_ERROR, log_error))
-
-
-def residual_s(work_s: float, spread: float, done_s: float) -> float:
-    """What is believed to be left of work of about `work_s` after `done_s` of it.
-
-    The mean of what remains of a lognormal with median `work_s`: the more uncertain the belief, the
-    more is left of an action that has outlived it. Certain beliefs leave their rest.
-    """
-    rest = max(work_s - done_s, RESIDUE * work_s)
-    if spread < CERTAIN or done_s <= 0.0 or work_s <= 0.0:
-        return rest
-    z = (math.log(done_s) - math.log(work_s)) / spread
-    beyond = _upper_tail(z)
-    if beyond < 1e-9:
-        return max(rest, done_s)
-    mean = work_s * math.exp(spread * spread / 2.0)
-    return max(rest, mean * _upper_tail(z - spread) / beyond - done_s)
-
-
-def _upper_tail(z: float) -> float:
-    """The share of a normal distribution above `z`."""
-    return 0.5 * math.erfc(z / math.sqrt(2.0))
-
-
-def _observe_scaling(kind: _KindBelief, units: int, log_time: float) -> None:
-    count, mean = kind.scaling.get(units, (0, 0.0))
-    count += 1
-    kind.scaling[units] = (count, mean + (log_time - mean) / min(count, MEMORY))
-    if kind.count % REFIT_EVERY == 0:
-        kind.curve = _fitted(kind.scaling, max(kind.square_error, CERTAIN * CERTAIN))
+    def _habit(self, level: tuple[str, int], habit: tuple[float, float]) -> CellHabits:
+        return self._habits.get(level) or self._habits.add(level, CellHabits(*habit))
 
 
 def _fitted(scaling: dict[int, tuple[int, float]], variance: float) -> Amdahl:

@@ -20,7 +20,9 @@ class Explanation(Struct, frozen=True, kw_only=True):
 def explanation(ticket: Ticket, hindrances: list[Hindrance]) -> Explanation:
     """The answer to a question about `ticket`."""
     if ticket.state is State.RUNNING and ticket.units == 0:
-        summary = "stands aside for shorter work and runs on when there is room again"
+        summary = (
+            "was preempted for work that is expected to end sooner, and runs on when cores are free"
+        )
     elif ticket.state is State.RUNNING:
         summary = f"runs on {ticket.units} units since {ticket.started_at:.3f} s"
     elif hindrances:

@@ -8,6 +8,7 @@
 """
 
 from collections import OrderedDict
+from collections.abc import Iterable
 
 from artangram.core.ids import NodeId, Resource, ServiceId
 from artangram.core.scheduling.blocked import Blocked
@@ -88,6 +89,12 @@ class Lanes:
             self.cpu.place_waiting(placement, now)
         self.cpu.lone_ended(ticket)
         self._unclaim(ticket, now)
+
+    def touch(self, tickets: Iterable[Ticket]) -> None:
+        """What is believed of `tickets`, candidates of their lanes, has changed."""
+        for ticket in tickets:
+            assert ticket.lane is not None, f"{ticket} stands in no lane"
+            self._touched[ticket.lane] = None
 
     def release(self, ticket: Ticket, now: float, *, lost: NodeId | None = None) -> None:
         """A running ticket gives back what it holds, except what a lost node took with it."""

@@ -83,3 +83,5 @@ class Lease(Struct, frozen=True, kw_only=True, gc=False):
     prepare_s: float = 0.0
     """What making the lease real is expected to take: a sandbox, a restore, a cold start."""
     attempt: int = 1
+    pace: float = 1.0
+    """Seconds of the action's time limit that pass in one second on these allocations."""

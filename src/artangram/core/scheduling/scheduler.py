@@ -33,8 +33,10 @@ from artangram.core.scheduling.estimates import Estimates
 from artangram.core.scheduling.explain import Explanation
 from artangram.core.scheduling.forms import Forms
 from artangram.core.scheduling.lanes import Lanes
+from artangram.core.scheduling.learning import Learning
 from artangram.core.scheduling.lease import Allocation, Cores, Lease
 from artangram.core.scheduling.lifetimes import Lifetimes
+from artangram.core.scheduling.limits import pace
 from artangram.core.scheduling.policies.base import Form, State, Ticket, record_of
 from artangram.core.scheduling.policies.policy import SchedulingPolicy
 from artangram.core.scheduling.pools.cpu import CpuNode
@@ -49,7 +51,7 @@ class Scheduler:
 
     def __init__(self, cluster: ClusterSpec, policy: SchedulingPolicy) -> None:
         self.policy = policy
-        self.estimates = Estimates()
+        self._learning = Learning()
         self._pools = cluster.pools
         self._forms = Forms(cluster)
         self._lanes = Lanes(cluster, policy, self)
@@ -80,6 +82,15 @@ class Scheduler:
             events.ServiceLost: self._on_service_lost,
             events.Throttled: self._on_throttled,
         }
+
+    @property
+    def estimates(self) -> Estimates:
+        """What it has learned; a scheduler that is made anew may go on with it."""
+        return self._learning.estimates
+
+    @estimates.setter
+    def estimates(self, estimates: Estimates) -> None:
+        self._learning.estimates = estimates
 
     def handle(self, event: events.Event, now: float) -> list[Decision]:
         """What is to be done now that `event` has happened."""
@@ -149,6 +160,7 @@ class Scheduler:
             workers=workers,
             prepare_s=max(prepare_s, ticket.prepare_s),
             attempt=ticket.attempt,
+            pace=pace(ticket, allocation, workers, self._pools),
         )
         self._out.append(Start(lease))
 
@@ -157,7 +169,8 @@ class Scheduler:
         ticket.count_units(now)
         ticket.allocation = cores
         ticket.units = cores.units
-        self._out.append(Resize(ticket.action.id, cores))
+        passing = pace(ticket, cores, ticket.workers, self._pools)
+        self._out.append(Resize(ticket.action.id, cores, passing))
 
     def limit(self, ticket: Ticket, at: float) -> None:
         """For lanes: see `LaneContext`."""
@@ -213,12 +226,7 @@ class Scheduler:
         self._lifetimes.goes_on(trajectory)
 
     def _queue(self, ticket: Ticket, now: float) -> None:
-        ticket.work_s = self.estimates.work_s(ticket.action)
-        if ticket.form.is_elastic:
-            ticket.curve = self.estimates.curve(ticket.action)
-            ticket.spread = self.estimates.spread(ticket.action)
-        elif ticket.action.needs.elastic is not None:
-            ticket.work_s /= self.estimates.speed(ticket.action, ticket.form.amounts[0])
+        self._learning.expect(ticket)
         self._lanes.admit(ticket, now)
 
     def _on_finished(self, event: events.Finished, now: float) -> None:
@@ -226,9 +234,9 @@ class Scheduler:
         if ticket is None or ticket.state is not State.RUNNING or ticket.attempt != event.attempt:
             return  # Late: it was already given up and reported.
         began_at = ticket.started_at if event.began_at is None else min(event.began_at, now)
-        if event.outcome is Outcome.SUCCEEDED:
-            self._learn(ticket, began_at, now)
+        told = self._learning.learn(ticket, event.outcome, began_at=began_at, now=now)
         self._lanes.release(ticket, now)
+        self._lanes.touch(told)
         failed, is_new = event.outcome is Outcome.INFRA_FAILED, event.turned_away
         if failed and self._may_repeat(ticket, now, is_new=is_new):
             ticket.num_turned_away += event.turned_away
@@ -238,17 +246,6 @@ class Scheduler:
         if ticket.stopping is not None and outcome is not Outcome.SUCCEEDED:
             outcome, reason = ticket.stopping, reason or f"stopped: {ticket.stopping}"
         self._end(ticket, outcome, reason, now, began_at=began_at)
-
-    def _learn(self, ticket: Ticket, began_at: float, now: float) -> None:
-        run_s, believed_s, units = now - began_at, ticket.work_s, 1.0
-        if ticket.form.is_elastic:
-            ticket.count_units(now)
-            run_s -= ticket.idle_s
-            units = max(1.0, ticket.unit_s / max(1e-9, now - ticket.started_at - ticket.idle_s))
-        elif ticket.action.needs.elastic is not None:
-            units = ticket.form.amounts[0]
-            believed_s *= self.estimates.speed(ticket.action, units)
-        self.estimates.observe(ticket.action, believed_s=believed_s, run_s=run_s, units=units)
 
     def _may_repeat(self, ticket: Ticket, now: float, *, is_new: bool = False) -> bool:
         """May it start again? One that is as good as `is_new` may, however often it did."""
@@ -374,6 +371,7 @@ class Scheduler:
     ) -> None:
         action = ticket.action
         del self._tickets[action.id]
+        self._learning.forget(ticket)
         self._report(ticket, outcome, reason, now, began_at=began_at)
         if action.trajectory is not None:
             name = action.trajectory

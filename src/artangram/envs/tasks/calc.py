@@ -55,7 +55,9 @@ class CalcTask(DemoTask):
         return Problem(id=f"{NAME}/{verb}/{_joined(numbers)}", task=NAME, data=data), numbers
 
     def env(self, problem: Problem, *, trajectory: str) -> "CalcEnv":
-        place = self.client.trajectory(job=self.job, task=NAME, memory_mb=64, id=trajectory)
+        place = self.client.trajectory(
+            job=self.job, task=NAME, problem=problem.id, memory_mb=64, id=trajectory
+        )
         return CalcEnv(problem, place)
 
     def demonstrate(self, problem: Problem, *, chance: Random) -> Dialogue:

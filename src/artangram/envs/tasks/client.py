@@ -80,7 +80,13 @@ class TaskClient(Protocol):
     """`artangram.local()` and `artangram.connect()` give one."""
 
     def trajectory(
-        self, *, job: str = ..., task: str = ..., memory_mb: int = ..., id: str | None = ...
+        self,
+        *,
+        job: str = ...,
+        task: str = ...,
+        problem: str = ...,
+        memory_mb: int = ...,
+        id: str | None = ...,
     ) -> TaskSandbox: ...
 
     async def call(

@@ -8,10 +8,14 @@ Presets:
   action about 1.35 s, critical path of a job's step about 780 s, the longest of the three 910 s.
 - `paper`: one task of 1280 trajectories that are active for 47 % of their life when elastic actions
   run on 4 cores, tests that scale to 32 cores, and about 1 s in a mean action.
+- `shell`: as `default`, with commands of four kinds, some that run for minutes on one core, and
+  suites with a heavier tail.
 """
 
+import math
 from collections.abc import Iterator
 from random import Random
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -72,6 +76,16 @@ class CodingParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """No action takes longer on one core: harnesses cut them off."""
     memory_mb: Size = 2048
     fail_share: Share = 0.0
+    group: Count = 8
+    """Trajectories that attempt the same problem: its builds and its suite are much alike."""
+    alike: Spread = 0.25
+    """How much they differ all the same."""
+    tool_kinds: Count = 1
+    """Commands of a shell are of so many kinds, which differ as much as the commands of one."""
+    long_share: Share = 0.0
+    """Commands that run long on one core, in the middle of a trajectory."""
+    long_median_s: Seconds = 60.0
+    long_sigma: Spread = 1.0
 
 
 class CodingSizes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -98,7 +112,26 @@ PRESETS = {
         test_median_s=23.0,
         test_cores=32,
     ),
+    "shell": CodingParams(tool_kinds=4, long_share=0.01, build_share=0.06, test_sigma=1.2),
 }
+
+
+class _Problem(NamedTuple):
+    """What siblings share: how long builds and tests take, and how they scale."""
+
+    build: float
+    test: float
+    build_serial: float
+    test_serial: float
+
+    @staticmethod
+    def drawn(rng: Random, params: CodingParams) -> "_Problem":
+        return _Problem(
+            build=rng.gauss(0.0, 1.0),
+            test=rng.gauss(0.0, 1.0),
+            build_serial=_serial(rng, params),
+            test_serial=_serial(rng, params),
+        )
 
 
 def train_s(params: CodingParams) -> float:
@@ -115,9 +148,13 @@ def of_step(params: CodingParams, *, seed: int, step: int) -> Iterator[TraceTraj
     for task in range(params.tasks):
         rng = stream("coding", seed, step, task)
         for index in range(params.batch):
+            number = index // params.group
+            if index % params.group == 0:
+                problem = _Problem.drawn(stream("coding", seed, step, task, number), params)
             yield TraceTrajectory(
                 trajectory=TrajectoryId(f"coding-{task}-{step}-{index}"),
-                turns=tuple(_turns(rng, params)),
+                turns=tuple(_turns(rng, params, problem)),
+                problem=f"{step}/{number}" if params.group > 1 else "",
                 job=JobId(f"coding-{task}"),
                 task=f"swe-{task}",
                 step=step,
@@ -148,40 +185,64 @@ def cpu_pool(sizes: CodingSizes) -> CpuSpec:
     )
 
 
-def _turns(rng: Random, params: CodingParams) -> Iterator[TraceTurn]:
+def _turns(rng: Random, params: CodingParams, problem: _Problem) -> Iterator[TraceTurn]:
     """Commands, then the test that is the reward."""
     drawn = lognormal(rng, params.turns_median, sigma=params.turns_sigma, most=params.turns_max)
     context = 1500
     for index in range(num := max(1, round(drawn)) + 1):
         think_s = lognormal(rng, params.think_median_s, sigma=params.think_sigma)
         output = round(think_s * TOKENS_PER_S)
-        action = _test(rng, params) if index == num - 1 else _command(rng, params)
+        make = _test if index == num - 1 else _command
+        action = make(rng, params, problem)
         yield TraceTurn(
             think_s=think_s, prompt_tokens=context, output_tokens=output, actions=(action,)
         )
         context += output + OBSERVATION_TOKENS
 
 
-def _command(rng: Random, params: CodingParams) -> TraceAction:
+def _command(rng: Random, params: CodingParams, problem: _Problem) -> TraceAction:
+    needs, longest = ONE_CORE, params.longest_s
     if rng.random() < params.build_share:
-        work_s = duration(
-            rng, params.build_median_s, sigma=params.build_sigma, most=params.longest_s
-        )
-        needs = elastic_cores(params.build_cores, _serial(rng, params))
-        kind = "swe/build"
+        median, sigma = params.build_median_s, params.build_sigma
+        work_s = _shared(rng, params, median, sigma=sigma, shared=problem.build)
+        needs, kind = elastic_cores(params.build_cores, problem.build_serial), "swe/build"
+    elif params.long_share and rng.random() < params.long_share:
+        kind = "swe/long"
+        work_s = duration(rng, params.long_median_s, sigma=params.long_sigma, most=longest)
     else:
-        work_s = duration(rng, params.tool_median_s, sigma=params.tool_sigma, most=params.longest_s)
-        needs = ONE_CORE
-        kind = "swe/tool"
+        kind, work_s = _tool(rng, params)
     failure = fails_at(rng, params.fail_share, work_s=work_s)
     return TraceAction(kind=kind, needs=needs, work_s=work_s, fail_at_s=failure)
 
 
-def _test(rng: Random, params: CodingParams) -> TraceAction:
-    work_s = duration(rng, params.test_median_s, sigma=params.test_sigma, most=params.longest_s)
-    needs = elastic_cores(params.test_cores, _serial(rng, params))
+def _tool(rng: Random, params: CodingParams) -> tuple[str, float]:
+    """A command of a shell. All kinds together are spread as one would be."""
+    median, sigma, longest = params.tool_median_s, params.tool_sigma, params.longest_s
+    if params.tool_kinds == 1:
+        return "swe/tool", duration(rng, median, sigma=sigma, most=longest)
+    apart = sigma / math.sqrt(2.0)
+    number = rng.randrange(params.tool_kinds)
+    # Medians of kinds lie evenly around that of all, with half of the variance.
+    place = (2 * number + 1 - params.tool_kinds) / params.tool_kinds * math.sqrt(3.0)
+    work_s = duration(rng, median * math.exp(apart * place), sigma=apart, most=longest)
+    return f"swe/tool-{number}", work_s
+
+
+def _test(rng: Random, params: CodingParams, problem: _Problem) -> TraceAction:
+    median, sigma = params.test_median_s, params.test_sigma
+    work_s = _shared(rng, params, median, sigma=sigma, shared=problem.test)
+    needs = elastic_cores(params.test_cores, problem.test_serial)
     failure = fails_at(rng, params.fail_share, work_s=work_s)
     return TraceAction(kind="swe/test", needs=needs, work_s=work_s, fail_at_s=failure, reward=True)
+
+
+def _shared(
+    rng: Random, params: CodingParams, median: float, *, sigma: float, shared: float
+) -> float:
+    """How long something takes that siblings do alike; over all problems, `sigma` as ever."""
+    own = min(params.alike, sigma)
+    between = math.sqrt(sigma * sigma - own * own)
+    return duration(rng, median * math.exp(between * shared), sigma=own, most=params.longest_s)
 
 
 def _serial(rng: Random, params: CodingParams) -> float:

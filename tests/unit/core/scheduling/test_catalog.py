@@ -1,14 +1,14 @@
 """Policies by name, and the words for names that are wrong."""
 
 import pytest
-from builders import a_cpu, a_scheduler, allocation, an_action, an_elastic, leases, started
+from builders import a_scheduler, allocation, an_elastic, leases
 
 from artangram.core.errors import BadInput
 from artangram.core.scheduling.events import Submitted
 from artangram.core.scheduling.lease import Cores, CoreShare
-from artangram.core.scheduling.policies.catalog import MOST_SQUEEZE, policy
+from artangram.core.scheduling.policies.catalog import policy
 
-EVERY = ["elastic", "malleable", "moldable", "tangram", "fcfs", "fixed", "fixed:2", "pods"]
+EVERY = ["elastic", "tangram", "tangram:elastic", "fcfs", "fixed", "fixed:2", "pods"]
 EVERY += ["pods:1", "pods:0.5/4", "overcommit", "static", "static:2", "load-per-call", "unmanaged"]
 
 
@@ -24,6 +24,7 @@ def test_every_policy_starts_an_action(name):
     [
         ("best", "policy: unknown policy 'best'; use one of: elastic, fcfs, fixed, load-per-call"),
         ("elastic:3", "policy: elastic takes no argument; write elastic instead of elastic:3"),
+        ("tangram:x", "policy: 'tangram:x' does not say which candidates may be held back; write"),
         ("fixed:x", "policy: 'fixed:x' has no valid number of cores; as in fixed:4, pods:2"),
         ("elastic:", "policy: elastic takes no argument; write elastic instead of elastic:"),
         ("fixed:", "policy: 'fixed:' has no valid number of cores; as in fixed:4, pods:2"),
@@ -39,16 +40,6 @@ def test_a_wrong_name_says_what_is_right(name, said):
     with pytest.raises(BadInput) as caught:
         policy(name)
     assert str(caught.value).startswith(said)
-
-
-def test_elastic_resizes_where_squeezing_is_cheap_and_not_where_it_is_dear():
-    def started_beside(penalty: float) -> list[str]:
-        scheduler = a_scheduler(cpu=a_cpu(squeeze_penalty=penalty))
-        scheduler.handle(Submitted(an_elastic("a", 2, 8)), 0.0)
-        return started(scheduler.handle(Submitted(an_action("b", 2)), 0.0))
-
-    assert started_beside(penalty=MOST_SQUEEZE) == ["b"]
-    assert started_beside(penalty=MOST_SQUEEZE + 0.01) == []
 
 
 @pytest.mark.parametrize(("name", "units"), [("fcfs", 2), ("fixed:4", 4), ("fixed:1", 2)])

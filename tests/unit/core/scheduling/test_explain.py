@@ -53,10 +53,10 @@ def test_a_running_action_does_not_wait():
     assert said.summary == "runs on 2 units since 0.000 s"
 
 
-def test_one_that_stands_aside_says_so():
+def test_one_that_was_preempted_says_so():
     long, short = an_elastic("a", 6, 8, work_s=100.0), an_action("b", 4, work_s=0.1)
-    said = explained(submitted(a_scheduler("malleable"), long, short), "a")
-    assert (said.state, said.summary.partition(" for")[0]) == ("running", "stands aside")
+    said = explained(submitted(a_scheduler("elastic"), long, short), "a")
+    assert (said.state, said.summary.partition(" for")[0]) == ("running", "was preempted")
 
 
 def test_an_unknown_action_is_an_error():
@@ -78,49 +78,48 @@ def test_a_line_says_how_many_came_before(name):
     assert explained(scheduler, "c").summary == f"cpu: {said.because}"
 
 
-class TestMalleable:
-    def test_cores_that_not_even_squeezing_frees(self):
-        scheduler = submitted(a_scheduler("malleable"), an_action("a", 6), an_action("b", 4))
-        said = hindrance(scheduler, "b")
-        assert said.because == "needs 4 of the cores of cpu-0, squeezing others frees 2"
-        assert said.starts_when == (
-            "2 more of the cores of cpu-0 come back; "
-            "overdue in 120.0 s: nobody of its job passes it then"
+class TestElastic:
+    def test_cores_of_those_that_are_expected_to_end_sooner(self):
+        scheduler = submitted(
+            a_scheduler("elastic"), an_action("a", 6, work_s=1.0), an_action("b", 4, work_s=10.0)
         )
+        said = hindrance(scheduler, "b")
+        assert said.because == (
+            "waits for 4 cores on cpu-0; what runs there is expected to end sooner"
+        )
+        assert said.starts_when.startswith("2 more of the cores of cpu-0 come back; overdue in ")
+        assert said.starts_when.endswith(" s: then nothing from its job can overtake it")
 
-    def test_others_with_an_earlier_deadline(self):
-        big, small = an_action("b", 8, work_s=0.1), an_action("c", 2, work_s=100.0)
-        scheduler = submitted(a_scheduler("malleable"), an_action("a", 6), big, small)
+    def test_one_core(self):
+        scheduler = submitted(
+            a_scheduler("elastic"), an_action("a", 8, work_s=1.0), an_action("b", work_s=50.0)
+        )
+        assert hindrance(scheduler, "b").because.startswith("waits for 1 core on cpu-0; ")
+
+    def test_candidates_that_go_first(self):
+        big, small = an_action("b", 8, work_s=0.3), an_action("c", 8, work_s=100.0)
+        scheduler = submitted(a_scheduler("elastic"), an_action("a", 8, work_s=0.2), big, small)
         said = hindrance(scheduler, "c")
-        assert said.because == "actions with an earlier virtual deadline (1) go first on cpu-0"
-        assert said.starts_when.startswith("those ahead of it (1) have started; overdue in ")
+        assert said.because == "1 that are expected to end sooner, or are overdue, go first"
+        assert "those ahead of it (1) have started; overdue in " in said.starts_when
 
     def test_one_that_is_overdue(self):
-        scheduler = submitted(a_scheduler("malleable"), an_action("a", 6), an_action("b", 4))
-        (said,) = scheduler.explain(ActionId("b"), 150.0).hindrances
+        scheduler = submitted(
+            a_scheduler("elastic"), an_action("a", 6, work_s=1.0), an_action("b", 4, work_s=2.0)
+        )
+        (said,) = scheduler.explain(ActionId("b"), 1000.0).hindrances
         assert said.starts_when.startswith("its cores are free: it is overdue")
 
     def test_running_actions_that_are_worth_more(self):
         curve = {"amdahl": 0.0}
-        scheduler = a_scheduler("malleable", cpu=a_cpu(cores=8))
+        scheduler = a_scheduler("elastic", cpu=a_cpu(cores=8))
         submitted(scheduler, an_elastic("a", 1, 8, work_s=1.0, speedup=curve))
         submitted(scheduler, an_elastic("b", 1, 8, work_s=500.0, speedup={"amdahl": 0.5}))
-        assert hindrance(scheduler, "b").because == (
-            "running actions nearer to their end are worth the cores more"
+        said = hindrance(scheduler, "b")
+        assert said.because == (
+            "running actions that are expected to end sooner are worth the cores more"
         )
-
-
-class TestMoldable:
-    def test_cores_that_are_not_free(self):
-        scheduler = submitted(a_scheduler("moldable"), an_action("a", 8), an_action("b"))
-        said = hindrance(scheduler, "b")
-        assert said.because == "0 cores of cpu-0 are free and 0 actions go first"
-
-    def test_a_better_size_that_comes_soon(self):
-        wide = an_elastic("b", 1, 8, work_s=100.0)
-        scheduler = submitted(a_scheduler("moldable"), an_action("a", 7, work_s=0.5), wide)
-        said = hindrance(scheduler, "b")
-        assert said.because == "it ends sooner by waiting for more cores than by starting narrow"
+        assert said.starts_when.startswith("others end; overdue in ")
 
 
 class TestCalls:

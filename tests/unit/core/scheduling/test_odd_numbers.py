@@ -58,7 +58,7 @@ def test_a_speed_next_to_nothing_or_without_end_is_refused(speed: float):
 
 
 def test_work_that_takes_no_time_holds_its_cores_all_the_same():
-    scheduler = a_scheduler("moldable")
+    scheduler = a_scheduler("elastic")
     actions = [an_action(f"a{number}", work_s=0.0) for number in range(6)]
     decisions = scheduler.handle_all([Submitted(action) for action in actions], 0.0)
     assert sum(d.lease.allocations[0].units for d in decisions if isinstance(d, Start)) <= 4

@@ -53,12 +53,12 @@ def busy(**fields: object) -> Scheduler:
 class TestLeases:
     def test_an_action_waits_until_a_lease_is_given_back(self):
         scheduler = busy()
-        assert started(scheduler.handle(Submitted(an_action("b")), 1.0)) == []
+        assert started(scheduler.handle(Submitted(an_action("b", work_s=1000.0)), 1.0)) == []
         assert started(scheduler.handle(Finished(A), 3.0)) == ["b"]
 
     def test_a_report_tells_the_whole_life(self):
         scheduler = busy()
-        scheduler.handle(Submitted(an_action("b", task="swe", kind="test")), 1.0)
+        scheduler.handle(Submitted(an_action("b", task="swe", work_s=1000.0)), 1.0)
         scheduler.handle(Finished(A), 3.0)
         (record,) = records(scheduler.handle(Finished(B, began_at=4.0, reason="fine"), 9.0))
         assert (record.outcome, record.reason, record.task) == (Outcome.SUCCEEDED, "fine", "swe")
@@ -79,7 +79,7 @@ class TestLeases:
 
     def test_an_action_that_never_started_only_waited(self):
         scheduler = busy()
-        scheduler.handle(Submitted(an_action("b")), 1.0)
+        scheduler.handle(Submitted(an_action("b", work_s=1000.0)), 1.0)
         (record,) = records(scheduler.handle(Cancelled(B, "enough"), 4.0))
         assert (record.wait_s, record.overhead_s, record.run_s, record.reason) == (
             3,
@@ -124,7 +124,7 @@ class TestCancelling:
         scheduler = busy()
         scheduler.handle(Submitted(an_action("b")), 0.0)
         assert stopped(scheduler.handle(Cancelled(A), 1.0)) == {"a": "cancelled"}
-        assert scheduler.handle(Cancelled(A), 1.5) == []
+        assert stopped(scheduler.handle(Cancelled(A), 1.5)) == {}
         decisions = scheduler.handle(Finished(A, Outcome.FAILED), 2.0)
         assert reported(decisions) == {"a": "cancelled"}
         assert started(decisions) == ["b"]
@@ -418,8 +418,9 @@ class TestSeveralResources:
         scheduler = self.a_scheduler()
         scheduler.handle(Submitted(an_action("a", {"search": 2})), 0.0)
         assert started(scheduler.handle(self.both("b"), 0.0)) == []
-        assert started(scheduler.handle(Submitted(an_action("c", 2)), 0.0)) == ["c"]
-        assert started(scheduler.handle(Finished(A), 1.0)) == []
+        both = an_action("c", 2, work_s=0.01)
+        assert started(scheduler.handle(Submitted(both), 0.0)) == ["c"]
+        assert started(scheduler.handle(Finished(A), 0.001)) == []
         assert started(scheduler.handle(Finished(C), 2.0)) == ["b"]
 
     def test_all_of_them_are_given_back(self):

@@ -6,8 +6,12 @@
    that every unit is used.
 3. `Eviction` says which of them start.
 
-Units are fixed at start; the order is strictly first come, first served.
+The paper can be read in two ways. `tangram` holds back any candidate, so the order is strictly
+first come, first served. `tangram:elastic` holds back only elastic ones: rigid candidates start at
+once, also on cores for which an elastic one ahead of them was held back. Units are fixed at start.
 """
+
+from collections.abc import Iterable
 
 from artangram.core.scheduling.baselines.eviction import Eviction
 from artangram.core.scheduling.baselines.fcfs import FcfsLane
@@ -21,15 +25,16 @@ from artangram.core.scheduling.speedup import DEFAULT
 class TangramLane(FcfsLane):
     """One line in front of a CPU node, divided by DP and greedy eviction."""
 
-    def __init__(self, node: CpuNode, context: LaneContext) -> None:
+    def __init__(self, node: CpuNode, context: LaneContext, *, holds_rigid: bool = True) -> None:
         super().__init__(node, context)
+        self._holds_rigid = holds_rigid
         #: Running tickets and when each is expected to end.
         self._ends: dict[Ticket, float] = {}
 
     def dispatch(self, now: float) -> None:
         while candidates := self._prefix():
-            sizes = self._select(candidates, now)
-            if all([self._begin(t, n, now) for t, n in zip(candidates, sizes, strict=False)]):
+            chosen = self._chosen(candidates, now)
+            if all([self._begin(ticket, units, now) for ticket, units in chosen]):
                 return
             # A ticket that lacks another resource leaves its cores to the next ones: divide again.
 
@@ -53,13 +58,22 @@ class TangramLane(FcfsLane):
             candidates.append(ticket)
         return candidates
 
-    def _select(self, candidates: list[Ticket], now: float) -> list[int]:
-        """Sizes of the candidates to start, a prefix of them."""
-        if not any(ticket.form.is_elastic for ticket in candidates):
-            return [ticket.form.amounts[0] for ticket in candidates]
+    def _chosen(self, candidates: list[Ticket], now: float) -> list[tuple[Ticket, int]]:
+        """The candidates to start, with their sizes."""
+        free = self._node.free
+        rigid = [(t, t.form.amounts[0]) for t in candidates if not t.form.is_elastic]
+        if len(rigid) == len(candidates):
+            return rigid
+        line: Iterable[Ticket] = self._line
+        if not self._holds_rigid:
+            free -= sum(units for _, units in rigid)
+            candidates = [ticket for ticket in candidates if ticket.form.is_elastic]
+            line = [ticket for ticket in self._line if ticket.form.is_elastic]
         ends = [max(end - now, 0.0) for end in self._ends.values()]
-        eviction = Eviction(self._line, ends, amounts=_amounts, seconds=_duration)
-        return eviction.chosen(len(candidates), UnitDivision(candidates, self._node.free))
+        eviction = Eviction(line, ends, amounts=_amounts, seconds=_duration)
+        sizes = eviction.chosen(len(candidates), UnitDivision(candidates, free))
+        chosen = list(zip(candidates, sizes, strict=False))
+        return chosen if self._holds_rigid else rigid + chosen
 
     def give_back(self, ticket: Ticket, now: float) -> None:
         super().give_back(ticket, now)

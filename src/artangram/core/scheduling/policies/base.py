@@ -12,6 +12,8 @@ from msgspec import Struct
 
 from artangram.core.ids import JobId, NodeId, Resource, ServiceId
 from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.distribution import Belief, KnownDuration
+from artangram.core.scheduling.evidence import Cell
 from artangram.core.scheduling.lease import Allocation, Cores
 from artangram.core.scheduling.needs import Amounts
 from artangram.core.scheduling.policies.width import Widths
@@ -44,9 +46,12 @@ class Ticket:
     __slots__ = (
         "action",
         "allocation",
+        "area",
         "attempt",
         "began_at",
+        "belief",
         "blocked_at",
+        "cell",
         "curve",
         "done_s",
         "form",
@@ -56,10 +61,14 @@ class Ticket:
         "lane",
         "node",
         "num_turned_away",
+        "pace",
+        "place",
+        "place_number",
         "prepare_s",
+        "rank",
         "secondary",
         "seq",
-        "spread",
+        "slack_s",
         "started_at",
         "state",
         "stopping",
@@ -69,7 +78,6 @@ class Ticket:
         "units_since",
         "updated_at",
         "widths",
-        "work_left_s",
         "work_s",
         "workers",
     )
@@ -88,12 +96,17 @@ class Ticket:
         #: needs. Set before the lane sees it.
         self.work_s = 0.0
         self.curve: Speedup | None = None
-        #: How uncertain that duration is: the deviation of its log.
-        self.spread = 0.0
+        #: What was seen of actions like it, and how long it is believed to take on one unit.
+        self.cell: Cell | None = None
+        self.belief: Belief = KnownDuration(0.0)
+        #: Seconds of that duration that pass in one second on the least amount.
+        self.pace = 1.0
         #: What its sandbox and its dispatch are expected to cost before it runs.
         self.prepare_s = 0.0
         #: The virtual deadline lanes rank by: an action past it is overdue, and nobody passes it.
         self.key = now
+        #: How long it goes without cores, at the most, because of work that came later.
+        self.slack_s = 0.0
         #: The lane it waits in, or the lane of a secondary resource it is blocked at, or neither.
         self.lane: Lane | None = None
         self.blocked_at: Lane | None = None
@@ -112,10 +125,16 @@ class Ticket:
         self.widths: Widths | None = None
         self.started_at = now
         self.began_at = now
-        #: Work believed to be done and to be left, in seconds on one unit.
+        #: Seconds of its duration on one unit that are done, as of when.
         self.done_s = 0.0
-        self.work_left_s = 0.0
         self.updated_at = now
+        #: Core-seconds for a second of that duration at the least, and the core-seconds expected
+        #: per chance to end: who has the smallest rank goes first.
+        self.area = 1.0
+        self.rank = 0.0
+        #: Where it stands while it wants cores and has none, and which entry there is its own.
+        self.place: Place | None = None
+        self.place_number = 0
 
     def __repr__(self) -> str:
         return f"<Ticket {self.action.id}: {self.state.value}, key {self.key:.3f}>"
@@ -127,6 +146,27 @@ class Ticket:
         self.unit_s += held_s * self.allocation.units
         self.idle_s += 0.0 if self.allocation.units else held_s
         self.units_since = now
+
+    def count_work(self, now: float) -> None:
+        """Add what it has done since the last count to `done_s`."""
+        elapsed_s = now - self.updated_at
+        if elapsed_s > 0.0:
+            if self.units:
+                speed = self.pace if self.widths is None else self.widths.speed[self.units]
+                self.done_s += elapsed_s * speed
+            self.updated_at = now
+
+    def had_s(self, now: float) -> float:
+        """How long it has had cores since it started."""
+        idle_s = self.idle_s if self.units else self.idle_s + now - self.units_since
+        return max(0.0, now - self.started_at - idle_s)
+
+
+class Place(Protocol):
+    """Where a ticket stands while it wants cores and has none."""
+
+    def rerank(self, ticket: Ticket) -> None:
+        """What is believed of `ticket`, which stands here, has changed."""
 
 
 def record_of(

@@ -17,9 +17,8 @@ from artangram.core.scheduling.baselines.static import StaticLane
 from artangram.core.scheduling.baselines.tangram import TangramLane
 from artangram.core.scheduling.baselines.unmanaged import UnmanagedLane
 from artangram.core.scheduling.policies.base import Lane, LaneContext
+from artangram.core.scheduling.policies.elastic import ElasticLane
 from artangram.core.scheduling.policies.gpulane import GpuLane
-from artangram.core.scheduling.policies.malleable import MalleableLane
-from artangram.core.scheduling.policies.moldable import MoldableLane
 from artangram.core.scheduling.policies.paced import PacedLane
 from artangram.core.scheduling.policies.policy import QuotaLane, SchedulingPolicy
 from artangram.core.scheduling.policies.queue import FairUsage
@@ -28,10 +27,6 @@ from artangram.core.scheduling.policies.slots import SlotLane
 from artangram.core.scheduling.pools.cpu import CpuNode
 from artangram.core.scheduling.pools.gpu import GpuPool
 from artangram.core.scheduling.pools.quota import QuotaPool
-
-MOST_SQUEEZE = 0.5
-"""Where squeezing costs more speed than this, units are fixed at start instead. Up to half of the
-speed, resizing still beats the best choice at start on the laboratory traces."""
 
 
 def policy(name: str) -> SchedulingPolicy:
@@ -48,19 +43,15 @@ def policy(name: str) -> SchedulingPolicy:
 
 
 def _elastic(name: str, argument: str) -> SchedulingPolicy:
-    return _composed(name, cpu=_resizing_if_cheap)
-
-
-def _malleable(name: str, argument: str) -> SchedulingPolicy:
-    return _composed(name, cpu=MalleableLane)
-
-
-def _moldable(name: str, argument: str) -> SchedulingPolicy:
-    return _composed(name, cpu=MoldableLane)
+    return _composed(name, cpu=ElasticLane)
 
 
 def _tangram(name: str, argument: str) -> SchedulingPolicy:
-    return _composed(name, cpu=_alike(TangramLane), gpu=_gpu_alike(GpuTangramLane))
+    if argument not in ("all", "elastic"):
+        problem = f"{name!r} does not say which candidates may be held back"
+        raise BadInput("policy", problem, "write tangram, or tangram:elastic")
+    lane = partial(TangramLane, holds_rigid=argument == "all")
+    return _composed(name, cpu=_alike(lane), gpu=_gpu_alike(GpuTangramLane))
 
 
 def _fcfs(name: str, argument: str) -> SchedulingPolicy:
@@ -110,8 +101,6 @@ def _unmanaged(name: str, argument: str) -> SchedulingPolicy:
 
 _POLICIES: dict[str, Callable[[str, str], SchedulingPolicy]] = {
     "elastic": _elastic,
-    "malleable": _malleable,
-    "moldable": _moldable,
     "tangram": _tangram,
     "fcfs": _fcfs,
     "fixed": _fixed,
@@ -122,7 +111,7 @@ _POLICIES: dict[str, Callable[[str, str], SchedulingPolicy]] = {
     "unmanaged": _unmanaged,
 }
 
-_WITH_ARGUMENT = {"fixed": "4", "pods": "1", "static": "4"}
+_WITH_ARGUMENT = {"fixed": "4", "pods": "1", "static": "4", "tangram": "all"}
 """What is meant where the argument is left out."""
 
 _CpuLane = Callable[[CpuNode, LaneContext, FairUsage], Lane]
@@ -147,12 +136,6 @@ def _composed(
         request_milli=request_milli,
         has_control_plane=has_control_plane,
     )
-
-
-def _resizing_if_cheap(node: CpuNode, context: LaneContext, served: FairUsage) -> Lane:
-    if node.squeeze_penalty > MOST_SQUEEZE:
-        return MoldableLane(node, context, served)
-    return MalleableLane(node, context, served)
 
 
 def _alike(lane: Callable[[CpuNode, LaneContext], Lane]) -> _CpuLane:

@@ -107,14 +107,6 @@ class Queue:
             return self._first(heap)
         return self._first_of_all()
 
-    def overdue_before(self, ticket: Ticket, now: float) -> Ticket | None:
-        """One of the same job that is overdue here and that `ticket`, waiting elsewhere, passes."""
-        heap = self._heaps.get(ticket.job)
-        first = None if heap is None else self._first(heap)
-        if first is None or now < first.key or not self.served.goes_first(first, ticket):
-            return None
-        return first
-
     def pop(self, ticket: Ticket) -> None:
         """Take out `ticket`, which is the first of its job."""
         self.size -= 1

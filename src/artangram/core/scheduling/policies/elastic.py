@@ -1,0 +1,366 @@
+"""Cores go to who is expected to end soonest, and are divided anew as others come and go.
+
+- All actions, rigid and elastic, that run, wait or were preempted go by one rank: the core-seconds
+  expected per chance to end, given what each has done (`ranking`).
+- A running action gives its cores to one with a clearly smaller rank. It is preempted then: it has
+  started, has no cores, and is a candidate like those that wait.
+- Past its virtual deadline an action goes before everything with a later one: waiting is bounded.
+- Running elastic actions give up cores down to their least amounts for whatever starts. Who gets
+  how much follows a price: the more actions are behind, the dearer a core, the narrower they run.
+"""
+
+from artangram.core.scheduling.lease import Allocation, Cores
+from artangram.core.scheduling.policies import ranking
+from artangram.core.scheduling.policies.base import Hindrance, LaneContext, State, Ticket
+from artangram.core.scheduling.policies.candidates import Candidates, goes_first
+from artangram.core.scheduling.policies.cpulane import CpuLane
+from artangram.core.scheduling.policies.newcomers import Newcomers
+from artangram.core.scheduling.policies.queue import FairUsage
+from artangram.core.scheduling.policies.running import Running, pressure_of
+from artangram.core.scheduling.policies.width import fixed_widths, malleable_widths
+from artangram.core.scheduling.pools.cpu import CpuNode
+from artangram.core.scheduling.speedup import DEFAULT
+
+PASS_S = 0.25
+"""Least time between two divisions when nothing elastic starts or ends, and between two looks at
+how far running actions have come: a division costs much less without one."""
+
+IDLE_S = 0.05
+"""Least time between two divisions when cores came free that a running action might use: as long
+as a short command on few cores, where every idle core counts."""
+
+FREE_SQUEEZE = 0.01
+"""Below this penalty an action starts with all the workers it can use, to grow as far as it may."""
+
+GUESS = 0.5
+"""From this spread of its belief on, an action gets workers for the crowd it may meet later."""
+
+MOST_PASSED = 4
+"""So many candidates that need more cores than there are, are passed by narrower ones."""
+
+
+class ElasticLane(CpuLane):
+    """The queue of one CPU node whose actions are preempted and resized while they run."""
+
+    def __init__(self, node: CpuNode, context: LaneContext, served: FairUsage) -> None:
+        super().__init__(node, context)
+        self._served = served
+        self._rigid = Candidates(served)
+        self._elastic = Candidates(served)
+        self._running = Running(node.cores)
+        #: Elastic tickets among the running that have no cores yet: `_divide` starts them.
+        self._fresh: list[Ticket] = []
+        self._num_lent = 0
+        self._num_waiting = 0
+        self._next_pass = 0.0
+        self._last_pass = 0.0
+        #: Cores that no running action could use at the last division.
+        self._num_unused = 0
+        #: Before that time, ranks are what they were when the lane last looked.
+        self._next_look = 0.0
+        #: Is it worth asking again whether the first elastic candidate may start?
+        self._ask_elastic = True
+        self._refused_rank = 0.0
+        self._newcomers = Newcomers()
+
+    def push(self, ticket: Ticket, now: float) -> None:
+        ranking.enter(ticket)
+        self._newcomers.count(len(self._node.trajectories), now)
+        self._num_waiting += 1
+        self._candidates_like(ticket).push(ticket)
+        if ticket.form.is_elastic and ticket.rank < self._refused_rank:
+            self._ask_elastic = True
+
+    def withdraw(self, ticket: Ticket) -> None:
+        self._num_waiting -= 1
+        self._candidates_like(ticket).remove(ticket)
+        self._ask_elastic = True
+
+    def num_waiting(self) -> int:
+        return self._num_waiting
+
+    def overdue(self, now: float) -> Ticket | None:
+        late = (self._rigid.overdue(now), self._elastic.overdue(now))
+        return min(
+            (ticket for ticket in late if ticket is not None),
+            key=lambda ticket: (ticket.key, ticket.seq),
+            default=None,
+        )
+
+    def give_back(self, ticket: Ticket, now: float) -> None:
+        super().give_back(ticket, now)
+        if ticket.place is not None:
+            self._candidates_like(ticket).remove(ticket)
+            return
+        self._running.remove(ticket)
+        if ticket.form.is_elastic:
+            self._next_pass = now
+        if ticket.form.is_elastic or not self._running.elastic:
+            self._ask_elastic = True  # Without a running elastic one, no division will ask again.
+
+    def lends(self, units: int, now: float) -> bool:
+        return units <= self._room()
+
+    def lend(self, ticket: Ticket, units: int, now: float) -> Allocation:
+        self._squeeze(units, now)
+        self._num_lent += units
+        return super().lend(ticket, units, now)
+
+    def take_back(self, allocation: Allocation, now: float) -> None:
+        super().take_back(allocation, now)
+        self._num_lent -= allocation.units
+        self._ask_elastic = True
+
+    def dispatch(self, now: float) -> None:
+        if self._elastic.is_reranked:
+            self._elastic.is_reranked, self._ask_elastic = False, True
+        if now >= self._next_look and (self._rigid.size or self._elastic.size):
+            self._look(now)
+        self._admit(now)
+        if self._running.elastic and (self._fresh or now >= self._pass_at()):
+            self._divide(now)
+            if self._node.free and self._elastic.size:
+                # No running action can use these cores: those that were refused may have them.
+                self._admit(now)
+                if self._fresh:
+                    self._divide(now)
+            self._last_pass, self._next_pass = now, now + PASS_S
+            self._num_unused = self._node.free
+        self.wake_at = self._next_wake(now)
+
+    def _next_wake(self, now: float) -> float | None:
+        times = [self._pass_at()] if self._running.elastic else []
+        if len(self._running) and (self._rigid.size or self._elastic.size):
+            times.append(self._next_look)
+        return max(now, min(times)) if times else None
+
+    def _pass_at(self) -> float:
+        """When cores are to be divided anew if nothing elastic starts or ends."""
+        if self._node.free > self._num_unused:
+            return min(self._last_pass + IDLE_S, self._next_pass)
+        return self._next_pass
+
+    def _candidates_like(self, ticket: Ticket) -> Candidates:
+        return self._elastic if ticket.form.is_elastic else self._rigid
+
+    def _room(self) -> int:
+        """Cores that could be had by squeezing every elastic action to its least amount."""
+        running = self._running
+        return self._node.cores - self._num_lent - running.rigid_units - running.least_units
+
+    def _admit(self, now: float) -> None:
+        """Let in what may have cores; elastic ones that start get theirs from `_divide`."""
+        passed: list[Ticket] = []
+        while (ticket := self._turn(now)) is not None and len(passed) <= MOST_PASSED:
+            if self._is_refused(ticket, now):
+                self._ask_elastic, self._refused_rank = False, ticket.rank
+            elif (giving := self._giving_way(ticket, now)) is not None:
+                self._let_in(ticket, giving, now)
+            elif ticket.key <= now or ticket.form.amounts[0] == 1:
+                break  # Nothing may pass an overdue one: the node drains. Nothing is narrower.
+            else:
+                self._candidates_like(ticket).remove(ticket)
+                passed.append(ticket)
+        for ticket in passed:
+            self._candidates_like(ticket).push(ticket)
+
+    def _turn(self, now: float) -> Ticket | None:
+        """Whose turn it is; an elastic ticket that was refused is left out until it is overdue."""
+        rigid = self._rigid.first(now) if self._rigid.size else None
+        elastic = self._elastic.first(now) if self._elastic.size else None
+        if elastic is not None and not self._ask_elastic and now < elastic.key:
+            # Those of other jobs are left out with it, but for what is overdue in the rigid's own.
+            elastic = None if rigid is None else self._elastic.overdue_of(rigid.job, now)
+        if rigid is None or elastic is None:
+            return rigid or elastic
+        return rigid if goes_first(self._served, rigid, elastic, now) else elastic
+
+    def _is_refused(self, ticket: Ticket, now: float) -> bool:
+        """Would elastic work with a smaller rank be worth more of the cores than leaves room?"""
+        if not ticket.form.is_elastic or ticket.key <= now:
+            return False
+        cores = self._node.cores - self._num_lent - self._running.rigid_units
+        behind = len(self._running.elastic) + self._elastic.size - 2
+        firm = ranking.firm_rank(ticket)
+        return not self._running.has_room_for(ticket, cores, behind=behind, firm=firm)
+
+    def _giving_way(self, ticket: Ticket, now: float) -> list[Ticket] | None:
+        """Running tickets to preempt so that `ticket` fits; `None` if all would not be enough."""
+        lacking = ticket.form.amounts[0] - self._room()
+        giving: list[Ticket] = []
+        if lacking <= 0:
+            return giving
+        firm = ranking.firm_rank(ticket)
+        for other in self._running.last_first():
+            if other.rank <= firm and now < ticket.key:
+                return None  # Nor do those with smaller ranks give way.
+            if ranking.gives_way(other, ticket, self._served, cores=self._node.cores, now=now):
+                giving.append(other)
+                lacking -= other.form.amounts[0]
+                if lacking <= 0:
+                    return giving
+        return None
+
+    def _preempt(self, ticket: Ticket, now: float) -> None:
+        self._running.remove(ticket)
+        self._resize(ticket, 0, now)
+        ranking.refresh(ticket, now)
+        self._candidates_like(ticket).push(ticket)
+        self._ask_elastic = True
+
+    def _let_in(self, ticket: Ticket, giving: list[Ticket], now: float) -> None:
+        """Give `ticket` its least amount, or a place in `_fresh`; preempt those `giving` way."""
+        self._candidates_like(ticket).remove(ticket)
+        is_new = ticket.state is State.WAITING
+        self._num_waiting -= is_new
+        if is_new and not self._context.seize_secondary(ticket, now):
+            return
+        for other in giving:
+            self._preempt(other, now)
+        if is_new:
+            self._start(ticket, now)
+        else:
+            self._squeeze(ticket.form.amounts[0], now)
+            self._running.add(ticket)
+            self._resize(ticket, ticket.form.amounts[0], now)
+
+    def _start(self, ticket: Ticket, now: float) -> None:
+        least = ticket.form.amounts[0]
+        self._served.charge(ticket, ticket.belief.mean_s * ticket.area)
+        ticket.updated_at = now + ticket.prepare_s
+        if ticket.form.is_elastic:
+            amounts, curve = ticket.form.amounts, ticket.curve or DEFAULT
+            ticket.workers = self._workers(ticket)
+            penalty = self._node.squeeze_penalty
+            ticket.widths = malleable_widths(amounts, curve, ticket.workers, penalty)
+            self._running.add(ticket)
+            self._fresh.append(ticket)
+        else:
+            self._squeeze(least, now)
+            self._running.add(ticket)
+            self._start_on(ticket, least, now, workers=least)
+
+    def _workers(self, ticket: Ticket) -> int:
+        """The degree `ticket` starts with: no more than make it faster, and its size at today's
+        price when squeezing costs speed.
+
+        More workers could use cores that come free later, but until then they are squeezed. With
+        cores for all of them free at this moment, nothing is about to be squeezed. An action whose
+        duration is a guess may run for long, and later no more are behind it than can still come:
+        trajectories that think now, and as many new ones as came lately.
+        """
+        widths = fixed_widths(ticket.form.amounts, ticket.curve or DEFAULT)
+        fastest = widths.best(0.0)
+        if self._node.squeeze_penalty < FREE_SQUEEZE or self._node.free >= fastest:
+            return fastest
+        behind = float(self._running.num_longer(ticket.rank) + self._num_waiting)
+        here = len(self._running) + self._rigid.size + self._elastic.size
+        coming = max(0, len(self._node.trajectories) - here) + self._newcomers.lately
+        if coming < behind:
+            behind -= min(1.0, ticket.belief.spread / GUESS) * (behind - coming)
+        return widths.best(pressure_of(ticket) * behind / self._node.cores)
+
+    def _squeeze(self, units: int, now: float) -> None:
+        """Free `units` cores by narrowing elastic actions with the largest ranks."""
+        node = self._node
+        for ticket in reversed(self._running.elastic):
+            if node.free >= units:
+                return
+            surplus = ticket.units - ticket.form.amounts[0]
+            if surplus > 0:
+                self._resize(ticket, ticket.units - min(surplus, units - node.free), now)
+
+    def _divide(self, now: float) -> None:
+        """Give every running elastic action the cores it is worth now."""
+        self._fresh = []
+        self._ask_elastic = True
+        if now >= self._next_look:
+            self._look(now)
+        pairs = zip(self._running.elastic, self._sizes(), strict=True)
+        changes = [(ticket, size) for ticket, size in pairs if size != ticket.units]
+        for ticket, size in changes:
+            if size < ticket.units:
+                self._resize(ticket, size, now)
+        for ticket, size in changes:
+            if ticket.state is State.WAITING:
+                self._start_on(ticket, size, now, workers=ticket.workers)
+            elif size > ticket.units:
+                self._resize(ticket, size, now)
+
+    def _look(self, now: float) -> None:
+        """How far have running actions come?"""
+        self._next_look = now + PASS_S
+        for ticket in (*self._running.elastic, *self._running.rigid):
+            ranking.refresh(ticket, now)
+        self._running.sort()
+
+    def _sizes(self) -> list[int]:
+        """What each running elastic action is worth, in their order, and what is left over."""
+        running = self._running.elastic
+        free = self._room()
+        behind = len(running) + self._rigid.size + self._elastic.size
+        cores = self._node.cores
+        sizes = [ticket.form.amounts[0] for ticket in running]
+        for index, ticket in enumerate(running):
+            if free == 0:
+                return sizes
+            behind -= 1
+            assert ticket.widths is not None
+            least = sizes[index]
+            price = behind * pressure_of(ticket) / cores
+            sizes[index] = ticket.widths.best_within(price, least + free)
+            free -= sizes[index] - least
+        for index, ticket in enumerate(running):
+            extra = min(free, ticket.workers - sizes[index])
+            sizes[index] += extra
+            free -= extra
+        return sizes
+
+    def _resize(self, ticket: Ticket, size: int, now: float) -> None:
+        ticket.count_work(now)
+        assert isinstance(ticket.allocation, Cores)
+        cores = ticket.allocation.cores
+        if size < ticket.units:
+            # The last cores were taken when the first domain had no more: they go first.
+            self._node.give_back(cores[size:])
+            cores = cores[:size]
+        else:
+            near = cores[0] if cores else None
+            cores += self._node.take(size - ticket.units, near=near)
+        ticket.units = size
+        self._context.resize(ticket, Cores(self._node.resource, self._node.id, cores), now)
+
+    def hindrance(self, ticket: Ticket, now: float) -> Hindrance:
+        others = (other for queue in (self._rigid, self._elastic) for other in queue)
+        ahead = sum(goes_first(self._served, other, ticket, now) for other in others)
+        return Hindrance(
+            resource=self._node.resource,
+            needed=ticket.form.amounts[0],
+            free=self._node.free,
+            ahead=ahead,
+            because=self._because(ticket, ahead, now),
+            starts_when=self._starts_when(ticket, ahead, now),
+        )
+
+    def _starts_when(self, ticket: Ticket, ahead: int, now: float) -> str:
+        if ticket.key <= now:
+            return "its cores are free: it is overdue, and only what is so for longer goes before"
+        needed, soonest = ticket.form.amounts[0] - self._room(), []
+        if needed > 0:
+            soonest.append(f"{needed} more of the cores of {self._node.id} come back")
+        if ahead:
+            soonest.append(f"those ahead of it ({ahead}) have started")
+        first = " and ".join(soonest) or "others end"
+        overdue_s = ticket.key - now
+        return f"{first}; overdue in {overdue_s:.1f} s: then nothing from its job can overtake it"
+
+    def _because(self, ticket: Ticket, ahead: int, now: float) -> str:
+        needed, room = ticket.form.amounts[0], self._room()
+        cores = "1 core" if needed == 1 else f"{needed} cores"
+        if ahead:
+            return f"{ahead} that are expected to end sooner, or are overdue, go first"
+        if needed > room:
+            return (
+                f"waits for {cores} on {self._node.id}; what runs there is expected to end sooner"
+            )
+        return "running actions that are expected to end sooner are worth the cores more"
