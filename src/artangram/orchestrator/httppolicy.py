@@ -8,6 +8,8 @@ otherwise a caller could read any file of the machine as an image.
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec import structs
+
 from artangram.core.errors import BadInput
 from artangram.core.ids import TrajectoryId
 from artangram.orchestrator.arguments import RunRequest
@@ -40,14 +42,18 @@ def permit_names(**names: str) -> None:
             raise BadInput(field, f"{name[:80]!r} has characters that cannot be printed", fix)
 
 
-def permit_opening(opening: Opening, *, images: Sequence[Path]) -> None:
-    """Raises `BadInput` if it names what is not offered. Looks at files: not for the event loop."""
+def permit_opening(opening: Opening, *, images: Sequence[Path]) -> Opening:
+    """The opening with the real paths that were checked, which no later link can lead elsewhere.
+
+    Raises `BadInput` if it names what is not offered. Looks at files: not for the event loop.
+    """
     permit_names(job=opening.job, task=opening.task, owner=opening.owner)
-    for path in _paths(opening.place.source):
-        real = Path(path).resolve()
-        if not any(real.is_relative_to(folder.resolve()) for folder in images):
+    source = _pinned(opening.place.source)
+    for path, real in zip(_paths(opening.place.source), _paths(source), strict=True):
+        if not any(Path(real).is_relative_to(folder.resolve()) for folder in images):
             fix = "name its folder under `images:` in the configuration of the client"
             raise BadInput("place.source", f"{path} is not offered to callers over HTTP", fix)
+    return structs.replace(opening, place=structs.replace(opening.place, source=source))
 
 
 def permit_run(request: RunRequest) -> None:
@@ -56,6 +62,16 @@ def permit_run(request: RunRequest) -> None:
     if request.output_bytes > MOST_OUTPUT_BYTES:
         problem = f"{request.output_bytes} is above {MOST_OUTPUT_BYTES}"
         raise BadInput("output_bytes", problem, "print into a file and read that in pieces")
+
+
+def _pinned(source: Source) -> Source:
+    match source:
+        case HostImage(also=paths) if paths:
+            real = tuple(str(Path(path).resolve()) for path in paths)
+            return structs.replace(source, also=real, links=False)
+        case DirectoryImage(path=path) | TarImage(path=path):
+            return structs.replace(source, path=str(Path(path).resolve()), links=False)
+    return source
 
 
 def _paths(source: Source) -> tuple[str, ...]:

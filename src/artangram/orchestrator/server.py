@@ -124,7 +124,7 @@ class _ServiceRoutes:
     async def open(self, request: Request) -> object:
         opening = await _decoded(request, Opening)
         permit_name(opening.trajectory)
-        await asyncio.to_thread(permit_opening, opening, images=self._images)
+        opening = await asyncio.to_thread(permit_opening, opening, images=self._images)
         # Without an owner, only the use of a trajectory keeps it open.
         owner = opening.owner or f"the user of {opening.trajectory}"
         opened = self._backend.open(structs.replace(opening, owner=owner))

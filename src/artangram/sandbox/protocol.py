@@ -201,8 +201,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
             problem = "is more than any kernel gives to a program"
             raise BadInput("argv or environ", problem, "write it to a file, or give it as stdin")
         if "" in self.environ or "=" in "".join(self.environ):
-            fix = "give NAME: VALUE"
-            raise BadInput("environ", "has a name that is empty or has a '='", fix)
+            raise BadInput("environ", "has a name that is empty or has a '='", "give NAME: VALUE")
 
 
 class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -261,30 +260,31 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
 class HostImage(msgspec.Struct, frozen=True, kw_only=True, tag="host"):
     """The programs of this machine, read-only: `/usr` and friends, a made-up `/etc`, no homes.
 
-    `also` names more directories to show, for instance where an interpreter is installed.
+    `also` names more directories to show, for instance where an interpreter is installed. Without
+    `links`, paths that have a symbolic link in them when they are used are refused.
     """
 
     also: tuple[str, ...] = ()
+    links: bool = True
 
 
 class DirectoryImage(msgspec.Struct, frozen=True, kw_only=True, tag="directory"):
     """A root file system already unpacked in a directory; never written to.
 
-    With `own`, the sandbox's user owns what root owns in the image, and may change its copy.
+    With `own`, the sandbox's user owns what root owns in the image. `links`: see `HostImage`.
     """
 
     path: str
     own: bool = True
+    links: bool = True
 
 
 class TarImage(msgspec.Struct, frozen=True, kw_only=True, tag="tar"):
-    """A root file system, a `docker save` archive or an OCI layout, as a tar file.
-
-    `own` as with `DirectoryImage`.
-    """
+    """A root file system, `docker save` archive or OCI layout as a tar file; see the others."""
 
     path: str
     own: bool = True
+    links: bool = True
 
 
 class EngineImage(msgspec.Struct, frozen=True, kw_only=True, tag="engine"):

@@ -76,6 +76,7 @@ def test_the_command_uses_the_agents_and_everything_ends_with_it(
         text=True,
         capture_output=True,
         timeout=240,
+        umask=0o077,  # As many clusters set it.
         check=False,
     )
     assert ended.returncode == 7, ended.stderr

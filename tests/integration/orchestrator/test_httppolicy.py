@@ -14,10 +14,13 @@ from busy_machine import PATIENCE_S
 from starlette.routing import Route
 
 from artangram.core.errors import BadInput
+from artangram.core.ids import TrajectoryId
+from artangram.managers.agent import SandboxSpec
 from artangram.orchestrator import server
 from artangram.orchestrator.client import Client
 from artangram.orchestrator.connect import connect
-from artangram.orchestrator.httppolicy import MOST_OUTPUT_BYTES
+from artangram.orchestrator.httppolicy import MOST_OUTPUT_BYTES, permit_opening
+from artangram.orchestrator.records import Opening
 from artangram.orchestrator.server import application, serving
 from artangram.orchestrator.tokens import checked_token, kept_token
 from artangram.sandbox.protocol import DirectoryImage, HostImage, Snapshot, Source, TarImage
@@ -259,6 +262,22 @@ def test_a_token_that_could_not_be_written_is_made_the_next_time(tmp_path: Path)
     assert "OSError" in subprocess.run(argv, capture_output=True, text=True, check=False).stderr
     assert list(tmp_path.iterdir()) == []
     assert checked_token(kept_token(tmp_path))
+
+
+async def test_what_was_checked_is_what_is_used(tmp_path: Path) -> None:
+    (tmp_path / "offered").mkdir()
+    (tmp_path / "offered" / "real").mkdir()
+    (tmp_path / "offered" / "named").symlink_to("real")
+    named, real = (str(tmp_path / "offered" / name) for name in ("named", "real"))
+    for asked, used in (
+        (DirectoryImage(path=named), DirectoryImage(path=real, links=False)),
+        (TarImage(path=named), TarImage(path=real, links=False)),
+        (HostImage(also=(named,)), HostImage(also=(real,), links=False)),
+        (HostImage(), HostImage()),
+    ):
+        opening = Opening(trajectory=TrajectoryId("t"), place=SandboxSpec(source=asked))
+        permitted = permit_opening(opening, images=[tmp_path / "offered"])
+        assert permitted.place.source == used
 
 
 @pytest.mark.parametrize("name", ["a\x1b[2Jb", "a\nb", "a\x7f", "a\x9bb", "a\u202eb"])

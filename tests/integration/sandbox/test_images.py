@@ -13,6 +13,7 @@ import pytest
 
 from artangram.sandbox import (
     Command,
+    CreateFailed,
     DirectoryImage,
     HostImage,
     ImageError,
@@ -22,8 +23,9 @@ from artangram.sandbox import (
 )
 from artangram.sandbox.inside import linux
 from artangram.sandbox.namespace import images
+from artangram.sandbox.protocol import Image
 
-from .archives import docker_archive, oci_archive
+from .archives import docker_archive, oci_archive, tar_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -156,6 +158,40 @@ async def test_what_is_mounted_below_a_shown_directory_is_only_shown(
             await provider.close()
     finally:
         linux.detach(str(shown / "disk"))
+
+
+@pytest.mark.parametrize("kind", ["directory", "tar", "host"])
+async def test_a_path_that_was_permitted_leads_nowhere_else_later(
+    provider: NamespaceProvider, rootfs: Path, tmp_path: Path, kind: str
+) -> None:
+    """Whoever may write there swaps a folder above it for a link, between check and use."""
+    offered, secret = tmp_path / "offered", tmp_path / "secret"
+    for folder in (offered, secret):
+        folder.mkdir()
+        shutil.copytree(rootfs, folder / "root", symlinks=True)
+        (folder / "root.tar").write_bytes(tar_of(rootfs))
+    image: Image = DirectoryImage(path=str(offered / "root"), links=False)
+    if kind == "tar":
+        image = TarImage(path=str(offered / "root.tar"), links=False)
+    elif kind == "host":
+        image = HostImage(also=(str(offered / "root"),), links=False)
+    offered.rename(tmp_path / "away")
+    offered.symlink_to(secret)
+    with pytest.raises(ImageError, match="is no longer what was permitted"):
+        await provider.create(image)
+
+
+async def test_an_image_in_use_is_not_followed_elsewhere(
+    provider: NamespaceProvider, rootfs: Path, tmp_path: Path
+) -> None:
+    offered = tmp_path / "offered"
+    shutil.copytree(rootfs, offered, symlinks=True)
+    image = DirectoryImage(path=str(offered))
+    await (await provider.create(image)).close()
+    offered.rename(tmp_path / "away")
+    offered.symlink_to(rootfs)
+    with pytest.raises(CreateFailed, match="symbolic links"):
+        await provider.create(image)
 
 
 async def test_a_strict_umask_of_the_owner_locks_no_sandbox(tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ OPEN_TREE, MOVE_MOUNT, FSCONFIG, FSPICK, OPENAT2, MOUNT_SETATTR = 428, 429, 431,
 FSCONFIG_SET_STRING, FSCONFIG_RECONFIGURE = 1, 7
 FSPICK_CLOEXEC, FSPICK_EMPTY_PATH = 1, 8
 RESOLVE_NO_MAGICLINKS = 2
+RESOLVE_NO_SYMLINKS = 4
 OPEN_TREE_CLONE = 1
 MOUNT_ATTR_IDMAP = 0x00100000
 MOVE_FROM_EMPTY = 4
@@ -151,9 +152,19 @@ def reconfigure(root: int, name: bytes, value: bytes) -> None:
         os.close(how)
 
 
-def open_by_name(path: bytes, flags: int, *, mode: int = 0) -> int:
+def hold(path: str, flags: int = os.O_PATH) -> int:
+    """Open a real path: one that has become a link anywhere is an error."""
+    try:
+        return open_by_name(os.fsencode(path), flags | os.O_CLOEXEC, resolve=RESOLVE_NO_SYMLINKS)
+    except OSError as error:
+        raise OSError(error.errno, os.strerror(error.errno or 0), path) from None
+
+
+def open_by_name(
+    path: bytes, flags: int, *, mode: int = 0, resolve: int = RESOLVE_NO_MAGICLINKS
+) -> int:
     """Open a file, but through no link of /proc to what a process holds open."""
-    how = (ctypes.c_uint64 * 3)(flags, mode, RESOLVE_NO_MAGICLINKS)
+    how = (ctypes.c_uint64 * 3)(flags, mode, resolve)
     size = ctypes.c_size_t(ctypes.sizeof(how))
     fd = _libc.syscall(OPENAT2, AT_FDCWD, path, how, size)
     if fd < 0 and ctypes.get_errno() == errno.ENOSYS:  # before Linux 5.6

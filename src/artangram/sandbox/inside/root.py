@@ -62,7 +62,9 @@ def enter(plan: dict[str, Any]) -> int:
     _mount_overlay(plan)
     upper = os.open("u", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     for source, target in plan["binds"]:
-        linux.bind(source, "r" + target, flags=READ_ONLY)
+        held = linux.hold(source)
+        linux.bind(f"/proc/self/fd/{held}", "r" + target, flags=READ_ONLY)
+        os.close(held)
     linux.mount("d", "r/dev", flags=linux.MS_MOVE)
     linux.mount("p", "r/proc", flags=linux.MS_MOVE)
     os.chdir("r")
@@ -93,6 +95,8 @@ def _directory(path: str, mode: int) -> None:
 def _mount_overlay(plan: dict[str, Any]) -> None:
     # By descriptor, so that /proc/self/mountinfo inside tells no path of the host.
     paths = list(plan["layers"])
+    image = linux.hold(paths[-1])
+    paths[-1] = f"/proc/self/fd/{image}"
     if plan["own"]:
         linux.bind_as_users(paths[-1], "l", plan["users"])
         paths[-1] = "l"
@@ -102,7 +106,7 @@ def _mount_overlay(plan: dict[str, Any]) -> None:
     if plan["userns"]:
         options += ",userxattr"
     linux.mount("box", "r", kind="overlay", flags=MS_NOSUID | MS_NODEV, options=options)
-    for fd in layers:
+    for fd in (image, *layers):
         os.close(fd)
 
 

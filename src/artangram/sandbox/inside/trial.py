@@ -44,7 +44,7 @@ def _namespaces(stage: str) -> None:
         "uid": inner,
         "gid": os.stat(stage).st_gid,
         "userns": bool(uid),
-        "layers": [base],
+        "layers": [os.path.realpath(base)],
         "own": False,
         "binds": [],
         "files": {},

@@ -28,10 +28,11 @@ BROKEN = _UNREADABLE + _MISSHAPEN
 """What a damaged archive, or one whose manifests have another shape, raises while it is read."""
 
 
-def unpack(archive: Path, *, cache_dir: Path) -> Path:
-    """The directory that holds the archive's files."""
+def unpack(archive: Path, *, cache_dir: Path, name: str = "") -> Path:
+    """The directory that holds the archive's files; `name` is what errors call it."""
+    name = name or archive.name
     if not archive.is_file():
-        raise ImageError(f"{archive} is not a file")
+        raise ImageError(f"{name} is not a file")
     target = cache_dir / _digest(archive)
     if target.exists():
         return target
@@ -45,7 +46,7 @@ def unpack(archive: Path, *, cache_dir: Path) -> Path:
         move_into_place(root, target)
     except BROKEN as error:
         problem = str(error) or type(error).__name__
-        raise ImageError(f"cannot unpack {archive.name}: {problem}") from error
+        raise ImageError(f"cannot unpack {name}: {problem}") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return target

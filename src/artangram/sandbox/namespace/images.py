@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from artangram.sandbox.errors import ImageError
+from artangram.sandbox.inside import linux
 from artangram.sandbox.namespace.archive import move_into_place, unpack
 from artangram.sandbox.protocol import EngineImage, HostImage, Image, TarImage
 
@@ -43,7 +45,9 @@ _MANUALS = shutil.ignore_patterns("*.gz")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """What sandboxes of one image have in common; layers from the top down.
+    """What sandboxes of one image have in common; layers from the top down, by their real paths.
+
+    One that has become a link when a sandbox is made is not followed: making it fails.
 
     With `own`, root's files in the lowest layer, the image itself, belong to the sandbox's user.
     """
@@ -64,13 +68,35 @@ class Base:
 
 def prepare(image: Image, *, cache_dir: Path) -> Base:
     """May take seconds the first time an archive is seen; call it off the event loop."""
-    if isinstance(image, HostImage):
-        return _host_base(image, cache_dir)
-    if isinstance(image, TarImage):
-        return _directory_base(unpack(Path(image.path), cache_dir=cache_dir), own=image.own)
     if isinstance(image, EngineImage):
         raise ImageError("an image of an engine needs the container provider")
+    if isinstance(image, HostImage):
+        for tree in image.also if not image.links else ():
+            os.close(_held(tree))
+        return _host_base(image, cache_dir)
+    if isinstance(image, TarImage):
+        return _directory_base(_unpacked(image, cache_dir), own=image.own)
+    if not image.links:
+        os.close(_held(image.path))
     return _directory_base(Path(image.path), own=image.own)
+
+
+def _unpacked(image: TarImage, cache_dir: Path) -> Path:
+    if image.links:
+        return unpack(Path(image.path), cache_dir=cache_dir)
+    held = _held(image.path)
+    try:
+        # By descriptor: another file may have its name by now.
+        return unpack(Path(f"/proc/self/fd/{held}"), cache_dir=cache_dir, name=image.path)
+    finally:
+        os.close(held)
+
+
+def _held(path: str) -> int:
+    try:
+        return linux.hold(path)
+    except OSError as error:
+        raise ImageError(f"{path} is no longer what was permitted: {error.strerror}") from error
 
 
 def _directory_base(path: Path, *, own: bool) -> Base:
@@ -105,8 +131,8 @@ def _host_base(image: HostImage, cache_dir: Path) -> Base:
         _make_skeleton(partial, trees)
         move_into_place(partial, skeleton)
     return Base(
-        layers=(str(skeleton),),
-        binds=tuple((str(tree), str(tree)) for tree in trees if tree.is_dir()),
+        layers=(str(skeleton.resolve()),),
+        binds=tuple((str(tree.resolve()), str(tree)) for tree in trees if tree.is_dir()),
         files={"/etc/hosts": HOSTS} | _name_servers(),
     )
 
