@@ -122,5 +122,5 @@ async def test_strangers_may_send_data_but_no_objects() -> None:
         if is_taken:
             assert subjects.add.decode(await carried_out(manager, function.name, body)) == 2
         else:
-            with pytest.raises(CallFailed, match="plain data only"):
+            with pytest.raises(CallFailed, match="only plain data"):
                 await carried_out(manager, function.name, body)

@@ -45,7 +45,7 @@ def test_a_killed_run_finds_its_own_cluster_again(tmp_path, model):
         assert finished(served.train("first", steps=4, resume=True)) == 0
     position = served.position("first")
     assert (position.trained, balanced(position)) == (4 * GROUPS, True)
-    submitted, reported = actions(out / "client")
+    submitted, reported = actions(out / "cluster")
     assert set(submitted.values()) == {1}
     assert {action: len(records) for action, records in reported.items()} == submitted
     # The journal is that of both lives: what ended before the checkpoint is still told in it.

@@ -26,9 +26,10 @@ def the_example(place, warm):
         shutil.copy(warm / name, place)
     shutil.copytree(warm / "models", place / "models")
     changes = {
-        "[10, 2]": f"[{SWEET_FROM}, 2]",
-        "steps: 30": f"steps: {STEPS}\ncheckpoint_every: 1",
-        "min_groups: 4": "min_groups: 6",
+        "[[0, 2], [10, 1]]": "[[0, 1]]",
+        "[[0, 1], [10, 2]]": f"[[0, 0], [{SWEET_FROM}, 2]]",
+        "steps: 40": f"steps: {STEPS}\ncheckpoint_every: 1",
+        "groups: 12\nmin_groups: 9": f"groups: {GROUPS}\nmin_groups: {GROUPS}",
         "min_samples: 8": "min_samples: 1, processes: 2",
     }
     text = (warm / "curriculum.yaml").read_text()
