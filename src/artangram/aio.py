@@ -252,10 +252,20 @@ async def served(application: Any, ear: socket.socket) -> AsyncIterator[str]:
         accepting = asyncio.create_task(_accept(ear, partial(guarded, config, *states)))
         yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
     finally:
-        if accepting is not None:
-            accepting.cancel()
-            await uncancelled(asyncio.wait({accepting}))
-        ear.close()
-        server.should_exit = True
-        # The application is closed after this, so no request may be in flight then.
-        await uncancelled(asyncio.wait({serving}))
+        await uncancelled(_stop(server, serving, accepting, ear))
+
+
+async def _stop(
+    server: Any,
+    serving: asyncio.Task[None],
+    accepting: asyncio.Task[None] | None,
+    ear: socket.socket,
+) -> None:
+    """As one piece: a caller that is cancelled again must not leave half of it undone."""
+    if accepting is not None:
+        accepting.cancel()
+        await asyncio.wait({accepting})
+    ear.close()
+    server.should_exit = True
+    # The application is closed after this, so no request may be in flight then.
+    await asyncio.wait({serving})

@@ -282,7 +282,7 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
     "a node that joins again is taken for empty": (
         "fcfs",
         instead(Lanes, "node_joined", joining_again),
-        "is a.*'s, not a|over-committed|got back more|cpu-[01]",
+        "is a.*'s, not a|over-committed|got back more|cpu-[01]|'t[0-9]+'",
     ),
     "memory is never given back": (
         "fcfs",

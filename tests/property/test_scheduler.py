@@ -66,4 +66,4 @@ def test_the_same_events_give_the_same_decisions_in_every_process():
         for seed in ("1", "2")
     }
     (only,) = said
-    assert only.count("ActionRecord(") == 4 * 300
+    assert only.count("ActionRecord(") == 3 * 300

@@ -145,7 +145,7 @@ def test_unknown_policy_is_refused_before_anything_is_read(run, name, cluster, t
 def test_unknown_estimates_are_refused(run, cluster, trace):
     options = ["--estimates", "perfect"]
     said = complaint(run("simulate", "--cluster", cluster, "--trace", trace, *options))
-    assert said.startswith("estimates: 'perfect' is unknown; use exact")
+    assert said.startswith("estimates: 'perfect' is unknown; use learned")
 
 
 @pytest.mark.parametrize("missing", ["--cluster", "--trace"])

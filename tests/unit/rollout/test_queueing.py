@@ -77,7 +77,7 @@ async def test_nobody_is_late_for_having_waited_for_a_core():
         ended = await played(client, work_s=0.8 * LIMIT_S)
     assert {trajectory.status for trajectory in ended} == {TrajectoryStatus.OK}
     for phase in ("reset_s", "turn_s", "reward_s"):  # Much longer than the limit, by queueing.
-        assert max(trajectory.info[phase] for trajectory in ended) > 5 * LIMIT_S
+        assert max(trajectory.info[phase] for trajectory in ended) > 2 * LIMIT_S
 
 
 async def test_who_works_for_too_long_is_late_however_long_the_queue():

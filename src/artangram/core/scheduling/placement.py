@@ -342,13 +342,13 @@ class Placement:
     def _choose(self, resident: Resident, *, is_promised: bool = False) -> CpuNode | None:
         """The best node for it that has room, if its job may have it."""
         takes_room = self._takes_room(resident)
-        if takes_room:
-            if not self._nodes.index(resident.selector).has_room(resident.memory_mb):
-                return None
-            if not (is_promised or self._jobs.is_within(resident)):
-                return None
-            if not self._leaves_minimums(resident):
-                return None
+        if takes_room and not self._nodes.index(resident.selector).has_room(resident.memory_mb):
+            return None
+        is_counted = takes_room or not resident.cores  # Only what has no trajectory has cores.
+        if is_counted and not (is_promised or self._jobs.is_within(resident)):
+            return None
+        if takes_room and not self._leaves_minimums(resident):
+            return None
         return self._nodes.best(resident, takes_room=takes_room)
 
     def _assign(self, ticket: Ticket, resident: Resident, node: CpuNode, now: float) -> None:
