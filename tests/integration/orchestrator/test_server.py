@@ -55,10 +55,10 @@ TOKEN = "a token of this test"
 
 @asynccontextmanager
 async def a_service(
-    *, cores: int = 2, bounds: Bounds | None = None
+    *, cores: int = 2, bounds: Bounds | None = None, policy: str = "elastic"
 ) -> AsyncIterator[tuple[FakeCluster, Client, str]]:
     async with (
-        fake_cluster(a_setup(cores=cores), bounds=bounds) as behind,
+        fake_cluster(a_setup(cores=cores, policy=policy), bounds=bounds) as behind,
         serving(behind.orchestrator, token=TOKEN) as url,
         connect(url, token=TOKEN) as client,
     ):
@@ -406,7 +406,9 @@ async def test_an_opening_whose_answer_was_lost_may_be_asked_for_again() -> None
 
 async def test_thousands_wait_at_once() -> None:
     allow_open_files()  # Here are both ends of each connection.
-    async with a_service(cores=1) as (behind, client, _), client.trajectory() as busy:
+    # Under `elastic` the long command would give way to the short ones.
+    service = a_service(cores=1, policy="fcfs")
+    async with service as (behind, client, _), client.trajectory() as busy:
         holding = asyncio.create_task(busy.run(["sleep", "1000"]))
         boxes = [client.trajectory(memory_mb=8) for _ in range(100)]
         await asyncio.gather(*(box.__aenter__() for box in boxes))
