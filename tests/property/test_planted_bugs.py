@@ -237,11 +237,6 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
         ),
         "could start on|passed the overdue|was preempted",
     ),
-    "an overdue action is passed by loans": (
-        "elastic",
-        instead(ElasticLane, "overdue", nothing),
-        "was lent cores, passed the overdue",
-    ),
     "an overdue action is passed": (
         "elastic",
         instead(Candidates, "_first_of", by_rank_alone),
