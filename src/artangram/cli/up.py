@@ -18,6 +18,7 @@ from artangram.config.cluster import ClusterFile
 from artangram.config.clusterfile import blaming, read_cluster
 from artangram.core.scheduling.policies.catalog import policy as policy_named
 from artangram.managers.machine import this_machine, total_memory_mb
+from artangram.managers.roster import FENCE_S
 from artangram.orchestrator.joinednodes import AgentAddress, AgentDoor
 from artangram.orchestrator.tokens import checked_token, kept_token
 from artangram.orchestrator.up import up as serve
@@ -38,6 +39,7 @@ class _Head(Struct, frozen=True, kw_only=True):
 
     cores: int | None
     memory_mb: int | None
+    fence_s: float = FENCE_S
     door: AgentDoor | None = None
 
 
@@ -93,7 +95,11 @@ def up(
     secret, output = _secret(token, state_dir), Printer(json)
     if cluster is not None:
         tell_ignored(output.console, cluster, described.ignored_live(), verb="up")
-    given = _Head(cores=cores or described.cores, memory_mb=described.memory_mb)
+    given = _Head(
+        cores=cores or described.cores,
+        memory_mb=described.memory_mb,
+        fence_s=described.fence_s,
+    )
     with (
         output.progress() as opening,
         _refused(state_dir),
@@ -159,6 +165,7 @@ def _joinable(
         token=kept_token(state_dir, "join-token"),
         state_dir=state_dir,
         on_open=partial(_tell_agents, output, state_dir),
+        fence_s=head.fence_s,
     )
     if local is None:
         yield structs.replace(head, door=door)
