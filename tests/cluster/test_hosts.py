@@ -11,7 +11,9 @@ from hosts import CAN_MAKE_HOSTS, TOKEN, WHY_NOT, Host, HostCluster, some_hosts
 
 import artangram
 from artangram.core.errors import InfraFailed
+from artangram.core.scheduling.records import Outcome
 from artangram.orchestrator.client import Client
+from artangram.orchestrator.records import Unreachable
 from artangram.sandbox import SandboxError
 
 pytestmark = pytest.mark.skipif(not CAN_MAKE_HOSTS, reason=WHY_NOT)
@@ -124,3 +126,20 @@ async def test_a_head_that_loses_power_goes_on_with_what_runs(cluster: HostClust
                 pass
         logs = [log.read_text() for log in cluster.logs()]
         assert not any("ending everything" in log for log in logs)
+
+
+async def test_a_caller_hears_that_the_head_lost_power(cluster: HostCluster) -> None:
+    async with connected(cluster) as client, client.trajectory(memory_mb=64) as t:
+        assert (await t.run(["true"])).ok
+        waiting = asyncio.create_task(t.run(["sleep", "1"], key="once"))
+        await asyncio.sleep(0.2)
+        cluster.head.lose_power()  # Its kernel tells no peer: the caller has to find out.
+        await asyncio.to_thread(cluster.start_head)
+        async with asyncio.timeout(PATIENCE_S):
+            with pytest.raises(Unreachable):
+                await waiting
+            again = await t.run(["sleep", "1"], key="once")
+        assert again.outcome in (
+            Outcome.SUCCEEDED,
+            Outcome.INFRA_FAILED,
+        )  # It may live at the head.
