@@ -118,6 +118,7 @@ def up(
             memory_mb=head.memory_mb,
             shares=described.shares,
             limits=described.limits,
+            labels=described.labels,
             options=described.options,
             images=[Path(folder) for folder in described.images],
             door=head.door,

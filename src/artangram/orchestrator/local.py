@@ -117,6 +117,7 @@ async def running(
     bounds: Bounds | None = None,
     shares: Mapping[str, float] | None = None,
     limits: Mapping[str, JobLimits] | None = None,
+    labels: Mapping[str, str] | None = None,
     options: ClusterOptions | None = None,
     agent_options: tuple[str, ...] = (),
     door: AgentDoor | None = None,
@@ -124,7 +125,7 @@ async def running(
 ) -> AsyncIterator[tuple[Orchestrator, CallBackends]]:
     """An orchestrator on this machine, and the backends of its calls."""
     machine = await asyncio.to_thread(this_machine)
-    spec = machine.spec(cores=cores, memory_mb=memory_mb)
+    spec = machine.spec(cores=cores, memory_mb=memory_mb, labels=labels)
     async with AsyncExitStack() as stack:
         journal, past = await _journal(state_dir, stack, sync=sync)
         clock = WallClock(not_before=0.0 if past is None else past.last_at)
