@@ -52,7 +52,7 @@ async def test_a_trajectory_past_its_limit_is_closed(limit: dict[str, float]) ->
         for client in clients:
             t = await client.trajectory(**limit).open()
             async with asyncio.timeout(PATIENCE_S):
-                while t.id in behind.orchestrator.ledger.trajectories:
+                while t.id in behind.orchestrator.ledger.trajectories:  # noqa: ASYNC110 - no event tells
                     await asyncio.sleep(0.02)
             with pytest.raises(BadInput, match="is not open"):
                 await t.run(["true"])
@@ -72,5 +72,5 @@ async def test_a_wrong_selector_or_limit_is_refused_by_its_name() -> None:
 
 async def test_labels_with_control_characters_do_not_come_over_http() -> None:
     async with both() as (_, clients):
-        with pytest.raises(BadInput, match="selector: .* cannot be printed"):
+        with pytest.raises(BadInput, match=r"selector: .* cannot be printed"):
             await clients[1].trajectory(selector={"a": "\x1b[31m"}).open()
