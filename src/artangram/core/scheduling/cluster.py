@@ -37,10 +37,14 @@ class CpuSpec(Struct, frozen=True, kw_only=True, tag="cpu"):
     """What every action pays for dispatch."""
     pods_per_s: float = 20.0
     """How many pods a control plane creates per second; only policies with pods pay for it."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """What its nodes have that selectors ask for; a node that joins may bring others."""
 
     def node(self) -> NodeSpec:
         """A node that joins without a spec of its own."""
-        return NodeSpec(cores=self.cores, memory_mb=self.memory_mb, numa=self.numa)
+        return NodeSpec(
+            cores=self.cores, memory_mb=self.memory_mb, numa=self.numa, labels=self.labels
+        )
 
 
 class GpuSpec(Struct, frozen=True, kw_only=True, tag="gpu"):
