@@ -81,7 +81,7 @@ class CodingParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     alike: Spread = 0.25
     """How much they differ all the same."""
     tool_kinds: Count = 1
-    """How many kinds the commands of a shell are of; kinds differ as much as commands of one kind."""
+    """The kinds of commands in a shell; kinds differ as much as commands of one kind."""
     long_share: Share = 0.0
     """Commands that run long on one core, in the middle of a trajectory."""
     long_median_s: Seconds = 60.0
