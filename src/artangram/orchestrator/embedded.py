@@ -26,7 +26,7 @@ from artangram.managers.cpu import LONGEST_RUN_S
 from artangram.orchestrator.arguments import RunRequest, check_loop
 from artangram.orchestrator.callbackends import CallBackends
 from artangram.orchestrator.calling import CallRequest, called
-from artangram.orchestrator.ledger import LiveTrajectory
+from artangram.orchestrator.live import LiveTrajectory
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.records import (
     ActionResult,

@@ -52,6 +52,9 @@ class SyncClient:
         processes: int = 256,
         network: bool = False,
         source: Source | None = None,
+        selector: Mapping[str, str] | None = None,
+        idle_s: float | None = None,
+        lifetime_s: float | None = None,
         id: str | None = None,
     ) -> "SyncTrajectory":
         """See `Client.trajectory`; to be used as `with`, or with `open` and `close`."""
@@ -64,6 +67,9 @@ class SyncClient:
             processes=processes,
             network=network,
             source=source,
+            selector=selector,
+            idle_s=idle_s,
+            lifetime_s=lifetime_s,
             id=id,
         )
         return SyncTrajectory(handle, self._thread)

@@ -29,7 +29,7 @@ class Action(Struct, frozen=True, kw_only=True, gc=False):
     trajectory: TrajectoryId | None = None
     work_s: float | None = None
     deadline_at: float | None = None
-    """An absolute time after which nobody wants the result."""
+    """An absolute time after which the result is of no use."""
     timeout_s: float | None = None
     """A limit on run time. Time in the queue never counts."""
     repeatable: bool = False
