@@ -293,9 +293,8 @@ async def open_training(
             await asyncio.to_thread(trainer.restore, checkpoint.latest(out / "checkpoints"))
         tokenizer = load_tokenizer(model)
         gateway = _gateway(engines, lambda *lost: training.fleet.on_lost(*lost))
-        agents = await stack.enter_async_context(
-            agent_door(tasks, gateway, tokenizer=tokenizer, model=settings.name)
-        )
+        serving = agent_door(tasks, gateway, tokenizer=tokenizer, model=settings.name)
+        agents = await stack.enter_async_context(serving)
         rollout = Rollout(
             source,
             gateway,
