@@ -124,7 +124,7 @@ class ActionResult(Struct, frozen=True, kw_only=True):
     command: CommandResult | None = None
     """Exit code, output and usage of its program; `None` if it did not run to its end."""
     answer: CallResult | None = None
-    """The answer of a call; `None` if there is none."""
+    """The answer of a call, `None` for a command."""
     core_s: float = 0.0
     """Core-seconds that it held."""
 

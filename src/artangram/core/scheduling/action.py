@@ -32,7 +32,7 @@ class Action(Struct, frozen=True, kw_only=True, gc=False):
     trajectory: TrajectoryId | None = None
     work_s: float | None = None
     deadline_at: float | None = None
-    """An absolute time after which nobody wants the result."""
+    """An absolute time after which the result is of no use."""
     priority: int = 0
     """Actions of its job with a lower one go after it; other jobs do not notice."""
     timeout_s: float | None = None

@@ -36,7 +36,7 @@ GUESS = 0.5
 """From this spread of its belief on, an action gets workers for the crowd it may meet later."""
 
 MOST_PASSED = 4
-"""So many candidates that need more cores than there are, are passed by narrower ones."""
+"""The most candidates that narrower ones overtake because too few cores are free."""
 
 
 class ElasticLane(CpuLane):
