@@ -53,9 +53,7 @@ _StateDir = Annotated[
 ]
 _Local = Annotated[
     int | None,
-    typer.Option(
-        help="Try a cluster: share this machine with so many agents that join.", min=1, max=64
-    ),
+    typer.Option(help="Try a cluster: share this machine among this many agents.", min=1, max=64),
 ]
 _Token = Annotated[
     str | None,

@@ -306,6 +306,7 @@ def submission_of(
         work_s=request.work_s,
         timeout_s=request.timeout_s,
         deadline_at=deadline_at,
+        priority=request.priority,
         repeatable=request.repeatable,
     )
     command = Command(
