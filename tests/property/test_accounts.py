@@ -91,12 +91,8 @@ def from_journal(entries: list[Entry], until: float) -> dict[str, JobUse]:
                             place = (one.node, one.first, one.service)
                             devices[place].append((entry.at, lease.action_id, one.units))
                 case Resize(action_id, cores):
-                    rest = [one for one in held[action_id][1] if not isinstance(one, Cores)]
-                    since, now = held[action_id]
-                    use = found[jobs[action_id][0]]
-                    use.core_s += sum(o.units for o in now if isinstance(o, Cores)) * (
-                        entry.at - since
-                    )
+                    since, (was, *rest) = held[action_id]
+                    found[jobs[action_id][0]].core_s += was.units * (entry.at - since)
                     assert not any(isinstance(one, FunctionSlots | Devices) for one in rest)
                     held[action_id] = (entry.at, (cores, *rest))
                 case Report(record):

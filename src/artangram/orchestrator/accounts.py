@@ -248,7 +248,7 @@ def _slots(live: LiveAction) -> int:
     return sum(one.units for one in lease.allocations if isinstance(one, FunctionSlots))
 
 
-class _Counts(Struct):
+class _TokenCounts(Struct):
     """As OpenAI's and Anthropic's interfaces name them."""
 
     total_tokens: int | None = None
@@ -258,11 +258,11 @@ class _Counts(Struct):
     output_tokens: int | None = None
 
 
-class _Answer(Struct):
-    usage: _Counts | None = None
+class _WithUsage(Struct):
+    usage: _TokenCounts | None = None
 
 
-_decode = msgspec.json.Decoder(_Answer).decode
+_decode = msgspec.json.Decoder(_WithUsage).decode
 
 
 def tokens_in(body: bytes) -> int:
