@@ -33,7 +33,6 @@ from artangram_bench.soakload import Load
 from artangram_bench.soakwatch import Watch
 
 CORES = 2
-NET = 78
 QUIET_S = 120.0
 """Until the cluster is whole and empty after the last action."""
 
@@ -112,6 +111,8 @@ class Soak(Struct, frozen=True, kw_only=True):
     seed: int = 1
     first: tuple[FaultName, ...] = ()
     """Faults that happen in any case, before random ones."""
+    net: int = 78
+    """The network of the hosts, 10.`net`.0.0/24."""
 
 
 def _run(plan: Soak) -> SoakFigures:
@@ -123,9 +124,9 @@ async def soaked(plan: Soak, folder: Path) -> SoakFigures:
     """Run a soak; logs and the head's state are in `folder`."""
     rng = Random(plan.seed)
     async with AsyncExitStack() as stack:
-        hosts = stack.enter_context(some_hosts(plan.hosts, net=NET))
+        hosts = stack.enter_context(some_hosts(plan.hosts, net=plan.net))
         relay = Relay(hosts[0].address, 7411)
-        here = f"10.{NET}.0.254"
+        here = f"10.{plan.net}.0.254"
         port = await stack.enter_async_context(relay.listening(here))
         described = f"fence_s: {plan.fence_s:g}\npolicy: {plan.policy}\n"
         cluster = HostCluster(hosts, folder, described=described, door=(here, port), cores=CORES)

@@ -16,6 +16,7 @@ async def test_every_action_ends_once_whatever_happens(tmp_path: Path) -> None:
         actions=400,
         hosts=3,
         callers=10,
+        net=79,
         fence_s=20.0,
         every_s=1.0,
         first=(
