@@ -92,11 +92,7 @@ def up(
     secret, output = _secret(token, state_dir), Printer(json)
     if cluster is not None:
         tell_ignored(output.console, cluster, described.ignored_live(), verb="up")
-    given = _Head(
-        cores=cores or described.cores,
-        memory_mb=described.memory_mb,
-        fence_s=described.fence_s,
-    )
+    given = _given(described, cores)
     with (
         output.progress() as opening,
         _refused(state_dir),
@@ -150,6 +146,14 @@ def _described(cluster: Path | None, policy: str | None) -> ClusterFile:
     with blaming(cluster):
         described.options  # noqa: B018 - asked for its complaints.
     return structs.replace(described, policy=policy or described.policy)
+
+
+def _given(described: ClusterFile, cores: int | None) -> _Head:
+    return _Head(
+        cores=cores or described.cores,
+        memory_mb=described.memory_mb,
+        fence_s=described.fence_s,
+    )
 
 
 @contextmanager
