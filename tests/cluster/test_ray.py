@@ -87,7 +87,7 @@ class RayWorld:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayWorld]:
     folder = tmp_path_factory.mktemp("ray")
-    with some_hosts(3, net=78) as made:
+    with some_hosts(3, net=85) as made:
         hosts = [RayHost(host, folder) for host in made]
         for host in hosts:
             host.boot()
@@ -100,12 +100,16 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayWorld]:
 
 async def until_joined(client: Client, *names: str) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while not set(names) <= await trusted(client):
+        while not set(names) <= await trusted(client):  # noqa: ASYNC110 - it is another process
             await asyncio.sleep(0.05)
 
 
 async def trusted(client: Client) -> set[str]:
     return {node.node for node in (await client.status()).nodes if node.state == "trusted"}
+
+
+async def num_running(client: Client) -> int:
+    return sum(node.running for node in (await client.status()).nodes)
 
 
 async def all_busy(client: Client, count: int, seconds: float) -> list[asyncio.Task[int | None]]:
@@ -117,7 +121,7 @@ async def all_busy(client: Client, count: int, seconds: float) -> list[asyncio.T
 
     running = [asyncio.create_task(one()) for _ in range(count)]
     async with asyncio.timeout(PATIENCE_S):
-        while sum(node.running for node in (await client.status()).nodes) < count:
+        while await num_running(client) < count:  # noqa: ASYNC110 - it is another process
             await asyncio.sleep(0.05)
     return running
 

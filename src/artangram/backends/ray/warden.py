@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum, auto
 from pathlib import Path
+from select import select
 from threading import Event, Lock, Thread
 
 from artangram.backends.agentlock import holder, is_held, lock_path
@@ -159,14 +160,18 @@ class _KeptAgent:
 
 def end_agent(node: str, token: str) -> None:
     """End the agent of this name on this machine; returns when it is gone."""
-    lock = lock_path(node, token)
-    give_up_at, number = time.monotonic() + END_S, signal.SIGTERM
-    while (pid := holder(lock)) is not None:
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
-        while is_held(lock) and time.monotonic() < give_up_at:
-            time.sleep(0.05)
-        give_up_at, number = time.monotonic() + END_S, signal.SIGKILL
+    pid = holder(lock_path(node, token))
+    if pid is None:
+        return
+    with suppress(ProcessLookupError):
+        process = os.pidfd_open(pid)
+        try:
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                signal.pidfd_send_signal(process, number)
+                if select([process], [], [], END_S)[0]:
+                    return
+        finally:
+            os.close(process)
 
 
 def _is_as_ordered(order: AgentOrder) -> bool:
