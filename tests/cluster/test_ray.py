@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -91,10 +92,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayWorld]:
         hosts = [RayHost(host, folder) for host in made]
         for host in hosts:
             host.boot()
-        for host in hosts[:2]:
-            host.start_ray(hosts[0], cpus=1)
         world = RayWorld(hosts, folder)
-        world.start()
+        world.head.start_ray(world.head, cpus=1)
+        with ThreadPoolExecutor() as meanwhile:
+            meanwhile.submit(world.worker.start_ray, world.head, cpus=1)
+            world.start()
         yield world
 
 

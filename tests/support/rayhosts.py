@@ -20,6 +20,7 @@ _QUIET = {
     "RAY_AUTH_MODE": "disabled",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_enable_metrics_collection": "0",
+    "RAY_prestart_worker_first_driver": "0",
     # Ray tells the end of a raylet after 15 s by default.
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "1000",

@@ -135,5 +135,5 @@ class RayWatcher:
         try:
             process.stdin.write(line(record))
             process.stdin.flush()
-        except OSError:
+        except (OSError, ValueError):
             return  # It died; the next one hears all of it again.
