@@ -43,7 +43,9 @@ def agent(
     label: Annotated[
         list[str] | None, typer.Option(help="KEY=VALUE that selectors ask for. Repeat it.")
     ] = None,
-    cores: Annotated[int | None, typer.Option(help="Offer at most so many.", min=1)] = None,
+    cores: Annotated[
+        int | None, typer.Option(help="Most cores to offer (default: all).", min=1)
+    ] = None,
     memory_mb: Annotated[int | None, typer.Option(help="Offer at most so much.", min=1)] = None,
     patience_s: Annotated[
         float | None,

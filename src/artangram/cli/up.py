@@ -44,9 +44,7 @@ _StateDir = Annotated[
 ]
 _Local = Annotated[
     int | None,
-    typer.Option(
-        help="Try a cluster: share this machine with so many agents that join.", min=1, max=64
-    ),
+    typer.Option(help="Try a cluster: share this machine among this many agents.", min=1, max=64),
 ]
 _Ray = Annotated[
     str | None,
@@ -152,6 +150,7 @@ def _served(
         memory_mb=head.memory_mb,
         shares=described.shares,
         limits=described.limits,
+        labels=described.labels,
         options=described.options,
         images=[Path(folder) for folder in described.images],
         door=head.door,

@@ -3,8 +3,8 @@
 - `within` ends a phase that has worked for its limit. Time in lines is not work: sessions that wait
   for a replica and environments that wait for cores say so in `queued_s`, seconds over their life
   that grow while they wait. An environment without it counts as working all the time.
-- Work that ignores its cancellation is left behind as a stray after a grace, so that it holds up
-  nobody; strays are counted, and ended again when the rollout closes.
+- Work that ignores its cancellation is left behind as a stray after a grace, so that it holds
+  nothing up; strays are counted, and ended again when the rollout closes.
 - An environment that blocks the event loop itself cannot be helped here.
 """
 

@@ -13,6 +13,7 @@ from artangram.orchestrator.calling import Api, ApiAnswer, RemoteFunction
 from artangram.orchestrator.client import Client, TrajectoryHandle
 from artangram.orchestrator.options import CallOptions, RunOptions, ServiceOptions
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Refused
+from artangram.orchestrator.use import UseReport
 from artangram.sandbox.protocol import MAX_READ_BYTES, Output, Snapshot, Source
 from artangram.services.service import Loader
 from artangram.sync.thread import LoopThread
@@ -52,6 +53,9 @@ class SyncClient:
         processes: int = 256,
         network: bool = False,
         source: Source | None = None,
+        selector: Mapping[str, str] | None = None,
+        idle_s: float | None = None,
+        lifetime_s: float | None = None,
         id: str | None = None,
     ) -> "SyncTrajectory":
         """See `Client.trajectory`; to be used as `with`, or with `open` and `close`."""
@@ -64,6 +68,9 @@ class SyncClient:
             processes=processes,
             network=network,
             source=source,
+            selector=selector,
+            idle_s=idle_s,
+            lifetime_s=lifetime_s,
             id=id,
         )
         return SyncTrajectory(handle, self._thread)
@@ -102,6 +109,10 @@ class SyncClient:
     def status(self) -> ClusterStatus:
         """See `Client.status`."""
         return self._thread.wait(self._client.status())
+
+    def use(self) -> UseReport:
+        """See `Client.use`."""
+        return self._thread.wait(self._client.use())
 
 
 class SyncTrajectory:
