@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 
 from artangram.aio import listening
 from artangram.cli.client import plainly_refused
-from artangram.cli.headnodes import HeadNode, NodeOptions, joinable
+from artangram.cli.headnodes import LOOPBACK, HeadNode, NodeOptions, joinable
 from artangram.cli.output import Printer, tell_ignored, writing
 from artangram.cli.rayagents import watch_settings
 from artangram.config.cluster import ClusterFile
@@ -99,6 +99,8 @@ def up(
     APIs. Nothing accepted is lost by a crash: start it again with the same state directory.
     """
     described = _described(cluster, policy)
+    if ray is None:
+        _check_free(host or LOOPBACK, port)
     secret, output = _secret(token, state_dir), Printer(json)
     if cluster is not None:
         tell_ignored(output.console, cluster, described.ignored_live(), verb="up")
@@ -137,8 +139,7 @@ def _served(
     on_ready: Callable[[str], None],
     output: Printer,
 ) -> Coroutine[None, None, None]:
-    if port:
-        listening(head.host, port).close()  # Complain before opening the cluster: that takes long.
+    _check_free(head.host, port)
     return serve(
         state_dir,
         on_ready=on_ready,
@@ -157,6 +158,12 @@ def _served(
         sync=described.sync,
         tell=partial(output.console.print, soft_wrap=True),
     )
+
+
+def _check_free(host: str, port: int) -> None:
+    """Complain about a taken port before the cluster is opened, which takes a while."""
+    if port:
+        listening(host, port).close()
 
 
 def _secret(token: str | None, state_dir: Path) -> str:
