@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from artangram.backends.agentlock import cluster_of
-from artangram.backends.ray.records import Attached, Serve, WatchSettings
+from artangram.backends.ray.records import Attached, HeadServes, WatchSettings
 from artangram.backends.ray.watcher import RayWatcher
 from artangram.core.errors import BadInput
 from artangram.orchestrator.joinednodes import AgentAddress
@@ -41,7 +41,7 @@ class RayAgents:
     def on_ready(self, url: str, token: str) -> None:
         """Callers may call from now on."""
         assert self._door is not None
-        serve = Serve(
+        serve = HeadServes(
             url=url,
             token=token,
             host=self._door.host,

@@ -3,8 +3,8 @@
 from typing import Any
 
 from artangram.backends.ray.planning import (
-    Claim,
     ClaimSettings,
+    CpuClaim,
     PlacementBundle,
     RayNode,
     node_of,
@@ -74,7 +74,7 @@ def test_a_claim_has_all_cpus_or_as_many_as_wanted() -> None:
 def test_the_heads_own_node_is_claimed_without_an_agent_even_with_gpus() -> None:
     own = a_node("a", gpus=1)
     found, _ = planned([own], ClaimSettings(here=own.id), held=())
-    assert found == [Claim(node=own, cpus=8, has_agent=False)]
+    assert found == [CpuClaim(node=own, cpus=8, has_agent=False)]
 
 
 def test_of_two_nodes_with_one_name_the_claimed_one_stays() -> None:
@@ -93,5 +93,5 @@ def test_of_a_placement_group_only_its_bundles_are_claimed() -> None:
         PlacementBundle(index=2, cpus=0, node="id-b"),
     )
     found, left = planned(nodes, ClaimSettings(bundles=bundles), held=())
-    assert found == [Claim(node=nodes[0], cpus=3, bundle=1)]
+    assert found == [CpuClaim(node=nodes[0], cpus=3, bundle=1)]
     assert set(left.values()) == {"the placement group has no CPUs there"}

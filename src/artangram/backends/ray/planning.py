@@ -30,7 +30,7 @@ class PlacementBundle(Struct, frozen=True, kw_only=True):
     """Ray's id."""
 
 
-class Claim(Struct, frozen=True, kw_only=True):
+class CpuClaim(Struct, frozen=True, kw_only=True):
     """What a warden holds on a node."""
 
     node: RayNode
@@ -66,13 +66,13 @@ def node_of(told: Mapping[str, object]) -> RayNode | None:
 
 def planned(
     nodes: Iterable[RayNode], settings: ClaimSettings, *, held: Collection[str]
-) -> tuple[list[Claim], dict[RayNode, str]]:
+) -> tuple[list[CpuClaim], dict[RayNode, str]]:
     """The claims to hold, and why each other node is left out. `held` are ids claimed already.
 
     Of two nodes with one name the claimed one stays: Ray tells the end of a raylet late, so the
     other may be its successor, whose turn comes when the first is reported dead.
     """
-    claims: list[Claim] = []
+    claims: list[CpuClaim] = []
     left: dict[RayNode, str] = {}
     taken: dict[str, RayNode] = {}
     for node in sorted(nodes, key=lambda node: (node.id not in held, node.id)):
@@ -87,7 +87,7 @@ def planned(
     return claims, left
 
 
-def _claim(node: RayNode, settings: ClaimSettings) -> Claim | str:
+def _claim(node: RayNode, settings: ClaimSettings) -> CpuClaim | str:
     has_agent = node.id != settings.here
     if settings.bundles is not None:
         here = [bundle for bundle in settings.bundles if bundle.node == node.id and bundle.cpus]
@@ -95,10 +95,10 @@ def _claim(node: RayNode, settings: ClaimSettings) -> Claim | str:
             return "the placement group has no CPUs there"
         # One agent per machine: the largest bundle is its claim.
         most = max(here, key=lambda bundle: bundle.cpus)
-        return Claim(node=node, cpus=most.cpus, has_agent=has_agent, bundle=most.index)
+        return CpuClaim(node=node, cpus=most.cpus, has_agent=has_agent, bundle=most.index)
     if node.gpus and not settings.with_gpu_nodes and has_agent:
         return f"it has {node.gpus:g} GPUs; add --ray-gpu-nodes to use its CPUs"
     cpus = min(node.cpus, settings.cpus or node.cpus)
     if not cpus:
         return "Ray has no CPUs there"
-    return Claim(node=node, cpus=cpus, has_agent=has_agent)
+    return CpuClaim(node=node, cpus=cpus, has_agent=has_agent)

@@ -53,10 +53,10 @@ class WatchSettings(Struct, frozen=True, kw_only=True, tag="settings"):
     """To claim on each node; all of its CPUs by default."""
     with_gpu_nodes: bool = False
     placement_group: str | None = None
-    """Claim its bundles and nothing else: an id, a name, or NAMESPACE/NAME."""
+    """CpuClaim its bundles and nothing else: an id, a name, or NAMESPACE/NAME."""
 
 
-class Serve(Struct, frozen=True, kw_only=True, tag="serve"):
+class HeadServes(Struct, frozen=True, kw_only=True, tag="serve"):
     """The head serves: tell callers where, and bring the agents up."""
 
     url: str
@@ -67,7 +67,7 @@ class Serve(Struct, frozen=True, kw_only=True, tag="serve"):
     join_token: str
 
 
-class Close(Struct, frozen=True, tag="close"):
+class CloseWatch(Struct, frozen=True, tag="close"):
     """End the agents and the wardens, give the claims back, and exit."""
 
 
@@ -101,7 +101,7 @@ class Failed(Struct, frozen=True, tag="failed"):
         return BadInput(self.field, self.problem, self.fix)
 
 
-ToWatch = WatchSettings | Serve | Close
+ToWatch = WatchSettings | HeadServes | CloseWatch
 FromWatch = Attached | Said | Failed
 Answer = HeadRecord | Failed
 

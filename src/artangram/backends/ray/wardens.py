@@ -19,8 +19,8 @@ from ray.util.scheduling_strategies import (
     PlacementGroupSchedulingStrategy,
 )
 
-from artangram.backends.ray.planning import Claim, RayNode
-from artangram.backends.ray.records import NAMESPACE, AgentOrder, AgentState, Serve
+from artangram.backends.ray.planning import CpuClaim, RayNode
+from artangram.backends.ray.records import NAMESPACE, AgentOrder, AgentState, HeadServes
 from artangram.backends.ray.warden import ABANDONED_S, Warden, end_agent
 
 ASK_EVERY_S = 2.0
@@ -33,10 +33,10 @@ CLOSE_S = 30.0
 
 
 @dataclass(slots=True)
-class _Held:
+class _HeldWarden:
     """One warden, and what is known of its agent."""
 
-    claim: Claim
+    claim: CpuClaim
     actor: Any
     answer: Any
     """Under way, or `None`."""
@@ -56,8 +56,8 @@ class Wardens:
         """The placement group whose bundles are claimed, if any."""
         self._cluster = cluster
         self._say = say
-        self._serve: Serve | None = None
-        self._held: dict[str, _Held] = {}
+        self._serve: HeadServes | None = None
+        self._held: dict[str, _HeldWarden] = {}
         self._left: set[str] = set()
         """Ray's ids of nodes whose agents were drained: they stay out until the next head."""
         self._retry_at: dict[str, float] = {}
@@ -68,14 +68,14 @@ class Wardens:
         """Ray's ids of the nodes that have a warden."""
         return self._held.keys()
 
-    def use(self, serve: Serve) -> None:
+    def use(self, serve: HeadServes) -> None:
         """From now on, agents join there."""
         self._serve = serve
         for name in ray.util.list_named_actors():
             if name.startswith("warden-") and not name.startswith(self._prefix):
                 self._end_stranger(name)
 
-    def keep(self, claims: Sequence[Claim], *, alive: Collection[str]) -> None:
+    def keep(self, claims: Sequence[CpuClaim], *, alive: Collection[str]) -> None:
         """Hold these claims and no others."""
         wanted = {claim.node.id: claim for claim in claims if claim.node.id not in self._left}
         for node_id in self._held.keys() - wanted.keys():
@@ -103,7 +103,7 @@ class Wardens:
     def _prefix(self) -> str:
         return f"warden-{self._cluster}-"
 
-    def _started(self, claim: Claim) -> _Held:
+    def _started(self, claim: CpuClaim) -> _HeldWarden:
         """Its warden, found or started; it waits until Ray has the CPUs."""
         strategy: Any = NodeAffinitySchedulingStrategy(claim.node.id, soft=False)
         if claim.bundle is not None:
@@ -124,9 +124,9 @@ class Wardens:
             )
             .remote(order)
         )
-        return _Held(claim, actor, actor.look.remote(order), time.monotonic())
+        return _HeldWarden(claim, actor, actor.look.remote(order), time.monotonic())
 
-    def _order(self, claim: Claim) -> AgentOrder | None:
+    def _order(self, claim: CpuClaim) -> AgentOrder | None:
         if not claim.has_agent:
             return None
         assert self._serve is not None
@@ -140,7 +140,7 @@ class Wardens:
             patience_s=ABANDONED_S,
         )
 
-    def _look_at(self, held: _Held, now: float) -> None:
+    def _look_at(self, held: _HeldWarden, now: float) -> None:
         """Take its answer if there is one, and ask again from time to time."""
         if held.answer is None:
             if now >= held.asked_at + ASK_EVERY_S:
@@ -162,7 +162,7 @@ class Wardens:
             _kill(held.actor)
             self._held.pop(held.claim.node.id, None)
 
-    def _learn(self, held: _Held, state: AgentState) -> None:
+    def _learn(self, held: _HeldWarden, state: AgentState) -> None:
         held.state, cpus = state, held.claim.cpus
         if not held.claim.has_agent:
             self._tell(held, f"claimed {cpus} CPUs for the head, which runs there")
@@ -177,7 +177,7 @@ class Wardens:
         elif state.trouble:
             self._tell(held, f"its agent ended: {state.trouble}")
 
-    def _drop(self, held: _Held, *, is_alive: bool) -> None:
+    def _drop(self, held: _HeldWarden, *, is_alive: bool) -> None:
         """Its node is gone, or is not wanted any more."""
         _kill(held.actor)
         if is_alive:
@@ -201,7 +201,7 @@ class Wardens:
             _kill(actor)
             self._say(f"Ended {name}, whose head serves no more")
 
-    def _tell(self, held: _Held, text: str) -> None:
+    def _tell(self, held: _HeldWarden, text: str) -> None:
         """Once, not at every look."""
         if self._told.get(held.name) != text:
             self._told[held.name] = text

@@ -1,8 +1,8 @@
 """The process beside the head that follows Ray's nodes and keeps a warden on each of them.
 
-It speaks JSON lines with the head: `WatchSettings`, `Serve` and `Close` come in, `Attached`, `Said`
-and `Failed` go out. It ends everything on Ray when it is told to `Close`. When the head dies, its
-pipe ends, and this process leaves all as it is: the next head adopts it.
+It speaks JSON lines with the head: `WatchSettings`, `HeadServes` and `CloseWatch` come in,
+`Attached`, `Said` and `Failed` go out. It ends everything on Ray when it is told to. When the head
+dies, its pipe ends, and this process leaves all as it is: the next head adopts it.
 """
 
 import os
@@ -28,12 +28,12 @@ from artangram.backends.ray.cluster import (
 from artangram.backends.ray.planning import ClaimSettings, RayNode, node_of, planned
 from artangram.backends.ray.records import (
     Attached,
-    Close,
+    CloseWatch,
     Failed,
     FromWatch,
     HeadRecord,
+    HeadServes,
     Said,
-    Serve,
     ToWatch,
     WatchSettings,
     line,
@@ -48,7 +48,7 @@ Heard = SimpleQueue[ToWatch | None]
 
 
 def main() -> None:
-    """Run until `Close` or the end of the pipe."""
+    """Run until `CloseWatch` or the end of the pipe."""
     out = _own_stdout()
 
     def tell(record: FromWatch) -> None:
@@ -60,7 +60,7 @@ def main() -> None:
     try:
         settings = heard.get()
         assert isinstance(settings, WatchSettings)
-        watch = Watch(settings, tell)
+        watch = NodeWatch(settings, tell)
         watch.attach()
         watch.run(heard)
     except BadInput as error:
@@ -68,7 +68,7 @@ def main() -> None:
         sys.exit(2)
 
 
-class Watch:
+class NodeWatch:
     """See the module."""
 
     def __init__(self, settings: WatchSettings, tell: Callable[[FromWatch], None]) -> None:
@@ -95,7 +95,7 @@ class Watch:
         self._tell(Attached(address=row["NodeManagerAddress"], cpus=cpus))
 
     def run(self, heard: Heard) -> None:
-        """Follow the nodes from `Serve` on."""
+        """Follow the nodes from `HeadServes` on."""
         serves = False
         while True:
             try:
@@ -104,12 +104,12 @@ class Watch:
                 self._look()
                 continue
             match order:
-                case Serve():
+                case HeadServes():
                     serves, cluster = True, self._settings.cluster
                     put_head(HeadRecord(url=order.url, token=order.token, cluster=cluster))
                     self._wardens.use(order)
                     self._look()
-                case Close():
+                case CloseWatch():
                     self._wardens.close(_nodes())
                     forget_head(self._settings.cluster)
                     ray.shutdown()

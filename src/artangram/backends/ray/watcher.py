@@ -17,11 +17,11 @@ import msgspec
 from artangram.backends.ray.lookup import check_installed
 from artangram.backends.ray.records import (
     Attached,
-    Close,
+    CloseWatch,
     Failed,
     FromWatch,
+    HeadServes,
     Said,
-    Serve,
     ToWatch,
     WatchSettings,
     line,
@@ -41,7 +41,7 @@ class RayWatcher:
         self._settings = settings
         self._log = log
         self._say = say
-        self._serve: Serve | None = None
+        self._serve: HeadServes | None = None
         self._over = Event()
         self._first: SimpleQueue[Attached | Failed] = SimpleQueue()
         self._process: subprocess.Popen[bytes] | None = None
@@ -67,7 +67,7 @@ class RayWatcher:
             raise found.error()
         return found
 
-    def serve(self, serve: Serve) -> None:
+    def serve(self, serve: HeadServes) -> None:
         """The head serves: bring the agents up."""
         self._serve = serve
         self._send(serve)
@@ -82,7 +82,7 @@ class RayWatcher:
             return
         if self._serve is None:
             process.terminate()
-        self._send(Close())
+        self._send(CloseWatch())
         try:
             process.wait(CLOSE_S)
         except subprocess.TimeoutExpired:
