@@ -176,6 +176,7 @@ class Faults:
             await asyncio.to_thread(self._cluster.start_head)
             away_s = time.monotonic() - began_at
             self.head_away_s.append(away_s)
+            self._may_fail(["cpu-0", head.name], began_at, away_s)
             if away_s + REST_S > self._fence_s:
                 self._may_fail([w.name for w in self._cluster.workers], began_at, away_s)
             await asyncio.sleep(REST_S)
