@@ -16,6 +16,7 @@ from artangram.cli.localagents import LocalAgents, do_overlap, local_parts
 from artangram.cli.output import Printer, tell_ignored, writing
 from artangram.config.cluster import ClusterFile
 from artangram.config.clusterfile import blaming, read_cluster
+from artangram.config.reconfigurable import fixed_of
 from artangram.core.scheduling.policies.catalog import policy as policy_named
 from artangram.managers.machine import this_machine, total_memory_mb
 from artangram.orchestrator.joinednodes import AgentAddress, AgentDoor
@@ -43,6 +44,9 @@ class _Head(Struct, frozen=True, kw_only=True):
 
 _Agents = Annotated[
     str | None, typer.Option(help="HOST:PORT where other machines join with `artangram agent`.")
+]
+_Json = Annotated[
+    str | None, typer.Option(help="Write the address as JSON to this file when it serves.")
 ]
 _Cores = Annotated[
     int | None, typer.Option(help="Use at most this many cores of this machine.", min=1)
@@ -76,9 +80,7 @@ def up(
     agents: _Agents = None,
     local: _Local = None,
     token: _Token = None,
-    json: Annotated[
-        str | None, typer.Option(help="Write the address as JSON to this file when it serves.")
-    ] = None,
+    json: _Json = None,
 ) -> None:
     """Serve this machine's cluster over HTTP until SIGTERM or Ctrl-C, then drain.
 
@@ -121,6 +123,7 @@ def up(
             door=head.door,
             sync=described.sync,
             tell=partial(output.console.print, soft_wrap=True),
+            described=fixed_of(described),
         )
         asyncio.run(serving)
 

@@ -27,6 +27,7 @@ VERBS = {
     "status": "ask",
     "explain": "ask",
     "drain": "ask",
+    "apply": "apply",
     "simulate": "simulate",
     "doctor": "doctor",
     "trace": "trace",
@@ -51,6 +52,7 @@ EXAMPLES = {
     "status": ("artangram status --url http://127.0.0.1:7410 --json - | jq .queued",),
     "explain": ("artangram explain 3f2a-17 --url http://127.0.0.1:7410",),
     "drain": ("artangram drain node-3", "artangram drain node-3 --undo"),
+    "apply": ("artangram apply cluster.yaml",),
     "simulate": (
         "artangram simulate --cluster cluster.yaml --trace day.jsonl.gz "
         "--policy elastic --policy pods:1 --plot day.svg",
