@@ -6,12 +6,14 @@ import msgspec
 
 from artangram import __version__
 from artangram.core.scheduling.explain import Explanation
+from artangram.observe.history import Happening
 from artangram.orchestrator.arguments import RunRequest
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.errors import ErrorRecord
 from artangram.orchestrator.ndjson import Piece
 from artangram.orchestrator.reconfigure import Reconfiguration
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Opening, Queueing
+from artangram.orchestrator.use import UseReport
 from artangram.sandbox.protocol import Snapshot
 
 _RECORDS = (
@@ -22,6 +24,8 @@ _RECORDS = (
     ActionResult,
     Explanation,
     ClusterStatus,
+    UseReport,
+    Happening,
     Queueing,
     Snapshot,
     Piece,
@@ -50,6 +54,7 @@ def _paths() -> dict[str, Any]:
     text: dict[str, Any] = {"content": {"text/plain": {}}}
     return {
         "/v1/openapi.json": {"get": _does("This description; wants no token") | {"security": []}},
+        "/v1/use": {"get": _does("What every job has used", answer=UseReport)},
         "/v1/status": {"get": _does("One look at everything", answer=ClusterStatus)},
         "/metrics": {"get": _answering(_does("What Prometheus reads"), text)},
         "/v1/owners/{owner}": {
@@ -82,6 +87,11 @@ def _paths() -> dict[str, Any]:
         "/v1/actions/{action}": {
             "get": _does("The result, as soon as there is one", *action, answer=ActionResult),
             "delete": _does("Cancel an action", *action),
+        },
+        "/v1/actions/{action}/history": {
+            "get": _answering(
+                _does("What happened to an action, in order", *action), _list_of(Happening)
+            )
         },
         "/v1/actions/{action}/explain": {
             "get": _does("Why an action waits", *action, answer=Explanation)
@@ -150,6 +160,11 @@ def _does(
 def _answering(operation: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
     """`operation`, answered with something else than JSON."""
     return operation | {"responses": operation["responses"] | {"200": _TOLD | content}}
+
+
+def _list_of(record: type) -> dict[str, Any]:
+    items = {"$ref": _REF.format(name=record.__name__)}
+    return {"content": {"application/json": {"schema": {"type": "array", "items": items}}}}
 
 
 def _content(record: type, media: str = "application/json") -> dict[str, Any]:

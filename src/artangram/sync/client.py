@@ -9,10 +9,12 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from artangram.core.ids import TrajectoryId
 from artangram.core.scheduling.explain import Explanation
+from artangram.observe.history import Happening
 from artangram.orchestrator.calling import Api, ApiAnswer, RemoteFunction
 from artangram.orchestrator.client import Client, TrajectoryHandle
 from artangram.orchestrator.options import CallOptions, ClusterChanges, RunOptions, ServiceOptions
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Refused
+from artangram.orchestrator.use import UseReport
 from artangram.sandbox.protocol import MAX_READ_BYTES, Output, Snapshot, Source
 from artangram.services.service import Loader
 from artangram.sync.thread import LoopThread
@@ -112,6 +114,18 @@ class SyncClient:
     def status(self) -> ClusterStatus:
         """See `Client.status`."""
         return self._thread.wait(self._client.status())
+
+    def use(self) -> UseReport:
+        """See `Client.use`."""
+        return self._thread.wait(self._client.use())
+
+    def history(self, action_id: str) -> tuple[Happening, ...]:
+        """See `Client.history`."""
+        return self._thread.wait(self._client.history(action_id))
+
+    def cancel(self, action_id: str) -> None:
+        """See `Client.cancel`."""
+        self._thread.wait(self._client.cancel(action_id))
 
 
 class SyncTrajectory:
