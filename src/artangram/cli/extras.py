@@ -12,6 +12,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "demo": ("pytest",),
     "huggingface": ("transformers", "jinja2"),
     "container": ("docker",),
+    "ray": ("ray",),
     "peers": ("ray", "distributed", "swerex"),
 }
 
