@@ -17,6 +17,7 @@ from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, JobId, NodeId, TrajectoryId
 from artangram.core.scheduling.explain import Explanation
 from artangram.functions import Function
+from artangram.observe.history import Happening
 from artangram.orchestrator.arguments import RunRequest, as_address, as_body, as_unicode, check_loop
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.client import Client
@@ -191,6 +192,13 @@ class _Http:
 
     async def use(self) -> UseReport:
         return self._decoded(await self._ask("GET", "use"), UseReport)
+
+    async def history(self, action_id: ActionId) -> tuple[Happening, ...]:
+        found = await self._ask("GET", f"actions/{_quoted('action_id', action_id)}/history")
+        return self._decoded(found, tuple[Happening, ...])
+
+    async def cancel(self, action_id: ActionId) -> None:
+        await self._ask("DELETE", f"actions/{_quoted('action_id', action_id)}")
 
     async def beat(self, every_s: float) -> None:
         """Send heartbeats while anything is open. The next one makes up for one that is lost."""
