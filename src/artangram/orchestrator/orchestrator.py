@@ -111,8 +111,8 @@ class Orchestrator:
             clock, silence_s=self.bounds.owner_silence_s, on_gone=self._abandon
         )
         self._promises = Promises(self._driver)
+        #: What its cluster file says that cannot change while it runs; `None` without a file.
         self.described: dict[str, str] | None = None
-        """What its cluster file says that cannot change while it runs; `None` without a file."""
         self._num_abandoned = 0
         self._began_at = self._driver.now()
         self.catalog = Catalog(setup.cluster)
@@ -132,7 +132,6 @@ class Orchestrator:
 
     @property
     def cluster(self) -> ClusterSpec:
-        """As it is now."""
         return self._driver.scheduler.cluster
 
     async def begin(self) -> None:

@@ -68,39 +68,37 @@ class Blocked:
 class Claims:
     """The overdue ticket of each lane before which no later one starts there."""
 
-    __slots__ = ("_claimants",)
+    __slots__ = ("claimants",)
 
     def __init__(self) -> None:
-        self._claimants: dict[Lane, Ticket] = {}
-
-    def __len__(self) -> int:
-        return len(self._claimants)
+        #: Empty while no ticket that lacks something is overdue.
+        self.claimants: dict[Lane, Ticket] = {}
 
     def of(self, lane: Lane) -> Ticket | None:
-        return self._claimants.get(lane)
+        return self.claimants.get(lane)
 
     def keep_out(self, lane: Lane, ticket: Ticket) -> bool:
         """Must `ticket` wait for another one that claims `lane`?"""
-        claimant = self._claimants.get(lane)
+        claimant = self.claimants.get(lane)
         return claimant is not None and claimant is not ticket and is_before(claimant, ticket)
 
     def add(self, ticket: Ticket, lanes: Iterable[Lane]) -> None:
         """`ticket` claims `lanes`, but for those that an earlier one has a claim on."""
         for lane in lanes:
-            claimant = self._claimants.get(lane)
+            claimant = self.claimants.get(lane)
             if claimant is None or is_before(ticket, claimant):
-                self._claimants[lane] = ticket
+                self.claimants[lane] = ticket
 
     def give_up(self, ticket: Ticket) -> list[Lane]:
         """`ticket` claims nothing any more; returns what it had a claim on."""
-        lanes = [lane for lane, owner in self._claimants.items() if owner is ticket]
+        lanes = [lane for lane, owner in self.claimants.items() if owner is ticket]
         for lane in lanes:
-            del self._claimants[lane]
+            del self.claimants[lane]
         return lanes
 
     def forget(self, lane: Lane) -> None:
         """`lane` is gone."""
-        self._claimants.pop(lane, None)
+        self.claimants.pop(lane, None)
 
 
 def is_before(one: Ticket, other: Ticket) -> bool:

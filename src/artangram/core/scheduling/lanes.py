@@ -143,7 +143,7 @@ class Lanes:
 
     def seize_secondary(self, ticket: Ticket, now: float) -> bool:
         """Take all secondary resources of `ticket`, or block it at the first that is missing."""
-        if not ticket.form.secondary and not self._claims:
+        if not ticket.form.secondary and not self._claims.claimants:
             return True
         lane = ticket.lane
         assert lane is not None
@@ -378,7 +378,7 @@ class Lanes:
         self._claims.add(ticket, [self._side_lane(ticket, resource) for resource in resources])
 
     def _unclaim(self, ticket: Ticket, now: float) -> None:
-        if not self._claims:
+        if not self._claims.claimants:
             return
         lanes = self._claims.give_up(ticket)
         if lanes:
