@@ -301,6 +301,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, tag="snapshot"):
     """The files of a sandbox at one moment, from which siblings start. Known to its provider."""
 
     name: str
+    node: str = ""
+    """The node that has it: siblings are sent there."""
 
 
 Image = HostImage | DirectoryImage | TarImage | EngineImage
