@@ -52,6 +52,7 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     work_s: float | None = None
     timeout_s: float | None = None
     deadline_s: float | None = None
+    priority: int = 0
     repeatable: bool = False
     key: str | None = None
     environ: dict[str, str] = {}

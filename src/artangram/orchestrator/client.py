@@ -43,6 +43,7 @@ from artangram.orchestrator.options import (
     ServiceOptions,
 )
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Opening
+from artangram.orchestrator.use import UseReport
 from artangram.sandbox.protocol import (
     MAX_READ_BYTES,
     HostImage,
@@ -93,6 +94,8 @@ class Transport(Protocol):
     async def explain(self, action_id: ActionId) -> Explanation: ...
 
     async def status(self) -> ClusterStatus: ...
+
+    async def use(self) -> UseReport: ...
 
 
 class Client:
@@ -213,6 +216,10 @@ class Client:
     async def status(self) -> ClusterStatus:
         """What the cluster does now: queue, nodes, services, functions, APIs."""
         return await self._backend.status()
+
+    async def use(self) -> UseReport:
+        """What every task of every job has used so far: cores, memory, devices, calls, tokens."""
+        return await self._backend.use()
 
 
 class TrajectoryHandle:

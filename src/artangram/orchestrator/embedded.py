@@ -36,6 +36,7 @@ from artangram.orchestrator.records import (
     Receipt,
     Submission,
 )
+from artangram.orchestrator.use import UseReport
 from artangram.sandbox.errors import SandboxGone
 from artangram.sandbox.protocol import Command, Output, Snapshot
 from artangram.services.service import Service
@@ -195,6 +196,17 @@ class Embedded:
         ]
         return structs.replace(known, nodes=tuple(nodes))
 
+    async def use(self) -> UseReport:
+        check_loop(self._loop)
+        return self.use_now()
+
+    def use_now(self) -> UseReport:
+        """What every job has used until now."""
+        orchestrator = self.orchestrator
+        cores = sum(node.cores for node in orchestrator.executor.scheduler.nodes())
+        ledger = orchestrator.ledger
+        return ledger.accounts.report(ledger.alive(), cores=cores, now=orchestrator.now())
+
     async def _ended(self, receipt: Receipt, key: str | None) -> ActionResult:
         try:
             return await receipt.ended
@@ -294,6 +306,7 @@ def submission_of(
         work_s=request.work_s,
         timeout_s=request.timeout_s,
         deadline_at=deadline_at,
+        priority=request.priority,
         repeatable=request.repeatable,
     )
     command = Command(

@@ -34,7 +34,8 @@ class Submission(Struct, frozen=True, kw_only=True):
     def check_same(self, wanted: "Submission") -> None:
         """Raises `BadInput` if `wanted` has our key but is of another job or asks for other work.
 
-        An estimate and a deadline may differ: a caller that asks again knows more and waits less.
+        Estimate, deadline and priority may differ: a caller that asks again knows more and waits
+        less.
         """
         if wanted.action.job != self.action.job:
             fix = "begin the keys of every job with its name"
@@ -44,6 +45,7 @@ class Submission(Struct, frozen=True, kw_only=True):
             id=wanted.action.id,
             work_s=wanted.action.work_s,
             deadline_at=wanted.action.deadline_at,
+            priority=wanted.action.priority,
         )
         if (ours, self.command, self.call) != (wanted.action, wanted.command, wanted.call):
             fix = "ask for exactly the same again, or give other work a key of its own"

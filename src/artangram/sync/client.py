@@ -13,6 +13,7 @@ from artangram.orchestrator.calling import Api, ApiAnswer, RemoteFunction
 from artangram.orchestrator.client import Client, TrajectoryHandle
 from artangram.orchestrator.options import CallOptions, RunOptions, ServiceOptions
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Refused
+from artangram.orchestrator.use import UseReport
 from artangram.sandbox.protocol import MAX_READ_BYTES, Output, Snapshot, Source
 from artangram.services.service import Loader
 from artangram.sync.thread import LoopThread
@@ -108,6 +109,10 @@ class SyncClient:
     def status(self) -> ClusterStatus:
         """See `Client.status`."""
         return self._thread.wait(self._client.status())
+
+    def use(self) -> UseReport:
+        """See `Client.use`."""
+        return self._thread.wait(self._client.use())
 
 
 class SyncTrajectory:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from busy_machine import PATIENCE_S
+from msgspec import structs
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import Resource
@@ -74,3 +75,25 @@ async def test_labels_with_control_characters_do_not_come_over_http() -> None:
     async with both() as (_, clients):
         with pytest.raises(BadInput, match=r"selector: .* cannot be printed"):
             await clients[1].trajectory(selector={"a": "\x1b[31m"}).open()
+
+
+async def test_a_higher_priority_goes_before_its_job() -> None:
+    """On one core: the first one runs, the urgent one is next although it came last."""
+    one_core = ClusterSpec(pools={CPU: structs.replace(NODE, cores=1)})
+    async with both(Setup(cluster=one_core)) as (_, clients):
+        for client in clients:
+            async with (
+                client.trajectory() as first,
+                client.trajectory() as late,
+                client.trajectory() as urgent,
+            ):
+                running = asyncio.create_task(first.run(["sleep", "0.3"], kind="x"))
+                await asyncio.sleep(0.1)
+                waiting = asyncio.create_task(late.run(["sleep", "0.1"], kind="x"))
+                await asyncio.sleep(0.1)
+                ran = await urgent.run(["sleep", "0.1"], kind="x", priority=1)
+                assert ran.ok
+                assert not waiting.done()
+                await asyncio.gather(running, waiting)
+                with pytest.raises(BadInput, match="priority: 11 is out of range"):
+                    await urgent.run(["true"], priority=11)

@@ -358,7 +358,7 @@ class ElasticLane(CpuLane):
         needed, room = ticket.form.amounts[0], self._room()
         cores = "1 core" if needed == 1 else f"{needed} cores"
         if ahead:
-            return f"{ahead} that are expected to end sooner, or are overdue, go first"
+            return f"{ahead} that are expected to end sooner, are overdue or have priority go first"
         if needed > room:
             return (
                 f"waits for {cores} on {self._node.id}; what runs there is expected to end sooner"
