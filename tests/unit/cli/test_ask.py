@@ -20,7 +20,7 @@ TOKEN = "a token of this test"
 async def a_busy_service() -> AsyncIterator[list[str]]:
     """One core, an action that holds it and one that waits; gives the options to reach it."""
     async with (
-        fake_cluster(a_setup(cores=1)) as behind,
+        fake_cluster(a_setup(cores=1, policy="fcfs")) as behind,  # The default would preempt it.
         serving(behind.orchestrator, token=TOKEN) as url,
         connect(url, token=TOKEN) as client,
         client.trajectory(id="first") as first,
@@ -58,7 +58,7 @@ async def test_status_names_who_waits_and_explain_says_why(run):
 async def test_names_cannot_command_the_terminal(run):
     evil = "a\x1b]0;owned\x07\x1b[2Jb\x9bc\u202ed"
     async with (
-        fake_cluster(a_setup(cores=1)) as behind,
+        fake_cluster(a_setup(cores=1, policy="fcfs")) as behind,  # The default would preempt it.
         serving(behind.orchestrator, token=TOKEN) as url,
         behind.trajectory(id=evil, job=evil) as first,
         behind.trajectory(id=f"{evil} 2") as second,
@@ -145,7 +145,7 @@ async def test_who_answers_otherwise_is_no_cluster(run):
 
 async def test_run_tells_programs_and_people_how_a_command_ended(run):
     async with (
-        fake_cluster(a_setup(cores=1)) as behind,
+        fake_cluster(a_setup(cores=1, policy="fcfs")) as behind,  # The default would preempt it.
         serving(behind.orchestrator, token=TOKEN) as url,
     ):
         reach = ["--url", url, "--token", TOKEN]
