@@ -96,6 +96,7 @@ def application(
         Route("/v1/jobs/{job:path}", _guarded(service.close_job, token), methods=["DELETE"]),
         Route(draining, _guarded(service.drain, token), methods=["PUT"]),
         Route(draining, _guarded(service.undrain, token), methods=["DELETE"]),
+        Route(f"{action}/history", _guarded(service.history, token)),
         Route(f"{action}/explain", _guarded(service.explain, token)),
         Route(action, _guarded(service.result, token), methods=["GET"]),
         Route(action, _guarded(service.cancel, token), methods=["DELETE"]),
@@ -189,6 +190,9 @@ class _ServiceRoutes:
     async def cancel(self, request: Request) -> object:
         self._orchestrator.cancel(_action(request))
         return None
+
+    async def history(self, request: Request) -> object:
+        return await self._backend.history(_action(request))
 
     async def explain(self, request: Request) -> object:
         return await self._backend.explain(_action(request))

@@ -18,9 +18,12 @@ TOKEN = "a token of this test"
 
 @asynccontextmanager
 async def a_busy_service() -> AsyncIterator[list[str]]:
-    """One core, an action that holds it and one that waits; gives the options to reach it."""
+    """One core, an action that holds it and one that waits; gives the options to reach it.
+
+    No preemption: a busy machine would take long enough for it.
+    """
     async with (
-        fake_cluster(a_setup(cores=1, policy="fcfs")) as behind,  # The default would preempt it.
+        fake_cluster(a_setup(cores=1, policy="fcfs")) as behind,
         serving(behind.orchestrator, token=TOKEN) as url,
         connect(url, token=TOKEN) as client,
         client.trajectory(id="first") as first,
@@ -58,7 +61,7 @@ async def test_status_names_who_waits_and_explain_says_why(run):
 async def test_names_cannot_command_the_terminal(run):
     evil = "a\x1b]0;owned\x07\x1b[2Jb\x9bc\u202ed"
     async with (
-        fake_cluster(a_setup(cores=1, policy="fcfs")) as behind,  # The default would preempt it.
+        fake_cluster(a_setup(cores=1)) as behind,
         serving(behind.orchestrator, token=TOKEN) as url,
         behind.trajectory(id=evil, job=evil) as first,
         behind.trajectory(id=f"{evil} 2") as second,
@@ -85,7 +88,7 @@ async def test_a_node_is_drained_and_takes_trajectories_again(run):
         assert (told.code, told.err) == (0, "")
         assert told.out.startswith("cpu-0 gets no new trajectories, and leaves when")
         told = await asyncio.to_thread(run, "status", *reach)
-        (line,) = (line for line in told.out.splitlines() if "cpu-0" in line)
+        (line,) = (line for line in told.out.splitlines() if line.lstrip().startswith("cpu-0"))
         node, state, running, *rest = line.split()
         assert (node, state, running) == ("cpu-0", "draining", "1")
         assert "1 of 1" in line
@@ -145,7 +148,7 @@ async def test_who_answers_otherwise_is_no_cluster(run):
 
 async def test_run_tells_programs_and_people_how_a_command_ended(run):
     async with (
-        fake_cluster(a_setup(cores=1, policy="fcfs")) as behind,  # The default would preempt it.
+        fake_cluster(a_setup(cores=1)) as behind,
         serving(behind.orchestrator, token=TOKEN) as url,
     ):
         reach = ["--url", url, "--token", TOKEN]
