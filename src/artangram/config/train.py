@@ -82,6 +82,7 @@ class TaskSpec(Struct, frozen=True, kw_only=True):
     reward: str = ""
     max_turns: int = 0
     max_tokens: int = 0
+    sampling: str = "agent"
 
     def agent_spec(self, *, is_exam: bool = False) -> AgentSpec:
         """What its agent is made of. Raises `msgspec.ValidationError` for a bad `eval`."""

@@ -23,6 +23,7 @@ from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.client import Client
 from artangram.orchestrator.errors import ErrorRecord, raised
 from artangram.orchestrator.ndjson import read
+from artangram.orchestrator.reconfigure import Reconfiguration
 from artangram.orchestrator.records import (
     QUEUEING,
     ActionResult,
@@ -137,6 +138,9 @@ class _Http:
     async def drain(self, node: NodeId, *, is_on: bool) -> None:
         verb = "PUT" if is_on else "DELETE"
         await self._ask(verb, f"nodes/{_quoted('node', node)}/draining")
+
+    async def reconfigure(self, wanted: Reconfiguration) -> None:
+        await self._ask("PATCH", "cluster", data=as_body(wanted))
 
     async def run(self, request: RunRequest) -> ActionResult:
         body = as_body(request)

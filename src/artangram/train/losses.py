@@ -35,22 +35,33 @@ class Tokens:
     behaviour: Tensor
     advantages: Tensor
     sequence: Tensor
-    """Which attempt of this micro-batch a token belongs to, from 0."""
+    """Which conversation of this micro-batch a token belongs to, from 0."""
     stale: Tensor
     """Versions between the one that sampled it and the one being trained."""
     entropy: Tensor | None = None
     reference: Tensor | None = None
     """Under the model that must not be left far behind."""
+    lengths: Tensor | None = None
+    """Sampled tokens of the attempt that a token belongs to, all its conversations together;
+    those of its conversation if unsaid."""
 
 
-def mean_of(values: Tensor, sequence: Tensor, *, share: BatchShare, over: Mean) -> Tensor:
+def mean_of(
+    values: Tensor,
+    sequence: Tensor,
+    *,
+    share: BatchShare,
+    over: Mean,
+    lengths: Tensor | None = None,
+) -> Tensor:
     """One number for `values`; those of all micro-batches add up to the batch's."""
     if over is Mean.TOKENS:
         return values.sum() / share.tokens
     if over is Mean.BUDGET:
         return values.sum() / (share.sequences * share.budget)
-    lengths = torch.bincount(sequence).clamp(min=1)
-    return (values / lengths[sequence]).sum() / share.sequences
+    if lengths is None:
+        lengths = torch.bincount(sequence)[sequence]
+    return (values / lengths).sum() / share.sequences
 
 
 def clipped(ratio: Tensor, advantages: Tensor, *, low: float, high: float) -> Tensor:
@@ -86,14 +97,14 @@ def grpo(
     loss = -truncated_weights(tokens, cap=cap) * gain
     if kl:
         loss = loss + kl * kl_to(_reference(tokens), tokens.logprobs)
-    return mean_of(loss, tokens.sequence, share=share, over=over)
+    return mean_of(loss, tokens.sequence, share=share, over=over, lengths=tokens.lengths)
 
 
 def ppo(tokens: Tokens, share: BatchShare, *, clip: float, over: Mean) -> Tensor:
     """PPO's clipped objective, against the weights that sampled each token."""
     ratio = (tokens.logprobs - tokens.behaviour).exp()
     gain = clipped(ratio, tokens.advantages, low=clip, high=clip)
-    return mean_of(-gain, tokens.sequence, share=share, over=over)
+    return mean_of(-gain, tokens.sequence, share=share, over=over, lengths=tokens.lengths)
 
 
 def reinforce_pp(
@@ -109,7 +120,7 @@ def reinforce_pp(
         advantages = advantages - kl * to_the_end(cost, tokens.sequence)
     ratio = (tokens.logprobs - tokens.behaviour).exp()
     gain = clipped(ratio, advantages, low=clip, high=clip)
-    return mean_of(-gain, tokens.sequence, share=share, over=over)
+    return mean_of(-gain, tokens.sequence, share=share, over=over, lengths=tokens.lengths)
 
 
 def to_the_end(values: Tensor, sequence: Tensor) -> Tensor:

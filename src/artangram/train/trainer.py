@@ -30,7 +30,15 @@ from artangram.models.directory import WEIGHTS_NAME, load_weights, save_weights
 from artangram.train import losses
 from artangram.train.backend import Alone, TrainBackend, whole_number
 from artangram.train.losses import BatchShare, Tokens
-from artangram.train.samples import Rows, Sample, micro_batches, rows_of, samples_of, share_of
+from artangram.train.samples import (
+    Rows,
+    Sample,
+    micro_batches,
+    num_attempts,
+    rows_of,
+    samples_of,
+    share_of,
+)
 from artangram.train.settings import TrainSettings
 from artangram.train.state import (
     check_optimiser_state,
@@ -107,8 +115,9 @@ class Trainer:
         samples = samples_of(groups, self.settings)
         tally = StepTally(groups)
         self.steps += 1
-        if len(samples) < max(1, self.settings.min_samples):
-            return tally.report(version=self.version, samples=len(samples), is_skipped=True)
+        attempts = num_attempts(samples)
+        if attempts < max(1, self.settings.min_samples):
+            return tally.report(version=self.version, samples=attempts, is_skipped=True)
         share = share_of(samples)
         batches = self._batches(samples)
         for group in self.optimiser.param_groups:
@@ -116,7 +125,7 @@ class Trainer:
         has_learned = self._learned(batches, share, tally, teachers=teachers)
         self.version += has_learned
         tally.join(self._backend)
-        return tally.report(version=self.version, samples=len(samples), is_skipped=not has_learned)
+        return tally.report(version=self.version, samples=attempts, is_skipped=not has_learned)
 
     def _learned(
         self,
@@ -208,13 +217,14 @@ class Trainer:
 
     def _tokens(self, batch: "_Batch") -> Tokens:
         rows = batch.rows
-        scores = score(self.model, rows.packed, at=rows.at)
+        scores = score(self.model, rows.packed, at=rows.at, temperature=rows.heat)
         return Tokens(
             logprobs=scores.logprobs,
             old=scores.logprobs.detach() if batch.old is None else batch.old,
             behaviour=rows.behaviour,
             advantages=rows.advantages,
             sequence=rows.sequence,
+            lengths=rows.lengths,
             stale=rows.stale,
             entropy=scores.entropy,
             reference=batch.reference,
@@ -224,7 +234,7 @@ class Trainer:
     def _referred(self, rows: Rows) -> Tensor | None:
         if self._reference is None:
             return None
-        return score(self._reference, rows.packed, at=rows.at).logprobs
+        return score(self._reference, rows.packed, at=rows.at, temperature=rows.heat).logprobs
 
     def _loss(
         self, tokens: Tokens, share: BatchShare, *, batch: "_Batch", teachers: Teachers
@@ -308,7 +318,8 @@ def _said_by(teachers: Teachers, samples: Sequence[Sample]) -> tuple[Tensor, Ten
     weights: list[list[float]] = [[] for _ in range(most)]
     for sample in samples:
         own, length = teachers[sample.trajectory], len(sample.sampled)
+        part = slice(sample.before, sample.before + length)
         for k in range(most):
-            said[k] += own[k] if k < len(own) else [0.0] * length
+            said[k] += own[k][part] if k < len(own) else [0.0] * length
             weights[k] += [float(k < len(own))] * length
     return torch.tensor(said), torch.tensor(weights)
