@@ -114,7 +114,7 @@ def up(
         state_dir=state_dir,
     )
     options = NodeOptions(host=host, agents=agents, local=local, ray=watched)
-    given = HeadNode(cores=cores or described.cores, memory_mb=described.memory_mb)
+    given = _head_node(described, cores)
     with (
         output.progress() as opening,
         _refused(state_dir),
@@ -130,6 +130,14 @@ def up(
             head.on_ready(url, secret)
 
         asyncio.run(_served(described, head, state_dir, port, secret, on_ready, output))
+
+
+def _head_node(described: ClusterFile, cores: int | None) -> HeadNode:
+    return HeadNode(
+        cores=cores or described.cores,
+        memory_mb=described.memory_mb,
+        fence_s=described.fence_s,
+    )
 
 
 def _served(
