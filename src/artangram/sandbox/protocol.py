@@ -3,8 +3,7 @@
 - `run` always answers with a `CommandResult`, however the program ended; it raises only
   `SandboxError` (the place failed) or `ValueError` (the caller did). Limits that no sandbox could
   keep are `BadInput` as soon as they are written down.
-- At most one command runs in a sandbox at a time; a second `run` waits. `read`, `write` and
-  `resize` work meanwhile.
+- One command at a time runs in a sandbox; a second `run` waits. `read`, `write`, `resize` do not.
 - When `run` returns, every process it started is gone, unless the command said `keep`. A command
   that is ended early, by its time limit or by its caller, takes the kept ones along.
 - When `close` returns, nothing of the sandbox is left.
@@ -298,11 +297,10 @@ class EngineImage(msgspec.Struct, frozen=True, kw_only=True, tag="engine"):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, tag="snapshot"):
-    """The files of a sandbox at one moment, from which siblings start. Known to its provider."""
+    """The files of a sandbox at one moment, from which siblings start, on the same `node`."""
 
     name: str
     node: str = ""
-    """The node that has it: siblings are sent there."""
 
 
 Image = HostImage | DirectoryImage | TarImage | EngineImage
