@@ -105,9 +105,11 @@ class Journal(Protocol):
         live: Iterable[str],
         settled_after: float,
         owner: bytes | None = None,
+        upto: tuple[int, float] | None = None,
     ) -> None:
         """Replace all entries so far by `snapshot`, and the owner by another, if one is named.
 
+        `upto` is the number and the time of the last entry that `snapshot` knows, if not of all.
         Of what is kept, `live` ids and those settled after `settled_after` stay.
         """
 

@@ -254,8 +254,10 @@ class FileJournal:
         live: Iterable[str],
         settled_after: float,
         owner: bytes | None = None,
+        upto: tuple[int, float] | None = None,
     ) -> None:
-        seq, at, ids = self._seq, self._last_at, [(id,) for id in live]
+        seq, at = upto or (self._seq, self._last_at)
+        ids = [(id,) for id in live]
 
         def shrink(database: sqlite3.Connection) -> None:
             _archive(database, seq)

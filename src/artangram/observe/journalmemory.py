@@ -65,6 +65,7 @@ class MemoryJournal:
         live: Iterable[str],
         settled_after: float,
         owner: bytes | None = None,
+        upto: tuple[int, float] | None = None,
     ) -> None:
         self.entries.clear()
 
