@@ -150,6 +150,8 @@ class Attempt:
         self._session: ModelSession | None = None
         self._stopped: tuple[TrajectoryStatus, str] | None = None
         self._turns = 0
+        self.error: Exception | None = None
+        """What its last try raised, if that ended it."""
         self._seconds: dict[str, float] = {}
         self.ended: asyncio.Future[Trajectory] = asyncio.get_running_loop().create_future()
         self._running = asyncio.create_task(self._attempts())
@@ -189,6 +191,7 @@ class Attempt:
             except Exception as error:  # noqa: BLE001 (whatever it raises is infrastructure)
                 logger.info("%s: attempt %d: %r", self.ticket.id, number, error)
                 if number == retries.attempts or self._on_env_free is None:
+                    self.error = error
                     return self._end(
                         TrajectoryStatus.INFRA_FAILED, f"{type(error).__name__}: {error}"
                     )
