@@ -11,7 +11,7 @@ from artangram.rollout.defects import Defects
 def a_bug(kind=ValueError):
     try:
         raise kind("a bug")
-    except Exception as error:
+    except kind as error:
         return error
 
 
