@@ -15,7 +15,7 @@ import itertools
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,6 +40,7 @@ from artangram.orchestrator.ndjson import written
 from artangram.orchestrator.openapi import description
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.prometheus import Exposition
+from artangram.orchestrator.reconfigure import Reconfiguration
 from artangram.orchestrator.records import QUEUEING, Opening, Stalled
 from artangram.orchestrator.tokens import checked_token
 from artangram.sandbox.protocol import MAX_READ_BYTES
@@ -62,16 +63,23 @@ _SEND_THE_TOKEN = (
     "Authorization: Bearer ..."
 )
 
+Pages = Callable[[Orchestrator, str | None], AbstractAsyncContextManager[list[Route]]]
+"""Further routes of a service with a token, open for as long as it serves."""
+
 T = TypeVar("T")
 Record = TypeVar("Record", bound=msgspec.Struct)
 
 
 def application(
-    orchestrator: Orchestrator, *, token: str | None, images: Sequence[Path] = ()
+    orchestrator: Orchestrator,
+    *,
+    token: str | None,
+    images: Sequence[Path] = (),
+    pages: Sequence[Route] = (),
 ) -> Starlette:
     """The service, to be served by any ASGI server. Without a token every caller may use it.
 
-    `images` are the folders whose images callers may name.
+    `images` are the folders whose images callers may name, `pages` further routes.
     """
     if token is not None:
         checked_token(token)
@@ -94,6 +102,7 @@ def application(
         Route(f"{one}/files", _guarded(service.write, token), methods=["PUT"]),
         Route(one, _guarded(service.close, token), methods=["DELETE"]),
         Route("/v1/jobs/{job:path}", _guarded(service.close_job, token), methods=["DELETE"]),
+        Route("/v1/cluster", _guarded(service.reconfigure, token), methods=["PATCH"]),
         Route(draining, _guarded(service.drain, token), methods=["PUT"]),
         Route(draining, _guarded(service.undrain, token), methods=["DELETE"]),
         Route(f"{action}/history", _guarded(service.history, token)),
@@ -101,7 +110,7 @@ def application(
         Route(action, _guarded(service.result, token), methods=["GET"]),
         Route(action, _guarded(service.cancel, token), methods=["DELETE"]),
     ]
-    return Starlette(routes=routes)
+    return Starlette(routes=[*routes, *pages])
 
 
 class _ServiceRoutes:
@@ -152,6 +161,13 @@ class _ServiceRoutes:
 
     async def undrain(self, request: Request) -> object:
         await self._backend.drain(NodeId(request.path_params["node"]), is_on=False)
+        return None
+
+    async def reconfigure(self, request: Request) -> object:
+        wanted = await _decoded(request, Reconfiguration)
+        for job in (*(wanted.shares or ()), *(wanted.limits or ())):
+            permit_names(job=job)
+        await self._backend.reconfigure(wanted)
         return None
 
     async def run(self, request: Request) -> object:
@@ -319,12 +335,16 @@ async def serving(
     port: int = 0,
     token: str | None,
     images: Sequence[Path] = (),
+    pages: Pages | None = None,
 ) -> AsyncIterator[str]:
     """Serve while the block lasts; gives the address. Raises `BadInput` if that cannot be had."""
-    service = application(orchestrator, token=token, images=images)
     with listening(host, port) as ear:
-        async with served(service, ear) as url:
-            yield url
+        async with contextlib.AsyncExitStack() as stack:
+            more = (
+                [] if pages is None else await stack.enter_async_context(pages(orchestrator, token))
+            )
+            service = application(orchestrator, token=token, images=images, pages=more)
+            yield await stack.enter_async_context(served(service, ear))
 
 
 async def until_told_to_stop(
