@@ -16,20 +16,18 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from artangram.sandbox.capabilities import Capabilities, IsolationLevel, Promise
 from artangram.sandbox.errors import CreateFailed, SandboxError, SandboxGone
 from artangram.sandbox.protocol import (
     DEFAULT_LIMITS,
     DEFAULT_PATH,
     MAX_READ_BYTES,
     WORK_DIR,
-    Capabilities,
     Command,
     CommandResult,
     CoreMeter,
-    IsolationLevel,
     Limits,
     Output,
-    Promise,
     Snapshot,
     Source,
 )
