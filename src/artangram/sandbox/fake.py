@@ -2,7 +2,8 @@
 
 - Obeys the protocol's promises: one command at a time, deadlines, output caps, leftovers.
 - Knows a handful of programs (`true`, `false`, `echo`, `cat`, `sleep`, `yes`, `pwd`, `env`,
-  `setsid -f`) and those the test registers with `FakeProvider(programs=...)`.
+  `setsid -f`) and those the test registers with `FakeProvider(programs=...)`. One that is started
+  beside others reads its stdin from `Console.fed`.
 - Starts no process; sleeps on the running event loop, so virtual time works.
 """
 
@@ -12,15 +13,14 @@ import asyncio
 import errno
 import os
 import posixpath
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Mapping
 
 from artangram.sandbox.capabilities import Capabilities, IsolationLevel, Promise
 from artangram.sandbox.errors import CreateFailed, SandboxError, SandboxGone
+from artangram.sandbox.fakeprograms import PROGRAMS, SIGKILL, Console, FakeProcess, Program
+from artangram.sandbox.process import OnOutput
 from artangram.sandbox.protocol import (
     DEFAULT_LIMITS,
-    DEFAULT_PATH,
     MAX_READ_BYTES,
     WORK_DIR,
     Command,
@@ -31,99 +31,6 @@ from artangram.sandbox.protocol import (
     Snapshot,
     Source,
 )
-
-SIGKILL = 9
-
-
-@dataclass(slots=True)
-class Console:
-    """What a fake program sees: its files, its stdin, and where it prints."""
-
-    command: Command
-    files: dict[str, bytes]
-    stdout: bytearray = field(default_factory=bytearray)
-    stderr: bytearray = field(default_factory=bytearray)
-    truncated_bytes: int = 0
-    leftovers: int = 0
-
-    def print(self, data: bytes, *, error: bool = False) -> None:
-        target = self.stderr if error else self.stdout
-        room = max(0, self.command.output_bytes - len(target))
-        target += data[:room]
-        self.truncated_bytes += max(0, len(data) - room)
-
-    def resolve(self, path: str) -> str:
-        return posixpath.normpath(posixpath.join(self.command.cwd, path))
-
-
-Program = Callable[[Console, tuple[str, ...]], Coroutine[Any, Any, int] | int]
-"""Answers with its exit code at once, or when it has ended."""
-
-
-def _true(console: Console, argv: tuple[str, ...]) -> int:
-    return 0
-
-
-def _false(console: Console, argv: tuple[str, ...]) -> int:
-    return 1
-
-
-def _echo(console: Console, argv: tuple[str, ...]) -> int:
-    console.print(" ".join(argv[1:]).encode() + b"\n")
-    return 0
-
-
-def _cat(console: Console, argv: tuple[str, ...]) -> int:
-    if not argv[1:]:
-        console.print(console.command.stdin)
-    for path in argv[1:]:
-        data = console.files.get(console.resolve(path))
-        if data is None:
-            console.print(f"cat: {path}: No such file or directory\n".encode(), error=True)
-            return 1
-        console.print(data)
-    return 0
-
-
-async def _sleep(console: Console, argv: tuple[str, ...]) -> int:
-    await asyncio.sleep(float(argv[1]))
-    return 0
-
-
-async def _yes(console: Console, argv: tuple[str, ...]) -> int:
-    while True:
-        console.print(b"y\n" * 4096)
-        await asyncio.sleep(0.001)
-
-
-def _pwd(console: Console, argv: tuple[str, ...]) -> int:
-    console.print(console.command.cwd.encode() + b"\n")
-    return 0
-
-
-def _env(console: Console, argv: tuple[str, ...]) -> int:
-    environ = {"PATH": DEFAULT_PATH, "HOME": WORK_DIR} | console.command.environ
-    console.print("".join(f"{k}={v}\n" for k, v in environ.items()).encode())
-    return 0
-
-
-def _setsid(console: Console, argv: tuple[str, ...]) -> int:
-    console.leftovers += 1
-    return 0
-
-
-PROGRAMS: dict[str, Program] = {
-    "true": _true,
-    "false": _false,
-    "echo": _echo,
-    "cat": _cat,
-    "sleep": _sleep,
-    "yes": _yes,
-    "pwd": _pwd,
-    "env": _env,
-    "setsid": _setsid,
-}
-
 
 Ending = CommandResult | SandboxError
 OnEnd = Callable[[Ending], None]
@@ -172,6 +79,7 @@ class FakeSandbox:
         self._turn = asyncio.Lock()
         self._current: _Underway | None = None
         self._freed: asyncio.Future[None] | None = None
+        self._started: list[FakeProcess] = []
 
     def __repr__(self) -> str:
         return f"<FakeSandbox {self.name}: {len(self._files)} files>"
@@ -290,6 +198,14 @@ class FakeSandbox:
             yield Output(channel="stderr", data=result.stderr)
         yield result
 
+    async def start(self, command: Command, on_output: OnOutput) -> FakeProcess:
+        self._check_alive()
+        program = self._provider.programs.get(posixpath.basename(command.argv[0]))
+        console = Console(command, self._files, on_output=on_output)
+        process = FakeProcess(console, program, pid=len(self._started) + 2)
+        self._started.append(process)
+        return process
+
     async def read(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:
         self._check_alive()
         where = posixpath.normpath(posixpath.join(WORK_DIR, path))
@@ -327,6 +243,8 @@ class FakeSandbox:
     async def close(self) -> None:
         self._alive = False
         self.end_command()
+        for process in self._started:
+            process.end()
         self._provider.live.discard(self)
 
     def _check_alive(self) -> None:

@@ -3,8 +3,8 @@
 - `run` always answers with a `CommandResult`, however the program ended; it raises only
   `SandboxError` (the place failed) or `ValueError` (the caller did). Limits that no sandbox could
   keep are `BadInput` as soon as they are written down.
-- At most one command runs in a sandbox at a time; a second `run` waits. `read`, `write` and
-  `resize` work meanwhile.
+- At most one `run` goes on in a sandbox at a time; a second one waits. `start` starts commands
+  beside it and beside each other. `read`, `write` and `resize` work meanwhile.
 - When `run` returns, every process it started is gone, unless the command said `keep`. A command
   that is ended early, by its time limit or by its caller, takes the kept ones along.
 - When `close` returns, nothing of the sandbox is left.
@@ -21,6 +21,7 @@ import msgspec
 from artangram.core.errors import BadInput
 from artangram.sandbox.capabilities import Capabilities
 from artangram.sandbox.errors import SandboxError
+from artangram.sandbox.process import OnOutput, SandboxProcess, TerminalSize
 
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 WORK_DIR = "/work"
@@ -111,6 +112,9 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     `processes`, `memory_mb` and `disk_mb` of 0 mean: those of the sandbox. `disk_mb` is for all
     files of the sandbox at level CGROUPS, and for each file below it. Empty `cores` means: any
     core. `share` is for sandboxes that contend for the same cores, at level CGROUPS only.
+
+    With `parallel` it is for `Sandbox.start` and may not have limits of its own; `terminal` gives
+    it a terminal of that size.
     """
 
     argv: tuple[str, ...]
@@ -125,6 +129,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     keep: bool = False
     cores: tuple[int, ...] = ()
     share: CpuShare | None = None
+    parallel: bool = False
+    terminal: TerminalSize | None = None
 
     @property
     def has_own_limits(self) -> bool:
@@ -145,6 +151,9 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
             _check("memory_mb", self.memory_mb, LEAST_MEMORY_MB, MOST_OF_ANYTHING)
         if self.disk_mb:
             _check("disk_mb", self.disk_mb, 1, MOST_OF_ANYTHING)
+        if self.parallel and (self.has_own_limits or self.keep or self.stdin):
+            problem = "limits, `keep` and `stdin` are not for a process that is started"
+            raise BadInput("parallel", problem, "limit its trajectory, and write to its stdin")
         texts = "".join((*self.argv, self.cwd, *self.environ, *self.environ.values()))
         if "\0" in texts:
             raise BadInput("argv, cwd or environ", "contains a NUL byte", "remove it")
@@ -290,6 +299,13 @@ class Sandbox(Protocol):
 
     def stream(self, command: Command) -> AsyncIterator[Output | CommandResult]:
         """Yield output as it comes and the result last. A slow reader slows the program."""
+        ...
+
+    async def start(self, command: Command, on_output: OnOutput) -> SandboxProcess:
+        """Start a parallel command; returns when its program runs, or could not be started.
+
+        `on_output` hears what it prints. Several run at once, beside the one of `run`.
+        """
         ...
 
     async def read(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:
