@@ -54,6 +54,14 @@ class ProcessInput(msgspec.Struct, frozen=True, kw_only=True):
     terminal: TerminalSize | None = None
 
 
+class ProcessBegan(msgspec.Struct, frozen=True, kw_only=True):
+    """A process was started; `pid` is 0 if its program is known not to run."""
+
+    pid: int
+    action_id: str = ""
+    """Of the action that it is, where that is not known otherwise."""
+
+
 def check_signal(number: int) -> None:
     """Raises `BadInput` for what is not the number of a signal."""
     if type(number) is not int or not 0 < number <= LAST_SIGNAL:
