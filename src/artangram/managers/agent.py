@@ -13,6 +13,7 @@
 - When an agent is gone, everything on it is gone; its listener hears `on_lost` once.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 from msgspec import Struct
@@ -105,6 +106,9 @@ class Population(Struct, frozen=True, kw_only=True, tag="population"):
     sandboxes: int = 0
     hibernated: int = 0
     """Those of them that keep their files but no process."""
+
+
+OnPrinted = Callable[[Output | ProcessBegan], None]
 
 
 class Listener(Protocol):

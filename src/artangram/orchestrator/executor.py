@@ -41,6 +41,7 @@ from artangram.orchestrator.joinednodes import JoinedNode
 from artangram.orchestrator.ledger import FoundRun, Ledger, LiveAction, LiveTrajectory, Phase
 from artangram.orchestrator.records import Opening
 from artangram.sandbox.errors import SandboxError
+from artangram.sandbox.process import ProcessBegan
 from artangram.sandbox.protocol import Output
 
 NewAgent = Callable[[NodeId], Awaitable[NodeAgent]]
@@ -253,7 +254,7 @@ class LiveExecutor:
         # While agents are being attached, more is to come before anything can be decided.
         self._post(finished, then=then, at_once=self._is_attached)
 
-    def on_output(self, run: RunId, output: Output) -> None:
+    def on_output(self, run: RunId, output: Output | ProcessBegan) -> None:
         """For agents: see `agent.Listener`."""
         live = self._ledger.actions.get(run.action_id)
         if live is not None and live.on_output is not None:

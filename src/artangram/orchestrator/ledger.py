@@ -8,7 +8,7 @@
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -27,7 +27,7 @@ from artangram.core.scheduling.events import (
 )
 from artangram.core.scheduling.lease import Cores, CoreShare, Lease
 from artangram.core.scheduling.records import ActionRecord, Outcome
-from artangram.managers.agent import RunId, RunResult
+from artangram.managers.agent import OnPrinted, RunId, RunResult
 from artangram.managers.calls import RunningCall
 from artangram.managers.cpu import cores_of
 from artangram.orchestrator.records import (
@@ -38,7 +38,6 @@ from artangram.orchestrator.records import (
     Receipt,
     Submission,
 )
-from artangram.sandbox.protocol import Output
 
 if TYPE_CHECKING:
     from artangram.orchestrator.heartbeats import Owner
@@ -118,7 +117,7 @@ class LiveAction(_Kept):
         #: Its call, if it makes one and that is under way.
         self.call: RunningCall | None = None
         #: Called with what it prints.
-        self.on_output: Callable[[Output], None] | None = None
+        self.on_output: OnPrinted | None = None
         #: Decisions about it that wait until the journal has its start; `None` if none has to.
         self.held: list[Start | Resize | Stop] | None = None
         self.found: list[FoundRun] = []

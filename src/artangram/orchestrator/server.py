@@ -31,7 +31,7 @@ from starlette.routing import Route
 from artangram.aio import has_token, listening, served
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, JobId, NodeId, TrajectoryId
-from artangram.orchestrator.arguments import RunRequest, check_known
+from artangram.orchestrator.arguments import RunRequest, StartRequest, check_known
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.errors import KNOWN, ErrorRecord, problem_of
@@ -42,6 +42,7 @@ from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.prometheus import Exposition
 from artangram.orchestrator.records import QUEUEING, Opening, Stalled
 from artangram.orchestrator.tokens import checked_token
+from artangram.sandbox.process import ProcessInput
 from artangram.sandbox.protocol import MAX_READ_BYTES
 
 DRAIN_S = 30.0
@@ -88,6 +89,7 @@ def application(
         Route("/v1/calls", _guarded(service.call, token), methods=["POST"]),
         Route(f"{one}/run", _guarded(service.run, token), methods=["POST"]),
         Route(f"{one}/stream", _guarded(service.stream, token), methods=["POST"]),
+        Route(f"{one}/start", _guarded(service.start, token), methods=["POST"]),
         Route(f"{one}/snapshot", _guarded(service.snapshot, token), methods=["POST"]),
         Route(f"{one}/files", _guarded(service.read, token), methods=["GET"]),
         Route(f"{one}/files", _guarded(service.write, token), methods=["PUT"]),
@@ -95,6 +97,8 @@ def application(
         Route("/v1/jobs/{job:path}", _guarded(service.close_job, token), methods=["DELETE"]),
         Route(draining, _guarded(service.drain, token), methods=["PUT"]),
         Route(draining, _guarded(service.undrain, token), methods=["DELETE"]),
+        Route(f"{action}/input", _guarded(service.feed, token), methods=["POST"]),
+        Route(f"{action}/signal", _guarded(service.signal, token), methods=["POST"]),
         Route(f"{action}/explain", _guarded(service.explain, token)),
         Route(action, _guarded(service.result, token), methods=["GET"]),
         Route(action, _guarded(service.cancel, token), methods=["DELETE"]),
@@ -157,6 +161,22 @@ class _ServiceRoutes:
     async def stream(self, request: Request) -> object:
         pieces = self._backend.stream(await _run_request(request))
         return StreamingResponse(written(pieces), media_type="application/x-ndjson")
+
+    async def start(self, request: Request) -> object:
+        wanted = await _decoded(request, StartRequest)
+        _check_address(wanted.trajectory, request)
+        permit_names(kind=wanted.kind)
+        pieces = written(self._backend.start(wanted))
+        return StreamingResponse(pieces, media_type="application/x-ndjson")
+
+    async def feed(self, request: Request) -> object:
+        given = await _decoded(request, ProcessInput)
+        return await _while_listening(request, self._backend.feed(_action(request), given))
+
+    async def signal(self, request: Request) -> object:
+        text = request.query_params.get("number", "")
+        await self._backend.signal(_action(request), int(text) if text.isdecimal() else 0)
+        return None
 
     async def call(self, request: Request) -> object:
         wanted = await _decoded(request, CallRequest)
@@ -241,10 +261,14 @@ async def _decoded(request: Request, record: type[Record]) -> Record:
 
 async def _run_request(request: Request) -> RunRequest:
     wanted = await _decoded(request, RunRequest)
-    if wanted.trajectory != _trajectory(request):
-        raise BadInput("trajectory", "differs from the one in the URL", "name the same one twice")
+    _check_address(wanted.trajectory, request)
     permit_run(wanted)
     return wanted
+
+
+def _check_address(trajectory: TrajectoryId, request: Request) -> None:
+    if trajectory != _trajectory(request):
+        raise BadInput("trajectory", "differs from the one in the URL", "name the same one twice")
 
 
 async def _body(request: Request) -> bytes:

@@ -204,6 +204,7 @@ class FakeSandbox:
         console = Console(command, self._files, on_output=on_output)
         process = FakeProcess(console, program, pid=len(self._started) + 2)
         self._started.append(process)
+        await asyncio.sleep(0)  # its program begins
         return process
 
     async def read(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:

@@ -64,7 +64,7 @@ class ProcessBegan(msgspec.Struct, frozen=True, kw_only=True):
 
 def check_signal(number: int) -> None:
     """Raises `BadInput` for what is not the number of a signal."""
-    if type(number) is not int or not 0 < number <= LAST_SIGNAL:
+    if not isinstance(number, int) or not 0 < number <= LAST_SIGNAL:
         problem = f"{number!r} is not the number of a signal"
         raise BadInput("signal", problem, f"give 1 to {LAST_SIGNAL}, as in signal.SIGTERM")
 

@@ -20,7 +20,8 @@ from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.executor import NewAgent
 from artangram.orchestrator.orchestrator import Bounds, Orchestrator
 from artangram.orchestrator.recovery import Setup
-from artangram.sandbox.fake import FakeProvider, Program
+from artangram.sandbox.fake import FakeProvider
+from artangram.sandbox.fakeprograms import Program
 
 NODE = NodeId("cpu-0")
 

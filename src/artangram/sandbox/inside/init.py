@@ -275,8 +275,13 @@ class Init:
 
     def _spawner(self, asked: request.InitRequest) -> parallel.Spawn:
         def spawn(stdio: list[int], telling: int, has_terminal: bool) -> int:
-            apart = {"telling": telling, "has_terminal": has_terminal}
-            return self._spawn(asked, stdio, lambda *words: processes.spawn_apart(*words, **apart))
+            return self._spawn(
+                asked,
+                stdio,
+                lambda words, environ, stdio: processes.spawn_apart(
+                    words, environ, stdio, telling=telling, has_terminal=has_terminal
+                ),
+            )
 
         return spawn
 

@@ -65,7 +65,7 @@ class InitRequest:
         self.path = path
         self.words = words
         self.environ = environ
-        self.rlimits = rlimits or {}
+        self.rlimits = dict(rlimits or {})
         self.timeout_s = timeout_s
         self.flags = flags
         self.mode = mode

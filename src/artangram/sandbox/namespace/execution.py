@@ -101,8 +101,6 @@ class Box(Protocol):
     ended: asyncio.Event
     groups: set[int]
     """The numbers of control groups that init has learned."""
-    parallel_pids: frozenset[int]
-    """First processes of the commands beside, as the sandbox numbers them."""
     joined: int
     """The number of the one that the last command and the kept processes are in."""
     has_kept: bool
@@ -114,6 +112,11 @@ class Box(Protocol):
 
     @property
     def is_alive(self) -> bool: ...
+
+    @property
+    def parallel_pids(self) -> frozenset[int]:
+        """First processes of the parallel commands, as the sandbox numbers them."""
+        ...
 
     def kill(self) -> None:
         """End it from outside."""

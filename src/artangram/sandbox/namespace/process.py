@@ -16,7 +16,7 @@ import sys
 import termios
 from collections.abc import Callable
 from time import monotonic
-from typing import Literal
+from typing import Any, Literal
 
 from artangram.sandbox.errors import SandboxError, SandboxGone
 from artangram.sandbox.inside import init, request
@@ -165,9 +165,10 @@ class LocalProcess:
         """Or until it has ended."""
         writable: asyncio.Future[None] = self._loop.create_future()
         fd = os.dup(self._stdin)  # a number of our own: the other may be closed meanwhile
-        self._loop.add_writer(fd, lambda: writable.done() or writable.set_result(None))
+        self._loop.add_writer(fd, _mark, writable)
         try:
-            await asyncio.wait({writable, self._over}, return_when=asyncio.FIRST_COMPLETED)
+            waits: list[asyncio.Future[Any]] = [writable, self._over]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._loop.remove_writer(fd)
             os.close(fd)
@@ -292,3 +293,8 @@ class LocalProcess:
         if self._stdin >= 0:
             os.close(self._stdin)
             self._stdin = -1
+
+
+def _mark(writable: asyncio.Future[None]) -> None:
+    if not writable.done():
+        writable.set_result(None)
