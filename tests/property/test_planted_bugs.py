@@ -175,7 +175,7 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
     "the window forgets too early": (
         "fcfs",
         instead(QuotaPool, "_forget", lambda real: lambda pool, now: real(pool, now + 1.0)),
-        "calls of",
+        "calls of|fits and waits",
     ),
     "one call too many is under way": (
         "fcfs",
@@ -236,6 +236,11 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
             lambda real: lambda lane, now: None if len(lane._running) else real(lane, now),
         ),
         "could start on|passed the overdue|was preempted",
+    ),
+    "an overdue action is passed by loans": (
+        "elastic",
+        instead(ElasticLane, "overdue", nothing),
+        "was lent cores, passed the overdue",
     ),
     "an overdue action is passed": (
         "elastic",

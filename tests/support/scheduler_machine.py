@@ -19,6 +19,7 @@ from scheduler_world import (
     GPU,
     IMPOSSIBLE,
     JUDGE,
+    LENT_CORES,
     OTHERS,
     RIGID,
     SEARCH,
@@ -164,6 +165,20 @@ class SchedulerMachine(NodeRules):
         self, shapes: list[Shape], place: int, job: str, work_s: float, repeatable: bool
     ) -> None:
         self._submit(shapes, place, job=job, work_s=work_s, repeatable=repeatable)
+
+    @rule(
+        shape=st.sampled_from(LENT_CORES),
+        cores=st.sampled_from([4, 8]),
+        gap=st.sampled_from(GAPS),
+        job=st.sampled_from(["x", "x", "y"]),
+    )
+    def submit_a_wide_one_beside_a_loan(
+        self, shape: Shape, cores: int, gap: float, job: str
+    ) -> None:
+        """Where running work gives way, only loans make an overdue action wait."""
+        self._submit([shape], 0, job=job)
+        self._submit([({"cpu": cores}, None, None)], 0, job=job, work_s=0.05)
+        self.now += gap
 
     @rule(shape=st.sampled_from(RIGID + ELASTIC + SEVERAL), slack=st.sampled_from([0.0, 1.0, 30.0]))
     def submit_with_a_deadline(self, shape: Shape, slack: float) -> None:

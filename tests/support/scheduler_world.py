@@ -75,4 +75,6 @@ SEVERAL: list[Shape] = [
     ({"search": 1, "judge": 1}, None, None),
     ({"functions": 1, "judge": 1}, None, None),
 ]
+LENT_CORES = [SEVERAL[3], SEVERAL[4]]
+"""Shapes that wait for devices or calls, and are lent cores."""
 IMPOSSIBLE: list[Shape] = [({"cpu": 99}, None, None), ({"disk": 1}, None, None)]

@@ -50,7 +50,9 @@ def agent(
     label: Annotated[
         list[str] | None, typer.Option(help="KEY=VALUE that selectors ask for. Repeat it.")
     ] = None,
-    cores: Annotated[int | None, typer.Option(help="Offer at most so many.", min=1)] = None,
+    cores: Annotated[
+        int | None, typer.Option(help="Most cores to offer (default: all).", min=1)
+    ] = None,
     memory_mb: Annotated[int | None, typer.Option(help="Offer at most so much.", min=1)] = None,
     provider: Annotated[
         str, typer.Option(help=f"Sandboxes: {', '.join(PROVIDERS)}.")

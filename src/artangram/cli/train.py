@@ -15,7 +15,7 @@ from artangram.cli.output import Printer, make_folder, tell_ignored
 from artangram.cli.train_plan import plan_of, show_plan
 from artangram.cli.train_view import acts_of, busy_of, line_of
 from artangram.config.cluster import ClusterFile
-from artangram.config.train import TrainSpec, check_tasks, read_train
+from artangram.config.train import TrainSpec, check_tasks, made_tasks, read_train
 from artangram.core.errors import BadInput
 from artangram.train.checkpoint import checkpoints, latest
 
@@ -161,13 +161,9 @@ async def _lived(
     """The run in its cluster, in as many lives as it takes."""
     from artangram.pipeline.loops import LOOPS
     from artangram.pipeline.supervise import lived
-    from artangram.pipeline.taskfactory import task_named
     from artangram.pipeline.training import open_training
 
-    tasks = [
-        task_named(name, task.task, opened.client, job=spec.run.name, options=task.options)
-        for name, task in spec.tasks.items()
-    ]
+    tasks = made_tasks(spec, opened.client, job=spec.run.name)
 
     async def life(resume: bool) -> None:
         async with open_training(

@@ -53,9 +53,7 @@ _StateDir = Annotated[
 ]
 _Local = Annotated[
     int | None,
-    typer.Option(
-        help="Try a cluster: share this machine with so many agents that join.", min=1, max=64
-    ),
+    typer.Option(help="Try a cluster: share this machine among this many agents.", min=1, max=64),
 ]
 _Token = Annotated[
     str | None,
@@ -88,8 +86,7 @@ def up(
     APIs. Nothing accepted is lost by a crash: start it again with the same state directory.
     """
     described = _described(cluster, policy)
-    if port:
-        listening(host, port).close()  # Complain before opening the cluster, which takes a while.
+    _check_free(host, port)
     secret, output = _secret(token, state_dir), Printer(json)
     if cluster is not None:
         tell_ignored(output.console, cluster, described.ignored_live(), verb="up")
@@ -118,6 +115,7 @@ def up(
             memory_mb=head.memory_mb,
             shares=described.shares,
             limits=described.limits,
+            labels=described.labels,
             options=described.options,
             images=[Path(folder) for folder in described.images],
             door=head.door,
@@ -125,6 +123,12 @@ def up(
             tell=partial(output.console.print, soft_wrap=True),
         )
         asyncio.run(serving)
+
+
+def _check_free(host: str, port: int) -> None:
+    """Complain about a taken port before the cluster is opened, which takes a while."""
+    if port:
+        listening(host, port).close()
 
 
 def _secret(token: str | None, state_dir: Path) -> str:
@@ -151,8 +155,7 @@ def _joinable(
         yield head
         return
     host, port = host_and_port("--agents", agents or "127.0.0.1:0")
-    if port:
-        listening(host, port).close()
+    _check_free(host, port)
     door = AgentDoor(
         host=host,
         port=port,

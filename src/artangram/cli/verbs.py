@@ -25,6 +25,7 @@ VERBS = {
     "agent": "agent",
     "run": "run",
     "status": "ask",
+    "use": "use",
     "explain": "ask",
     "drain": "ask",
     "simulate": "simulate",
@@ -49,6 +50,7 @@ EXAMPLES = {
         "artangram run --cpu 1-8 --file test_it.py -- pytest -q -n {units} test_it.py",
     ),
     "status": ("artangram status --url http://127.0.0.1:7410 --json - | jq .queued",),
+    "use": ("artangram use --price cpu=0.04 --price gpu=2.5 --csv use.csv",),
     "explain": ("artangram explain 3f2a-17 --url http://127.0.0.1:7410",),
     "drain": ("artangram drain node-3", "artangram drain node-3 --undo"),
     "simulate": (

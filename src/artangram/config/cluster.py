@@ -46,7 +46,7 @@ class CpuEntry(Struct, frozen=True, kw_only=True, tag_field="kind", tag="cpu"):
     """A pool of nodes that run sandboxes; live, this machine where it says nothing."""
 
     spec: ClassVar[type[PoolSpec]] = CpuSpec
-    used_live: ClassVar = frozenset({"cores", "memory_mb"})
+    used_live: ClassVar = frozenset({"cores", "memory_mb", "labels"})
 
     nodes: int | None = None
     cores: int | None = None
@@ -56,6 +56,7 @@ class CpuEntry(Struct, frozen=True, kw_only=True, tag_field="kind", tag="cpu"):
     create_s: float | None = None
     overhead_s: float | None = None
     pods_per_s: float | None = None
+    labels: dict[str, str] | None = None
 
 
 class GpuEntry(Struct, frozen=True, kw_only=True, tag_field="kind", tag="gpu"):
@@ -183,6 +184,12 @@ class ClusterFile(Struct, frozen=True, kw_only=True):
         """Memory of this machine for trajectories of a live cluster; all that is free if None."""
         pool = self.pools.get(CPU)
         return pool.memory_mb if isinstance(pool, CpuEntry) else None
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels of this machine, which selectors of a live cluster ask for."""
+        pool = self.pools.get(CPU)
+        return (pool.labels or {}) if isinstance(pool, CpuEntry) else {}
 
     @property
     def options(self) -> ClusterOptions:

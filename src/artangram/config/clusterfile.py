@@ -163,7 +163,9 @@ def write_cluster(path: AnyPath, cluster: ClusterSpec) -> None:
 
 def _written(spec: Struct) -> dict[str, Any]:
     fields = msgspec.to_builtins(spec)
-    return {key: value for key, value in fields.items() if key != "type" and value is not None}
+    return {
+        key: value for key, value in fields.items() if key != "type" and value not in (None, {})
+    }
 
 
 def _section(top: dict[str, Item], name: str) -> list[tuple[str, Item]]:

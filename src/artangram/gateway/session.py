@@ -16,7 +16,7 @@ from msgspec import structs
 
 from artangram.core.errors import BadInput, InfraFailed
 from artangram.core.rollout.trajectory import Segment
-from artangram.gateway.engines.protocol import Sampling, TokenChunk
+from artangram.gateway.engines.protocol import FinishReason, Sampling, TokenChunk
 from artangram.gateway.history import TokenHistory
 from artangram.gateway.text import StopTexts, cut, text_after
 from artangram.gateway.turn import Reply, Turn
@@ -59,6 +59,8 @@ class Session:
         """Of all that were opened: an engine may still end the requests of one of the same name."""
         self._running: dict[str, Turn] = {}
         self._turns = 0
+        self.last_finish: FinishReason | None = None
+        """How the reply that came last ended."""
         self._queued_s = 0.0
         self._is_closed = False
 
@@ -172,6 +174,7 @@ class Session:
     def _commit(self, line: TokenHistory, given: tuple[int, ...], turn: Turn) -> None:
         line.append(Segment(token_ids=given))
         line.append(turn.segment())
+        self.last_finish = turn.finish
         if not any(line is known for known in self.lines):
             self.lines.append(line)
 

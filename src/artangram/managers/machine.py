@@ -2,6 +2,7 @@
 
 import os
 import resource
+from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -20,7 +21,13 @@ class MachineInfo(Struct, frozen=True, kw_only=True):
     numa: int
     memory_mb: int
 
-    def spec(self, *, cores: int | None = None, memory_mb: int | None = None) -> CpuSpec:
+    def spec(
+        self,
+        *,
+        cores: int | None = None,
+        memory_mb: int | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> CpuSpec:
         """A node with all of it, or with the cores and memory given."""
         count = len(self.cores) if cores is None else min(cores, len(self.cores))
         return CpuSpec(
@@ -28,6 +35,7 @@ class MachineInfo(Struct, frozen=True, kw_only=True):
             cores=count,
             numa=self.numa if count == len(self.cores) else 1,
             memory_mb=self.memory_mb if memory_mb is None else memory_mb,
+            labels=dict(labels or {}),
         )
 
 

@@ -53,6 +53,7 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     work_s: float | None = None
     timeout_s: float | None = None
     deadline_s: float | None = None
+    priority: int = 0
     repeatable: bool = False
     key: str | None = None
     environ: dict[str, str] = {}
@@ -77,6 +78,7 @@ class StartRequest(Struct, frozen=True, kw_only=True):
     argv: tuple[str, ...]
     kind: str
     cpu: int | dict[str, Any] = 1
+    priority: int = 0
     needs: dict[str, Any] = {}
     work_s: float | None = None
     timeout_s: float | None = None

@@ -5,7 +5,7 @@ differs. A program's failure is in the result; a caller's mistake is raised.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack
 from uuid import uuid4
@@ -23,6 +23,7 @@ from artangram.orchestrator.arguments import (
     StartRequest,
     as_bytes,
     as_json,
+    as_mapping,
     as_record,
     as_text,
     check_known,
@@ -46,6 +47,7 @@ from artangram.orchestrator.options import (
 )
 from artangram.orchestrator.process import KEPT_BYTES, Printed, ProcessHandle, check_kept
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Opening
+from artangram.orchestrator.use import UseReport
 from artangram.sandbox.process import ProcessInput
 from artangram.sandbox.protocol import (
     MAX_READ_BYTES,
@@ -106,6 +108,8 @@ class Transport(Protocol):
 
     async def status(self) -> ClusterStatus: ...
 
+    async def use(self) -> UseReport: ...
+
 
 class Client:
     """A cluster as its users see it: trajectories, model services, functions and APIs.
@@ -136,6 +140,9 @@ class Client:
         processes: int = 256,
         network: bool = False,
         source: Source | None = None,
+        selector: Mapping[str, str] | None = None,
+        idle_s: float | None = None,
+        lifetime_s: float | None = None,
         id: str | None = None,
     ) -> "TrajectoryHandle":
         """One attempt at a problem; use it with `async with`. Its files last until it is closed.
@@ -147,6 +154,9 @@ class Client:
           default files may take half of the memory, 256 MB at most.
         - `network`: give the sandbox access to the network.
         - `source`: the image or snapshot that it starts from. Default: the programs of the node.
+        - `selector`: labels that its node must have, as in `{"disk": "nvme"}`.
+        - `idle_s`, `lifetime_s`: it is closed when it has had no action for this long, or this long
+          after it was opened, whatever it does. Default: never.
         - `id`: your own name for it. Default: the task and a random suffix.
         """
         limits = Limits.sized(memory_mb, disk_mb=disk_mb, processes=processes, network=network)
@@ -157,6 +167,9 @@ class Client:
             "task": task,
             "problem": problem,
             "memory_mb": memory_mb,
+            "selector": as_mapping("selector", selector),
+            "idle_s": idle_s,
+            "lifetime_s": lifetime_s,
             # As plain data: msgspec does not check the fields of a record that exists already.
             "place": {
                 "source": plain("place.source", source or HostImage()),
@@ -216,6 +229,10 @@ class Client:
     async def status(self) -> ClusterStatus:
         """What the cluster does now: queue, nodes, services, functions, APIs."""
         return await self._backend.status()
+
+    async def use(self) -> UseReport:
+        """What every task of every job has used so far: cores, memory, devices, calls, tokens."""
+        return await self._backend.use()
 
 
 class TrajectoryHandle:

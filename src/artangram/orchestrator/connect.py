@@ -39,6 +39,7 @@ from artangram.orchestrator.records import (
     Unreachable,
 )
 from artangram.orchestrator.tokens import checked_token
+from artangram.orchestrator.use import UseReport
 from artangram.sandbox.process import ProcessBegan, ProcessInput
 from artangram.sandbox.protocol import Output, Snapshot
 from artangram.services.service import Service
@@ -206,6 +207,9 @@ class _Http:
 
     async def status(self) -> ClusterStatus:
         return self._decoded(await self._ask("GET", "status"), ClusterStatus)
+
+    async def use(self) -> UseReport:
+        return self._decoded(await self._ask("GET", "use"), UseReport)
 
     async def beat(self, every_s: float) -> None:
         """Send heartbeats while anything is open. The next one makes up for one that is lost."""

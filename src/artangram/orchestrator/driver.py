@@ -22,7 +22,7 @@ from artangram.core.scheduling.events import ClockTicked, Event, Finished
 from artangram.core.scheduling.lease import Cores
 from artangram.core.scheduling.records import ActionRecord
 from artangram.observe.journal import Entry, Journal, JournalError, KeptRecord, Settled
-from artangram.orchestrator.ledger import LiveAction, LiveTrajectory
+from artangram.orchestrator.live import LiveAction, LiveTrajectory
 from artangram.orchestrator.records import ActionResult, Submission, encode
 from artangram.orchestrator.recovery import Restored, frozen
 

@@ -27,7 +27,7 @@ from artangram.managers.cpu import LONGEST_RUN_S
 from artangram.orchestrator.arguments import RunRequest, StartRequest, check_loop
 from artangram.orchestrator.callbackends import CallBackends
 from artangram.orchestrator.calling import CallRequest, called
-from artangram.orchestrator.ledger import LiveTrajectory
+from artangram.orchestrator.live import LiveTrajectory
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.process import Printed
 from artangram.orchestrator.records import (
@@ -38,6 +38,7 @@ from artangram.orchestrator.records import (
     Receipt,
     Submission,
 )
+from artangram.orchestrator.use import UseReport
 from artangram.sandbox.errors import SandboxGone
 from artangram.sandbox.process import ProcessBegan, ProcessInput, TerminalSize, check_signal
 from artangram.sandbox.protocol import Command, Output, Snapshot
@@ -249,6 +250,17 @@ class Embedded:
         ]
         return structs.replace(known, nodes=tuple(nodes))
 
+    async def use(self) -> UseReport:
+        check_loop(self._loop)
+        return self.use_now()
+
+    def use_now(self) -> UseReport:
+        """What every job has used until now."""
+        orchestrator = self.orchestrator
+        cores = sum(node.cores for node in orchestrator.executor.scheduler.nodes())
+        ledger = orchestrator.ledger
+        return ledger.accounts.report(ledger.alive(), cores=cores, now=orchestrator.now())
+
     async def _ended(self, receipt: Receipt, key: str | None) -> ActionResult:
         try:
             return await receipt.ended
@@ -348,6 +360,7 @@ def submission_of(
         work_s=request.work_s,
         timeout_s=request.timeout_s,
         deadline_at=deadline_at,
+        priority=request.priority,
         repeatable=request.repeatable,
     )
     command = Command(

@@ -38,7 +38,8 @@ from artangram.managers.cpu import CpuManager
 from artangram.managers.joined import JoinedAgent
 from artangram.observe.journal import KeptRecord, Past
 from artangram.orchestrator.joinednodes import JoinedNode
-from artangram.orchestrator.ledger import FoundRun, Ledger, LiveAction, LiveTrajectory, Phase
+from artangram.orchestrator.ledger import Ledger
+from artangram.orchestrator.live import FoundRun, LiveAction, LiveTrajectory, Phase
 from artangram.orchestrator.records import Opening
 from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.process import ProcessBegan

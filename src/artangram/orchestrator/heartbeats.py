@@ -9,7 +9,7 @@
 from collections.abc import Callable
 
 from artangram.orchestrator.driver import Clock, Timer
-from artangram.orchestrator.ledger import LiveTrajectory
+from artangram.orchestrator.live import LiveTrajectory
 
 FORMER = "a process that is gone"
 

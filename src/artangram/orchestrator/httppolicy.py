@@ -48,6 +48,8 @@ def permit_opening(opening: Opening, *, images: Sequence[Path]) -> Opening:
     Raises `BadInput` if it names what is not offered. Looks at files: not for the event loop.
     """
     permit_names(job=opening.job, task=opening.task, owner=opening.owner)
+    for label, value in opening.selector.items():
+        permit_names(selector=label + value)
     source = _pinned(opening.place.source)
     for path, real in zip(_paths(opening.place.source), _paths(source), strict=True):
         if not any(Path(real).is_relative_to(folder.resolve()) for folder in images):

@@ -117,6 +117,7 @@ async def running(
     bounds: Bounds | None = None,
     shares: Mapping[str, float] | None = None,
     limits: Mapping[str, JobLimits] | None = None,
+    labels: Mapping[str, str] | None = None,
     options: ClusterOptions | None = None,
     agent_options: tuple[str, ...] = (),
     door: AgentDoor | None = None,
@@ -124,7 +125,7 @@ async def running(
 ) -> AsyncIterator[tuple[Orchestrator, CallBackends]]:
     """An orchestrator on this machine, and the backends of its calls."""
     machine = await asyncio.to_thread(this_machine)
-    spec = machine.spec(cores=cores, memory_mb=memory_mb)
+    spec = machine.spec(cores=cores, memory_mb=memory_mb, labels=labels)
     async with AsyncExitStack() as stack:
         journal, past = await _journal(state_dir, stack, sync=sync)
         clock = WallClock(not_before=0.0 if past is None else past.last_at)
@@ -134,13 +135,8 @@ async def running(
         stack.push_async_callback(agents.leave)
         backends = await CallBackends.opened(_with_workers(options, spec), machine)
         stack.push_async_callback(backends.aclose)
-        cluster = ClusterSpec(
-            pools={CPU: spec, **backends.pools()},
-            services=backends.services(),
-            shares=_checked(shares or {}),
-            limits={JobId(job): limit for job, limit in (limits or {}).items()},
-        )
-        setup = Setup(cluster=cluster, policy=policy)
+        cluster = ClusterSpec(pools={CPU: spec, **backends.pools()}, services=backends.services())
+        setup = Setup(cluster=_shared(cluster, shares or {}, limits or {}), policy=policy)
         if past is not None:
             setup = _as_measured_in(past, setup, keeps_memory=memory_mb is not None)
         for deployed in deployed_in(past):
@@ -175,11 +171,18 @@ def _with_workers(options: ClusterOptions | None, spec: CpuSpec) -> ClusterOptio
     return structs.replace(options, workers=options.workers or spec.cores)
 
 
-def _checked(shares: Mapping[str, float]) -> dict[JobId, float]:
+def _shared(
+    cluster: ClusterSpec, shares: Mapping[str, float], limits: Mapping[str, JobLimits]
+) -> ClusterSpec:
+    """`cluster` with what jobs may take of it. Raises `BadInput`."""
     for job, share in shares.items():
         if not 0 < share < math.inf:
             raise BadInput(f"jobs.{job}.share", f"{share} is not a share", "give a number above 0")
-    return {JobId(job): share for job, share in shares.items()}
+    return structs.replace(
+        cluster,
+        shares={JobId(job): share for job, share in shares.items()},
+        limits={JobId(job): limit for job, limit in limits.items()},
+    )
 
 
 class _Told(Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.errors import ErrorRecord
 from artangram.orchestrator.ndjson import Piece
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Opening, Queueing
+from artangram.orchestrator.use import UseReport
 from artangram.sandbox.process import ProcessInput
 from artangram.sandbox.protocol import Snapshot
 
@@ -23,6 +24,7 @@ _RECORDS = (
     ActionResult,
     Explanation,
     ClusterStatus,
+    UseReport,
     Queueing,
     Snapshot,
     Piece,
@@ -51,6 +53,7 @@ def _paths() -> dict[str, Any]:
     text: dict[str, Any] = {"content": {"text/plain": {}}}
     return {
         "/v1/openapi.json": {"get": _does("This description; wants no token") | {"security": []}},
+        "/v1/use": {"get": _does("What every job has used", answer=UseReport)},
         "/v1/status": {"get": _does("One look at everything", answer=ClusterStatus)},
         "/metrics": {"get": _answering(_does("What Prometheus reads"), text)},
         "/v1/owners/{owner}": {

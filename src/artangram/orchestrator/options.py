@@ -35,7 +35,11 @@ class RunOptions(TypedDict, total=False):
     """Stop the command when it has run for this long with all the cores it can use: less passes on
     fewer cores, and no time at all while it is preempted. Default: after one day."""
     deadline_s: float | None
-    """Give up when it has not ended after this long, waiting included. Default: never."""
+    """Give up when it has not ended after this long, waiting included. It starts early enough to
+    end in time if its job can have the cores. Default: never."""
+    priority: int
+    """From -10 to 10: those of its job with a lower one go after it, unless they have waited longer
+    by an hour per level. Other jobs do not notice. Default: 0."""
     needs: Mapping[str, Amount] | None
     """What the action holds beside cores, as in `{"api:search": 1}`. Default: nothing."""
     speedup: Mapping[str, Any] | None
@@ -81,6 +85,9 @@ class StartOptions(TypedDict, total=False):
     after one day."""
     deadline_s: float | None
     """Give up when it has not ended after this long, waiting included. Default: never."""
+    priority: int
+    """From -10 to 10: those of its job with a lower one go after it, unless they have waited longer
+    by an hour per level. Other jobs do not notice. Default: 0."""
     needs: Mapping[str, Amount] | None
     """What it holds beside cores, as in `{"api:search": 1}`. Default: nothing."""
     work_s: float | None
@@ -116,6 +123,9 @@ class CallOptions(TypedDict, total=False):
     """Stop the call when it has run for this long. Default: never."""
     deadline_s: float | None
     """Give the call up when it has not ended after this long, waiting included. Default: never."""
+    priority: int
+    """From -10 to 10: those of its job with a lower one go after it, unless they have waited longer
+    by an hour per level. Other jobs do not notice. Default: 0."""
     key: str | None
     """Your own name for the call: the same key twice is the same call, made once. It belongs to its
     job and its request; another one that uses it is refused. Default: none."""

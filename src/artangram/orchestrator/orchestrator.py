@@ -36,7 +36,8 @@ from artangram.orchestrator.catalog import Catalog
 from artangram.orchestrator.driver import COMPACT_EVERY, Clock, Driver
 from artangram.orchestrator.executor import LiveExecutor, NewAgent
 from artangram.orchestrator.heartbeats import FORMER, SILENCE_S, Heartbeats
-from artangram.orchestrator.ledger import Ledger, LiveTrajectory, Phase, Promise
+from artangram.orchestrator.ledger import Ledger
+from artangram.orchestrator.live import LiveTrajectory, Phase, Promise
 from artangram.orchestrator.records import (
     ActionResult,
     Broken,

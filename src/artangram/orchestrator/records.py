@@ -34,7 +34,8 @@ class Submission(Struct, frozen=True, kw_only=True):
     def check_same(self, wanted: "Submission") -> None:
         """Raises `BadInput` if `wanted` has our key but is of another job or asks for other work.
 
-        An estimate and a deadline may differ: a caller that asks again knows more and waits less.
+        Estimate, deadline and priority may differ: a caller that asks again knows more and waits
+        less.
         """
         if wanted.action.job != self.action.job:
             fix = "begin the keys of every job with its name"
@@ -44,6 +45,7 @@ class Submission(Struct, frozen=True, kw_only=True):
             id=wanted.action.id,
             work_s=wanted.action.work_s,
             deadline_at=wanted.action.deadline_at,
+            priority=wanted.action.priority,
         )
         if (ours, self.command, self.call) != (wanted.action, wanted.command, wanted.call):
             fix = "ask for exactly the same again, or give other work a key of its own"
@@ -122,7 +124,7 @@ class ActionResult(Struct, frozen=True, kw_only=True):
     command: CommandResult | None = None
     """Exit code, output and usage of its program; `None` if it did not run to its end."""
     answer: CallResult | None = None
-    """The answer of a call; `None` if there is none."""
+    """The answer of a call, `None` for a command."""
     core_s: float = 0.0
     """Core-seconds that it held."""
 

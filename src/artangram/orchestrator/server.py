@@ -83,6 +83,7 @@ def application(
     routes = [
         Route("/v1/openapi.json", _guarded(service.describe, None)),
         Route("/v1/status", _guarded(service.status, token)),
+        Route("/v1/use", _guarded(service.use, token)),
         Route("/metrics", _guarded(service.metrics, token)),
         Route("/v1/trajectories", _guarded(service.open, token), methods=["POST"]),
         Route("/v1/owners/{owner:path}", _guarded(service.heard, token), methods=["PUT"]),
@@ -113,7 +114,7 @@ class _ServiceRoutes:
         self._orchestrator = orchestrator
         self._backend = Embedded(orchestrator)
         self._images = images
-        self._exposition = Exposition(orchestrator.status)
+        self._exposition = Exposition(orchestrator.status, use=self._backend.use_now)
         orchestrator.on_ended = self._exposition.count
 
     async def describe(self, request: Request) -> object:
@@ -121,6 +122,9 @@ class _ServiceRoutes:
 
     async def status(self, request: Request) -> object:
         return await self._backend.status()
+
+    async def use(self, request: Request) -> object:
+        return await self._backend.use()
 
     async def metrics(self, request: Request) -> object:
         return Response(self._exposition.text(), media_type=CONTENT_TYPE_LATEST)

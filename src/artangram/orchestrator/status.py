@@ -15,7 +15,8 @@ from artangram.core.scheduling.pools.cpu import CpuNode
 from artangram.managers.call import ApiCall, FunctionCall, ServiceCall
 from artangram.managers.calls import Carrier
 from artangram.managers.functions import FunctionsManager
-from artangram.orchestrator.ledger import Ledger, LiveAction
+from artangram.orchestrator.ledger import Ledger
+from artangram.orchestrator.live import LiveAction
 from artangram.orchestrator.records import (
     ApiStatus,
     ClusterStatus,

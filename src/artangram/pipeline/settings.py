@@ -43,6 +43,8 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     """At an attempt whose infrastructure failed."""
     turn_s: float = 300.0
     """Work that an environment may put into one turn; waiting for resources does not count."""
+    agent_s: float = 3600.0
+    """Work that one attempt of an agent may take, the model's answers included."""
     checkpoint_every: int = 10
     """Steps; 0 keeps none."""
     report_to: tuple[str, ...] = ()
@@ -84,6 +86,6 @@ class RunSettings(Struct, frozen=True, kw_only=True):
             extra_groups=self.extra_groups,
             extra_siblings=self.extra_siblings,
             spares=Spares(hedge_quantile=self.hedge_quantile),
-            phases=PhaseLimits(turn_s=self.turn_s),
+            phases=PhaseLimits(turn_s=self.turn_s, agent_s=self.agent_s),
             retries=Retries(attempts=self.retries),
         )

@@ -31,6 +31,7 @@ from artangram.models.beside import copy_beside_weights
 from artangram.models.config import FILE_NAME as CONFIG_NAME
 from artangram.models.loading import load_tokenizer
 from artangram.models.tokenizer import Tokenizer
+from artangram.pipeline.agentserver import agent_door
 from artangram.pipeline.clusterclient import ClusterClient
 from artangram.pipeline.enginepools import EnginesSpec
 from artangram.pipeline.engines import slots_of
@@ -292,6 +293,8 @@ async def open_training(
             await asyncio.to_thread(trainer.restore, checkpoint.latest(out / "checkpoints"))
         tokenizer = load_tokenizer(model)
         gateway = _gateway(engines, lambda *lost: training.fleet.on_lost(*lost))
+        serving = agent_door(tasks, gateway, tokenizer=tokenizer, model=settings.name)
+        agents = await stack.enter_async_context(serving)
         rollout = Rollout(
             source,
             gateway,
@@ -300,12 +303,11 @@ async def open_training(
             tokenizer=tokenizer,
             version=trainer.version,
             life=f"{uuid4().hex[:6]}-",
+            agents=agents,
         )
         if state is not None:
             rollout.restore(state.rollout)
-        home = await asyncio.to_thread(ScratchDir.opened)
-        stack.callback(home.close)
-        store = WeightStore(home.directory / "weights")
+        store = await _store(stack)
         training = Training(
             settings,
             out=out,
@@ -328,6 +330,13 @@ async def open_training(
         stack.push_async_callback(gateway.aclose)
         stack.push_async_callback(rollout.aclose)
         yield training
+
+
+async def _store(stack: AsyncExitStack) -> WeightStore:
+    """For the versions of the weights, in shared memory; it ends with the stack."""
+    home = await asyncio.to_thread(ScratchDir.opened)
+    stack.callback(home.close)
+    return WeightStore(home.directory / "weights")
 
 
 def _learner(settings: RunSettings, *, model: Path, out: Path) -> Learner:

@@ -24,6 +24,7 @@ from artangram.core.rollout.admission import AdmissionLimits, Mix, Pace
 from artangram.core.rollout.trajectory import Batch, Group
 from artangram.core.rollout.weights import Staleness
 from artangram.models.tokenizer import Tokenizer
+from artangram.rollout.agents import ModelDoor
 from artangram.rollout.dispatcher import Dispatcher, Spares
 from artangram.rollout.phases import PhaseLimits
 from artangram.rollout.runner import ModelClient, Retries, Runner
@@ -79,7 +80,8 @@ class RolloutState(Struct, frozen=True, kw_only=True):
 
 
 class Rollout:
-    """See the module. `life` is put before every id: another for each restart."""
+    """See the module. `life` is put before every id: another for each restart. Tasks of agents
+    need a door to the model for them."""
 
     def __init__(
         self,
@@ -91,6 +93,7 @@ class Rollout:
         tokenizer: Tokenizer | None = None,
         version: int = 0,
         life: str = "",
+        agents: ModelDoor | None = None,
     ) -> None:
         limits = plan.limits
         self.source = source
@@ -106,6 +109,7 @@ class Rollout:
             phases=plan.phases,
             retries=plan.retries,
             temperature=plan.temperature,
+            agents=agents,
         )
         self.dispatcher = Dispatcher(
             source,

@@ -21,13 +21,15 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Struct
 
 from artangram.aio import uncancelled
-from artangram.core.errors import InfraFailed
+from artangram.core.errors import BadInput, InfraFailed
 from artangram.core.ids import JobId, TrajectoryId
 from artangram.core.rollout.trajectory import Segment, Trajectory, TrajectoryStatus
-from artangram.envs.protocol import Detachable, Env, Problem, Scorer, Task
+from artangram.envs.protocol import Detachable, Env, Problem, Scorer, Solving, Task
 from artangram.gateway.engines.protocol import FinishReason, Sampling
 from artangram.gateway.gateway import ContextFull
+from artangram.gateway.session import SessionClosed
 from artangram.models.tokenizer import Tokenizer
+from artangram.rollout.agents import AgentTurns, ModelDoor
 from artangram.rollout.phases import PhaseLimits, Strays, TooLong, within
 from artangram.rollout.updates import Updates
 
@@ -108,8 +110,10 @@ class Runner:
         phases: PhaseLimits | None = None,
         retries: Retries | None = None,
         temperature: float = 1.0,
+        agents: ModelDoor | None = None,
     ) -> None:
         self.door = door
+        self.agents = agents
         self.updates = updates
         self.tokenizer = tokenizer
         self.phases = phases or PhaseLimits()
@@ -195,7 +199,10 @@ class Attempt:
         try:
             session = runner.door.open(name, task=ticket.task.name, tokenizer=runner.tokenizer)
             self._session = closing.session = session
-            status = await self._converse(env, session)
+            if isinstance(env, Solving):
+                status = await self._solved(env, session)
+            else:
+                status = await self._converse(env, session)
             await closing.close_session()
             reward = await self._reward(env, closing)
             self._check_fresh()
@@ -224,6 +231,37 @@ class Attempt:
             self._turns += 1
             seen = await self._phase("turn", env.respond(reply.text), limits.turn_s, of=env)
         return TrajectoryStatus.TASK_FAILED if seen.failed else TrajectoryStatus.OK
+
+    async def _solved(self, env: Solving, session: ModelSession) -> TrajectoryStatus:
+        """An agent's whole attempt: it asks the model by itself, and every turn is checked."""
+        agents, limit_s = self._runner.agents, self._runner.phases.agent_s
+        if agents is None:
+            fix = "serve the gateway and give the rollout its door"
+            raise BadInput("agents", f"{self.ticket.task.name} has no way to the model", fix)
+        turns = AgentTurns(env, session, most=self.ticket.task.max_turns, fresh=self._fresh_turn)
+        with agents.admitted(session, before_turn=turns.before_turn) as guest:
+            try:
+                seen = await self._phase("agent", env.solve(guest.llm), limit_s, of=turns)
+            except Exception:
+                # What an agent makes of a full context is its own affair: the attempt is cut short.
+                if not (guest.is_full or turns.are_used_up):
+                    raise
+                return TrajectoryStatus.TRUNCATED
+            finally:
+                self._turns = turns.count
+        self._check_fresh()
+        if seen.failed:
+            return TrajectoryStatus.TASK_FAILED
+        return TrajectoryStatus.TRUNCATED if guest.is_cut else TrajectoryStatus.OK
+
+    async def _fresh_turn(self) -> None:
+        """Before each turn of an agent; a stale attempt ends here, and its agent is cancelled."""
+        try:
+            await self._runner.updates.until_fresh()
+            self._check_fresh()
+        except Stale:
+            self.stop(TrajectoryStatus.STALE, "its oldest token fell behind the bound")
+            raise SessionClosed(f"{self.ticket.id} is too old to train on; stop") from None
 
     async def _fresh_weights(self) -> None:
         """Before a turn: tokens sampled now must not be stale at once."""

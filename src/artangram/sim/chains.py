@@ -27,10 +27,10 @@ MOST_ACTIONS = 10_000
 """Of a trace: a search takes seconds for each thousand."""
 
 Chain = tuple[float, list[list[tuple[int, float]]]]
-"""When its first action arrives, and for each action the degrees and the seconds on so many."""
+"""When its first action arrives, and for each action its degrees with the seconds on each."""
 
 Seconds = Callable[[TraceAction, Resource, int], float]
-"""How long an action runs on so many devices of a pool."""
+"""How long an action runs on a number of devices of a pool."""
 
 
 class ChainStep(NamedTuple):

@@ -10,7 +10,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 Option = tuple[float, float]
-"""Units, and the seconds on so many."""
+"""Units, and the seconds it takes on them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

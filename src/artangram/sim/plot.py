@@ -1,6 +1,6 @@
 """One picture of several policies: how long actions took, and how busy the pools were.
 
-- Left the share of actions that took longer than so many seconds, on logarithmic axes: the tail is
+- Left the share of actions that took longer than a given time, on logarithmic axes: the tail is
   where policies differ. A dot marks the mean, a dashed line the lower bound on it.
 - The first policy is the widest line: where several agree, each shows beside the next.
 - Right the utilisation of every pool over time.

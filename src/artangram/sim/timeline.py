@@ -22,7 +22,7 @@ class Timeline:
         self._updated_at = 0.0
 
     def add(self, units: float, now: float) -> None:
-        """From `now` on, so many more (or fewer) units are in use."""
+        """From `now` on, `units` more (or fewer) are in use."""
         self._advance(now)
         self._units += units
 

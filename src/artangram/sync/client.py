@@ -14,6 +14,7 @@ from artangram.orchestrator.client import Client, TrajectoryHandle
 from artangram.orchestrator.options import CallOptions, RunOptions, ServiceOptions, StartOptions
 from artangram.orchestrator.process import KEPT_BYTES, SIGTERM, ProcessHandle
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Refused
+from artangram.orchestrator.use import UseReport
 from artangram.sandbox.protocol import MAX_READ_BYTES, Output, Snapshot, Source
 from artangram.services.service import Loader
 from artangram.sync.thread import LoopThread
@@ -53,6 +54,9 @@ class SyncClient:
         processes: int = 256,
         network: bool = False,
         source: Source | None = None,
+        selector: Mapping[str, str] | None = None,
+        idle_s: float | None = None,
+        lifetime_s: float | None = None,
         id: str | None = None,
     ) -> "SyncTrajectory":
         """See `Client.trajectory`; to be used as `with`, or with `open` and `close`."""
@@ -65,6 +69,9 @@ class SyncClient:
             processes=processes,
             network=network,
             source=source,
+            selector=selector,
+            idle_s=idle_s,
+            lifetime_s=lifetime_s,
             id=id,
         )
         return SyncTrajectory(handle, self._thread)
@@ -103,6 +110,10 @@ class SyncClient:
     def status(self) -> ClusterStatus:
         """See `Client.status`."""
         return self._thread.wait(self._client.status())
+
+    def use(self) -> UseReport:
+        """See `Client.use`."""
+        return self._thread.wait(self._client.use())
 
 
 class SyncTrajectory:

@@ -37,10 +37,14 @@ class CpuSpec(Struct, frozen=True, kw_only=True, tag="cpu"):
     """What every action pays for dispatch."""
     pods_per_s: float = 20.0
     """How many pods a control plane creates per second; only policies with pods pay for it."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """What its nodes have that selectors ask for; a node that joins may bring others."""
 
     def node(self) -> NodeSpec:
         """A node that joins without a spec of its own."""
-        return NodeSpec(cores=self.cores, memory_mb=self.memory_mb, numa=self.numa)
+        return NodeSpec(
+            cores=self.cores, memory_mb=self.memory_mb, numa=self.numa, labels=self.labels
+        )
 
 
 class GpuSpec(Struct, frozen=True, kw_only=True, tag="gpu"):
@@ -63,9 +67,9 @@ class QuotaSpec(Struct, frozen=True, kw_only=True, tag="quota"):
     """An outside API that limits its callers."""
 
     concurrency: int | None = None
-    """At most so many calls under way at once."""
+    """The most calls under way at once."""
     limit: int | None = None
-    """At most so many calls in any window of `window_s`."""
+    """The most calls in any window of `window_s`."""
     window_s: float = 60.0
     overhead_s: float = 0.0
 
@@ -114,7 +118,7 @@ class JobLimits(Struct, frozen=True, kw_only=True):
     """Kept free for it when others ask, and it goes first until it holds so much."""
     max_memory_mb: int | None = None
     min_trajectories: int = 0
-    """It goes first until so many have a node."""
+    """The job goes first until this many of its trajectories have a node."""
     max_trajectories: int | None = None
 
 

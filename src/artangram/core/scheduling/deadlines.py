@@ -18,7 +18,7 @@ class Deadlines:
     __slots__ = ("_most", "heap")
 
     def __init__(self) -> None:
-        #: Empty where nobody has one: then there is nothing to ask for.
+        #: Empty where no action has one, which saves every caller a look.
         self.heap: list[tuple[float, int, Ticket]] = []
         self._most = FEWEST
 

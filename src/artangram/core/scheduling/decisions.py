@@ -1,7 +1,7 @@
 """What the scheduler wants done. Imperatives; carry them out in the order given.
 
 The order matters: a `Resize` that takes cores away comes before the `Start` or `Resize` that gives
-them to somebody else.
+them to another action.
 """
 
 from enum import StrEnum

@@ -32,7 +32,7 @@ problem for every action teaches nothing, and those not asked for longest are fo
 belief takes a few kilobytes."""
 
 MEMORY = 32.0
-"""After so many ended actions a moving average is one of about as many."""
+"""How many ended actions a moving average covers, about."""
 
 KIND_HABIT, TASK_HABIT, PROBLEM_HABIT = (1.0, 0.3), (4.0, 0.3), (1.0, 0.3)
 """What is assumed of a level before it was seen: what the level above is worth, in durations of its

@@ -50,7 +50,7 @@ class Forms:
         self._cluster = structs.replace(self._cluster, services=services)
 
     def node_joined(self, resource: Resource, cores: int) -> None:
-        """A node of a CPU pool has so many cores; what only it could serve has a form now."""
+        """A node with `cores` joined a CPU pool: what only it can serve has a form now."""
         pool = self._cluster.pools[resource]
         if isinstance(pool, CpuSpec) and cores > pool.cores:
             pools = {**self._cluster.pools, resource: structs.replace(pool, cores=cores)}
@@ -69,7 +69,7 @@ class Forms:
 
 @lru_cache(maxsize=1024)
 def clipped(form: Form, cores: int) -> Form:
-    """What an action can run with on a node that has only so many cores."""
+    """What an action can run with on a node that has only `cores`."""
     return structs.replace(form, amounts=tuple(n for n in form.amounts if n <= cores))
 
 

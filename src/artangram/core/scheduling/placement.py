@@ -265,7 +265,7 @@ class Placement:
         if key in self._unplaced:
             return True
         # Who may have only so much waits behind the others of its job; `place_waiting` follows.
-        return self._has_limits and self._takes_room(resident)
+        return self._has_limits and not resident.is_lone
 
     def _next(self) -> tuple[Party, CpuNode] | None:
         """Who goes first of those that fit somewhere, and where to."""
@@ -344,8 +344,7 @@ class Placement:
         takes_room = self._takes_room(resident)
         if takes_room and not self._nodes.index(resident.selector).has_room(resident.memory_mb):
             return None
-        is_counted = takes_room or not resident.cores  # Only what has no trajectory has cores.
-        if is_counted and not (is_promised or self._jobs.is_within(resident)):
+        if not (is_promised or self._jobs.is_within(resident)):
             return None
         if takes_room and not self._leaves_minimums(resident):
             return None
@@ -384,7 +383,8 @@ class Placement:
         if trajectory is not None and trajectory in self._residents:
             return self._residents[trajectory]
         asked = ticket.action.selector
-        alone = Resident(ticket.job, selector=frozenset(asked.items()) if asked else NOTHING)
+        selector = frozenset(asked.items()) if asked else NOTHING
+        alone = Resident(ticket.job, selector=selector, is_lone=True)
         alone.cores = self._cores_of(ticket)
         return alone
 

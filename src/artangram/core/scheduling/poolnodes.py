@@ -14,7 +14,7 @@ from artangram.core.scheduling.pools.cpu import CpuNode
 from artangram.core.scheduling.unplaced import NOTHING, Resident
 
 QUEUE_WEIGHT = 4.0
-"""A waiting action counts as much as so many resident trajectories, most of which are thinking."""
+"""How many resident trajectories, most of which are thinking, a waiting action counts for."""
 
 IMAGE_WEIGHT = 0.5
 """An image that is there counts as much as half of a node's memory: fetching it takes seconds, and

@@ -2,7 +2,7 @@
 
 - `handle` and `handle_all` are the only ways to change it; time is an argument and never goes back.
 - Every submitted action is reported exactly once. A lease lasts until `Finished` (or the loss of
-  its node) ends it; cores are given to nobody else before.
+  its node) ends it; cores go to no other action before.
 - The same events at the same times give the same decisions.
 
 Lanes decide who starts, where and how wide; this module keeps the lives of actions and

@@ -45,7 +45,8 @@ class KnownShapes:
         is_usual = cores <= pool.cores and memory_mb <= pool.memory_mb and not selector
         if is_usual and request_milli <= 1000 * pool.cores:
             return
-        shapes: Iterable[_Shape] = [(pool.cores, pool.memory_mb, frozenset()), *self._known]
+        described = (pool.cores, pool.memory_mb, frozenset(pool.labels.items()))
+        shapes: Iterable[_Shape] = [described, *self._known]
         if self._known:
             shapes = [shape for shape in shapes if selector <= shape[2]]
             if not shapes:

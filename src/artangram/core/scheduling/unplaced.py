@@ -27,6 +27,7 @@ class Resident:
         "has_sandbox",
         "image",
         "is_leaving",
+        "is_lone",
         "job",
         "memory_mb",
         "node",
@@ -34,12 +35,20 @@ class Resident:
     )
 
     def __init__(
-        self, job: JobId, *, memory_mb: int = 0, selector: Selector = NOTHING, image: str = ""
+        self,
+        job: JobId,
+        *,
+        memory_mb: int = 0,
+        selector: Selector = NOTHING,
+        image: str = "",
+        is_lone: bool = False,
     ) -> None:
         self.job = job
         self.memory_mb = memory_mb
         self.selector = selector
         self.image = image
+        #: An action without a trajectory: it counts against no limit on trajectories.
+        self.is_lone = is_lone
         #: The most that an action of it asked for at least.
         self.cores = 0
         self.node: NodeId | None = None
@@ -234,7 +243,7 @@ class JobMemory:
     def is_within(self, resident: Resident) -> bool:
         """May its job have one more such?"""
         limits = self._limits.get(resident.job)
-        if limits is None:
+        if limits is None or resident.is_lone:
             return True
         held = self._held.get(resident.job, _NOTHING_HELD)
         memory_mb = held.memory_mb + held.promised_mb + resident.memory_mb

@@ -19,7 +19,7 @@ class Wakes:
 
     def __init__(self) -> None:
         self._at: dict[Lane, float] = {}
-        #: Empty where no lane asked: then there is nothing to ask for.
+        #: Empty where no lane asked, which saves every caller a look.
         self.heap: list[tuple[float, int, Lane]] = []
         self._seq = 0
 

@@ -27,7 +27,7 @@ ABORT_GRACE_S = 1.0
 FINISH_GRACE_S = 60.0
 """Workers have so long without a sign of life to tear down and exit when all tests are over."""
 MAX_STILLBORN = 3
-"""So many workers in a row may die before they are ready."""
+"""The most workers in a row that may die before they are ready."""
 
 
 class Audience(Protocol):
@@ -47,7 +47,7 @@ class Audience(Protocol):
     def on_note(self, text: str) -> None: ...
 
     def on_width(self, width: int) -> None:
-        """So many workers may be busy from now on."""
+        """Set how many workers may be busy from now on."""
         ...
 
 

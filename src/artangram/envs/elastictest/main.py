@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
         "--units",
         metavar="N",
         type=_positive,
-        help=f"at most so many workers; {cores.UNITS} if not given, else the machine's cores",
+        help=f"most workers at once (default: {cores.UNITS}, else the cores of the machine)",
     )
     return parser
 

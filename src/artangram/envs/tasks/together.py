@@ -2,8 +2,8 @@
 
 - The first one waits a moment for others; what comes while a run is under way makes up the next.
 - Every question is really asked: none is answered from memory.
-- When a run fails, everybody whose question was in it hears why. It is cancelled only when nobody
-  waits for it any more.
+- When a run fails, every caller whose question was in it hears why. It is cancelled only when no
+  caller waits for it any more.
 """
 
 import asyncio

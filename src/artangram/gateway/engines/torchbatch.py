@@ -25,10 +25,10 @@ from artangram.gateway.engines.torchwire import Handed, Sampled, StreamEnded
 from artangram.models.causal import CausalModel, MovableSlots
 
 APPEND_TOKENS = 2048
-"""At most so many tokens of prompts, with their padding, are appended in one step."""
+"""The most prompt tokens, with their padding, that one step appends."""
 
 APPEND_WIDTH = 256
-"""And of one request at most so many: the longest that the others wait."""
+"""The most prompt tokens of one request per step: the others wait no longer than that takes."""
 
 JOIN_TOKENS = 96
 """Few prompts and few others are one pass up to so many tokens, with their padding: starting a

@@ -1,6 +1,6 @@
 """What an embedded engine has read, as a file in shared memory for another one.
 
-The file says which tokens it is about, under which version. Nobody trusts a file that says
+The file says which tokens it is about, under which version. A reader refuses a file that says
 something else, is cut short, or is not there: `loaded` gives nothing then.
 """
 

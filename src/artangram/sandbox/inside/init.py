@@ -29,11 +29,7 @@ from artangram.sandbox.inside import (
 
 TYPE_CHECKING = False  # the real one would import `typing` into every sandbox
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from artangram.sandbox.inside.population import Population
-
-    Fork = Callable[[list[bytes], dict[bytes, bytes], list[int]], int]
 
 REPLY = struct.Struct("<QBii9q")
 READY, FAILED, EXITED, NOT_STARTED, DONE, REFUSED, OUTPUT = range(7)
@@ -261,7 +257,7 @@ class Init:
         if asked.flags & request.MOVES:
             self._join(asked.mode)
         try:
-            one, ours = self._parallels.start(asked, fds, self._spawner(asked))
+            one, ours = self._parallels.start(asked, fds, self._spawn)
         except OSError as error:
             reply(self._sock, asked.number, NOT_STARTED, status=error.errno or errno.EIO)
             return
@@ -272,18 +268,6 @@ class Init:
         reply(self._sock, asked.number, OUTPUT, figures=figures, fds=(ours,) if ours >= 0 else ())
         if ours >= 0:
             os.close(ours)
-
-    def _spawner(self, asked: request.InitRequest) -> parallel.Spawn:
-        def spawn(stdio: list[int], telling: int, has_terminal: bool) -> int:
-            return self._spawn(
-                asked,
-                stdio,
-                lambda words, environ, stdio: processes.spawn_apart(
-                    words, environ, stdio, telling=telling, has_terminal=has_terminal
-                ),
-            )
-
-        return spawn
 
     def _spawn_with_outlets(self, asked: request.InitRequest, fds: list[int]) -> int:
         """Output is always the caller's to read."""
@@ -300,7 +284,7 @@ class Init:
                 os.close(ends[0])
                 os.close(ends[1])
 
-    def _spawn(self, asked: request.InitRequest, stdio: list[int], fork: Fork) -> int:
+    def _spawn(self, asked: request.InitRequest, stdio: list[int], fork: parallel.Fork) -> int:
         # The kernel's out-of-memory choice must fall on the command, not on PID 1.
         os.pwrite(self._score_file, self._exposed, 0)
         environ = dict(text.split(b"=", 1) for text in asked.environ)

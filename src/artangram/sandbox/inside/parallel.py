@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from resource import struct_rusage
 
-    Spawn = Callable[[list[int], int, bool], int]
-    """Starts the program on three descriptors; the second one is where it tells why it cannot."""
+    Fork = Callable[[list[bytes], dict[bytes, bytes], list[int]], int]
+    Spawn = Callable[[request.InitRequest, list[int], Fork], int]
+    """Starts the program of a request on three descriptors."""
 
 
 class ParallelCommand:
@@ -101,7 +102,13 @@ class ParallelCommands:
         told, telling = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         began_at = time.monotonic()
         try:
-            pid = spawn([its] * 3 if has_terminal else fds[:3], telling, has_terminal)
+            pid = spawn(
+                asked,
+                [its] * 3 if has_terminal else fds[:3],
+                lambda words, environ, stdio: processes.spawn_apart(
+                    words, environ, stdio, telling=telling, has_terminal=has_terminal
+                ),
+            )
         except OSError:
             os.close(told)
             if ours >= 0:

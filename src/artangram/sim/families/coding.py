@@ -81,7 +81,7 @@ class CodingParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     alike: Spread = 0.25
     """How much they differ all the same."""
     tool_kinds: Count = 1
-    """Commands of a shell are of so many kinds, which differ as much as the commands of one."""
+    """The kinds of commands in a shell; kinds differ as much as commands of one kind."""
     long_share: Share = 0.0
     """Commands that run long on one core, in the middle of a trajectory."""
     long_median_s: Seconds = 60.0
@@ -91,7 +91,7 @@ class CodingParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class CodingSizes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cores: Units = 1280
     node_cores: Units = 256
-    """A node has at most so many cores."""
+    """The most cores of a node."""
     memory_gb: Units = 2400
     """Of one node."""
     squeeze_penalty: Penalty = 0.0

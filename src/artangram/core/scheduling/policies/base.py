@@ -54,6 +54,7 @@ class Ticket:
         "cell",
         "curve",
         "done_s",
+        "due_at",
         "form",
         "idle_s",
         "job",
@@ -103,8 +104,10 @@ class Ticket:
         self.pace = 1.0
         #: What its sandbox and its dispatch are expected to cost before it runs.
         self.prepare_s = 0.0
-        #: The virtual deadline lanes rank by: an action past it is overdue, and nobody passes it.
+        #: The virtual deadline lanes rank by: an action past it is overdue, and is not overtaken.
         self.key = now
+        #: Its place among those of its own job; see `precedence`.
+        self.due_at = now
         #: How long it goes without cores, at the most, because of work that came later.
         self.slack_s = 0.0
         #: The lane it waits in, or the lane of a secondary resource it is blocked at, or neither.
@@ -266,7 +269,7 @@ class Lane(Protocol):
     def lends(self, units: int, now: float) -> bool:
         """Could `units` be lent now to an action that waits in another lane?
 
-        Who lends so many lends fewer, too.
+        A ticket that lends that many also lends fewer.
         """
 
     def lend(self, ticket: Ticket, units: int, now: float) -> Allocation:

@@ -36,7 +36,7 @@ GUESS = 0.5
 """From this spread of its belief on, an action gets workers for the crowd it may meet later."""
 
 MOST_PASSED = 4
-"""So many candidates that need more cores than there are, are passed by narrower ones."""
+"""The most candidates that narrower ones overtake because too few cores are free."""
 
 
 class ElasticLane(CpuLane):
@@ -358,7 +358,7 @@ class ElasticLane(CpuLane):
         needed, room = ticket.form.amounts[0], self._room()
         cores = "1 core" if needed == 1 else f"{needed} cores"
         if ahead:
-            return f"{ahead} that are expected to end sooner, or are overdue, go first"
+            return f"{ahead} that are expected to end sooner, are overdue or have priority go first"
         if needed > room:
             return (
                 f"waits for {cores} on {self._node.id}; what runs there is expected to end sooner"

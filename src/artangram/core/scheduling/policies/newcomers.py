@@ -17,7 +17,7 @@ class Newcomers:
         self._at = 0.0
 
     def count(self, num_trajectories: int, now: float) -> None:
-        """So many live here now."""
+        """Set how many trajectories live here now."""
         self.lately *= exp((self._at - now) / LATELY_S)
         self.lately += max(0, num_trajectories - self._known)
         self._known, self._at = num_trajectories, now

@@ -1,0 +1,99 @@
+"""What platforms ask for, by both ways to a cluster: in the process and over HTTP."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from busy_machine import PATIENCE_S
+from msgspec import structs
+
+from artangram.core.errors import BadInput
+from artangram.core.ids import Resource
+from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec
+from artangram.core.scheduling.records import Outcome
+from artangram.orchestrator.client import Client
+from artangram.orchestrator.connect import connect
+from artangram.orchestrator.recovery import Setup
+from artangram.orchestrator.server import serving
+from artangram.testing.fakes import FakeCluster, fake_cluster
+
+TOKEN = "a token of this test"
+CPU = Resource("cpu")
+NODE = CpuSpec(nodes=1, cores=2, memory_mb=4096, labels={"disk": "nvme"})
+SETUP = Setup(cluster=ClusterSpec(pools={CPU: NODE}))
+
+
+@asynccontextmanager
+async def both(setup: Setup = SETUP) -> AsyncIterator[tuple[FakeCluster, list[Client]]]:
+    """A cluster, and the two ways to it."""
+    async with (
+        fake_cluster(setup) as behind,
+        serving(behind.orchestrator, token=TOKEN) as url,
+        connect(url, token=TOKEN) as connected,
+    ):
+        yield behind, [behind, connected]
+
+
+async def test_a_trajectory_lives_on_a_node_with_its_labels_or_is_refused() -> None:
+    async with both() as (_, clients):
+        for client in clients:
+            async with client.trajectory(selector={"disk": "nvme"}) as t:
+                assert (await t.run(["true"])).ok
+            async with client.trajectory(selector={"disk": "tape"}) as t:
+                refused = await t.run(["true"])
+            assert refused.outcome is Outcome.REFUSED
+            assert "no node of cpu has disk=tape" in refused.reason
+            assert "use labels that nodes have: disk=nvme" in refused.reason
+
+
+@pytest.mark.parametrize("limit", [{"idle_s": 0.1}, {"lifetime_s": 0.1}])
+async def test_a_trajectory_past_its_limit_is_closed(limit: dict[str, float]) -> None:
+    async with both() as (behind, clients):
+        for client in clients:
+            t = await client.trajectory(**limit).open()
+            async with asyncio.timeout(PATIENCE_S):
+                while t.id in behind.orchestrator.ledger.trajectories:  # noqa: ASYNC110 - no event tells
+                    await asyncio.sleep(0.02)
+            with pytest.raises(BadInput, match="is not open"):
+                await t.run(["true"])
+            await t.close()
+
+
+async def test_a_wrong_selector_or_limit_is_refused_by_its_name() -> None:
+    async with both() as (_, clients):
+        for client in clients:
+            with pytest.raises(BadInput, match="selector: expected a mapping, got `list`"):
+                client.trajectory(selector=["disk"])  # type: ignore[arg-type]
+            with pytest.raises(BadInput, match=r"selector\[\.\.\.\]: expected `str`, got `int`"):
+                client.trajectory(selector={"disk": 1})  # type: ignore[dict-item]
+            with pytest.raises(BadInput, match=r"idle_s: 0\.0 is not a time limit"):
+                client.trajectory(idle_s=0)
+
+
+async def test_labels_with_control_characters_do_not_come_over_http() -> None:
+    async with both() as (_, clients):
+        with pytest.raises(BadInput, match=r"selector: .* cannot be printed"):
+            await clients[1].trajectory(selector={"a": "\x1b[31m"}).open()
+
+
+async def test_a_higher_priority_goes_before_its_job() -> None:
+    """On one core: the first one runs, the urgent one is next although it came last."""
+    one_core = ClusterSpec(pools={CPU: structs.replace(NODE, cores=1)})
+    async with both(Setup(cluster=one_core)) as (_, clients):
+        for client in clients:
+            async with (
+                client.trajectory() as first,
+                client.trajectory() as late,
+                client.trajectory() as urgent,
+            ):
+                running = asyncio.create_task(first.run(["sleep", "0.3"], kind="x"))
+                await asyncio.sleep(0.1)
+                waiting = asyncio.create_task(late.run(["sleep", "0.1"], kind="x"))
+                await asyncio.sleep(0.1)
+                ran = await urgent.run(["sleep", "0.1"], kind="x", priority=1)
+                assert ran.ok
+                assert not waiting.done()
+                await asyncio.gather(running, waiting)
+                with pytest.raises(BadInput, match="priority: 11 is out of range"):
+                    await urgent.run(["true"], priority=11)
