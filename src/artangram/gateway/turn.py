@@ -6,7 +6,7 @@ where the first one stopped, and each token keeps the version that sampled it.
 
 from msgspec import Struct, structs
 
-from artangram.core.rollout.affinity import RoutedRequest
+from artangram.core.rollout.costs import RoutedRequest
 from artangram.core.rollout.trajectory import Segment, VersionSpan
 from artangram.gateway.engines.protocol import (
     EngineGone,

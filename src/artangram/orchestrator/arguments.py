@@ -213,10 +213,11 @@ def as_body(record: Struct) -> bytes:
 
 
 def as_address(url: object) -> str:
-    """`url` itself. Raises `BadInput` if it is not an HTTP address."""
+    """`url` itself. Raises `BadInput` if it is not an address of HTTP or of a Ray cluster."""
     try:
         parts = urlsplit(as_text("url", url))
-        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        is_known = parts.scheme in ("http", "https", "ray")
+        is_address = is_known and bool(parts.hostname) and parts.port != 0
     except BadInput:
         raise
     except ValueError:  # The port is not a number.

@@ -16,6 +16,7 @@ from artangram.core.ids import ActionId, JobId, NodeId, ServiceId, TrajectoryId
 from artangram.core.scheduling.explain import Explanation
 from artangram.functions import Function, function_of
 from artangram.managers.call import ServiceCall
+from artangram.observe.history import Happening
 from artangram.orchestrator.arguments import (
     FileRead,
     FileWrite,
@@ -109,6 +110,10 @@ class Transport(Protocol):
     async def status(self) -> ClusterStatus: ...
 
     async def use(self) -> UseReport: ...
+
+    async def history(self, action_id: ActionId) -> tuple[Happening, ...]: ...
+
+    async def cancel(self, action_id: ActionId) -> None: ...
 
 
 class Client:
@@ -233,6 +238,14 @@ class Client:
     async def use(self) -> UseReport:
         """What every task of every job has used so far: cores, memory, devices, calls, tokens."""
         return await self._backend.use()
+
+    async def history(self, action_id: str) -> tuple[Happening, ...]:
+        """What happened to an action, in order. Raises `KeyError` if it is not known any more."""
+        return await self._backend.history(ActionId(as_text("action_id", action_id)))
+
+    async def cancel(self, action_id: str) -> None:
+        """Stop an action, whoever submitted it; nothing happens if it has ended."""
+        await self._backend.cancel(ActionId(as_text("action_id", action_id)))
 
 
 class TrajectoryHandle:

@@ -12,10 +12,12 @@ from uuid import uuid4
 import msgspec
 from msgspec import structs
 
+from artangram.backends.ray.lookup import SCHEME, find_head
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, JobId, NodeId, TrajectoryId
 from artangram.core.scheduling.explain import Explanation
 from artangram.functions import Function
+from artangram.observe.history import Happening
 from artangram.orchestrator.arguments import (
     RunRequest,
     StartRequest,
@@ -72,12 +74,18 @@ async def connect(
 ) -> AsyncIterator[Client]:
     """Connect to the service at `url`; `token` is what `artangram up` printed.
 
+    `ray://auto` and `ray://HOST:PORT` name the Ray cluster that the service runs on, which knows
+    its address and token.
+
     The client sends a heartbeat every `beat_s` seconds; the service closes the trajectories of a
     client whose heartbeats stop. A call that gets no answer raises `Unreachable`.
     """
     address = as_address(url).rstrip("/")
     if not isinstance(beat_s, int | float) or not 0 < beat_s < math.inf:
         raise BadInput("beat_s", f"{beat_s!r} is not an interval", "give seconds above 0")
+    if address.startswith(SCHEME):
+        found = await find_head(address)
+        url, address, token = found.url, found.url, token or found.token
     headers = {} if token is None else {"Authorization": f"Bearer {checked_token(token)}"}
     # An action may take as long as it takes, and thousands may wait at once.
     session = aiohttp.ClientSession(
@@ -210,6 +218,13 @@ class _Http:
 
     async def use(self) -> UseReport:
         return self._decoded(await self._ask("GET", "use"), UseReport)
+
+    async def history(self, action_id: ActionId) -> tuple[Happening, ...]:
+        found = await self._ask("GET", f"actions/{_quoted('action_id', action_id)}/history")
+        return self._decoded(found, tuple[Happening, ...])
+
+    async def cancel(self, action_id: ActionId) -> None:
+        await self._ask("DELETE", f"actions/{_quoted('action_id', action_id)}")
 
     async def beat(self, every_s: float) -> None:
         """Send heartbeats while anything is open. The next one makes up for one that is lost."""

@@ -244,6 +244,7 @@ class Driver:
             # After the writing: killed in between, the next process has it open, with its files.
             self._thens_now.append(partial(self._executor.close, trajectory))
         entry = Entry(at=now, events=tuple(events), decisions=tuple(decisions))
+        self.ledger.recent.append(entry)
         self._write(entry, changes.ended)
 
     def _carry_out(self, decision: Start | Resize | Stop, live: LiveAction) -> None:

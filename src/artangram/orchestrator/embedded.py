@@ -24,9 +24,11 @@ from artangram.core.scheduling.records import Outcome
 from artangram.functions import Function
 from artangram.managers.agent import AgentGone, NodeAgent, Population
 from artangram.managers.cpu import LONGEST_RUN_S
+from artangram.observe.history import Happening
 from artangram.orchestrator.arguments import RunRequest, StartRequest, check_loop
 from artangram.orchestrator.callbackends import CallBackends
 from artangram.orchestrator.calling import CallRequest, called
+from artangram.orchestrator.histories import history
 from artangram.orchestrator.live import LiveTrajectory
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.process import Printed
@@ -38,6 +40,7 @@ from artangram.orchestrator.records import (
     Receipt,
     Submission,
 )
+from artangram.orchestrator.statusparts import explained
 from artangram.orchestrator.use import UseReport
 from artangram.sandbox.errors import SandboxGone
 from artangram.sandbox.process import ProcessBegan, ProcessInput, TerminalSize, check_signal
@@ -248,11 +251,21 @@ class Embedded:
             structs.replace(one, population=found)
             for one, found in zip(known.nodes, await asyncio.gather(*asked), strict=True)
         ]
-        return structs.replace(known, nodes=tuple(nodes))
+        return explained(structs.replace(known, nodes=tuple(nodes)), self.orchestrator.explain)
 
     async def use(self) -> UseReport:
         check_loop(self._loop)
         return self.use_now()
+
+    async def history(self, action_id: ActionId) -> tuple[Happening, ...]:
+        check_loop(self._loop)
+        orchestrator = self.orchestrator
+        journal, now = orchestrator.journal, orchestrator.now()
+        return await history(orchestrator.ledger, journal, action_id, now=now)
+
+    async def cancel(self, action_id: ActionId) -> None:
+        check_loop(self._loop)
+        self.orchestrator.cancel(action_id)
 
     def use_now(self) -> UseReport:
         """What every job has used until now."""

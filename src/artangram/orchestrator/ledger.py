@@ -6,6 +6,7 @@
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -25,9 +26,13 @@ from artangram.core.scheduling.events import (
 from artangram.core.scheduling.lease import Cores, Lease
 from artangram.core.scheduling.records import ActionRecord, Outcome
 from artangram.managers.cpu import cores_of
+from artangram.observe.journal import Entry
 from artangram.orchestrator.accounts import Accounts
 from artangram.orchestrator.live import LiveAction, LiveTrajectory, Phase
 from artangram.orchestrator.records import Opening, QueueLengths, Submission
+
+MOST_RECENT = 10_000
+"""Instants that are remembered, whatever the journal does: some minutes of a busy cluster."""
 
 
 class Changes:
@@ -52,6 +57,8 @@ class Ledger:
         self.num_ended = 0
         self.queue = QueueLengths()
         self.accounts = Accounts()
+        #: The latest instants, for readers that only look; the driver adds them.
+        self.recent: deque[Entry] = deque(maxlen=MOST_RECENT)
 
     def __getstate__(self) -> dict[str, Any]:
         """For a snapshot: what is posted is in no journal yet, what is over needs nothing."""
@@ -66,6 +73,7 @@ class Ledger:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update({"accounts": Accounts()} | state)
+        self.recent = deque(maxlen=MOST_RECENT)
         self.queue = QueueLengths(one.action.job for one in self.alive() if one.lease is None)
 
     def __repr__(self) -> str:

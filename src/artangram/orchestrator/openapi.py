@@ -6,6 +6,7 @@ import msgspec
 
 from artangram import __version__
 from artangram.core.scheduling.explain import Explanation
+from artangram.observe.history import Happening
 from artangram.orchestrator.arguments import RunRequest, StartRequest
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.errors import ErrorRecord
@@ -25,6 +26,7 @@ _RECORDS = (
     Explanation,
     ClusterStatus,
     UseReport,
+    Happening,
     Queueing,
     Snapshot,
     Piece,
@@ -86,6 +88,11 @@ def _paths() -> dict[str, Any]:
         },
         "/v1/actions/{action}/signal": {
             "post": _does("Send a signal to a started process", *action, _in("query", "number"))
+        },
+        "/v1/actions/{action}/history": {
+            "get": _answering(
+                _does("What happened to an action, in order", *action), _list_of(Happening)
+            )
         },
         "/v1/actions/{action}/explain": {
             "get": _does("Why an action waits", *action, answer=Explanation)
@@ -161,6 +168,11 @@ def _does(
 def _answering(operation: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
     """`operation`, answered with something else than JSON."""
     return operation | {"responses": operation["responses"] | {"200": _TOLD | content}}
+
+
+def _list_of(record: type) -> dict[str, Any]:
+    items = {"$ref": _REF.format(name=record.__name__)}
+    return {"content": {"application/json": {"schema": {"type": "array", "items": items}}}}
 
 
 def _content(record: type, media: str = "application/json") -> dict[str, Any]:

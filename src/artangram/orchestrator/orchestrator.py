@@ -97,7 +97,7 @@ class Orchestrator:
             carriers=self._carriers,
             new_agent=new_agent,
         )
-        self._is_anew = life.is_anew
+        self._is_anew, self.journal = life.is_anew, journal
         self._driver = Driver(
             life,
             journal=journal,
@@ -298,6 +298,7 @@ class Orchestrator:
             began_at=self._began_at,
             is_draining=self._refusal is not None,
             now=self.now(),
+            cluster=self.setup.cluster,
         )
 
     def home(self, trajectory: TrajectoryId) -> NodeAgent | None:

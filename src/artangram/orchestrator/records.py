@@ -17,6 +17,7 @@ from artangram.core.scheduling.events import TrajectoryOpened
 from artangram.core.scheduling.records import ActionRecord, Outcome
 from artangram.managers.agent import Population, SandboxSpec
 from artangram.managers.call import Call, CallResult
+from artangram.orchestrator.statusrecords import JobStatus, PoolStatus, RunningStatus
 from artangram.sandbox.protocol import Command, CommandResult
 from artangram.services.service import Service
 
@@ -230,6 +231,9 @@ class WaitingStatus(Struct, frozen=True, kw_only=True):
     kind: str
     trajectory: TrajectoryId | None
     queued_s: float
+    job: JobId = JobId("")
+    reason: str = ""
+    """Why it waits, in short; empty if it was not asked."""
 
 
 class ServiceStatus(Struct, frozen=True, kw_only=True):
@@ -284,6 +288,12 @@ class ClusterStatus(Struct, frozen=True, kw_only=True):
     """How often a service was loaded onto devices, since the start."""
     functions: FunctionsStatus | None = None
     apis: tuple[ApiStatus, ...] = ()
+    pools: tuple[PoolStatus, ...] = ()
+    """How much of everything is in use."""
+    jobs: tuple[JobStatus, ...] = ()
+    """Those with most to do first."""
+    longest: tuple[RunningStatus, ...] = ()
+    """Actions that have held their leases longest."""
 
 
 class Refused(Exception):

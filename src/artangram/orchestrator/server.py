@@ -100,6 +100,7 @@ def application(
         Route(draining, _guarded(service.undrain, token), methods=["DELETE"]),
         Route(f"{action}/input", _guarded(service.feed, token), methods=["POST"]),
         Route(f"{action}/signal", _guarded(service.signal, token), methods=["POST"]),
+        Route(f"{action}/history", _guarded(service.history, token)),
         Route(f"{action}/explain", _guarded(service.explain, token)),
         Route(action, _guarded(service.result, token), methods=["GET"]),
         Route(action, _guarded(service.cancel, token), methods=["DELETE"]),
@@ -209,6 +210,9 @@ class _ServiceRoutes:
     async def cancel(self, request: Request) -> object:
         self._orchestrator.cancel(_action(request))
         return None
+
+    async def history(self, request: Request) -> object:
+        return await self._backend.history(_action(request))
 
     async def explain(self, request: Request) -> object:
         return await self._backend.explain(_action(request))

@@ -10,6 +10,7 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from artangram.core.ids import NodeId, Resource
+from artangram.core.scheduling.cluster import ClusterSpec
 from artangram.core.scheduling.lease import Devices
 from artangram.core.scheduling.pools.cpu import CpuNode
 from artangram.managers.call import ApiCall, FunctionCall, ServiceCall
@@ -26,6 +27,7 @@ from artangram.orchestrator.records import (
     ServiceStatus,
     WaitingStatus,
 )
+from artangram.orchestrator.statusparts import jobs, longest_running, pools
 
 if TYPE_CHECKING:  # Only clusters with devices or APIs have the packages for them.
     from artangram.apis.client import ApiClient
@@ -60,6 +62,7 @@ def cluster_status(
     began_at: float,
     is_draining: bool,
     now: float,
+    cluster: ClusterSpec,
 ) -> ClusterStatus:
     """One look at everything that is known here; agents are not asked.
 
@@ -68,11 +71,12 @@ def cluster_status(
     known = {node.id: node for node in node_books}
     books = Books(ledger.alive())
     services, restores = books.services(carriers)
+    trajectories = list(ledger.open_trajectories())
     return ClusterStatus(
         policy=policy,
         queued=ledger.queue.total,
         running=ledger.num_running,
-        trajectories=sum(1 for _ in ledger.open_trajectories()),
+        trajectories=len(trajectories),
         abandoned=abandoned,
         ended=ledger.num_ended,
         uptime_s=now - began_at,
@@ -83,6 +87,9 @@ def cluster_status(
         restores=restores,
         functions=books.functions(carriers),
         apis=books.apis(carriers, now),
+        pools=pools(cluster, known.values(), books.running),
+        jobs=jobs(cluster.shares, trajectories, books.running, books.queue),
+        longest=longest_running(books.running, now),
     )
 
 
@@ -91,24 +98,25 @@ class Books:
 
     def __init__(self, actions: Iterable[LiveAction]) -> None:
         live = list(actions)
-        self._running = [one for one in live if one.lease is not None]
-        self._waiting = [one for one in live if one.lease is None]
-        self._busy = Counter(map(_callee, self._running))
-        self._queued = Counter(map(_callee, self._waiting))
+        self.running = [one for one in live if one.lease is not None]
+        self.queue = [one for one in live if one.lease is None]
+        self._busy = Counter(map(_callee, self.running))
+        self._queued = Counter(map(_callee, self.queue))
         self._num_on: Counter[NodeId] = Counter()
         self._used_on: Counter[NodeId] = Counter()
-        for one in self._running:
+        for one in self.running:
             if one.cores is not None:
                 self._num_on[one.cores.node] += 1
                 self._used_on[one.cores.node] += one.units
 
     def waiting(self, now: float) -> tuple[WaitingStatus, ...]:
         """The oldest that wait, calls and commands alike."""
-        oldest = nsmallest(MOST_WAITING, self._waiting, key=lambda live: live.submitted_at)
+        oldest = nsmallest(MOST_WAITING, self.queue, key=lambda live: live.submitted_at)
         return tuple(
             WaitingStatus(
                 action=live.action.id,
                 kind=live.action.kind,
+                job=live.action.job,
                 trajectory=live.action.trajectory,
                 queued_s=live.queued_s(now, has_started=False),
             )

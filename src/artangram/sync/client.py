@@ -9,6 +9,7 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from artangram.core.ids import TrajectoryId
 from artangram.core.scheduling.explain import Explanation
+from artangram.observe.history import Happening
 from artangram.orchestrator.calling import Api, ApiAnswer, RemoteFunction
 from artangram.orchestrator.client import Client, TrajectoryHandle
 from artangram.orchestrator.options import CallOptions, RunOptions, ServiceOptions, StartOptions
@@ -114,6 +115,14 @@ class SyncClient:
     def use(self) -> UseReport:
         """See `Client.use`."""
         return self._thread.wait(self._client.use())
+
+    def history(self, action_id: str) -> tuple[Happening, ...]:
+        """See `Client.history`."""
+        return self._thread.wait(self._client.history(action_id))
+
+    def cancel(self, action_id: str) -> None:
+        """See `Client.cancel`."""
+        self._thread.wait(self._client.cancel(action_id))
 
 
 class SyncTrajectory:
