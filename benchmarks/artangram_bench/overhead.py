@@ -33,8 +33,7 @@ from artangram.core.errors import BadInput
 from artangram.orchestrator.client import Client, TrajectoryHandle
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.local import local, running
-from artangram.sandbox.fake import FakeProvider
-from artangram.sandbox.fakeprograms import Console
+from artangram.sandbox.fake import Console, FakeProvider
 from artangram_bench.result import Origin
 
 QUEUED = 500

@@ -20,8 +20,7 @@ from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.executor import NewAgent
 from artangram.orchestrator.orchestrator import Bounds, Orchestrator
 from artangram.orchestrator.recovery import Setup
-from artangram.sandbox.fake import FakeProvider
-from artangram.sandbox.fakeprograms import Program
+from artangram.sandbox.fake import FakeProvider, Program
 
 NODE = NodeId("cpu-0")
 

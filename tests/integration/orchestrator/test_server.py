@@ -46,8 +46,7 @@ from artangram.orchestrator.records import (
 )
 from artangram.orchestrator.server import application, serving, until_told_to_stop
 from artangram.sandbox import SandboxGone
-from artangram.sandbox.fake import FakeProvider
-from artangram.sandbox.fakeprograms import Console
+from artangram.sandbox.fake import Console, FakeProvider
 from artangram.sandbox.protocol import Output
 from artangram.testing.fakes import NODE, FakeCluster, a_setup, fake_cluster
 
