@@ -65,6 +65,9 @@ class FakeSession:
     def segments(self) -> tuple[Segment, ...]:
         return tuple(self._segments)
 
+    def branches(self) -> tuple[tuple[Segment, ...], ...]:
+        return ()
+
     async def generate(self, new: str, sampling: Sampling) -> FakeReply:
         if self._door.full_after is not None and len(self._segments) >= 2 * self._door.full_after:
             raise ContextFull("prompt", "is too long", "shorten it")

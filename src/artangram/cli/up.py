@@ -17,6 +17,7 @@ from artangram.cli.output import Printer, tell_ignored, writing
 from artangram.cli.rayagents import watch_settings
 from artangram.config.cluster import ClusterFile
 from artangram.config.clusterfile import blaming, read_cluster
+from artangram.config.reconfigurable import fixed_of
 from artangram.core.scheduling.policies.catalog import policy as policy_named
 from artangram.orchestrator.tokens import checked_token, kept_token
 from artangram.orchestrator.up import up as serve
@@ -34,6 +35,9 @@ class Serves(Struct, frozen=True, kw_only=True):
 
 _Agents = Annotated[
     str | None, typer.Option(help="HOST:PORT where other machines join with `artangram agent`.")
+]
+_Json = Annotated[
+    str | None, typer.Option(help="Write the address as JSON to this file when it serves.")
 ]
 _Cores = Annotated[
     int | None, typer.Option(help="Use at most this many cores of this machine.", min=1)
@@ -89,9 +93,7 @@ def up(
     ray_gpu_nodes: _RayGpuNodes = False,
     ray_placement_group: _RayGroup = None,
     token: _Token = None,
-    json: Annotated[
-        str | None, typer.Option(help="Write the address as JSON to this file when it serves.")
-    ] = None,
+    json: _Json = None,
 ) -> None:
     """Serve this machine's cluster over HTTP until SIGTERM or Ctrl-C, then drain.
 
@@ -112,7 +114,7 @@ def up(
         state_dir=state_dir,
     )
     options = NodeOptions(host=host, agents=agents, local=local, ray=watched)
-    given = HeadNode(cores=cores or described.cores, memory_mb=described.memory_mb)
+    given = _head_node(described, cores)
     with (
         output.progress() as opening,
         _refused(state_dir),
@@ -128,6 +130,14 @@ def up(
             head.on_ready(url, secret)
 
         asyncio.run(_served(described, head, state_dir, port, secret, on_ready, output))
+
+
+def _head_node(described: ClusterFile, cores: int | None) -> HeadNode:
+    return HeadNode(
+        cores=cores or described.cores,
+        memory_mb=described.memory_mb,
+        fence_s=described.fence_s,
+    )
 
 
 def _served(
@@ -157,6 +167,7 @@ def _served(
         door=head.door,
         sync=described.sync,
         tell=partial(output.console.print, soft_wrap=True),
+        described=fixed_of(described),
     )
 
 

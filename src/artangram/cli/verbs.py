@@ -33,6 +33,7 @@ VERBS = {
     "cancel": "ask",
     "close": "ask",
     "drain": "ask",
+    "apply": "apply",
     "simulate": "simulate",
     "doctor": "doctor",
     "trace": "trace",
@@ -62,6 +63,7 @@ EXAMPLES = {
     "cancel": ("artangram cancel 3f2a-17",),
     "close": ("artangram close my-run",),
     "drain": ("artangram drain node-3", "artangram drain node-3 --undo"),
+    "apply": ("artangram apply cluster.yaml",),
     "simulate": (
         "artangram simulate --cluster cluster.yaml --trace day.jsonl.gz "
         "--policy elastic --policy pods:1 --plot day.svg",

@@ -42,11 +42,13 @@ from artangram.orchestrator.calling import (
 )
 from artangram.orchestrator.options import (
     CallOptions,
+    ClusterChanges,
     RunOptions,
     ServiceOptions,
     StartOptions,
 )
 from artangram.orchestrator.process import KEPT_BYTES, Printed, ProcessHandle, check_kept
+from artangram.orchestrator.reconfigure import Reconfiguration
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Opening
 from artangram.orchestrator.use import UseReport
 from artangram.sandbox.process import ProcessInput
@@ -74,6 +76,8 @@ class Transport(Protocol):
     async def close_job(self, job: JobId) -> None: ...
 
     async def drain(self, node: NodeId, *, is_on: bool) -> None: ...
+
+    async def reconfigure(self, wanted: Reconfiguration) -> None: ...
 
     async def run(self, request: RunRequest) -> ActionResult: ...
 
@@ -226,6 +230,16 @@ class Client:
         `undo` lets it take trajectories again, for as long as it has not left.
         """
         await self._backend.drain(NodeId(as_text("node", node)), is_on=not undo)
+
+    async def reconfigure(self, **changes: Unpack[ClusterChanges]) -> None:
+        """Change what jobs, functions and APIs may use while the cluster runs.
+
+        What is left out stays as it is. Raises `BadInput` and changes nothing if a value is wrong.
+        A restart begins again with what the cluster is started with.
+        """
+        check_known(ClusterChanges, changes, of="a cluster that runs")
+        given = {name: plain(name, one) for name, one in changes.items() if one is not None}
+        await self._backend.reconfigure(as_record(Reconfiguration, given))
 
     async def explain(self, action_id: str) -> Explanation:
         """Why an action waits, resource by resource. Raises `KeyError` for one that has ended."""

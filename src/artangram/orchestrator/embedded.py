@@ -32,6 +32,7 @@ from artangram.orchestrator.histories import history
 from artangram.orchestrator.live import LiveTrajectory
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.process import Printed
+from artangram.orchestrator.reconfigure import Reconfiguration
 from artangram.orchestrator.records import (
     ActionResult,
     ClusterStatus,
@@ -111,6 +112,10 @@ class Embedded:
     async def drain(self, node: NodeId, *, is_on: bool) -> None:
         check_loop(self._loop)
         await asyncio.shield(self.orchestrator.drain_node(node, is_on=is_on))
+
+    async def reconfigure(self, wanted: Reconfiguration) -> None:
+        check_loop(self._loop)
+        await asyncio.shield(self.orchestrator.reconfigure(wanted))
 
     def run(self, request: RunRequest) -> Coroutine[Any, Any, ActionResult]:
         return self._ended(self.submit(request), request.key)

@@ -11,6 +11,7 @@ from artangram.orchestrator.arguments import RunRequest, StartRequest
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.errors import ErrorRecord
 from artangram.orchestrator.ndjson import Piece
+from artangram.orchestrator.reconfigure import Reconfiguration
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Opening, Queueing
 from artangram.orchestrator.use import UseReport
 from artangram.sandbox.process import ProcessInput
@@ -22,6 +23,7 @@ _RECORDS = (
     StartRequest,
     ProcessInput,
     CallRequest,
+    Reconfiguration,
     ActionResult,
     Explanation,
     ClusterStatus,
@@ -75,6 +77,12 @@ def _paths() -> dict[str, Any]:
             )
         },
         "/v1/jobs/{job}": {"delete": _does("Close every trajectory of a job", _in("path", "job"))},
+        "/v1/cluster": {
+            "patch": _does(
+                "Change shares, limits, ceilings or quotas of the running cluster",
+                body=Reconfiguration,
+            )
+        },
         "/v1/nodes/{node}/draining": {
             "put": _does("Send a node no new trajectories; it leaves when it is empty", node),
             "delete": _does("Let a draining node take trajectories again", node),

@@ -131,6 +131,20 @@ class CallOptions(TypedDict, total=False):
     job and its request; another one that uses it is refused. Default: none."""
 
 
+class ClusterChanges(TypedDict, total=False):
+    """Keywords of `reconfigure`."""
+
+    shares: Mapping[str, float]
+    """The shares of all jobs that do not have 1."""
+    limits: Mapping[str, Any]
+    """The limits of all jobs that have some: a `JobLimits` or its fields as a dict."""
+    ceilings: Mapping[str, int]
+    """Slots of functions: `functions` are workers, `platform` calls behind a URL."""
+    apis: Mapping[str, Any]
+    """The limits of APIs by name, each as `{"concurrency": 8, "limit": 100, "window_s": 60}`; what
+    is left out there has no limit."""
+
+
 class ServiceOptions(TypedDict, total=False):
     """Keywords of `deploy`: the fields of `Service`."""
 

@@ -40,6 +40,7 @@ from artangram.orchestrator.ndjson import written
 from artangram.orchestrator.openapi import description
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.prometheus import Exposition
+from artangram.orchestrator.reconfigure import Reconfiguration
 from artangram.orchestrator.records import QUEUEING, Opening, Stalled
 from artangram.orchestrator.tokens import checked_token
 from artangram.sandbox.process import ProcessInput
@@ -96,6 +97,7 @@ def application(
         Route(f"{one}/files", _guarded(service.write, token), methods=["PUT"]),
         Route(one, _guarded(service.close, token), methods=["DELETE"]),
         Route("/v1/jobs/{job:path}", _guarded(service.close_job, token), methods=["DELETE"]),
+        Route("/v1/cluster", _guarded(service.reconfigure, token), methods=["PATCH"]),
         Route(draining, _guarded(service.drain, token), methods=["PUT"]),
         Route(draining, _guarded(service.undrain, token), methods=["DELETE"]),
         Route(f"{action}/input", _guarded(service.feed, token), methods=["POST"]),
@@ -156,6 +158,13 @@ class _ServiceRoutes:
 
     async def undrain(self, request: Request) -> object:
         await self._backend.drain(NodeId(request.path_params["node"]), is_on=False)
+        return None
+
+    async def reconfigure(self, request: Request) -> object:
+        wanted = await _decoded(request, Reconfiguration)
+        for job in (*(wanted.shares or ()), *(wanted.limits or ())):
+            permit_names(job=job)
+        await self._backend.reconfigure(wanted)
         return None
 
     async def run(self, request: Request) -> object:

@@ -38,8 +38,12 @@ async def up(
     door: AgentDoor | None = None,
     sync: bool = True,
     tell: Callable[[str], None] = lambda text: None,
+    described: Mapping[str, str] | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; `on_ready` hears the address. For a process of its own."""
+    """Serve until SIGTERM or SIGINT; `on_ready` hears the address. For a process of its own.
+
+    `described`: what its file says that cannot change while it runs.
+    """
     allow_open_files()
     if token is None:
         token = await asyncio.to_thread(kept_token, state_dir)
@@ -60,5 +64,6 @@ async def up(
         ) as (orchestrator, _),
         serving(orchestrator, host=host, port=port, token=token, images=images) as url,
     ):
+        orchestrator.described = None if described is None else dict(described)
         ready = partial(on_ready, url)
         await until_told_to_stop(orchestrator, drain_s=drain_s, on_ready=ready, tell=tell)

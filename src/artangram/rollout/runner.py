@@ -27,6 +27,7 @@ from artangram.core.rollout.trajectory import Segment, Trajectory, TrajectorySta
 from artangram.envs.protocol import Detachable, Env, Problem, Scorer, Solving, Task
 from artangram.gateway.engines.protocol import FinishReason, Sampling
 from artangram.gateway.gateway import ContextFull
+from artangram.gateway.rules import SamplingRules
 from artangram.gateway.session import SessionClosed
 from artangram.models.tokenizer import Tokenizer
 from artangram.rollout.agents import AgentTurns, ModelDoor
@@ -57,6 +58,10 @@ class ModelSession(Protocol):
         ...
 
     def segments(self) -> tuple[Segment, ...]: ...
+
+    def branches(self) -> tuple[tuple[Segment, ...], ...]:
+        """Further conversations in which something was sampled."""
+        ...
 
     async def generate(self, new: str, sampling: Sampling) -> SampledReply: ...
 
@@ -111,9 +116,12 @@ class Runner:
         retries: Retries | None = None,
         temperature: float = 1.0,
         agents: ModelDoor | None = None,
+        trains: bool = True,
     ) -> None:
         self.door = door
         self.agents = agents
+        self.trains = trains
+        """What is sampled is for training: agents may not sample what could not be scored."""
         self.updates = updates
         self.tokenizer = tokenizer
         self.phases = phases or PhaseLimits()
@@ -215,6 +223,7 @@ class Attempt:
         limits = runner.phases
         sampling = Sampling(max_tokens=task.max_tokens, temperature=runner.temperature)
         seen = await self._phase("reset", env.reset(), limits.reset_s, of=env)
+        is_cut = False
         while not seen.done:
             if self._turns >= task.max_turns:
                 return TrajectoryStatus.TRUNCATED
@@ -229,8 +238,11 @@ class Attempt:
                 raise InfraFailed("its turn was aborted in the engine")
             self._check_fresh()
             self._turns += 1
+            is_cut = reply.finish is FinishReason.LENGTH
             seen = await self._phase("turn", env.respond(reply.text), limits.turn_s, of=env)
-        return TrajectoryStatus.TASK_FAILED if seen.failed else TrajectoryStatus.OK
+        if seen.failed:
+            return TrajectoryStatus.TASK_FAILED
+        return TrajectoryStatus.TRUNCATED if is_cut else TrajectoryStatus.OK
 
     async def _solved(self, env: Solving, session: ModelSession) -> TrajectoryStatus:
         """An agent's whole attempt: it asks the model by itself, and every turn is checked."""
@@ -239,7 +251,13 @@ class Attempt:
             fix = "serve the gateway and give the rollout its door"
             raise BadInput("agents", f"{self.ticket.task.name} has no way to the model", fix)
         turns = AgentTurns(env, session, most=self.ticket.task.max_turns, fresh=self._fresh_turn)
-        with agents.admitted(session, before_turn=turns.before_turn) as guest:
+        rules = SamplingRules(
+            temperature=self._runner.temperature,
+            is_enforced=env.samples_as_run,
+            trains=self._runner.trains,
+            most_tokens=self.ticket.task.max_tokens,
+        )
+        with agents.admitted(session, before_turn=turns.before_turn, rules=rules) as guest:
             try:
                 seen = await self._phase("agent", env.solve(guest.llm), limit_s, of=turns)
             except Exception:
@@ -323,16 +341,14 @@ class Attempt:
             task=ticket.task.name,
             problem=ticket.problem.id,
             group=ticket.group,
-            segments=self._segments(),
+            segments=() if self._session is None else self._session.segments(),
+            branches=() if self._session is None else self._session.branches(),
             status=status,
             reward=reward,
             reason=reason,
             turns=self._turns,
             info={f"{phase}_s": seconds for phase, seconds in self._seconds.items()},
         )
-
-    def _segments(self) -> tuple[Segment, ...]:
-        return () if self._session is None else self._session.segments()
 
     def _free_env(self) -> None:
         if self._on_env_free is not None:

@@ -12,7 +12,13 @@ from artangram.core.scheduling.explain import Explanation
 from artangram.observe.history import Happening
 from artangram.orchestrator.calling import Api, ApiAnswer, RemoteFunction
 from artangram.orchestrator.client import Client, TrajectoryHandle
-from artangram.orchestrator.options import CallOptions, RunOptions, ServiceOptions, StartOptions
+from artangram.orchestrator.options import (
+    CallOptions,
+    ClusterChanges,
+    RunOptions,
+    ServiceOptions,
+    StartOptions,
+)
 from artangram.orchestrator.process import KEPT_BYTES, SIGTERM, ProcessHandle
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Refused
 from artangram.orchestrator.use import UseReport
@@ -103,6 +109,10 @@ class SyncClient:
     def drain(self, node: str, *, undo: bool = False) -> None:
         """See `Client.drain`."""
         self._thread.wait(self._client.drain(node, undo=undo))
+
+    def reconfigure(self, **changes: Unpack[ClusterChanges]) -> None:
+        """See `Client.reconfigure`."""
+        self._thread.wait(self._client.reconfigure(**changes))
 
     def explain(self, action_id: str) -> Explanation:
         """See `Client.explain`."""
