@@ -66,11 +66,7 @@ PROBE_AFTER_S, PROBE_EVERY_S, PROBES = 10, 5, 4
 """A request may wait for hours, and a machine that loses power says nothing: the kernel asks it
 whether the connection is still there. After 30 s without an answer the request has none."""
 
-_FROM_BETWEEN = (
-    HTTPStatus.BAD_GATEWAY,
-    HTTPStatus.SERVICE_UNAVAILABLE,
-    HTTPStatus.GATEWAY_TIMEOUT,
-)
+_FROM_BETWEEN = (502, 503, 504)
 """What a proxy answers while the service behind it does not."""
 
 

@@ -4,16 +4,10 @@
 - A request to run is answered when the action has ended. When its caller hangs up, the action is
   cancelled, unless it has a key. A request whose body stalls for 30 s is answered 408; an answer
   may take as long as it takes.
-- SIGTERM drains: the service accepts no new work, waits for what runs, then ends. A second signal
-  ends it now, a third one without closing anything. It also ends when
-  its journal can no longer be written.
 """
 
 import asyncio
 import contextlib
-import itertools
-import os
-import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -45,12 +39,6 @@ from artangram.orchestrator.records import QUEUEING, Opening, Stalled
 from artangram.orchestrator.tokens import checked_token
 from artangram.sandbox.process import ProcessInput
 from artangram.sandbox.protocol import MAX_READ_BYTES
-
-DRAIN_S = 30.0
-"""How long a drain waits before it cancels what is left: what cluster managers grant by default."""
-
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
 
 MOST_BODY_BYTES = MAX_READ_BYTES
 """The largest file that can be written at once."""
@@ -358,50 +346,3 @@ async def serving(
     with listening(host, port) as ear:
         async with served(service, ear) as url:
             yield url
-
-
-async def until_told_to_stop(
-    orchestrator: Orchestrator,
-    *,
-    drain_s: float = DRAIN_S,
-    on_ready: Callable[[], None] = lambda: None,
-    tell: Callable[[str], None] = lambda text: None,
-) -> None:
-    """Return after SIGTERM or SIGINT and a drain; a second signal cuts the drain short.
-
-    A third one, which may come while the caller closes what it opened, ends the process at once, as
-    `kill -9` would. `tell` hears what each of them does.
-
-    `on_ready` is called when signals are handled: one may come at once. Raises `Broken` as soon as
-    the journal cannot be written: a supervisor may start the service again.
-    """
-    orchestrator.check_alive()
-    told, impatient = asyncio.Event(), asyncio.Event()
-    loop, numbers = asyncio.get_running_loop(), itertools.count(1)
-
-    def on_signal() -> None:
-        number = next(numbers)
-        if number > 2:
-            os._exit(INTERRUPTED)
-        if number == 2:
-            tell("Ending now. A third Ctrl-C does not wait for anything.")
-            impatient.set()
-        else:
-            now = orchestrator.status()
-            count = f"{now.running} running and {now.queued} waiting actions"
-            tell(f"Draining: {count} have {drain_s:g} s to end; Ctrl-C again ends now.")
-        told.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
-    orchestrator.on_broken = told.set
-    on_ready()
-    await told.wait()
-    draining = asyncio.ensure_future(orchestrator.drain(drain_s))
-    cut = asyncio.ensure_future(impatient.wait())
-    await asyncio.wait({draining, cut}, return_when=asyncio.FIRST_COMPLETED)
-    for task in (draining, cut):
-        task.cancel()
-    orchestrator.check_alive()
-    if not impatient.is_set():
-        tell("Drained.")
