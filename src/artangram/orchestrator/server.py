@@ -9,7 +9,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
@@ -52,16 +52,23 @@ _SEND_THE_TOKEN = (
     "Authorization: Bearer ..."
 )
 
+Pages = Callable[[Orchestrator, str | None], AbstractAsyncContextManager[list[Route]]]
+"""Further routes of a service with a token, open for as long as it serves."""
+
 T = TypeVar("T")
 Record = TypeVar("Record", bound=msgspec.Struct)
 
 
 def application(
-    orchestrator: Orchestrator, *, token: str | None, images: Sequence[Path] = ()
+    orchestrator: Orchestrator,
+    *,
+    token: str | None,
+    images: Sequence[Path] = (),
+    pages: Sequence[Route] = (),
 ) -> Starlette:
     """The service, to be served by any ASGI server. Without a token every caller may use it.
 
-    `images` are the folders whose images callers may name.
+    `images` are the folders whose images callers may name, `pages` further routes.
     """
     if token is not None:
         checked_token(token)
@@ -95,7 +102,7 @@ def application(
         Route(action, _guarded(service.result, token), methods=["GET"]),
         Route(action, _guarded(service.cancel, token), methods=["DELETE"]),
     ]
-    return Starlette(routes=routes)
+    return Starlette(routes=[*routes, *pages])
 
 
 class _ServiceRoutes:
@@ -340,9 +347,65 @@ async def serving(
     port: int = 0,
     token: str | None,
     images: Sequence[Path] = (),
+    pages: Pages | None = None,
 ) -> AsyncIterator[str]:
     """Serve while the block lasts; gives the address. Raises `BadInput` if that cannot be had."""
-    service = application(orchestrator, token=token, images=images)
     with listening(host, port) as ear:
+<<<<<<< HEAD
         async with served(service, ear) as url:
             yield url
+=======
+        async with contextlib.AsyncExitStack() as stack:
+            more = (
+                [] if pages is None else await stack.enter_async_context(pages(orchestrator, token))
+            )
+            service = application(orchestrator, token=token, images=images, pages=more)
+            yield await stack.enter_async_context(served(service, ear))
+
+
+async def until_told_to_stop(
+    orchestrator: Orchestrator,
+    *,
+    drain_s: float = DRAIN_S,
+    on_ready: Callable[[], None] = lambda: None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> None:
+    """Return after SIGTERM or SIGINT and a drain; a second signal cuts the drain short.
+
+    A third one, which may come while the caller closes what it opened, ends the process at once, as
+    `kill -9` would. `tell` hears what each of them does.
+
+    `on_ready` is called when signals are handled: one may come at once. Raises `Broken` as soon as
+    the journal cannot be written: a supervisor may start the service again.
+    """
+    orchestrator.check_alive()
+    told, impatient = asyncio.Event(), asyncio.Event()
+    loop, numbers = asyncio.get_running_loop(), itertools.count(1)
+
+    def on_signal() -> None:
+        number = next(numbers)
+        if number > 2:
+            os._exit(INTERRUPTED)
+        if number == 2:
+            tell("Ending now. A third Ctrl-C does not wait for anything.")
+            impatient.set()
+        else:
+            now = orchestrator.status()
+            count = f"{now.running} running and {now.queued} waiting actions"
+            tell(f"Draining: {count} have {drain_s:g} s to end; Ctrl-C again ends now.")
+        told.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    orchestrator.on_broken = told.set
+    on_ready()
+    await told.wait()
+    draining = asyncio.ensure_future(orchestrator.drain(drain_s))
+    cut = asyncio.ensure_future(impatient.wait())
+    await asyncio.wait({draining, cut}, return_when=asyncio.FIRST_COMPLETED)
+    for task in (draining, cut):
+        task.cancel()
+    orchestrator.check_alive()
+    if not impatient.is_set():
+        tell("Drained.")
+>>>>>>> main
