@@ -22,6 +22,7 @@ from artangram_bench.rollout import rollout
 from artangram_bench.sandbox import sandbox
 from artangram_bench.scheduler import scheduler
 from artangram_bench.services import services
+from artangram_bench.soak import soak
 
 bench = typer.Typer(help="Measure every figure of the documentation.", no_args_is_help=True)
 for verb in (
@@ -38,6 +39,7 @@ for verb in (
     rollout,
     isolation,
     learn,
+    soak,
 ):
     bench.command()(verb)
 # Not by their own names: the modules are called so.

@@ -20,6 +20,7 @@ from artangram.cli.localagents import LocalAgents, do_overlap, local_parts
 from artangram.cli.rayagents import AGENTS_PORT, ray_agents
 from artangram.core.errors import BadInput
 from artangram.managers.machine import this_machine, total_memory_mb
+from artangram.managers.roster import FENCE_S
 from artangram.orchestrator.joinednodes import AgentAddress, AgentDoor
 from artangram.orchestrator.tokens import kept_token
 
@@ -40,6 +41,7 @@ class HeadNode(Struct, frozen=True, kw_only=True):
 
     cores: int | None
     memory_mb: int | None
+    fence_s: float = FENCE_S
     host: str = LOOPBACK
     door: AgentDoor | None = None
     on_ready: Callable[[str, str], None] = lambda url, token: None
@@ -62,7 +64,7 @@ def joinable(
             yield found
     elif options.agents is not None:
         on_open = partial(_tell_agents, console, state_dir)
-        yield structs.replace(head, door=_door(options.agents, state_dir, on_open))
+        yield structs.replace(head, door=_door(options.agents, head, state_dir, on_open))
     else:
         yield head
 
@@ -79,7 +81,7 @@ def _on_ray(
             head,
             cores=head.cores or ray.cores,
             host=ray.host(options.host, "--host"),
-            door=_door(agents, state_dir, ray.on_open),
+            door=_door(agents, head, state_dir, ray.on_open),
             on_ready=ray.on_ready,
         )
 
@@ -107,13 +109,15 @@ def _on_parts(
             cores=kept,
             # The total does not change, so a restart finds the head as it was.
             memory_mb=head.memory_mb or total_memory_mb() // (count + 1),
-            door=_door(options.agents or f"{LOOPBACK}:0", state_dir, on_open),
+            door=_door(options.agents or f"{LOOPBACK}:0", head, state_dir, on_open),
         )
     finally:
         started.end()
 
 
-def _door(agents: str, state_dir: Path, on_open: Callable[[AgentAddress], None]) -> AgentDoor:
+def _door(
+    agents: str, head: HeadNode, state_dir: Path, on_open: Callable[[AgentAddress], None]
+) -> AgentDoor:
     host, port = host_and_port("--agents", agents)
     if port:
         listening(host, port).close()
@@ -123,6 +127,7 @@ def _door(agents: str, state_dir: Path, on_open: Callable[[AgentAddress], None])
         token=kept_token(state_dir, "join-token"),
         state_dir=state_dir,
         on_open=on_open,
+        fence_s=head.fence_s,
     )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from http import HTTPStatus
@@ -52,6 +53,10 @@ BEAT_S = 5.0
 IDLE_S = 15.0
 """How long a connection is kept for the next request; services keep them longer (`aio.KEPT_S`)."""
 
+PROBE_AFTER_S, PROBE_EVERY_S, PROBES = 10, 5, 4
+"""A request may wait for hours, and a machine that loses power says nothing: the kernel asks it
+whether the connection is still there. After 30 s without an answer the request has none."""
+
 _FROM_BETWEEN = (
     HTTPStatus.BAD_GATEWAY,
     HTTPStatus.SERVICE_UNAVAILABLE,
@@ -84,7 +89,9 @@ async def connect(
         f"{address}/v1/",
         headers=headers,
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=30.0),
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S),
+        connector=aiohttp.TCPConnector(
+            limit=0, keepalive_timeout=IDLE_S, socket_factory=_probed_socket
+        ),
     )
     async with session:
         backend = _Http(session, url)
@@ -342,6 +349,20 @@ class _Heard:
     def told(self, queueing: Queueing) -> None:
         """The orchestrator said so."""
         self._last, self._at, self._num_asked = queueing, self._clock(), 0
+
+
+def _probed_socket(address: tuple[Any, ...]) -> socket.socket:
+    """A socket whose connection ends when the other machine no longer knows it."""
+    family, kind, protocol = address[:3]
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; others have probes of two hours.
+        silent_ms = 1000 * (PROBE_AFTER_S + PROBE_EVERY_S * PROBES)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, PROBE_AFTER_S)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_EVERY_S)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, silent_ms)
+    return made
 
 
 def _of(trajectory: TrajectoryId) -> str:

@@ -15,7 +15,7 @@ import itertools
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
@@ -63,16 +63,23 @@ _SEND_THE_TOKEN = (
     "Authorization: Bearer ..."
 )
 
+Pages = Callable[[Orchestrator, str | None], AbstractAsyncContextManager[list[Route]]]
+"""Further routes of a service with a token, open for as long as it serves."""
+
 T = TypeVar("T")
 Record = TypeVar("Record", bound=msgspec.Struct)
 
 
 def application(
-    orchestrator: Orchestrator, *, token: str | None, images: Sequence[Path] = ()
+    orchestrator: Orchestrator,
+    *,
+    token: str | None,
+    images: Sequence[Path] = (),
+    pages: Sequence[Route] = (),
 ) -> Starlette:
     """The service, to be served by any ASGI server. Without a token every caller may use it.
 
-    `images` are the folders whose images callers may name.
+    `images` are the folders whose images callers may name, `pages` further routes.
     """
     if token is not None:
         checked_token(token)
@@ -103,7 +110,7 @@ def application(
         Route(action, _guarded(service.result, token), methods=["GET"]),
         Route(action, _guarded(service.cancel, token), methods=["DELETE"]),
     ]
-    return Starlette(routes=routes)
+    return Starlette(routes=[*routes, *pages])
 
 
 class _ServiceRoutes:
@@ -328,12 +335,16 @@ async def serving(
     port: int = 0,
     token: str | None,
     images: Sequence[Path] = (),
+    pages: Pages | None = None,
 ) -> AsyncIterator[str]:
     """Serve while the block lasts; gives the address. Raises `BadInput` if that cannot be had."""
-    service = application(orchestrator, token=token, images=images)
     with listening(host, port) as ear:
-        async with served(service, ear) as url:
-            yield url
+        async with contextlib.AsyncExitStack() as stack:
+            more = (
+                [] if pages is None else await stack.enter_async_context(pages(orchestrator, token))
+            )
+            service = application(orchestrator, token=token, images=images, pages=more)
+            yield await stack.enter_async_context(served(service, ear))
 
 
 async def until_told_to_stop(

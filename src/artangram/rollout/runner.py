@@ -223,6 +223,7 @@ class Attempt:
         limits = runner.phases
         sampling = Sampling(max_tokens=task.max_tokens, temperature=runner.temperature)
         seen = await self._phase("reset", env.reset(), limits.reset_s, of=env)
+        is_cut = False
         while not seen.done:
             if self._turns >= task.max_turns:
                 return TrajectoryStatus.TRUNCATED
@@ -237,8 +238,11 @@ class Attempt:
                 raise InfraFailed("its turn was aborted in the engine")
             self._check_fresh()
             self._turns += 1
+            is_cut = reply.finish is FinishReason.LENGTH
             seen = await self._phase("turn", env.respond(reply.text), limits.turn_s, of=env)
-        return TrajectoryStatus.TASK_FAILED if seen.failed else TrajectoryStatus.OK
+        if seen.failed:
+            return TrajectoryStatus.TASK_FAILED
+        return TrajectoryStatus.TRUNCATED if is_cut else TrajectoryStatus.OK
 
     async def _solved(self, env: Solving, session: ModelSession) -> TrajectoryStatus:
         """An agent's whole attempt: it asks the model by itself, and every turn is checked."""
