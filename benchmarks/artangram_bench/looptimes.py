@@ -38,7 +38,7 @@ class LoopTimes(Struct, frozen=True, kw_only=True):
     status_ms: float
     """Of one call of `status()`: the median of several."""
     snapshot_hold_ms: float
-    """The most CPU time of the event loop's thread between two turns, while a snapshot was taken."""
+    """The most CPU time of the loop's thread between two turns, while a snapshot was taken."""
     snapshot_late_ms: float
     """The same by the clock: what other processes of the machine take is in it, too."""
     snapshot_s: float
@@ -146,7 +146,7 @@ def _look_ms(cluster: LargeCluster) -> float:
 
 
 async def _longest_hold(snapshots: Snapshots) -> tuple[float, float]:
-    """Take a snapshot while a task asks for the loop again and again: CPU time, and by the clock."""
+    """Take a snapshot while a task asks for the loop again and again: CPU and clock time."""
     hold_s = late_s = 0.0
     cpu, clock = time.thread_time(), time.perf_counter()
     snapshots.take(1000.0, lasting=set())
