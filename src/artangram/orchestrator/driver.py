@@ -11,7 +11,6 @@
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
 from functools import partial
@@ -23,21 +22,13 @@ from artangram.core.scheduling.events import ClockTicked, Event, Finished
 from artangram.core.scheduling.lease import Cores
 from artangram.core.scheduling.records import ActionRecord
 from artangram.observe.journal import Entry, Journal, JournalError, KeptRecord, Settled
-from artangram.orchestrator.aside import FrozenAside
 from artangram.orchestrator.live import LiveAction, LiveTrajectory
 from artangram.orchestrator.records import ActionResult, Submission, encode
-from artangram.orchestrator.recovery import Restored, frozen
-
-logger = logging.getLogger(__name__)
+from artangram.orchestrator.recovery import Restored
+from artangram.orchestrator.snapshots import Snapshots
 
 COMPACT_EVERY = 10_000
-"""Entries between two snapshots: a restart replays at most this many, in about a second."""
-
-MOST_FROZEN_HERE = 2_000
-"""A snapshot of more actions and trajectories than this is made aside: it takes 20 us for each."""
-
-RESULTS_KEPT_S = 86_400.0
-"""How long an ended action answers to its key."""
+"""Entries between two snapshots: a restart replays about as many, in about a second."""
 
 
 class Timer(Protocol):
@@ -136,6 +127,7 @@ class Driver:
         self.journal = journal
         #: Ids of what the journal keeps as long as it lives.
         self.lasting: set[str] = set()
+        self._snapshots = Snapshots(journal, life.scheduler, life.ledger)
         self._last_at = life.last_at
         self._clock = clock
         self._executor = executor
@@ -151,7 +143,6 @@ class Driver:
         self._is_deciding_soon = False
         self._is_broken = False
         self._wake: Timer | None = None
-        self._freezing: FrozenAside | None = None
 
     def now(self) -> float:
         """The time; after a restart never before the last entry."""
@@ -200,7 +191,7 @@ class Driver:
     def close(self) -> None:
         """Decide nothing more."""
         self._is_broken = True
-        self._stop_freezing()
+        self._snapshots.close()
         if self._wake is not None:
             self._wake.cancel()
 
@@ -302,56 +293,12 @@ class Driver:
                 settled.append(Settled(id=name, at=entry.at, body=encode(result)))
         then = partial(self._on_written, self._thens_now, results)
         seq = self.journal.append(entry, kept=kept, settled=settled, then=then)
-        if seq % self._compact_every == 0 and self.journal.is_lasting:
-            if len(self.ledger.trajectories) + len(self.ledger.actions) <= MOST_FROZEN_HERE:
-                self.compact(entry.at)
-            elif self._freezing is None:
-                self._compact_aside(seq, entry.at)
+        if seq % self._compact_every == 0:
+            self.compact(entry.at)
 
     def compact(self, now: float, *, owner: bytes | None = None) -> None:
         """Replace the entries by the state they led to; for another owner, if one is named."""
-        if not self.journal.is_lasting:
-            return
-        self._stop_freezing()
-        self.journal.compact(
-            frozen(self.scheduler, self.ledger),
-            live=self._live_ids(),
-            settled_after=now - RESULTS_KEPT_S,
-            owner=owner,
-        )
-
-    def _compact_aside(self, seq: int, at: float) -> None:
-        """As `compact`, of the state after entry `seq`, while further ones are written."""
-        then_live = self._live_ids()
-
-        def on_frozen(body: bytes | None) -> None:
-            if self._freezing is not freezing:
-                return  # It was stopped.
-            self._freezing = None
-            if body is None:
-                logger.warning("a snapshot of the journal failed; another one is made later")
-                return
-            self.journal.compact(
-                body,
-                # A name that was free then may have been taken since.
-                live=then_live | self._live_ids(),
-                settled_after=at - RESULTS_KEPT_S,
-                upto=(seq, at),
-            )
-
-        freezing = self._freezing = FrozenAside(
-            partial(frozen, self.scheduler, self.ledger), on_frozen
-        )
-
-    def _stop_freezing(self) -> None:
-        freezing, self._freezing = self._freezing, None
-        if freezing is not None:
-            freezing.cancel()
-
-    def _live_ids(self) -> set[str]:
-        live = {f"action:{one.action.id}" for one in self.ledger.alive()}
-        live.update(f"trajectory:{one.id}" for one in self.ledger.open_trajectories())
-        return live | self.lasting
+        self._snapshots.take(now, lasting=self.lasting, owner=owner)
 
     def _on_written(
         self,

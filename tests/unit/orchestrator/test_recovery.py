@@ -234,17 +234,11 @@ async def test_what_ended_meanwhile_is_collected_once(
     assert gate.runs == {"a": 1}
 
 
-def num_snapshots(path: Path) -> int:
-    """Those of a journal that is being written; the first one is its setup's."""
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
-        (seq,) = database.execute("SELECT max(seq) FROM snapshot").fetchone()
-    return int(bool(seq))
-
-
 class Killed:
     """The journal of an orchestrator that is killed before it has written any more."""
 
     is_lasting = True
+    path = None
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -576,29 +570,6 @@ async def test_a_snapshot_stands_for_all_before_it(
     await journal.close()
     assert past.snapshot is not None
     assert len(past.entries) <= 7
-
-
-async def test_a_snapshot_that_is_made_aside_stands_for_all_before_it(
-    path: Path, agent: LocalAgent, gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("artangram.orchestrator.driver.MOST_FROZEN_HERE", 0)
-    bounds = Bounds(compact_every=7)
-    async with a_life(path, agent, bounds=bounds) as client:
-        running = await submitted(client, "a", "gate", "a")
-        waiting: list[Receipt] = []
-        while len(waiting) < 200 and not num_snapshots(path):
-            waiting.append(await submitted(client, f"w{len(waiting)}", "echo", "w"))
-            await asyncio.sleep(0.01)
-        before = client.orchestrator.status()
-    assert num_snapshots(path) == 1
-    async with a_life(path, agent, bounds=bounds) as client:
-        after = client.orchestrator.status()
-        assert (after.queued, after.running) == (before.queued, before.running)
-        assert after.queued == len(waiting)
-        gate.opened.set()
-        assert (await ending(client, running)).stdout == "a"
-        for receipt in waiting:
-            assert (await ending(client, receipt)).stdout == "w\n"
 
 
 async def test_a_snapshot_does_not_wait_for_what_never_came(path: Path) -> None:
