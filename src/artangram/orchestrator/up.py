@@ -13,7 +13,8 @@ from artangram.orchestrator.callbackends import ClusterOptions
 from artangram.orchestrator.joinednodes import AgentDoor
 from artangram.orchestrator.local import running
 from artangram.orchestrator.orchestrator import Bounds
-from artangram.orchestrator.server import DRAIN_S, Pages, serving, until_told_to_stop
+from artangram.orchestrator.server import Pages, serving
+from artangram.orchestrator.stopping import DRAIN_S, until_told_to_stop
 from artangram.orchestrator.tokens import kept_token
 
 

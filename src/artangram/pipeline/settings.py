@@ -53,6 +53,8 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     sampling): every group of a batch teaches something."""
     checkpoint_every: int = 10
     """Steps; 0 keeps none."""
+    transcripts: int = 8
+    """Attempts of each step whose text is kept, the best and the worst ones; 0 keeps none."""
     report_to: tuple[str, ...] = ()
     """Trackers that hear every step beside the run's own file: wandb, trackio."""
     train: TrainSettings = TrainSettings()
