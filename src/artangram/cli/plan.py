@@ -102,16 +102,22 @@ def plan(
     sizes.sized(spec, sizes.high)
     tell_ignored(output.console, cluster, described.ignored_in_simulation(), verb="plan")
     search = _Search(trace, spec, sizes, goals, prices, estimates, output)
-    step_s, act_s = search.bounds()
+    _report(search, names, plot=plot, output=output, sweep=sweep)
+
+
+def _report(
+    search: "_Search", names: Sequence[str], *, plot: Path | None, output: Printer, sweep: str
+) -> None:
+    """Search for every policy; print, draw and write what was found."""
+    (step_s, act_s), sizes, goals = search.bounds(), search.sweep, search.goals
+    is_priced = search.prices != Prices()
     found = [search.of(name) for name in names]
     for results in found:
-        _show(output, sizes, results, is_priced=prices != Prices())
+        _show(output, sizes, results, is_priced=is_priced)
     if plot is not None:
         bounds = {"step": step_s, "act": act_s}
         with writing(plot):
-            draw_sizes(
-                found, plot, sweep=sizes, goals=goals, bounds=bounds, is_priced=prices != Prices()
-            )
+            draw_sizes(found, plot, sweep=sizes, goals=goals, bounds=bounds, is_priced=is_priced)
         output.console.print(f"Picture: {plot}", soft_wrap=True)
     output.json(
         SizePlan(
@@ -139,15 +145,15 @@ class _Search:
     ) -> None:
         self._trace = trace
         self._cluster = cluster
-        self._sweep = sweep
-        self._goals = goals
-        self._prices = prices
+        self.sweep = sweep
+        self.goals = goals
+        self.prices = prices
         self._estimates = estimates
         self._output = output
 
     def bounds(self) -> tuple[float, float]:
         """A mean step and a mean ACT that no policy can beat on the largest size."""
-        largest = self._sweep.sized(self._cluster, self._sweep.high)
+        largest = self.sweep.sized(self._cluster, self.sweep.high)
         source = FittingTrace(self._trace, largest)  # A trace that fits nowhere is said here.
         bound, paths = Replay(lambda: source, largest, estimates=self._estimates).bounds()
         return sum(paths.values()) / max(1, len(paths)), bound.act_mean_s
@@ -157,13 +163,13 @@ class _Search:
             task = progress.add_task(policy)
 
             def simulate(size: int) -> SizeResult:
-                progress.update(task, description=f"{policy}: {self._sweep} = {size}")
+                progress.update(task, description=f"{policy}: {self.sweep} = {size}")
                 return self._simulated(policy, size)
 
-            return searched(simulate, self._sweep)
+            return searched(simulate, self.sweep)
 
     def _simulated(self, policy: str, size: int) -> SizeResult:
-        cluster = self._sweep.sized(self._cluster, size)
+        cluster = self.sweep.sized(self._cluster, size)
         try:
             source = FittingTrace(self._trace, cluster)
             runs = Replay(lambda: source, cluster, estimates=self._estimates)
@@ -174,7 +180,7 @@ class _Search:
         told = report(
             simulation, policy=policy, trace=source, cluster=cluster, estimates=self._estimates
         )
-        return judged(told, size=size, goals=self._goals, cluster=cluster, prices=self._prices)
+        return judged(told, size=size, goals=self.goals, cluster=cluster, prices=self.prices)
 
 
 def _planned(results: list[SizeResult]) -> PolicyPlan:
