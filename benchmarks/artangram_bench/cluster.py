@@ -32,7 +32,7 @@ from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.joinednodes import AgentAddress, AgentDoor
 from artangram.orchestrator.local import NODE, running
 from artangram.orchestrator.options import between
-from artangram_bench.clusterpeer import (
+from artangram_bench.clusterwire import (
     IN_FLIGHT,
     NoopRequest,
     PeerAction,

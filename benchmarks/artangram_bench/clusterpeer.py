@@ -14,44 +14,17 @@ from typing import Any
 
 import msgspec
 import ray
-from msgspec import Struct
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from artangram.sandbox import open_provider
 from artangram.sandbox.protocol import Command, HostImage, Sandbox
-
-IN_FLIGHT = 64
-
-
-class NoopRequest(Struct, frozen=True, kw_only=True, tag="noop"):
-    """So many no-ops, as tasks or as calls of actors."""
-
-    count: int
-    as_calls: bool
-
-
-class PeerAction(Struct, frozen=True, kw_only=True):
-    argv: list[str]
-    cpus: int
-    """To ask Ray for."""
-    think_s: float
-    """Afterwards."""
-
-
-class TraceRequest(Struct, frozen=True, kw_only=True, tag="trace"):
-    """The actions of each trajectory."""
-
-    image: HostImage
-    trajectories: list[list[PeerAction]]
-
-
-class PeerAnswer(Struct, frozen=True, kw_only=True):
-    took_s: float
-    acts_s: list[float] = []
-    failed: int = 0
-
-
-PeerRequest = NoopRequest | TraceRequest
+from artangram_bench.clusterwire import (
+    IN_FLIGHT,
+    PeerAction,
+    PeerAnswer,
+    PeerRequest,
+    TraceRequest,
+)
 
 
 def noop(_: int) -> None:
@@ -116,7 +89,7 @@ class RayPeer:
             num_cpus=0, scheduling_strategy=on[0], max_concurrency=1000
         )
         self._host = host.remote(cores)
-        self._act = ray.remote(act).options(scheduling_strategy=on[0])
+        self._act, self._on = ray.remote(act), on[0]
 
     async def perform(self, request: PeerRequest) -> PeerAnswer:
         began_at = perf_counter()
@@ -147,7 +120,7 @@ class RayPeer:
             nonlocal failed
             for action in actions:
                 began_at = perf_counter()
-                task = self._act.options(num_cpus=action.cpus)
+                task = self._act.options(num_cpus=action.cpus, scheduling_strategy=self._on)
                 words = (number, request.image, action.argv, action.cpus)
                 failed += not await task.remote(self._host, *words)
                 acts.append(perf_counter() - began_at)
