@@ -8,6 +8,7 @@
 """
 
 import asyncio
+import socket
 import sys
 from time import perf_counter
 from typing import Any
@@ -20,11 +21,15 @@ from artangram.sandbox import open_provider
 from artangram.sandbox.protocol import Command, HostImage, Sandbox
 from artangram_bench.clusterwire import (
     IN_FLIGHT,
+    HostRequest,
     PeerAction,
     PeerAnswer,
     PeerRequest,
     TraceRequest,
 )
+
+SOCKET = "/tmp/ray/artangram-bench.sock"
+"""On the worker; every host has a `/tmp/ray` of its own."""
 
 
 def noop(_: int) -> None:
@@ -39,14 +44,27 @@ class Called:
 
 
 class SandboxHost:
-    """Keeps the sandboxes of a worker, and gives each command cores of its own."""
+    """Keeps the sandboxes of a worker, and gives each command cores of its own.
+
+    It listens on a socket: a task that waited for a call of Ray would give its CPUs back meanwhile.
+    """
 
     def __init__(self, cores: list[int]) -> None:
         self._free = cores
+        self._server: Any = None
         self._provider: Any = None
         self._sandboxes: dict[int, Sandbox] = {}
 
-    async def run(self, number: int, image: HostImage, argv: list[str], cpus: int) -> bool:
+    async def listen(self) -> None:
+        self._server = await asyncio.start_unix_server(self._answer, SOCKET, limit=1 << 24)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = msgspec.json.decode(await reader.readline(), type=HostRequest)
+        is_good = await self._run(asked.number, asked.image, asked.argv, asked.cpus)
+        writer.write(b"1" if is_good else b"0")
+        writer.close()
+
+    async def _run(self, number: int, image: HostImage, argv: list[str], cpus: int) -> bool:
         if self._provider is None:
             self._provider = await open_provider()
         if number not in self._sandboxes:
@@ -69,9 +87,12 @@ class SandboxHost:
         self._sandboxes.clear()
 
 
-def act(host: Any, number: int, image: HostImage, argv: list[str], cpus: int) -> bool:
+def act(asked: HostRequest) -> bool:
     """A task: it holds its CPUs while the command runs."""
-    return bool(ray.get(host.run.remote(number, image, argv, cpus)))
+    with socket.socket(socket.AF_UNIX) as link:
+        link.connect(SOCKET)
+        link.sendall(msgspec.json.encode(asked) + b"\n")
+        return link.recv(1) == b"1"
 
 
 class RayPeer:
@@ -89,6 +110,7 @@ class RayPeer:
             num_cpus=0, scheduling_strategy=on[0], max_concurrency=1000
         )
         self._host = host.remote(cores)
+        ray.get(self._host.listen.remote())
         self._act, self._on = ray.remote(act), on[0]
 
     async def perform(self, request: PeerRequest) -> PeerAnswer:
@@ -121,8 +143,10 @@ class RayPeer:
             for action in actions:
                 began_at = perf_counter()
                 task = self._act.options(num_cpus=action.cpus, scheduling_strategy=self._on)
-                words = (number, request.image, action.argv, action.cpus)
-                failed += not await task.remote(self._host, *words)
+                asked = HostRequest(
+                    number=number, image=request.image, argv=action.argv, cpus=action.cpus
+                )
+                failed += not await task.remote(asked)
                 acts.append(perf_counter() - began_at)
                 await asyncio.sleep(action.think_s)
 

@@ -29,6 +29,16 @@ class TraceRequest(Struct, frozen=True, kw_only=True, tag="trace"):
     trajectories: list[list[PeerAction]]
 
 
+class HostRequest(Struct, frozen=True, kw_only=True):
+    """One action, for the process that keeps the sandboxes."""
+
+    number: int
+    """Of its trajectory."""
+    image: HostImage
+    argv: list[str]
+    cpus: int
+
+
 class PeerAnswer(Struct, frozen=True, kw_only=True):
     took_s: float
     acts_s: list[float] = []
