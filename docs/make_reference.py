@@ -21,8 +21,8 @@ from artangram.cli.verbs import EXAMPLES, app
 PAGE = Path(__file__).with_name("reference.md")
 WIDTH = 96
 GROUPS = {
-    "Clients": "local connect Client TrajectoryHandle Api RemoteFunction",
-    "Options": "RunOptions CallOptions ServiceOptions Amount between one_of",
+    "Clients": "local connect Client TrajectoryHandle ProcessHandle Api RemoteFunction",
+    "Options": "RunOptions StartOptions CallOptions ServiceOptions Amount between one_of",
     "Results": "ActionResult Outcome ActionRecord CommandResult Output ApiAnswer ClusterStatus "
     "Explanation",
     "Images and limits": "HostImage DirectoryImage TarImage EngineImage Snapshot Limits",

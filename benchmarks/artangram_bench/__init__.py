@@ -21,6 +21,7 @@ from artangram_bench.overhead import overhead
 from artangram_bench.quota import quota
 from artangram_bench.rollout import rollout
 from artangram_bench.sandbox import sandbox
+from artangram_bench.scale import scale
 from artangram_bench.scheduler import scheduler
 from artangram_bench.services import services
 from artangram_bench.soak import soak
@@ -42,6 +43,7 @@ for verb in (
     learn,
     soak,
     cluster,
+    scale,
 ):
     bench.command()(verb)
 # Not by their own names: the modules are called so.

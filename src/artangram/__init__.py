@@ -36,6 +36,7 @@ __all__ = [
     "Outcome",
     "Output",
     "Overloaded",
+    "ProcessHandle",
     "Refused",
     "RemoteFunction",
     "RunOptions",
@@ -44,6 +45,7 @@ __all__ = [
     "Service",
     "ServiceOptions",
     "Snapshot",
+    "StartOptions",
     "TarImage",
     "TrajectoryHandle",
     "Unreachable",
@@ -72,9 +74,11 @@ if TYPE_CHECKING:
         CallOptions,
         RunOptions,
         ServiceOptions,
+        StartOptions,
         between,
         one_of,
     )
+    from artangram.orchestrator.process import ProcessHandle
     from artangram.orchestrator.records import (
         ActionResult,
         Broken,
@@ -108,7 +112,9 @@ _MODULES = {
     "orchestrator.client": "Client TrajectoryHandle",
     "orchestrator.connect": "connect",
     "orchestrator.local": "local",
-    "orchestrator.options": "Amount CallOptions RunOptions ServiceOptions between one_of",
+    "orchestrator.options": "Amount CallOptions RunOptions ServiceOptions StartOptions between "
+    "one_of",
+    "orchestrator.process": "ProcessHandle",
     "orchestrator.records": "ActionResult Broken ClusterStatus Draining Overloaded Refused "
     "Unreachable",
     "sandbox.errors": "SandboxError SandboxGone",

@@ -147,7 +147,7 @@ class FakeEnv:
     async def respond(self, reply: str) -> Observation:
         await asyncio.sleep(self._task.turn_s(self._name))
         if self._task.fails(self._name):
-            raise RuntimeError("the environment crashed")
+            raise InfraFailed("the environment crashed")
         self._turns += 1
         return Observation(text="go on", done=self._turns >= self._task.turns)
 

@@ -19,6 +19,7 @@ from artangram.config.cluster import ClusterFile
 from artangram.config.clusterfile import blaming, read_cluster
 from artangram.config.reconfigurable import fixed_of
 from artangram.core.scheduling.policies.catalog import policy as policy_named
+from artangram.dashboard import pages
 from artangram.orchestrator.tokens import checked_token, kept_token
 from artangram.orchestrator.up import up as serve
 
@@ -166,6 +167,7 @@ def _served(
         images=[Path(folder) for folder in described.images],
         door=head.door,
         sync=described.sync,
+        pages=pages,
         tell=partial(output.console.print, soft_wrap=True),
         described=fixed_of(described),
     )
@@ -207,4 +209,5 @@ def _tell(output: Printer, url: str, *, policy: str, state_dir: Path, made_up: s
     console.print(f"export ARTANGRAM_URL={url}", soft_wrap=True)
     if made_up is not None:
         console.print(f"export ARTANGRAM_TOKEN={made_up}", soft_wrap=True)
+    console.print(f"Dashboard: {url}/dashboard (it asks for the token)", soft_wrap=True)
     console.file.flush()  # A caller that started us in the background reads this from a file.

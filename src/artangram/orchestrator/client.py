@@ -21,6 +21,7 @@ from artangram.orchestrator.arguments import (
     FileRead,
     FileWrite,
     RunRequest,
+    StartRequest,
     as_bytes,
     as_json,
     as_mapping,
@@ -29,6 +30,7 @@ from artangram.orchestrator.arguments import (
     check_known,
     plain,
     run_request,
+    start_request,
 )
 from artangram.orchestrator.calling import (
     Api,
@@ -43,10 +45,13 @@ from artangram.orchestrator.options import (
     ClusterChanges,
     RunOptions,
     ServiceOptions,
+    StartOptions,
 )
+from artangram.orchestrator.process import KEPT_BYTES, Printed, ProcessHandle, check_kept
 from artangram.orchestrator.reconfigure import Reconfiguration
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Opening
 from artangram.orchestrator.use import UseReport
+from artangram.sandbox.process import ProcessInput
 from artangram.sandbox.protocol import (
     MAX_READ_BYTES,
     HostImage,
@@ -77,6 +82,14 @@ class Transport(Protocol):
     async def run(self, request: RunRequest) -> ActionResult: ...
 
     def stream(self, request: RunRequest) -> AsyncGenerator[Output | ActionResult, None]: ...
+
+    def start(self, request: StartRequest) -> AsyncGenerator[Printed, None]:
+        """What a process prints as it comes, that it began, and its result last."""
+        ...
+
+    async def feed(self, action_id: ActionId, given: ProcessInput) -> None: ...
+
+    async def signal(self, action_id: ActionId, number: int) -> None: ...
 
     async def call(self, request: CallRequest) -> ActionResult: ...
 
@@ -252,7 +265,8 @@ class Client:
 class TrajectoryHandle:
     """One attempt at a problem: a sandbox that keeps its files between commands.
 
-    It holds cores only while a command runs. It runs one command at a time; further ones wait.
+    It holds cores only while a command runs. `run` and `stream` run one command at a time, and
+    further ones wait; `start` starts processes beside them.
     """
 
     def __init__(self, backend: Transport, opening: Opening) -> None:
@@ -261,6 +275,7 @@ class TrajectoryHandle:
         #: A sandbox runs one command at a time: the next one waits here, without cores.
         self._turn = asyncio.Lock()
         self._queued_s = 0.0
+        self._started: list[ProcessHandle] = []
 
     def __repr__(self) -> str:
         return f"<Trajectory {self.id}>"
@@ -299,6 +314,9 @@ class TrajectoryHandle:
         """End it: what still runs is stopped, its files are removed."""
         self._queued_s = self.queued_s  # After the end only this object knows it.
         await self._backend.close(self.id)
+        started, self._started = self._started, []
+        for process in started:
+            await process.aclose()
 
     async def run(self, argv: Sequence[str], **options: Unpack[RunOptions]) -> ActionResult:
         """Run a command and wait for its end; `{units}` in it becomes the number of its cores.
@@ -323,6 +341,34 @@ class TrajectoryHandle:
         async with self._turn, aclosing(self._backend.stream(request)) as pieces:
             async for piece in pieces:
                 yield piece
+
+    async def start(
+        self,
+        argv: Sequence[str],
+        *,
+        output_bytes: int = KEPT_BYTES,
+        lossless: bool = False,
+        **options: Unpack[StartOptions],
+    ) -> ProcessHandle:
+        """Start a program beside what else runs here; returns when it runs.
+
+        It is an action with a lease of its own, which it holds until it ends or the trajectory is
+        closed. `StartOptions` describes the keywords.
+
+        - `output_bytes`: how much unread output is kept. Older output is dropped and counted.
+        - `lossless`: let the program wait for its reader instead of dropping its output.
+        """
+        check_kept(output_bytes)
+        pieces = self._backend.start(start_request(self._opening, argv, options))
+        process = ProcessHandle(self._backend, pieces, output_bytes=output_bytes, lossless=lossless)
+        try:
+            await process.begun()
+        except asyncio.CancelledError:
+            await process.abandon()
+            raise
+        self._started = [one for one in self._started if not one.is_over]
+        self._started.append(process)
+        return process
 
     async def write(self, path: str, data: bytes | str) -> None:
         """Replace a file's content; missing directories are made."""

@@ -13,7 +13,8 @@ from artangram.orchestrator.callbackends import ClusterOptions
 from artangram.orchestrator.joinednodes import AgentDoor
 from artangram.orchestrator.local import running
 from artangram.orchestrator.orchestrator import Bounds
-from artangram.orchestrator.server import DRAIN_S, serving, until_told_to_stop
+from artangram.orchestrator.server import Pages, serving
+from artangram.orchestrator.stopping import DRAIN_S, until_told_to_stop
 from artangram.orchestrator.tokens import kept_token
 
 
@@ -37,6 +38,7 @@ async def up(
     agent_options: tuple[str, ...] = (),
     door: AgentDoor | None = None,
     sync: bool = True,
+    pages: Pages | None = None,
     tell: Callable[[str], None] = lambda text: None,
     described: Mapping[str, str] | None = None,
 ) -> None:
@@ -62,7 +64,7 @@ async def up(
             door=door,
             sync=sync,
         ) as (orchestrator, _),
-        serving(orchestrator, host=host, port=port, token=token, images=images) as url,
+        serving(orchestrator, host=host, port=port, token=token, images=images, pages=pages) as url,
     ):
         orchestrator.described = None if described is None else dict(described)
         ready = partial(on_ready, url)

@@ -12,7 +12,14 @@ from artangram.core.scheduling.explain import Explanation
 from artangram.observe.history import Happening
 from artangram.orchestrator.calling import Api, ApiAnswer, RemoteFunction
 from artangram.orchestrator.client import Client, TrajectoryHandle
-from artangram.orchestrator.options import CallOptions, ClusterChanges, RunOptions, ServiceOptions
+from artangram.orchestrator.options import (
+    CallOptions,
+    ClusterChanges,
+    RunOptions,
+    ServiceOptions,
+    StartOptions,
+)
+from artangram.orchestrator.process import KEPT_BYTES, SIGTERM, ProcessHandle
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Refused
 from artangram.orchestrator.use import UseReport
 from artangram.sandbox.protocol import MAX_READ_BYTES, Output, Snapshot, Source
@@ -185,6 +192,18 @@ class SyncTrajectory:
             else:
                 self._end(_closed(pieces.aclose))
 
+    def start(
+        self,
+        argv: Sequence[str],
+        *,
+        output_bytes: int = KEPT_BYTES,
+        lossless: bool = False,
+        **options: Unpack[StartOptions],
+    ) -> "SyncProcess":
+        """See `TrajectoryHandle.start`."""
+        started = self._handle.start(argv, output_bytes=output_bytes, lossless=lossless, **options)
+        return SyncProcess(self._thread.wait(started), self._thread)
+
     def write(self, path: str, data: bytes | str) -> None:
         """See `TrajectoryHandle.write`."""
         self._thread.wait(self._handle.write(path, data))
@@ -208,6 +227,53 @@ class SyncTrajectory:
 
 async def _closed(close: Callable[[], Coroutine[Any, Any, None]]) -> None:
     await close()
+
+
+class SyncProcess:
+    """`ProcessHandle` for code that is not async."""
+
+    def __init__(self, process: ProcessHandle, thread: LoopThread) -> None:
+        self._process = process
+        self._thread = thread
+
+    def __repr__(self) -> str:
+        return f"<Sync {self._process!r}>"
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def __iter__(self) -> Generator[Output, None, None]:
+        while (piece := self.read()) is not None:
+            yield piece
+
+    def read(self) -> Output | None:
+        """See `ProcessHandle.read`."""
+        return self._thread.wait(self._process.read())
+
+    def write(self, data: bytes | str) -> None:
+        """See `ProcessHandle.write`."""
+        self._thread.wait(self._process.write(data))
+
+    def close_stdin(self) -> None:
+        """See `ProcessHandle.close_stdin`."""
+        self._thread.wait(self._process.close_stdin())
+
+    def resize(self, rows: int, columns: int) -> None:
+        """See `ProcessHandle.resize`."""
+        self._thread.wait(self._process.resize(rows, columns))
+
+    def signal(self, number: int = SIGTERM) -> None:
+        """See `ProcessHandle.signal`."""
+        self._thread.wait(self._process.signal(number))
+
+    def kill(self) -> None:
+        """See `ProcessHandle.kill`."""
+        self._thread.wait(self._process.kill())
+
+    def wait(self) -> ActionResult:
+        """See `ProcessHandle.wait`."""
+        return self._thread.wait(self._process.wait())
 
 
 class SyncFunction(Generic[P, R]):

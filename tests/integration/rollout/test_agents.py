@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import Any
 
 import pytest
@@ -18,7 +19,8 @@ from artangram.gateway.engines.scripted import ScriptedEngine
 from artangram.gateway.rules import SamplingRules
 from artangram.models.tokenizer import USER, Message
 from artangram.pipeline.agentserver import agent_door
-from artangram.rollout import PhaseLimits, Plan, Retries, Rollout, Source
+from artangram.rollout import PhaseLimits, Plan, Retries, Rollout, Source, Spares
+from artangram.rollout.defects import EnvironmentDefect
 
 ODD = tuple(WORDS.encode(letter)[0] for letter in "cat")
 """Not what encoding the text again would give."""
@@ -131,10 +133,30 @@ async def test_an_agent_that_does_not_end_is_ended_at_its_limit():
 
 
 async def test_a_bug_of_an_agent_is_never_a_reward():
-    def clumsy(problem: dict[str, Any], llm: ModelAccess, client: Any) -> float:
-        raise KeyError("a bug")
-
     assert await failure_of(task(clumsy)) == "KeyError: 'a bug'"
+
+
+def clumsy(problem: dict[str, Any], llm: ModelAccess, client: Any) -> float:
+    raise KeyError("a bug")
+
+
+async def test_a_bug_that_every_attempt_meets_ends_the_run_with_its_traceback():
+    with pytest.raises(EnvironmentDefect) as found:
+        await batch_of(task(clumsy))
+    assert str(found.value).startswith("tasks.agent: KeyError: 'a bug', in ")
+    assert 'raise KeyError("a bug")' in found.value.traceback
+
+
+async def test_a_bug_that_some_attempts_meet_ends_nothing():
+    calls = count()
+
+    async def sometimes(problem: dict[str, Any], llm: ModelAccess, client: Any) -> float:
+        return clumsy(problem, llm, client) if next(calls) % 3 else 1.0
+
+    async with rolling(task(sometimes), spares=Spares(most_reissues=100)) as rollout:
+        for _ in range(10):
+            rollout.settle(await rollout.sink.batch(1))
+    assert rollout.tally.count(TrajectoryStatus.INFRA_FAILED) > 16
 
 
 async def test_what_is_no_number_is_never_a_reward():

@@ -1,5 +1,7 @@
 """The trainer on attempts sampled by a real, tiny model."""
 
+from math import log
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="training needs torch")
@@ -8,8 +10,9 @@ import msgspec  # noqa: E402 - only where torch is there
 from msgspec import structs  # noqa: E402
 
 from artangram.core.errors import BadInput  # noqa: E402
-from artangram.core.rollout.trajectory import Segment  # noqa: E402
-from artangram.train.settings import Mean, TrainSettings  # noqa: E402
+from artangram.core.rollout.trajectory import Segment, TrajectoryStatus  # noqa: E402
+from artangram.train.lossrules import LossParts, Mean, Overlong  # noqa: E402
+from artangram.train.settings import TrainSettings  # noqa: E402
 from artangram.train.tally import StepMetrics  # noqa: E402
 from artangram.train.trainer import Trainer  # noqa: E402
 from unit.train.attempts import a_group, a_model, even  # noqa: E402
@@ -236,3 +239,45 @@ def at_temperature(model, before, sampled, heat):
         found.append(float(torch.log_softmax(logits[0] / heat, dim=-1)[token]))
         logits = slots.extend([0], [[token]])
     return tuple(found)
+
+
+def test_tasks_with_losses_of_their_own_are_trained_side_by_side():
+    own = {"other": LossParts(loss="dapo", overlong=Overlong(mask=True))}
+    trainer = Trainer(a_model(), structs.replace(SETTINGS, tasks=own, max_tokens=64))
+    plain = a_group(trainer.model, reward=even, seed=10)
+    cut = tuple(
+        structs.replace(t, task="other", status=TrajectoryStatus.TRUNCATED)
+        for t in a_group(trainer.model, reward=even, seed=50).trajectories
+    )
+    report = trainer.step([plain, structs.replace(plain, task="other", trajectories=cut)])
+    assert (report.truncated, report.is_skipped) == (0.5, False)
+    assert report.samples == len(plain.trajectories)  # The others are masked.
+
+
+def test_a_step_measures_how_far_engine_and_trainer_are_apart(caplog):
+    trainer = Trainer(a_model(), structs.replace(SETTINGS, epochs=3))
+    group = a_group(trainer.model, reward=even)
+    report = trainer.step([group])
+    assert report.mismatch_kl < 1e-6
+    assert 0 < report.clip_share < 1
+    assert not caplog.records
+    # An engine that finds every token half as likely: exp(gap) - 1 - gap of a gap of log 2.
+    trainer = Trainer(a_model(), SETTINGS)
+
+    def halved(trajectory):
+        segments = (
+            structs.replace(one, logprobs=tuple(p - log(2) for p in one.logprobs))
+            for one in trajectory.segments
+        )
+        return structs.replace(trajectory, segments=tuple(segments))
+
+    off = structs.replace(group, trajectories=tuple(map(halved, group.trajectories)))
+    assert trainer.step([off]).mismatch_kl == pytest.approx(1 - log(2), abs=1e-4)
+    assert "engine and trainer disagree" in caplog.text
+
+
+def test_a_skipped_step_says_why():
+    trainer = Trainer(a_model(), structs.replace(SETTINGS, min_samples=100))
+    report = trainer.step([a_group(trainer.model, reward=even)])
+    assert report.is_skipped
+    assert "are fewer than min_samples 100" in report.why_skipped
