@@ -20,6 +20,7 @@ from artangram_bench.overhead import overhead
 from artangram_bench.quota import quota
 from artangram_bench.rollout import rollout
 from artangram_bench.sandbox import sandbox
+from artangram_bench.scale import scale
 from artangram_bench.scheduler import scheduler
 from artangram_bench.services import services
 from artangram_bench.soak import soak
@@ -40,6 +41,7 @@ for verb in (
     isolation,
     learn,
     soak,
+    scale,
 ):
     bench.command()(verb)
 # Not by their own names: the modules are called so.

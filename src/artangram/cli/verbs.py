@@ -35,6 +35,7 @@ VERBS = {
     "drain": "ask",
     "apply": "apply",
     "simulate": "simulate",
+    "plan": "plan",
     "doctor": "doctor",
     "trace": "trace",
     "bench": "bench",
@@ -67,6 +68,10 @@ EXAMPLES = {
     "simulate": (
         "artangram simulate --cluster cluster.yaml --trace day.jsonl.gz "
         "--policy elastic --policy pods:1 --plot day.svg",
+    ),
+    "plan": (
+        "artangram plan --trace day.jsonl.gz --cluster cluster.yaml --sweep cpu.cores=32..512 "
+        "--slo 'step<600' --price cpu=0.04 --policy elastic --policy pods:1 --plot plan.svg",
     ),
     "doctor": ("artangram doctor --json -",),
     "trace": (
