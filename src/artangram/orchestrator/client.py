@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import msgspec
 
+from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, JobId, NodeId, ServiceId, TrajectoryId
 from artangram.core.scheduling.explain import Explanation
 from artangram.functions import Function, function_of
@@ -50,6 +51,7 @@ from artangram.orchestrator.options import (
 from artangram.orchestrator.process import KEPT_BYTES, Printed, ProcessHandle, check_kept
 from artangram.orchestrator.reconfigure import Reconfiguration
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Opening
+from artangram.orchestrator.shell import PROGRAM, ShellHandle
 from artangram.orchestrator.use import UseReport
 from artangram.sandbox.process import ProcessInput
 from artangram.sandbox.protocol import (
@@ -373,6 +375,13 @@ class TrajectoryHandle:
         self._started = [one for one in self._started if not one.is_over]
         self._started.append(process)
         return process
+
+    async def shell(self, **options: Unpack[StartOptions]) -> ShellHandle:
+        """Open a bash that keeps its directory and variables from one command to the next."""
+        if options.get("terminal") is not None:
+            fix = "start a shell with `start` and drive its terminal"
+            raise BadInput("terminal", "a shell that is asked for results has none", fix)
+        return ShellHandle(await self.start(PROGRAM, lossless=True, **options))
 
     async def write(self, path: str, data: bytes | str) -> None:
         """Replace a file's content; missing directories are made."""

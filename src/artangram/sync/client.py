@@ -21,6 +21,7 @@ from artangram.orchestrator.options import (
 )
 from artangram.orchestrator.process import KEPT_BYTES, SIGTERM, ProcessHandle
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Refused
+from artangram.orchestrator.shell import ShellHandle, ShellResult
 from artangram.orchestrator.use import UseReport
 from artangram.sandbox.protocol import MAX_READ_BYTES, Output, Snapshot, Source
 from artangram.services.service import Loader
@@ -206,6 +207,10 @@ class SyncTrajectory:
         started = self._handle.start(argv, output_bytes=output_bytes, lossless=lossless, **options)
         return SyncProcess(self._thread.wait(started), self._thread)
 
+    def shell(self, **options: Unpack[StartOptions]) -> "SyncShell":
+        """See `TrajectoryHandle.shell`."""
+        return SyncShell(self._thread.wait(self._handle.shell(**options)), self._thread)
+
     def write(self, path: str, data: bytes | str) -> None:
         """See `TrajectoryHandle.write`."""
         self._thread.wait(self._handle.write(path, data))
@@ -276,6 +281,31 @@ class SyncProcess:
     def wait(self) -> ActionResult:
         """See `ProcessHandle.wait`."""
         return self._thread.wait(self._process.wait())
+
+
+class SyncShell:
+    """`ShellHandle` for code that is not async."""
+
+    def __init__(self, shell: ShellHandle, thread: LoopThread) -> None:
+        self._shell = shell
+        self._thread = thread
+
+    def __repr__(self) -> str:
+        return f"<Sync {self._shell!r}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, command: str, *, timeout_s: float | None = None) -> ShellResult:
+        """See `ShellHandle.run`."""
+        return self._thread.wait(self._shell.run(command, timeout_s=timeout_s))
+
+    def close(self) -> None:
+        """See `ShellHandle.close`."""
+        self._thread.wait(self._shell.close())
 
 
 class SyncFunction(Generic[P, R]):
