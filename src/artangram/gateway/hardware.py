@@ -184,6 +184,7 @@ class Roofline(Struct, frozen=True, kw_only=True):
             decode_per_s=1.0 / self.decode_s([context] * lanes),
             alone_per_s=1.0 / self.decode_s([context]),
             lanes=lanes,
+            context=context,
         )
 
     def _weights_read(self, batch: int) -> float:

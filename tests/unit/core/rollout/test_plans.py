@@ -48,6 +48,27 @@ def test_company_makes_writing_slower():
     assert planner.turn_s({"0": (Flow("b", "b"),)}) == pytest.approx(2.0, rel=0.01)
 
 
+def test_long_contexts_make_company_slower_still():
+    crowded = Rates(prefill_per_s=1e9, decode_per_s=50, alone_per_s=100, lanes=10, context=1000)
+    pools = {"b": Pool(replicas=1, rates=crowded)}
+    for context, turn_s in ((500, 2.0), (4000, 5.0)):
+        demand = TaskDemand(share=1.0, prefill=1, decode=100, context=context)
+        planner = a_planner(demand, turns=10, pools=pools)
+        assert planner.turn_s({"0": (Flow("b", "b"),)}) == pytest.approx(turn_s, rel=0.01)
+
+
+def test_one_writer_for_three_readers_is_no_gain_with_long_contexts():
+    rates = Rates(prefill_per_s=9000, decode_per_s=70, alone_per_s=95, lanes=32)
+    writes = Rates(prefill_per_s=2200, decode_per_s=75, alone_per_s=97, lanes=32)
+    pools = {"compute": Pool(replicas=6, rates=rates), "bandwidth": Pool(replicas=2, rates=writes)}
+    gains = {}
+    for context in (2000, 16_000):
+        demand = TaskDemand(share=1.0, prefill=900, decode=150, move_s=0.01, context=context)
+        planner = a_planner(demand, turns=100, pools=pools)
+        gains[context] = planner.best(splits=False)[0] / planner.best(splits=True)[0]
+    assert gains[16_000] < 1.1 < gains[2000]
+
+
 def test_what_many_read_and_write_is_split():
     planner = a_planner(a_demand(2000, 100, move_s=0.05), turns=20)
     whole_s, whole = planner.best(splits=False)
