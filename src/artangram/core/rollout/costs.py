@@ -34,6 +34,8 @@ class Rates(Struct, frozen=True, kw_only=True, gc=False):
     """Requests it writes side by side; reading is one after the other."""
     context: int = 4096
     """Tokens of the context of each, at these speeds."""
+    context_token_s: float = 0.0
+    """What each further token of a context adds to a token of everyone on the replica."""
     hit_rate: float = 1.0
     """Of what it has read before: the rest it has forgotten, and reads again."""
 

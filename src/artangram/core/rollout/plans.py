@@ -155,6 +155,7 @@ class _Load:
         "alone_s",
         "company_s",
         "context",
+        "context_s",
         "crowd_s",
         "read_s",
         "read_token_s",
@@ -168,15 +169,16 @@ class _Load:
         self.alone_s = pool.rates.alone_token_s
         self.company_s = pool.rates.company_token_s
         self.context = pool.rates.context
+        self.context_s = pool.rates.context_token_s
         self.read_s = 0.0
         self.tokens = 0.0
         self.crowd_s = 0.0
         """What its tokens add to those of others."""
 
     def write(self, tokens: float, context: float | None) -> None:
-        longer = 1.0 if context is None else max(1.0, context / self.context)
+        longer = 0.0 if context is None else max(0.0, context - self.context)
         self.tokens += tokens
-        self.crowd_s += tokens * self.company_s * longer
+        self.crowd_s += tokens * (self.company_s + longer * self.context_s)
 
     @property
     def reading(self) -> float:

@@ -3,9 +3,11 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from artangram.core.rollout.costs import Rates
 from artangram.core.rollout.plans import Flow, Planner, Pool, TaskDemand
+from artangram.gateway.hardware import Roofline, hardware, model_shape
 
 READS = Rates(prefill_per_s=10_000, decode_per_s=50, alone_per_s=50)
 WRITES = Rates(prefill_per_s=1000, decode_per_s=100, alone_per_s=100)
@@ -50,6 +52,7 @@ def test_company_makes_writing_slower():
 
 def test_long_contexts_make_company_slower_still():
     crowded = Rates(prefill_per_s=1e9, decode_per_s=50, alone_per_s=100, lanes=10, context=1000)
+    crowded = structs.replace(crowded, context_token_s=1e-6)
     pools = {"b": Pool(replicas=1, rates=crowded)}
     for context, turn_s in ((500, 2.0), (4000, 5.0)):
         demand = TaskDemand(share=1.0, prefill=1, decode=100, context=context)
@@ -58,8 +61,10 @@ def test_long_contexts_make_company_slower_still():
 
 
 def test_one_writer_for_three_readers_is_no_gain_with_long_contexts():
-    rates = Rates(prefill_per_s=9000, decode_per_s=70, alone_per_s=95, lanes=32)
-    writes = Rates(prefill_per_s=2200, decode_per_s=75, alone_per_s=97, lanes=32)
+    shape = model_shape("qwen3-32b")
+    rates, writes = (
+        Roofline(hardware=hardware(kind), model=shape, tp=4).rates() for kind in ("H800", "H20")
+    )
     pools = {"compute": Pool(replicas=6, rates=rates), "bandwidth": Pool(replicas=2, rates=writes)}
     gains = {}
     for context in (2000, 16_000):
