@@ -97,6 +97,7 @@ class Client:
         selector: Mapping[str, str] | None = None,
         idle_s: float | None = None,
         lifetime_s: float | None = None,
+        parent: str | None = None,
         id: str | None = None,
     ) -> "TrajectoryHandle":
         """One attempt at a problem; use it with `async with`. Its files last until it is closed.
@@ -111,6 +112,8 @@ class Client:
         - `selector`: labels that its node must have, as in `{"disk": "nvme"}`.
         - `idle_s`, `lifetime_s`: it is closed when it has had no action for this long, or this long
           after it was opened, whatever it does. Default: never.
+        - `parent`: the trajectory that waits for it. Its actions are refused when everything that
+          holds memory waits for such a child: it would wait for ever.
         - `id`: your own name for it. Default: the task and a random suffix.
         """
         limits = Limits.sized(memory_mb, disk_mb=disk_mb, processes=processes, network=network)
@@ -124,6 +127,7 @@ class Client:
             "selector": as_mapping("selector", selector),
             "idle_s": idle_s,
             "lifetime_s": lifetime_s,
+            "parent": parent,
             # As plain data: msgspec does not check the fields of a record that exists already.
             "place": {
                 "source": plain("place.source", source or HostImage()),

@@ -70,6 +70,8 @@ class Opening(Struct, frozen=True, kw_only=True):
     """Close it when it had no action for this long."""
     lifetime_s: float | None = None
     """Close it this long after it was opened."""
+    parent: TrajectoryId | None = None
+    """The trajectory that waits for it, if one does."""
     owner: str = ""
     """The client whose heartbeats keep it open; empty for the orchestrator's own process."""
 
@@ -100,6 +102,7 @@ class Opening(Struct, frozen=True, kw_only=True):
             self.selector | ({NODE_LABEL: self.pinned_to} if self.pinned_to else {}),
             idle_s=self.idle_s,
             lifetime_s=self.lifetime_s,
+            parent=self.parent,
         )
 
 

@@ -65,6 +65,7 @@ class SyncClient:
         selector: Mapping[str, str] | None = None,
         idle_s: float | None = None,
         lifetime_s: float | None = None,
+        parent: str | None = None,
         id: str | None = None,
     ) -> "SyncTrajectory":
         """See `Client.trajectory`; to be used as `with`, or with `open` and `close`."""
@@ -80,6 +81,7 @@ class SyncClient:
             selector=selector,
             idle_s=idle_s,
             lifetime_s=lifetime_s,
+            parent=parent,
             id=id,
         )
         return SyncTrajectory(handle, self._thread)
