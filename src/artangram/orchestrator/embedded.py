@@ -73,7 +73,7 @@ async def _population(agent: NodeAgent | None) -> Population | None:
 
 
 class Embedded:
-    """See `client.Transport`."""
+    """See `transport.Transport`."""
 
     def __init__(
         self,
@@ -92,6 +92,9 @@ class Embedded:
 
     async def open(self, opening: Opening) -> None:
         check_loop(self._loop)
+        home = opening.pinned_to
+        if home and home not in self.orchestrator.nodes:
+            raise SandboxGone(f"{home} was lost, and its snapshots with it")
         opened = self.orchestrator.open(opening)
         try:
             await opened
@@ -232,7 +235,8 @@ class Embedded:
         await (await self._home(trajectory)).write(trajectory, path, data=data)
 
     async def snapshot(self, trajectory: TrajectoryId) -> Snapshot:
-        return await (await self._home(trajectory)).snapshot(trajectory)
+        home = await self._home(trajectory)
+        return structs.replace(await home.snapshot(trajectory), node=home.node)
 
     def queued_s(self, trajectory: TrajectoryId) -> float | None:
         try:

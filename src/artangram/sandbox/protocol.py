@@ -258,9 +258,10 @@ class EngineImage(msgspec.Struct, frozen=True, kw_only=True, tag="engine"):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, tag="snapshot"):
-    """The files of a sandbox at one moment, from which siblings start. Known to its provider."""
+    """The files of a sandbox at one moment, from which siblings start, on the same `node`."""
 
     name: str
+    node: str = ""
 
 
 Image = HostImage | DirectoryImage | TarImage | EngineImage
