@@ -48,6 +48,7 @@ from artangram.pipeline.enginepools import EnginePool, EnginesSpec
 from artangram.pipeline.settings import RunSettings
 from artangram.pipeline.taskfactory import check_made, task_named
 from artangram.rollout.source import Stage
+from artangram.train.lossrules import LossParts
 from artangram.train.settings import TrainSettings
 
 _FIX = "see docs/training.md"
@@ -76,12 +77,15 @@ class TaskSpec(Struct, frozen=True, kw_only=True):
     eval: dict[str, Any] = {}
     """Options that differ for `artangram eval`, so that it asks problems that are held out; for an
     agent, its keys: `eval: {problems: held_out.jsonl}`."""
+    train: LossParts = LossParts()
+    """What differs from the run's own `train` in the loss of this task."""
     agent: str = ""
     """`module:name` of an agent, in place of `task`; see `AgentSpec` for the keys below."""
     problems: str = ""
     reward: str = ""
     max_turns: int = 0
     max_tokens: int = 0
+    sampling: str = "agent"
 
     def agent_spec(self, *, is_exam: bool = False) -> AgentSpec:
         """What its agent is made of. Raises `msgspec.ValidationError` for a bad `eval`."""
@@ -132,12 +136,15 @@ def read_train(path: AnyPath) -> TrainSpec:
         if needed not in top:
             raise document.bad("is missing", _FIX, key=needed)
     if "train" in top:
-        top["train"].known(list(TrainSettings.__struct_fields__))
+        top["train"].known([key for key in TrainSettings.__struct_fields__ if key != "tasks"])
     home = Path(path).parent
     tasks = {name: _task(name, item, home) for name, item in top["tasks"].mapping().items()}
     if not tasks:
         raise top["tasks"].bad("is empty", "name at least one task")
     rest = {key: item.plain() for key, item in top.items() if key not in OWN_KEYS}
+    own = {name: task.train for name, task in tasks.items() if task.train != LossParts()}
+    if own:
+        rest["train"] = {**rest.get("train", {}), "tasks": msgspec.to_builtins(own)}
     spec = TrainSpec(
         run=document.converted(RunSettings, rest, fix=_FIX),
         model=home / top["model"].text(),
@@ -241,6 +248,8 @@ def _engines(item: Item, home: Path) -> EnginesSpec:
 
 def _task(name: str, item: Item, home: Path) -> TaskSpec:
     given = item.known(list(TaskSpec.__struct_fields__))
+    if "train" in given:
+        given["train"].known(list(LossParts.__struct_fields__))
     spec = item.converted(TaskSpec, item.plain(), fix=_FIX)
     if spec.agent:
         spec = _agent(spec, given, item, home)

@@ -54,6 +54,7 @@ class AgentTask:
         job: str = "default",
         max_turns: int = MOST_TURNS,
         max_tokens: int = 0,
+        samples_as_run: bool = False,
     ) -> None:
         self.name = name
         self.job = job
@@ -61,6 +62,8 @@ class AgentTask:
         """Requests that one attempt may make."""
         self.max_tokens = max_tokens
         """Of one answer; 0 leaves it to the agent and the context."""
+        self.samples_as_run = samples_as_run
+        """The run's sampling settings replace those of the agent's requests."""
         self.solve = solve
         self.score = score
         self.client = client
@@ -84,6 +87,7 @@ class AgentEnv:
         self._client = AttemptClient(
             task.client, job=task.job, task=task.name, problem=problem.id, trajectory=trajectory
         )
+        self.samples_as_run = task.samples_as_run
         self._answer: Any = None
         self._has_failed = False
 

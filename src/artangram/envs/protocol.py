@@ -78,6 +78,11 @@ class Solving(Protocol):
     """An environment whose agent asks the model as often, and in as many conversations, as it
     likes."""
 
+    @property
+    def samples_as_run(self) -> bool:
+        """The run's sampling settings replace those of the agent's requests."""
+        ...
+
     async def solve(self, llm: ModelAccess) -> Observation:
         """The whole attempt. Says only whether it failed."""
         ...

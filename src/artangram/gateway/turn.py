@@ -180,6 +180,8 @@ class Turn:
             token_ids=tuple(self.sampled),
             logprobs=tuple(self._logprobs),
             spans=tuple(self._spans),
+            # Of the likeliest token an engine gives the log-probability at 1.
+            temperature=self.sampling.temperature or 1.0,
         )
 
     def reply(self, text: str, *, now: float) -> Reply:

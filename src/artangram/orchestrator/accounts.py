@@ -153,6 +153,10 @@ class Accounts:
         if wanted > self.peak_cores:
             self.peak_cores = wanted
 
+    def pod_cores(self) -> int:
+        """Cores that a pod per open trajectory would hold now."""
+        return sum(stay.peak for stay in self._stays.values())
+
     def report(self, alive: Iterable[LiveAction], *, cores: int, now: float) -> UseReport:
         """The accounts with what is under way counted until `now`."""
         rows = {id(one): structs.replace(one) for one in self._accounts.values()}

@@ -9,11 +9,13 @@ from msgspec import structs
 
 from artangram.core.scheduling.cluster import JobLimits
 from artangram.managers.machine import allow_open_files
+from artangram.observe.retention import Retention
 from artangram.orchestrator.callbackends import ClusterOptions
 from artangram.orchestrator.joinednodes import AgentDoor
 from artangram.orchestrator.local import running
 from artangram.orchestrator.orchestrator import Bounds
-from artangram.orchestrator.server import DRAIN_S, serving, until_told_to_stop
+from artangram.orchestrator.server import Pages, serving
+from artangram.orchestrator.stopping import DRAIN_S, until_told_to_stop
 from artangram.orchestrator.tokens import kept_token
 
 
@@ -37,9 +39,15 @@ async def up(
     agent_options: tuple[str, ...] = (),
     door: AgentDoor | None = None,
     sync: bool = True,
+    keep: Retention | None = None,
+    pages: Pages | None = None,
     tell: Callable[[str], None] = lambda text: None,
+    described: Mapping[str, str] | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; `on_ready` hears the address. For a process of its own."""
+    """Serve until SIGTERM or SIGINT; `on_ready` hears the address. For a process of its own.
+
+    `described`: what its file says that cannot change while it runs.
+    """
     allow_open_files()
     if token is None:
         token = await asyncio.to_thread(kept_token, state_dir)
@@ -57,8 +65,10 @@ async def up(
             agent_options=agent_options,
             door=door,
             sync=sync,
+            keep=keep,
         ) as (orchestrator, _),
-        serving(orchestrator, host=host, port=port, token=token, images=images) as url,
+        serving(orchestrator, host=host, port=port, token=token, images=images, pages=pages) as url,
     ):
+        orchestrator.described = None if described is None else dict(described)
         ready = partial(on_ready, url)
         await until_told_to_stop(orchestrator, drain_s=drain_s, on_ready=ready, tell=tell)

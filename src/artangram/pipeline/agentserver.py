@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from artangram.envs.agents import AgentTask
 from artangram.envs.protocol import ModelAccess, Task
 from artangram.gateway import FinishReason, Gateway, Session
+from artangram.gateway.rules import SamplingRules
 from artangram.models.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -43,8 +44,9 @@ class ServedDoor:
 
     @contextmanager
     def admitted(
-        self, session: Session, *, before_turn: Callable[[], Awaitable[None]]
+        self, session: Session, *, before_turn: Callable[[], Awaitable[None]], rules: SamplingRules
     ) -> Iterator[ServedGuest]:
+        session.rules = rules
         with self._visitors.admitted(session, before_turn=before_turn) as (key, visitor):
             llm = ModelAccess(base_url=f"{self._url}/v1", api_key=key, model=self._model)
             yield ServedGuest(llm, visitor)

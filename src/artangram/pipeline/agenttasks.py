@@ -29,8 +29,12 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
     """Requests that one attempt may make; 0 sets no limit."""
     max_tokens: int = 0
     """Of one answer; 0 leaves it to the agent and the context."""
+    sampling: str = "agent"
+    """`agent`: as its requests say; `run`: at the run's temperature, from all tokens."""
 
     def __post_init__(self) -> None:
+        if self.sampling not in ("agent", "run"):
+            raise BadInput("sampling", f"{self.sampling!r} is not known", "say agent or run")
         for field in ("max_turns", "max_tokens"):
             if getattr(self, field) < 0:
                 raise BadInput(field, f"{getattr(self, field)} is negative", "say 0 or more")
@@ -47,6 +51,7 @@ def agent_task(name: str, spec: AgentSpec, client: Any, *, job: str) -> AgentTas
         job=job,
         max_turns=spec.max_turns or MOST_TURNS,
         max_tokens=spec.max_tokens,
+        samples_as_run=spec.sampling == "run",
     )
 
 

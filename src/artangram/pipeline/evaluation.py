@@ -68,6 +68,7 @@ async def evaluate(
         tokenizer=tokenizer,
         temperature=exam.temperature,
         agents=agents,
+        trains=False,
     )
     room = asyncio.Semaphore(exam.at_once)
 

@@ -39,6 +39,7 @@ from artangram.pipeline.fleet import EngineFleet
 from artangram.pipeline.meter import ActionUsage
 from artangram.pipeline.metrics import Metrics, StepRecord
 from artangram.pipeline.settings import RunSettings
+from artangram.pipeline.transcripts import Transcripts
 from artangram.rollout import Rollout, RolloutState, Source, Stage
 from artangram.scratchdir import ScratchDir
 from artangram.train import checkpoint
@@ -107,6 +108,7 @@ class Training:
         self.metrics = Metrics(
             out, after_step=first_step, run=settings.name, trackers=settings.report_to
         )
+        self.transcripts = Transcripts(out, tokenizer, most=settings.transcripts)
         self.on_step: Callable[[StepRecord], None] = lambda record: None
         self.fleet = EngineFleet(
             versions=rollout.updates.versions,
@@ -163,8 +165,9 @@ class Training:
         began_at = time.monotonic()
         groups = self._reshape(batch.groups)
         report = await asyncio.to_thread(self.trainer.step, groups)
-        self.rollout.settle(batch)
+        self.rollout.settle(batch, is_skipped=report.is_skipped)
         self.step += 1
+        await asyncio.to_thread(self.transcripts.add, self.step, groups)
         train_s = time.monotonic() - began_at
         problems = tuple(f"{group.task}/{group.problem}" for group in batch.groups)
         self._made = _Made(self.step, report, problems, batch.waited_s, train_s)

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from artangram.core.errors import BadInput
 from artangram.envs.protocol import ModelAccess
+from artangram.gateway.rules import SamplingRules
 
 BeforeTurn = Callable[[], Awaitable[None]]
 
@@ -32,7 +33,7 @@ class ModelDoor(Protocol):
     """Lets agents use sessions over HTTP."""
 
     def admitted(
-        self, session: Any, *, before_turn: BeforeTurn
+        self, session: Any, *, before_turn: BeforeTurn, rules: SamplingRules
     ) -> AbstractContextManager[AgentGuest]:
         """While the block lasts, an agent may use the session; `before_turn` precedes each turn."""
         ...

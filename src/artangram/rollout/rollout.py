@@ -22,6 +22,7 @@ from artangram.core.errors import InfraFailed
 from artangram.core.ids import JobId
 from artangram.core.rollout.admission import AdmissionLimits, Mix, Pace
 from artangram.core.rollout.trajectory import Batch, Group
+from artangram.core.rollout.verdict import DropReason
 from artangram.core.rollout.weights import Staleness
 from artangram.models.tokenizer import Tokenizer
 from artangram.rollout.agents import ModelDoor
@@ -162,10 +163,13 @@ class Rollout:
         self.updates.go_live(version)
         self.dispatcher.on_update()
 
-    def settle(self, batch: Batch) -> None:
-        """The batch was trained on, and this will not be forgotten."""
+    def settle(self, batch: Batch, *, is_skipped: bool = False) -> None:
+        """The batch was trained on, or its step was skipped; this will not be forgotten."""
         for issue in self.sink.settle(batch):
-            self.source.train(issue)
+            if is_skipped:
+                self.source.drop(issue, DropReason.SKIPPED)
+            else:
+                self.source.train(issue)
 
     def save(self) -> RolloutState:
         """What was handed over but not settled counts as outstanding."""

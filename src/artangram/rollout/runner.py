@@ -27,9 +27,11 @@ from artangram.core.rollout.trajectory import Segment, Trajectory, TrajectorySta
 from artangram.envs.protocol import Detachable, Env, Problem, Scorer, Solving, Task
 from artangram.gateway.engines.protocol import FinishReason, Sampling
 from artangram.gateway.gateway import ContextFull
+from artangram.gateway.rules import SamplingRules
 from artangram.gateway.session import SessionClosed
 from artangram.models.tokenizer import Tokenizer
 from artangram.rollout.agents import AgentTurns, ModelDoor
+from artangram.rollout.closing import AttemptClosing
 from artangram.rollout.phases import PhaseLimits, Strays, TooLong, within
 from artangram.rollout.updates import Updates
 
@@ -57,6 +59,10 @@ class ModelSession(Protocol):
         ...
 
     def segments(self) -> tuple[Segment, ...]: ...
+
+    def branches(self) -> tuple[tuple[Segment, ...], ...]:
+        """Further conversations in which something was sampled."""
+        ...
 
     async def generate(self, new: str, sampling: Sampling) -> SampledReply: ...
 
@@ -111,9 +117,12 @@ class Runner:
         retries: Retries | None = None,
         temperature: float = 1.0,
         agents: ModelDoor | None = None,
+        trains: bool = True,
     ) -> None:
         self.door = door
         self.agents = agents
+        self.trains = trains
+        """What is sampled is for training: agents may not sample what could not be scored."""
         self.updates = updates
         self.tokenizer = tokenizer
         self.phases = phases or PhaseLimits()
@@ -142,6 +151,8 @@ class Attempt:
         self._session: ModelSession | None = None
         self._stopped: tuple[TrajectoryStatus, str] | None = None
         self._turns = 0
+        self.error: Exception | None = None
+        """What its last try raised, if that ended it."""
         self._seconds: dict[str, float] = {}
         self.ended: asyncio.Future[Trajectory] = asyncio.get_running_loop().create_future()
         self._running = asyncio.create_task(self._attempts())
@@ -181,6 +192,7 @@ class Attempt:
             except Exception as error:  # noqa: BLE001 (whatever it raises is infrastructure)
                 logger.info("%s: attempt %d: %r", self.ticket.id, number, error)
                 if number == retries.attempts or self._on_env_free is None:
+                    self.error = error
                     return self._end(
                         TrajectoryStatus.INFRA_FAILED, f"{type(error).__name__}: {error}"
                     )
@@ -195,7 +207,7 @@ class Attempt:
         self._turns = 0
         self._session = None
         env = ticket.task.env(ticket.problem, trajectory=name)
-        closing = _Closing(runner, env)
+        closing = AttemptClosing(env, runner.strays, limit_s=runner.phases.close_s)
         try:
             session = runner.door.open(name, task=ticket.task.name, tokenizer=runner.tokenizer)
             self._session = closing.session = session
@@ -215,6 +227,7 @@ class Attempt:
         limits = runner.phases
         sampling = Sampling(max_tokens=task.max_tokens, temperature=runner.temperature)
         seen = await self._phase("reset", env.reset(), limits.reset_s, of=env)
+        is_cut = False
         while not seen.done:
             if self._turns >= task.max_turns:
                 return TrajectoryStatus.TRUNCATED
@@ -229,8 +242,11 @@ class Attempt:
                 raise InfraFailed("its turn was aborted in the engine")
             self._check_fresh()
             self._turns += 1
+            is_cut = reply.finish is FinishReason.LENGTH
             seen = await self._phase("turn", env.respond(reply.text), limits.turn_s, of=env)
-        return TrajectoryStatus.TASK_FAILED if seen.failed else TrajectoryStatus.OK
+        if seen.failed:
+            return TrajectoryStatus.TASK_FAILED
+        return TrajectoryStatus.TRUNCATED if is_cut else TrajectoryStatus.OK
 
     async def _solved(self, env: Solving, session: ModelSession) -> TrajectoryStatus:
         """An agent's whole attempt: it asks the model by itself, and every turn is checked."""
@@ -239,7 +255,13 @@ class Attempt:
             fix = "serve the gateway and give the rollout its door"
             raise BadInput("agents", f"{self.ticket.task.name} has no way to the model", fix)
         turns = AgentTurns(env, session, most=self.ticket.task.max_turns, fresh=self._fresh_turn)
-        with agents.admitted(session, before_turn=turns.before_turn) as guest:
+        rules = SamplingRules(
+            temperature=self._runner.temperature,
+            is_enforced=env.samples_as_run,
+            trains=self._runner.trains,
+            most_tokens=self.ticket.task.max_tokens,
+        )
+        with agents.admitted(session, before_turn=turns.before_turn, rules=rules) as guest:
             try:
                 seen = await self._phase("agent", env.solve(guest.llm), limit_s, of=turns)
             except Exception:
@@ -274,7 +296,7 @@ class Attempt:
         if updates.staleness.sheds_early and updates.is_stale(self.oldest_version):
             raise Stale
 
-    async def _reward(self, env: Env, closing: "_Closing") -> float:
+    async def _reward(self, env: Env, closing: AttemptClosing) -> float:
         score = await self._scorer(env, closing)
         limit_s = self._runner.phases.reward_s
         failures = 0
@@ -287,7 +309,7 @@ class Attempt:
                 if failures > self._runner.retries.rewards:
                     raise
 
-    async def _scorer(self, env: Env, closing: "_Closing") -> Scorer:
+    async def _scorer(self, env: Env, closing: AttemptClosing) -> Scorer:
         if not isinstance(env, Detachable):
             return env.score
         score = await self._phase("reward", env.detach(), self._runner.phases.reward_s, of=env)
@@ -323,7 +345,8 @@ class Attempt:
             task=ticket.task.name,
             problem=ticket.problem.id,
             group=ticket.group,
-            segments=self._segments(),
+            segments=() if self._session is None else self._session.segments(),
+            branches=() if self._session is None else self._session.branches(),
             status=status,
             reward=reward,
             reason=reason,
@@ -331,44 +354,10 @@ class Attempt:
             info={f"{phase}_s": seconds for phase, seconds in self._seconds.items()},
         )
 
-    def _segments(self) -> tuple[Segment, ...]:
-        return () if self._session is None else self._session.segments()
-
     def _free_env(self) -> None:
         if self._on_env_free is not None:
             free, self._on_env_free = self._on_env_free, None
             free()
-
-
-class _Closing:
-    """What an attempt opened, each closed once, none waited for too long."""
-
-    def __init__(self, runner: Runner, env: Env) -> None:
-        self._runner = runner
-        self._env: Env | None = env
-        self.session: ModelSession | None = None
-
-    async def close(self) -> None:
-        await self.close_session()
-        await self.close_env()
-
-    async def close_session(self) -> None:
-        if self.session is not None:
-            session, self.session = self.session, None
-            await self._within(session.close())
-
-    async def close_env(self) -> None:
-        if self._env is not None:
-            env, self._env = self._env, None
-            await self._within(env.aclose())
-
-    async def _within(self, closing: Coroutine[Any, Any, None]) -> None:
-        """Whatever goes wrong here changes nothing about how the attempt ended."""
-        limit_s, strays = self._runner.phases.close_s, self._runner.strays
-        try:
-            await within(closing, limit_s, of=None, what="closing", strays=strays)
-        except Exception:
-            logger.warning("an environment or a session did not close", exc_info=True)
 
 
 async def _asked(score: Scorer) -> float:

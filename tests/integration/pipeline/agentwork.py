@@ -3,6 +3,8 @@
 They speak the language of `small`: a direction in, the direction and a verb out.
 """
 
+import asyncio
+
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from integration.pipeline.small import RIGHT
@@ -69,3 +71,43 @@ def blocking(problem, llm, client):
         )
     HEARD.setdefault(llm.api_key, []).append(tuple(found.choices[0].artangram["token_ids"]))
     return found.choices[0].message.content
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+async def delegating(problem, llm, client):
+    """Two sub-agents side by side, then the main conversation goes on."""
+    async with chat(llm) as one:
+        main = [user(problem["word"])]
+        main.append({"role": "assistant", "content": await asked(one, llm, main)})
+        subs = [asked(one, llm, [user(f"{word} {problem['word']}")]) for word in ("up", "down")]
+        await asyncio.gather(*subs)
+        return await asked(one, llm, [*main, user(problem["word"])])
+
+
+async def compacting(problem, llm, client):
+    """Forgets what it said: the third turn begins with a summary."""
+    async with chat(llm) as one:
+        said = [user(problem["word"])]
+        said.append({"role": "assistant", "content": await asked(one, llm, said)})
+        await asked(one, llm, [*said, user("up")])
+        return await asked(one, llm, [user("down"), user(problem["word"])])
+
+
+async def stripping(problem, llm, client):
+    """Sends back only the first word of what the model said, as if the rest were its reasoning."""
+    async with chat(llm) as one:
+        said = [user(problem["word"])]
+        heard = await asked(one, llm, said)
+        kept = {"role": "assistant", "content": " ".join(heard.split()[:1])}
+        return await asked(one, llm, [*said, kept, user(problem["word"])])
+
+
+async def cool(problem, llm, client):
+    """Samples as it likes, and differently in each turn."""
+    async with chat(llm) as one:
+        said = [user(problem["word"])]
+        said.append({"role": "assistant", "content": await asked(one, llm, said, temperature=0.5)})
+        return await asked(one, llm, [*said, user(problem["word"])], temperature=1.5)

@@ -35,8 +35,8 @@ def written(place: Path, model: Path, agents: dict[str, str], *, steps: int = 3)
     )
     path = place / "run.yaml"
     path.write_text(
-        f"name: agents\nmodel: {model}\nsteps: {steps}\ngroups: {2 * len(agents)}\n"
-        "environments: 48\nretries: 0\ncheckpoint_every: 0\n"
+        f"name: agents\nmodel: {model}\nsteps: {steps}\ngroups: {len(agents)}\n"
+        "group_size: 4\nenvironments: 48\nretries: 0\ncheckpoint_every: 0\n"
         f"tasks:\n{tasks}"
         "train: {epochs: 2, min_samples: 1, lr: 1.0e-3}\n"
     )
@@ -66,22 +66,37 @@ async def trained(path: Path, out: Path, *, on_step=None):
     return seen, read(out / "metrics.jsonl")
 
 
+def sampled_in(trajectory):
+    """The sampled segments of each conversation."""
+    return [[one for one in line if one.is_sampled] for line in trajectory.conversations]
+
+
 def exactly_what_was_sampled(groups, records):
     """Each trained token was sampled once, with its logprob and version, and heard by the agent."""
     assert max(record.report.fresh_error for record in records) < 1e-4
     assert any(record.report.version > 1 for record in records)
-    heard = Counter(tokens for found in agentwork.HEARD.values() for tokens in found)
+    heard = Counter(frozenset(Counter(found).items()) for found in agentwork.HEARD.values())
     for trajectory in (t for group in groups for t in group.trajectories):
-        for segment in (s for line in trajectory.conversations for s in line if s.is_sampled):
+        segments = [one for line in sampled_in(trajectory) for one in line]
+        for segment in segments:
             assert len(segment.logprobs) == len(segment.token_ids)
             covered = [place for span in segment.spans for place in range(span.start, span.end)]
             assert covered == list(range(len(segment.token_ids)))
-            heard[segment.token_ids] -= 1
-    assert min(heard.values()) >= 0, "a segment was trained on that no agent was given"
+        # All that one attempt heard, each answer as often as it was sampled.
+        heard[frozenset(Counter(one.token_ids for one in segments).items())] -= 1
+    assert min(heard.values()) >= 0, "an attempt was trained on that no agent has made"
 
 
-AGENTS = {"once": 1, "turns": 3, "blocking": 1}
-"""And how many turns each of them takes."""
+AGENTS = {
+    "once": [1],
+    "turns": [3],
+    "blocking": [1],
+    "delegating": [2, 1, 1],
+    "compacting": [2, 1],
+    "stripping": [1, 1],
+    "cool": [2],
+}
+"""And how many turns each conversation of theirs has."""
 
 
 async def test_agents_are_trained_on_the_very_tokens_they_were_given(model, tmp_path):
@@ -89,12 +104,16 @@ async def test_agents_are_trained_on_the_very_tokens_they_were_given(model, tmp_
     groups, records = await trained(path, tmp_path / "out")
     exactly_what_was_sampled(groups, records)
     trajectories = [t for group in groups for t in group.trajectories]
-    assert len(trajectories) == 3 * 6 * 8
-    assert {(t.task, t.turns) for t in trajectories} == set(AGENTS.items())
+    assert len(trajectories) == 3 * len(AGENTS) * 4
     assert {t.status for t in trajectories} <= {TrajectoryStatus.OK, TrajectoryStatus.TRUNCATED}
     for trajectory in trajectories:
-        sampled = [segment for segment in trajectory.segments if segment.is_sampled]
-        assert len(sampled) == AGENTS[trajectory.task]
+        turns = AGENTS[trajectory.task]
+        # A reply of one word is the same when it is stripped.
+        wanted = ([2], turns) if trajectory.task == "stripping" else (turns,)
+        assert [len(line) for line in sampled_in(trajectory)] in wanted
+        assert trajectory.turns == sum(turns)
+        heat = [one.temperature for line in sampled_in(trajectory) for one in line]
+        assert heat == ([0.5, 1.5] if trajectory.task == "cool" else [1.0] * len(heat))
 
 
 async def test_an_exam_lets_an_agent_try_other_problems(model, tmp_path):

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import Any
 
 import pytest
@@ -15,9 +16,11 @@ from artangram.envs.agents import AgentTask, AttemptFailed
 from artangram.envs.protocol import ModelAccess
 from artangram.gateway import Gateway
 from artangram.gateway.engines.scripted import ScriptedEngine
+from artangram.gateway.rules import SamplingRules
 from artangram.models.tokenizer import USER, Message
 from artangram.pipeline.agentserver import agent_door
-from artangram.rollout import PhaseLimits, Plan, Retries, Rollout, Source
+from artangram.rollout import PhaseLimits, Plan, Retries, Rollout, Source, Spares
+from artangram.rollout.defects import EnvironmentDefect
 
 ODD = tuple(WORDS.encode(letter)[0] for letter in "cat")
 """Not what encoding the text again would give."""
@@ -44,10 +47,10 @@ def task(solve: Any, **fields: Any) -> AgentTask:
 
 
 @asynccontextmanager
-async def rolling(one: AgentTask, **plan: Any) -> AsyncIterator[Rollout]:
+async def rolling(one: AgentTask, *, engine: Any = None, **plan: Any) -> AsyncIterator[Rollout]:
     """A rollout of two siblings, with an engine that always says the same."""
     gateway = Gateway()
-    gateway.add(ScriptedEngine(lambda _: REPLY, version=3))
+    gateway.add(engine or ScriptedEngine(lambda _: REPLY, version=3))
     given = {"environments": 2, "group_size": 2, "retries": Retries(attempts=0), **plan}
     async with (
         agent_door([one], gateway, tokenizer=WORDS, model="tiny") as agents,
@@ -130,10 +133,30 @@ async def test_an_agent_that_does_not_end_is_ended_at_its_limit():
 
 
 async def test_a_bug_of_an_agent_is_never_a_reward():
-    def clumsy(problem: dict[str, Any], llm: ModelAccess, client: Any) -> float:
-        raise KeyError("a bug")
-
     assert await failure_of(task(clumsy)) == "KeyError: 'a bug'"
+
+
+def clumsy(problem: dict[str, Any], llm: ModelAccess, client: Any) -> float:
+    raise KeyError("a bug")
+
+
+async def test_a_bug_that_every_attempt_meets_ends_the_run_with_its_traceback():
+    with pytest.raises(EnvironmentDefect) as found:
+        await batch_of(task(clumsy))
+    assert str(found.value).startswith("tasks.agent: KeyError: 'a bug', in ")
+    assert 'raise KeyError("a bug")' in found.value.traceback
+
+
+async def test_a_bug_that_some_attempts_meet_ends_nothing():
+    calls = count()
+
+    async def sometimes(problem: dict[str, Any], llm: ModelAccess, client: Any) -> float:
+        return clumsy(problem, llm, client) if next(calls) % 3 else 1.0
+
+    async with rolling(task(sometimes), spares=Spares(most_reissues=100)) as rollout:
+        for _ in range(10):
+            rollout.settle(await rollout.sink.batch(1))
+    assert rollout.tally.count(TrajectoryStatus.INFRA_FAILED) > 16
 
 
 async def test_what_is_no_number_is_never_a_reward():
@@ -162,7 +185,7 @@ async def test_a_key_opens_one_trajectory_while_it_runs_and_nothing_else():
         async def before() -> None:
             pass
 
-        with agents.admitted(session, before_turn=before) as guest:
+        with agents.admitted(session, before_turn=before, rules=SamplingRules()) as guest:
             async with chat(guest.llm) as inside:
                 assert [model.id async for model in inside.models.list()] == ["tiny"]
                 with pytest.raises(AuthenticationError):
@@ -172,6 +195,39 @@ async def test_a_key_opens_one_trajectory_while_it_runs_and_nothing_else():
 
 def _fields(llm: ModelAccess) -> dict[str, str]:
     return {name: getattr(llm, name) for name in llm.__struct_fields__}
+
+
+async def greedy(problem: dict[str, Any], llm: ModelAccess, client: Any) -> float:
+    said: list[Any] = [{"role": "user", "content": "hello"}]
+    async with chat(llm) as one:
+        await one.chat.completions.create(model="m", messages=said, temperature=0, top_p=0.5)
+    return 1.0
+
+
+async def test_what_training_could_not_score_is_refused_unless_the_run_replaces_it():
+    assert "top_p: 0.5 cannot be trained on" in await failure_of(task(greedy))
+    batch = await batch_of(task(greedy, samples_as_run=True), temperature=0.7)
+    heat = {one.temperature for t in batch.trajectories for one in t.segments if one.is_sampled}
+    assert heat == {0.7}
+
+
+async def test_an_answer_without_a_limit_may_use_the_context_or_what_the_task_allows():
+    async def solve(problem: dict[str, Any], llm: ModelAccess, client: Any) -> float:
+        said: list[Any] = [{"role": "user", "content": "hello"}]
+        async with chat(llm) as one:
+            found = await one.chat.completions.create(model="m", messages=said)
+        return float(found.usage.completion_tokens)
+
+    def rambling() -> Any:
+        return ScriptedEngine(lambda _: ODD * 1000, version=3, max_context=2000)
+
+    given = len(WORDS.render([Message(USER, "hello")]) + WORDS.opening())
+    for limit, wanted in ((0, 2000 - given), (7, 7)):
+        one = task(solve, max_tokens=limit)
+        async with rolling(one, engine=rambling()) as rollout:
+            batch = await rollout.sink.batch(1)
+        found = {(t.reward, t.status) for t in batch.trajectories}
+        assert found == {(wanted, TrajectoryStatus.TRUNCATED)}
 
 
 async def test_a_stale_agent_is_cancelled_and_its_next_turn_waits_for_fresh_weights():

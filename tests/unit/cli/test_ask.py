@@ -18,9 +18,12 @@ TOKEN = "a token of this test"
 
 @asynccontextmanager
 async def a_busy_service() -> AsyncIterator[list[str]]:
-    """One core, an action that holds it and one that waits; gives the options to reach it."""
+    """One core, an action that holds it and one that waits; gives the options to reach it.
+
+    No preemption: a busy machine would take long enough for it.
+    """
     async with (
-        fake_cluster(a_setup(cores=1)) as behind,
+        fake_cluster(a_setup(cores=1, policy="fcfs")) as behind,
         serving(behind.orchestrator, token=TOKEN) as url,
         connect(url, token=TOKEN) as client,
         client.trajectory(id="first") as first,
@@ -85,7 +88,7 @@ async def test_a_node_is_drained_and_takes_trajectories_again(run):
         assert (told.code, told.err) == (0, "")
         assert told.out.startswith("cpu-0 gets no new trajectories, and leaves when")
         told = await asyncio.to_thread(run, "status", *reach)
-        (line,) = (line for line in told.out.splitlines() if "cpu-0" in line)
+        (line,) = (line for line in told.out.splitlines() if line.lstrip().startswith("cpu-0"))
         node, state, running, *rest = line.split()
         assert (node, state, running) == ("cpu-0", "draining", "1")
         assert "1 of 1" in line

@@ -49,6 +49,11 @@ def test_a_file_says_what_runs(tmp_path):
         (("epochs: 4", "fade_steps: -1"), "fade_steps: -1 is negative"),
         (("epochs: 4", "loss: ppo, kl: 0.1"), "ppo has no such term"),
         (("epochs: 4", "loss: distillation"), "train.loss: has no teachers in a file"),
+        (("epochs: 4", "correction: {high: 0.5}"), "0 to 0.5 leaves out 1"),
+        (("share: 2", "train: {loss: gpro}"), "'gpro' is not a loss"),
+        (("share: 2", "train: {lr: 1}"), "tasks.mine.train.lr: unknown key"),
+        (("share: 2", "train: {loss: ppo, kl: 0.1}"), "mine.train.kl: ppo has no such term"),
+        (("steps: 7", "temperature: 0"), "temperature: 0 cannot be trained on"),
         (("epochs: 4", "backend: horovod"), "say ddp or fsdp"),
         (("epochs: 4", "device: tpu"), "use cpu or cuda"),
         (("model: warm", ""), "model: is missing"),
@@ -95,6 +100,17 @@ def test_the_rows_of_a_file_come_in_another_order_for_each_pass(tmp_path):
     assert len(ids) == 18
     (exam,) = made_tasks(spec, None, job="j", is_exam=True)
     assert [problem.id for problem in exam.problems(7)] == ["7-x"]
+
+
+def test_a_task_may_have_another_loss_than_its_run(tmp_path):
+    text = GOOD.replace("share: 2", "train: {loss: gspo, clip_high: 0.1}")
+    train = read(tmp_path, text.replace("epochs: 4", "epochs: 4, mean: tokens")).run.train
+    assert (train.rule("calc").kind, train.rule("calc").mean) == ("clip", "tokens")
+    other = train.rule("mine")
+    assert (other.kind, other.mean, other.clip_low, other.clip_high) == (
+        *("sequence", "sequences"),
+        *(3e-4, 0.1),
+    )
 
 
 def test_a_curriculum_is_pairs_of_a_version_and_a_share(tmp_path):

@@ -19,7 +19,7 @@ class TrajectoryStatus(StrEnum):
 
     OK = "ok"
     TRUNCATED = "truncated"
-    """It used up its turns or its context."""
+    """It used up its turns or its context, or its last answer ended at its limit of tokens."""
     TASK_FAILED = "task_failed"
     """The environment says that the attempt itself went wrong."""
     INFRA_FAILED = "infra_failed"

@@ -103,12 +103,23 @@ class CpuPools:
             placement.add(node, spec)
             self.place_waiting(placement, now)
 
+    def reconfigure(self, now: float) -> None:
+        """What jobs may have is different now."""
+        for placement in self._placement.values():
+            placement.reconfigure()
+            self.place_waiting(placement, now)
+
     def drain(self, resource: Resource, node: NodeId, now: float, *, is_on: bool) -> None:
         """A node takes no new trajectories, or takes them again; nothing happens without it."""
         placement = self._placement[resource]
         if node in placement.lanes:
             placement.drain(node, is_on=is_on)
             self.place_waiting(placement, now)
+
+    def stuck(self) -> list[Ticket]:
+        """Tickets that have to be refused so that others can go on; see `kin`."""
+        families = [one for one in self._placement.values() if one.children]
+        return [ticket for placement in families for ticket in placement.stuck()]
 
     def take_emptied(self) -> list[tuple[Resource, NodeId]]:
         """Draining nodes that became empty since the last call."""
