@@ -6,6 +6,7 @@ a file, by convention in `benchmarks/results`.
 
 import typer
 
+from artangram_bench.cluster import cluster
 from artangram_bench.coding import coding
 from artangram_bench.day import day
 from artangram_bench.engine import engine_verb
@@ -41,6 +42,7 @@ for verb in (
     isolation,
     learn,
     soak,
+    cluster,
     scale,
 ):
     bench.command()(verb)

@@ -44,6 +44,9 @@ __all__ = [
     "SandboxGone",
     "Service",
     "ServiceOptions",
+    "ShellEnded",
+    "ShellHandle",
+    "ShellResult",
     "Snapshot",
     "StartOptions",
     "TarImage",
@@ -88,6 +91,7 @@ if TYPE_CHECKING:
         Refused,
         Unreachable,
     )
+    from artangram.orchestrator.shell import ShellEnded, ShellHandle, ShellResult
     from artangram.sandbox.errors import SandboxError, SandboxGone
     from artangram.sandbox.protocol import (
         CommandResult,
@@ -117,6 +121,7 @@ _MODULES = {
     "orchestrator.process": "ProcessHandle",
     "orchestrator.records": "ActionResult Broken ClusterStatus Draining Overloaded Refused "
     "Unreachable",
+    "orchestrator.shell": "ShellEnded ShellHandle ShellResult",
     "sandbox.errors": "SandboxError SandboxGone",
     "sandbox.protocol": "CommandResult DirectoryImage EngineImage HostImage Limits Output "
     "Snapshot TarImage",

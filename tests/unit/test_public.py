@@ -19,7 +19,8 @@ PUBLIC = """
     Client ClusterStatus CommandResult DirectoryImage Draining EngineImage Explanation HostImage
     InfraFailed JobLimits
     Limits Outcome Output Overloaded ProcessHandle Refused RemoteFunction RunOptions SandboxError
-    SandboxGone Service ServiceOptions Snapshot StartOptions TarImage TrajectoryHandle Unreachable
+    SandboxGone Service ServiceOptions ShellEnded ShellHandle ShellResult
+    Snapshot StartOptions TarImage TrajectoryHandle Unreachable
     between
     connect function local one_of sync
 """

@@ -16,7 +16,14 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from artangram.sync.client import SyncApi, SyncClient, SyncFunction, SyncProcess, SyncTrajectory
+from artangram.sync.client import (
+    SyncApi,
+    SyncClient,
+    SyncFunction,
+    SyncProcess,
+    SyncShell,
+    SyncTrajectory,
+)
 from artangram.sync.thread import LoopThread
 
 if TYPE_CHECKING:
@@ -31,6 +38,7 @@ __all__ = [
     "SyncClient",
     "SyncFunction",
     "SyncProcess",
+    "SyncShell",
     "SyncTrajectory",
     "connect",
     "local",

@@ -21,6 +21,7 @@ from artangram.orchestrator.options import (
 )
 from artangram.orchestrator.process import KEPT_BYTES, SIGTERM, ProcessHandle
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Refused
+from artangram.orchestrator.shell import ShellHandle, ShellResult
 from artangram.orchestrator.use import UseReport
 from artangram.sandbox.protocol import MAX_READ_BYTES, Output, Snapshot, Source
 from artangram.services.service import Loader
@@ -64,6 +65,7 @@ class SyncClient:
         selector: Mapping[str, str] | None = None,
         idle_s: float | None = None,
         lifetime_s: float | None = None,
+        parent: str | None = None,
         id: str | None = None,
     ) -> "SyncTrajectory":
         """See `Client.trajectory`; to be used as `with`, or with `open` and `close`."""
@@ -79,9 +81,14 @@ class SyncClient:
             selector=selector,
             idle_s=idle_s,
             lifetime_s=lifetime_s,
+            parent=parent,
             id=id,
         )
         return SyncTrajectory(handle, self._thread)
+
+    def attach(self, id: str, *, task: str = "") -> "SyncTrajectory":
+        """See `Client.attach`."""
+        return SyncTrajectory(self._client.attach(id, task=task), self._thread)
 
     def call(self, service: str, payload: object, **options: Unpack[CallOptions]) -> Any:
         """See `Client.call`."""
@@ -155,10 +162,11 @@ class SyncTrajectory:
         return self._thread.ask(lambda: self._handle.queued_s)
 
     def __enter__(self) -> Self:
-        return self.open()
+        self._thread.wait(self._handle.__aenter__())
+        return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._end(self._handle.__aexit__())
 
     def open(self) -> Self:
         """Open it without a `with` block, as a notebook does; then `close` ends it."""
@@ -203,6 +211,10 @@ class SyncTrajectory:
         """See `TrajectoryHandle.start`."""
         started = self._handle.start(argv, output_bytes=output_bytes, lossless=lossless, **options)
         return SyncProcess(self._thread.wait(started), self._thread)
+
+    def shell(self, **options: Unpack[StartOptions]) -> "SyncShell":
+        """See `TrajectoryHandle.shell`."""
+        return SyncShell(self._thread.wait(self._handle.shell(**options)), self._thread)
 
     def write(self, path: str, data: bytes | str) -> None:
         """See `TrajectoryHandle.write`."""
@@ -274,6 +286,31 @@ class SyncProcess:
     def wait(self) -> ActionResult:
         """See `ProcessHandle.wait`."""
         return self._thread.wait(self._process.wait())
+
+
+class SyncShell:
+    """`ShellHandle` for code that is not async."""
+
+    def __init__(self, shell: ShellHandle, thread: LoopThread) -> None:
+        self._shell = shell
+        self._thread = thread
+
+    def __repr__(self) -> str:
+        return f"<Sync {self._shell!r}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, command: str, *, timeout_s: float | None = None) -> ShellResult:
+        """See `ShellHandle.run`."""
+        return self._thread.wait(self._shell.run(command, timeout_s=timeout_s))
+
+    def close(self) -> None:
+        """See `ShellHandle.close`."""
+        self._thread.wait(self._shell.close())
 
 
 class SyncFunction(Generic[P, R]):

@@ -16,6 +16,7 @@ from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.local import local
 from artangram.orchestrator.process import ProcessHandle
 from artangram.orchestrator.server import serving
+from artangram.orchestrator.shell import ShellEnded
 from artangram.sandbox import IsolationLevel
 from artangram.sandbox.probe import probe
 
@@ -191,3 +192,64 @@ async def test_leaving_a_process_unread_holds_up_nothing(t: TrajectoryHandle) ->
         await one.write(f"{number}\n")
         assert (await one.wait()).stdout == f"{number}\n"
     await quiet.kill()
+
+
+async def test_a_shell_keeps_its_directory_and_variables(t: TrajectoryHandle) -> None:
+    async with await t.shell() as shell:
+        made = await shell.run("mkdir -p x && cd x && export A=1; f() { echo from f; }")
+        assert (made.exit_code, made.stdout, made.stderr) == (0, "", "")
+        found = await shell.run("pwd; echo $A; f; echo oops >&2; false")
+        assert (found.stdout, found.stderr) == ("/work/x\n1\nfrom f\n", "oops\n")
+        assert (found.exit_code, found.ok) == (1, False)
+        assert (await shell.run("printf 'no newline'")).stdout == "no newline"
+        assert (await shell.run("cat; echo after")).stdout == "after\n"
+        broken = await shell.run("if true; then echo x")
+        assert "unexpected end of file" in broken.stderr
+        assert broken.exit_code != 0
+        assert (await shell.run("exec >/dev/null; echo lost")).stdout == ""
+        assert (await shell.run("echo told >&2")).stderr == "told\n"
+
+
+async def test_a_shell_prints_much_and_runs_in_the_background(t: TrajectoryHandle) -> None:
+    async with await t.shell() as shell:
+        much = await shell.run("head -c 3000000 /dev/zero | tr '\\0' x")
+        assert len(much.stdout) == 3000000
+        assert (await shell.run("sleep 300 & echo $!")).ok
+        assert (await shell.run("jobs | wc -l")).stdout.strip() == "1"
+        assert "VERSION" in (await shell.run("cat /etc/os-release")).stdout
+
+
+async def test_the_end_of_a_shell_is_told(t: TrajectoryHandle) -> None:
+    shell = await t.shell()
+    last = await shell.run("echo bye; exit 7")
+    assert (last.exit_code, last.stdout) == (7, "bye\n")
+    with pytest.raises(ShellEnded, match="exit code 7"):
+        await shell.run("true")
+    slow = await t.shell()
+    with pytest.raises(TimeoutError):
+        await slow.run("sleep 100", timeout_s=0.2)
+    with pytest.raises(ShellEnded, match=r"longer than 0\.2 s"):
+        await slow.run("true")
+    assert (await t.run(["echo", "fine"])).stdout == "fine\n"
+
+
+async def test_a_command_cannot_forge_the_end_of_another(t: TrajectoryHandle) -> None:
+    async with await t.shell() as shell:
+        forged = "printf '\\0%032d0\\n' 0; printf '\\0%032d\\n' 0 >&2; echo real; false"
+        result = await shell.run(forged)
+        assert (result.exit_code, "real" in result.stdout) == (1, True)
+
+
+@pytest.mark.parametrize("how", ["embedded", "http"])
+async def test_an_open_trajectory_is_attached_to_by_its_id(how: str) -> None:
+    async with a_client(how) as client, client.trajectory(memory_mb=64) as t:
+        await t.write("a", "shared")
+        async with client.attach(t.id, task="swe") as same:
+            result = await same.run(["cat", "a"])
+            assert (result.stdout, result.record.kind) == ("shared", "swe/cat")
+        assert (await t.run(["true"])).ok
+        with pytest.raises(BadInput, match="not open"):
+            await client.attach("nowhere").run(["true"])
+        await client.attach(t.id).close()
+        with pytest.raises(BadInput, match="not open"):
+            await t.run(["true"])
