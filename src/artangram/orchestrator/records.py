@@ -371,6 +371,17 @@ decode_deployed = msgspec.msgpack.Decoder(DeployedService).decode
 decode_result = msgspec.msgpack.Decoder(ActionResult).decode
 
 
+def without_output(body: bytes) -> bytes:
+    """An encoded `ActionResult` whose command says how much of its output was dropped."""
+    result = decode_result(body)
+    command = result.command
+    if command is None or not (command.stdout or command.stderr):
+        return body
+    dropped = command.truncated_bytes + len(command.stdout) + len(command.stderr)
+    short = structs.replace(command, stdout=b"", stderr=b"", truncated_bytes=dropped)
+    return encode(structs.replace(result, command=short))
+
+
 def encoded(given: Submission | Opening | DeployedService) -> bytes:
     """What a caller gave, as the journal keeps it. Raises `BadInput` if that cannot be."""
     try:
