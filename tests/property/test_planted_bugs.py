@@ -364,7 +364,7 @@ POOL_PLANTS: dict[str, tuple[Method, Plant]] = {
     ),
     "the window forgets too early": (
         test_pools.test_a_quota_lets_in_exactly_what_every_window_allows,
-        instead(QuotaPool, "_forget", lambda real: lambda pool, now: real(pool, now + 0.5)),
+        instead(QuotaPool, "_forget", lambda real: lambda pool, now: real(pool, now + 1.0)),
     ),
     "every call is let in": (
         test_pools.test_a_quota_lets_in_exactly_what_every_window_allows,
