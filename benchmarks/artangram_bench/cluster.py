@@ -5,7 +5,8 @@
 - A contended coding trace with real sandboxes on one worker: every action leased by us, beside Ray
   tasks that ask for one CPU, and for the most that the action can use. Both sides have the same
   sandboxes, the same cores and the same trajectories, in random order per round.
-- Our orchestrator keeps a journal that is flushed to the disk, as `artangram up` does.
+- Our orchestrator keeps a journal in a file. For the trace it is flushed to the disk, as `artangram
+  up` does; for the no-ops it is not, because that would measure the disk. Ray keeps none.
 """
 
 import asyncio
@@ -220,7 +221,7 @@ class _Measure:
             memory_mb=1 << 20,
             agent_options=("--provider", provider),
             door=door if count else None,
-            sync=True,
+            sync=provider != "fake",
         ) as (orchestrator, backends):
             client = Client(Embedded(orchestrator, backends=backends))
             if count:
