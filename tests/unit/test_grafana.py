@@ -4,6 +4,8 @@ import json
 import re
 from pathlib import Path
 
+import aiohttp
+
 from artangram.orchestrator.server import serving
 from artangram.testing.fakes import fake_cluster
 
@@ -12,8 +14,6 @@ ONLY_WITH_CALLEES = {"artangram_service_copies", "artangram_calls_queued"}
 
 
 async def test_every_metric_that_it_draws_exists() -> None:
-    import aiohttp
-
     async with fake_cluster() as cluster, serving(cluster.orchestrator, token="t") as url:
         async with cluster.trajectory() as t:
             await t.run(["true"])
@@ -25,8 +25,8 @@ async def test_every_metric_that_it_draws_exists() -> None:
             text = await answer.text()
     found: dict[str, set[str]] = {}
     for line in text.splitlines():
-        name, labels = re.match(r"([a-z_]+)(\{.*\})?", line.lstrip("# HELPTYPE")).groups()  # type: ignore[union-attr]
-        found.setdefault(name, set()).update(re.findall(r'(\w+)="', labels or ""))
+        name = re.sub(r"^# (HELP|TYPE) ", "", line).partition(" ")[0].partition("{")[0]
+        found.setdefault(name, set()).update(re.findall(r'(\w+)="', line))
     panels = json.loads(PAGE.read_text())["panels"]
     queries = [target["expr"] for panel in panels for target in panel["targets"]]
     assert len(queries) >= 10
