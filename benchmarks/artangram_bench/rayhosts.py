@@ -8,13 +8,14 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from busy_machine import PATIENCE_S
-from hosts import Host
-from process_support import environ
+from artangram_bench.hosts import Host, environ
 
 PORT = 6379
+PATIENCE_S = 120.0
+"""Until something has surely happened, or never will."""
 _RAY = "import sys; from ray.scripts.scripts import main; sys.exit(main())"
 _QUIET = {
     "RAY_AUTH_MODE": "disabled",
@@ -65,6 +66,15 @@ class RayHost:
         program = "from artangram.cli import main; raise SystemExit(main())"
         return self.start(sys.executable, "-c", program, *words, log=log, **more)
 
+    def talk(self, module: str, *, log: Path) -> subprocess.Popen[str]:
+        """Run a module with pipes to its standard input and output."""
+        argv = ("nsenter", "--target", str(self._init), "--all", sys.executable, "-m", module)
+        pipe = subprocess.PIPE
+        with open(log, "ab") as errors:
+            return subprocess.Popen(
+                argv, stdin=pipe, stdout=pipe, stderr=errors, env=self._environ(), text=True
+            )
+
     def python(self, program: str, *words: str) -> str:
         """What a program prints that runs on this host."""
         argv = ("nsenter", "--target", str(self._init), "--all", sys.executable, "-c", program)
@@ -106,9 +116,8 @@ class RayHost:
         return environ(**{**_QUIET, **more})
 
 
-def until(holds: object, log: Path, patience_s: float = PATIENCE_S) -> None:
+def until(holds: Callable[[], bool], log: Path, patience_s: float = PATIENCE_S) -> None:
     """Wait for it, and show the log if it does not come."""
-    assert callable(holds)
     give_up_at = time.monotonic() + patience_s
     while not holds():
         assert time.monotonic() < give_up_at, log.read_text()[-3000:]
