@@ -22,6 +22,8 @@ _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_enable_metrics_collection": "0",
     "RAY_prestart_worker_first_driver": "0",
+    # As everything else here; 15 by default.
+    "RAY_worker_niceness": "0",
 }
 HASTY = {
     "RAY_health_check_initial_delay_ms": "1000",
