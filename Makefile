@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # A venv of its own for vLLM: it pins another torch. docs/gateway.md says how to make one.
 VLLM_PYTHON ?= $(VENV)-vllm/bin/python
 
-.PHONY: demo test test-vllm cover check lint fix bench lock clean
+.PHONY: demo test test-vllm soak cover check lint fix bench lock clean
 
 demo: $(STAMP)
 	$(BIN)/artangram demo
@@ -18,6 +18,11 @@ test: check
 
 test-vllm: $(STAMP)
 	ARTANGRAM_VLLM_PYTHON=$(VLLM_PYTHON) ARTANGRAM_VLLM_RESULT=benchmarks/results/vllm.json $(BIN)/pytest -q tests/vllm
+
+# Ten thousand actions under random faults, twice: needs root and iproute2, takes half an hour.
+soak: $(STAMP)
+	$(BIN)/artangram bench soak --json benchmarks/results/soak.json
+	$(BIN)/artangram bench soak --policy elastic --seed 2 --json benchmarks/results/soak_elastic.json
 
 cover: $(STAMP)
 	$(BIN)/pytest -q tests/unit/core --cov --cov-fail-under=100

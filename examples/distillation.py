@@ -13,7 +13,7 @@ from artangram.core.rollout.trajectory import (
 from artangram.models.causal import score
 from artangram.models.config import ModelConfig
 from artangram.models.llama import Llama
-from artangram.train.samples import rows_of, sample_of
+from artangram.train.samples import attempt_samples, rows_of
 from artangram.train.settings import TrainSettings
 from artangram.train.trainer import Trainer
 
@@ -47,7 +47,7 @@ def attempt(model: Llama, name: str, version: int) -> Trajectory:
 
 @torch.no_grad()
 def said_by(teacher: Llama, one: Trajectory) -> tuple[float, ...]:
-    rows = rows_of([sample_of(one, 0.0)], version=0)
+    rows = rows_of(attempt_samples(one, 0.0), version=0)
     return tuple(score(teacher, rows.packed, at=rows.at).logprobs.tolist())
 
 

@@ -17,7 +17,7 @@ from artangram.models.causal import score
 from artangram.models.directory import load_model, save_model
 from artangram.models.loading import load_tokenizer
 from artangram.rollout import Plan, Rollout, Source, preset
-from artangram.train.samples import rows_of, sample_of
+from artangram.train.samples import attempt_samples, rows_of
 from artangram.weights import WeightStore, roll, verified_pull
 
 MODEL, STEPS = Path(__file__).parent / "models" / "guessing", 30
@@ -28,7 +28,8 @@ def learn(model, optimiser, batch):
     samples = []
     for group in batch.groups:
         mean = sum(t.reward for t in group.trajectories) / len(group.trajectories)
-        samples += [sample_of(t, t.reward - mean) for t in group.trajectories]
+        for one in group.trajectories:
+            samples += attempt_samples(one, one.reward - mean)
     rows = rows_of(samples, version=batch.version)
     now = score(model, rows.packed, at=rows.at).logprobs
     loss = -((now - rows.behaviour).exp() * rows.advantages).mean()

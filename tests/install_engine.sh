@@ -1,6 +1,7 @@
 #!/bin/sh
-# install_engine.sh [engine] [kernel]: install what some tests need beyond Python; without a name, all.
+# install_engine.sh [engine] [kernel] [browser]: install what some tests need beyond Python; without a name, all.
 # engine: podman with runc. kernel: a user-mode Linux, which has control groups of version 2.
+# browser: Chromium, which looks at the dashboard.
 # Ends with 0 when it is there, else with 1 and a reason for each that is missing.
 set -u
 export DEBIAN_FRONTEND=noninteractive
@@ -11,6 +12,10 @@ has_engine() {
 
 has_kernel() {
   command -v linux.uml >/dev/null 2>&1
+}
+
+has_browser() {
+  command -v chromium >/dev/null 2>&1
 }
 
 # obtain WHAT IS_THERE PACKAGE...
@@ -34,11 +39,12 @@ obtain() {
 }
 
 missing=0
-for wanted in ${*:-engine kernel}; do
+for wanted in ${*:-engine kernel browser}; do
   case $wanted in
     engine) obtain "container engine" has_engine podman runc || missing=1 ;;
     kernel) obtain "user-mode Linux" has_kernel user-mode-linux || missing=1 ;;
-    *) echo "nobody knows $wanted: use engine or kernel" >&2; missing=1 ;;
+    browser) obtain "Chromium" has_browser chromium || missing=1 ;;
+    *) echo "nobody knows $wanted: use engine, kernel or browser" >&2; missing=1 ;;
   esac
 done
 exit $missing

@@ -6,6 +6,7 @@ a file, by convention in `benchmarks/results`.
 
 import typer
 
+from artangram_bench.cluster import cluster
 from artangram_bench.coding import coding
 from artangram_bench.day import day
 from artangram_bench.engine import engine_verb
@@ -20,8 +21,10 @@ from artangram_bench.overhead import overhead
 from artangram_bench.quota import quota
 from artangram_bench.rollout import rollout
 from artangram_bench.sandbox import sandbox
+from artangram_bench.scale import scale
 from artangram_bench.scheduler import scheduler
 from artangram_bench.services import services
+from artangram_bench.soak import soak
 
 bench = typer.Typer(help="Measure every figure of the documentation.", no_args_is_help=True)
 for verb in (
@@ -38,6 +41,9 @@ for verb in (
     rollout,
     isolation,
     learn,
+    soak,
+    cluster,
+    scale,
 ):
     bench.command()(verb)
 # Not by their own names: the modules are called so.

@@ -1,65 +1,23 @@
 """A cluster of several hosts, in network namespaces: partitions, power failures, restarts."""
 
 import asyncio
-import json
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from busy_machine import PATIENCE_S
-from hosts import CAN_MAKE_HOSTS, WHY_NOT, Host, some_hosts
+from hosts import CAN_MAKE_HOSTS, TOKEN, WHY_NOT, Host, HostCluster, some_hosts
 
 import artangram
 from artangram.core.errors import InfraFailed
+from artangram.core.scheduling.records import Outcome
 from artangram.orchestrator.client import Client
+from artangram.orchestrator.records import Unreachable
 from artangram.sandbox import SandboxError
+from artangram.sandbox.protocol import Snapshot
 
 pytestmark = pytest.mark.skipif(not CAN_MAKE_HOSTS, reason=WHY_NOT)
-
-TOKEN = "callers-token"
-
-
-class Cluster:
-    """A head on the first host and agents on the others."""
-
-    def __init__(self, hosts: list[Host], folder: Path) -> None:
-        self.head, *self.workers = hosts
-        self._folder = folder
-        self._state = folder / "state"
-        self.url = ""
-        self._join: tuple[str, ...] = ()
-
-    def start_head(self) -> None:
-        log, told = self._folder / "head.log", self._folder / "serves.json"
-        told.unlink(missing_ok=True)
-        address = self.head.address
-        self.head.artangram(
-            *("up", "--host", address, "--port", "7410", "--agents", f"{address}:7411"),
-            *("--state-dir", str(self._state), "--cores", "1", "--json", str(told)),
-            log=log,
-            ARTANGRAM_TOKEN=TOKEN,
-        )
-        self._until(lambda: told.exists() and told.read_text().endswith("}\n"), log)
-        self.url = json.loads(told.read_text())["url"]
-        line = next(x for x in log.read_text().splitlines() if x.startswith("artangram agent"))
-        self._join = tuple(line.split()[1:])
-
-    def start_agent(self, worker: Host, *more: str) -> None:
-        log = self._folder / f"{worker.name}.log"
-        before = log.read_text().count("joined") if log.exists() else 0
-        worker.artangram(*self._join, "--node", worker.name, "--cores", "1", *more, log=log)
-        self._until(lambda: log.read_text().count("joined") > before, log)
-
-    def logs(self) -> list[Path]:
-        return [self._folder / f"{worker.name}.log" for worker in self.workers]
-
-    def _until(self, is_so: Callable[[], bool], log: Path) -> None:
-        give_up_at = time.monotonic() + PATIENCE_S
-        while not is_so():
-            assert time.monotonic() < give_up_at, log.read_text()[-2000:]
-            time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +27,8 @@ def hosts() -> Iterator[list[Host]]:
 
 
 @pytest.fixture
-def cluster(hosts: list[Host], tmp_path: Path) -> Iterator[Cluster]:
-    made = Cluster(hosts, tmp_path)
+def cluster(hosts: list[Host], tmp_path: Path) -> Iterator[HostCluster]:
+    made = HostCluster(hosts, tmp_path)
     made.start_head()
     for worker in made.workers:
         made.start_agent(worker)
@@ -81,7 +39,7 @@ def cluster(hosts: list[Host], tmp_path: Path) -> Iterator[Cluster]:
 
 
 @asynccontextmanager
-async def connected(cluster: Cluster) -> AsyncIterator[Client]:
+async def connected(cluster: HostCluster) -> AsyncIterator[Client]:
     async with artangram.connect(cluster.url, token=TOKEN) as client:
         yield client
 
@@ -106,12 +64,30 @@ async def busy_nodes(client: Client) -> set[str]:
     return seen
 
 
-async def test_work_goes_to_every_host(cluster: Cluster) -> None:
+async def test_work_goes_to_every_host(cluster: HostCluster) -> None:
     async with connected(cluster) as client:
         assert len(await busy_nodes(client)) == 3
 
 
-async def test_status_shows_what_a_host_has(cluster: Cluster) -> None:
+async def test_siblings_of_a_snapshot_succeed_on_every_host(cluster: HostCluster) -> None:
+    async def sibling(client: Client, source: Snapshot) -> str:
+        async with client.trajectory(memory_mb=64, source=source) as t:
+            return (await t.run(["cat", "note"])).stdout
+
+    async with connected(cluster) as client:
+        handles = [await client.trajectory(memory_mb=64).open() for _ in range(6)]
+        for number, handle in enumerate(handles):
+            await handle.write("note", str(number))
+        taken = [await handle.snapshot() for handle in handles]
+        assert len({snapshot.node for snapshot in taken}) == 3
+        wanted = [(str(number), source) for number, source in enumerate(taken) for _ in range(3)]
+        found = await asyncio.gather(*(sibling(client, source) for _, source in wanted))
+        assert found == [number for number, _ in wanted]
+        for handle in handles:
+            await handle.close()
+
+
+async def test_status_shows_what_a_host_has(cluster: HostCluster) -> None:
     worker = cluster.workers[0]
     worker.power_off()
     cluster.start_agent(worker, "--label", "disk=fast", "--memory-mb", "2000")
@@ -127,7 +103,7 @@ async def test_status_shows_what_a_host_has(cluster: Cluster) -> None:
     assert found.labels == {"disk": "fast"}
 
 
-async def test_a_partition_of_seconds_fails_nothing(cluster: Cluster) -> None:
+async def test_a_partition_of_seconds_fails_nothing(cluster: HostCluster) -> None:
     async with connected(cluster) as client:
         running = [asyncio.create_task(one_action(client, ["sleep", "3"])) for _ in range(3)]
         await asyncio.sleep(1.0)
@@ -143,7 +119,7 @@ async def test_a_partition_of_seconds_fails_nothing(cluster: Cluster) -> None:
         assert len(await busy_nodes(client)) == 3
 
 
-async def test_a_host_that_loses_power_costs_only_its_own(cluster: Cluster) -> None:
+async def test_a_host_that_loses_power_costs_only_its_own(cluster: HostCluster) -> None:
     lost, _ = cluster.workers
     async with connected(cluster) as client:
         running = [asyncio.create_task(one_action(client, ["sleep", "5"])) for _ in range(3)]
@@ -154,7 +130,7 @@ async def test_a_host_that_loses_power_costs_only_its_own(cluster: Cluster) -> N
         assert len(await busy_nodes(client)) == 3
 
 
-async def test_a_head_that_loses_power_goes_on_with_what_runs(cluster: Cluster) -> None:
+async def test_a_head_that_loses_power_goes_on_with_what_runs(cluster: HostCluster) -> None:
     async with connected(cluster) as client:
         keys = [f"key-{number}" for number in range(6)]
         for key in keys:
@@ -169,3 +145,20 @@ async def test_a_head_that_loses_power_goes_on_with_what_runs(cluster: Cluster) 
                 pass
         logs = [log.read_text() for log in cluster.logs()]
         assert not any("ending everything" in log for log in logs)
+
+
+async def test_a_caller_hears_that_the_head_lost_power(cluster: HostCluster) -> None:
+    async with connected(cluster) as client, client.trajectory(memory_mb=64) as t:
+        assert (await t.run(["true"])).ok
+        waiting = asyncio.create_task(t.run(["sleep", "1"], key="once"))
+        await asyncio.sleep(0.2)
+        cluster.head.lose_power()  # Its kernel tells no peer: the caller has to find out.
+        await asyncio.to_thread(cluster.start_head)
+        async with asyncio.timeout(PATIENCE_S):
+            with pytest.raises(Unreachable):
+                await waiting
+            again = await t.run(["sleep", "1"], key="once")
+        assert again.outcome in (
+            Outcome.SUCCEEDED,
+            Outcome.INFRA_FAILED,
+        )  # It may live at the head.

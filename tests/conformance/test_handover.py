@@ -116,7 +116,9 @@ Answer = tuple[list[int], list[float], set[int]]
 async def answered(engine: Handover, request: EngineRequest, cache: Cache | None = None) -> Answer:
     """Tokens, logprobs and versions."""
     items = [item async for item in engine.stream(request, cache=cache)]
-    assert items.pop() == Finish(FinishReason.LENGTH)
+    finish = items.pop()
+    assert isinstance(finish, Finish)
+    assert finish.reason is FinishReason.LENGTH
     chunks = [item for item in items if isinstance(item, TokenChunk)]
     tokens = [token for chunk in chunks for token in chunk.token_ids]
     logprobs = [one for chunk in chunks for one in chunk.logprobs]

@@ -50,6 +50,7 @@ actions = st.builds(
     reward=st.booleans(),
     timeout_s=st.none() | seconds,
     repeatable=st.booleans(),
+    priority=st.integers(-10, 10),
 )
 turns = st.builds(
     TraceTurn,

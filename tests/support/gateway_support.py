@@ -54,8 +54,13 @@ class PuppetEngine:
         logprobs = tuple(-float(token) for token in token_ids)
         self._lines[request.id].put_nowait(TokenChunk(token_ids, logprobs, self.version))
 
-    def end(self, request: EngineRequest, reason: FinishReason = FinishReason.STOP) -> None:
-        self._lines[request.id].put_nowait(Finish(reason))
+    def end(
+        self,
+        request: EngineRequest,
+        reason: FinishReason = FinishReason.STOP,
+        found: int | None = None,
+    ) -> None:
+        self._lines[request.id].put_nowait(Finish(reason, found))
 
     def die(self) -> None:
         self.crash(f"{self.name} died")

@@ -65,6 +65,9 @@ class FakeSession:
     def segments(self) -> tuple[Segment, ...]:
         return tuple(self._segments)
 
+    def branches(self) -> tuple[tuple[Segment, ...], ...]:
+        return ()
+
     async def generate(self, new: str, sampling: Sampling) -> FakeReply:
         if self._door.full_after is not None and len(self._segments) >= 2 * self._door.full_after:
             raise ContextFull("prompt", "is too long", "shorten it")
@@ -144,7 +147,7 @@ class FakeEnv:
     async def respond(self, reply: str) -> Observation:
         await asyncio.sleep(self._task.turn_s(self._name))
         if self._task.fails(self._name):
-            raise RuntimeError("the environment crashed")
+            raise InfraFailed("the environment crashed")
         self._turns += 1
         return Observation(text="go on", done=self._turns >= self._task.turns)
 

@@ -155,7 +155,7 @@ class Books:
     def free_slots(self, resource: Resource) -> int:
         spec = self.cluster.pools[resource]
         assert isinstance(spec, FunctionsSpec)
-        return spec.ceiling - self.busy_slots[resource]
+        return max(0, spec.ceiling - self.busy_slots[resource])  # It may have been lowered.
 
     def carry_out(self, decisions: list[Decision], now: float) -> None:
         """Do what was decided, in order, and see that it can be done."""

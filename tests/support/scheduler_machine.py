@@ -397,6 +397,7 @@ class SchedulerMachine(NodeRules):
 
     def _check_everything_is_free(self) -> None:
         """Nothing leaked: whoever asks for all of everything gets it at once."""
+        self.reconfigure(concurrency=2, limit=3, ceiling=2, share=3.0)
         self.now = max([self.now, *(c.closed_until for c in self.books.calls.values())]) + 100.0
         cpu = self.cluster.pools[CPU]
         assert isinstance(cpu, CpuSpec)

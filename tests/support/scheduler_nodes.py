@@ -1,20 +1,25 @@
-"""Rules about nodes for the scheduler machine: they join with specs, are lost, drain and return."""
+"""Rules about the cluster for the scheduler machine: nodes join with specs, are lost, drain and
+return; shares, quotas and ceilings change.
+"""
 
 from typing import Any
 
 from builders import CPU
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from scheduler_world import FUNCTIONS, SEARCH
 
-from artangram.core.ids import NodeId
-from artangram.core.scheduling.cluster import NodeSpec
+from artangram.core.ids import JobId, NodeId
+from artangram.core.scheduling.cluster import FunctionsSpec, NodeSpec, QuotaSpec
 from artangram.core.scheduling.events import (
     NodeDraining,
     NodeJoined,
     NodeLost,
     NodeUndrained,
+    Reconfigured,
     TrajectoryGone,
 )
+from artangram.core.scheduling.reconfigure import applied
 
 ZONES = [{}, {"zone": "a"}, {"zone": "b", "disk": "fast"}]
 SELECTORS = [{}, {}, {}, {"zone": "a"}, {"disk": "fast"}]
@@ -51,6 +56,23 @@ class NodeRules(RuleBasedStateMachine):
             for life in self.books.waiting()
             if any(h.resource.endswith("memory_mb") for h in said[life.action.id])
         ]
+
+    @rule(
+        concurrency=st.sampled_from([1, 2, 4, None]),
+        limit=st.sampled_from([1, 3, 5]),
+        ceiling=st.sampled_from([1, 2, 4]),
+        share=st.sampled_from([0.5, 3.0]),
+    )
+    def reconfigure(self, concurrency: int | None, limit: int, ceiling: int, share: float) -> None:
+        event = Reconfigured(
+            shares={JobId("y"): share},
+            pools={
+                SEARCH: QuotaSpec(concurrency=concurrency, limit=limit, window_s=10.0),
+                FUNCTIONS: FunctionsSpec(ceiling=ceiling, cold_s=0.5, idle_s=5.0),
+            },
+        )
+        self.books.cluster = applied(event, self.books.cluster)
+        self.tell(event)
 
     @precondition(lambda self: self.books.nodes)
     @rule(index=st.integers(0, 100))

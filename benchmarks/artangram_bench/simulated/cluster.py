@@ -1,8 +1,9 @@
 """What a simulated run is made of, and the engines it asks for."""
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
-from artangram.core.rollout.affinity import GUESS, Auto, Declared, Rates
+from artangram.core.rollout.affinity import Auto, Declared
+from artangram.core.rollout.costs import GUESS, Rates
 from artangram.core.rollout.split import NEVER, Splits
 from artangram.core.rollout.weights import Staleness
 from artangram.gateway import Gateway
@@ -62,8 +63,8 @@ class Scenario(Struct, frozen=True, kw_only=True):
     """Which tasks are read by one replica and answered by another."""
     knows_hardware: bool = True
     """Routing knows how fast each class is; else all replicas are alike to it."""
-    hit_rate: float = 0.9
-    """Of tokens that a replica has read before."""
+    hit_rate: float = 1.0
+    """Of the tokens that a replica's prefix cache holds: what it holds is modelled."""
     train_s: float = 0.0
     """Of every step."""
     train_token_s: float = 0.0
@@ -113,5 +114,4 @@ def a_gateway(scenario: Scenario) -> Gateway:
 
 def _told(scenario: Scenario, engine: RooflineEngine) -> Rates:
     """What routing knows of replicas like this one."""
-    rates = engine.roofline.rates() if scenario.knows_hardware else GUESS
-    return structs.replace(rates, hit_rate=scenario.hit_rate)
+    return engine.roofline.rates() if scenario.knows_hardware else GUESS

@@ -50,6 +50,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """Of what was learned from, counted from the version that learned."""
     warm_up: int
     """Steps at the start that are not like the others."""
+    hit_rates: dict[str, float]
+    """Of each task: the share of prompt tokens that were in a prefix cache."""
 
     @property
     def cancelled(self) -> float:
@@ -198,6 +200,9 @@ class SimulatedTraining:
             swaps=self._swaps,
             worst_staleness=self._worst,
             warm_up=self.scenario.warm_up,
+            hit_rates={
+                task: tally.hit_rate for task, tally in self._gateway.counters.prefixes.items()
+            },
         )
 
 

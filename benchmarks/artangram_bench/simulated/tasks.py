@@ -8,7 +8,9 @@
 
 import asyncio
 from collections.abc import Iterator
+from math import exp, sqrt
 from random import Random
+from statistics import NormalDist
 
 from msgspec import Struct
 
@@ -40,6 +42,8 @@ class TaskShape(Struct, frozen=True, kw_only=True):
     reward_s: float = 0.0
     max_tokens: int = 16_384
     """In one reply."""
+    alike: float = 0.0
+    """Share of the variance of turns and replies that belongs to the problem, not the attempt."""
 
 
 class SyntheticTask:
@@ -68,29 +72,50 @@ class SyntheticTask:
             number += 1
 
     def env(self, problem: Problem, *, trajectory: str) -> Env:
-        return SyntheticEnv(self.shape, Random(f"{self._seed} {trajectory}"))
+        problems = Random(f"{self._seed} {problem.id}")
+        return SyntheticEnv(
+            self.shape,
+            Random(f"{self._seed} {trajectory}"),
+            hardness=Hardness(turns=problems.gauss(0.0, 1.0), reply=problems.gauss(0.0, 1.0)),
+            names=(problem.id, trajectory),
+        )
+
+
+class Hardness(Struct, frozen=True):
+    """What siblings have in common, in standard deviations."""
+
+    turns: float = 0.0
+    reply: float = 0.0
 
 
 class SyntheticEnv:
     """See `envs.protocol.Env`. Its reward needs no environment."""
 
-    def __init__(self, shape: TaskShape, random: Random) -> None:
+    def __init__(
+        self, shape: TaskShape, random: Random, *, hardness: Hardness, names: tuple[str, str]
+    ) -> None:
+        """`names` are the problem's and the trajectory's."""
         self._shape = shape
         self._random = random
-        self._turns_left = random.randint(*shape.turns)
+        self._hardness = hardness
+        self._problem, self._trajectory = names
+        fewest, most = shape.turns
+        likely = _NORMAL.cdf(self._deviation(hardness.turns))
+        self._turns_left = min(most, fewest + int(likely * (most - fewest + 1)))
 
     async def reset(self) -> Observation:
         shape = self._shape
         await asyncio.sleep(shape.reset_s * self._random.lognormvariate(0.0, shape.reset_spread))
         if self._random.random() < shape.reset_failures:
             raise InfraFailed("the environment did not come up")
-        return Observation(text=words(shape.prompt_tokens, self._reply()))
+        return Observation(text=words(shape.prompt_tokens, self._reply(), about=self._problem))
 
     async def respond(self, reply: str) -> Observation:
         shape = self._shape
         await asyncio.sleep(max(0.0, self._random.gauss(shape.turn_s, shape.turn_sigma_s)))
         self._turns_left -= 1
-        return Observation(text=words(shape.seen_tokens, self._reply()), done=self._turns_left <= 0)
+        seen = words(shape.seen_tokens, self._reply(), about=self._trajectory)
+        return Observation(text=seen, done=self._turns_left <= 0)
 
     async def score(self) -> float:
         await asyncio.sleep(self._shape.reward_s)
@@ -104,9 +129,16 @@ class SyntheticEnv:
 
     def _reply(self) -> int:
         shape = self._shape
-        return max(
-            1, int(self._random.lognormvariate(0.0, shape.reply_spread) * shape.reply_tokens)
-        )
+        spread = exp(shape.reply_spread * self._deviation(self._hardness.reply))
+        return max(1, int(spread * shape.reply_tokens))
+
+    def _deviation(self, of_problem: float) -> float:
+        """A standard normal value, in part the problem's."""
+        alike = self._shape.alike
+        return sqrt(alike) * of_problem + sqrt(1.0 - alike) * self._random.gauss(0.0, 1.0)
+
+
+_NORMAL = NormalDist()
 
 
 class Step:

@@ -2,21 +2,23 @@
 
 The last token of a prompt says how many tokens follow, and each sampled token how many are left,
 so an engine can go on with any prompt, also with one that another engine began to answer. Zero
-ends an answer.
+ends an answer. What a text is about is one token repeated: texts about the same thing begin alike,
+and only those share a prefix.
 """
 
 from collections.abc import Sequence
 from itertools import chain
+from zlib import crc32
 
 from artangram.gateway.engines.protocol import EngineRequest
 from artangram.models.tokenizer import Message
 
-FILLER = 1
+VOCABULARY = 1 << 30
 
 
-def words(given: int, answer: int) -> str:
+def words(given: int, answer: int, *, about: str) -> str:
     """A text of `given` tokens that is answered with `answer` tokens."""
-    return f"{given}/{answer}"
+    return f"{given}/{answer}/{1 + crc32(about.encode()) % (VOCABULARY - 1)}"
 
 
 def countdown(request: EngineRequest) -> Sequence[int]:
@@ -27,12 +29,12 @@ def countdown(request: EngineRequest) -> Sequence[int]:
 class CountingTokenizer:
     """See `models.tokenizer.Tokenizer`."""
 
-    vocab_size = 1 << 30
+    vocab_size = VOCABULARY
     eos_id = 0
 
     def encode(self, text: str) -> tuple[int, ...]:
-        given, answer = (max(1, int(part)) for part in text.split("/"))
-        return (FILLER,) * (given - 1) + (answer,)
+        given, answer, about = (max(1, int(part)) for part in text.split("/"))
+        return (about,) * (given - 1) + (answer,)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         return ""

@@ -114,6 +114,11 @@ class ApiClient:
             self._probed.set()
         return self._checked(request, answer)
 
+    def reconfigure(self, spec: ApiSpec) -> None:
+        """The API has other limits now; the rest of `spec` is as before."""
+        self.spec = spec
+        self.gate.reconfigure(spec.limit, spec.window_s, spread_s=spec.spread_s)
+
     async def aclose(self) -> None:
         if self._session is not None:
             await self._session.close()

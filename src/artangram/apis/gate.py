@@ -92,6 +92,12 @@ class Gate:
             raise
         return passage
 
+    def reconfigure(self, limit: int | None, window_s: float, *, spread_s: float) -> None:
+        """The API has another limit now."""
+        self.limit, self.window_s, self.spread_s = limit, window_s, spread_s
+        self._latest = deque(self._latest if limit is not None else (), maxlen=limit)
+        self._serve()
+
     def num_recent(self) -> int:
         """Requests that count in the window now, those on their way included."""
         begins = self.now() - self.window_s
@@ -120,7 +126,8 @@ class Gate:
                 self._serve_later(opens_at)
                 return
             turn = self._waiting[0]
-            self._latest.append(turn.passage)
+            if self.limit is not None:
+                self._latest.append(turn.passage)
             turn.units -= 1
             if not turn.units:
                 self._waiting.popleft()
@@ -136,7 +143,7 @@ class Gate:
 
     def _opens_at(self) -> float | None:
         """When the next request may leave; `None` while that depends on one not sent yet."""
-        if len(self._latest) < (self.limit or 1):
+        if self.limit is None or len(self._latest) < self.limit:
             return 0.0
         first = self._latest[0]
         if first.sent_at is None:

@@ -3,10 +3,12 @@
 import os
 import sys
 from contextlib import suppress
+from shutil import get_terminal_size
 from typing import NoReturn
 
 from artangram.cli.extras import what_to_install
 from artangram.cli.standard import OutputLost, harmless, watched
+from artangram.cli.summaries import overview
 from artangram.core.errors import BadInput
 
 UNHEARD = 1
@@ -24,6 +26,9 @@ def main() -> None:
         _refuse("standard output: is closed; redirect it to a file, a pipe or /dev/null")
     try:
         with watched():
+            if words in ([], ["--help"]):
+                print(overview(get_terminal_size().columns), end="")
+                sys.exit(0 if words else 2)
             from artangram.cli.verbs import perform
 
             code = perform(words)

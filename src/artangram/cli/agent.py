@@ -1,24 +1,20 @@
 """`artangram agent`: this machine as a node of a cluster, for as long as it runs."""
 
 import asyncio
-import fcntl
-import hashlib
 import os
 import signal
 import socket
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated
 
 import typer
 
+from artangram.backends.agentlock import alone
 from artangram.cli.client import host_and_port
 from artangram.core.errors import BadInput
 from artangram.core.ids import NodeId
-from artangram.link import LinkRefused
+from artangram.link import LinkEnded, LinkRefused
 from artangram.managers.agentprocess import PROVIDERS, provider_named
 from artangram.managers.joining import JoiningAgent, JoinTarget, MachineIdentity
 from artangram.managers.local import LEAST_FREE_MB, WARM, LocalAgent
@@ -26,9 +22,6 @@ from artangram.managers.machine import allow_open_files, this_machine
 from artangram.managers.tls import checked_fingerprint
 from artangram.managers.wire import NodeShape
 from artangram.sandbox import IsolationLevel, NotCapable
-
-ENDING_S = 5.0
-"""How long the agent before may take to end its sandboxes, as after a restart of its service."""
 
 
 def agent(
@@ -54,6 +47,10 @@ def agent(
         int | None, typer.Option(help="Most cores to offer (default: all).", min=1)
     ] = None,
     memory_mb: Annotated[int | None, typer.Option(help="Offer at most so much.", min=1)] = None,
+    patience_s: Annotated[
+        float | None,
+        typer.Option(help="Leave when the orchestrator is away for so long.", min=1),
+    ] = None,
     provider: Annotated[
         str, typer.Option(help=f"Sandboxes: {', '.join(PROVIDERS)}.")
     ] = "strongest",
@@ -72,13 +69,14 @@ def agent(
     target = JoinTarget(host=host, port=port, token=_token(token_file), fingerprint=pin)
     shape = _shape(cores, memory_mb, label or [])
     allow_open_files()
-    with _alone(name, target.token):
-        asyncio.run(
-            _stay(target, MachineIdentity(node=name, machine=_machine(), shape=shape), provider)
-        )
+    with alone(name, target.token):
+        identity = MachineIdentity(node=name, machine=_machine(), shape=shape)
+        asyncio.run(_stay(target, identity, provider, patience_s=patience_s))
 
 
-async def _stay(target: JoinTarget, identity: MachineIdentity, provider: str) -> None:
+async def _stay(
+    target: JoinTarget, identity: MachineIdentity, provider: str, *, patience_s: float | None
+) -> None:
     async def new_agent() -> LocalAgent:
         opened = await provider_named(provider, lowest=IsolationLevel.NAMESPACES)
         return LocalAgent(
@@ -88,7 +86,7 @@ async def _stay(target: JoinTarget, identity: MachineIdentity, provider: str) ->
     def on_joined() -> None:
         print(f"{identity.node} joined {target.host}:{target.port}", flush=True)
 
-    joining = JoiningAgent(target, identity, new_agent, on_joined=on_joined)
+    joining = JoiningAgent(target, identity, new_agent, patience_s=patience_s, on_joined=on_joined)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, joining.stop)
@@ -98,6 +96,8 @@ async def _stay(target: JoinTarget, identity: MachineIdentity, provider: str) ->
             print(f"{identity.node} was drained and has left the cluster", flush=True)
     except LinkRefused as error:
         raise BadInput("--join", f"the orchestrator refused this agent: {error}", "") from None
+    except LinkEnded as error:
+        raise BadInput("--join", str(error), "start it with `artangram up`") from None
     except NotCapable as error:
         raise BadInput("--provider", str(error), "see `artangram doctor`") from None
 
@@ -136,30 +136,3 @@ def _machine() -> str:
     """The same after a restart of the agent, another one on every machine and after every boot."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{socket.gethostname()}/{boot}"
-
-
-@contextmanager
-def _alone(node: NodeId, token: str) -> Iterator[None]:
-    """Hold the lock on this name: with it, an agent knows that the one before is gone.
-
-    The join token tells clusters apart: they may use the same names on one machine.
-    """
-    cluster = hashlib.sha256(token.encode()).hexdigest()[:16]
-    path = Path(tempfile.gettempdir()) / f"artangram-agent-{os.getuid()}-{cluster}-{node}.lock"
-    with open(path, "w") as lock:
-        give_up_at = time.monotonic() + ENDING_S
-        while not _is_locked(lock):
-            if time.monotonic() >= give_up_at:
-                fix = "stop it first, or give this one another --node"
-                problem = f"an agent named {node} runs on this machine"
-                raise BadInput("--node", problem, fix) from None
-            time.sleep(0.1)
-        yield
-
-
-def _is_locked(lock: TextIO) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -1,6 +1,7 @@
-"""`artangram status`, `explain` and `drain`: what a running service does, why not, and where."""
+"""`artangram explain`, `history`, `cancel`, `close`, `drain`: one action, job or node."""
 
 import asyncio
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -8,81 +9,9 @@ import typer
 from artangram.cli.client import Token, Url, answering, client, service_url
 from artangram.cli.output import Printer
 from artangram.core.errors import BadInput
+from artangram.core.ids import JobId
 from artangram.core.scheduling.explain import Explanation
-from artangram.orchestrator.records import ApiStatus, ClusterStatus
-
-
-def status(
-    url: Url = None,
-    token: Token = None,
-    json: Annotated[
-        str | None,
-        typer.Option(help="Write the result as JSON to this file; - is standard output."),
-    ] = None,
-) -> None:
-    """Show what a running service does: queue, nodes, services, functions, APIs."""
-    output = Printer(json)
-    now = asyncio.run(_status(service_url(url), token))
-    output.table(
-        f"{now.policy}, up for {now.uptime_s:.0f} s" + (", draining" if now.is_draining else ""),
-        ["queued", "running", "ended", "trajectories", "abandoned"],
-        [_texts(now.queued, now.running, now.ended, now.trajectories, now.abandoned)],
-    )
-    _print_nodes(output, now)
-    _print_callees(output, now)
-    if now.waiting:
-        rows = [[w.action, w.kind, w.trajectory or "-", f"{w.queued_s:.1f}"] for w in now.waiting]
-        output.table("waiting longest", ["action", "kind", "trajectory", "queued s"], rows)
-    output.json(now)
-
-
-def _print_nodes(output: Printer, now: ClusterStatus) -> None:
-    rows = []
-    for node in now.nodes:
-        here = node.population
-        told = ("?", "?") if here is None else (here.sandboxes, here.hibernated)
-        cores = f"{node.cores_used} of {node.cores}"
-        memory = f"{node.memory_used_mb} of {node.memory_mb} MB"
-        labels = ", ".join(f"{key}={value}" for key, value in sorted(node.labels.items()))
-        row = (node.node, node.state, node.running, cores, memory, *told, labels or "-")
-        rows.append(_texts(*row))
-    names = ["node", "state", "running", "cores used", "memory held", "sandboxes", "asleep"]
-    output.table("nodes", [*names, "labels"], rows)
-
-
-def _print_callees(output: Printer, now: ClusterStatus) -> None:
-    """Services, functions and APIs, as far as this cluster has any."""
-    if now.services:
-        services = [
-            _texts(s.service, ", ".join(s.resident) or "-", s.busy, s.queued) for s in now.services
-        ]
-        title = f"services, {now.restores} restores"
-        output.table(title, ["service", "resident", "busy", "queued"], services)
-    if now.functions is not None:
-        f = now.functions
-        warm = f"{f.workers} of {f.ceiling}"
-        row = _texts(f.registered, warm, f.busy, f.queued, f.cold_starts, f.hedges)
-        names = ["functions", "warm workers", "busy", "queued", "cold starts", "hedges"]
-        output.table("functions", names, [row])
-    if now.apis:
-        apis = [
-            _texts(a.api, a.in_flight, a.queued, _window(a), _breaker(a.shut_s)) for a in now.apis
-        ]
-        output.table("APIs", ["api", "in flight", "queued", "window used", "breaker"], apis)
-
-
-def _window(api: ApiStatus) -> str:
-    if api.limit is None:
-        return "no limit"
-    return f"{api.window_used} of {api.limit} in {api.window_s:g} s"
-
-
-def _breaker(shut_s: float) -> str:
-    return f"shut for {shut_s:.1f} s" if shut_s else "lets calls through"
-
-
-def _texts(*values: object) -> list[str]:
-    return [str(value) for value in values]
+from artangram.observe.history import Happening
 
 
 def explain(
@@ -108,6 +37,47 @@ def explain(
     output.json(why)
 
 
+def history(
+    action: Annotated[str, typer.Argument(help="Id of an action, also of one that has ended.")],
+    url: Url = None,
+    token: Token = None,
+    json: Annotated[
+        str | None,
+        typer.Option(help="Write the result as JSON to this file; - is standard output."),
+    ] = None,
+) -> None:
+    """Show what happened to an action, from its submission to its end."""
+    output = Printer(json)
+    found = asyncio.run(_history(service_url(url), token, action))
+    began_at = found[0].at
+    when = datetime.fromtimestamp(began_at).astimezone().isoformat(sep=" ", timespec="milliseconds")
+    output.console.print(f"{action}, since {when}", soft_wrap=True)
+    for one in found:
+        line = f"{one.at - began_at:>10.3f} s  {one.what:<10} {one.detail}"
+        output.console.print(line, soft_wrap=True)
+    output.json(found)
+
+
+def cancel(
+    action: Annotated[str, typer.Argument(help="Id of an action that waits or runs.")],
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Stop an action; its caller hears that it was cancelled."""
+    asyncio.run(_cancel(service_url(url), token, action))
+    Printer(None).console.print(f"{action} is being stopped.", soft_wrap=True)
+
+
+def close(
+    job: Annotated[str, typer.Argument(help="Name of a job; `status` lists them.")],
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Close every trajectory of a job; what it has waiting or running is cancelled."""
+    num = asyncio.run(_close(service_url(url), token, job))
+    Printer(None).console.print(f"Closed {num} trajectories of {job}.", soft_wrap=True)
+
+
 def drain(
     node: Annotated[str, typer.Argument(help="Name of a node; `status` lists them.")],
     undo: Annotated[
@@ -129,9 +99,30 @@ async def _drain(url: str, token: str | None, node: str, *, undo: bool) -> None:
         await one.drain(node, undo=undo)
 
 
-async def _status(url: str, token: str | None) -> ClusterStatus:
+async def _history(url: str, token: str | None, action: str) -> tuple[Happening, ...]:
     async with answering(url), client(url, token) as one:
-        return await one.status()
+        try:
+            return await one.history(action)
+        except KeyError:
+            fix = "results are kept for a while only; see `artangram status`"
+            raise BadInput("action", f"{action!r} is not known", fix) from None
+
+
+async def _cancel(url: str, token: str | None, action: str) -> None:
+    await _explain(url, token, action)  # One that is unknown is said.
+    async with answering(url), client(url, token) as one:
+        await one.cancel(action)
+
+
+async def _close(url: str, token: str | None, job: str) -> int:
+    async with answering(url), client(url, token) as one:
+        jobs = {known.job: known for known in (await one.status()).jobs}
+        if job not in jobs or not jobs[JobId(job)].trajectories:
+            known = ", ".join(sorted(name for name in jobs if jobs[name].trajectories))
+            fix = f"name one of: {known}" if known else "no job has an open one"
+            raise BadInput("job", f"{job!r} has no open trajectory", fix)
+        await one.close_job(job)
+        return jobs[JobId(job)].trajectories
 
 
 async def _explain(url: str, token: str | None, action: str) -> Explanation:

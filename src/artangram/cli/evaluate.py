@@ -12,13 +12,11 @@ from msgspec import Struct
 
 from artangram.cli.client import Token, Url, client
 from artangram.cli.output import Printer
-from artangram.config.train import TrainSpec, check_tasks, read_train
+from artangram.config.train import TrainSpec, check_tasks, made_tasks, read_train
 from artangram.core.errors import BadInput, InfraFailed
-from artangram.orchestrator.client import Client
 from artangram.train.checkpoint import checkpoints
 
 if TYPE_CHECKING:
-    from artangram.envs.protocol import Task
     from artangram.pipeline.evaluation import Evaluation, Exam
 
 USUAL_OUT = Path("out")
@@ -120,6 +118,7 @@ async def _examined(
     token: str | None,
 ) -> "Evaluation":
     from artangram.models.loading import load_tokenizer
+    from artangram.pipeline.agentserver import agent_door
     from artangram.pipeline.evaluation import evaluate, served
 
     tokenizer = load_tokenizer(model)
@@ -129,30 +128,23 @@ async def _examined(
             client(url, token, spec.cluster) as one,
             served(model, spec.engines, log=Path(os.devnull)) as (door, lost),
         ):
-            tasks = _tasks(spec, one)
+            tasks = made_tasks(spec, one, job=f"{spec.run.name}-eval", is_exam=True)
             progress.update(showing, description="evaluating", total=len(tasks) * exam.problems)
-            asking = asyncio.ensure_future(
-                evaluate(
-                    tasks,
-                    door,
-                    exam,
-                    tokenizer=tokenizer,
-                    name=f"eval-{uuid4().hex[:6]}",
-                    on_ended=lambda ended: progress.advance(showing),
+            serving = agent_door(tasks, door, tokenizer=tokenizer, model=spec.run.name)
+            async with serving as agents:
+                asking = asyncio.ensure_future(
+                    evaluate(
+                        tasks,
+                        door,
+                        exam,
+                        tokenizer=tokenizer,
+                        name=f"eval-{uuid4().hex[:6]}",
+                        agents=agents,
+                        on_ended=lambda ended: progress.advance(showing),
+                    )
                 )
-            )
-            try:
-                await asyncio.wait({asking, lost}, return_when=asyncio.FIRST_COMPLETED)
-                return await asking if asking.done() else lost.result()
-            finally:
-                asking.cancel()
-
-
-def _tasks(spec: TrainSpec, one: Client) -> "list[Task]":
-    from artangram.pipeline.taskfactory import task_named
-
-    job = f"{spec.run.name}-eval"
-    return [
-        task_named(name, task.task, one, job=job, options=task.exam_options)
-        for name, task in spec.tasks.items()
-    ]
+                try:
+                    await asyncio.wait({asking, lost}, return_when=asyncio.FIRST_COMPLETED)
+                    return await asking if asking.done() else lost.result()
+                finally:
+                    asking.cancel()

@@ -12,6 +12,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "demo": ("pytest",),
     "huggingface": ("transformers", "jinja2"),
     "container": ("docker",),
+    "ray": ("ray",),
     "peers": ("ray", "distributed", "swerex"),
 }
 
@@ -21,8 +22,15 @@ _NEEDED: dict[str, tuple[str, ...]] = {
     "eval": ("service", "train"),
     "up": ("service",),
     "status": ("client",),
+    "top": ("client",),
+    "use": ("client",),
     "explain": ("client",),
+    "history": ("client",),
+    "cancel": ("client",),
+    "close": ("client",),
+    "drain": ("client",),
     "simulate": ("sim",),
+    "plan": ("sim",),
     "trace": ("sim",),
     "bench": ("sim", "service", "train"),
 }
@@ -51,6 +59,13 @@ def what_to_install(module: str | None, *, verb: str | None) -> str | None:
     extras = [extra for extra, modules in lacking.items() if modules]
     be = "is" if len(names) == 1 else "are"
     return f"{', '.join(names)}: {be} not installed; {install(*extras)}"
+
+
+def lacking(verb: str) -> str | None:
+    """What to install before `verb` can run; `None` if it has all. Imports nothing."""
+    modules = [name for extra in ("cli", *_NEEDED.get(verb, ())) for name in EXTRAS[extra]]
+    missing = next((name for name in modules if find_spec(name) is None), None)
+    return what_to_install(missing, verb=verb)
 
 
 def install(*extras: str) -> str:

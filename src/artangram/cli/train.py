@@ -12,10 +12,10 @@ import typer
 
 from artangram.cli.client import Token, Url, plainly_refused
 from artangram.cli.output import Printer, make_folder, tell_ignored
-from artangram.cli.train_plan import plan_of, show_plan
+from artangram.cli.train_plan import check_plan, plan_of, show_plan
 from artangram.cli.train_view import acts_of, busy_of, line_of
 from artangram.config.cluster import ClusterFile
-from artangram.config.train import TrainSpec, check_tasks, read_train
+from artangram.config.train import TrainSpec, check_tasks, made_tasks, read_train
 from artangram.core.errors import BadInput
 from artangram.train.checkpoint import checkpoints, latest
 
@@ -60,6 +60,7 @@ def train(
     if url is None:
         tell_ignored(output.console, f"cluster of {file}", _unused(spec.cluster), verb="train")
     if print_plan:
+        check_plan(file, spec, has_own_cluster=url is None)
         show_plan(spec, output)
         output.json(plan_of(spec))
         return
@@ -69,6 +70,7 @@ def train(
     elif checkpoints(place / "checkpoints"):
         fix = "continue it with --resume, or name another --out"
         raise BadInput(str(place), "already holds a run", fix)
+    check_plan(file, spec, has_own_cluster=url is None)
     make_folder(place / "cluster")
     with _plainly_ended(place):
         last = asyncio.run(
@@ -89,11 +91,15 @@ def _unused(cluster: ClusterFile) -> Iterator[str]:
 @contextmanager
 def _plainly_ended(place: Path) -> Iterator[None]:
     """Around a run: what stops it is said in one line, and how to go on."""
+    from artangram.rollout.defects import EnvironmentDefect
     from artangram.weights.store import StoreFull
 
     fix = "free some space and continue with --resume"
     try:
         yield
+    except EnvironmentDefect as defect:
+        print(defect.traceback, file=sys.stderr)
+        raise
     except StoreFull as error:
         raise BadInput("weights", str(error), fix) from error
     except OSError as error:
@@ -161,13 +167,9 @@ async def _lived(
     """The run in its cluster, in as many lives as it takes."""
     from artangram.pipeline.loops import LOOPS
     from artangram.pipeline.supervise import lived
-    from artangram.pipeline.taskfactory import task_named
     from artangram.pipeline.training import open_training
 
-    tasks = [
-        task_named(name, task.task, opened.client, job=spec.run.name, options=task.options)
-        for name, task in spec.tasks.items()
-    ]
+    tasks = made_tasks(spec, opened.client, job=spec.run.name)
 
     async def life(resume: bool) -> None:
         async with open_training(

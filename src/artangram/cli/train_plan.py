@@ -2,11 +2,15 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import cast
 
 from artangram.cli.output import Printer
 from artangram.config.cluster import ClusterFile
 from artangram.config.train import TrainSpec
+from artangram.core.errors import BadInput
+from artangram.core.rollout.affinity import DEFAULT
+from artangram.observe.badfile import BadFile
 from artangram.pipeline.enginepools import EnginesSpec
 from artangram.pipeline.settings import RunSettings
 from artangram.train.settings import TrainSettings
@@ -32,6 +36,30 @@ def show_plan(spec: TrainSpec, output: Printer) -> None:
             for name, share in stage.shares.items()
         ]
         output.table(title, ["task", "share", "groups a step", "made by"], tasks)
+
+
+def check_plan(file: Path, spec: TrainSpec, *, has_own_cluster: bool) -> None:
+    """Raises `BadFile` if the run could not start: its model, its affinity, its cores."""
+    from artangram.models.config import context_of
+    from artangram.models.loading import load_tokenizer
+
+    try:
+        context_of(spec.model)
+        load_tokenizer(spec.model)
+    except BadInput as error:
+        problem = f"{spec.model} is not a model: {error.field} {error.problem}"
+        raise BadFile(file, BadInput("model", problem, error.fix)) from error
+    rules = {"affinity": spec.engines.affinity, "split": spec.engines.split}
+    for key, rule in rules.items():
+        for task in [] if isinstance(rule, str) else rule:
+            if task != DEFAULT and task not in spec.tasks:
+                fix = f"say one of {', '.join(spec.tasks)}, or {DEFAULT}"
+                raise BadFile(file, BadInput(f"engines.{key}.{task}", "is not a task", fix))
+    there, asked = len(os.sched_getaffinity(0)), spec.cluster.cores or 0
+    if has_own_cluster and asked > there:
+        problem = f"{asked} cores are more than the {there} of this machine"
+        fix = f"say {there} or fewer, or use a cluster with --url"
+        raise BadFile(file, BadInput("cluster.cores", problem, fix))
 
 
 def plan_of(spec: TrainSpec) -> dict[str, object]:

@@ -14,8 +14,9 @@ def line_of(record: "StepRecord", steps: int) -> str:
     """A step in one line."""
     report = record.report
     tasks = " ".join(f"{task} {value:.2f}" for task, value in report.rewards.items())
+    skipped = f"skipped: {report.why_skipped}  " if report.is_skipped else ""
     return (
-        f"step {record.step}/{steps}  reward {report.reward:.3f} ({tasks})  "
+        f"step {record.step}/{steps}  reward {report.reward:.3f} ({tasks})  {skipped}"
         f"stale {100 * report.stale_share:.0f} % (at most {report.max_staleness})  "
         f"waited {record.collect_s:.2f} s  trained {record.train_s:.2f} s"
     )

@@ -1,7 +1,7 @@
 """`artangram up`: the orchestrator of this machine as a service."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -11,14 +11,15 @@ import typer
 from msgspec import Struct, structs
 
 from artangram.aio import listening
-from artangram.cli.client import host_and_port, plainly_refused
-from artangram.cli.localagents import LocalAgents, do_overlap, local_parts
+from artangram.cli.client import plainly_refused
+from artangram.cli.headnodes import LOOPBACK, HeadNode, NodeOptions, joinable
 from artangram.cli.output import Printer, tell_ignored, writing
+from artangram.cli.rayagents import watch_settings
 from artangram.config.cluster import ClusterFile
 from artangram.config.clusterfile import blaming, read_cluster
+from artangram.config.reconfigurable import fixed_of
 from artangram.core.scheduling.policies.catalog import policy as policy_named
-from artangram.managers.machine import this_machine, total_memory_mb
-from artangram.orchestrator.joinednodes import AgentAddress, AgentDoor
+from artangram.dashboard import pages
 from artangram.orchestrator.tokens import checked_token, kept_token
 from artangram.orchestrator.up import up as serve
 
@@ -33,16 +34,11 @@ class Serves(Struct, frozen=True, kw_only=True):
     state_dir: str
 
 
-class _Head(Struct, frozen=True, kw_only=True):
-    """What the head uses of this machine, and where agents join it."""
-
-    cores: int | None
-    memory_mb: int | None
-    door: AgentDoor | None = None
-
-
 _Agents = Annotated[
     str | None, typer.Option(help="HOST:PORT where other machines join with `artangram agent`.")
+]
+_Json = Annotated[
+    str | None, typer.Option(help="Write the address as JSON to this file when it serves.")
 ]
 _Cores = Annotated[
     int | None, typer.Option(help="Use at most this many cores of this machine.", min=1)
@@ -54,6 +50,24 @@ _StateDir = Annotated[
 _Local = Annotated[
     int | None,
     typer.Option(help="Try a cluster: share this machine among this many agents.", min=1, max=64),
+]
+_Ray = Annotated[
+    str | None,
+    typer.Option(help="Run agents on the nodes of Ray: auto, HOST:PORT or ray://HOST:PORT."),
+]
+_RayCpus = Annotated[
+    int | None, typer.Option(help="CPUs to claim on each Ray node. Default: all.", min=1)
+]
+_RayGpuNodes = Annotated[
+    bool, typer.Option("--ray-gpu-nodes", help="Use the CPUs of Ray nodes with GPUs, too.")
+]
+_RayGroup = Annotated[
+    str | None,
+    typer.Option(help="Claim only the bundles of this placement group of Ray: its id or name."),
+]
+_Host = Annotated[
+    str | None,
+    typer.Option(help="Address to listen on. [default: 127.0.0.1; its own in Ray with --ray]"),
 ]
 _Token = Annotated[
     str | None,
@@ -68,17 +82,19 @@ def up(
         Path | None,
         typer.Argument(help="The cluster (YAML): cores, functions, services, APIs, shares."),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    host: _Host = None,
     port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)] = 7410,
     state_dir: _StateDir = STATE_DIR,
     policy: Annotated[str | None, typer.Option(help="Policy, as for `simulate`.")] = None,
     cores: _Cores = None,
     agents: _Agents = None,
     local: _Local = None,
+    ray: _Ray = None,
+    ray_cpus: _RayCpus = None,
+    ray_gpu_nodes: _RayGpuNodes = False,
+    ray_placement_group: _RayGroup = None,
     token: _Token = None,
-    json: Annotated[
-        str | None, typer.Option(help="Write the address as JSON to this file when it serves.")
-    ] = None,
+    json: _Json = None,
 ) -> None:
     """Serve this machine's cluster over HTTP until SIGTERM or Ctrl-C, then drain.
 
@@ -86,16 +102,25 @@ def up(
     APIs. Nothing accepted is lost by a crash: start it again with the same state directory.
     """
     described = _described(cluster, policy)
-    _check_free(host, port)
+    if ray is None:
+        _check_free(host or LOOPBACK, port)
     secret, output = _secret(token, state_dir), Printer(json)
     if cluster is not None:
         tell_ignored(output.console, cluster, described.ignored_live(), verb="up")
-    given = _Head(cores=cores or described.cores, memory_mb=described.memory_mb)
+    watched = watch_settings(
+        ray,
+        cpus=ray_cpus,
+        with_gpu_nodes=ray_gpu_nodes,
+        placement_group=ray_placement_group,
+        state_dir=state_dir,
+    )
+    options = NodeOptions(host=host, agents=agents, local=local, ray=watched)
+    given = _head_node(described, cores)
     with (
         output.progress() as opening,
         _refused(state_dir),
         blaming(cluster),
-        _joinable(agents, local, given, state_dir, output) as head,
+        joinable(options, given, state_dir, output.console) as head,
     ):
         opening.add_task("opening the cluster")
 
@@ -103,26 +128,49 @@ def up(
             opening.stop()
             shown = None if token else secret
             _tell(output, url, policy=described.policy, state_dir=state_dir, made_up=shown)
+            head.on_ready(url, secret)
 
-        serving = serve(
-            state_dir,
-            on_ready=on_ready,
-            host=host,
-            port=port,
-            token=secret,
-            policy=described.policy,
-            cores=head.cores,
-            memory_mb=head.memory_mb,
-            shares=described.shares,
-            limits=described.limits,
-            labels=described.labels,
-            options=described.options,
-            images=[Path(folder) for folder in described.images],
-            door=head.door,
-            sync=described.sync,
-            tell=partial(output.console.print, soft_wrap=True),
-        )
-        asyncio.run(serving)
+        asyncio.run(_served(described, head, state_dir, port, secret, on_ready, output))
+
+
+def _head_node(described: ClusterFile, cores: int | None) -> HeadNode:
+    return HeadNode(
+        cores=cores or described.cores,
+        memory_mb=described.memory_mb,
+        fence_s=described.fence_s,
+    )
+
+
+def _served(
+    described: ClusterFile,
+    head: HeadNode,
+    state_dir: Path,
+    port: int,
+    secret: str,
+    on_ready: Callable[[str], None],
+    output: Printer,
+) -> Coroutine[None, None, None]:
+    _check_free(head.host, port)
+    return serve(
+        state_dir,
+        on_ready=on_ready,
+        host=head.host,
+        port=port,
+        token=secret,
+        policy=described.policy,
+        cores=head.cores,
+        memory_mb=head.memory_mb,
+        shares=described.shares,
+        limits=described.limits,
+        labels=described.labels,
+        options=described.options,
+        images=[Path(folder) for folder in described.images],
+        door=head.door,
+        sync=described.sync,
+        pages=pages,
+        tell=partial(output.console.print, soft_wrap=True),
+        described=fixed_of(described),
+    )
 
 
 def _check_free(host: str, port: int) -> None:
@@ -147,59 +195,6 @@ def _described(cluster: Path | None, policy: str | None) -> ClusterFile:
 
 
 @contextmanager
-def _joinable(
-    agents: str | None, local: int | None, head: _Head, state_dir: Path, output: Printer
-) -> Iterator[_Head]:
-    """The head with a place where agents join; those of `local` do, and end with the block."""
-    if agents is None and local is None:
-        yield head
-        return
-    host, port = host_and_port("--agents", agents or "127.0.0.1:0")
-    _check_free(host, port)
-    door = AgentDoor(
-        host=host,
-        port=port,
-        token=kept_token(state_dir, "join-token"),
-        state_dir=state_dir,
-        on_open=partial(_tell_agents, output, state_dir),
-    )
-    if local is None:
-        yield structs.replace(head, door=door)
-        return
-    machine = this_machine()
-    kept, parts = local_parts(machine, local, head_cores=head.cores)
-    if do_overlap(machine, kept, parts):
-        told = f"This machine has {len(machine.cores)} cores for {local + 1} nodes: some share one."
-        output.console.print(told, soft_wrap=True)
-    started = LocalAgents(parts, token=door.token, state_dir=state_dir, console=output.console)
-
-    def on_open(address: AgentAddress) -> None:
-        if agents is not None:
-            _tell_agents(output, state_dir, address)
-        started.start(address)
-
-    # The total does not change, so a restart finds the head as it was.
-    memory_mb = head.memory_mb or total_memory_mb() // (local + 1)
-    try:
-        yield _Head(cores=kept, memory_mb=memory_mb, door=structs.replace(door, on_open=on_open))
-    finally:
-        started.end()
-
-
-def _tell_agents(output: Printer, state_dir: Path, address: AgentAddress) -> None:
-    """Print the command that joins another machine; its token is in a file."""
-    console = output.console
-    at = f"[{address.host}]" if ":" in address.host else address.host
-    console.print("To join another machine, copy the join token there and run:", soft_wrap=True)
-    console.print(
-        f"artangram agent --join {at}:{address.port} --fingerprint {address.fingerprint} "
-        f"--token-file {state_dir / 'join-token'}",
-        soft_wrap=True,
-        markup=False,
-    )
-
-
-@contextmanager
 def _refused(state_dir: Path) -> Iterator[None]:
     """Says in one line what keeps it from serving."""
     with plainly_refused(), writing(state_dir, what="directory"):
@@ -214,4 +209,5 @@ def _tell(output: Printer, url: str, *, policy: str, state_dir: Path, made_up: s
     console.print(f"export ARTANGRAM_URL={url}", soft_wrap=True)
     if made_up is not None:
         console.print(f"export ARTANGRAM_TOKEN={made_up}", soft_wrap=True)
+    console.print(f"Dashboard: {url}/dashboard (it asks for the token)", soft_wrap=True)
     console.file.flush()  # A caller that started us in the background reads this from a file.

@@ -1,7 +1,7 @@
 """The verbs of the command line, each in a file of its own.
 
 Only the verb that is wanted is imported: `doctor` answers where nothing else is installed, and
-no verb pays for the imports of another. `artangram --help` imports all of them.
+no verb pays for the imports of another. `summaries` has what `artangram --help` shows.
 """
 
 import sys
@@ -14,7 +14,8 @@ import typer
 from rich.markup import escape
 
 from artangram import __version__
-from artangram.cli.extras import what_to_install
+from artangram.cli.extras import lacking, what_to_install
+from artangram.cli.summaries import SUMMARIES
 from artangram.core.errors import BadInput
 
 VERBS = {
@@ -24,10 +25,17 @@ VERBS = {
     "up": "up",
     "agent": "agent",
     "run": "run",
-    "status": "ask",
+    "status": "status",
+    "top": "status",
+    "use": "use",
     "explain": "ask",
+    "history": "ask",
+    "cancel": "ask",
+    "close": "ask",
     "drain": "ask",
+    "apply": "apply",
     "simulate": "simulate",
+    "plan": "plan",
     "doctor": "doctor",
     "trace": "trace",
     "bench": "bench",
@@ -49,11 +57,21 @@ EXAMPLES = {
         "artangram run --cpu 1-8 --file test_it.py -- pytest -q -n {units} test_it.py",
     ),
     "status": ("artangram status --url http://127.0.0.1:7410 --json - | jq .queued",),
+    "use": ("artangram use --price cpu=0.04 --price gpu=2.5 --csv use.csv",),
     "explain": ("artangram explain 3f2a-17 --url http://127.0.0.1:7410",),
+    "top": ("artangram top --every 1",),
+    "history": ("artangram history 3f2a-17",),
+    "cancel": ("artangram cancel 3f2a-17",),
+    "close": ("artangram close my-run",),
     "drain": ("artangram drain node-3", "artangram drain node-3 --undo"),
+    "apply": ("artangram apply cluster.yaml",),
     "simulate": (
         "artangram simulate --cluster cluster.yaml --trace day.jsonl.gz "
         "--policy elastic --policy pods:1 --plot day.svg",
+    ),
+    "plan": (
+        "artangram plan --trace day.jsonl.gz --cluster cluster.yaml --sweep cpu.cores=32..512 "
+        "--slo 'step<600' --price cpu=0.04 --policy elastic --policy pods:1 --plot plan.svg",
     ),
     "doctor": ("artangram doctor --json -",),
     "trace": (
@@ -83,7 +101,8 @@ def perform(words: Sequence[str]) -> int:
             # A name that the terminal cannot show must not end the program.
             stream.reconfigure(errors="backslashreplace")
     try:
-        verbs = app(next(iter(words), None))
+        first = next(iter(words), None)
+        verbs = app(first) if first in VERBS or first in WITHOUT_VERBS else listed()
         return verbs(list(words), prog_name="artangram", standalone_mode=False) or 0
     except _Misused as misused:
         error: Any = misused
@@ -108,6 +127,26 @@ def app(first: str | None = None) -> typer.Typer:
         for name in VERBS:
             _add(made, name, needs_all=False)
     return made
+
+
+def listed() -> typer.Typer:
+    """The command line as its `--help` shows it: no verb is imported, so none can be run."""
+    made = typer.Typer(name="artangram", no_args_is_help=True, pretty_exceptions_enable=False)
+    made.callback()(_options)
+    for name in VERBS:
+        what = lacking(name)
+        made.command(name)(_named(name, SUMMARIES[name]) if what is None else _absent(name, what))
+    return made
+
+
+def _named(name: str, summary: str) -> Callable[[], None]:
+    """Stands in the list for a verb."""
+
+    def verb() -> None:
+        raise AssertionError(f"{name} is only listed")
+
+    verb.__doc__ = summary
+    return verb
 
 
 def _add(made: typer.Typer, name: str, *, needs_all: bool) -> None:

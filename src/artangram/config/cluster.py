@@ -27,6 +27,7 @@ from artangram.core.scheduling.cluster import (
     ServiceSpec,
 )
 from artangram.core.scheduling.speedup import MOST_UNITS
+from artangram.managers.roster import FENCE_S
 from artangram.observe.badfile import nearest
 from artangram.orchestrator.callbackends import (
     FUNCTIONS,
@@ -159,6 +160,9 @@ class ClusterFile(Struct, frozen=True, kw_only=True):
     policy: str = "elastic"
     sync: bool = True
     """Whether what a service accepted outlives a loss of power, at the cost of disk flushes."""
+    fence_s: float = FENCE_S
+    """A machine that cannot reach the head for this long ends everything it runs. It must be longer
+    than a restart of the head takes."""
 
     @property
     def shares(self) -> dict[str, float]:
@@ -197,8 +201,8 @@ class ClusterFile(Struct, frozen=True, kw_only=True):
         services = tuple(self.services[name].live(name) for name in self._deployed())
         options = {
             **self._devices(),
-            "workers": self._ceiling(FUNCTIONS),
-            "platform_calls": self._ceiling(PLATFORM),
+            "workers": self.ceiling(FUNCTIONS),
+            "platform_calls": self.ceiling(PLATFORM),
         }
         said = {key: value for key, value in options.items() if value is not None}
         if services and "devices" not in said:
@@ -206,7 +210,8 @@ class ClusterFile(Struct, frozen=True, kw_only=True):
             raise BadInput("services", "need devices to run on", fix)
         return ClusterOptions(functions=self.functions, services=services, apis=self.apis, **said)
 
-    def _ceiling(self, name: Resource) -> int | None:
+    def ceiling(self, name: Resource) -> int | None:
+        """Slots of a pool of functions, if the file says so."""
         pool = self.pools.get(name)
         return pool.ceiling if isinstance(pool, FunctionsEntry) else None
 
@@ -279,21 +284,21 @@ class ClusterFile(Struct, frozen=True, kw_only=True):
         """The fields that only a simulation uses."""
         deployed = self._deployed()
         for name, pool in self.pools.items():
-            if not self._is_live(name, pool):
+            if not self.is_live(name, pool):
                 yield f"pools.{name}"
                 continue
             used = pool.used_live
             if isinstance(pool, GpuEntry) and pool.backend == "cuda":
                 used = used - {"devices", "memory_mb"}  # It discovers them.
-            yield from (f"pools.{name}.{key}" for key in _given(pool) if key not in used)
+            yield from (f"pools.{name}.{key}" for key in given(pool) if key not in used)
         for service, entry in self.services.items():
             if service not in deployed:
                 yield f"services.{service}"
                 continue
             known = {"pool", *Service.__struct_fields__}
-            yield from (f"services.{service}.{key}" for key in _given(entry) if key not in known)
+            yield from (f"services.{service}.{key}" for key in given(entry) if key not in known)
 
-    def _is_live(self, name: Resource, pool: PoolEntry) -> bool:
+    def is_live(self, name: Resource, pool: PoolEntry) -> bool:
         """Whether a live cluster has such a pool; its names are fixed, but for those of APIs."""
         match pool:
             case CpuEntry():
@@ -312,7 +317,7 @@ class ClusterFile(Struct, frozen=True, kw_only=True):
                 yield f"pools.{name}.backend"
         known = ServiceSpec.__struct_fields__
         for service, entry in self.services.items():
-            yield from (f"services.{service}.{key}" for key in _given(entry) if key not in known)
+            yield from (f"services.{service}.{key}" for key in given(entry) if key not in known)
         paced = {"concurrency", "limit", "window_s", "delivery_s"}
         for api, spec in self.apis.items():
             said = (key for key in ApiSpec.__struct_fields__ if key not in paced)
@@ -324,14 +329,15 @@ class ClusterFile(Struct, frozen=True, kw_only=True):
             yield "images"
 
 
-def _given(entry: Struct) -> list[str]:
+def given(entry: Struct) -> list[str]:
+    """The fields that the file says."""
     return [key for key in entry.__struct_fields__ if getattr(entry, key) is not None]
 
 
 def _said(entry: Struct, kind: type[Struct]) -> dict[str, Any]:
     """What an entry says of the fields of `kind`; the rest has the defaults of that record."""
     known = kind.__struct_fields__
-    return {key: getattr(entry, key) for key in _given(entry) if key in known}
+    return {key: getattr(entry, key) for key in given(entry) if key in known}
 
 
 def _pool(name: Resource, entry: PoolEntry) -> PoolSpec:

@@ -9,6 +9,7 @@ tasks:
   calc: {share: 1}              # a task that comes along, by its name
   mine: {task: "my_module:MyTask", share: 2, options: {level: 3}}
   hard: {task: "my_module:MyTask", share: [[0, 1], [40, 3]]}    # 1 at first, 3 from version 40
+  swe: {agent: "my_agent:solve", problems: swe.jsonl, reward: "my_agent:score"}    # any agent
 steps: 100
 groups: 16
 group_size: 8
@@ -31,23 +32,37 @@ All other keys are the fields of `RunSettings`. A key that is not known is an er
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, structs
 
 from artangram.config.cluster import ClusterFile
 from artangram.config.clusterfile import blaming, read_cluster
 from artangram.config.yamlfile import Item, read_yaml
 from artangram.core.errors import BadInput
 from artangram.core.rollout.affinity import DEFAULT
-from artangram.envs.tasks import DEMO_TASKS
+from artangram.envs.protocol import Task
+from artangram.envs.tasks import DEMO_TASKS, TaskClient
 from artangram.observe.badfile import AnyPath, BadFile
+from artangram.pipeline.agenttasks import AgentSpec, agent_task
 from artangram.pipeline.enginepools import EnginePool, EnginesSpec
 from artangram.pipeline.settings import RunSettings
-from artangram.pipeline.taskfactory import check_made
+from artangram.pipeline.taskfactory import check_made, task_named
 from artangram.rollout.source import Stage
+from artangram.train.lossrules import LossParts
 from artangram.train.settings import TrainSettings
 
 _FIX = "see docs/training.md"
 OWN_KEYS = ("model", "cluster", "engines", "tasks")
+
+
+AGENT_KEYS = AgentSpec.__struct_fields__
+
+
+class _ExamOfAgent(AgentSpec, frozen=True, kw_only=True):
+    """What `eval` may say about an agent."""
+
+    agent: str = ""
+    problems: str = ""
 
 
 class TaskSpec(Struct, frozen=True, kw_only=True):
@@ -60,7 +75,22 @@ class TaskSpec(Struct, frozen=True, kw_only=True):
     """`module:name` of what makes it, called with the client; the shipped one if unsaid."""
     options: dict[str, Any] = {}
     eval: dict[str, Any] = {}
-    """Options that differ for `artangram eval`, so that it asks problems that are held out."""
+    """Options that differ for `artangram eval`, so that it asks problems that are held out; for an
+    agent, its keys: `eval: {problems: held_out.jsonl}`."""
+    train: LossParts = LossParts()
+    """What differs from the run's own `train` in the loss of this task."""
+    agent: str = ""
+    """`module:name` of an agent, in place of `task`; see `AgentSpec` for the keys below."""
+    problems: str = ""
+    reward: str = ""
+    max_turns: int = 0
+    max_tokens: int = 0
+    sampling: str = "agent"
+
+    def agent_spec(self, *, is_exam: bool = False) -> AgentSpec:
+        """What its agent is made of. Raises `msgspec.ValidationError` for a bad `eval`."""
+        given = {key: getattr(self, key) for key in AgentSpec.__struct_fields__}
+        return msgspec.convert({**given, **(self.eval if is_exam else {})}, type=AgentSpec)
 
     @property
     def exam_options(self) -> dict[str, Any]:
@@ -106,12 +136,15 @@ def read_train(path: AnyPath) -> TrainSpec:
         if needed not in top:
             raise document.bad("is missing", _FIX, key=needed)
     if "train" in top:
-        top["train"].known(list(TrainSettings.__struct_fields__))
-    tasks = {name: _task(name, item) for name, item in top["tasks"].mapping().items()}
+        top["train"].known([key for key in TrainSettings.__struct_fields__ if key != "tasks"])
+    home = Path(path).parent
+    tasks = {name: _task(name, item, home) for name, item in top["tasks"].mapping().items()}
     if not tasks:
         raise top["tasks"].bad("is empty", "name at least one task")
     rest = {key: item.plain() for key, item in top.items() if key not in OWN_KEYS}
-    home = Path(path).parent
+    own = {name: task.train for name, task in tasks.items() if task.train != LossParts()}
+    if own:
+        rest["train"] = {**rest.get("train", {}), "tasks": msgspec.to_builtins(own)}
     spec = TrainSpec(
         run=document.converted(RunSettings, rest, fix=_FIX),
         model=home / top["model"].text(),
@@ -129,15 +162,57 @@ def read_train(path: AnyPath) -> TrainSpec:
     return spec
 
 
+def made_tasks(
+    spec: TrainSpec, client: TaskClient, *, job: str, is_exam: bool = False
+) -> list[Task]:
+    """The tasks of a run, or of its exam. Raises `BadInput`."""
+    return [
+        agent_task(name, task.agent_spec(is_exam=is_exam), client, job=job)
+        if task.agent
+        else task_named(
+            name,
+            task.task,
+            client,
+            job=job,
+            options=task.exam_options if is_exam else task.options,
+        )
+        for name, task in spec.tasks.items()
+    ]
+
+
 def check_tasks(path: AnyPath, spec: TrainSpec, *, is_exam: bool = False) -> None:
     """Raises `BadFile` for a task whose module or name does not exist; imports the modules."""
     for name, task in spec.tasks.items():
         try:
-            check_made(task.task, task.exam_options if is_exam else task.options)
+            if task.agent:
+                agent_task(name, task.agent_spec(is_exam=is_exam), None, job="")
+            else:
+                check_made(task.task, task.exam_options if is_exam else task.options)
         except BadInput as error:
             item = read_yaml(path).mapping()["tasks"].mapping()[name]
             place = item.mapping().get(error.field, item)
             raise BadFile(path, error.within(f"tasks.{name}"), line=place.line) from error
+
+
+def _agent(spec: TaskSpec, given: dict[str, Item], item: Item, home: Path) -> TaskSpec:
+    """Its files are named from the directory of the run's file."""
+    if strange := [key for key in ("task", "options") if key in given]:
+        raise given[strange[0]].bad("does not go with `agent`", "leave one of them out")
+    if "eval" in given:
+        given["eval"].known(list(AgentSpec.__struct_fields__))
+        given["eval"].converted(_ExamOfAgent, given["eval"].plain(), fix=_FIX)
+    exam = dict(spec.eval)
+    if "problems" in exam:
+        exam["problems"] = _beside(home, exam["problems"])
+    found = structs.replace(spec, problems=_beside(home, spec.problems), eval=exam)
+    item.converted(AgentSpec, {key: getattr(found, key) for key in AGENT_KEYS}, fix=_FIX)
+    return found
+
+
+def _beside(home: Path, named: str) -> str:
+    """A file by its path from `home`; `module:name` stays as it is."""
+    place = home / named
+    return str(place) if named and (place.exists() or ":" not in named) else named
 
 
 def read_engines(path: AnyPath) -> EnginesSpec:
@@ -171,11 +246,18 @@ def _engines(item: Item, home: Path) -> EnginesSpec:
     return EnginesSpec(pools={DEFAULT: pool})
 
 
-def _task(name: str, item: Item) -> TaskSpec:
-    item.known(list(TaskSpec.__struct_fields__))
+def _task(name: str, item: Item, home: Path) -> TaskSpec:
+    given = item.known(list(TaskSpec.__struct_fields__))
+    if "train" in given:
+        given["train"].known(list(LossParts.__struct_fields__))
     spec = item.converted(TaskSpec, item.plain(), fix=_FIX)
-    if not spec.task and name not in DEMO_TASKS:
-        raise item.bad("is not a shipped task", 'add task: "module:name"', key="task")
+    if spec.agent:
+        spec = _agent(spec, given, item, home)
+    elif stray := [key for key in AGENT_KEYS if key in given]:
+        raise given[stray[0]].bad("belongs to an agent", 'add agent: "module:name"')
+    elif not spec.task and name not in DEMO_TASKS:
+        fix = 'add task: "module:name" or agent: "module:name"'
+        raise item.bad("is not a shipped task", fix, key="task")
     starts = [start for start, _ in spec.shares]
     if starts[:1] != [0] or starts != sorted(set(starts)):
         fix = "say from which version on, from 0 upwards, as [[0, 3], [40, 1]]"

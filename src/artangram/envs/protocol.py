@@ -6,6 +6,8 @@
 - One that has a `queued_s` (seconds its calls waited in line so far) is not charged for them. A
   trajectory of a cluster has the same: an environment that lives in one hands it on. It is asked
   until the reward is known, after `aclose` too.
+- One that is `Solving` asks the model by itself, over HTTP: the runner calls `solve` and no `reset`
+  or `respond`.
 - Its tool calls are actions of the cluster it was made with: they wait for cores, not the model.
 - What the attempt does wrong is an observation or a low score. `InfraFailed` means that no one can
   say how good the attempt was; anything else it raises is a defect of the environment, and counts
@@ -58,6 +60,31 @@ class Detachable(Protocol):
 
     async def detach(self) -> Scorer:
         """Instead of `score`: what the reward needs, taken out of the environment."""
+        ...
+
+
+class ModelAccess(Struct, frozen=True, kw_only=True):
+    """How an agent reaches the model: any OpenAI client takes these three."""
+
+    base_url: str
+    """Ends with `/v1`."""
+    api_key: str
+    """Of one attempt: what is sampled with it belongs to its trajectory."""
+    model: str
+
+
+@runtime_checkable
+class Solving(Protocol):
+    """An environment whose agent asks the model as often, and in as many conversations, as it
+    likes."""
+
+    @property
+    def samples_as_run(self) -> bool:
+        """The run's sampling settings replace those of the agent's requests."""
+        ...
+
+    async def solve(self, llm: ModelAccess) -> Observation:
+        """The whole attempt. Says only whether it failed."""
         ...
 
 

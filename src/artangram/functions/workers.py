@@ -130,8 +130,11 @@ class Workers:
     def give_back(self, worker: FunctionWorker) -> None:
         """`worker` is idle."""
         self._release(worker)
-        self._idle.append((asyncio.get_running_loop().time(), worker))
-        self._expire_later()
+        if self.num_alive >= self.ceiling:  # It was lowered meanwhile.
+            self._discard(worker)
+        else:
+            self._idle.append((asyncio.get_running_loop().time(), worker))
+            self._expire_later()
         self._serve_waiting()
 
     def end(self, worker: FunctionWorker) -> None:
@@ -140,6 +143,13 @@ class Workers:
             self._release(worker)
             worker.end()
             self._serve_waiting()
+
+    def resize(self, ceiling: int) -> None:
+        """There may be more or fewer; those that are busy stay until their calls have ended."""
+        self.ceiling = ceiling
+        while self._idle and self.num_alive > ceiling:
+            self._discard(self._idle.popleft()[1])
+        self._serve_waiting()
 
     def close(self) -> None:
         """Let go of those that are idle."""

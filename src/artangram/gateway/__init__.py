@@ -1,6 +1,7 @@
 """The component through which all tokens are sampled: sessions, engines, and routing."""
 
-from artangram.core.rollout.affinity import Auto, Declared, Rates, affinity_of
+from artangram.core.rollout.affinity import Auto, Declared, affinity_of
+from artangram.core.rollout.costs import Rates
 from artangram.core.rollout.split import Splits, splits_of
 from artangram.gateway.counters import Counters, Fallback
 from artangram.gateway.engines.protocol import (

@@ -11,6 +11,19 @@ class Fallback(Struct, frozen=True, gc=False):
     used: str
 
 
+class PrefixTally(Struct):
+    """Tokens of a task's prompts, of the turns whose engine says what it found in its cache."""
+
+    asked: int = 0
+    expected: float = 0.0
+    """That routing expected to be found."""
+    found: int = 0
+
+    @property
+    def hit_rate(self) -> float:
+        return self.found / self.asked if self.asked else 0.0
+
+
 class Counters(Struct):
     """Each only grows."""
 
@@ -43,3 +56,12 @@ class Counters(Struct):
     """Sessions of HTTP callers that were idle for too long."""
     by_replica: dict[str, int] = field(default_factory=dict)
     """Requests sent to each."""
+    prefixes: dict[str, PrefixTally] = field(default_factory=dict)
+    """By task."""
+
+    def on_prefix(self, task: str, *, asked: int, expected: float, found: int) -> None:
+        """An engine said how much of a prompt it found in its cache."""
+        tally = self.prefixes.setdefault(task, PrefixTally())
+        tally.asked += asked
+        tally.expected += expected
+        tally.found += found

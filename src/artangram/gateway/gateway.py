@@ -15,7 +15,8 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, aclosing, contextmanager
 
 from artangram.core.errors import BadInput
-from artangram.core.rollout.affinity import ANY, DEFAULT, Auto, Choice, Declared, Rates, Router
+from artangram.core.rollout.affinity import ANY, DEFAULT, Auto, Choice, Declared, Router
+from artangram.core.rollout.costs import Rates
 from artangram.core.rollout.split import NEVER, Splits, Splitter
 from artangram.gateway.counters import Counters, Fallback
 from artangram.gateway.engines.protocol import (
@@ -201,6 +202,8 @@ class Gateway:
                         yield item
                         ticket.is_held_up = False
                     else:
+                        if cache is None:
+                            self._count_prefix(turn, ticket, choice, found=item.found)
                         self._on_finish(turn, finish=item)
                         return
             raise EngineGone(f"{replica.name}: the stream of {request.id} ended without a finish")
@@ -231,6 +234,14 @@ class Gateway:
         finally:
             if turn.finish not in (None, FinishReason.ABORT):
                 self.router.learn(observed(turn, ticket, choice))
+
+    def _count_prefix(
+        self, turn: Turn, ticket: PendingTurn, choice: Choice, *, found: int | None
+    ) -> None:
+        if found is not None:
+            ticket.found = found
+            expected = ticket.asked - choice.work.prefill
+            self.counters.on_prefix(turn.task, asked=ticket.asked, expected=expected, found=found)
 
     def _on_finish(self, turn: Turn, *, finish: Finish) -> None:
         if finish.reason is not FinishReason.ABORT:

@@ -11,7 +11,7 @@
 from msgspec import Struct
 
 from artangram.core.errors import BadInput
-from artangram.core.rollout.affinity import Rates
+from artangram.core.rollout.costs import Rates
 
 GIB = float(1 << 30)
 

@@ -12,7 +12,8 @@ from typing import Protocol
 
 from msgspec import structs
 
-from artangram.core.rollout.affinity import Candidate, Choice, Observed, TokenWork
+from artangram.core.rollout.affinity import Choice
+from artangram.core.rollout.costs import Candidate, Observed, TokenWork
 from artangram.core.rollout.split import PrefillDecision, PrefillDecode, Splitter
 from artangram.gateway.counters import Counters
 from artangram.gateway.engines.protocol import Cache

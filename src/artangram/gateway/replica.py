@@ -9,7 +9,8 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from math import exp
 
-from artangram.core.rollout.affinity import Candidate, Choice, Observed, TokenWork
+from artangram.core.rollout.affinity import Choice
+from artangram.core.rollout.costs import Candidate, Observed, TokenWork
 from artangram.core.rollout.split import DecodeChoice
 from artangram.gateway.engines.protocol import (
     Cache,
@@ -33,9 +34,12 @@ class PendingTurn:
     """A turn on a replica: the work that is left of it."""
 
     __slots__ = (
+        "asked",
         "decode",
         "first_at",
         "first_tokens",
+        "found",
+        "held",
         "is_alone",
         "is_held_up",
         "last_at",
@@ -58,6 +62,11 @@ class PendingTurn:
         self.last_at = now
         self.sampled = 0
         self.first_tokens = 0
+        self.asked = turn.num_tokens
+        self.held = 0
+        """Tokens of the session that the replica had read before, so far as is known."""
+        self.found: int | None = None
+        """Tokens that were in the engine's prefix cache, if it said so."""
 
 
 class Recent:
@@ -171,6 +180,7 @@ class EngineReplica:
     ) -> Iterator[PendingTurn]:
         is_alone = not self._prefill
         ticket = PendingTurn(turn, choice.work, is_alone=is_alone, now=now)
+        ticket.held = min(self.holds(turn.session), turn.num_tokens)
         self._tickets[request_id] = ticket
         self._prefill += ticket.prefill
         self._decode += ticket.decode
@@ -226,10 +236,13 @@ def observed(turn: Turn, ticket: PendingTurn, choice: Choice) -> Observed:
             decode_s = (ticket.last_at - ticket.first_at) * ticket.sampled / later
         else:  # All at once: reading and writing cannot be told apart.
             prefill_s, decode_s = None, ticket.last_at - ticket.started_at
+    unread = choice.work.prefill if ticket.found is None else float(ticket.asked - ticket.found)
     return Observed(
         task=turn.task,
         hardware=choice.hardware,
-        work=TokenWork(choice.work.prefill + turn.read_elsewhere, ticket.sampled),
+        work=TokenWork(unread + turn.read_elsewhere, ticket.sampled),
+        held=ticket.held,
+        found=ticket.found,
         # What others have read belongs to the task, and says nothing of this hardware.
         prefill_s=None if turn.read_elsewhere else prefill_s,
         decode_s=decode_s,

@@ -16,8 +16,9 @@ from msgspec import structs
 
 from artangram.core.errors import BadInput, InfraFailed
 from artangram.core.rollout.trajectory import Segment
-from artangram.gateway.engines.protocol import Sampling, TokenChunk
+from artangram.gateway.engines.protocol import FinishReason, Sampling, TokenChunk
 from artangram.gateway.history import TokenHistory
+from artangram.gateway.rules import SamplingRules
 from artangram.gateway.text import StopTexts, cut, text_after
 from artangram.gateway.turn import Reply, Turn
 from artangram.models.tokenizer import USER, Message, Tokenizer
@@ -54,11 +55,15 @@ class Session:
         self.tokenizer = tokenizer
         self.lines = [TokenHistory()]
         """The conversation, and whatever a caller branched off from it."""
+        self.rules = SamplingRules()
+        """How its turns may sample."""
         self._gateway = gateway
         self._number = number
         """Of all that were opened: an engine may still end the requests of one of the same name."""
         self._running: dict[str, Turn] = {}
         self._turns = 0
+        self.last_finish: FinishReason | None = None
+        """How the reply that came last ended."""
         self._queued_s = 0.0
         self._is_closed = False
 
@@ -71,6 +76,11 @@ class Session:
 
     def segments(self) -> tuple[Segment, ...]:
         return self.line.segments
+
+    def branches(self) -> tuple[tuple[Segment, ...], ...]:
+        """Further conversations in which something was sampled."""
+        lines = (line.segments for line in self.lines[1:])
+        return tuple(line for line in lines if any(one.is_sampled for one in line))
 
     @property
     def oldest_version(self) -> int | None:
@@ -130,7 +140,7 @@ class Session:
         if self._is_closed:
             raise SessionClosed(f"session {self.id} is closed")
         given = self.given(line, new)
-        turn = self._turn(line.token_ids() + given, sampling)
+        turn = self._turn(line.token_ids() + given, self.rules.applied(sampling))
         before = () if is_message else turn.prompt
         self._running[turn.id] = turn
         try:
@@ -172,6 +182,7 @@ class Session:
     def _commit(self, line: TokenHistory, given: tuple[int, ...], turn: Turn) -> None:
         line.append(Segment(token_ids=given))
         line.append(turn.segment())
+        self.last_finish = turn.finish
         if not any(line is known for known in self.lines):
             self.lines.append(line)
 

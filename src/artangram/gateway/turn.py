@@ -6,7 +6,7 @@ where the first one stopped, and each token keeps the version that sampled it.
 
 from msgspec import Struct, structs
 
-from artangram.core.rollout.affinity import RoutedRequest
+from artangram.core.rollout.costs import RoutedRequest
 from artangram.core.rollout.trajectory import Segment, VersionSpan
 from artangram.gateway.engines.protocol import (
     EngineGone,
@@ -167,6 +167,8 @@ class Turn:
             token_ids=tuple(self.sampled),
             logprobs=tuple(self._logprobs),
             spans=tuple(self._spans),
+            # Of the likeliest token an engine gives the log-probability at 1.
+            temperature=self.sampling.temperature or 1.0,
         )
 
     def reply(self, text: str, *, now: float) -> Reply:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from artangram.core.errors import BadInput
-from artangram.core.rollout.affinity import Speeds, TokenWork
+from artangram.core.rollout.costs import Speeds, TokenWork
 from artangram.gateway.replica import EngineReplica
 
 _LOOKS_PER_LIMIT = 4

@@ -4,13 +4,14 @@
 - `fence_s` after the last heartbeat that the orchestrator answered, everything here is ended: the
   orchestrator may give the work to others a margin later. Then this machine joins anew, empty.
 - An orchestrator that refuses for good (token, fingerprint, version) ends the program with its
-  sentence.
+  sentence. One that cannot be reached for `patience_s` ends it, too, if that was asked for.
 """
 
 import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from ssl import SSLContext
 
 from msgspec import Struct
@@ -62,12 +63,14 @@ class JoiningAgent:
         new_agent: Callable[[], Awaitable[LocalAgent]],
         *,
         silence_s: float = SILENCE_S,
+        patience_s: float | None = None,
         on_joined: Callable[[], None] = lambda: None,
     ) -> None:
         self._target = target
         self._identity = identity
         self._new_agent = new_agent
         self._silence_s = silence_s
+        self._patience_s = patience_s
         self._on_joined = on_joined
         self._over = asyncio.Event()
         self.is_dismissed = False
@@ -80,17 +83,28 @@ class JoiningAgent:
     async def run(self) -> None:
         """Until `stop`, or until the orchestrator has drained this node and lets it go.
 
-        Raises `LinkRefused` when the orchestrator refuses for good."""
+        Raises `LinkRefused` when the orchestrator refuses for good, `LinkEnded` when it cannot be
+        reached for longer than the patience."""
         while not self._over.is_set():
             agent = await self._new_agent()
             life = _Incarnation(agent, self._target, self._identity, self._silence_s)
             try:
-                await life.last(self._over, self._on_joined)
+                async with asyncio.timeout(self._patience_s) as patience:
+                    await life.last(self._over, partial(self._has_joined, patience))
+            except TimeoutError:
+                if not patience.expired():
+                    raise
+                problem = f"no orchestrator for {self._patience_s:g} s"
+                raise LinkEnded(problem) from None
             finally:
                 await life.aclose()
             if life.is_dismissed:
                 self.is_dismissed = True
                 self._over.set()
+
+    def _has_joined(self, patience: asyncio.Timeout) -> None:
+        patience.reschedule(None)
+        self._on_joined()
 
 
 class _Incarnation:

@@ -81,12 +81,16 @@ class Scores(NamedTuple):
     entropy: Tensor
 
 
-def score(model: CausalModel, packed: Packed, *, at: Tensor, temperature: float = 1.0) -> Scores:
+def score(
+    model: CausalModel, packed: Packed, *, at: Tensor, temperature: float | Tensor = 1.0
+) -> Scores:
     """Log-probability of the tokens at these places of the row, given what comes before each.
 
-    `entropy` is that of the distribution each was drawn from; both at `temperature`. No place may
-    be the first of its sequence: see `Packed.later_tokens`.
+    `entropy` is that of the distribution each was drawn from; both at `temperature`, which may be
+    one of each place. No place may be the first of its sequence: see `Packed.later_tokens`.
     """
+    if isinstance(temperature, Tensor):
+        temperature = temperature.unsqueeze(1)
     logits = model.logits(model.hidden(packed).index_select(0, at - 1)) / temperature
     every = torch.log_softmax(logits.float(), dim=-1)
     chosen = every.gather(1, packed.token_ids.index_select(0, at).unsqueeze(1)).squeeze(1)

@@ -163,9 +163,12 @@ def _prepare(database: sqlite3.Connection, wishes: Wishes) -> Past:
 
 def _about(database: sqlite3.Connection, name: str, first: bytes) -> bytes:
     """A value of the table `about`; `first` if there is none yet."""
-    database.execute("INSERT OR IGNORE INTO about VALUES (?, ?)", (name, first))
-    (body,) = database.execute("SELECT body FROM about WHERE name = ?", (name,)).fetchone()
-    return bytes(body)
+    read = "SELECT body FROM about WHERE name = ?"
+    row = database.execute(read, (name,)).fetchone()
+    if row is None:
+        database.execute("INSERT INTO about VALUES (?, ?)", (name, first))
+        return first
+    return bytes(row[0])
 
 
 def _past(database: sqlite3.Connection) -> Past:
@@ -180,6 +183,16 @@ def _past(database: sqlite3.Connection) -> Past:
         entries=tuple(decoded(database, after=snapshot.seq if snapshot is not None else 0)),
         kept={id: KeptRecord(id=id, key=key, body=body) for id, key, body in unsettled},
     )
+
+
+def read_past(path: Path) -> Past:
+    """What the journal at `path` holds now, all of one moment, while another process writes it."""
+    database = sqlite3.connect(only_read(path), uri=True, isolation_level=None)
+    try:
+        database.execute("BEGIN")
+        return _past(database)
+    finally:
+        database.close()
 
 
 def _attributed(error: Exception, path: Path) -> JournalError:
@@ -258,10 +271,7 @@ class FileJournal:
         seq, at, ids = self._seq, self._last_at, [(id,) for id in live]
 
         def shrink(database: sqlite3.Connection) -> None:
-            _archive(database, seq)
-            database.execute("DELETE FROM snapshot")
-            database.execute("INSERT INTO snapshot VALUES (?, ?, ?)", (seq, at, snapshot))
-            database.execute("DELETE FROM entry WHERE seq <= ?", (seq,))
+            _replace_entries(database, seq, at, snapshot)
             database.execute("DELETE FROM settled WHERE at <= ?", (settled_after,))
             database.execute("CREATE TEMP TABLE live (id TEXT PRIMARY KEY)")
             database.executemany("INSERT INTO live VALUES (?)", ids)
@@ -274,6 +284,25 @@ class FileJournal:
                 database.execute("REPLACE INTO about VALUES ('owner', ?)", (owner,))
                 version = str(VERSION).encode()
                 database.execute("REPLACE INTO about VALUES ('version', ?)", (version,))
+
+        self._todo.put((shrink, None))
+
+    def adopt(
+        self, snapshot: Path, *, seq: int, at: float, dead: Iterable[str], settled_after: float
+    ) -> None:
+        ids = [(id,) for id in dead]
+
+        def shrink(database: sqlite3.Connection) -> None:
+            body = snapshot.read_bytes()
+            snapshot.unlink()
+            newer = database.execute("SELECT 1 FROM snapshot WHERE seq >= ?", (seq,)).fetchone()
+            if newer is not None:
+                return
+            _replace_entries(database, seq, at, body)
+            database.execute("DELETE FROM settled WHERE at <= ?", (settled_after,))
+            database.executemany(
+                "DELETE FROM kept WHERE id = ? AND id NOT IN (SELECT id FROM settled)", ids
+            )
 
         self._todo.put((shrink, None))
 
@@ -321,6 +350,14 @@ class FileJournal:
                 database.rollback()
             return _attributed(error, self.path)
         return None
+
+
+def _replace_entries(database: sqlite3.Connection, seq: int, at: float, snapshot: bytes) -> None:
+    """The snapshot stands for the entries up to `seq`."""
+    _archive(database, seq)
+    database.execute("DELETE FROM snapshot")
+    database.execute("INSERT INTO snapshot VALUES (?, ?, ?)", (seq, at, snapshot))
+    database.execute("DELETE FROM entry WHERE seq <= ?", (seq,))
 
 
 def _archive(database: sqlite3.Connection, seq: int) -> None:

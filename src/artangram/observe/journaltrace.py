@@ -184,6 +184,7 @@ def _as_it_ended(record: ActionRecord, work: _Work) -> TraceAction:
         fail_at_s=fail_at_s,
         timeout_s=timeout_s,
         repeatable=work.action.repeatable,
+        priority=work.action.priority,
     )
 
 

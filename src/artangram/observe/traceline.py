@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import JobId, TrajectoryId
-from artangram.core.scheduling.action import MOST_WORK_S
+from artangram.core.scheduling.action import MOST_PRIORITY, MOST_WORK_S
 from artangram.core.scheduling.needs import Amounts, Needs, parse_needs
 from artangram.core.scheduling.speedup import Amdahl, Power, Speedup
 from artangram.observe.badfile import DECODE_ERRORS, in_our_words
@@ -34,6 +34,7 @@ class TraceAction(Struct, frozen=True, kw_only=True, gc=False):
     reward: bool = False
     timeout_s: float | None = None
     repeatable: bool = False
+    priority: int = 0
 
 
 class TraceTurn(Struct, frozen=True, kw_only=True, gc=False):
@@ -65,6 +66,7 @@ Seconds = Annotated[float, Meta(ge=0, le=MOST_WORK_S)]
 _Limit = Annotated[float, Meta(ge=0)]
 _Count = Annotated[int, Meta(ge=0)]
 _Name = Annotated[str, Meta(min_length=1)]
+_Priority = Annotated[int, Meta(ge=-MOST_PRIORITY, le=MOST_PRIORITY)]
 _ABSENT = Raw()
 
 
@@ -79,6 +81,7 @@ class _Action(Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     reward: bool = False
     timeout_s: _Limit | None = None
     repeatable: bool = False
+    priority: _Priority = 0
 
 
 class _Turn(Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
@@ -147,6 +150,7 @@ class LineDecoder:
             reward=raw.reward,
             timeout_s=raw.timeout_s,
             repeatable=raw.repeatable,
+            priority=raw.priority,
         )
 
     def _needs(self, raw: _Action) -> Needs:
@@ -221,6 +225,7 @@ def _raw_action(action: TraceAction) -> _Action:
         reward=action.reward,
         timeout_s=action.timeout_s,
         repeatable=action.repeatable,
+        priority=action.priority,
     )
 
 

@@ -51,6 +51,7 @@ class CallRequest(Struct, frozen=True, kw_only=True):
     work_s: float | None = None
     timeout_s: float | None = None
     deadline_s: float | None = None
+    priority: int = 0
     repeatable: bool = False
     key: str | None = None
 
@@ -92,6 +93,7 @@ def called(request: CallRequest, needs: Needs, *, action_id: ActionId, now: floa
         work_s=request.work_s,
         timeout_s=request.timeout_s,
         deadline_at=None if request.deadline_s is None else now + request.deadline_s,
+        priority=request.priority,
         repeatable=request.repeatable,
     )
     return Submission(action=action, command=None, call=request.call, key=request.key)

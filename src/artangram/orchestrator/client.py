@@ -12,14 +12,17 @@ from uuid import uuid4
 
 import msgspec
 
+from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, JobId, NodeId, ServiceId, TrajectoryId
 from artangram.core.scheduling.explain import Explanation
 from artangram.functions import Function, function_of
 from artangram.managers.call import ServiceCall
+from artangram.observe.history import Happening
 from artangram.orchestrator.arguments import (
     FileRead,
     FileWrite,
     RunRequest,
+    StartRequest,
     as_bytes,
     as_json,
     as_mapping,
@@ -28,6 +31,7 @@ from artangram.orchestrator.arguments import (
     check_known,
     plain,
     run_request,
+    start_request,
 )
 from artangram.orchestrator.calling import (
     Api,
@@ -39,10 +43,17 @@ from artangram.orchestrator.calling import (
 )
 from artangram.orchestrator.options import (
     CallOptions,
+    ClusterChanges,
     RunOptions,
     ServiceOptions,
+    StartOptions,
 )
+from artangram.orchestrator.process import KEPT_BYTES, Printed, ProcessHandle, check_kept
+from artangram.orchestrator.reconfigure import Reconfiguration
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Opening
+from artangram.orchestrator.shell import PROGRAM, ShellHandle
+from artangram.orchestrator.use import UseReport
+from artangram.sandbox.process import ProcessInput
 from artangram.sandbox.protocol import (
     MAX_READ_BYTES,
     HostImage,
@@ -68,9 +79,19 @@ class Transport(Protocol):
 
     async def drain(self, node: NodeId, *, is_on: bool) -> None: ...
 
+    async def reconfigure(self, wanted: Reconfiguration) -> None: ...
+
     async def run(self, request: RunRequest) -> ActionResult: ...
 
     def stream(self, request: RunRequest) -> AsyncGenerator[Output | ActionResult, None]: ...
+
+    def start(self, request: StartRequest) -> AsyncGenerator[Printed, None]:
+        """What a process prints as it comes, that it began, and its result last."""
+        ...
+
+    async def feed(self, action_id: ActionId, given: ProcessInput) -> None: ...
+
+    async def signal(self, action_id: ActionId, number: int) -> None: ...
 
     async def call(self, request: CallRequest) -> ActionResult: ...
 
@@ -93,6 +114,12 @@ class Transport(Protocol):
     async def explain(self, action_id: ActionId) -> Explanation: ...
 
     async def status(self) -> ClusterStatus: ...
+
+    async def use(self) -> UseReport: ...
+
+    async def history(self, action_id: ActionId) -> tuple[Happening, ...]: ...
+
+    async def cancel(self, action_id: ActionId) -> None: ...
 
 
 class Client:
@@ -206,6 +233,16 @@ class Client:
         """
         await self._backend.drain(NodeId(as_text("node", node)), is_on=not undo)
 
+    async def reconfigure(self, **changes: Unpack[ClusterChanges]) -> None:
+        """Change what jobs, functions and APIs may use while the cluster runs.
+
+        What is left out stays as it is. Raises `BadInput` and changes nothing if a value is wrong.
+        A restart begins again with what the cluster is started with.
+        """
+        check_known(ClusterChanges, changes, of="a cluster that runs")
+        given = {name: plain(name, one) for name, one in changes.items() if one is not None}
+        await self._backend.reconfigure(as_record(Reconfiguration, given))
+
     async def explain(self, action_id: str) -> Explanation:
         """Why an action waits, resource by resource. Raises `KeyError` for one that has ended."""
         return await self._backend.explain(ActionId(as_text("action_id", action_id)))
@@ -214,11 +251,24 @@ class Client:
         """What the cluster does now: queue, nodes, services, functions, APIs."""
         return await self._backend.status()
 
+    async def use(self) -> UseReport:
+        """What every task of every job has used so far: cores, memory, devices, calls, tokens."""
+        return await self._backend.use()
+
+    async def history(self, action_id: str) -> tuple[Happening, ...]:
+        """What happened to an action, in order. Raises `KeyError` if it is not known any more."""
+        return await self._backend.history(ActionId(as_text("action_id", action_id)))
+
+    async def cancel(self, action_id: str) -> None:
+        """Stop an action, whoever submitted it; nothing happens if it has ended."""
+        await self._backend.cancel(ActionId(as_text("action_id", action_id)))
+
 
 class TrajectoryHandle:
     """One attempt at a problem: a sandbox that keeps its files between commands.
 
-    It holds cores only while a command runs. It runs one command at a time; further ones wait.
+    It holds cores only while a command runs. `run` and `stream` run one command at a time, and
+    further ones wait; `start` starts processes beside them.
     """
 
     def __init__(self, backend: Transport, opening: Opening) -> None:
@@ -227,6 +277,7 @@ class TrajectoryHandle:
         #: A sandbox runs one command at a time: the next one waits here, without cores.
         self._turn = asyncio.Lock()
         self._queued_s = 0.0
+        self._started: list[ProcessHandle] = []
 
     def __repr__(self) -> str:
         return f"<Trajectory {self.id}>"
@@ -265,6 +316,9 @@ class TrajectoryHandle:
         """End it: what still runs is stopped, its files are removed."""
         self._queued_s = self.queued_s  # After the end only this object knows it.
         await self._backend.close(self.id)
+        started, self._started = self._started, []
+        for process in started:
+            await process.aclose()
 
     async def run(self, argv: Sequence[str], **options: Unpack[RunOptions]) -> ActionResult:
         """Run a command and wait for its end; `{units}` in it becomes the number of its cores.
@@ -289,6 +343,41 @@ class TrajectoryHandle:
         async with self._turn, aclosing(self._backend.stream(request)) as pieces:
             async for piece in pieces:
                 yield piece
+
+    async def start(
+        self,
+        argv: Sequence[str],
+        *,
+        output_bytes: int = KEPT_BYTES,
+        lossless: bool = False,
+        **options: Unpack[StartOptions],
+    ) -> ProcessHandle:
+        """Start a program beside what else runs here; returns when it runs.
+
+        It is an action with a lease of its own, which it holds until it ends or the trajectory is
+        closed. `StartOptions` describes the keywords.
+
+        - `output_bytes`: how much unread output is kept. Older output is dropped and counted.
+        - `lossless`: let the program wait for its reader instead of dropping its output.
+        """
+        check_kept(output_bytes)
+        pieces = self._backend.start(start_request(self._opening, argv, options))
+        process = ProcessHandle(self._backend, pieces, output_bytes=output_bytes, lossless=lossless)
+        try:
+            await process.begun()
+        except asyncio.CancelledError:
+            await process.abandon()
+            raise
+        self._started = [one for one in self._started if not one.is_over]
+        self._started.append(process)
+        return process
+
+    async def shell(self, **options: Unpack[StartOptions]) -> ShellHandle:
+        """Open a bash that keeps its directory and variables from one command to the next."""
+        if options.get("terminal") is not None:
+            fix = "start a shell with `start` and drive its terminal"
+            raise BadInput("terminal", "a shell that is asked for results has none", fix)
+        return ShellHandle(await self.start(PROGRAM, lossless=True, **options))
 
     async def write(self, path: str, data: bytes | str) -> None:
         """Replace a file's content; missing directories are made."""

@@ -2,8 +2,9 @@
 
 import asyncio
 import math
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -12,15 +13,26 @@ from uuid import uuid4
 import msgspec
 from msgspec import structs
 
+from artangram.backends.ray.lookup import SCHEME, find_head
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, JobId, NodeId, TrajectoryId
 from artangram.core.scheduling.explain import Explanation
 from artangram.functions import Function
-from artangram.orchestrator.arguments import RunRequest, as_address, as_body, as_unicode, check_loop
+from artangram.observe.history import Happening
+from artangram.orchestrator.arguments import (
+    RunRequest,
+    StartRequest,
+    as_address,
+    as_body,
+    as_unicode,
+    check_loop,
+)
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.client import Client
 from artangram.orchestrator.errors import ErrorRecord, raised
 from artangram.orchestrator.ndjson import read
+from artangram.orchestrator.process import Printed
+from artangram.orchestrator.reconfigure import Reconfiguration
 from artangram.orchestrator.records import (
     QUEUEING,
     ActionResult,
@@ -31,6 +43,8 @@ from artangram.orchestrator.records import (
     Unreachable,
 )
 from artangram.orchestrator.tokens import checked_token
+from artangram.orchestrator.use import UseReport
+from artangram.sandbox.process import ProcessBegan, ProcessInput
 from artangram.sandbox.protocol import Output, Snapshot
 from artangram.services.service import Service
 
@@ -48,11 +62,11 @@ BEAT_S = 5.0
 IDLE_S = 15.0
 """How long a connection is kept for the next request; services keep them longer (`aio.KEPT_S`)."""
 
-_FROM_BETWEEN = (
-    HTTPStatus.BAD_GATEWAY,
-    HTTPStatus.SERVICE_UNAVAILABLE,
-    HTTPStatus.GATEWAY_TIMEOUT,
-)
+PROBE_AFTER_S, PROBE_EVERY_S, PROBES = 10, 5, 4
+"""A request may wait for hours, and a machine that loses power says nothing: the kernel asks it
+whether the connection is still there. After 30 s without an answer the request has none."""
+
+_FROM_BETWEEN = (502, 503, 504)
 """What a proxy answers while the service behind it does not."""
 
 
@@ -62,19 +76,27 @@ async def connect(
 ) -> AsyncIterator[Client]:
     """Connect to the service at `url`; `token` is what `artangram up` printed.
 
+    `ray://auto` and `ray://HOST:PORT` name the Ray cluster that the service runs on, which knows
+    its address and token.
+
     The client sends a heartbeat every `beat_s` seconds; the service closes the trajectories of a
     client whose heartbeats stop. A call that gets no answer raises `Unreachable`.
     """
     address = as_address(url).rstrip("/")
     if not isinstance(beat_s, int | float) or not 0 < beat_s < math.inf:
         raise BadInput("beat_s", f"{beat_s!r} is not an interval", "give seconds above 0")
+    if address.startswith(SCHEME):
+        found = await find_head(address)
+        url, address, token = found.url, found.url, token or found.token
     headers = {} if token is None else {"Authorization": f"Bearer {checked_token(token)}"}
     # An action may take as long as it takes, and thousands may wait at once.
     session = aiohttp.ClientSession(
         f"{address}/v1/",
         headers=headers,
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=30.0),
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S),
+        connector=aiohttp.TCPConnector(
+            limit=0, keepalive_timeout=IDLE_S, socket_factory=_probed_socket
+        ),
     )
     async with session:
         backend = _Http(session, url)
@@ -129,6 +151,9 @@ class _Http:
         verb = "PUT" if is_on else "DELETE"
         await self._ask(verb, f"nodes/{_quoted('node', node)}/draining")
 
+    async def reconfigure(self, wanted: Reconfiguration) -> None:
+        await self._ask("PATCH", "cluster", data=as_body(wanted))
+
     async def run(self, request: RunRequest) -> ActionResult:
         body = as_body(request)
         address = f"{_of(request.trajectory)}/run"
@@ -136,13 +161,30 @@ class _Http:
         return self._decoded(found, ActionResult)
 
     async def stream(self, request: RunRequest) -> AsyncGenerator[Output | ActionResult, None]:
-        body, path = as_body(request), f"{_of(request.trajectory)}/stream"
-        with self._waiting_for(request.trajectory), self._reached():
-            async with self._session.post(path, data=body) as answer:
+        path = f"{_of(request.trajectory)}/stream"
+        async with aclosing(self._pieces(path, request, request.trajectory)) as pieces:
+            async for piece in pieces:
+                if not isinstance(piece, ProcessBegan):
+                    yield piece
+
+    def start(self, request: StartRequest) -> AsyncGenerator[Printed, None]:
+        return self._pieces(f"{_of(request.trajectory)}/start", request, None)
+
+    async def _pieces(
+        self, path: str, request: msgspec.Struct, trajectory: TrajectoryId | None
+    ) -> AsyncGenerator[Printed, None]:
+        with self._waiting_for(trajectory), self._reached():
+            async with self._session.post(path, data=as_body(request)) as answer:
                 if answer.status != HTTPStatus.OK:
                     raise self._refusal(answer.status, await answer.read())
                 async for piece in read(answer.content.iter_any()):
                     yield piece
+
+    async def feed(self, action_id: ActionId, given: ProcessInput) -> None:
+        await self._ask("POST", f"{_action(action_id)}/input", data=as_body(given))
+
+    async def signal(self, action_id: ActionId, number: int) -> None:
+        await self._ask("POST", f"{_action(action_id)}/signal", query={"number": str(number)})
 
     async def call(self, request: CallRequest) -> ActionResult:
         body = as_body(request)
@@ -175,11 +217,21 @@ class _Http:
         return None if heard is None else heard.queued_s
 
     async def explain(self, action_id: ActionId) -> Explanation:
-        found = await self._ask("GET", f"actions/{_quoted('action_id', action_id)}/explain")
+        found = await self._ask("GET", f"{_action(action_id)}/explain")
         return self._decoded(found, Explanation)
 
     async def status(self) -> ClusterStatus:
         return self._decoded(await self._ask("GET", "status"), ClusterStatus)
+
+    async def use(self) -> UseReport:
+        return self._decoded(await self._ask("GET", "use"), UseReport)
+
+    async def history(self, action_id: ActionId) -> tuple[Happening, ...]:
+        found = await self._ask("GET", f"actions/{_quoted('action_id', action_id)}/history")
+        return self._decoded(found, tuple[Happening, ...])
+
+    async def cancel(self, action_id: ActionId) -> None:
+        await self._ask("DELETE", f"actions/{_quoted('action_id', action_id)}")
 
     async def beat(self, every_s: float) -> None:
         """Send heartbeats while anything is open. The next one makes up for one that is lost."""
@@ -321,8 +373,26 @@ class _Heard:
         self._last, self._at, self._num_asked = queueing, self._clock(), 0
 
 
+def _probed_socket(address: tuple[Any, ...]) -> socket.socket:
+    """A socket whose connection ends when the other machine no longer knows it."""
+    family, kind, protocol = address[:3]
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; others have probes of two hours.
+        silent_ms = 1000 * (PROBE_AFTER_S + PROBE_EVERY_S * PROBES)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, PROBE_AFTER_S)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_EVERY_S)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, silent_ms)
+    return made
+
+
 def _of(trajectory: TrajectoryId) -> str:
     return f"trajectories/{_quoted('trajectory', trajectory)}"
+
+
+def _action(action_id: ActionId) -> str:
+    return f"actions/{_quoted('action_id', action_id)}"
 
 
 def _quoted(field: str, name: str) -> str:

@@ -5,6 +5,7 @@ the same agent for as long as its fence lets it go on.
 """
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -14,12 +15,13 @@ import msgspec
 from msgspec import Struct
 
 from artangram.aio import Background
+from artangram.core.errors import BadInput
 from artangram.core.ids import NodeId, Resource
 from artangram.core.scheduling.cluster import NodeSpec
 from artangram.core.scheduling.scheduler import Scheduler
 from artangram.managers.agent import AgentGone, Listener, NodeAgent, NodeInventory
 from artangram.managers.joined import JoinedAgent
-from artangram.managers.roster import FENCE_S, Roster
+from artangram.managers.roster import FENCE_S, SILENCE_S, Roster
 from artangram.managers.tls import server_context
 from artangram.managers.wire import JoinHello
 from artangram.observe.journal import Past
@@ -77,6 +79,11 @@ class AgentDoor(Struct, frozen=True, kw_only=True):
     on_open: Callable[[AgentAddress], None]
     fence_s: float = FENCE_S
     """Longer than a restart of the orchestrator takes."""
+
+    def __post_init__(self) -> None:
+        if not SILENCE_S < self.fence_s < math.inf:
+            problem = f"{self.fence_s:g} s is not longer than the {SILENCE_S:g} s of a glitch"
+            raise BadInput("fence_s", problem, f"leave it out: {FENCE_S:g} s is the default")
 
 
 class JoinedNodes:

@@ -6,6 +6,7 @@
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -19,13 +20,20 @@ from artangram.core.scheduling.events import (
     NodeLost,
     Submitted,
     TrajectoryClosed,
+    TrajectoryGone,
     TrajectoryOpened,
 )
 from artangram.core.scheduling.lease import Cores, Lease
 from artangram.core.scheduling.records import ActionRecord, Outcome
 from artangram.managers.cpu import cores_of
+from artangram.observe.journal import Entry
+from artangram.orchestrator.accounts import Accounts
 from artangram.orchestrator.live import LiveAction, LiveTrajectory, Phase
 from artangram.orchestrator.records import Opening, QueueLengths, Submission
+from artangram.orchestrator.tally import Tally
+
+MOST_RECENT = 10_000
+"""Instants that are remembered, whatever the journal does: some minutes of a busy cluster."""
 
 
 class Changes:
@@ -49,6 +57,10 @@ class Ledger:
         self.num_running = 0
         self.num_ended = 0
         self.queue = QueueLengths()
+        self.accounts = Accounts()
+        self.tally = Tally()
+        #: The latest instants, for readers that only look; the driver adds them.
+        self.recent: deque[Entry] = deque(maxlen=MOST_RECENT)
 
     def __getstate__(self) -> dict[str, Any]:
         """For a snapshot: what is posted is in no journal yet, what is over needs nothing."""
@@ -58,11 +70,14 @@ class Ledger:
             "keys": {},
             "num_running": self.num_running,
             "num_ended": self.num_ended,
+            "accounts": self.accounts,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        self.__dict__.update({"accounts": Accounts()} | state)
+        self.recent = deque(maxlen=MOST_RECENT)
         self.queue = QueueLengths(one.action.job for one in self.alive() if one.lease is None)
+        self.tally = Tally.of(self.alive(), self.open_trajectories())
 
     def __repr__(self) -> str:
         return f"<Ledger: {self.queue.total} queued, {self.num_running} running>"
@@ -128,12 +143,13 @@ class Ledger:
                 case Report(record):
                     self._on_report(record, changes)
                 case Resize(action_id, cores):
-                    self.actions[action_id].hold(len(cores.cores), at)
+                    self._hold(self.actions[action_id], len(cores.cores), at)
                 case Stop(action_id, reason):
                     self._on_stop(self.actions[action_id], reason)
         for event in events:
             if isinstance(event, TrajectoryClosed):
                 self._leave_if_idle(self.trajectory(event.trajectory), changes)
+        self.accounts.decided()
         return changes
 
     def _on_event(self, event: Event, at: float) -> None:
@@ -145,10 +161,17 @@ class Ledger:
                     live.trajectory = self.trajectory(action.trajectory)
                     if live.trajectory is not None:
                         live.trajectory.actions.add(live)
+                self.accounts.submitted(live, at)
+                self.tally.submitted(live)
             case Finished():
                 self._on_finished(event, at)
             case TrajectoryOpened(name):
-                self.trajectories[name].phase = Phase.ALIVE
+                opened = self.trajectories[name]
+                opened.phase = Phase.ALIVE
+                self.tally.opened(opened)
+                self.accounts.opened(event, opened.opening.task, at)
+            case TrajectoryGone(name):
+                self.accounts.gone(name, at)
             case TrajectoryClosed(name):
                 trajectory = self.trajectory(name)
                 if trajectory is not None:
@@ -160,6 +183,7 @@ class Ledger:
                 for live in self.actions.values():
                     if live.cores is not None and live.cores.node == event.node:
                         self._end_lease(live, at)
+                self.accounts.lost(event, at)
 
     def _on_finished(self, event: Finished, at: float) -> None:
         live = self.actions.get(event.action_id)
@@ -171,8 +195,12 @@ class Ledger:
         self._end_lease(live, at)
 
     def _end_lease(self, live: LiveAction, at: float) -> None:
-        live.lease = live.cores = None
+        allocations = () if live.lease is None else live.lease.allocations
+        self.accounts.holds(live, 0)
+        self.tally.ended(live)
         live.hold(0, at)
+        live.lease = live.cores = None
+        self.accounts.ended(live, allocations, at)
         self.num_running -= 1
         self.queue.add(live.action.job)
 
@@ -182,12 +210,21 @@ class Ledger:
         self.queue.remove(live.action.job)
         cores = cores_of(lease)
         live.lease, live.cores, live.started_at = lease, cores, at
+        self.accounts.began(live, at)
+        self.tally.began(live)
         if cores is None:
-            live.hold(0, at)
+            self._hold(live, 0, at)
             return
-        live.hold(len(cores.cores) if isinstance(cores, Cores) else cores.units, at)
+        self._hold(live, len(cores.cores) if isinstance(cores, Cores) else cores.units, at)
         if live.trajectory is not None:
+            if live.trajectory.node is None:
+                self.tally.settled(live.trajectory)
             live.trajectory.node = cores.node
+
+    def _hold(self, live: LiveAction, units: int, at: float) -> None:
+        self.accounts.holds(live, units)
+        self.tally.holds(live, units)
+        live.hold(units, at)
 
     def _on_stop(self, live: LiveAction, reason: StopReason) -> None:
         trajectory = live.trajectory
@@ -203,6 +240,8 @@ class Ledger:
         if live.lease is not None:
             self._end_lease(live, record.ended_at)
         self.queue.remove(live.action.job)
+        self.tally.reported(live)
+        self.accounts.reported(live, record)
         changes.ended.append((live, record))
         trajectory = live.trajectory
         if trajectory is not None:
@@ -214,4 +253,5 @@ class Ledger:
     def _leave_if_idle(self, live: LiveTrajectory | None, changes: Changes) -> None:
         if live is not None and live.is_closed and not live.actions and live.phase is Phase.ALIVE:
             live.phase = Phase.OVER
+            self.tally.left(live)
             changes.left.append(live)

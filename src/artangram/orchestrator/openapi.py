@@ -6,20 +6,29 @@ import msgspec
 
 from artangram import __version__
 from artangram.core.scheduling.explain import Explanation
-from artangram.orchestrator.arguments import RunRequest
+from artangram.observe.history import Happening
+from artangram.orchestrator.arguments import RunRequest, StartRequest
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.errors import ErrorRecord
 from artangram.orchestrator.ndjson import Piece
+from artangram.orchestrator.reconfigure import Reconfiguration
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Opening, Queueing
+from artangram.orchestrator.use import UseReport
+from artangram.sandbox.process import ProcessInput
 from artangram.sandbox.protocol import Snapshot
 
 _RECORDS = (
     Opening,
     RunRequest,
+    StartRequest,
+    ProcessInput,
     CallRequest,
+    Reconfiguration,
     ActionResult,
     Explanation,
     ClusterStatus,
+    UseReport,
+    Happening,
     Queueing,
     Snapshot,
     Piece,
@@ -48,6 +57,7 @@ def _paths() -> dict[str, Any]:
     text: dict[str, Any] = {"content": {"text/plain": {}}}
     return {
         "/v1/openapi.json": {"get": _does("This description; wants no token") | {"security": []}},
+        "/v1/use": {"get": _does("What every job has used", answer=UseReport)},
         "/v1/status": {"get": _does("One look at everything", answer=ClusterStatus)},
         "/metrics": {"get": _answering(_does("What Prometheus reads"), text)},
         "/v1/owners/{owner}": {
@@ -67,6 +77,12 @@ def _paths() -> dict[str, Any]:
             )
         },
         "/v1/jobs/{job}": {"delete": _does("Close every trajectory of a job", _in("path", "job"))},
+        "/v1/cluster": {
+            "patch": _does(
+                "Change shares, limits, ceilings or quotas of the running cluster",
+                body=Reconfiguration,
+            )
+        },
         "/v1/nodes/{node}/draining": {
             "put": _does("Send a node no new trajectories; it leaves when it is empty", node),
             "delete": _does("Let a draining node take trajectories again", node),
@@ -74,6 +90,17 @@ def _paths() -> dict[str, Any]:
         "/v1/actions/{action}": {
             "get": _does("The result, as soon as there is one", *action, answer=ActionResult),
             "delete": _does("Cancel an action", *action),
+        },
+        "/v1/actions/{action}/input": {
+            "post": _does("Write to a started process, or take output", *action, body=ProcessInput)
+        },
+        "/v1/actions/{action}/signal": {
+            "post": _does("Send a signal to a started process", *action, _in("query", "number"))
+        },
+        "/v1/actions/{action}/history": {
+            "get": _answering(
+                _does("What happened to an action, in order", *action), _list_of(Happening)
+            )
         },
         "/v1/actions/{action}/explain": {
             "get": _does("Why an action waits", *action, answer=Explanation)
@@ -98,6 +125,12 @@ def _trajectories() -> dict[str, Any]:
         trajectory,
         body=RunRequest,
     )
+    start = _does(
+        "Start a process; answers with lines of JSON: that it began, what it prints, its result. "
+        "It is cancelled when the connection closes",
+        trajectory,
+        body=StartRequest,
+    )
     return {
         "/v1/trajectories": {"post": _does("Open a trajectory", body=Opening)},
         one: {
@@ -105,6 +138,7 @@ def _trajectories() -> dict[str, Any]:
         },
         f"{one}/run": {"post": run},
         f"{one}/stream": {"post": _answering(stream, _content(Piece, "application/x-ndjson"))},
+        f"{one}/start": {"post": _answering(start, _content(Piece, "application/x-ndjson"))},
         f"{one}/snapshot": {
             "post": _does("Keep its files as they are now", trajectory, answer=Snapshot)
         },
@@ -142,6 +176,11 @@ def _does(
 def _answering(operation: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
     """`operation`, answered with something else than JSON."""
     return operation | {"responses": operation["responses"] | {"200": _TOLD | content}}
+
+
+def _list_of(record: type) -> dict[str, Any]:
+    items = {"$ref": _REF.format(name=record.__name__)}
+    return {"content": {"application/json": {"schema": {"type": "array", "items": items}}}}
 
 
 def _content(record: type, media: str = "application/json") -> dict[str, Any]:

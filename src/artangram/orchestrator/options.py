@@ -35,7 +35,11 @@ class RunOptions(TypedDict, total=False):
     """Stop the command when it has run for this long with all the cores it can use: less passes on
     fewer cores, and no time at all while it is preempted. Default: after one day."""
     deadline_s: float | None
-    """Give up when it has not ended after this long, waiting included. Default: never."""
+    """Give up when it has not ended after this long, waiting included. It starts early enough to
+    end in time if its job can have the cores. Default: never."""
+    priority: int
+    """From -10 to 10: those of its job with a lower one go after it, unless they have waited longer
+    by an hour per level. Other jobs do not notice. Default: 0."""
     needs: Mapping[str, Amount] | None
     """What the action holds beside cores, as in `{"api:search": 1}`. Default: nothing."""
     speedup: Mapping[str, Any] | None
@@ -67,6 +71,36 @@ class RunOptions(TypedDict, total=False):
     """Leave processes that it started running when it ends. Default: False."""
 
 
+class StartOptions(TypedDict, total=False):
+    """Keywords of `start`."""
+
+    cpu: Amount
+    """Cores that it holds while it runs: a number, `between(1, 8)` or `one_of(1, 2, 4)`. Default:
+    1."""
+    kind: str | None
+    """Actions of one kind share an estimate of how long they take. Default: the trajectory's task,
+    `start`, and what the command runs."""
+    timeout_s: float | None
+    """End it when it has run for this long; nothing else in its sandbox ends with it. Default:
+    after one day."""
+    deadline_s: float | None
+    """Give up when it has not ended after this long, waiting included. Default: never."""
+    priority: int
+    """From -10 to 10: those of its job with a lower one go after it, unless they have waited longer
+    by an hour per level. Other jobs do not notice. Default: 0."""
+    needs: Mapping[str, Amount] | None
+    """What it holds beside cores, as in `{"api:search": 1}`. Default: nothing."""
+    work_s: float | None
+    """Expected seconds. Default: learned from earlier actions of its kind."""
+    environ: Mapping[str, str] | None
+    """Environment variables beside the usual ones. Default: none."""
+    cwd: str
+    """The directory that the command starts in. Default: /work."""
+    terminal: tuple[int, int] | None
+    """Rows and columns of a terminal for it, which then is its stdin, stdout and stderr. Default:
+    none, and it has pipes."""
+
+
 class CallOptions(TypedDict, total=False):
     """Keywords of every call: of a model service, a function or an outside API."""
 
@@ -89,9 +123,26 @@ class CallOptions(TypedDict, total=False):
     """Stop the call when it has run for this long. Default: never."""
     deadline_s: float | None
     """Give the call up when it has not ended after this long, waiting included. Default: never."""
+    priority: int
+    """From -10 to 10: those of its job with a lower one go after it, unless they have waited longer
+    by an hour per level. Other jobs do not notice. Default: 0."""
     key: str | None
     """Your own name for the call: the same key twice is the same call, made once. It belongs to its
     job and its request; another one that uses it is refused. Default: none."""
+
+
+class ClusterChanges(TypedDict, total=False):
+    """Keywords of `reconfigure`."""
+
+    shares: Mapping[str, float]
+    """The shares of all jobs that do not have 1."""
+    limits: Mapping[str, Any]
+    """The limits of all jobs that have some: a `JobLimits` or its fields as a dict."""
+    ceilings: Mapping[str, int]
+    """Slots of functions: `functions` are workers, `platform` calls behind a URL."""
+    apis: Mapping[str, Any]
+    """The limits of APIs by name, each as `{"concurrency": 8, "limit": 100, "window_s": 60}`; what
+    is left out there has no limit."""
 
 
 class ServiceOptions(TypedDict, total=False):

@@ -12,14 +12,12 @@ from functools import partial
 
 from msgspec import Struct
 
-from artangram.aio import fail
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, JobId, NodeId, Resource, TrajectoryId
 from artangram.core.scheduling.action import checked
-from artangram.core.scheduling.cluster import ServiceSpec
+from artangram.core.scheduling.cluster import ClusterSpec, ServiceSpec
 from artangram.core.scheduling.events import (
     Cancelled,
-    Event,
     ServiceDeployed,
     ServiceLost,
     Submitted,
@@ -28,7 +26,7 @@ from artangram.core.scheduling.events import (
 )
 from artangram.core.scheduling.explain import Explanation
 from artangram.core.scheduling.lease import Devices
-from artangram.managers.agent import AgentGone, NodeAgent
+from artangram.managers.agent import AgentGone, NodeAgent, OnPrinted
 from artangram.managers.calls import Carrier
 from artangram.managers.cpu import CpuManager
 from artangram.observe.journal import Journal, KeptRecord, Past
@@ -38,6 +36,8 @@ from artangram.orchestrator.executor import LiveExecutor, NewAgent
 from artangram.orchestrator.heartbeats import FORMER, SILENCE_S, Heartbeats
 from artangram.orchestrator.ledger import Ledger
 from artangram.orchestrator.live import LiveTrajectory, Phase, Promise
+from artangram.orchestrator.promises import Promises
+from artangram.orchestrator.reconfigure import Reconfiguration, carry_out, check_same, event_of
 from artangram.orchestrator.records import (
     ActionResult,
     Broken,
@@ -52,9 +52,8 @@ from artangram.orchestrator.records import (
     decode_submission,
     encoded,
 )
-from artangram.orchestrator.recovery import Setup, deployed_in, emptied, restored
+from artangram.orchestrator.recovery import Setup, deployed_in, restored, since
 from artangram.orchestrator.status import cluster_status
-from artangram.sandbox.protocol import Output
 from artangram.services.service import Service
 
 
@@ -98,7 +97,7 @@ class Orchestrator:
             carriers=self._carriers,
             new_agent=new_agent,
         )
-        self._is_anew = life.is_anew
+        self._is_anew, self.journal = life.is_anew, journal
         self._driver = Driver(
             life,
             journal=journal,
@@ -110,8 +109,9 @@ class Orchestrator:
         self._heartbeats = Heartbeats(
             clock, silence_s=self.bounds.owner_silence_s, on_gone=self._abandon
         )
-        #: Of callers who wait until something is written down.
-        self._writing: set[Promise] = set()
+        self._promises = Promises(self._driver)
+        #: What its cluster file says that cannot change while it runs; `None` without a file.
+        self.described: dict[str, str] | None = None
         self._num_abandoned = 0
         self._began_at = self._driver.now()
         self.catalog = Catalog(setup.cluster)
@@ -129,6 +129,10 @@ class Orchestrator:
         """The agents that are there."""
         return self.executor.manager.agents
 
+    @property
+    def cluster(self) -> ClusterSpec:
+        return self._driver.scheduler.cluster
+
     async def begin(self) -> None:
         """Attach to the agents; after a restart, make true what the journal says."""
         for deployed in deployed_in(self._past):
@@ -139,7 +143,7 @@ class Orchestrator:
             self._driver.compact(self.now(), owner=self.setup.encoded())
         await self.executor.attach(self._driver.post, self._past, self._driver.scheduler)
         if self._past is not None and not self._past.is_empty:
-            for event in emptied(self.setup.cluster):
+            for event in since(self._driver.scheduler, self.setup.cluster):
                 self._driver.post(event)
             # The last process asked for a tick that died with it; a needless one costs nothing.
             self._driver.wake_at(self.now())
@@ -168,7 +172,7 @@ class Orchestrator:
         if opening.owner:
             self._heartbeats.keep(live, opening.owner)
         event = opening.event()
-        return self._post_and_wait(event, kept=kept)
+        return self._promises.post(event, kept=kept)
 
     def close(self, trajectory: TrajectoryId) -> Promise:
         """End a trajectory: what it has waiting or running is cancelled, its sandbox goes.
@@ -219,14 +223,14 @@ class Orchestrator:
     def written(self) -> Promise:
         """Done when nothing that was submitted so far will be forgotten."""
         self.check_alive()
-        return self._post_and_wait(None)
+        return self._promises.post(None)
 
     def heard(self, owner: str) -> dict[TrajectoryId, Queueing]:
         """A heartbeat of `owner`; returns how long the actions of its trajectories have waited."""
         now, theirs = self.now(), self._heartbeats.heard(owner)
         return {live.id: live.queueing(now) for live in theirs if live.phase is Phase.ALIVE}
 
-    def watch(self, action_id: ActionId, on_output: Callable[[Output], None]) -> None:
+    def watch(self, action_id: ActionId, on_output: OnPrinted) -> None:
         """Call back with what an action prints. To be called right after `submit`."""
         live = self.ledger.actions.get(action_id)
         if live is not None and live.on_output is None:
@@ -259,7 +263,15 @@ class Orchestrator:
     def drain_node(self, node: NodeId, *, is_on: bool = True) -> Promise:
         """Send a node no new trajectories, and let it go when it is empty; or undo that."""
         self.executor.drain(node, is_on=is_on)
-        return self._post_and_wait(None)
+        return self._promises.post(None)
+
+    def reconfigure(self, wanted: Reconfiguration) -> Promise:
+        """Change shares, limits, ceilings or quotas. Raises `BadInput` and changes nothing."""
+        self._check_open()
+        if wanted.fixed is not None and self.described is not None:
+            check_same(wanted.fixed, self.described)
+        event = event_of(wanted, self.cluster, self._carriers)
+        return self._promises.post(event, then=partial(carry_out, wanted, self._carriers))
 
     def throttled(self, api: Resource, *, until: float) -> None:
         """An API said that it takes no call before `until`."""
@@ -299,6 +311,7 @@ class Orchestrator:
             began_at=self._began_at,
             is_draining=self._refusal is not None,
             now=self.now(),
+            cluster=self.setup.cluster,
         )
 
     def home(self, trajectory: TrajectoryId) -> NodeAgent | None:
@@ -345,22 +358,9 @@ class Orchestrator:
         self._idle.set()
         self.on_broken()
 
-    def _post_and_wait(self, event: Event | None, *, kept: KeptRecord | None = None) -> Promise:
-        """Post; the future is done when the journal has it and all that was posted before."""
-        promise: Promise = asyncio.Future()
-        self._writing.add(promise)
-        self._driver.post(event, kept=kept, then=partial(self._on_written, promise))
-        return promise
-
-    def _on_written(self, promise: Promise) -> None:
-        self._writing.discard(promise)
-        if not promise.done():
-            promise.set_result(None)
-
     def _fail(self, error: Exception) -> None:
         self.ledger.fail(error)
-        while self._writing:
-            fail(self._writing.pop(), error)
+        self._promises.fail(error)
 
     def _abandon(self, trajectories: list[LiveTrajectory]) -> None:
         """Close what their owners left, unless a caller still waits for an action there."""

@@ -1,6 +1,7 @@
 """Metrics of a cluster for Prometheus: how actions of each kind end, and what is in use now.
 
 - Actions are counted as they end; the rest is read from a status at every scrape.
+- What jobs used is read from their accounts, of which the first `MOST_JOBS` have figures.
 - Callers make kinds up, so only the first `MOST_KINDS` of moderate length have figures of their
   own; all others are counted as `OTHER`.
 """
@@ -8,13 +9,16 @@
 from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from artangram.orchestrator.records import ActionResult, ClusterStatus
+from artangram.orchestrator.use import UseReport
 
 MOST_KINDS = 100
 MOST_KIND_CHARACTERS = 100
+MOST_JOBS = 100
+"""Pairs of job and task."""
 OTHER = "other"
 BUCKETS_S = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000)
 """From a tool call to a long test suite."""
@@ -25,7 +29,12 @@ Rows = list[tuple[tuple[str, ...], float]]
 class Exposition:
     """See the module."""
 
-    def __init__(self, status: Callable[[], ClusterStatus]) -> None:
+    def __init__(
+        self,
+        status: Callable[[], ClusterStatus],
+        *,
+        use: Callable[[], UseReport] | None = None,
+    ) -> None:
         self._registry = CollectorRegistry()
         self._kinds: set[str] = set()
         self._act = self._histogram("action_completion", "From submission to end, by kind.")
@@ -43,6 +52,8 @@ class Exposition:
             registry=self._registry,
         )
         self._registry.register(_Now(status))
+        if use is not None:
+            self._registry.register(_Used(use))
 
     def count(self, result: ActionResult) -> None:
         """An action has ended."""
@@ -83,6 +94,41 @@ class _Now(Collector):
 
     def describe(self) -> Iterator[Metric]:
         """Nothing: the cluster is asked at a scrape, not at registration."""
+        return iter(())
+
+
+_USED = {
+    "core_s": ("core_seconds", "Cores held times how long"),
+    "memory_mb_s": ("memory_megabyte_seconds", "Memory of sandboxes times how long"),
+    "device_s": ("device_seconds", "Devices held times how long"),
+    "slot_s": ("function_slot_seconds", "Function slots held times how long"),
+    "calls": ("api_calls", "Requests to outside APIs"),
+    "tokens": ("tokens", "Tokens that answers of APIs and services tell"),
+    "actions": ("actions", "Actions that ended"),
+}
+
+
+class _Used(Collector):
+    """Counters by job and task, read when asked."""
+
+    def __init__(self, use: Callable[[], UseReport]) -> None:
+        self._use = use
+
+    def collect(self) -> Iterator[Metric]:
+        rows = self._use().rows
+        # In the order in which they came, so that no row goes away again.
+        shown, rest = rows[:MOST_JOBS], UseReport(began_at=0.0, at=0.0, rows=rows[MOST_JOBS:])
+        for field, (name, text) in _USED.items():
+            labels = ["job", "task"]
+            family = CounterMetricFamily(f"artangram_job_{name}", f"{text}, by job.", labels=labels)
+            for row in shown:
+                family.add_metric((row.job, row.task), getattr(row, field))
+            if rest.rows:
+                family.add_metric((OTHER, OTHER), getattr(rest.total, field))
+            yield family
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: as above."""
         return iter(())
 
 

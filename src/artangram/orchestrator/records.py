@@ -12,12 +12,13 @@ from msgspec import Struct, structs
 from artangram.core.errors import BadInput, InfraFailed
 from artangram.core.ids import ActionId, JobId, Resource, ServiceId, TrajectoryId
 from artangram.core.scheduling.action import Action
-from artangram.core.scheduling.cluster import ServiceSpec
+from artangram.core.scheduling.cluster import NODE_LABEL, ServiceSpec
 from artangram.core.scheduling.events import TrajectoryOpened
 from artangram.core.scheduling.records import ActionRecord, Outcome
 from artangram.managers.agent import Population, SandboxSpec
 from artangram.managers.call import Call, CallResult
-from artangram.sandbox.protocol import Command, CommandResult
+from artangram.orchestrator.statusrecords import JobStatus, PoolStatus, RunningStatus
+from artangram.sandbox.protocol import Command, CommandResult, Snapshot
 from artangram.services.service import Service
 
 
@@ -34,7 +35,8 @@ class Submission(Struct, frozen=True, kw_only=True):
     def check_same(self, wanted: "Submission") -> None:
         """Raises `BadInput` if `wanted` has our key but is of another job or asks for other work.
 
-        An estimate and a deadline may differ: a caller that asks again knows more and waits less.
+        Estimate, deadline and priority may differ: a caller that asks again knows more and waits
+        less.
         """
         if wanted.action.job != self.action.job:
             fix = "begin the keys of every job with its name"
@@ -44,6 +46,7 @@ class Submission(Struct, frozen=True, kw_only=True):
             id=wanted.action.id,
             work_s=wanted.action.work_s,
             deadline_at=wanted.action.deadline_at,
+            priority=wanted.action.priority,
         )
         if (ours, self.command, self.call) != (wanted.action, wanted.command, wanted.call):
             fix = "ask for exactly the same again, or give other work a key of its own"
@@ -82,13 +85,19 @@ class Opening(Struct, frozen=True, kw_only=True):
         """Held for it on its node: no less than its sandbox may use."""
         return max(self.memory_mb, self.place.limits.memory_mb)
 
+    @property
+    def pinned_to(self) -> str:
+        """The node that has the snapshot it starts from; empty if it may live anywhere."""
+        source = self.place.source
+        return source.node if isinstance(source, Snapshot) else ""
+
     def event(self) -> TrajectoryOpened:
         """What the scheduler is told."""
         return TrajectoryOpened(
             self.trajectory,
             self.booked_mb,
             self.job,
-            self.selector,
+            self.selector | ({NODE_LABEL: self.pinned_to} if self.pinned_to else {}),
             idle_s=self.idle_s,
             lifetime_s=self.lifetime_s,
         )
@@ -228,6 +237,9 @@ class WaitingStatus(Struct, frozen=True, kw_only=True):
     kind: str
     trajectory: TrajectoryId | None
     queued_s: float
+    job: JobId = JobId("")
+    reason: str = ""
+    """Why it waits, in short; empty if it was not asked."""
 
 
 class ServiceStatus(Struct, frozen=True, kw_only=True):
@@ -282,6 +294,12 @@ class ClusterStatus(Struct, frozen=True, kw_only=True):
     """How often a service was loaded onto devices, since the start."""
     functions: FunctionsStatus | None = None
     apis: tuple[ApiStatus, ...] = ()
+    pools: tuple[PoolStatus, ...] = ()
+    """How much of everything is in use."""
+    jobs: tuple[JobStatus, ...] = ()
+    """Those with most to do first."""
+    longest: tuple[RunningStatus, ...] = ()
+    """Actions that have held their leases longest."""
 
 
 class Refused(Exception):

@@ -27,6 +27,7 @@ from artangram.core.scheduling.events import (
     TrajectoryOpened,
 )
 from artangram.core.scheduling.policies.catalog import policy
+from artangram.core.scheduling.reconfigure import difference, fixed
 from artangram.core.scheduling.scheduler import Scheduler
 from artangram.observe.journal import VERSION, JournalError, KeptRecord, Past, replay
 from artangram.orchestrator.ledger import Ledger
@@ -44,7 +45,7 @@ _DIGEST_BYTES = sha256().digest_size
 
 
 class Setup(Struct, frozen=True, kw_only=True):
-    """What a scheduler is made of. A journal belongs to one, with any number of CPU nodes."""
+    """What a scheduler is made of. A journal belongs to its fixed part."""
 
     cluster: ClusterSpec
     policy: str = "elastic"
@@ -52,13 +53,14 @@ class Setup(Struct, frozen=True, kw_only=True):
     def encoded(self) -> bytes:
         return msgspec.json.encode(self)
 
-    def without_nodes(self) -> "Setup":
-        """What has to be the same to go on with what is alive: nodes join and leave by events."""
+    def fixed_part(self) -> "Setup":
+        """What has to be the same to go on with what is alive: the rest changes by events."""
+        cluster = fixed(self.cluster)
         pools = {
             name: structs.replace(spec, nodes=0) if isinstance(spec, CpuSpec) else spec
-            for name, spec in self.cluster.pools.items()
+            for name, spec in cluster.pools.items()
         }
-        return structs.replace(self, cluster=structs.replace(self.cluster, pools=pools))
+        return structs.replace(self, cluster=structs.replace(cluster, pools=pools))
 
     def scheduler(self) -> Scheduler:
         return Scheduler(self.cluster, policy(self.policy))
@@ -91,12 +93,12 @@ def restored(past: Past | None, setup: Setup) -> Restored:
         return Restored(scheduler=setup.scheduler(), ledger=Ledger(), is_anew=is_anew)
     try:
         before = msgspec.json.decode(past.owner, type=Setup)
-        scheduler, ledger = _replayed(past, before)
+        scheduler, ledger = replayed(past, before)
     except (msgspec.MsgspecError, JournalError) as error:
         if _is_idle(past):  # Nothing of it is needed to go on, whichever version wrote it.
             return _anew(past, setup, Estimates(), Ledger())
         raise JournalError(str(error)) from error
-    if before.without_nodes() == setup.without_nodes():
+    if before.fixed_part() == setup.fixed_part():
         return Restored(scheduler=scheduler, ledger=ledger, last_at=past.last_at)
     if ledger.actions or ledger.trajectories:
         alive = f"{len(ledger.actions)} actions and {len(ledger.trajectories)} trajectories"
@@ -123,7 +125,8 @@ def _anew(past: Past, setup: Setup, estimates: Estimates, ledger: Ledger) -> Res
     return Restored(scheduler=scheduler, ledger=ledger, last_at=past.last_at, is_anew=True)
 
 
-def _replayed(past: Past, setup: Setup) -> tuple[Scheduler, Ledger]:
+def replayed(past: Past, setup: Setup) -> tuple[Scheduler, Ledger]:
+    """The state that the entries of a journal led to. Raises `JournalError`."""
     if past.snapshot is not None:
         scheduler, ledger = thawed(past.snapshot.body, setup)
     else:
@@ -152,8 +155,14 @@ def deployed_in(past: Past | None) -> list[DeployedService]:
     return [decode_deployed(kept[name].body) for name in kept if name.startswith("service:")]
 
 
-def emptied(cluster: ClusterSpec) -> Iterator[Event]:
-    """Services live in the orchestrator's process: after a restart no device holds one."""
+def since(scheduler: Scheduler, cluster: ClusterSpec) -> Iterator[Event]:
+    """What has happened with the restart. `cluster` is what it is started with.
+
+    Services live in the orchestrator's process, so no device holds one.
+    """
+    changed = difference(scheduler.cluster, cluster)
+    if changed is not None:
+        yield changed
     for resource, spec in cluster.pools.items():
         if isinstance(spec, GpuSpec):
             for node in node_ids(resource, spec.nodes):

@@ -4,18 +4,12 @@
 - A request to run is answered when the action has ended. When its caller hangs up, the action is
   cancelled, unless it has a key. A request whose body stalls for 30 s is answered 408; an answer
   may take as long as it takes.
-- SIGTERM drains: the service accepts no new work, waits for what runs, then ends. A second signal
-  ends it now, a third one without closing anything. It also ends when
-  its journal can no longer be written.
 """
 
 import asyncio
 import contextlib
-import itertools
-import os
-import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,7 +25,7 @@ from starlette.routing import Route
 from artangram.aio import has_token, listening, served
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, JobId, NodeId, TrajectoryId
-from artangram.orchestrator.arguments import RunRequest, check_known
+from artangram.orchestrator.arguments import RunRequest, StartRequest, check_known
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.errors import KNOWN, ErrorRecord, problem_of
@@ -40,15 +34,11 @@ from artangram.orchestrator.ndjson import written
 from artangram.orchestrator.openapi import description
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.prometheus import Exposition
+from artangram.orchestrator.reconfigure import Reconfiguration
 from artangram.orchestrator.records import QUEUEING, Opening, Stalled
 from artangram.orchestrator.tokens import checked_token
+from artangram.sandbox.process import ProcessInput
 from artangram.sandbox.protocol import MAX_READ_BYTES
-
-DRAIN_S = 30.0
-"""How long a drain waits before it cancels what is left: what cluster managers grant by default."""
-
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
 
 MOST_BODY_BYTES = MAX_READ_BYTES
 """The largest file that can be written at once."""
@@ -62,16 +52,23 @@ _SEND_THE_TOKEN = (
     "Authorization: Bearer ..."
 )
 
+Pages = Callable[[Orchestrator, str | None], AbstractAsyncContextManager[list[Route]]]
+"""Further routes of a service with a token, open for as long as it serves."""
+
 T = TypeVar("T")
 Record = TypeVar("Record", bound=msgspec.Struct)
 
 
 def application(
-    orchestrator: Orchestrator, *, token: str | None, images: Sequence[Path] = ()
+    orchestrator: Orchestrator,
+    *,
+    token: str | None,
+    images: Sequence[Path] = (),
+    pages: Sequence[Route] = (),
 ) -> Starlette:
     """The service, to be served by any ASGI server. Without a token every caller may use it.
 
-    `images` are the folders whose images callers may name.
+    `images` are the folders whose images callers may name, `pages` further routes.
     """
     if token is not None:
         checked_token(token)
@@ -82,24 +79,30 @@ def application(
     routes = [
         Route("/v1/openapi.json", _guarded(service.describe, None)),
         Route("/v1/status", _guarded(service.status, token)),
+        Route("/v1/use", _guarded(service.use, token)),
         Route("/metrics", _guarded(service.metrics, token)),
         Route("/v1/trajectories", _guarded(service.open, token), methods=["POST"]),
         Route("/v1/owners/{owner:path}", _guarded(service.heard, token), methods=["PUT"]),
         Route("/v1/calls", _guarded(service.call, token), methods=["POST"]),
         Route(f"{one}/run", _guarded(service.run, token), methods=["POST"]),
         Route(f"{one}/stream", _guarded(service.stream, token), methods=["POST"]),
+        Route(f"{one}/start", _guarded(service.start, token), methods=["POST"]),
         Route(f"{one}/snapshot", _guarded(service.snapshot, token), methods=["POST"]),
         Route(f"{one}/files", _guarded(service.read, token), methods=["GET"]),
         Route(f"{one}/files", _guarded(service.write, token), methods=["PUT"]),
         Route(one, _guarded(service.close, token), methods=["DELETE"]),
         Route("/v1/jobs/{job:path}", _guarded(service.close_job, token), methods=["DELETE"]),
+        Route("/v1/cluster", _guarded(service.reconfigure, token), methods=["PATCH"]),
         Route(draining, _guarded(service.drain, token), methods=["PUT"]),
         Route(draining, _guarded(service.undrain, token), methods=["DELETE"]),
+        Route(f"{action}/input", _guarded(service.feed, token), methods=["POST"]),
+        Route(f"{action}/signal", _guarded(service.signal, token), methods=["POST"]),
+        Route(f"{action}/history", _guarded(service.history, token)),
         Route(f"{action}/explain", _guarded(service.explain, token)),
         Route(action, _guarded(service.result, token), methods=["GET"]),
         Route(action, _guarded(service.cancel, token), methods=["DELETE"]),
     ]
-    return Starlette(routes=routes)
+    return Starlette(routes=[*routes, *pages])
 
 
 class _ServiceRoutes:
@@ -109,7 +112,7 @@ class _ServiceRoutes:
         self._orchestrator = orchestrator
         self._backend = Embedded(orchestrator)
         self._images = images
-        self._exposition = Exposition(orchestrator.status)
+        self._exposition = Exposition(orchestrator.status, use=self._backend.use_now)
         orchestrator.on_ended = self._exposition.count
 
     async def describe(self, request: Request) -> object:
@@ -117,6 +120,9 @@ class _ServiceRoutes:
 
     async def status(self, request: Request) -> object:
         return await self._backend.status()
+
+    async def use(self, request: Request) -> object:
+        return await self._backend.use()
 
     async def metrics(self, request: Request) -> object:
         return Response(self._exposition.text(), media_type=CONTENT_TYPE_LATEST)
@@ -149,6 +155,13 @@ class _ServiceRoutes:
         await self._backend.drain(NodeId(request.path_params["node"]), is_on=False)
         return None
 
+    async def reconfigure(self, request: Request) -> object:
+        wanted = await _decoded(request, Reconfiguration)
+        for job in (*(wanted.shares or ()), *(wanted.limits or ())):
+            permit_names(job=job)
+        await self._backend.reconfigure(wanted)
+        return None
+
     async def run(self, request: Request) -> object:
         wanted = await _run_request(request)
         result = await _while_listening(request, self._backend.run(wanted))
@@ -157,6 +170,22 @@ class _ServiceRoutes:
     async def stream(self, request: Request) -> object:
         pieces = self._backend.stream(await _run_request(request))
         return StreamingResponse(written(pieces), media_type="application/x-ndjson")
+
+    async def start(self, request: Request) -> object:
+        wanted = await _decoded(request, StartRequest)
+        _check_address(wanted.trajectory, request)
+        permit_names(kind=wanted.kind)
+        pieces = written(self._backend.start(wanted))
+        return StreamingResponse(pieces, media_type="application/x-ndjson")
+
+    async def feed(self, request: Request) -> object:
+        given = await _decoded(request, ProcessInput)
+        return await _while_listening(request, self._backend.feed(_action(request), given))
+
+    async def signal(self, request: Request) -> object:
+        text = request.query_params.get("number", "")
+        await self._backend.signal(_action(request), int(text) if text.isdecimal() else 0)
+        return None
 
     async def call(self, request: Request) -> object:
         wanted = await _decoded(request, CallRequest)
@@ -185,6 +214,9 @@ class _ServiceRoutes:
     async def cancel(self, request: Request) -> object:
         self._orchestrator.cancel(_action(request))
         return None
+
+    async def history(self, request: Request) -> object:
+        return await self._backend.history(_action(request))
 
     async def explain(self, request: Request) -> object:
         return await self._backend.explain(_action(request))
@@ -241,10 +273,14 @@ async def _decoded(request: Request, record: type[Record]) -> Record:
 
 async def _run_request(request: Request) -> RunRequest:
     wanted = await _decoded(request, RunRequest)
-    if wanted.trajectory != _trajectory(request):
-        raise BadInput("trajectory", "differs from the one in the URL", "name the same one twice")
+    _check_address(wanted.trajectory, request)
     permit_run(wanted)
     return wanted
+
+
+def _check_address(trajectory: TrajectoryId, request: Request) -> None:
+    if trajectory != _trajectory(request):
+        raise BadInput("trajectory", "differs from the one in the URL", "name the same one twice")
 
 
 async def _body(request: Request) -> bytes:
@@ -311,56 +347,13 @@ async def serving(
     port: int = 0,
     token: str | None,
     images: Sequence[Path] = (),
+    pages: Pages | None = None,
 ) -> AsyncIterator[str]:
     """Serve while the block lasts; gives the address. Raises `BadInput` if that cannot be had."""
-    service = application(orchestrator, token=token, images=images)
     with listening(host, port) as ear:
-        async with served(service, ear) as url:
-            yield url
-
-
-async def until_told_to_stop(
-    orchestrator: Orchestrator,
-    *,
-    drain_s: float = DRAIN_S,
-    on_ready: Callable[[], None] = lambda: None,
-    tell: Callable[[str], None] = lambda text: None,
-) -> None:
-    """Return after SIGTERM or SIGINT and a drain; a second signal cuts the drain short.
-
-    A third one, which may come while the caller closes what it opened, ends the process at once, as
-    `kill -9` would. `tell` hears what each of them does.
-
-    `on_ready` is called when signals are handled: one may come at once. Raises `Broken` as soon as
-    the journal cannot be written: a supervisor may start the service again.
-    """
-    orchestrator.check_alive()
-    told, impatient = asyncio.Event(), asyncio.Event()
-    loop, numbers = asyncio.get_running_loop(), itertools.count(1)
-
-    def on_signal() -> None:
-        number = next(numbers)
-        if number > 2:
-            os._exit(INTERRUPTED)
-        if number == 2:
-            tell("Ending now. A third Ctrl-C does not wait for anything.")
-            impatient.set()
-        else:
-            now = orchestrator.status()
-            count = f"{now.running} running and {now.queued} waiting actions"
-            tell(f"Draining: {count} have {drain_s:g} s to end; Ctrl-C again ends now.")
-        told.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
-    orchestrator.on_broken = told.set
-    on_ready()
-    await told.wait()
-    draining = asyncio.ensure_future(orchestrator.drain(drain_s))
-    cut = asyncio.ensure_future(impatient.wait())
-    await asyncio.wait({draining, cut}, return_when=asyncio.FIRST_COMPLETED)
-    for task in (draining, cut):
-        task.cancel()
-    orchestrator.check_alive()
-    if not impatient.is_set():
-        tell("Drained.")
+        async with contextlib.AsyncExitStack() as stack:
+            more = (
+                [] if pages is None else await stack.enter_async_context(pages(orchestrator, token))
+            )
+            service = application(orchestrator, token=token, images=images, pages=more)
+            yield await stack.enter_async_context(served(service, ear))

@@ -4,19 +4,19 @@ The ledger says what was decided; agents and carriers say what is there. What ca
 left out, never guessed.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from heapq import nsmallest
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from artangram.core.ids import NodeId, Resource
+from artangram.core.scheduling.cluster import ClusterSpec
 from artangram.core.scheduling.lease import Devices
 from artangram.core.scheduling.pools.cpu import CpuNode
 from artangram.managers.call import ApiCall, FunctionCall, ServiceCall
 from artangram.managers.calls import Carrier
 from artangram.managers.functions import FunctionsManager
 from artangram.orchestrator.ledger import Ledger
-from artangram.orchestrator.live import LiveAction
 from artangram.orchestrator.records import (
     ApiStatus,
     ClusterStatus,
@@ -26,6 +26,8 @@ from artangram.orchestrator.records import (
     ServiceStatus,
     WaitingStatus,
 )
+from artangram.orchestrator.statusparts import jobs, longest_running, pools
+from artangram.orchestrator.tally import Tally
 
 if TYPE_CHECKING:  # Only clusters with devices or APIs have the packages for them.
     from artangram.apis.client import ApiClient
@@ -60,19 +62,21 @@ def cluster_status(
     began_at: float,
     is_draining: bool,
     now: float,
+    cluster: ClusterSpec,
 ) -> ClusterStatus:
     """One look at everything that is known here; agents are not asked.
 
     `nodes` have agents, `node_books` are those that the scheduler knows.
     """
     known = {node.id: node for node in node_books}
-    books = Books(ledger.alive())
+    tally = ledger.tally
+    books = Books(tally)
     services, restores = books.services(carriers)
     return ClusterStatus(
         policy=policy,
         queued=ledger.queue.total,
         running=ledger.num_running,
-        trajectories=sum(1 for _ in ledger.open_trajectories()),
+        trajectories=tally.num_trajectories,
         abandoned=abandoned,
         ended=ledger.num_ended,
         uptime_s=now - began_at,
@@ -83,32 +87,29 @@ def cluster_status(
         restores=restores,
         functions=books.functions(carriers),
         apis=books.apis(carriers, now),
+        pools=pools(cluster, known.values(), tally),
+        jobs=jobs(cluster.shares, tally),
+        longest=longest_running(tally, now),
     )
 
 
 class Books:
     """Live actions, counted."""
 
-    def __init__(self, actions: Iterable[LiveAction]) -> None:
-        live = list(actions)
-        self._running = [one for one in live if one.lease is not None]
-        self._waiting = [one for one in live if one.lease is None]
-        self._busy = Counter(map(_callee, self._running))
-        self._queued = Counter(map(_callee, self._waiting))
-        self._num_on: Counter[NodeId] = Counter()
-        self._used_on: Counter[NodeId] = Counter()
-        for one in self._running:
-            if one.cores is not None:
-                self._num_on[one.cores.node] += 1
-                self._used_on[one.cores.node] += one.units
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+        self._busy, self._queued = tally.busy, tally.queued
 
     def waiting(self, now: float) -> tuple[WaitingStatus, ...]:
         """The oldest that wait, calls and commands alike."""
-        oldest = nsmallest(MOST_WAITING, self._waiting, key=lambda live: live.submitted_at)
+        lines = self._tally.waiting.values()
+        first = (live for line in lines for live in islice(line.values(), MOST_WAITING))
+        oldest = nsmallest(MOST_WAITING, first, key=lambda live: live.submitted_at)
         return tuple(
             WaitingStatus(
                 action=live.action.id,
                 kind=live.action.kind,
+                job=live.action.job,
                 trajectory=live.action.trajectory,
                 queued_s=live.queued_s(now, has_started=False),
             )
@@ -117,7 +118,8 @@ class Books:
 
     def node(self, name: NodeId, node: CpuNode | None) -> NodeStatus:
         """Without its books it has only begun to join."""
-        running, cores_used = self._num_on[name], self._used_on[name]
+        here = self._tally.nodes.get(name)
+        running, cores_used = (0, 0) if here is None else (here.running, here.cores)
         if node is None:
             state = NodeState.JOINING
             return NodeStatus(node=name, state=state, running=running, cores_used=cores_used)
@@ -188,16 +190,6 @@ def _state(node: CpuNode) -> NodeState:
     if node.is_suspect:
         return NodeState.SUSPECT
     return NodeState.DRAINING if node.is_draining else NodeState.TRUSTED
-
-
-def _callee(live: LiveAction) -> object:
-    """What an action calls: a service or an API by name, any function, or nothing."""
-    match live.submission.call:
-        case ServiceCall(service=name) | ApiCall(api=name):
-            return name
-        case FunctionCall():
-            return FunctionCall
-    return None
 
 
 def _place(devices: Devices) -> str:

@@ -13,7 +13,8 @@ from artangram.orchestrator.callbackends import ClusterOptions
 from artangram.orchestrator.joinednodes import AgentDoor
 from artangram.orchestrator.local import running
 from artangram.orchestrator.orchestrator import Bounds
-from artangram.orchestrator.server import DRAIN_S, serving, until_told_to_stop
+from artangram.orchestrator.server import Pages, serving
+from artangram.orchestrator.stopping import DRAIN_S, until_told_to_stop
 from artangram.orchestrator.tokens import kept_token
 
 
@@ -37,9 +38,14 @@ async def up(
     agent_options: tuple[str, ...] = (),
     door: AgentDoor | None = None,
     sync: bool = True,
+    pages: Pages | None = None,
     tell: Callable[[str], None] = lambda text: None,
+    described: Mapping[str, str] | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; `on_ready` hears the address. For a process of its own."""
+    """Serve until SIGTERM or SIGINT; `on_ready` hears the address. For a process of its own.
+
+    `described`: what its file says that cannot change while it runs.
+    """
     allow_open_files()
     if token is None:
         token = await asyncio.to_thread(kept_token, state_dir)
@@ -58,7 +64,8 @@ async def up(
             door=door,
             sync=sync,
         ) as (orchestrator, _),
-        serving(orchestrator, host=host, port=port, token=token, images=images) as url,
+        serving(orchestrator, host=host, port=port, token=token, images=images, pages=pages) as url,
     ):
+        orchestrator.described = None if described is None else dict(described)
         ready = partial(on_ready, url)
         await until_told_to_stop(orchestrator, drain_s=drain_s, on_ready=ready, tell=tell)

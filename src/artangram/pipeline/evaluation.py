@@ -22,6 +22,7 @@ from artangram.models.tokenizer import Tokenizer
 from artangram.pipeline.enginepools import EnginesSpec
 from artangram.pipeline.engines import slots_of
 from artangram.pipeline.fleet import EngineFleet
+from artangram.rollout.agents import ModelDoor
 from artangram.rollout.runner import Assignment, ModelClient, Runner
 from artangram.rollout.updates import Updates
 
@@ -57,10 +58,18 @@ async def evaluate(
     *,
     tokenizer: Tokenizer,
     name: str = "eval",
+    agents: ModelDoor | None = None,
     on_ended: Callable[[Trajectory], None] = lambda ended: None,
 ) -> Evaluation:
     """Let the model behind the door try the exam."""
-    runner = Runner(door, Updates(NEVER_STALE), tokenizer=tokenizer, temperature=exam.temperature)
+    runner = Runner(
+        door,
+        Updates(NEVER_STALE),
+        tokenizer=tokenizer,
+        temperature=exam.temperature,
+        agents=agents,
+        trains=False,
+    )
     room = asyncio.Semaphore(exam.at_once)
 
     async def attempt(ticket: Assignment) -> Trajectory:

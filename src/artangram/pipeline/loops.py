@@ -82,7 +82,7 @@ async def asynchronous(training: RunVerbs) -> None:
     - A version is announced before the next batch is asked for: what a batch may hold is judged by
       the version that will learn from it. Engines load it while that batch comes together.
     - The rollout guarantees the bound on staleness; the loss corrects the rest
-      (`train.losses.truncated_weights`).
+      (`train.losses.correction_weights`).
     """
     delivering: asyncio.Task[None] | None = None
     try:

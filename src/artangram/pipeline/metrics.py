@@ -41,7 +41,7 @@ class StepRecord(Struct, frozen=True, kw_only=True):
     usage: ActionUsage = ActionUsage()
     """What the cluster did for the run during the step."""
     problems: tuple[str, ...] = ()
-    """That it learned from, as `task/problem`: over all steps each one once."""
+    """Of its batch, as `task/problem`: over all steps each one once."""
 
 
 class Metrics:
@@ -90,6 +90,14 @@ def scalars(record: StepRecord) -> dict[str, float]:
     found = {f"reward/{task}": value for task, value in report.rewards.items()}
     found |= {"reward": report.reward, "train/loss": report.loss, "train/entropy": report.entropy}
     found |= {"train/stale_share": report.stale_share, "train/grad_norm": report.grad_norm}
+    found |= {"reward/deviation": report.reward_deviation, "train/kl": report.kl}
+    found |= {"train/clip_fraction": report.clip_share, "train/mismatch_kl": report.mismatch_kl}
+    found |= {"train/is_skipped": float(report.is_skipped), "train/samples": float(report.samples)}
+    found |= {"rollout/length": report.length, "rollout/max_length": float(report.max_length)}
+    found |= {"rollout/truncated": report.truncated, "rollout/equal_groups": report.equal_groups}
+    took_s = record.collect_s + record.train_s
+    found |= {"run/publish_s": record.publish_s, "run/exposed_s": record.exposed_s}
+    found |= {"run/tokens_per_s": report.length * report.trajectories / took_s if took_s else 0.0}
     found |= {"run/collect_s": record.collect_s, "run/train_s": record.train_s}
     found |= {f"cancelled/{task}": float(bias.cancelled) for task, bias in record.cut_off.items()}
     found |= {

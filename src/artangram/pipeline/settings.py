@@ -6,6 +6,7 @@ from msgspec import Struct, structs
 
 from artangram.core.errors import BadInput
 from artangram.core.rollout.weights import Staleness, preset
+from artangram.gateway.engines.protocol import TEMPERATURES
 from artangram.pipeline.loops import LOOPS
 from artangram.pipeline.sinks import TRACKERS
 from artangram.rollout import PhaseLimits, Plan, Retries, Spares
@@ -43,8 +44,17 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     """At an attempt whose infrastructure failed."""
     turn_s: float = 300.0
     """Work that an environment may put into one turn; waiting for resources does not count."""
+    agent_s: float = 3600.0
+    """Work that one attempt of an agent may take, the model's answers included."""
+    temperature: float = 1.0
+    """At which environments sample, and agents that name none."""
+    needs_signal: bool = False
+    """Attempt another problem in place of one whose attempts all did equally well (DAPO's dynamic
+    sampling): every group of a batch teaches something."""
     checkpoint_every: int = 10
     """Steps; 0 keeps none."""
+    transcripts: int = 8
+    """Attempts of each step whose text is kept, the best and the worst ones; 0 keeps none."""
     report_to: tuple[str, ...] = ()
     """Trackers that hear every step beside the run's own file: wandb, trackio."""
     train: TrainSettings = TrainSettings()
@@ -61,6 +71,10 @@ class RunSettings(Struct, frozen=True, kw_only=True):
         for field in ("steps", "groups", "group_size", "environments"):
             if getattr(self, field) < 1:
                 raise BadInput(field, f"{getattr(self, field)} is too few", "say 1 or more")
+        least, most = TEMPERATURES
+        if not least <= self.temperature <= most:
+            problem = f"{self.temperature:g} cannot be trained on"
+            raise BadInput("temperature", problem, f"say {least:g} to {most:g}")
         if not 1 <= (self.min_groups or self.groups) <= self.groups:
             problem = f"{self.min_groups} of {self.groups} groups"
             raise BadInput("min_groups", problem, f"say 1 to {self.groups}")
@@ -84,6 +98,8 @@ class RunSettings(Struct, frozen=True, kw_only=True):
             extra_groups=self.extra_groups,
             extra_siblings=self.extra_siblings,
             spares=Spares(hedge_quantile=self.hedge_quantile),
-            phases=PhaseLimits(turn_s=self.turn_s),
+            phases=PhaseLimits(turn_s=self.turn_s, agent_s=self.agent_s),
             retries=Retries(attempts=self.retries),
+            needs_signal=self.needs_signal,
+            temperature=self.temperature,
         )

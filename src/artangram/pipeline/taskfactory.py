@@ -1,17 +1,13 @@
-"""Tasks by name: the shipped ones, or what a `module:name` makes of a client.
-
-A module of the user's may raise anything while it is imported; that is bad input, said in a line.
-"""
+"""Tasks by name: the shipped ones, or what a `module:name` makes of a client."""
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from inspect import signature
-from traceback import extract_tb
 from typing import Any, cast
 
 from artangram.core.errors import BadInput
 from artangram.envs.protocol import Task
 from artangram.envs.tasks import TaskClient, demo_task
+from artangram.pipeline.imported import imported
 
 _FIX = "write it as module:name, importable from here, called with the cluster"
 
@@ -60,20 +56,4 @@ def _made(made_by: str, client: TaskClient, options: Mapping[str, Any]) -> Task:
 
 
 def _maker(made_by: str) -> Callable[..., Any]:
-    module, _, attribute = made_by.partition(":")
-    try:
-        maker = getattr(import_module(module), attribute)
-    except Exception as error:  # Code of the user runs here.
-        raise BadInput("task", f"{made_by!r}: {_said(error)}", _FIX) from error
-    if not callable(maker):
-        raise BadInput("task", f"{made_by!r} makes nothing: it cannot be called", _FIX)
-    return cast(Callable[..., Any], maker)
-
-
-def _said(error: Exception) -> str:
-    """What an import says; what only a module can have raised, with the place where it did."""
-    if isinstance(error, ImportError | AttributeError):
-        return str(error)
-    last = extract_tb(error.__traceback__)[-1]
-    place = "" if isinstance(error, SyntaxError) else f" ({last.filename}:{last.lineno})"
-    return f"{type(error).__name__}: {error}{place}"
+    return imported(made_by, field="task", fix=_FIX)

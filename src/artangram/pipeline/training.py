@@ -31,6 +31,7 @@ from artangram.models.beside import copy_beside_weights
 from artangram.models.config import FILE_NAME as CONFIG_NAME
 from artangram.models.loading import load_tokenizer
 from artangram.models.tokenizer import Tokenizer
+from artangram.pipeline.agentserver import agent_door
 from artangram.pipeline.clusterclient import ClusterClient
 from artangram.pipeline.enginepools import EnginesSpec
 from artangram.pipeline.engines import slots_of
@@ -38,6 +39,7 @@ from artangram.pipeline.fleet import EngineFleet
 from artangram.pipeline.meter import ActionUsage
 from artangram.pipeline.metrics import Metrics, StepRecord
 from artangram.pipeline.settings import RunSettings
+from artangram.pipeline.transcripts import Transcripts
 from artangram.rollout import Rollout, RolloutState, Source, Stage
 from artangram.scratchdir import ScratchDir
 from artangram.train import checkpoint
@@ -106,6 +108,7 @@ class Training:
         self.metrics = Metrics(
             out, after_step=first_step, run=settings.name, trackers=settings.report_to
         )
+        self.transcripts = Transcripts(out, tokenizer, most=settings.transcripts)
         self.on_step: Callable[[StepRecord], None] = lambda record: None
         self.fleet = EngineFleet(
             versions=rollout.updates.versions,
@@ -162,8 +165,9 @@ class Training:
         began_at = time.monotonic()
         groups = self._reshape(batch.groups)
         report = await asyncio.to_thread(self.trainer.step, groups)
-        self.rollout.settle(batch)
+        self.rollout.settle(batch, is_skipped=report.is_skipped)
         self.step += 1
+        await asyncio.to_thread(self.transcripts.add, self.step, groups)
         train_s = time.monotonic() - began_at
         problems = tuple(f"{group.task}/{group.problem}" for group in batch.groups)
         self._made = _Made(self.step, report, problems, batch.waited_s, train_s)
@@ -292,6 +296,8 @@ async def open_training(
             await asyncio.to_thread(trainer.restore, checkpoint.latest(out / "checkpoints"))
         tokenizer = load_tokenizer(model)
         gateway = _gateway(engines, lambda *lost: training.fleet.on_lost(*lost))
+        serving = agent_door(tasks, gateway, tokenizer=tokenizer, model=settings.name)
+        agents = await stack.enter_async_context(serving)
         rollout = Rollout(
             source,
             gateway,
@@ -300,12 +306,11 @@ async def open_training(
             tokenizer=tokenizer,
             version=trainer.version,
             life=f"{uuid4().hex[:6]}-",
+            agents=agents,
         )
         if state is not None:
             rollout.restore(state.rollout)
-        home = await asyncio.to_thread(ScratchDir.opened)
-        stack.callback(home.close)
-        store = WeightStore(home.directory / "weights")
+        store = await _store(stack)
         training = Training(
             settings,
             out=out,
@@ -328,6 +333,13 @@ async def open_training(
         stack.push_async_callback(gateway.aclose)
         stack.push_async_callback(rollout.aclose)
         yield training
+
+
+async def _store(stack: AsyncExitStack) -> WeightStore:
+    """For the versions of the weights, in shared memory; it ends with the stack."""
+    home = await asyncio.to_thread(ScratchDir.opened)
+    stack.callback(home.close)
+    return WeightStore(home.directory / "weights")
 
 
 def _learner(settings: RunSettings, *, model: Path, out: Path) -> Learner:

@@ -35,6 +35,7 @@ from artangram.core.rollout.admission import (
 )
 from artangram.core.rollout.trajectory import TRAINABLE, Trajectory, TrajectoryStatus
 from artangram.core.rollout.verdict import Accepted, Dropped, DropReason, judge, judge_trajectory
+from artangram.rollout.defects import Defects
 from artangram.rollout.members import OpenGroup
 from artangram.rollout.runner import Assignment, Attempt, Runner
 from artangram.rollout.sink import CompleteGroup, Sink, SinkListener
@@ -104,6 +105,7 @@ class Dispatcher(SinkListener):
             lambda: Durations(least=LEAST_KNOWN, most=MOST_KNOWN)
         )
         self._told: set[str] = set()
+        self._defects = Defects(sink.fail)
         self._is_closed = False
         self._is_pumping = False
         self.waits: Wait | None = None
@@ -263,6 +265,7 @@ class Dispatcher(SinkListener):
             trajectory = structs.replace(trajectory, status=TrajectoryStatus.SURPLUS, reward=None)
         took_s = asyncio.get_running_loop().time() - life.started_at
         self._tally.on_end(trajectory, took_s)
+        self._defects.on_end(trajectory, life.error)
         del group.running[trajectory.id]
         # After the end of the rollout its problems stay outstanding, for the next life.
         if group.is_open and not self._is_closed:

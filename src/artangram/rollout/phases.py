@@ -30,6 +30,8 @@ class PhaseLimits(Struct, frozen=True, kw_only=True):
     turn_s: float = 300.0
     """One answer of the environment."""
     generate_s: float = 600.0
+    agent_s: float = 3600.0
+    """A whole attempt of an agent that asks the model by itself, the model's answers included."""
     reward_s: float = 600.0
     close_s: float = 10.0
     """For cleaning up; what takes longer is left behind."""
@@ -104,8 +106,7 @@ async def within(
                 raise TooLong(f"{what} worked for its limit of {limit_s:g} s")
             await asyncio.wait({running}, timeout=limit_s - used_s)
     finally:
-        if not running.done():
-            await strays.end(running)
+        await strays.end(running)
     if running.cancelled():
         raise InfraFailed(f"{what} was cancelled from within")
     return running.result()

@@ -22,8 +22,10 @@ from artangram.core.errors import InfraFailed
 from artangram.core.ids import JobId
 from artangram.core.rollout.admission import AdmissionLimits, Mix, Pace
 from artangram.core.rollout.trajectory import Batch, Group
+from artangram.core.rollout.verdict import DropReason
 from artangram.core.rollout.weights import Staleness
 from artangram.models.tokenizer import Tokenizer
+from artangram.rollout.agents import ModelDoor
 from artangram.rollout.dispatcher import Dispatcher, Spares
 from artangram.rollout.phases import PhaseLimits
 from artangram.rollout.runner import ModelClient, Retries, Runner
@@ -79,7 +81,8 @@ class RolloutState(Struct, frozen=True, kw_only=True):
 
 
 class Rollout:
-    """See the module. `life` is put before every id: another for each restart."""
+    """See the module. `life` is put before every id: another for each restart. Tasks of agents
+    need a door to the model for them."""
 
     def __init__(
         self,
@@ -91,6 +94,7 @@ class Rollout:
         tokenizer: Tokenizer | None = None,
         version: int = 0,
         life: str = "",
+        agents: ModelDoor | None = None,
     ) -> None:
         limits = plan.limits
         self.source = source
@@ -106,6 +110,7 @@ class Rollout:
             phases=plan.phases,
             retries=plan.retries,
             temperature=plan.temperature,
+            agents=agents,
         )
         self.dispatcher = Dispatcher(
             source,
@@ -158,10 +163,13 @@ class Rollout:
         self.updates.go_live(version)
         self.dispatcher.on_update()
 
-    def settle(self, batch: Batch) -> None:
-        """The batch was trained on, and this will not be forgotten."""
+    def settle(self, batch: Batch, *, is_skipped: bool = False) -> None:
+        """The batch was trained on, or its step was skipped; this will not be forgotten."""
         for issue in self.sink.settle(batch):
-            self.source.train(issue)
+            if is_skipped:
+                self.source.drop(issue, DropReason.SKIPPED)
+            else:
+                self.source.train(issue)
 
     def save(self) -> RolloutState:
         """What was handed over but not settled counts as outstanding."""

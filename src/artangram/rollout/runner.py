@@ -21,13 +21,17 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Struct
 
 from artangram.aio import uncancelled
-from artangram.core.errors import InfraFailed
+from artangram.core.errors import BadInput, InfraFailed
 from artangram.core.ids import JobId, TrajectoryId
 from artangram.core.rollout.trajectory import Segment, Trajectory, TrajectoryStatus
-from artangram.envs.protocol import Detachable, Env, Problem, Scorer, Task
+from artangram.envs.protocol import Detachable, Env, Problem, Scorer, Solving, Task
 from artangram.gateway.engines.protocol import FinishReason, Sampling
 from artangram.gateway.gateway import ContextFull
+from artangram.gateway.rules import SamplingRules
+from artangram.gateway.session import SessionClosed
 from artangram.models.tokenizer import Tokenizer
+from artangram.rollout.agents import AgentTurns, ModelDoor
+from artangram.rollout.closing import AttemptClosing
 from artangram.rollout.phases import PhaseLimits, Strays, TooLong, within
 from artangram.rollout.updates import Updates
 
@@ -55,6 +59,10 @@ class ModelSession(Protocol):
         ...
 
     def segments(self) -> tuple[Segment, ...]: ...
+
+    def branches(self) -> tuple[tuple[Segment, ...], ...]:
+        """Further conversations in which something was sampled."""
+        ...
 
     async def generate(self, new: str, sampling: Sampling) -> SampledReply: ...
 
@@ -108,8 +116,13 @@ class Runner:
         phases: PhaseLimits | None = None,
         retries: Retries | None = None,
         temperature: float = 1.0,
+        agents: ModelDoor | None = None,
+        trains: bool = True,
     ) -> None:
         self.door = door
+        self.agents = agents
+        self.trains = trains
+        """What is sampled is for training: agents may not sample what could not be scored."""
         self.updates = updates
         self.tokenizer = tokenizer
         self.phases = phases or PhaseLimits()
@@ -138,6 +151,8 @@ class Attempt:
         self._session: ModelSession | None = None
         self._stopped: tuple[TrajectoryStatus, str] | None = None
         self._turns = 0
+        self.error: Exception | None = None
+        """What its last try raised, if that ended it."""
         self._seconds: dict[str, float] = {}
         self.ended: asyncio.Future[Trajectory] = asyncio.get_running_loop().create_future()
         self._running = asyncio.create_task(self._attempts())
@@ -177,6 +192,7 @@ class Attempt:
             except Exception as error:  # noqa: BLE001 (whatever it raises is infrastructure)
                 logger.info("%s: attempt %d: %r", self.ticket.id, number, error)
                 if number == retries.attempts or self._on_env_free is None:
+                    self.error = error
                     return self._end(
                         TrajectoryStatus.INFRA_FAILED, f"{type(error).__name__}: {error}"
                     )
@@ -191,11 +207,14 @@ class Attempt:
         self._turns = 0
         self._session = None
         env = ticket.task.env(ticket.problem, trajectory=name)
-        closing = _Closing(runner, env)
+        closing = AttemptClosing(env, runner.strays, limit_s=runner.phases.close_s)
         try:
             session = runner.door.open(name, task=ticket.task.name, tokenizer=runner.tokenizer)
             self._session = closing.session = session
-            status = await self._converse(env, session)
+            if isinstance(env, Solving):
+                status = await self._solved(env, session)
+            else:
+                status = await self._converse(env, session)
             await closing.close_session()
             reward = await self._reward(env, closing)
             self._check_fresh()
@@ -208,6 +227,7 @@ class Attempt:
         limits = runner.phases
         sampling = Sampling(max_tokens=task.max_tokens, temperature=runner.temperature)
         seen = await self._phase("reset", env.reset(), limits.reset_s, of=env)
+        is_cut = False
         while not seen.done:
             if self._turns >= task.max_turns:
                 return TrajectoryStatus.TRUNCATED
@@ -222,8 +242,48 @@ class Attempt:
                 raise InfraFailed("its turn was aborted in the engine")
             self._check_fresh()
             self._turns += 1
+            is_cut = reply.finish is FinishReason.LENGTH
             seen = await self._phase("turn", env.respond(reply.text), limits.turn_s, of=env)
-        return TrajectoryStatus.TASK_FAILED if seen.failed else TrajectoryStatus.OK
+        if seen.failed:
+            return TrajectoryStatus.TASK_FAILED
+        return TrajectoryStatus.TRUNCATED if is_cut else TrajectoryStatus.OK
+
+    async def _solved(self, env: Solving, session: ModelSession) -> TrajectoryStatus:
+        """An agent's whole attempt: it asks the model by itself, and every turn is checked."""
+        agents, limit_s = self._runner.agents, self._runner.phases.agent_s
+        if agents is None:
+            fix = "serve the gateway and give the rollout its door"
+            raise BadInput("agents", f"{self.ticket.task.name} has no way to the model", fix)
+        turns = AgentTurns(env, session, most=self.ticket.task.max_turns, fresh=self._fresh_turn)
+        rules = SamplingRules(
+            temperature=self._runner.temperature,
+            is_enforced=env.samples_as_run,
+            trains=self._runner.trains,
+            most_tokens=self.ticket.task.max_tokens,
+        )
+        with agents.admitted(session, before_turn=turns.before_turn, rules=rules) as guest:
+            try:
+                seen = await self._phase("agent", env.solve(guest.llm), limit_s, of=turns)
+            except Exception:
+                # What an agent makes of a full context is its own affair: the attempt is cut short.
+                if not (guest.is_full or turns.are_used_up):
+                    raise
+                return TrajectoryStatus.TRUNCATED
+            finally:
+                self._turns = turns.count
+        self._check_fresh()
+        if seen.failed:
+            return TrajectoryStatus.TASK_FAILED
+        return TrajectoryStatus.TRUNCATED if guest.is_cut else TrajectoryStatus.OK
+
+    async def _fresh_turn(self) -> None:
+        """Before each turn of an agent; a stale attempt ends here, and its agent is cancelled."""
+        try:
+            await self._runner.updates.until_fresh()
+            self._check_fresh()
+        except Stale:
+            self.stop(TrajectoryStatus.STALE, "its oldest token fell behind the bound")
+            raise SessionClosed(f"{self.ticket.id} is too old to train on; stop") from None
 
     async def _fresh_weights(self) -> None:
         """Before a turn: tokens sampled now must not be stale at once."""
@@ -236,7 +296,7 @@ class Attempt:
         if updates.staleness.sheds_early and updates.is_stale(self.oldest_version):
             raise Stale
 
-    async def _reward(self, env: Env, closing: "_Closing") -> float:
+    async def _reward(self, env: Env, closing: AttemptClosing) -> float:
         score = await self._scorer(env, closing)
         limit_s = self._runner.phases.reward_s
         failures = 0
@@ -249,7 +309,7 @@ class Attempt:
                 if failures > self._runner.retries.rewards:
                     raise
 
-    async def _scorer(self, env: Env, closing: "_Closing") -> Scorer:
+    async def _scorer(self, env: Env, closing: AttemptClosing) -> Scorer:
         if not isinstance(env, Detachable):
             return env.score
         score = await self._phase("reward", env.detach(), self._runner.phases.reward_s, of=env)
@@ -285,7 +345,8 @@ class Attempt:
             task=ticket.task.name,
             problem=ticket.problem.id,
             group=ticket.group,
-            segments=self._segments(),
+            segments=() if self._session is None else self._session.segments(),
+            branches=() if self._session is None else self._session.branches(),
             status=status,
             reward=reward,
             reason=reason,
@@ -293,44 +354,10 @@ class Attempt:
             info={f"{phase}_s": seconds for phase, seconds in self._seconds.items()},
         )
 
-    def _segments(self) -> tuple[Segment, ...]:
-        return () if self._session is None else self._session.segments()
-
     def _free_env(self) -> None:
         if self._on_env_free is not None:
             free, self._on_env_free = self._on_env_free, None
             free()
-
-
-class _Closing:
-    """What an attempt opened, each closed once, none waited for too long."""
-
-    def __init__(self, runner: Runner, env: Env) -> None:
-        self._runner = runner
-        self._env: Env | None = env
-        self.session: ModelSession | None = None
-
-    async def close(self) -> None:
-        await self.close_session()
-        await self.close_env()
-
-    async def close_session(self) -> None:
-        if self.session is not None:
-            session, self.session = self.session, None
-            await self._within(session.close())
-
-    async def close_env(self) -> None:
-        if self._env is not None:
-            env, self._env = self._env, None
-            await self._within(env.aclose())
-
-    async def _within(self, closing: Coroutine[Any, Any, None]) -> None:
-        """Whatever goes wrong here changes nothing about how the attempt ended."""
-        limit_s, strays = self._runner.phases.close_s, self._runner.strays
-        try:
-            await within(closing, limit_s, of=None, what="closing", strays=strays)
-        except Exception:
-            logger.warning("an environment or a session did not close", exc_info=True)
 
 
 async def _asked(score: Scorer) -> float:

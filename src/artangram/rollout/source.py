@@ -51,6 +51,11 @@ class TaskPosition(Struct, frozen=True, kw_only=True):
     outstanding: dict[int, int] = {}
     """Index of each problem that is not done, and how often it went out."""
 
+    @property
+    def settled(self) -> int:
+        """Problems that were part of a batch: trained on, or of a step that was skipped."""
+        return self.trained + self.dropped.get(DropReason.SKIPPED, 0)
+
 
 class SourceState(Struct, frozen=True, kw_only=True):
     seed: int

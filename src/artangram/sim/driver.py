@@ -211,6 +211,7 @@ class Simulation:
             work_s=self._beliefs.work_s(action),
             timeout_s=action.timeout_s,
             repeatable=action.repeatable,
+            priority=action.priority,
         )
         self._events.append(Submitted(told))
 

@@ -9,10 +9,20 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from artangram.core.ids import TrajectoryId
 from artangram.core.scheduling.explain import Explanation
+from artangram.observe.history import Happening
 from artangram.orchestrator.calling import Api, ApiAnswer, RemoteFunction
 from artangram.orchestrator.client import Client, TrajectoryHandle
-from artangram.orchestrator.options import CallOptions, RunOptions, ServiceOptions
+from artangram.orchestrator.options import (
+    CallOptions,
+    ClusterChanges,
+    RunOptions,
+    ServiceOptions,
+    StartOptions,
+)
+from artangram.orchestrator.process import KEPT_BYTES, SIGTERM, ProcessHandle
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Refused
+from artangram.orchestrator.shell import ShellHandle, ShellResult
+from artangram.orchestrator.use import UseReport
 from artangram.sandbox.protocol import MAX_READ_BYTES, Output, Snapshot, Source
 from artangram.services.service import Loader
 from artangram.sync.thread import LoopThread
@@ -101,6 +111,10 @@ class SyncClient:
         """See `Client.drain`."""
         self._thread.wait(self._client.drain(node, undo=undo))
 
+    def reconfigure(self, **changes: Unpack[ClusterChanges]) -> None:
+        """See `Client.reconfigure`."""
+        self._thread.wait(self._client.reconfigure(**changes))
+
     def explain(self, action_id: str) -> Explanation:
         """See `Client.explain`."""
         return self._thread.wait(self._client.explain(action_id))
@@ -108,6 +122,18 @@ class SyncClient:
     def status(self) -> ClusterStatus:
         """See `Client.status`."""
         return self._thread.wait(self._client.status())
+
+    def use(self) -> UseReport:
+        """See `Client.use`."""
+        return self._thread.wait(self._client.use())
+
+    def history(self, action_id: str) -> tuple[Happening, ...]:
+        """See `Client.history`."""
+        return self._thread.wait(self._client.history(action_id))
+
+    def cancel(self, action_id: str) -> None:
+        """See `Client.cancel`."""
+        self._thread.wait(self._client.cancel(action_id))
 
 
 class SyncTrajectory:
@@ -167,6 +193,22 @@ class SyncTrajectory:
             else:
                 self._end(_closed(pieces.aclose))
 
+    def start(
+        self,
+        argv: Sequence[str],
+        *,
+        output_bytes: int = KEPT_BYTES,
+        lossless: bool = False,
+        **options: Unpack[StartOptions],
+    ) -> "SyncProcess":
+        """See `TrajectoryHandle.start`."""
+        started = self._handle.start(argv, output_bytes=output_bytes, lossless=lossless, **options)
+        return SyncProcess(self._thread.wait(started), self._thread)
+
+    def shell(self, **options: Unpack[StartOptions]) -> "SyncShell":
+        """See `TrajectoryHandle.shell`."""
+        return SyncShell(self._thread.wait(self._handle.shell(**options)), self._thread)
+
     def write(self, path: str, data: bytes | str) -> None:
         """See `TrajectoryHandle.write`."""
         self._thread.wait(self._handle.write(path, data))
@@ -190,6 +232,78 @@ class SyncTrajectory:
 
 async def _closed(close: Callable[[], Coroutine[Any, Any, None]]) -> None:
     await close()
+
+
+class SyncProcess:
+    """`ProcessHandle` for code that is not async."""
+
+    def __init__(self, process: ProcessHandle, thread: LoopThread) -> None:
+        self._process = process
+        self._thread = thread
+
+    def __repr__(self) -> str:
+        return f"<Sync {self._process!r}>"
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def __iter__(self) -> Generator[Output, None, None]:
+        while (piece := self.read()) is not None:
+            yield piece
+
+    def read(self) -> Output | None:
+        """See `ProcessHandle.read`."""
+        return self._thread.wait(self._process.read())
+
+    def write(self, data: bytes | str) -> None:
+        """See `ProcessHandle.write`."""
+        self._thread.wait(self._process.write(data))
+
+    def close_stdin(self) -> None:
+        """See `ProcessHandle.close_stdin`."""
+        self._thread.wait(self._process.close_stdin())
+
+    def resize(self, rows: int, columns: int) -> None:
+        """See `ProcessHandle.resize`."""
+        self._thread.wait(self._process.resize(rows, columns))
+
+    def signal(self, number: int = SIGTERM) -> None:
+        """See `ProcessHandle.signal`."""
+        self._thread.wait(self._process.signal(number))
+
+    def kill(self) -> None:
+        """See `ProcessHandle.kill`."""
+        self._thread.wait(self._process.kill())
+
+    def wait(self) -> ActionResult:
+        """See `ProcessHandle.wait`."""
+        return self._thread.wait(self._process.wait())
+
+
+class SyncShell:
+    """`ShellHandle` for code that is not async."""
+
+    def __init__(self, shell: ShellHandle, thread: LoopThread) -> None:
+        self._shell = shell
+        self._thread = thread
+
+    def __repr__(self) -> str:
+        return f"<Sync {self._shell!r}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, command: str, *, timeout_s: float | None = None) -> ShellResult:
+        """See `ShellHandle.run`."""
+        return self._thread.wait(self._shell.run(command, timeout_s=timeout_s))
+
+    def close(self) -> None:
+        """See `ShellHandle.close`."""
+        self._thread.wait(self._shell.close())
 
 
 class SyncFunction(Generic[P, R]):

@@ -18,14 +18,20 @@ def group_relative(rewards: Sequence[float]) -> list[float]:
     return [(reward - mean) / scale for reward in rewards]
 
 
+def centred(rewards: Sequence[float]) -> list[float]:
+    """Dr. GRPO: against the mean of the siblings, in the reward's own units."""
+    mean = fmean(rewards)
+    return [reward - mean for reward in rewards]
+
+
 def batch_relative(groups: Sequence[Sequence[float]]) -> list[list[float]]:
     """REINFORCE++ for groups of siblings: in units of the whole batch's deviation.
 
     So groups whose attempts hardly differ weigh less.
     """
-    centred = [[reward - fmean(group) for reward in group] for group in groups]
-    scale = pstdev(value for group in centred for value in group) + EPSILON
-    return [[value / scale for value in group] for group in centred]
+    values = [centred(group) for group in groups]
+    scale = pstdev(value for group in values for value in group) + EPSILON
+    return [[value / scale for value in group] for group in values]
 
 
 def has_signal(rewards: Sequence[float]) -> bool:

@@ -1,98 +1,162 @@
 """From trajectories to rows of tensors: what is scored, and what is known of each sampled token.
 
-A sample is one attempt with its advantage. Samples are cut into micro-batches by their number of
-tokens, and the micro-batches' losses add up: memory decides how many there are, never the result.
+A sample is one conversation of an attempt, with the attempt's advantage; most attempts have one.
+However many an attempt has, it weighs as one: `lengths` are those of whole attempts. Samples are
+cut into micro-batches by their number of tokens, and the micro-batches' losses add up: memory
+decides how many there are, never the result.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from artangram.core.rollout.trajectory import Group, Trajectory
+from artangram.core.rollout.trajectory import Group, Segment, Trajectory, TrajectoryStatus
 from artangram.models.packed import Packed, pack
-from artangram.train.advantages import batch_relative, group_relative, has_signal
+from artangram.train.advantages import batch_relative, centred, group_relative, has_signal
 from artangram.train.losses import BatchShare
+from artangram.train.lossrules import LossRule, Scale
 from artangram.train.settings import TrainSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One attempt, ready to train on."""
+    """One conversation of an attempt, ready to train on."""
 
     trajectory: str
+    task: str
     token_ids: tuple[int, ...]
     sampled: tuple[int, ...]
     """Where the sampled tokens stand in `token_ids`."""
     behaviour: tuple[float, ...]
     versions: tuple[int, ...]
+    temperatures: tuple[float, ...]
     advantage: float
+    length: int
+    """Sampled tokens of the whole attempt."""
+    before: int = 0
+    """Of these, those of conversations that come before this one."""
 
 
 def samples_of(groups: Sequence[Group], settings: TrainSettings) -> list[Sample]:
     """The attempts that teach something, with their advantages."""
-    rewards = [[_reward(t.reward) for t in group.trajectories] for group in groups]
+    rules = {group.task: settings.rule(group.task) for group in groups}
+    rewards = [[_reward(t, rules[group.task]) for t in group.trajectories] for group in groups]
     if settings.loss == "distillation":
-        scored = [[0.0] * len(group) for group in rewards]
+        scored: list[Sequence[float]] = [[0.0] * len(group) for group in rewards]
         useful = [True] * len(rewards)
     else:
-        by_batch = settings.loss == "reinforce++" and bool(rewards)
-        scored = batch_relative(rewards) if by_batch else [group_relative(r) for r in rewards]
+        scored = _advantages(rewards, [rules[group.task].scale for group in groups])
         useful = [has_signal(group) for group in rewards]
     return [
-        sample_of(trajectory, advantage)
+        sample
         for group, advantages, is_useful in zip(groups, scored, useful, strict=True)
         for trajectory, advantage in zip(group.trajectories, advantages, strict=True)
-        if is_useful and trajectory.num_sampled
+        if is_useful and not _is_masked(trajectory, rules[group.task])
+        for sample in attempt_samples(trajectory, advantage)
     ]
 
 
-def _reward(reward: float | None) -> float:
+def _advantages(
+    rewards: Sequence[Sequence[float]], scales: Sequence[Scale]
+) -> list[Sequence[float]]:
+    """Of each group, in its units; the batch of `Scale.BATCH` are the groups that ask for it."""
+    together = [group for group, scale in zip(rewards, scales, strict=True) if scale is Scale.BATCH]
+    by_batch = iter(batch_relative(together) if together else [])
+    scalers = {Scale.GROUP: group_relative, Scale.NONE: centred}
+    return [
+        next(by_batch) if scale is Scale.BATCH else scalers[scale](group)
+        for group, scale in zip(rewards, scales, strict=True)
+    ]
+
+
+def _is_masked(trajectory: Trajectory, rule: LossRule) -> bool:
+    return rule.overlong.mask and trajectory.status is TrajectoryStatus.TRUNCATED
+
+
+def _reward(trajectory: Trajectory, rule: LossRule) -> float:
+    reward = trajectory.reward
     assert reward is not None, "only trajectories that may train reach the trainer"
-    return reward
+    return reward - rule.overlong.penalty(trajectory.num_sampled)
 
 
-def sample_of(trajectory: Trajectory, advantage: float) -> Sample:
-    """The tokens of a trajectory as they were recorded, none of them made again."""
+def attempt_samples(trajectory: Trajectory, advantage: float) -> list[Sample]:
+    """The conversations of an attempt in which something was sampled."""
+    found: list[Sample] = []
+    length, before = trajectory.num_sampled, 0
+    for line in trajectory.conversations:
+        sample = _sample(trajectory, line, advantage, length=length, before=before)
+        if sample.sampled:
+            found.append(sample)
+            before += len(sample.sampled)
+    return found
+
+
+def _sample(
+    trajectory: Trajectory, line: Sequence[Segment], advantage: float, *, length: int, before: int
+) -> Sample:
+    """The tokens of a conversation as they were recorded, none of them made again."""
     tokens: list[int] = []
     sampled: list[int] = []
     behaviour: list[float] = []
     versions: list[int] = []
-    for segment in trajectory.segments:
+    temperatures: list[float] = []
+    for segment in line:
         if segment.is_sampled:
             sampled += range(len(tokens), len(tokens) + len(segment.token_ids))
             behaviour += segment.logprobs
+            temperatures += [segment.temperature] * len(segment.token_ids)
             for span in segment.spans:
                 versions += [span.version] * (span.end - span.start)
         tokens += segment.token_ids
     assert len(sampled) == len(behaviour) == len(versions), "spans cover every sampled token"
     return Sample(
         trajectory=str(trajectory.id),
+        task=trajectory.task,
         token_ids=tuple(tokens),
         sampled=tuple(sampled),
         behaviour=tuple(behaviour),
         versions=tuple(versions),
+        temperatures=tuple(temperatures),
         advantage=advantage,
+        length=length,
+        before=before,
     )
 
 
-def share_of(samples: Sequence[Sample]) -> BatchShare:
+def num_attempts(samples: Sequence[Sample]) -> int:
+    """How many attempts these samples are of."""
+    return len({sample.trajectory for sample in samples})
+
+
+def share_of(samples: Sequence[Sample], *, budget: int = 0) -> BatchShare:
     """What each micro-batch of these samples is a part of."""
     return BatchShare(
         tokens=sum(len(sample.sampled) for sample in samples),
-        sequences=len(samples),
-        budget=max(len(sample.token_ids) for sample in samples),
+        sequences=num_attempts(samples),
+        budget=budget or max(len(sample.token_ids) for sample in samples),
     )
 
 
-def micro_batches(samples: Sequence[Sample], *, max_tokens: int) -> list[list[Sample]]:
-    """Samples of like length together, at most `max_tokens` in a rectangle of theirs."""
+def micro_batches(
+    samples: Sequence[Sample], *, max_tokens: int, apart: Collection[str] = ()
+) -> list[list[Sample]]:
+    """Samples of like length together, at most `max_tokens` in a rectangle of theirs.
+
+    Tasks that are named in `apart`, whose losses differ from those of others, have their own.
+    """
     batches: list[list[Sample]] = []
-    for sample in sorted(samples, key=lambda s: len(s.token_ids)):
+
+    def loss_of(sample: Sample) -> str:
+        return sample.task if sample.task in apart else ""
+
+    for sample in sorted(samples, key=lambda s: (loss_of(s), len(s.token_ids))):
         # The longest comes last, so it decides how wide the rectangle gets.
-        if batches and (len(batches[-1]) + 1) * len(sample.token_ids) <= max_tokens:
-            batches[-1].append(sample)
+        last = batches[-1] if batches else []
+        fits = (len(last) + 1) * len(sample.token_ids) <= max_tokens
+        if last and fits and loss_of(last[0]) == loss_of(sample):
+            last.append(sample)
         else:
             batches.append([sample])
     return batches
@@ -108,7 +172,15 @@ class Rows:
     behaviour: Tensor
     advantages: Tensor
     sequence: Tensor
+    lengths: Tensor
     stale: Tensor
+    temperatures: Tensor | None
+    """`None` if all were sampled at 1."""
+
+    @property
+    def heat(self) -> float | Tensor:
+        """The temperature to score at."""
+        return 1.0 if self.temperatures is None else self.temperatures
 
 
 def rows_of(samples: Sequence[Sample], *, version: int) -> Rows:
@@ -118,11 +190,14 @@ def rows_of(samples: Sequence[Sample], *, version: int) -> Rows:
     sequence = torch.arange(len(samples)).repeat_interleave(counts)
     places = torch.tensor([place for sample in samples for place in sample.sampled])
     versions = torch.tensor([v for sample in samples for v in sample.versions])
+    temperatures = [t for sample in samples for t in sample.temperatures]
     return Rows(
         packed=packed,
         at=packed.starts[sequence] + places,
         behaviour=torch.tensor([p for sample in samples for p in sample.behaviour]),
         advantages=torch.tensor([sample.advantage for sample in samples])[sequence],
         sequence=sequence,
+        lengths=torch.tensor([sample.length for sample in samples])[sequence],
         stale=version - versions,
+        temperatures=None if set(temperatures) == {1.0} else torch.tensor(temperatures),
     )

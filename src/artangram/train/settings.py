@@ -1,43 +1,45 @@
 """What training is told; needs no torch, so that plans can be read without it."""
 
-from enum import StrEnum
-
-from msgspec import Struct
+from msgspec import field, structs
 
 from artangram.core.errors import BadInput
+from artangram.train.lossrules import (
+    NAMES,
+    Correction,
+    LossParts,
+    LossRule,
+    Mean,
+    Overlong,
+    Scale,
+    rule_of,
+)
 
-LOSS_NAMES = ("grpo", "ppo", "reinforce++", "distillation")
-KL_LOSSES = ("grpo", "reinforce++")
+__all__ = ["NAMES", "Correction", "LossParts", "LossRule", "Mean", "Overlong", "Scale"]
+
 BACKEND_NAMES = ("ddp", "fsdp")
 
 
-class Mean(StrEnum):
-    """What weighs the same when the tokens of a batch become one number."""
-
-    TOKENS = "tokens"
-    """Every token (DAPO)."""
-    SEQUENCES = "sequences"
-    """Every attempt, long or short (GRPO as published): tasks with short answers learn, too."""
-    BUDGET = "budget"
-    """Every token, against the most tokens that the attempts might have had (Dr. GRPO)."""
-
-
-class TrainSettings(Struct, frozen=True, kw_only=True):
+class TrainSettings(LossParts, frozen=True, kw_only=True):
     """Hyperparameters; `docs/training.md` says when to change them."""
 
     loss: str = "grpo"
-    """`grpo`, `ppo`, `reinforce++` or `distillation`."""
-    lr: float = 5e-4
-    clip_low: float = 0.2
-    clip_high: float = 0.28
-    cap: float = 2.0
-    """The largest importance weight of a stale token."""
+    """`grpo`, `dr_grpo`, `dapo`, `gspo`, `cispo`, `ppo`, `reinforce++` or `distillation`; a part of
+    it that is unsaid below is the one that was published with it (`lossrules.RECIPES`)."""
     kl: float = 0.0
+    lr: float = 5e-4
     entropy: float = 0.003
     """More keeps choices open, and blurs what was copied exactly."""
     fade_steps: int = 0
     """Steps over which `lr` falls to a tenth and `entropy` to 0; 0 keeps both."""
-    mean: Mean = Mean.SEQUENCES
+    warmup_steps: int = 0
+    """Steps over which `lr` rises to its value."""
+    weight_decay: float = 0.0
+    betas: tuple[float, float] = (0.9, 0.95)
+    """Of AdamW."""
+    max_norm: float = 1.0
+    """A longer gradient is cut to this length."""
+    budget: int = 0
+    """Tokens that `mean: budget` divides by; 0 takes the longest attempt of the batch."""
     epochs: int = 1
     """Passes over each batch; the clip bounds how far they go together."""
     max_tokens: int = 8192
@@ -50,24 +52,51 @@ class TrainSettings(Struct, frozen=True, kw_only=True):
     """Of several processes: `ddp`, a copy of the model each, or `fsdp`, a part of it each."""
     device: str = "cpu"
     """Or `cuda`: a GPU for each process."""
+    tasks: dict[str, LossParts] = field(default_factory=dict)
+    """What differs for single tasks; a run's file has it under `train` of the task."""
 
     def __post_init__(self) -> None:
-        if self.loss not in LOSS_NAMES:
-            raise BadInput(
-                "loss", f"{self.loss!r} is not a loss", f"use one of {', '.join(LOSS_NAMES)}"
-            )
+        super().__post_init__()
         if self.backend not in BACKEND_NAMES:
             problem = f"{self.backend!r} is not a backend"
             raise BadInput("backend", problem, f"say {' or '.join(BACKEND_NAMES)}")
         if self.device not in ("cpu", "cuda"):
             raise BadInput("device", f"{self.device!r} is not a device", "use cpu or cuda")
-        for field in ("epochs", "max_tokens", "processes", "lr", "cap"):
-            if not getattr(self, field) > 0:
-                problem = f"{getattr(self, field)} is not positive"
-                raise BadInput(field, problem, "say more than 0")
-        for field in ("clip_low", "clip_high", "kl", "entropy", "fade_steps"):
-            if not getattr(self, field) >= 0:
-                raise BadInput(field, f"{getattr(self, field)} is negative", "say 0 or more")
-        if self.kl and self.loss not in KL_LOSSES:
-            fix = f"say 0, or one of {', '.join(KL_LOSSES)}"
-            raise BadInput("kl", f"{self.loss} has no such term", fix)
+        for name in ("epochs", "max_tokens", "processes", "lr", "max_norm"):
+            if not getattr(self, name) > 0:
+                problem = f"{getattr(self, name)} is not positive"
+                raise BadInput(name, problem, "say more than 0")
+        for name in ("entropy", "fade_steps", "warmup_steps", "weight_decay", "budget"):
+            if not getattr(self, name) >= 0:
+                raise BadInput(name, f"{getattr(self, name)} is negative", "say 0 or more")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise BadInput("betas", f"{list(self.betas)} are no betas", "say numbers from 0 to 1")
+        self.rule("")
+        for task in self.tasks:
+            self._check_task(task)
+
+    def rule(self, task: str) -> LossRule:
+        """The loss of a task. Raises `BadInput` if its parts do not fit."""
+        own = self.tasks.get(task, LossParts())
+        parts = {
+            key: getattr(self, key) if (value := getattr(own, key)) is None else value
+            for key in LossParts.__struct_fields__
+        }
+        if own.loss is not None and own.loss != self.loss:
+            # Parts of the run's own loss are no parts of another one.
+            parts = {**structs.asdict(own), "kl": own.kl if own.kl is not None else self.kl}
+        return rule_of(LossParts(**parts))
+
+    @property
+    def has_reference(self) -> bool:
+        """A loss of some task compares with the model that the run began with."""
+        return any(self.rule(task).kl for task in ("", *self.tasks))
+
+    def _check_task(self, task: str) -> None:
+        try:
+            self.rule(task)
+        except BadInput as error:
+            raise error.within(f"tasks.{task}.train") from error
+        if "distillation" in {self.loss, self.tasks[task].loss} and self.tasks[task].loss:
+            fix = "give all tasks of a run that loss, or none"
+            raise BadInput(f"tasks.{task}.train.loss", "mixes distillation with others", fix)

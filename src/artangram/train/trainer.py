@@ -11,7 +11,7 @@
 import copy
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +29,16 @@ from artangram.models.causal import CausalModel, score
 from artangram.models.directory import WEIGHTS_NAME, load_weights, save_weights
 from artangram.train import losses
 from artangram.train.backend import Alone, TrainBackend, whole_number
-from artangram.train.losses import BatchShare, Tokens
-from artangram.train.samples import Rows, Sample, micro_batches, rows_of, samples_of, share_of
+from artangram.train.losses import BatchShare, PolicyLoss, Tokens
+from artangram.train.samples import (
+    Rows,
+    Sample,
+    micro_batches,
+    num_attempts,
+    rows_of,
+    samples_of,
+    share_of,
+)
 from artangram.train.settings import TrainSettings
 from artangram.train.state import (
     check_optimiser_state,
@@ -56,8 +64,10 @@ UNREADABLE = (
     BadInput,
 )
 """What the files of a checkpoint are when they were cut short or written by another program."""
-MOST_NORM = 1.0
-"""A longer gradient is cut to this length."""
+
+
+MOST_MISMATCH = 0.01
+"""Divergence of trainer and engine on fresh tokens, in nats, above which a step warns."""
 
 
 class Position(Struct, frozen=True, kw_only=True):
@@ -77,14 +87,15 @@ class Trainer:
         self.settings = settings
         self.version = 0
         self.steps = 0
+        self._has_warned = False
         self._backend = backend or Alone()
-        self._reference = copy.deepcopy(model) if settings.kl else None
+        self._reference = copy.deepcopy(model) if settings.has_reference else None
         self._backend.prepare(model)
         self.optimiser = torch.optim.AdamW(
             model.parameters(),
             lr=settings.lr,
-            betas=(0.9, 0.95),
-            weight_decay=0.0,
+            betas=settings.betas,
+            weight_decay=settings.weight_decay,
             fused=True,
         )
 
@@ -107,16 +118,33 @@ class Trainer:
         samples = samples_of(groups, self.settings)
         tally = StepTally(groups)
         self.steps += 1
-        if len(samples) < max(1, self.settings.min_samples):
-            return tally.report(version=self.version, samples=len(samples), is_skipped=True)
-        share = share_of(samples)
+        attempts = num_attempts(samples)
+        if attempts < max(1, self.settings.min_samples):
+            why = (
+                f"{attempts} useful attempts are fewer than min_samples {self.settings.min_samples}"
+            )
+            return tally.report(version=self.version, samples=attempts, why_skipped=why)
+        share = share_of(samples, budget=self.settings.budget)
         batches = self._batches(samples)
         for group in self.optimiser.param_groups:
-            group["lr"] = self.settings.lr * (0.1 + 0.9 * self._left)
+            group["lr"] = self.settings.lr * self._warmth * (0.1 + 0.9 * self._left)
         has_learned = self._learned(batches, share, tally, teachers=teachers)
         self.version += has_learned
         tally.join(self._backend)
-        return tally.report(version=self.version, samples=len(samples), is_skipped=not has_learned)
+        why = "" if has_learned else "its gradient is not finite"
+        report = tally.report(version=self.version, samples=attempts, why_skipped=why)
+        self._warn(report)
+        return report
+
+    def _warn(self, report: StepMetrics) -> None:
+        """Once: an engine that finds tokens far more or less likely spoils what is learned."""
+        if report.mismatch_kl > MOST_MISMATCH and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "step %d: engine and trainer disagree (mismatch KL %.3g, above %g); compute both "
+                "in the same precision, or set `correction`",
+                *(self.steps, report.mismatch_kl, MOST_MISMATCH),
+            )
 
     def _learned(
         self,
@@ -167,7 +195,10 @@ class Trainer:
 
     def _batches(self, samples: Sequence[Sample]) -> list["_Batch"]:
         """This process's part; a rank with fewer micro-batches adds idle rounds."""
-        own = micro_batches(self._backend.part(samples), max_tokens=self.settings.max_tokens)
+        settings = self.settings
+        own = micro_batches(
+            self._backend.part(samples), max_tokens=settings.max_tokens, apart=settings.tasks
+        )
         missing = self._backend.rounds(len(own)) - len(own)
         return [self._batch(part) for part in own] + [
             self._batch(samples[:1], is_idle=True) for _ in range(missing)
@@ -192,14 +223,15 @@ class Trainer:
             if batch.is_idle:
                 torch.autograd.backward(0.0 * tokens.logprobs.sum())
                 continue
-            loss = self._loss(tokens, share, batch=batch, teachers=teachers)
+            loss, is_clipped = self._loss(tokens, share, batch=batch, teachers=teachers)
             torch.autograd.backward(loss)
             tally.add(tokens, loss, is_first=batch.old is None)
+            tally.add_clipped(is_clipped)
             # Of the step's start, whatever the epoch: no weights have changed before the first.
             batch.old = tokens.old
         parameters = list(self.model.parameters())
         self._backend.add_gradients(parameters)
-        norm = whole_number(torch.nn.utils.clip_grad_norm_(parameters, MOST_NORM))
+        norm = whole_number(torch.nn.utils.clip_grad_norm_(parameters, self.settings.max_norm))
         if not math.isfinite(norm):
             return False
         tally.grad_norm = norm
@@ -208,13 +240,14 @@ class Trainer:
 
     def _tokens(self, batch: "_Batch") -> Tokens:
         rows = batch.rows
-        scores = score(self.model, rows.packed, at=rows.at)
+        scores = score(self.model, rows.packed, at=rows.at, temperature=rows.heat)
         return Tokens(
             logprobs=scores.logprobs,
             old=scores.logprobs.detach() if batch.old is None else batch.old,
             behaviour=rows.behaviour,
             advantages=rows.advantages,
             sequence=rows.sequence,
+            lengths=rows.lengths,
             stale=rows.stale,
             entropy=scores.entropy,
             reference=batch.reference,
@@ -224,20 +257,23 @@ class Trainer:
     def _referred(self, rows: Rows) -> Tensor | None:
         if self._reference is None:
             return None
-        return score(self._reference, rows.packed, at=rows.at).logprobs
+        return score(self._reference, rows.packed, at=rows.at, temperature=rows.heat).logprobs
 
     def _loss(
         self, tokens: Tokens, share: BatchShare, *, batch: "_Batch", teachers: Teachers
-    ) -> Tensor:
+    ) -> PolicyLoss:
+        rule = self.settings.rule(batch.samples[0].task)
         if self.settings.loss == "distillation":
             said, weights = _said_by(teachers, batch.samples)
             loss = losses.distillation(
-                tokens, share, teachers=said, weights=weights, cap=self.settings.cap
+                tokens, share, teachers=said, weights=weights, correction=rule.correction
             )
+            is_clipped = torch.zeros_like(tokens.old, dtype=torch.bool)
         else:
-            loss = LOSSES[self.settings.loss](tokens, share, self.settings)
-        weight = self.settings.entropy * self._left
-        return loss + losses.entropy_bonus(tokens, share, weight=weight) if weight else loss
+            loss, is_clipped = losses.policy_loss(tokens, share, rule)
+        if weight := self.settings.entropy * self._left:
+            loss = loss + losses.entropy_bonus(tokens, share, weight=weight)
+        return PolicyLoss(loss, is_clipped)
 
     def _beside_weights(self) -> AbstractContextManager[object]:
         """While it lasts, new tensors are made where the weights are."""
@@ -249,6 +285,11 @@ class Trainer:
         """What is left of what fades; all of it if it never does."""
         steps = self.settings.fade_steps
         return max(0.0, 1 - (self.steps - 1) / steps) if steps else 1.0
+
+    @property
+    def _warmth(self) -> float:
+        """The part of the rate that its warm-up has reached."""
+        return min(1.0, self.steps / max(self.settings.warmup_steps, 1))
 
     @property
     def _module(self) -> Module:
@@ -269,35 +310,6 @@ class _Batch:
     """It teaches nothing: other processes have one more."""
 
 
-def _grpo(tokens: Tokens, share: BatchShare, settings: TrainSettings) -> Tensor:
-    return losses.grpo(
-        tokens,
-        share,
-        low=settings.clip_low,
-        high=settings.clip_high,
-        cap=settings.cap,
-        kl=settings.kl,
-        over=settings.mean,
-    )
-
-
-def _ppo(tokens: Tokens, share: BatchShare, settings: TrainSettings) -> Tensor:
-    return losses.ppo(tokens, share, clip=settings.clip_low, over=settings.mean)
-
-
-def _reinforce(tokens: Tokens, share: BatchShare, settings: TrainSettings) -> Tensor:
-    return losses.reinforce_pp(
-        tokens, share, clip=settings.clip_low, kl=settings.kl, over=settings.mean
-    )
-
-
-LOSSES: dict[str, Callable[[Tokens, BatchShare, TrainSettings], Tensor]] = {
-    "grpo": _grpo,
-    "ppo": _ppo,
-    "reinforce++": _reinforce,
-}
-
-
 def _said_by(teachers: Teachers, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
     """Every teacher's logprobs in one row each; a teacher that a sample lacks weighs nothing."""
     if missing := [s.trajectory for s in samples if not teachers.get(s.trajectory)]:
@@ -308,7 +320,8 @@ def _said_by(teachers: Teachers, samples: Sequence[Sample]) -> tuple[Tensor, Ten
     weights: list[list[float]] = [[] for _ in range(most)]
     for sample in samples:
         own, length = teachers[sample.trajectory], len(sample.sampled)
+        part = slice(sample.before, sample.before + length)
         for k in range(most):
-            said[k] += own[k] if k < len(own) else [0.0] * length
+            said[k] += own[k][part] if k < len(own) else [0.0] * length
             weights[k] += [float(k < len(own))] * length
     return torch.tensor(said), torch.tensor(weights)

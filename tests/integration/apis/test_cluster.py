@@ -1,6 +1,7 @@
 """A whole cluster calls a real API that enforces its limit."""
 
 import asyncio
+from posixpath import basename
 
 import pytest
 from aiohttp import web
@@ -128,3 +129,28 @@ async def test_an_api_cannot_replace_another_resource(name: str) -> None:
     with pytest.raises(BadInput, match=f"apis.{name}: is another resource"):
         async with artangram.local(provider=FakeProvider(), apis={name: api}):
             pass
+
+
+async def test_a_limit_that_is_raised_while_calls_wait_lets_them_go() -> None:
+    api = EnforcingApi(limit=LIMIT, window_s=60.0)
+    async with serving(api.respond) as url, a_cluster(url, limit=1, window_s=60.0) as client:
+        calls = [asyncio.create_task(client.api("search").get("find")) for _ in range(3)]
+        await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+        assert sum(call.done() for call in calls) == 1
+        await client.reconfigure(apis={"search": {"limit": LIMIT, "window_s": 60.0}})
+        async with asyncio.timeout(10):
+            await asyncio.gather(*calls)
+        (status,) = (await client.status()).apis
+        assert (status.limit, status.window_used) == (LIMIT, 3)
+    assert api.served[""].refused == 0
+
+
+async def test_fewer_workers_end_with_their_calls() -> None:
+    async with artangram.local(provider=FakeProvider(), workers=3) as client:
+        last = client.function(basename)
+        await asyncio.gather(*(last(f"a/{n}") for n in range(3)))
+        await client.reconfigure(ceilings={"functions": 1})
+        assert await asyncio.gather(*(last(f"a/{n}") for n in range(3))) == ["0", "1", "2"]
+        functions = (await client.status()).functions
+        assert functions is not None
+        assert (functions.workers, functions.ceiling) == (1, 1)

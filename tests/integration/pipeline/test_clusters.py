@@ -27,7 +27,7 @@ def test_two_runs_share_a_cluster_and_each_has_its_own_accounts(tmp_path, model)
     for name in ("one", "other"):
         position = served.position(name)
         assert balanced(position)
-        assert position.trained == 2 * GROUPS
+        assert position.settled == 2 * GROUPS
         # Every attempt that was trained on read its file here, under the name of its run.
         assert jobs[name] >= 2 * GROUPS * GROUP_SIZE
     assert set(jobs) == {"one", "other"}
@@ -44,7 +44,7 @@ def test_a_killed_run_finds_its_own_cluster_again(tmp_path, model):
         before = msgspec.msgpack.decode(saved, type=RunState).cluster_ended
         assert finished(served.train("first", steps=4, resume=True)) == 0
     position = served.position("first")
-    assert (position.trained, balanced(position)) == (4 * GROUPS, True)
+    assert (position.settled, balanced(position)) == (4 * GROUPS, True)
     submitted, reported = actions(out / "cluster")
     assert set(submitted.values()) == {1}
     assert {action: len(records) for action, records in reported.items()} == submitted

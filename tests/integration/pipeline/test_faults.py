@@ -106,7 +106,7 @@ def check_accounts(served):
     assert [record.step for record in records] == list(range(1, STEPS + 1))
     # Whole groups of attempts that were scored, and each problem at most once.
     assert {record.report.trajectories for record in records} == {GROUPS * GROUP_SIZE}
-    assert position.trained == STEPS * GROUPS
+    assert position.settled == STEPS * GROUPS
     assert balanced(position)
     assert position.dropped == {}
     check_problems([problem for record in records for problem in record.problems], position)

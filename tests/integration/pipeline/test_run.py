@@ -40,7 +40,7 @@ async def test_a_run_learns_what_is_rewarded_and_accounts_for_every_problem(tmp_
     # Which versions meet in a batch depends on the machine, and so does when it is learned.
     assert max(sum(found[at : at + 3]) / 3 for at in range(len(found) - 2)) > 0.6
     assert balanced(accounts(training))
-    assert accounts(training).trained == 50 * 6
+    assert accounts(training).settled == 50 * 6
     records = read(tmp_path / "out" / "metrics.jsonl")
     assert max(record.report.max_staleness for record in records) <= 1
     assert max(record.report.fresh_error for record in records) < 1e-4
@@ -53,7 +53,7 @@ async def test_one_off_learns_from_whole_batches_of_the_version_before(tmp_path)
     # None of it is fresher than the rest.
     assert [record.report.stale_share for record in records] == [0, 1, 1, 1, 1]
     assert balanced(accounts(training))
-    assert accounts(training).trained == 5 * 6
+    assert accounts(training).settled == 5 * 6
 
 
 async def test_a_batch_of_fewer_whole_groups_is_taken_when_waiting_costs_more(tmp_path):
@@ -62,7 +62,7 @@ async def test_a_batch_of_fewer_whole_groups_is_taken_when_waiting_costs_more(tm
     reports = [record.report for record in read(tmp_path / "out" / "metrics.jsonl")]
     assert min(report.groups for report in reports) in range(3, 6)
     assert all(report.trajectories == 8 * report.groups for report in reports)
-    assert accounts(training).trained == sum(report.groups for report in reports)
+    assert accounts(training).settled == sum(report.groups for report in reports)
     assert balanced(accounts(training))
 
 
@@ -86,7 +86,7 @@ async def test_a_killed_engine_is_replaced_and_no_problem_is_lost(tmp_path):
     records = read(tmp_path / "out" / "metrics.jsonl")
     assert [record.step for record in records] == [1, 2, 3, 4, 5]
     assert training.fleet.lost == 1
-    assert accounts(training).trained == 5 * 6
+    assert accounts(training).settled == 5 * 6
     assert balanced(accounts(training))
 
 
@@ -145,7 +145,7 @@ def test_a_killed_run_resumes_with_the_same_accounts(tmp_path):
         (latest(out / "checkpoints") / STATE_NAME).read_bytes(), type=RunState
     )
     position = state.rollout.source.tasks["words"]
-    assert position.trained == 8 * 6
+    assert position.settled == 8 * 6
     assert balanced(position)
 
 

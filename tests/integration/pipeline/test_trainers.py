@@ -61,11 +61,11 @@ def check_curriculum(out, records):
     saved = (latest(out / "checkpoints") / STATE_NAME).read_bytes()
     tasks = msgspec.msgpack.decode(saved, type=RunState).rollout.source.tasks
     assert all(balanced(position) for position in tasks.values())
-    assert sum(position.trained for position in tasks.values()) == STEPS * GROUPS
+    assert sum(position.settled for position in tasks.values()) == STEPS * GROUPS
     # The version that a batch is for is the one before the step, and decides its tasks.
     versions = [0, *(record.report.version for record in records)]
     for version, record in zip(versions, records, strict=False):
         assert ("sweet" in record.report.rewards) == (version >= SWEET_FROM)
     with_both = sum(version >= SWEET_FROM for version in versions[:-1])
     assert with_both > 0
-    assert tasks["sweet"].trained == with_both * GROUPS * 2 // 3
+    assert tasks["sweet"].settled == with_both * GROUPS * 2 // 3

@@ -128,7 +128,7 @@ async def test_engine_request_environment_sandbox_and_pending_reward_end_with_th
         extra_siblings=len(ROLES) - 1,
         staleness=Staleness(max_staleness=0),
     )
-    async with artangram.local(cores=1) as client:
+    async with artangram.local(cores=1, policy="fcfs") as client:  # One waits: none is preempted.
         task = RolesTask(client, engine)
         async with Rollout(Source([task]), gateway, plan=plan, tokenizer=WORDS) as rollout:
             asked = asyncio.create_task(rollout.sink.batch(1))

@@ -410,7 +410,7 @@ async def test_a_snapshot_that_nobody_gets_leaves_no_files(
     many = "for n in range(5000): open(f'file{n}', 'w').write('x' * 5000)"
     await sandbox.run(Command(argv=("python3", "-I", "-S", "-c", many)))
     taking = asyncio.create_task(sandbox.snapshot())
-    assert await eventually(lambda: len(os.listdir(snapshots)) == 1)
+    assert await eventually(lambda: bool(os.listdir(snapshots)))
     taking.cancel()
     await asyncio.wait({taking})
     assert taking.cancelled()

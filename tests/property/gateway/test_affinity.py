@@ -4,17 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from artangram.core.rollout.affinity import (
-    ANY,
-    Auto,
-    Candidate,
-    Declared,
-    Observed,
-    Rates,
-    RoutedRequest,
-    Router,
-    TokenWork,
-)
+from artangram.core.rollout.affinity import ANY, Auto, Declared, Router
+from artangram.core.rollout.costs import Candidate, Observed, Rates, RoutedRequest, TokenWork
 
 CLASSES = ["compute", "bandwidth", "edge"]
 TASKS = ["swe", "math", "game"]

@@ -118,3 +118,18 @@ async def test_no_window_of_the_api_is_ever_overfull(seed: int) -> None:
         assert beyond - first >= window_s - 1e-9
     best_s = (60 / limit - 1) * window_s
     assert arrivals[-1] - arrivals[0] < 2 * best_s
+
+
+async def test_another_limit_counts_from_now_on() -> None:
+    gate = a_gate(1)
+    await passed(gate)
+    waiting = [asyncio.create_task(passed(gate)) for _ in range(3)]
+    await asyncio.sleep(1)
+    gate.reconfigure(3, 10.0, spread_s=1.0)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert [one.done() for one in waiting] == [True, True, False]
+    gate.reconfigure(None, 10.0, spread_s=1.0)
+    assert await waiting[2] == pytest.approx(1)
+    gate.reconfigure(1, 2.0, spread_s=1.0)
+    assert [await passed(gate), await passed(gate)] == pytest.approx([1, 3])

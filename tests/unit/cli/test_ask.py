@@ -1,6 +1,7 @@
 """`artangram status`, `explain` and `run --url` against a service that is there."""
 
 import asyncio
+import csv
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,9 +18,12 @@ TOKEN = "a token of this test"
 
 @asynccontextmanager
 async def a_busy_service() -> AsyncIterator[list[str]]:
-    """One core, an action that holds it and one that waits; gives the options to reach it."""
+    """One core, an action that holds it and one that waits; gives the options to reach it.
+
+    No preemption: a busy machine would take long enough for it.
+    """
     async with (
-        fake_cluster(a_setup(cores=1)) as behind,
+        fake_cluster(a_setup(cores=1, policy="fcfs")) as behind,
         serving(behind.orchestrator, token=TOKEN) as url,
         connect(url, token=TOKEN) as client,
         client.trajectory(id="first") as first,
@@ -84,7 +88,7 @@ async def test_a_node_is_drained_and_takes_trajectories_again(run):
         assert (told.code, told.err) == (0, "")
         assert told.out.startswith("cpu-0 gets no new trajectories, and leaves when")
         told = await asyncio.to_thread(run, "status", *reach)
-        (line,) = (line for line in told.out.splitlines() if "cpu-0" in line)
+        (line,) = (line for line in told.out.splitlines() if line.lstrip().startswith("cpu-0"))
         node, state, running, *rest = line.split()
         assert (node, state, running) == ("cpu-0", "draining", "1")
         assert "1 of 1" in line
@@ -155,3 +159,23 @@ async def test_run_tells_programs_and_people_how_a_command_ended(run):
     assert (told.code, told.json["outcome"], told.json["exit_code"]) == (0, "succeeded", 0)
     assert (told.json["stdout"], told.err) == ("", "")
     assert late.err.startswith("timed_out: it ran longer than 0.1 s")
+
+
+async def test_use_by_job_is_priced_and_written_as_csv(run, tmp_path):
+    path = tmp_path / "use.csv"
+    async with (
+        fake_cluster(a_setup(cores=2)) as behind,
+        serving(behind.orchestrator, token=TOKEN) as url,
+    ):
+        async with behind.trajectory(job="=red", task="swe") as t:
+            await t.run(["sleep", "0.2"])
+        reach = ["--url", url, "--token", TOKEN, "--price", "cpu=3600", "--csv", str(path)]
+        told = await asyncio.to_thread(run, "use", *reach, "--json", "-")
+        wrong = await asyncio.to_thread(run, "use", *reach, "--price", "cpu=much")
+    (row,) = told.json["rows"]
+    assert (row["job"], row["task"], row["actions"]) == ("=red", "swe", 1)
+    assert "a pod holds the cores of its widest action" in told.err
+    (line,) = csv.DictReader(path.read_text().splitlines())
+    assert (line["job"], line["core_s"]) == ("'=red", str(row["core_s"]))
+    assert float(line["cost"]) == pytest.approx(row["core_s"])
+    assert (wrong.code, wrong.err.split(";")[0]) == (2, "error: price: 'cpu=much' has no amount")

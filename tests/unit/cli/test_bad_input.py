@@ -373,9 +373,41 @@ def test_an_option_that_a_shipped_task_does_not_know_is_refused_with_its_line(ru
     assert said.startswith(f"{guessing}:5: tasks.calc.options: a shipped task knows no 'level'")
 
 
-def test_a_plan_of_a_task_of_ones_own_is_shown(run, guessing):
-    said = run("train", guessing, "--print-plan")
+@pytest.fixture
+def with_model(guessing):
+    """The same run; its model has everything that a plan looks at."""
+    from artangram.models.vocabulary import Vocabulary
+
+    directory = guessing.parent / "models" / "guessing"
+    Vocabulary(["word"]).save(directory)
+    (directory / "config.json").write_text('{"max_position_embeddings": 8}')
+    return guessing
+
+
+def test_a_plan_of_a_task_of_ones_own_is_shown(run, with_model):
+    said = run("train", with_model, "--print-plan")
     assert (said.code, "guessing:Guessing" in said.out) == (0, True)
+
+
+@pytest.mark.parametrize("verb", [["train", "--print-plan"], ["train"]])
+def test_a_run_without_its_model_is_refused(run, guessing, verb):
+    assert f"model: {guessing.parent}/models/guessing is not a model" in complaint(
+        run(*verb, guessing)
+    )
+
+
+def test_a_plan_for_more_cores_than_there_are_is_refused(run, with_model):
+    with_model.write_text(f"cluster: cluster.yaml\n{with_model.read_text()}")
+    (with_model.parent / "cluster.yaml").write_text("pools: {cpu: {kind: cpu, cores: 100000}}")
+    said = complaint(run("train", with_model, "--print-plan"))
+    assert "cluster.cores: 100000 cores are more than the" in said
+
+
+def test_affinity_of_a_task_that_the_run_does_not_have_is_refused(run, with_model):
+    with_model.write_text(f"engines: engines.yaml\n{with_model.read_text()}")
+    (with_model.parent / "engines.yaml").write_text("pools: {a: {count: 1}}\naffinity: {chess: a}")
+    said = complaint(run("train", with_model, "--print-plan"))
+    assert "engines.affinity.chess: is not a task; say one of guessing, or default" in said
 
 
 def test_a_run_that_is_not_there_is_not_gone_on_with(run, guessing, tmp_path):

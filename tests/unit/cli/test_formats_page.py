@@ -38,7 +38,7 @@ def default_of(field: structs.FieldInfo) -> str:
     if field.required:
         return "required"
     value = field.default
-    if value is None:
+    if value is None or field.default_factory is dict:
         return "none"
     if isinstance(value, tuple):
         return f"`{list(value)}`"

@@ -125,3 +125,14 @@ def test_a_run_that_asks_too_little_is_named_with_its_line(run, tmp_path: Path):
     file.write_text("model: models\ntasks: {calc: {}}\nsteps: -1\n")
     said = run("train", file)
     assert (said.code, said.err) == (2, f"error: {file}:3: steps: -1 is too few; say 1 or more\n")
+
+
+def test_a_fence_that_any_glitch_would_reach_is_refused(run, tmp_path: Path):
+    client = tmp_path / "cluster.yaml"
+    client.write_text("fence_s: 5")
+    said = run("up", "--agents", "127.0.0.1:0", "--state-dir", tmp_path / "state", client)
+    assert (said.code, said.out) == (2, "")
+    problem = (
+        "fence_s: 5 s is not longer than the 6 s of a glitch; leave it out: 30 s is the default"
+    )
+    assert said.err == f"error: {client}:1: {problem}\n"

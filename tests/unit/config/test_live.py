@@ -92,6 +92,11 @@ def test_weights_are_measured_where_their_files_are(tmp_path: Path) -> None:
     assert read_cluster(file).simulated().services["a"].weights_mb == 3
 
 
+def test_a_file_may_set_the_fence(tmp_path: Path) -> None:
+    assert read_cluster(written(tmp_path, "fence_s: 90")).fence_s == 90.0
+    assert read_cluster(written(tmp_path, "policy: fcfs")).fence_s == 30.0
+
+
 def test_each_verb_says_what_it_ignores(tmp_path: Path) -> None:
     described = read_cluster(written(tmp_path, BOTH))
     assert list(described.ignored_live()) == [

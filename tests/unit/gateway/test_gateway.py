@@ -321,6 +321,22 @@ async def test_turns_spread_by_outstanding_work_and_sessions_stay_where_their_pr
     assert gateway.counters.by_replica == {"a": 1, "b": 2}
 
 
+async def test_what_was_expected_of_caches_and_what_they_held_is_counted_by_task():
+    engine = PuppetEngine("a")
+    gateway = a_gateway(engine)
+    session = gateway.open("s", task="lake")
+    for given, found in ((100, 0), (11, 96), (8, None)):
+        turn = asyncio.create_task(session.generate([0] * given, FEW))
+        request = await engine.next_request()
+        engine.say(request, 1)
+        engine.end(request, found=found)
+        await turn
+    tally = gateway.counters.prefixes["lake"]
+    assert (tally.asked, tally.expected, tally.found) == (100 + 112, 101.0, 96)
+    assert tally.hit_rate == pytest.approx(96 / 212)
+    assert gateway.router.speeds.hit_rate("default") == pytest.approx(96 / 101)
+
+
 @pytest.mark.parametrize("stops", [(), ("sat",)])
 async def test_routing_learns_from_turns_however_they_end(stops):
     engine, learned = PuppetEngine("a"), []

@@ -5,7 +5,8 @@ from math import e
 import pytest
 from gateway_support import PuppetEngine
 
-from artangram.core.rollout.affinity import Choice, TokenWork
+from artangram.core.rollout.affinity import Choice
+from artangram.core.rollout.costs import TokenWork
 from artangram.gateway.engines.protocol import Sampling
 from artangram.gateway.replica import RECENT_S, EngineReplica, Recent
 from artangram.gateway.turn import Turn

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from artangram.core.errors import BadInput
-from artangram.core.rollout.affinity import Rates
+from artangram.core.rollout.costs import Rates
 from artangram.gateway import Gateway, Sampling, StallLimits
 from artangram.gateway.engines.protocol import EngineRequest
 from artangram.gateway.engines.scripted import ScriptedEngine, ScriptedPace

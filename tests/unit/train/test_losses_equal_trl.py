@@ -13,14 +13,14 @@ import pytest
 torch = pytest.importorskip("torch", reason="training needs torch")
 
 from artangram.train.advantages import group_relative  # noqa: E402 - only where torch is there
-from artangram.train.losses import BatchShare, Tokens, entropy_bonus, grpo  # noqa: E402
-from artangram.train.settings import Mean  # noqa: E402
+from artangram.train.losses import BatchShare, Tokens, entropy_bonus, policy_loss  # noqa: E402
+from artangram.train.lossrules import LossParts, Mean, rule_of  # noqa: E402
 
 HERE = Path(__file__).parent
 CASES = {
-    "sequences": {"over": Mean.SEQUENCES},
+    "sequences": {"mean": Mean.SEQUENCES},
     "tokens": {},
-    "budget": {"over": Mean.BUDGET},
+    "budget": {"mean": Mean.BUDGET},
     "kl": {"kl": 0.04},
     "stale": {},
     "entropy": {},
@@ -50,8 +50,8 @@ def ours(given, name):
         reference=rows["reference"],
     )
     share = BatchShare(tokens=int(mask.sum()), sequences=len(mask), budget=mask.shape[1])
-    given = {"kl": 0.0, "over": Mean.TOKENS, **CASES[name]}
-    loss = grpo(row, share, low=0.2, high=0.28, cap=2.0, **given)
+    parts = LossParts(**{"mean": Mean.TOKENS, **CASES[name]})
+    loss = policy_loss(row, share, rule_of(parts)).loss
     if name == "entropy":
         loss = loss + entropy_bonus(row, share, weight=0.03)
     loss.backward()

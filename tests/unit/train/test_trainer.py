@@ -1,5 +1,7 @@
 """The trainer on attempts sampled by a real, tiny model."""
 
+from math import log
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="training needs torch")
@@ -8,6 +10,8 @@ import msgspec  # noqa: E402 - only where torch is there
 from msgspec import structs  # noqa: E402
 
 from artangram.core.errors import BadInput  # noqa: E402
+from artangram.core.rollout.trajectory import Segment, TrajectoryStatus  # noqa: E402
+from artangram.train.lossrules import LossParts, Mean, Overlong  # noqa: E402
 from artangram.train.settings import TrainSettings  # noqa: E402
 from artangram.train.tally import StepMetrics  # noqa: E402
 from artangram.train.trainer import Trainer  # noqa: E402
@@ -156,9 +160,9 @@ def test_distillation_without_a_teacher_is_refused():
 @torch.no_grad()
 def logprobs_of(model, trajectory):
     from artangram.models.causal import score
-    from artangram.train.samples import rows_of, sample_of
+    from artangram.train.samples import attempt_samples, rows_of
 
-    rows = rows_of([sample_of(trajectory, 0.0)], version=0)
+    rows = rows_of(attempt_samples(trajectory, 0.0), version=0)
     return tuple(score(model, rows.packed, at=rows.at).logprobs.tolist())
 
 
@@ -183,3 +187,97 @@ def test_an_unreadable_state_is_refused_and_changes_nothing(tmp_path, name, cont
     with pytest.raises(BadInput, match="cannot be read"):
         trainer.restore(tmp_path)
     assert torch.equal(before, weights(trainer))
+
+
+def in_two(trajectory):
+    """The same attempt in two conversations: what the second took over counts as given."""
+    opening, first, given, second = trajectory.segments
+    shared = Segment(token_ids=opening.token_ids + first.token_ids)
+    return structs.replace(
+        trajectory, segments=(opening, first), branches=((shared, given, second),)
+    )
+
+
+@pytest.mark.parametrize("mean", list(Mean))
+def test_an_attempt_in_several_conversations_teaches_what_it_would_in_one(mean):
+    settings = structs.replace(SETTINGS, mean=mean, entropy=0.0)
+    one, two = Trainer(a_model(), settings), Trainer(a_model(), settings)
+    group = a_group(one.model, reward=even)
+    parted = structs.replace(group, trajectories=tuple(map(in_two, group.trajectories)))
+    reports = [one.step([group]), two.step([parted])]
+    assert reports[0].samples == reports[1].samples
+    assert reports[0].tokens == reports[1].tokens
+    assert reports[0].loss == pytest.approx(reports[1].loss, abs=1e-6)
+    assert reports[0].grad_norm == pytest.approx(reports[1].grad_norm, rel=1e-4)
+
+
+def test_tokens_are_scored_at_the_temperature_that_sampled_them():
+    trainer = Trainer(a_model(), SETTINGS)
+    group = a_group(trainer.model, reward=even)
+
+    @torch.no_grad()
+    def cooled(trajectory):
+        """As an engine gives them: every segment at a temperature of its own."""
+        found = []
+        for number, segment in enumerate(trajectory.segments):
+            if segment.is_sampled:
+                heat = 0.5 + number / 4
+                before = [t for one in trajectory.segments[:number] for t in one.token_ids]
+                logprobs = at_temperature(trainer.model, before, segment.token_ids, heat)
+                segment = structs.replace(segment, logprobs=logprobs, temperature=heat)
+            found.append(segment)
+        return structs.replace(trajectory, segments=tuple(found))
+
+    cool = structs.replace(group, trajectories=tuple(map(cooled, group.trajectories)))
+    assert trainer.step([cool]).fresh_error < 1e-4
+
+
+def at_temperature(model, before, sampled, heat):
+    slots = model.slots(1, 32)
+    logits, found = slots.extend([0], [before]), []
+    for token in sampled:
+        found.append(float(torch.log_softmax(logits[0] / heat, dim=-1)[token]))
+        logits = slots.extend([0], [[token]])
+    return tuple(found)
+
+
+def test_tasks_with_losses_of_their_own_are_trained_side_by_side():
+    own = {"other": LossParts(loss="dapo", overlong=Overlong(mask=True))}
+    trainer = Trainer(a_model(), structs.replace(SETTINGS, tasks=own, max_tokens=64))
+    plain = a_group(trainer.model, reward=even, seed=10)
+    cut = tuple(
+        structs.replace(t, task="other", status=TrajectoryStatus.TRUNCATED)
+        for t in a_group(trainer.model, reward=even, seed=50).trajectories
+    )
+    report = trainer.step([plain, structs.replace(plain, task="other", trajectories=cut)])
+    assert (report.truncated, report.is_skipped) == (0.5, False)
+    assert report.samples == len(plain.trajectories)  # The others are masked.
+
+
+def test_a_step_measures_how_far_engine_and_trainer_are_apart(caplog):
+    trainer = Trainer(a_model(), structs.replace(SETTINGS, epochs=3))
+    group = a_group(trainer.model, reward=even)
+    report = trainer.step([group])
+    assert report.mismatch_kl < 1e-6
+    assert 0 < report.clip_share < 1
+    assert not caplog.records
+    # An engine that finds every token half as likely: exp(gap) - 1 - gap of a gap of log 2.
+    trainer = Trainer(a_model(), SETTINGS)
+
+    def halved(trajectory):
+        segments = (
+            structs.replace(one, logprobs=tuple(p - log(2) for p in one.logprobs))
+            for one in trajectory.segments
+        )
+        return structs.replace(trajectory, segments=tuple(segments))
+
+    off = structs.replace(group, trajectories=tuple(map(halved, group.trajectories)))
+    assert trainer.step([off]).mismatch_kl == pytest.approx(1 - log(2), abs=1e-4)
+    assert "engine and trainer disagree" in caplog.text
+
+
+def test_a_skipped_step_says_why():
+    trainer = Trainer(a_model(), structs.replace(SETTINGS, min_samples=100))
+    report = trainer.step([a_group(trainer.model, reward=even)])
+    assert report.is_skipped
+    assert "are fewer than min_samples 100" in report.why_skipped

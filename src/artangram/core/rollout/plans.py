@@ -13,7 +13,7 @@ from math import inf
 
 from msgspec import Struct
 
-from artangram.core.rollout.affinity import Rates
+from artangram.core.rollout.costs import Rates
 
 PARTS = 4
 """Number of parts in which a task is divided between two classes."""

@@ -16,16 +16,8 @@ from typing import Any
 from msgspec import Struct, structs
 
 from artangram.core.errors import BadInput
-from artangram.core.rollout.affinity import (
-    ANY,
-    DEFAULT,
-    Candidate,
-    Choice,
-    Costs,
-    FadingMean,
-    RoutedRequest,
-    TokenWork,
-)
+from artangram.core.rollout.affinity import ANY, DEFAULT, Choice
+from artangram.core.rollout.costs import Candidate, Costs, FadingMean, RoutedRequest, TokenWork
 from artangram.core.rollout.plans import Planner, Pool, TaskDemand
 
 MOVE_TOKEN_S = 3e-6

@@ -19,7 +19,7 @@ class TrajectoryStatus(StrEnum):
 
     OK = "ok"
     TRUNCATED = "truncated"
-    """It used up its turns or its context."""
+    """It used up its turns or its context, or its last answer ended at its limit of tokens."""
     TASK_FAILED = "task_failed"
     """The environment says that the attempt itself went wrong."""
     INFRA_FAILED = "infra_failed"
@@ -47,7 +47,10 @@ class Segment(Struct, frozen=True, kw_only=True, gc=False):
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...] = ()
-    """Of the sampled tokens, under the weights that sampled them; empty when given."""
+    """Of the sampled tokens, under the weights that sampled them, at `temperature`; empty when
+    given."""
+    temperature: float = 1.0
+    """At which they were sampled, and have to be scored; 1 for the likeliest ones."""
     spans: tuple[VersionSpan, ...] = ()
     """They cover every sampled token; empty when given."""
 
@@ -66,6 +69,9 @@ class Trajectory(Struct, frozen=True, kw_only=True):
     """The id of the problem it attempted."""
     group: str
     segments: tuple[Segment, ...]
+    branches: tuple[tuple[Segment, ...], ...] = ()
+    """Further conversations of the attempt: of sub-agents, or after its history was rewritten.
+    What they took over from others counts as given, so every sampled token is in one of them."""
     status: TrajectoryStatus
     reward: float | None = None
     """`None` unless the status may train."""
@@ -77,12 +83,17 @@ class Trajectory(Struct, frozen=True, kw_only=True):
     @property
     def oldest_version(self) -> int | None:
         """Of its oldest sampled token; `None` if it sampled none."""
-        versions = [span.version for segment in self.segments for span in segment.spans]
-        return min(versions, default=None)
+        every = (segment for line in self.conversations for segment in line)
+        return min((span.version for one in every for span in one.spans), default=None)
+
+    @property
+    def conversations(self) -> tuple[tuple[Segment, ...], ...]:
+        """All of them, the first one first."""
+        return (self.segments, *self.branches)
 
     @property
     def num_sampled(self) -> int:
-        return sampled_in(self.segments)
+        return sum(map(sampled_in, self.conversations))
 
     def staleness(self, current: int) -> int:
         """How many versions its oldest sampled token is behind; 0 if it sampled none."""

@@ -21,6 +21,8 @@ class DropReason(StrEnum):
     """Infrastructure failed, more often than was allowed."""
     SURPLUS = "surplus"
     """More was started than needed."""
+    SKIPPED = "skipped"
+    """Its step taught too little, or nothing that is a number."""
 
 
 class Accepted(Struct, frozen=True):

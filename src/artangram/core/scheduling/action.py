@@ -11,6 +11,9 @@ from artangram.core.scheduling.needs import Needs
 MOST_WORK_S = 1e9
 """Thirty years."""
 
+MOST_PRIORITY = 10
+"""Either way of 0. Ten levels are ten hours of waiting: see `policies.precedence`."""
+
 
 class Action(Struct, frozen=True, kw_only=True, gc=False):
     """One schedulable piece of external work.
@@ -30,6 +33,8 @@ class Action(Struct, frozen=True, kw_only=True, gc=False):
     work_s: float | None = None
     deadline_at: float | None = None
     """An absolute time after which the result is of no use."""
+    priority: int = 0
+    """Actions of its job with a lower one go after it; other jobs do not notice."""
     timeout_s: float | None = None
     """A limit on run time. Time in the queue never counts."""
     repeatable: bool = False
@@ -44,6 +49,9 @@ def checked(action: Action) -> Action:
         raise BadInput("id", "is empty", "give every action a unique id")
     if not action.kind:
         raise BadInput("kind", "is empty", "name the kind of action, as in swe/test")
+    if not -MOST_PRIORITY <= action.priority <= MOST_PRIORITY:
+        fix = f"give a whole number from {-MOST_PRIORITY} to {MOST_PRIORITY}"
+        raise BadInput("priority", f"{action.priority} is out of range", fix)
     if action.work_s is action.timeout_s is action.deadline_at is None:
         return action  # Most name no time at all.
     _not_negative("work_s", action.work_s)

@@ -1,6 +1,8 @@
 """Blocked tickets in order of their keys: at the lane of a secondary resource that is
-missing, or barred from the lane they wait in, on which an earlier ticket has a claim.
+missing, or barred from the lane they wait in, on which an earlier ticket has a claim; and claims.
 """
+
+from collections.abc import Iterable
 
 from artangram.core.scheduling.policies.base import Lane, Ticket
 from artangram.core.scheduling.policies.line import SortedTickets
@@ -61,6 +63,46 @@ class Blocked:
     def num_before(self, ticket: Ticket, lane: Lane) -> int:
         """How many who lack something of `lane` go before `ticket`."""
         return self.lacking[lane].place(ticket) if lane in self.lacking else 0
+
+
+class Claims:
+    """The overdue ticket of each lane before which no later one starts there."""
+
+    __slots__ = ("claimants",)
+
+    def __init__(self) -> None:
+        #: Empty while no ticket that lacks something is overdue.
+        self.claimants: dict[Lane, Ticket] = {}
+
+    def of(self, lane: Lane) -> Ticket | None:
+        return self.claimants.get(lane)
+
+    def keep_out(self, lane: Lane, ticket: Ticket) -> bool:
+        """Must `ticket` wait for another one that claims `lane`?"""
+        claimant = self.claimants.get(lane)
+        return claimant is not None and claimant is not ticket and is_before(claimant, ticket)
+
+    def add(self, ticket: Ticket, lanes: Iterable[Lane]) -> None:
+        """`ticket` claims `lanes`, but for those that an earlier one has a claim on."""
+        for lane in lanes:
+            claimant = self.claimants.get(lane)
+            if claimant is None or is_before(ticket, claimant):
+                self.claimants[lane] = ticket
+
+    def give_up(self, ticket: Ticket) -> list[Lane]:
+        """`ticket` claims nothing any more; returns what it had a claim on."""
+        lanes = [lane for lane, owner in self.claimants.items() if owner is ticket]
+        for lane in lanes:
+            del self.claimants[lane]
+        return lanes
+
+    def forget(self, lane: Lane) -> None:
+        """`lane` is gone."""
+        self.claimants.pop(lane, None)
+
+
+def is_before(one: Ticket, other: Ticket) -> bool:
+    return (one.key, one.seq) < (other.key, other.seq)
 
 
 def _add(lines: _Lines, ticket: Ticket, lane: Lane) -> None:

@@ -8,6 +8,9 @@ from msgspec import Struct, field
 from artangram.core.errors import BadInput
 from artangram.core.ids import JobId, NodeId, Resource, ServiceId
 
+NODE_LABEL = "artangram/node"
+"""Every node has this label with its own name; a selector that asks for it names one node."""
+
 
 class NodeSpec(Struct, frozen=True, kw_only=True):
     """What one node of a CPU pool has. Nodes of one pool may differ."""

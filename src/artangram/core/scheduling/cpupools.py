@@ -103,6 +103,12 @@ class CpuPools:
             placement.add(node, spec)
             self.place_waiting(placement, now)
 
+    def reconfigure(self, now: float) -> None:
+        """What jobs may have is different now."""
+        for placement in self._placement.values():
+            placement.reconfigure()
+            self.place_waiting(placement, now)
+
     def drain(self, resource: Resource, node: NodeId, now: float, *, is_on: bool) -> None:
         """A node takes no new trajectories, or takes them again; nothing happens without it."""
         placement = self._placement[resource]

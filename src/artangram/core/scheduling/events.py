@@ -4,7 +4,13 @@ from msgspec import Struct, field
 
 from artangram.core.ids import ActionId, JobId, NodeId, Resource, ServiceId, TrajectoryId
 from artangram.core.scheduling.action import Action
-from artangram.core.scheduling.cluster import NodeSpec, ServiceSpec
+from artangram.core.scheduling.cluster import (
+    FunctionsSpec,
+    JobLimits,
+    NodeSpec,
+    QuotaSpec,
+    ServiceSpec,
+)
 from artangram.core.scheduling.records import Outcome
 
 
@@ -126,6 +132,17 @@ class Throttled(Struct, frozen=True, tag="throttled"):
     until: float
 
 
+class Reconfigured(Struct, frozen=True, kw_only=True, tag="reconfigured"):
+    """What jobs are entitled to, or how much APIs and functions take on, is this from now on."""
+
+    shares: dict[JobId, float] | None = None
+    """All of them; `None` if none has changed."""
+    limits: dict[JobId, JobLimits] | None = None
+    """Likewise."""
+    pools: dict[Resource, QuotaSpec | FunctionsSpec] = field(default_factory=dict)
+    """Those that have changed."""
+
+
 class ClockTicked(Struct, frozen=True, gc=False, tag="clock_ticked"):
     """Time passed up to what `WakeAt` asked for."""
 
@@ -148,5 +165,6 @@ Event = (
     | ServiceDeployed
     | ServiceLost
     | Throttled
+    | Reconfigured
     | ClockTicked
 )

@@ -57,6 +57,11 @@ class Forms:
             self._cluster = structs.replace(self._cluster, pools=pools)
             self._known.clear()
 
+    def reconfigure(self, changed: Mapping[Resource, PoolSpec]) -> None:
+        """Pools have other limits now."""
+        self._cluster = structs.replace(self._cluster, pools={**self._cluster.pools, **changed})
+        self._known.clear()
+
     def of(self, needs: Needs) -> Form:
         """The form of `needs`; `BadInput` when no node or quota could ever serve them."""
         form = self._known.get(needs)

@@ -10,8 +10,10 @@
 from collections import OrderedDict
 from collections.abc import Iterable
 
+from msgspec import structs
+
 from artangram.core.ids import NodeId, Resource, ServiceId
-from artangram.core.scheduling.blocked import Blocked
+from artangram.core.scheduling.blocked import Blocked, Claims, is_before
 from artangram.core.scheduling.cluster import (
     ClusterSpec,
     CpuSpec,
@@ -22,7 +24,7 @@ from artangram.core.scheduling.cluster import (
     node_ids,
 )
 from artangram.core.scheduling.cpupools import CpuPools
-from artangram.core.scheduling.events import ServiceLost
+from artangram.core.scheduling.events import Reconfigured, ServiceLost
 from artangram.core.scheduling.explain import (
     Explanation,
     claimed,
@@ -49,7 +51,9 @@ class Lanes:
     def __init__(
         self, cluster: ClusterSpec, policy: SchedulingPolicy, context: LaneContext
     ) -> None:
-        self._cluster = cluster
+        # What jobs may take is looked up in these two by every lane; they change with an event.
+        own = {"shares": dict(cluster.shares), "limits": dict(cluster.limits)}
+        self.cluster = structs.replace(cluster, **own)
         self._policy = policy
         self._context = context
         self.placement: dict[Resource, Placement] = {}
@@ -57,11 +61,12 @@ class Lanes:
         self._gpu: dict[Resource, GpuLane] = {}
         self._quota: dict[Resource, QuotaLane] = {}
         self._lanes: dict[Resource, Lane] = {}
+        self._counted: dict[Resource, QuotaPool | FunctionPool] = {}
         #: Lanes to dispatch, in the order they were touched.
         self._touched: OrderedDict[Lane, None] = OrderedDict()
         self._wakes = Wakes()
         self._blocked = Blocked()
-        self._claims: dict[Lane, Ticket] = {}
+        self._claims = Claims()
         #: Of nodes that do not answer: nothing starts there.
         self._suspects: set[Lane] = set()
         for resource in cluster.pools:
@@ -138,7 +143,7 @@ class Lanes:
 
     def seize_secondary(self, ticket: Ticket, now: float) -> bool:
         """Take all secondary resources of `ticket`, or block it at the first that is missing."""
-        if not ticket.form.secondary and not self._claims:
+        if not ticket.form.secondary and not self._claims.claimants:
             return True
         lane = ticket.lane
         assert lane is not None
@@ -148,7 +153,7 @@ class Lanes:
             self._blocked.add(ticket, missing)
             self._await(ticket, missing, now)
             return False
-        if self._is_claimed(lane, ticket):
+        if self._claims.keep_out(lane, ticket):
             self._blocked.bar(ticket, lane)
             self._await(ticket, lane, now)
             return False
@@ -199,7 +204,7 @@ class Lanes:
         self.placement[resource].lose(node)
         self._touched.pop(lane, None)
         self._wakes.forget(lane)
-        self._claims.pop(lane, None)
+        self._claims.forget(lane)
         self._suspects.discard(lane)
 
     def has_node(self, resource: Resource, node: NodeId) -> bool:
@@ -224,6 +229,22 @@ class Lanes:
     def throttled(self, resource: Resource, until: float) -> None:
         self._quota[resource].throttled(until)
         self._touched[self._quota[resource]] = None
+
+    def reconfigure(self, event: Reconfigured, now: float) -> None:
+        """Shares, limits of jobs or pools are others now."""
+        shares, limits = self.cluster.shares, self.cluster.limits
+        self.cluster = structs.replace(self.cluster, pools={**self.cluster.pools, **event.pools})
+        if event.shares is not None:
+            shares.clear()
+            shares.update(event.shares)
+        if event.limits is not None:
+            limits.clear()
+            limits.update(event.limits)
+        for name, spec in event.pools.items():
+            self._counted[name].reconfigure(spec, now)
+        for lane in self._lanes.values():
+            self._touched[lane] = None
+        self.cpu.reconfigure(now)
 
     def explain(self, ticket: Ticket, now: float) -> Explanation:
         """Why `ticket` waits, if it does."""
@@ -250,23 +271,24 @@ class Lanes:
         return hindrances
 
     def _add_pool(self, resource: Resource) -> None:
-        spec, policy = self._cluster.pools[resource], self._policy
-        served = FairUsage(self._cluster.shares)
+        spec, policy = self.cluster.pools[resource], self._policy
+        served = FairUsage(self.cluster.shares)
         match spec:
             case CpuSpec():
-                placement = Placement(resource, spec, policy, self._context, self._cluster)
+                placement = Placement(resource, spec, policy, self._context, self.cluster)
                 self.placement[resource] = placement
                 for node in node_ids(resource, spec.nodes):
                     placement.add(node)
             case GpuSpec():
-                gpus = GpuPool(resource, spec, self._cluster.services)
+                gpus = GpuPool(resource, spec, self.cluster.services)
                 gpu = policy.gpu(gpus, self._context, served)
                 self._gpu[resource] = self._lanes[resource] = gpu
             case QuotaSpec():
-                quota = policy.quota(QuotaPool(resource, spec), self._context, served)
+                self._counted[resource] = calls = QuotaPool(resource, spec)
+                quota = policy.quota(calls, self._context, served)
                 self._quota[resource] = self._lanes[resource] = quota
             case _:
-                pool = FunctionPool(resource, spec)
+                self._counted[resource] = pool = FunctionPool(resource, spec)
                 self._lanes[resource] = policy.functions(pool, self._context, served)
 
     def _lane_of(self, ticket: Ticket, resource: Resource) -> Lane | None:
@@ -339,37 +361,31 @@ class Lanes:
 
     def _is_lent(self, lane: Lane, ticket: Ticket, units: int, now: float) -> bool:
         """May `ticket` have `units` of `lane` now? Not what the overdue there needs before it."""
-        if self._is_claimed(lane, ticket) or lane in self._suspects or not lane.lends(units, now):
+        if (
+            self._claims.keep_out(lane, ticket)
+            or lane in self._suspects
+            or not lane.lends(units, now)
+        ):
             return False
         first = lane.overdue(now)
-        if first is None or not _is_before(first, ticket):
+        if first is None or not is_before(first, ticket):
             return True
         # A lane that has yet to act may have enough for several: it serves overdue tickets first.
         return lane not in self._touched and lane.lends(units + first.form.amounts[0], now)
 
-    def _is_claimed(self, lane: Lane, ticket: Ticket) -> bool:
-        claimant = self._claims.get(lane)
-        return claimant is not None and claimant is not ticket and _is_before(claimant, ticket)
-
     def _claim(self, ticket: Ticket) -> None:
         resources = (ticket.form.resource, *(resource for resource, _ in ticket.form.secondary))
-        for resource in resources:
-            lane = self._side_lane(ticket, resource)
-            claimant = self._claims.get(lane)
-            if claimant is None or _is_before(ticket, claimant):
-                self._claims[lane] = ticket
+        self._claims.add(ticket, [self._side_lane(ticket, resource) for resource in resources])
 
     def _unclaim(self, ticket: Ticket, now: float) -> None:
-        if not self._claims:
+        if not self._claims.claimants:
             return
-        lanes = [lane for lane, owner in self._claims.items() if owner is ticket]
-        for lane in lanes:
-            del self._claims[lane]
+        lanes = self._claims.give_up(ticket)
         if lanes:
             self._claim_next(now)
         for lane in lanes:
             self._touched[lane] = None
-            for barred in self._blocked.unbar(lane, self._claims.get(lane)):
+            for barred in self._blocked.unbar(lane, self._claims.of(lane)):
                 self._push(barred, now)
 
     def _claim_next(self, now: float) -> None:
@@ -381,7 +397,3 @@ class Lanes:
 
 def _is_on(allocation: Allocation, node: NodeId | None) -> bool:
     return isinstance(allocation, Cores | CoreShare | Devices) and allocation.node == node
-
-
-def _is_before(one: Ticket, other: Ticket) -> bool:
-    return (one.key, one.seq) < (other.key, other.seq)

@@ -29,6 +29,7 @@ from artangram.core.scheduling.unplaced import (
     Resident,
     Unplaced,
 )
+from artangram.core.scheduling.withoutnode import without_node
 
 NODES_PER_RESERVED = 16
 MOST_RESERVED = 8
@@ -54,6 +55,7 @@ class Placement:
         self._policy = policy
         self._context = context
         self._shares = cluster.shares
+        self._limits = cluster.limits
         self._has_limits = bool(cluster.limits)
         self._nodes = PoolNodes(policy.request_milli)
         self.books = self._nodes.by_id  # To look at.
@@ -85,6 +87,11 @@ class Placement:
             resident.node, resident.has_sandbox = None, False
             if resident.is_leaving:
                 del self._residents[trajectory]
+
+    def reconfigure(self) -> None:
+        """What jobs may have is different now; `place_waiting` follows."""
+        self._has_limits = bool(self._limits)
+        self._jobs.reconfigure()
 
     def take_emptied(self) -> list[NodeId]:
         """Draining nodes that became empty since the last call, and still are."""
@@ -230,30 +237,13 @@ class Placement:
     def hindrance(self, ticket: Ticket) -> Hindrance:
         """Why `ticket` has no node."""
         party = self._unplaced.get(_key(ticket))
-        resident = party.resident
-        needed, ahead = resident.memory_mb, self._unplaced.num_before(party)
-        index = self._nodes.index(resident.selector)
-        free = max((node.memory_free_mb for node in index.nodes()), default=0)
-        because = f"no node has {needed} MB (or room for a pod)"
-        starts_when = f"trajectories end and free {needed} MB on one node; {ahead} go first"
-        if not self._nodes:
-            because, starts_when = "all nodes are lost", f"one is there again; {ahead} go first"
-        elif all(node.is_draining or node.is_suspect for node in index.nodes()):
-            because = "every node it could live on is lost or draining, or does not answer"
-            starts_when = f"such a node joins or answers; {ahead} go first"
-        elif party.reserved is not None:
-            because += f"; {party.reserved.id} is reserved for it"
-            starts_when = f"trajectories on {party.reserved.id} end and free {needed} MB"
-        elif not self._jobs.is_within(resident):
-            because = f"job {resident.job} has all the trajectories or memory it may have"
-            starts_when = f"a trajectory of {resident.job} ends; {ahead} go first"
-        return Hindrance(
-            resource=Resource(f"{self._resource} memory_mb"),
-            needed=needed,
-            free=free,
-            ahead=ahead,
-            because=because,
-            starts_when=starts_when,
+        return without_node(
+            self._resource,
+            party,
+            nodes=list(self._nodes.index(party.resident.selector).nodes()),
+            ahead=self._unplaced.num_before(party),
+            is_within=self._jobs.is_within(party.resident),
+            has_nodes=bool(self._nodes),
         )
 
     def _takes_room(self, resident: Resident) -> bool:

@@ -10,14 +10,14 @@ trajectories, and gives all resources of an action together or none.
 """
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
 from artangram.core.scheduling import events
 from artangram.core.scheduling.action import checked
-from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, GpuSpec, QuotaSpec, expect_pool
+from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, GpuSpec
+from artangram.core.scheduling.clusterevents import ClusterEvents
 from artangram.core.scheduling.deadlines import Deadlines
 from artangram.core.scheduling.decisions import (
     Decision,
@@ -40,6 +40,7 @@ from artangram.core.scheduling.limits import pace
 from artangram.core.scheduling.policies.base import Form, State, Ticket, record_of
 from artangram.core.scheduling.policies.policy import SchedulingPolicy
 from artangram.core.scheduling.pools.cpu import CpuNode
+from artangram.core.scheduling.reconfigure import checked as checked_change
 from artangram.core.scheduling.records import Outcome
 
 MOST_ATTEMPTS = 3
@@ -55,6 +56,7 @@ class Scheduler:
         self._pools = cluster.pools
         self._forms = Forms(cluster)
         self._lanes = Lanes(cluster, policy, self)
+        self._cluster_events = ClusterEvents(cluster.pools, self._forms, self._lanes)
         self._tickets: dict[ActionId, Ticket] = {}
         #: Trajectories and their live actions; closed ones stay while an action still has to stop.
         self._open: dict[TrajectoryId, dict[ActionId, Ticket]] = {}
@@ -72,15 +74,9 @@ class Scheduler:
             events.TrajectoryOpened: self._on_trajectory_opened,
             events.TrajectoryClosed: self._on_trajectory_closed,
             events.TrajectoryGone: self._on_trajectory_gone,
-            events.NodeJoined: self._on_node_joined,
-            events.NodeDraining: partial(self._drain, is_on=True),
-            events.NodeUndrained: partial(self._drain, is_on=False),
-            events.NodeSuspected: partial(self._suspect, is_on=True),
-            events.NodeTrusted: partial(self._suspect, is_on=False),
             events.NodeLost: self._on_node_lost,
-            events.ServiceDeployed: self._on_service_deployed,
-            events.ServiceLost: self._on_service_lost,
-            events.Throttled: self._on_throttled,
+            events.Reconfigured: self._on_reconfigured,
+            **self._cluster_events.handlers(),
         }
 
     @property
@@ -91,6 +87,11 @@ class Scheduler:
     @estimates.setter
     def estimates(self, estimates: Estimates) -> None:
         self._learning.estimates = estimates
+
+    @property
+    def cluster(self) -> ClusterSpec:
+        """The cluster as it was described, with what was changed since."""
+        return self._lanes.cluster
 
     def handle(self, event: events.Event, now: float) -> list[Decision]:
         """What is to be done now that `event` has happened."""
@@ -308,22 +309,8 @@ class Scheduler:
     def _on_trajectory_gone(self, event: events.TrajectoryGone, now: float) -> None:
         self._lanes.cpu.trajectory_gone(event.trajectory, now)
 
-    def _on_node_joined(self, event: events.NodeJoined, now: float) -> None:
-        self._expect(event.resource, CpuSpec, GpuSpec)
-        if event.spec is not None:
-            self._forms.node_joined(event.resource, event.spec.cores)
-        self._lanes.node_joined(event.resource, event.node, event.spec, now)
-
-    def _drain(self, event: events.NodeEvent, now: float, *, is_on: bool) -> None:
-        self._expect(event.resource, CpuSpec)
-        self._lanes.cpu.drain(event.resource, event.node, now, is_on=is_on)
-
-    def _suspect(self, event: events.NodeEvent, now: float, *, is_on: bool) -> None:
-        self._expect(event.resource, CpuSpec)
-        self._lanes.suspect(event.resource, event.node, now, is_on=is_on)
-
     def _on_node_lost(self, event: events.NodeLost, now: float) -> None:
-        self._expect(event.resource, CpuSpec, GpuSpec)
+        self._cluster_events.expect(event.resource, CpuSpec, GpuSpec)
         if not self._lanes.has_node(event.resource, event.node):
             return  # It was lost before.
         hit = [t for t in self._tickets.values() if self._lanes.depends_on(t, event.node)]
@@ -345,20 +332,24 @@ class Scheduler:
                 outcome = ticket.stopping or Outcome.INFRA_FAILED
                 self._end(ticket, outcome, event.reason, now, began_at=ticket.started_at)
 
-    def _on_service_deployed(self, event: events.ServiceDeployed, now: float) -> None:
-        self._forms.deploy(event.service, event.spec)
-        self._lanes.deploy(event.service, event.spec)
-
-    def _on_service_lost(self, event: events.ServiceLost, now: float) -> None:
-        self._expect(event.resource, GpuSpec)
-        self._lanes.service_lost(event)
-
-    def _on_throttled(self, event: events.Throttled, now: float) -> None:
-        self._expect(event.resource, QuotaSpec)
-        self._lanes.throttled(event.resource, event.until)
-
-    def _expect(self, resource: Resource, *kinds: type) -> None:
-        expect_pool(self._pools, resource, *kinds)
+    def _on_reconfigured(self, event: events.Reconfigured, now: float) -> None:
+        checked_change(event, self._lanes.cluster)
+        self._forms.reconfigure(event.pools)
+        self._lanes.reconfigure(event, now)
+        changed = [
+            ticket
+            for ticket in (self._tickets.values() if event.pools else ())
+            if ticket.state is State.WAITING and not event.pools.keys().isdisjoint(_uses(ticket))
+        ]
+        for ticket in changed:
+            self._lanes.withdraw(ticket, now)
+            ticket.lane = ticket.node = None
+            try:
+                ticket.form = self._forms.of(ticket.action.needs)
+            except BadInput as error:  # It asks for more than the pool has now.
+                self._end(ticket, Outcome.REFUSED, str(error), now)
+            else:
+                self._queue(ticket, now)
 
     def _end(
         self,
@@ -392,6 +383,11 @@ class Scheduler:
         began_at: float | None = None,
     ) -> None:
         self._out.append(Report(record_of(ticket, outcome, reason, now, began_at=began_at)))
+
+
+def _uses(ticket: Ticket) -> list[Resource]:
+    form = ticket.form
+    return [form.resource, *(resource for resource, _ in form.secondary)]
 
 
 _NO_FORM = Form(resource=Resource(""), amounts=(1,))

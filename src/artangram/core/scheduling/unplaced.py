@@ -207,6 +207,12 @@ class JobMemory:
         self._shares = shares
         self._limits = limits
         self._held: dict[JobId, _Held] = {}
+        self._minimums: dict[JobId, JobLimits] = {}
+        self.reconfigure()
+
+    def reconfigure(self) -> None:
+        """The limits of jobs have changed."""
+        limits = self._limits
         self._minimums = {job: least for job, least in limits.items() if least.min_memory_mb}
 
     def take(self, resident: Resident) -> None:

@@ -107,6 +107,8 @@ class TokenChunk(Struct, frozen=True, gc=False):
 
 class Finish(Struct, frozen=True, gc=False):
     reason: FinishReason
+    found: int | None = None
+    """Tokens of the prompt that were in the engine's prefix cache; `None` if it does not say."""
 
 
 class Stats(Struct, frozen=True, kw_only=True):

@@ -4,7 +4,8 @@
   the prompts that wait, and takes what the roofline says. Between two events nothing changes, so
   time jumps from event to event, and a thousand tokens cost as little as one.
 - Requests start in order as long as their contexts fit into memory.
-- Prefixes of a session that was here before are read again only as far as the cache misses.
+- What was read stays in the prefix cache (`prefixes`) beside the running contexts while memory
+  lasts: for the next turn of a session, and for siblings that begin alike.
 - New weights invalidate all caches: running requests are read again before they go on.
 - Caches for other replicas leave over the replica's link, one after the other; a replica that takes
   one has all of it.
@@ -12,7 +13,7 @@
 """
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from heapq import heappop, heappush
@@ -31,18 +32,15 @@ from artangram.gateway.engines.protocol import (
     Stats,
     TokenChunk,
 )
-from artangram.gateway.engines.rooflineflight import RooflineFlight
+from artangram.gateway.engines.rooflineflight import FlightPrefixes, RooflineFlight
 from artangram.gateway.engines.scripted import Script, is_directory, planned
-from artangram.gateway.hardware import Roofline, new_tokens
+from artangram.gateway.hardware import Roofline
 
 LINK = 50e9
 """Bytes per second from one replica to another: a network card of 400 Gb/s."""
 
 MOST_ITERATIONS = 512.0
 """In one jump: contexts grow meanwhile, and with them the time of an iteration."""
-
-MOST_HELD = 4096
-"""Sessions whose prefix is kept."""
 
 _ROUNDING = 1e-4
 """Of an iteration: timers may fire a hair early, and an iteration is never nothing."""
@@ -65,13 +63,16 @@ class RooflineEngine(FlightBooks[RooflineFlight]):
         link: float = LINK,
         version: int = 0,
     ) -> None:
-        """`chunk_tokens` are given at once; without it all that nothing interrupts."""
+        """`chunk_tokens` are given at once; without it all that nothing interrupts.
+
+        `hit_rate` is the share of what the cache holds that is found: below 1 for what a model of
+        the cache does not know.
+        """
         super().__init__(name=name, max_context=max_context, version=version)
         self.cache_kind = roofline.model.name
         self.roofline = roofline
         self._script = script
         self._max_running = max_running
-        self._hit_rate = hit_rate
         self._load_s = load_s
         self._most_iterations = MOST_ITERATIONS if chunk_tokens is None else float(chunk_tokens)
         self._is_chatty = chunk_tokens is not None
@@ -83,7 +84,7 @@ class RooflineEngine(FlightBooks[RooflineFlight]):
         #: When each writing flight has all its tokens, in iterations; some have left.
         self._ends: list[tuple[float, int, RooflineFlight]] = []
         self._order = count()
-        self._held: OrderedDict[str, int] = OrderedDict()
+        self._prefixes = FlightPrefixes(hit_rate=hit_rate)
         self._reserved = 0
         self._context = 0.0
         self._iterations = 0.0
@@ -152,7 +153,7 @@ class RooflineEngine(FlightBooks[RooflineFlight]):
             self._advance()
             self._give(flight)
             self._leave(flight)
-            flight.tell(Finish(FinishReason.ABORT))
+            flight.tell(Finish(FinishReason.ABORT, flight.found))
             self._replan()
 
     async def pause(self) -> None:
@@ -234,17 +235,19 @@ class RooflineEngine(FlightBooks[RooflineFlight]):
     def _settle(self) -> None:
         while self._reading and self._reading[0].to_read <= _ROUNDING:
             flight = self._reading.popleft()
+            self._prefixes.keep(flight)
             if flight.is_handed_over:
                 self._hand_over(flight)
             else:
                 self._write(flight)
+            if self._reading:
+                self._look_up(self._reading[0])
         while self._ends and self._ends[0][0] <= self._iterations + _ROUNDING:
             end, _, flight = heappop(self._ends)
             if self._is_current(flight, end):
                 self._give(flight)
                 self._leave(flight)
-                self._remember(flight)
-                flight.tell(Finish(flight.reason))
+                flight.tell(Finish(flight.reason, flight.found))
 
     def _is_current(self, flight: RooflineFlight, end: float) -> bool:
         """Does this end belong to what the flight does now?"""
@@ -266,8 +269,7 @@ class RooflineEngine(FlightBooks[RooflineFlight]):
 
     def _hand_over(self, flight: RooflineFlight) -> None:
         tokens = len(flight.request.prompt) - 1
-        self._reserved -= flight.most
-        self._remember(flight)
+        self._let_go(flight)
         num_bytes = round(tokens * self.roofline.model.kv_bytes)
         flight.tell(
             Cache(
@@ -288,17 +290,25 @@ class RooflineEngine(FlightBooks[RooflineFlight]):
                 return
             self._waiting.popleft()
             self._reserved += flight.most
-            flight.to_read = float(self._unread(flight))
+            self._look_up(flight)
+            self._prefixes.shrink(self.roofline.capacity - self._reserved)
             self._reading.append(flight)
 
-    def _unread(self, flight: RooflineFlight) -> int:
-        """Tokens of its prompt that were not read under these weights, or were evicted."""
+    def _look_up(self, flight: RooflineFlight) -> None:
+        """What must be read of it; again when its turn comes: others were read meanwhile."""
         request, cache = flight.request, flight.cache
+        if flight.to_read != flight.unread:
+            return  # Reading has begun, or does not depend on this cache.
+        self._prefixes.find(flight)
         if cache is not None and (cache.version, cache.handle) == (self._version, request.session):
             self._taken_tokens += cache.tokens
-            return len(request.prompt) - cache.tokens
-        cached = self._held.get(request.session, 0) if request.session else 0
-        return new_tokens(len(request.prompt), cached=cached, hit_rate=self._hit_rate)
+            flight.to_read = float(len(request.prompt) - cache.tokens)
+
+    def _let_go(self, flight: RooflineFlight) -> None:
+        """What was read for it stays as long as there is room."""
+        self._reserved -= flight.most
+        self._prefixes.let_go(flight)
+        self._prefixes.shrink(self.roofline.capacity - self._reserved)
 
     def _next_event(self) -> float:
         """Iterations until something ends; what one of them takes is noted."""
@@ -351,10 +361,10 @@ class RooflineEngine(FlightBooks[RooflineFlight]):
             self._give(flight)
         again = [*self._writing.values(), *self._reading]
         for flight in again:
-            flight.begun, flight.to_read = None, float(flight.context)
+            flight.begun, flight.to_read, flight.unread = None, float(flight.context), 0.0
         self._writing.clear()
         self._ends.clear()
-        self._held.clear()
+        self._prefixes.clear()
         self._context = 0.0
         self._reading = deque(again)
 
@@ -365,6 +375,7 @@ class RooflineEngine(FlightBooks[RooflineFlight]):
             written = flight.base + self._iterations - flight.begun
             self._context -= len(flight.request.prompt) + written - 1.0
             self._context = max(0.0, self._context) if self._writing else 0.0
+            self._prefixes.keep(flight)
         elif flight in self._reading:
             self._reading.remove(flight)
         elif flight in self._waiting:
@@ -372,14 +383,7 @@ class RooflineEngine(FlightBooks[RooflineFlight]):
             return
         else:
             return
-        self._reserved -= flight.most
-
-    def _remember(self, flight: RooflineFlight) -> None:
-        if flight.request.session:
-            self._held[flight.request.session] = flight.context
-            self._held.move_to_end(flight.request.session)
-            if len(self._held) > MOST_HELD:
-                self._held.popitem(last=False)
+        self._let_go(flight)
 
     def _forget(self, flight: RooflineFlight) -> None:
         """The caller closed the stream."""

@@ -1,8 +1,12 @@
-"""A request on the roofline engine: what is left to read, what was written, what came of it."""
+"""A request on the roofline engine: what is left to read, what was written, what came of it.
+
+`FlightPrefixes` is what requests find in the engine's prefix cache, and leave there.
+"""
 
 import asyncio
 from collections import deque
 
+from artangram.gateway.engines.prefixes import PrefixCache, PrefixNode
 from artangram.gateway.engines.protocol import (
     Cache,
     EngineRequest,
@@ -19,14 +23,17 @@ class RooflineFlight:
         "base",
         "begun",
         "cache",
+        "found",
         "given",
         "is_handed_over",
         "items",
         "news",
+        "prefix",
         "reason",
         "request",
         "to_read",
         "tokens",
+        "unread",
     )
 
     def __init__(
@@ -40,6 +47,12 @@ class RooflineFlight:
         self.tokens: tuple[int, ...] = ()
         self.reason = FinishReason.STOP
         self.to_read = 0.0
+        self.unread = 0.0
+        """What was to be read when it was looked up in the prefix cache."""
+        self.prefix: PrefixNode | None = None
+        """What it holds of the prefix cache."""
+        self.found: int | None = None
+        """Tokens of its prompt that were in the prefix cache."""
         self.given = 0
         #: The engine's count of iterations when writing began, and what was given before.
         self.begun: float | None = None
@@ -63,3 +76,42 @@ class RooflineFlight:
     def tell(self, item: TokenChunk | Finish | Cache) -> None:
         self.items.append(item)
         self.news.set()
+
+
+class FlightPrefixes:
+    """The prefix cache of an engine, as its requests use it."""
+
+    def __init__(self, *, hit_rate: float) -> None:
+        self._cache = PrefixCache()
+        self._hit_rate = hit_rate
+        """Of what is there."""
+
+    def find(self, flight: RooflineFlight) -> None:
+        """Note what must be read, and hold on to the rest."""
+        request = flight.request
+        if flight.prefix is not None:
+            self._cache.release(flight.prefix)
+        flight.prefix = self._cache.use(request.session, request.prompt)
+        flight.found = int(self._hit_rate * flight.prefix.end)
+        flight.to_read = flight.unread = float(len(request.prompt) - flight.found)
+
+    def keep(self, flight: RooflineFlight) -> None:
+        """All of its context was read or written, and is kept while the flight goes on."""
+        assert flight.prefix is not None
+        request = flight.request
+        tokens = request.prompt + flight.tokens[: flight.given]
+        flight.prefix = self._cache.extend(request.session, flight.prefix, tokens)
+
+    def let_go(self, flight: RooflineFlight) -> None:
+        """It has ended."""
+        if flight.prefix is not None:
+            self._cache.release(flight.prefix)
+            flight.prefix = None
+
+    def shrink(self, room: int) -> None:
+        """Evict what has no room beside the running contexts."""
+        self._cache.shrink(room)
+
+    def clear(self) -> None:
+        """New weights: nothing that was read counts any more."""
+        self._cache.clear()

@@ -90,8 +90,12 @@ class Chat:
     async def _items(self, index: int, prompt: Prompt) -> AsyncGenerator[TokenChunk | Reply, None]:
         """The turn on the branch of the prompt. A reply is part of the branch when it comes out."""
         asked = self._asked
+        usual = self._session.rules.temperature
         stream = self._session.stream_on(
-            prompt.branch.line, prompt.given, asked.sampling(choice=index), stops=asked.stops
+            prompt.branch.line,
+            prompt.given,
+            asked.sampling(choice=index, temperature=usual),
+            stops=asked.stops,
         )
         async with aclosing(stream) as items:
             async for item in items:

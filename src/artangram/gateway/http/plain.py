@@ -154,7 +154,7 @@ class PlainCompletion:
         stream = self._session.stream_on(
             begun.line,
             begun.given,
-            asked.sampling(choice=index),
+            asked.sampling(choice=index, temperature=self._session.rules.temperature),
             stops=asked.stops,
             is_message=False,
         )

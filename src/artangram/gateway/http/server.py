@@ -2,6 +2,7 @@
 
 - A request belongs to the session named by its address (`/sessions/ID/v1/...`) or its header; any
   OpenAI client is a trajectory that way. Without a name it is a session of its own.
+- A key of `visitors` stands for one session by itself, under any name of the model.
 - Tokens are recorded in the session, whichever interface was used.
 - When a caller hangs up, or stops reading, its turn on the engine ends; an idle session is closed
   after a while.
@@ -45,6 +46,7 @@ from artangram.gateway.http.refusal import (
     wrong_token,
 )
 from artangram.gateway.http.sse import EventStream, failure, unless_gone
+from artangram.gateway.http.visitors import Visitor, Visitors
 from artangram.gateway.http.wire import (
     ChatRequest,
     CompletionRequest,
@@ -81,17 +83,23 @@ def application(
     token: str | None,
     dialect: Dialect | None = None,
     limits: ServerLimits | None = None,
+    visitors: Visitors | None = None,
 ) -> Starlette:
     """The service, for any ASGI server. Without a token every caller may use it."""
+    visitors = visitors or Visitors()
     service = _GatewayRoutes(
         gateway,
         tokenizer=tokenizer,
         model=model,
         dialect=dialect or CallDialect(),
         limits=limits or ServerLimits(),
+        visitors=visitors,
     )
 
     def route(path: str, verb: "_Verb", *methods: str) -> Route:
+        return Route(path, _guarded(verb, token, visitors), methods=list(methods))
+
+    def for_owners(path: str, verb: "_Verb", *methods: str) -> Route:
         return Route(path, _guarded(verb, token), methods=list(methods))
 
     routes = []
@@ -104,9 +112,9 @@ def application(
             route(f"{prefix}/v1/models/{{model:path}}", service.model, "GET"),
         ]
     routes += [
-        route("/sessions", service.open, "POST"),
-        route("/sessions/{session}", service.show, "GET"),
-        route("/sessions/{session}", service.close, "DELETE"),
+        for_owners("/sessions", service.open, "POST"),
+        for_owners("/sessions/{session}", service.show, "GET"),
+        for_owners("/sessions/{session}", service.close, "DELETE"),
     ]
     on_error = {HTTPException: _on_unknown_address, Exception: _on_defect}
     return Starlette(routes=routes, exception_handlers=on_error)
@@ -126,8 +134,10 @@ class _GatewayRoutes:
         model: str,
         dialect: Dialect,
         limits: ServerLimits,
+        visitors: Visitors,
     ) -> None:
         self._gateway = gateway
+        self._visitors = visitors
         self._tokenizer = tokenizer
         self._model = model
         self._dialect = dialect
@@ -141,7 +151,7 @@ class _GatewayRoutes:
 
     async def chat(self, request: Request) -> Response:
         asked = decoded(await self._body(request), ChatRequest)
-        self._refuse_other_models(asked.model)
+        self._refuse_other_models(asked.model, request)
         asked.refuse_what_we_cannot()
 
         def work(session: Session) -> Chat:
@@ -158,7 +168,7 @@ class _GatewayRoutes:
 
     async def complete(self, request: Request) -> Response:
         asked = decoded(await self._body(request), CompletionRequest)
-        self._refuse_other_models(asked.model)
+        self._refuse_other_models(asked.model, request)
         asked.refuse_what_we_cannot()
 
         def work(session: Session) -> PlainCompletion:
@@ -188,7 +198,7 @@ class _GatewayRoutes:
         return _json(ModelList(data=[self._the_model()]))
 
     async def model(self, request: Request) -> Response:
-        self._refuse_other_models(request.path_params["model"])
+        self._refuse_other_models(request.path_params["model"], request)
         return _json(self._the_model())
 
     def _the_model(self) -> ModelCard:
@@ -238,6 +248,10 @@ class _GatewayRoutes:
     @asynccontextmanager
     async def _visit(self, request: Request) -> AsyncIterator[Session]:
         """The session of the request: one of its own ends with it."""
+        if (visitor := self._visitor(request)) is not None:
+            async with visitor.turn() as session:
+                yield session
+            return
         name = request.path_params.get("session") or request.headers.get(SESSION_HEADER)
         task = request.headers.get(TASK_HEADER, "")
         if name:
@@ -252,6 +266,9 @@ class _GatewayRoutes:
             yield session
         finally:
             await session.close()
+
+    def _visitor(self, request: Request) -> Visitor | None:
+        return self._visitors.of(request.headers)
 
     def _opened(self, name: str, task: str) -> Session:
         if len(self._gateway.sessions) >= self._limits.most_sessions:
@@ -280,8 +297,9 @@ class _GatewayRoutes:
         number = f"{kind}-{self._answers}-{secrets.token_hex(6)}"
         return Head(id=number, created=int(time.time()), model=self._model)
 
-    def _refuse_other_models(self, model: str) -> None:
-        if model != self._model:
+    def _refuse_other_models(self, model: str, request: Request) -> None:
+        # An agent has one model, whatever name its code has for it.
+        if model != self._model and self._visitor(request) is None:
             raise unknown_model(model, self._model)
 
     async def _body(self, request: Request) -> bytes:
@@ -302,11 +320,16 @@ async def _during(
             yield one
 
 
-def _guarded(verb: _Verb, token: str | None) -> _Verb:
-    """`verb` for callers with the token; its exceptions become responses."""
+def _guarded(verb: _Verb, token: str | None, visitors: Visitors | None = None) -> _Verb:
+    """`verb` for callers with the token, and for visitors; its exceptions become responses."""
+
+    def may_use(request: Request) -> bool:
+        if token is None or has_token(request.headers, token):
+            return True
+        return visitors is not None and visitors.of(request.headers) is not None
 
     async def respond(request: Request) -> Response:
-        if token is not None and not has_token(request.headers, token):
+        if not may_use(request):
             return failure(wrong_token())
         try:
             return await verb(request)

@@ -16,8 +16,8 @@ from artangram.gateway.engines.protocol import Sampling
 T = TypeVar("T", bound=Struct)
 
 MOST_CHOICES = 128
-DEFAULT_TOKENS = 1024
-"""Of an answer, when the caller sets no limit."""
+UNLIMITED_TOKENS = 2**31 - 1
+"""Of an answer, when the caller sets no limit: the context ends it."""
 HARMLESS = frozenset(
     {
         "metadata",
@@ -117,13 +117,14 @@ class Asked(Struct, kw_only=True):
 
     def most_tokens(self) -> int:
         most = self.limit()[1]
-        return DEFAULT_TOKENS if most is None else most
+        return UNLIMITED_TOKENS if most is None else most
 
-    def sampling(self, *, choice: int = 0) -> Sampling:
+    def sampling(self, *, choice: int = 0, temperature: float = 1.0) -> Sampling:
+        """How to answer; at `temperature` if the request names none."""
         self.refuse_what_we_cannot()
         return Sampling(
             max_tokens=self.most_tokens(),
-            temperature=1.0 if self.temperature is None else self.temperature,
+            temperature=temperature if self.temperature is None else self.temperature,
             top_p=1.0 if self.top_p is None else self.top_p,
             # Choices of one request are to differ, seed or not.
             seed=None if self.seed is None else self.seed + choice,

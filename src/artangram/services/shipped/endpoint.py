@@ -26,14 +26,31 @@ How good is the answer, from 0 (wrong) to 10 (right)? Reply with the number only
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
-def endpoint(name: str, base_url: str, *, model: str, batch: int = 16, **options: Any) -> Service:
-    """The judge as a service. `options` are those of `load`."""
-    return Service(
-        id=ServiceId(name),
-        loader=f"{__name__}:load",
-        options={"base_url": base_url, "model": model, **options},
-        batch=batch,
-    )
+def endpoint(
+    name: str,
+    base_url: str,
+    *,
+    model: str,
+    batch: int = 16,
+    template: str = TEMPLATE,
+    most: float = 10.0,
+    token_environ: str = "",
+    timeout_s: float = 60.0,
+) -> Service:
+    """The judge as a service.
+
+    A score of `most` is 1. `token_environ` names the variable of the environment that holds the
+    key, if one is needed.
+    """
+    options = {
+        "base_url": base_url,
+        "model": model,
+        "template": template,
+        "most": most,
+        "token_environ": token_environ,
+        "timeout_s": timeout_s,
+    }
+    return Service(id=ServiceId(name), loader=f"{__name__}:load", options=options, batch=batch)
 
 
 def load(
@@ -46,10 +63,7 @@ def load(
     token_environ: str = "",
     timeout_s: float = 60.0,
 ) -> "Endpoint":
-    """`token_environ` names the variable of the environment that holds the key, if one is needed.
-
-    A score of `most` is 1.
-    """
+    """What the replica of the service runs with; `endpoint` says what the options mean."""
     if not re.match(r"https?://[^/]+", base_url):
         raise BadInput("base_url", f"{base_url!r} is not a URL", "write it as http://host:port/v1")
     if token_environ and token_environ not in os.environ:

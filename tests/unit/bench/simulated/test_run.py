@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
+from statistics import fmean
 
 import pytest
 from msgspec import structs
@@ -9,12 +10,13 @@ from msgspec import structs
 from artangram.core.rollout.affinity import affinity_of
 from artangram.core.rollout.split import splits_of
 from artangram.core.rollout.weights import Staleness, preset
+from artangram.envs.protocol import Problem
 from artangram.gateway.hardware import model_shape
 from artangram.models.tokenizer import USER, Message
 from artangram.pipeline.loops import one_off, synchronous
 from artangram_bench.simulated.cluster import PoolPlan, Scenario, WeightTimes
 from artangram_bench.simulated.run import Outcome, simulate
-from artangram_bench.simulated.tasks import Step, TaskShape
+from artangram_bench.simulated.tasks import Step, SyntheticTask, TaskShape
 from artangram_bench.simulated.words import CountingTokenizer, countdown, words
 
 TASK = TaskShape(
@@ -194,7 +196,7 @@ class Asked:
 
 
 def test_an_answer_is_as_long_as_was_said_also_after_a_break():
-    prompt = CountingTokenizer().render([Message(USER, words(5, 3))])
+    prompt = CountingTokenizer().render([Message(USER, words(5, 3, about="cats"))])
     assert len(prompt) == 5
     assert list(countdown(Asked(prompt))) == [2, 1, 0]
     assert list(countdown(Asked((*prompt, 2)))) == [1, 0]
@@ -210,3 +212,33 @@ async def test_a_step_is_complete_without_those_who_left():
     assert not any(one.done() for one in waiting)
     step.leave()
     await asyncio.gather(*waiting)
+
+
+def test_the_hit_rate_is_a_result_and_falls_where_memory_is_short():
+    many = structs.replace(
+        TASK, turns=(12, 16), prompt_tokens=4000, seen_tokens=2000, turn_s=0.1, turn_sigma_s=0.0
+    )
+    roomy = structs.replace(SMALL, tasks=(many,), steps=1, groups=2)
+    model = structs.replace(model_shape("qwen3-8b"), kv_heads=32)
+    cramped = structs.replace(roomy, model=model, groups=8)
+    assert simulate(roomy).hit_rates["t"] > 0.8
+    assert simulate(cramped).hit_rates["t"] < simulate(roomy).hit_rates["t"] - 0.2
+
+
+def test_siblings_are_as_alike_as_the_shape_says():
+    def spread(alike: float) -> float:
+        shape = structs.replace(TASK, turns=(1, 100), alike=alike)
+        task = SyntheticTask(shape)
+        turns = [
+            [
+                task.env(Problem(id=f"p{n}", task="t"), trajectory=f"{n} {k}")._turns_left
+                for k in "ab"
+            ]
+            for n in range(300)
+        ]
+        assert 45 < fmean(n for pair in turns for n in pair) < 56
+        return fmean(abs(one - other) for one, other in turns)
+
+    assert spread(1.0) == 0.0
+    assert spread(0.0) == pytest.approx(100 / 3, rel=0.15)
+    assert 0.4 < spread(0.5) / spread(0.0) < 0.85

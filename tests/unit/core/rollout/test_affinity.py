@@ -4,18 +4,8 @@ import pytest
 from msgspec import structs
 
 from artangram.core.errors import BadInput
-from artangram.core.rollout.affinity import (
-    GUESS,
-    Auto,
-    Candidate,
-    Declared,
-    Observed,
-    Rates,
-    RoutedRequest,
-    Router,
-    TokenWork,
-    affinity_of,
-)
+from artangram.core.rollout.affinity import Auto, Declared, Router, affinity_of
+from artangram.core.rollout.costs import GUESS, Candidate, Observed, Rates, RoutedRequest, TokenWork
 
 COMPUTE = Rates(prefill_per_s=10_000, decode_per_s=50)
 BANDWIDTH = Rates(prefill_per_s=1_000, decode_per_s=100)
@@ -245,3 +235,16 @@ def test_declared_rates_are_not_overruled():
     router = Router(Auto(), rates=RATES)
     router.learn(seen("compute", prefill_s=100.0, decode_s=100.0))
     assert router.speeds.of("compute") == COMPUTE
+
+
+def test_what_engines_find_in_their_caches_is_learned_for_each_class():
+    router = Router(Auto(), rates={"H800": COMPUTE, "H20": COMPUTE})
+    wanted = RoutedRequest(task="lake", prompt_tokens=1000, most_tokens=10)
+    here = Candidate(name="a", hardware="H800", outstanding=TokenWork(0.0, 0.0), holds=1000)
+    assert router.costs.work(wanted, here).prefill == 0.0
+    for held, found in ((1000, 600), (500, 300), (0, 200)):
+        router.learn(
+            Observed(task="lake", hardware="H800", work=TokenWork(400, 10), held=held, found=found)
+        )
+    assert router.costs.work(wanted, here).prefill == pytest.approx(400.0)
+    assert router.speeds.hit_rate("H20") == 1.0

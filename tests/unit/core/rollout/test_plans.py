@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from artangram.core.rollout.affinity import Rates
+from artangram.core.rollout.costs import Rates
 from artangram.core.rollout.plans import Flow, Planner, Pool, TaskDemand
 
 READS = Rates(prefill_per_s=10_000, decode_per_s=50, alone_per_s=50)

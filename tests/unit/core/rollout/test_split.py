@@ -4,8 +4,8 @@ import pytest
 from msgspec import structs
 
 from artangram.core.errors import BadInput
-from artangram.core.rollout.affinity import (
-    ANY,
+from artangram.core.rollout.affinity import ANY
+from artangram.core.rollout.costs import (
     Candidate,
     Costs,
     Habits,

@@ -100,7 +100,10 @@ class TestElastic:
         big, small = an_action("b", 8, work_s=0.3), an_action("c", 8, work_s=100.0)
         scheduler = submitted(a_scheduler("elastic"), an_action("a", 8, work_s=0.2), big, small)
         said = hindrance(scheduler, "c")
-        assert said.because == "1 that are expected to end sooner, or are overdue, go first"
+        assert (
+            said.because
+            == "1 that are expected to end sooner, are overdue or have priority go first"
+        )
         assert "those ahead of it (1) have started; overdue in " in said.starts_when
 
     def test_one_that_is_overdue(self):

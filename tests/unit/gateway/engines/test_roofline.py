@@ -26,15 +26,18 @@ def an_engine(replica: Roofline = REPLICA, **fields: object) -> RooflineEngine:
 
 
 def a_request(name: str, prompt: int, answer: int, session: str = "") -> EngineRequest:
+    """Two of different sessions, or of none, have no prefix in common."""
     sampling = Sampling(max_tokens=answer)
-    return EngineRequest(id=name, prompt=(1,) * prompt, sampling=sampling, session=session)
+    tokens = (ord((session or name)[-1]), *(1,) * (prompt - 1))
+    return EngineRequest(id=name, prompt=tokens, sampling=sampling, session=session)
 
 
 async def took_s(engine: RooflineEngine, request: EngineRequest) -> float:
     loop = asyncio.get_running_loop()
     began_at = loop.time()
     items = [item async for item in engine.stream(request)]
-    assert items[-1] == Finish(FinishReason.LENGTH)
+    assert isinstance(items[-1], Finish)
+    assert items[-1].reason is FinishReason.LENGTH
     tokens = sum(len(item.token_ids) for item in items if isinstance(item, TokenChunk))
     assert tokens == request.sampling.max_tokens
     return loop.time() - began_at
@@ -55,12 +58,43 @@ async def test_company_slows_down_as_much_as_the_roofline_says():
 
 
 async def test_a_session_is_read_again_only_where_the_cache_misses():
-    for hit_rate, new in ((1.0, 100), (0.0, 8192)):
+    for hit_rate, new in ((1.0, 112), (0.0, 8192)):
         engine = an_engine(hit_rate=hit_rate)
         await took_s(engine, a_request("a", 8091, 1, "s"))
         before = engine.stats().prompt_tokens
         await took_s(engine, a_request("b", 8192, 1, "s"))
         assert engine.stats().prompt_tokens - before == new
+
+
+async def test_siblings_share_their_prompt():
+    engine = an_engine()
+    await took_s(engine, a_request("a", 1600, 1, "one-s"))
+    before = engine.stats().prompt_tokens
+    await took_s(engine, a_request("b", 1600, 1, "two-s"))
+    assert engine.stats().prompt_tokens - before == 16
+
+
+async def test_memory_bounds_the_cache_and_the_least_recently_used_is_evicted():
+    replica = Roofline(hardware=hardware("H800"), model=model_shape("qwen3-32b"), tp=1)
+    engine = an_engine(replica, max_context=10**6)
+    size = int(0.4 * replica.capacity)
+    for session in ("a", "b", "a", "c"):
+        await took_s(engine, a_request(f"fill {session}", size, 1, session))
+    found = {}
+    for session in ("c", "a", "b"):
+        before = engine.stats().prompt_tokens
+        await took_s(engine, a_request(f"next {session}", size + 16, 1, session))
+        found[session] = engine.stats().prompt_tokens - before < 48
+    assert found == {"c": True, "a": True, "b": False}
+
+
+async def test_new_weights_forget_every_prefix():
+    engine = an_engine()
+    await took_s(engine, a_request("a", 1600, 1, "s"))
+    await engine.load(1, HERE)
+    before = engine.stats().prompt_tokens
+    await took_s(engine, a_request("b", 1616, 1, "s"))
+    assert engine.stats().prompt_tokens - before == 1616
 
 
 async def test_contexts_that_do_not_fit_wait():

@@ -54,6 +54,7 @@ class Ticket:
         "cell",
         "curve",
         "done_s",
+        "due_at",
         "form",
         "held",
         "idle_s",
@@ -107,6 +108,8 @@ class Ticket:
         self.prepare_s = 0.0
         #: The virtual deadline lanes rank by: an action past it is overdue, and is not overtaken.
         self.key = now
+        #: Its place among those of its own job; see `precedence`.
+        self.due_at = now
         #: How long it goes without cores, at the most, because of work that came later.
         self.slack_s = 0.0
         #: The lane it waits in, or the lane of a secondary resource it is blocked at, or neither.

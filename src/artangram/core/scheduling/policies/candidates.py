@@ -1,7 +1,8 @@
 """Tickets that want cores of a node and have none: those that wait, and those that were preempted.
 
 - Inside a job an overdue ticket goes first, by its virtual deadline; the others go by rank. Both
-  stay as they are while a ticket stands here, unless what is believed of it changes.
+  stay as they are while a ticket stands here, unless what is believed of it changes. `precedence`
+  has what priorities and deadlines change about that.
 - Between jobs, the one that was served least for its share goes first.
 - Tickets that left, or that came back with another rank, leave the heaps when they surface, or all
   together once they are most of them.
@@ -13,6 +14,12 @@ from heapq import heapify, heappop, heappush
 from artangram.core.ids import JobId
 from artangram.core.scheduling.policies import ranking
 from artangram.core.scheduling.policies.base import State, Ticket
+from artangram.core.scheduling.policies.precedence import (
+    goes_before,
+    is_due,
+    leveled_rank,
+    set_due,
+)
 from artangram.core.scheduling.policies.queue import FairUsage
 
 FEWEST = 64
@@ -106,7 +113,7 @@ class Candidates:
 
     def _first_of(self, job: _Job, now: float) -> Ticket:
         earliest = self._head(job.by_key)
-        if earliest.key <= now:
+        if is_due(earliest, now):
             return earliest
         while ranking.is_outdated(first := self._head(job.by_rank)):
             self.rerank(first)
@@ -124,8 +131,9 @@ class Candidates:
     def _enter(self, job: _Job, ticket: Ticket) -> None:
         self._num_pushed += 1
         ticket.place, ticket.place_number = self, self._num_pushed
-        heappush(job.by_rank, (ticket.rank, ticket.seq, self._num_pushed, ticket))
-        heappush(job.by_key, (ticket.key, ticket.seq, self._num_pushed, ticket))
+        set_due(ticket)
+        heappush(job.by_rank, (leveled_rank(ticket), ticket.seq, self._num_pushed, ticket))
+        heappush(job.by_key, (ticket.due_at, ticket.seq, self._num_pushed, ticket))
 
     def _tidy(self, job: _Job) -> None:
         if max(len(job.by_key), len(job.by_rank)) <= FEWEST + 2 * job.size:
@@ -141,10 +149,12 @@ def goes_first(served: FairUsage, one: Ticket, other: Ticket, now: float) -> boo
         mine, theirs = served.of(one.job), served.of(other.job)
         if mine != theirs:
             return mine < theirs
-    return _order(one, now) < _order(other, now)
+        return _order(one, now) < _order(other, now)
+    return goes_before(one, other, now)
 
 
 def _order(ticket: Ticket, now: float) -> tuple[bool, float, int]:
+    """Between jobs that were served alike."""
     is_overdue = ticket.key <= now
     return (not is_overdue, ticket.key if is_overdue else ticket.rank, ticket.seq)
 

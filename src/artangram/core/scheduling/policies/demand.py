@@ -5,7 +5,7 @@ from math import exp
 
 from artangram.core.ids import JobId, ServiceId
 from artangram.core.scheduling.policies.base import Ticket
-from artangram.core.scheduling.policies.line import SortedTickets
+from artangram.core.scheduling.policies.line import JobTickets
 
 
 class Fading:
@@ -35,7 +35,7 @@ class ServiceDemand:
         self.service = service
         self.rate = Fading(memory_s)
         #: A line for each job that waits.
-        self._lines: dict[JobId, SortedTickets] = {}
+        self._lines: dict[JobId, JobTickets] = {}
         self._size = 0
 
     def __len__(self) -> int:
@@ -44,12 +44,12 @@ class ServiceDemand:
     def heads(self) -> Iterator[Ticket]:
         return (line.head for line in self._lines.values())
 
-    def line(self, ticket: Ticket) -> SortedTickets:
+    def line(self, ticket: Ticket) -> JobTickets:
         """The line where `ticket` waits."""
         return self._lines[ticket.job]
 
     def add(self, ticket: Ticket) -> None:
-        self._lines.setdefault(ticket.job, SortedTickets()).add(ticket)
+        self._lines.setdefault(ticket.job, JobTickets()).add(ticket)
         self._size += 1
 
     def remove(self, ticket: Ticket) -> None:

@@ -315,5 +315,5 @@ class ElasticLane(CpuLane):
         needed = ticket.form.amounts[0]
         cores = "1 core" if needed == 1 else f"{needed} cores"
         if ahead:
-            return f"{ahead} that are expected to end sooner, or are overdue, go first"
+            return f"{ahead} that are expected to end sooner, are overdue or have priority go first"
         return f"waits for {cores} on {self._node.id}; what runs there is expected to end sooner"

@@ -1,4 +1,4 @@
-"""Tickets in a line that anybody may leave at any time.
+"""Tickets in a line that any of them may leave at any time.
 
 Coming and leaving cost a search and a shift of the order, which is a list of small entries. Nothing
 of who left stays behind.
@@ -33,7 +33,7 @@ class SortedTickets:
         return self._tickets[self._order[0][1]]
 
     def add(self, ticket: Ticket) -> None:
-        insort(self._order, (ticket.key, ticket.seq))
+        insort(self._order, self._place(ticket))
         self._tickets[ticket.seq] = ticket
 
     def remove(self, ticket: Ticket) -> None:
@@ -42,4 +42,16 @@ class SortedTickets:
 
     def place(self, ticket: Ticket) -> int:
         """How many go before `ticket`."""
-        return bisect_left(self._order, (ticket.key, ticket.seq))
+        return bisect_left(self._order, self._place(ticket))
+
+    def _place(self, ticket: Ticket) -> tuple[float, int]:
+        return (ticket.key, ticket.seq)
+
+
+class JobTickets(SortedTickets):
+    """Tickets of one job: their priorities and deadlines count, too."""
+
+    __slots__ = ()
+
+    def _place(self, ticket: Ticket) -> tuple[float, int]:
+        return (ticket.due_at, ticket.seq)

@@ -1,7 +1,8 @@
 """Waiting tickets: in order of a static key inside a job, by fair shares between jobs.
 
-- The key never changes while a ticket waits, so a plain heap serves. Cancelled tickets, which no
-  longer name this queue's lane, leave when they surface, or together once they are most of it.
+- The key, with what `precedence` makes of it, never changes while a ticket waits, so a plain heap
+  serves. Cancelled tickets, which no longer name this queue's lane, leave when they surface, or
+  together once they are most of it.
 - Between jobs that wait at the same time, the one that was served least for its share goes first
   (start-time fair queueing), so that a job that floods the queue delays mostly itself.
 """
@@ -10,6 +11,7 @@ from heapq import heappop, heappush
 
 from artangram.core.ids import JobId
 from artangram.core.scheduling.policies.base import Lane, State, Ticket
+from artangram.core.scheduling.policies.precedence import set_due_in_line
 
 MOST_JOBS = 4096
 """So many jobs are told apart by what they got of a lane. A caller who makes up a job for every
@@ -55,7 +57,8 @@ class FairUsage:
             mine, theirs = self.of(one.job), self.of(other.job)
             if mine != theirs:
                 return mine < theirs
-        return (one.key, one.seq) < (other.key, other.seq)
+            return (one.key, one.seq) < (other.key, other.seq)
+        return (one.due_at, one.seq) < (other.due_at, other.seq)
 
     def _note(self, job: JobId, work: float) -> None:
         self._work[job] = work
@@ -95,7 +98,8 @@ class Queue:
         heap = self._heaps.setdefault(ticket.job, [])
         if not heap or self._first(heap) is None:
             self.served.wait(ticket.job)
-        heappush(heap, (ticket.key, ticket.seq, ticket))
+        set_due_in_line(ticket)
+        heappush(heap, (ticket.due_at, ticket.seq, ticket))
         self.size += 1
 
     def peek(self) -> Ticket | None:

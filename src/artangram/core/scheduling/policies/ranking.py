@@ -9,6 +9,7 @@
 """
 
 from artangram.core.scheduling.policies.base import Ticket
+from artangram.core.scheduling.policies.precedence import may_preempt
 from artangram.core.scheduling.policies.queue import FairUsage
 from artangram.core.scheduling.policies.width import fixed_widths
 from artangram.core.scheduling.speedup import DEFAULT
@@ -98,6 +99,8 @@ def gives_way(other: Ticket, ticket: Ticket, served: FairUsage, *, cores: int, n
     Either `ticket` is overdue, or the rank of `other` is above `firm_rank(ticket)`.
     """
     if other.key <= now or other.stopping is not None or not other.units:
+        return False
+    if not may_preempt(ticket, other):
         return False
     if ticket.key <= now:
         return True

@@ -29,6 +29,7 @@ from artangram.core.scheduling.cluster import ServiceSpec
 from artangram.core.scheduling.policies.base import LaneContext, Ticket
 from artangram.core.scheduling.policies.demand import Fading, ServiceDemand
 from artangram.core.scheduling.policies.gpulane import GpuLane, seconds, service_of, used_at
+from artangram.core.scheduling.policies.precedence import set_due
 from artangram.core.scheduling.policies.queue import FairUsage
 from artangram.core.scheduling.pools.gpu import BARE, Fence, FreeChunk, GpuPool
 from artangram.core.scheduling.pools.gpunode import Residency
@@ -53,7 +54,7 @@ class Move(NamedTuple):
 
     @property
     def score(self) -> float:
-        return self.ticket.key + self.delay
+        return self.ticket.due_at + self.delay
 
 
 class ResidencyLane(GpuLane):
@@ -108,6 +109,7 @@ class ResidencyLane(GpuLane):
     def push(self, ticket: Ticket, now: float) -> None:
         area = min(k * seconds(ticket, k) for k in self.degrees(ticket))
         ticket.key = ticket.submitted_at + min(self._alpha * area, self._slack_cap_s)
+        set_due(ticket)
         queue = self._queues[service_of(ticket)]
         queue.add(ticket)
         line = queue.line(ticket)

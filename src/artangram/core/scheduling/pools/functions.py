@@ -7,7 +7,7 @@ cold one. A slot idle for `idle_s` is given up.
 from collections import deque
 
 from artangram.core.ids import Resource
-from artangram.core.scheduling.cluster import FunctionsSpec
+from artangram.core.scheduling.cluster import FunctionsSpec, PoolSpec
 from artangram.core.scheduling.lease import FunctionSlots
 
 
@@ -43,7 +43,12 @@ class FunctionPool:
 
     def available(self, now: float) -> int:
         """How many calls may start now."""
-        return self.ceiling - self.busy
+        return max(0, self.ceiling - self.busy)  # Below 0 it is after the ceiling was lowered.
+
+    def reconfigure(self, spec: PoolSpec, now: float) -> None:
+        """There are more or fewer slots from now on; those that are busy stay until they end."""
+        assert isinstance(spec, FunctionsSpec), f"{self} has slots"
+        self.ceiling = spec.ceiling
 
     def take(self, units: int, now: float) -> FunctionSlots:
         """`units` slots are busy now."""

@@ -7,7 +7,7 @@ at any time, whatever the order of calls, ends and refusals.
 from collections import deque
 
 from artangram.core.ids import Resource
-from artangram.core.scheduling.cluster import QuotaSpec
+from artangram.core.scheduling.cluster import PoolSpec, QuotaSpec
 from artangram.core.scheduling.lease import Calls
 from artangram.core.scheduling.speedup import MOST_UNITS
 
@@ -56,7 +56,7 @@ class QuotaPool:
             rooms.append(self.concurrency - self.under_way)
         if self.limit is not None:
             rooms.append(self.limit - self._window_used)
-        return min(rooms)
+        return max(0, min(rooms))  # Below 0 it is after a limit was lowered.
 
     def fits_at(self, units: int, now: float) -> float | None:
         """When the window alone lets `units` calls start; `None` if it is not the window."""
@@ -88,6 +88,21 @@ class QuotaPool:
     def close(self, until: float) -> None:
         """The API takes no call before `until`."""
         self.closed_until = max(self.closed_until, until)
+
+    def reconfigure(self, spec: PoolSpec, now: float) -> None:
+        """The API allows this from now on.
+
+        Where it had no limit before, calls under way count as if they started now.
+        """
+        assert isinstance(spec, QuotaSpec), f"{self} is a quota"
+        self._forget(now)
+        if self.limit is None and spec.limit is not None and self.under_way:
+            self._recent.append((now, self.under_way))
+            self._window_used += self.under_way
+        self.concurrency, self.limit, self.window_s = spec.concurrency, spec.limit, spec.window_s
+        if spec.limit is None:
+            self._recent.clear()
+            self._window_used = 0
 
     def _forget(self, now: float) -> None:
         recent = self._recent

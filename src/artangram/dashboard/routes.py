@@ -1,0 +1,174 @@
+"""The addresses of the dashboard: one page, its files, what it shows, and one action."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from importlib.resources import files
+from urllib.parse import parse_qs
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from artangram.core.ids import ActionId
+from artangram.core.scheduling.explain import Explanation
+from artangram.dashboard.gate import COOKIE, HEADERS, KEPT_S, PageGate
+from artangram.dashboard.view import Viewer, viewing
+from artangram.observe.history import Happening
+from artangram.observe.journal import JournalError
+from artangram.orchestrator.orchestrator import Orchestrator
+
+PATH = "/dashboard"
+MOST_OUTPUT_CHARACTERS = 20_000
+"""Of each stream of an action that has ended: its end, where errors are."""
+MOST_LOGIN_BYTES = 4096
+
+_FILES = {
+    "app.js": "text/javascript",
+    "charts.js": "text/javascript",
+    "style.css": "text/css",
+    "uplot.js": "text/javascript",
+    "uplot.css": "text/css",
+}
+
+_LOGIN_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; "
+    "base-uri 'none'"
+)
+"""The page that asks for the token brings its own style: it may load nothing."""
+
+Answer = Callable[[Request], Awaitable[Response]]
+
+
+class ActionView(Struct, frozen=True, kw_only=True):
+    """All that is known of one action."""
+
+    action: str
+    history: tuple[Happening, ...] = ()
+    explanation: Explanation | None = None
+    """While it waits or runs."""
+    stdout: str = ""
+    stderr: str = ""
+
+
+@asynccontextmanager
+async def pages(orchestrator: Orchestrator, token: str | None) -> AsyncIterator[list[Route]]:
+    """The routes of the dashboard, for as long as the block lasts."""
+    async with viewing(orchestrator) as viewer:
+        yield _Pages(viewer, PageGate(token)).routes()
+
+
+class _Pages:
+    def __init__(self, viewer: Viewer, gate: PageGate) -> None:
+        self._viewer = viewer
+        self._gate = gate
+        folder = files("artangram.dashboard") / "static"
+        self._texts = {name: (folder / name).read_bytes() for name in [*_FILES, "index.html"]}
+        self._login = (folder / "login.html").read_bytes()
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/", self._seen(self.front)),
+            Route(PATH, self._seen(self.page)),
+            Route(f"{PATH}/login", self.login, methods=["POST"]),
+            Route(f"{PATH}/static/{{name}}", self._seen(self.file)),
+            Route(f"{PATH}/view.json", self._seen(self.view)),
+            Route(f"{PATH}/actions/{{action:path}}", self._seen(self.action)),
+        ]
+
+    async def front(self, request: Request) -> Response:
+        return RedirectResponse(PATH, HTTPStatus.SEE_OTHER, HEADERS)
+
+    async def page(self, request: Request) -> Response:
+        return Response(self._texts["index.html"], headers=HEADERS, media_type="text/html")
+
+    async def login(self, request: Request) -> Response:
+        body = b""
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MOST_LOGIN_BYTES:
+                return self._refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        given = parse_qs(body.decode(errors="replace")).get("token", [""])[0].strip()
+        return self._let_in(request, given)
+
+    async def file(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in _FILES:
+            return Response("no such file", HTTPStatus.NOT_FOUND, HEADERS)
+        return Response(self._texts[name], headers=HEADERS, media_type=_FILES[name])
+
+    async def view(self, request: Request) -> Response:
+        return _json(await self._viewer.encoded())
+
+    async def action(self, request: Request) -> Response:
+        action_id, backend = ActionId(request.path_params["action"]), self._viewer.backend
+        try:
+            history = await backend.history(action_id)
+        except (KeyError, JournalError) as error:
+            message = "it is not known any more" if isinstance(error, KeyError) else str(error)
+            return _json(msgspec.json.encode({"error": message}), HTTPStatus.NOT_FOUND)
+        try:
+            explanation = await backend.explain(action_id)
+            found = ActionView(action=action_id, history=history, explanation=explanation)
+        except KeyError:
+            found = self._ended(action_id, history)
+        return _json(msgspec.json.encode(found))
+
+    def _ended(self, action_id: ActionId, history: tuple[Happening, ...]) -> ActionView:
+        try:
+            ended = backend_result(self._viewer, action_id)
+        except KeyError:
+            return ActionView(action=action_id, history=history)
+        return ActionView(
+            action=action_id,
+            history=history,
+            stdout=ended[0][-MOST_OUTPUT_CHARACTERS:],
+            stderr=ended[1][-MOST_OUTPUT_CHARACTERS:],
+        )
+
+    def _seen(self, answer: Answer) -> Answer:
+        """`answer` for those who may look; others are asked for the token."""
+
+        async def respond(request: Request) -> Response:
+            if self._gate.admits(request.headers, request.cookies):
+                return await answer(request)
+            given = request.query_params.get("token", "")
+            if given and request.method == "GET" and request.url.path == PATH:
+                return self._let_in(request, given)
+            return self._refusal(HTTPStatus.UNAUTHORIZED)
+
+        return respond
+
+    def _let_in(self, request: Request, given: str) -> Response:
+        if not self._gate.accepts(request.headers, given):
+            return self._refusal(HTTPStatus.UNAUTHORIZED)
+        answer = RedirectResponse(PATH, HTTPStatus.SEE_OTHER, HEADERS)
+        answer.set_cookie(
+            COOKIE,
+            self._gate.pass_(),
+            max_age=KEPT_S,
+            path=PATH,
+            httponly=True,
+            samesite="strict",
+            secure=request.url.scheme == "https",
+        )
+        return answer
+
+    def _refusal(self, status: HTTPStatus) -> Response:
+        headers = HEADERS | {"Content-Security-Policy": _LOGIN_POLICY}
+        return Response(self._login, status, headers, media_type="text/html")
+
+
+def backend_result(viewer: Viewer, action_id: ActionId) -> tuple[str, str]:
+    """What an action that has ended printed. `KeyError` if that is not kept."""
+    ended = viewer.backend.orchestrator.receipt(action_id).ended
+    if not ended.done():
+        raise KeyError(action_id)
+    result = ended.result()
+    return result.stdout, result.stderr
+
+
+def _json(body: bytes, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    return Response(body, status, HEADERS, media_type="application/json")
