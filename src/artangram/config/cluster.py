@@ -29,6 +29,7 @@ from artangram.core.scheduling.cluster import (
 from artangram.core.scheduling.speedup import MOST_UNITS
 from artangram.managers.roster import FENCE_S
 from artangram.observe.badfile import nearest
+from artangram.observe.retention import Retention
 from artangram.orchestrator.callbackends import (
     FUNCTIONS,
     GPU,
@@ -160,6 +161,8 @@ class ClusterFile(Struct, frozen=True, kw_only=True):
     policy: str = "elastic"
     sync: bool = True
     """Whether what a service accepted outlives a loss of power, at the cost of disk flushes."""
+    keep: Retention = Retention()
+    """How much a service keeps of what has ended."""
     fence_s: float = FENCE_S
     """A machine that cannot reach the head for this long ends everything it runs. It must be longer
     than a restart of the head takes."""

@@ -7,7 +7,7 @@ differs. A program's failure is in the result; a caller's mistake is raised.
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack
+from typing import Any, ParamSpec, Self, TypeVar, Unpack
 from uuid import uuid4
 
 import msgspec
@@ -15,14 +15,12 @@ import msgspec
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, JobId, NodeId, ServiceId, TrajectoryId
 from artangram.core.scheduling.explain import Explanation
-from artangram.functions import Function, function_of
+from artangram.functions import function_of
 from artangram.managers.call import ServiceCall
 from artangram.observe.history import Happening
 from artangram.orchestrator.arguments import (
     FileRead,
     FileWrite,
-    RunRequest,
-    StartRequest,
     as_bytes,
     as_json,
     as_mapping,
@@ -35,7 +33,6 @@ from artangram.orchestrator.arguments import (
 )
 from artangram.orchestrator.calling import (
     Api,
-    CallRequest,
     RemoteFunction,
     answered,
     checked_options,
@@ -48,12 +45,12 @@ from artangram.orchestrator.options import (
     ServiceOptions,
     StartOptions,
 )
-from artangram.orchestrator.process import KEPT_BYTES, Printed, ProcessHandle, check_kept
+from artangram.orchestrator.process import KEPT_BYTES, ProcessHandle, check_kept
 from artangram.orchestrator.reconfigure import Reconfiguration
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Opening
 from artangram.orchestrator.shell import PROGRAM, ShellHandle
+from artangram.orchestrator.transport import Transport
 from artangram.orchestrator.use import UseReport
-from artangram.sandbox.process import ProcessInput
 from artangram.sandbox.protocol import (
     MAX_READ_BYTES,
     HostImage,
@@ -66,60 +63,6 @@ from artangram.services.service import Loader, Service, loader_name
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class Transport(Protocol):
-    """The way to an orchestrator."""
-
-    async def open(self, opening: Opening) -> None: ...
-
-    async def close(self, trajectory: TrajectoryId) -> None: ...
-
-    async def close_job(self, job: JobId) -> None: ...
-
-    async def drain(self, node: NodeId, *, is_on: bool) -> None: ...
-
-    async def reconfigure(self, wanted: Reconfiguration) -> None: ...
-
-    async def run(self, request: RunRequest) -> ActionResult: ...
-
-    def stream(self, request: RunRequest) -> AsyncGenerator[Output | ActionResult, None]: ...
-
-    def start(self, request: StartRequest) -> AsyncGenerator[Printed, None]:
-        """What a process prints as it comes, that it began, and its result last."""
-        ...
-
-    async def feed(self, action_id: ActionId, given: ProcessInput) -> None: ...
-
-    async def signal(self, action_id: ActionId, number: int) -> None: ...
-
-    async def call(self, request: CallRequest) -> ActionResult: ...
-
-    def register(self, function: Function[..., Any]) -> None:
-        """Make `function` callable by its name."""
-        ...
-
-    async def deploy(self, service: Service) -> None: ...
-
-    async def read(self, trajectory: TrajectoryId, path: str, *, max_bytes: int) -> bytes: ...
-
-    async def write(self, trajectory: TrajectoryId, path: str, *, data: bytes) -> None: ...
-
-    async def snapshot(self, trajectory: TrajectoryId) -> Snapshot: ...
-
-    def queued_s(self, trajectory: TrajectoryId) -> float | None:
-        """How long the actions of a trajectory have waited; `None` if it is not open."""
-        ...
-
-    async def explain(self, action_id: ActionId) -> Explanation: ...
-
-    async def status(self) -> ClusterStatus: ...
-
-    async def use(self) -> UseReport: ...
-
-    async def history(self, action_id: ActionId) -> tuple[Happening, ...]: ...
-
-    async def cancel(self, action_id: ActionId) -> None: ...
 
 
 class Client:
@@ -154,6 +97,7 @@ class Client:
         selector: Mapping[str, str] | None = None,
         idle_s: float | None = None,
         lifetime_s: float | None = None,
+        parent: str | None = None,
         id: str | None = None,
     ) -> "TrajectoryHandle":
         """One attempt at a problem; use it with `async with`. Its files last until it is closed.
@@ -168,6 +112,8 @@ class Client:
         - `selector`: labels that its node must have, as in `{"disk": "nvme"}`.
         - `idle_s`, `lifetime_s`: it is closed when it has had no action for this long, or this long
           after it was opened, whatever it does. Default: never.
+        - `parent`: the trajectory that waits for it. Its actions are refused when everything that
+          holds memory waits for such a child: it would wait for ever.
         - `id`: your own name for it. Default: the task and a random suffix.
         """
         limits = Limits.sized(memory_mb, disk_mb=disk_mb, processes=processes, network=network)
@@ -181,6 +127,7 @@ class Client:
             "selector": as_mapping("selector", selector),
             "idle_s": idle_s,
             "lifetime_s": lifetime_s,
+            "parent": parent,
             # As plain data: msgspec does not check the fields of a record that exists already.
             "place": {
                 "source": plain("place.source", source or HostImage()),
@@ -188,6 +135,17 @@ class Client:
             },
         }
         return TrajectoryHandle(self._backend, as_record(Opening, given))
+
+    def attach(self, id: str, *, task: str = "") -> "TrajectoryHandle":
+        """A trajectory that is open already, opened by this client or another one.
+
+        Using it with `async with` neither opens nor closes it; `close` does close it. Its owner is
+        the client that opened it: when that goes away, the service closes it.
+
+        - `task`: what it attempts, for the kind of its actions.
+        """
+        opening = as_record(Opening, {"trajectory": as_text("id", id), "task": task})
+        return TrajectoryHandle(self._backend, opening, is_attached=True)
 
     async def call(self, service: str, payload: object, **options: Unpack[CallOptions]) -> Any:
         """Ask a model service and return its answer; both are JSON values."""
@@ -271,8 +229,9 @@ class TrajectoryHandle:
     further ones wait; `start` starts processes beside them.
     """
 
-    def __init__(self, backend: Transport, opening: Opening) -> None:
+    def __init__(self, backend: Transport, opening: Opening, *, is_attached: bool = False) -> None:
         self._backend = backend
+        self._is_attached = is_attached
         self._opening = opening
         #: A sandbox runs one command at a time: the next one waits here, without cores.
         self._turn = asyncio.Lock()
@@ -298,10 +257,11 @@ class TrajectoryHandle:
         return self._queued_s
 
     async def __aenter__(self) -> Self:
-        return await self.open()
+        return self if self._is_attached else await self.open()
 
     async def __aexit__(self, *_: object) -> None:
-        await self.close()
+        if not self._is_attached:
+            await self.close()
 
     async def open(self) -> Self:
         """Open it without an `async with` block; then `close` ends it."""

@@ -109,7 +109,7 @@ async def connect(
 
 
 class _Http:
-    """See `client.Transport`."""
+    """See `transport.Transport`."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
         self._session = session

@@ -73,7 +73,7 @@ async def _population(agent: NodeAgent | None) -> Population | None:
 
 
 class Embedded:
-    """See `client.Transport`."""
+    """See `transport.Transport`."""
 
     def __init__(
         self,

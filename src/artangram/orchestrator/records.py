@@ -70,6 +70,8 @@ class Opening(Struct, frozen=True, kw_only=True):
     """Close it when it had no action for this long."""
     lifetime_s: float | None = None
     """Close it this long after it was opened."""
+    parent: TrajectoryId | None = None
+    """The trajectory that waits for it, if one does."""
     owner: str = ""
     """The client whose heartbeats keep it open; empty for the orchestrator's own process."""
 
@@ -100,6 +102,7 @@ class Opening(Struct, frozen=True, kw_only=True):
             self.selector | ({NODE_LABEL: self.pinned_to} if self.pinned_to else {}),
             idle_s=self.idle_s,
             lifetime_s=self.lifetime_s,
+            parent=self.parent,
         )
 
 
@@ -366,6 +369,17 @@ decode_submission = msgspec.msgpack.Decoder(Submission).decode
 decode_opening = msgspec.msgpack.Decoder(Opening).decode
 decode_deployed = msgspec.msgpack.Decoder(DeployedService).decode
 decode_result = msgspec.msgpack.Decoder(ActionResult).decode
+
+
+def without_output(body: bytes) -> bytes:
+    """An encoded `ActionResult` whose command says how much of its output was dropped."""
+    result = decode_result(body)
+    command = result.command
+    if command is None or not (command.stdout or command.stderr):
+        return body
+    dropped = command.truncated_bytes + len(command.stdout) + len(command.stderr)
+    short = structs.replace(command, stdout=b"", stderr=b"", truncated_bytes=dropped)
+    return encode(structs.replace(result, command=short))
 
 
 def encoded(given: Submission | Opening | DeployedService) -> bytes:

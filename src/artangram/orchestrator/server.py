@@ -1,6 +1,6 @@
 """The orchestrator as a service: JSON over HTTP, a token by default.
 
-- The interface is that of `client.Transport`, verb by verb; `/v1/openapi.json` describes it.
+- The interface is that of `transport.Transport`, verb by verb; `/v1/openapi.json` describes it.
 - A request to run is answered when the action has ended. When its caller hangs up, the action is
   cancelled, unless it has a key. A request whose body stalls for 30 s is answered 408; an answer
   may take as long as it takes.

@@ -65,6 +65,7 @@ class SyncClient:
         selector: Mapping[str, str] | None = None,
         idle_s: float | None = None,
         lifetime_s: float | None = None,
+        parent: str | None = None,
         id: str | None = None,
     ) -> "SyncTrajectory":
         """See `Client.trajectory`; to be used as `with`, or with `open` and `close`."""
@@ -80,9 +81,14 @@ class SyncClient:
             selector=selector,
             idle_s=idle_s,
             lifetime_s=lifetime_s,
+            parent=parent,
             id=id,
         )
         return SyncTrajectory(handle, self._thread)
+
+    def attach(self, id: str, *, task: str = "") -> "SyncTrajectory":
+        """See `Client.attach`."""
+        return SyncTrajectory(self._client.attach(id, task=task), self._thread)
 
     def call(self, service: str, payload: object, **options: Unpack[CallOptions]) -> Any:
         """See `Client.call`."""
@@ -156,10 +162,11 @@ class SyncTrajectory:
         return self._thread.ask(lambda: self._handle.queued_s)
 
     def __enter__(self) -> Self:
-        return self.open()
+        self._thread.wait(self._handle.__aenter__())
+        return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._end(self._handle.__aexit__())
 
     def open(self) -> Self:
         """Open it without a `with` block, as a notebook does; then `close` ends it."""

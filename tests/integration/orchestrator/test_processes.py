@@ -238,3 +238,18 @@ async def test_a_command_cannot_forge_the_end_of_another(t: TrajectoryHandle) ->
         forged = "printf '\\0%032d0\\n' 0; printf '\\0%032d\\n' 0 >&2; echo real; false"
         result = await shell.run(forged)
         assert (result.exit_code, "real" in result.stdout) == (1, True)
+
+
+@pytest.mark.parametrize("how", ["embedded", "http"])
+async def test_an_open_trajectory_is_attached_to_by_its_id(how: str) -> None:
+    async with a_client(how) as client, client.trajectory(memory_mb=64) as t:
+        await t.write("a", "shared")
+        async with client.attach(t.id, task="swe") as same:
+            result = await same.run(["cat", "a"])
+            assert (result.stdout, result.record.kind) == ("shared", "swe/cat")
+        assert (await t.run(["true"])).ok
+        with pytest.raises(BadInput, match="not open"):
+            await client.attach("nowhere").run(["true"])
+        await client.attach(t.id).close()
+        with pytest.raises(BadInput, match="not open"):
+            await t.run(["true"])

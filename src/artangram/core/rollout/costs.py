@@ -32,6 +32,10 @@ class Rates(Struct, frozen=True, kw_only=True, gc=False):
     """Of one request without company; unless said, twice as fast."""
     lanes: int = 64
     """Requests it writes side by side; reading is one after the other."""
+    context: int = 4096
+    """Tokens of the context of each, at these speeds."""
+    context_token_s: float = 0.0
+    """What each further token of a context adds to a token of everyone on the replica."""
     hit_rate: float = 1.0
     """Of what it has read before: the rest it has forgotten, and reads again."""
 
@@ -69,6 +73,8 @@ class Candidate(Struct, frozen=True, kw_only=True, gc=False):
     """Tokens of the prompt that another has read for it."""
     reads_per_s: float = 0.0
     """Prompt tokens that it got recently, for all its requests."""
+    turns: int = 0
+    """That it has now."""
 
 
 class RoutedRequest(Struct, frozen=True, kw_only=True, gc=False):
@@ -78,6 +84,8 @@ class RoutedRequest(Struct, frozen=True, kw_only=True, gc=False):
     prompt_tokens: int
     most_tokens: int
     """It may write."""
+    turn: int = 0
+    """Turns of its session before this one."""
 
 
 class Observed(Struct, frozen=True, kw_only=True, gc=False):
@@ -166,6 +174,28 @@ class Habits:
     def __init__(self) -> None:
         self._prefill: dict[str, FadingMean] = {}
         self._decode: dict[str, FadingMean] = {}
+        self._place: dict[str, FadingMean] = {}
+        self._prompt: dict[str, FadingMean] = {}
+
+    def asked(self, wanted: RoutedRequest) -> None:
+        """Take note of a request."""
+        self._place.setdefault(wanted.task, FadingMean()).add(wanted.turn)
+        self._prompt.setdefault(wanted.task, FadingMean()).add(wanted.prompt_tokens)
+
+    def prompt(self, task: str) -> float | None:
+        """Tokens of its prompts, on average; `None` if none was asked."""
+        return self._prompt[task].value if task in self._prompt else None
+
+    def turns_left(self, wanted: RoutedRequest) -> float:
+        """Turns of its session that are expected after this one.
+
+        Requests are on average in the middle of their sessions. An old session goes on, too: for
+        a quarter of what was expected at first.
+        """
+        if wanted.task not in self._place:
+            return 0.0
+        most = 2.0 * self._place[wanted.task].value
+        return max(most - wanted.turn, 0.25 * most)
 
     def learn(self, seen: Observed) -> None:
         self._prefill.setdefault(seen.task, FadingMean()).add(seen.work.prefill)
