@@ -15,7 +15,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-MARK = "ARTANGRAM_SOAK"
+MARK = f"ARTANGRAM_SOAK_{os.getpid()}"
+"""The variable with the number of an action; soaks that run beside each other have their own."""
 EVERY_S = 0.03
 NEW_S = 2.0
 """A process may take this long from its fork to its program."""
