@@ -21,14 +21,14 @@ from artangram.cli.verbs import EXAMPLES, app
 PAGE = Path(__file__).with_name("reference.md")
 WIDTH = 96
 GROUPS = {
-    "Clients": "local connect Client TrajectoryHandle Api RemoteFunction",
-    "Options": "RunOptions CallOptions ServiceOptions Amount between one_of",
-    "Results": "ActionResult Outcome ActionRecord CommandResult Output ApiAnswer ClusterStatus "
-    "Explanation",
+    "Clients": "local connect Client TrajectoryHandle ProcessHandle ShellHandle Api RemoteFunction",
+    "Options": "RunOptions StartOptions CallOptions ServiceOptions Amount between one_of",
+    "Results": "ActionResult ShellResult Outcome ActionRecord CommandResult Output ApiAnswer "
+    "ClusterStatus Explanation",
     "Images and limits": "HostImage DirectoryImage TarImage EngineImage Snapshot Limits",
     "What a cluster offers": "function Service ApiSpec JobLimits",
     "Errors": "BadInput CallFailed InfraFailed Unreachable Refused Overloaded Draining Broken "
-    "SandboxError SandboxGone",
+    "SandboxError SandboxGone ShellEnded",
 }
 AMOUNT = "`int`, or what `between` and `one_of` return."
 OPENING = """# Reference

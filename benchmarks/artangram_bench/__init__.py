@@ -6,6 +6,7 @@ a file, by convention in `benchmarks/results`.
 
 import typer
 
+from artangram_bench.besideray import beside_ray
 from artangram_bench.coding import coding
 from artangram_bench.day import day
 from artangram_bench.engine import engine_verb
@@ -20,6 +21,7 @@ from artangram_bench.overhead import overhead
 from artangram_bench.quota import quota
 from artangram_bench.rollout import rollout
 from artangram_bench.sandbox import sandbox
+from artangram_bench.scale import scale
 from artangram_bench.scheduler import scheduler
 from artangram_bench.services import services
 from artangram_bench.soak import soak
@@ -40,9 +42,11 @@ for verb in (
     isolation,
     learn,
     soak,
+    scale,
 ):
     bench.command()(verb)
 # Not by their own names: the modules are called so.
 bench.command("live")(live_agents)
+bench.command("ray")(beside_ray)
 bench.command("gateway")(gateway_verb)
 bench.command("engine")(engine_verb)

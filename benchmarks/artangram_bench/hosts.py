@@ -25,7 +25,7 @@ def _ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, capture_output=True)
 
 
-def _environ(**more: str) -> dict[str, str]:
+def environ(**more: str) -> dict[str, str]:
     """Of a process that imports what we import, and this very tree."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **more}
 
@@ -51,7 +51,7 @@ class Host:
         words = (*outer, "--kill-child", "--mount-proc", "sh", "-c", inner, "sh", *argv)
         with open(log, "ab") as file:
             process = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=_environ(**more)
+                words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environ(**more)
             )
         self._inits.append(process)
         return process

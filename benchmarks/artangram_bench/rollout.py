@@ -15,6 +15,7 @@ from artangram_bench.result import Origin
 if TYPE_CHECKING:
     from artangram_bench.simulated.experiments import Settings, WeightRow
     from artangram_bench.simulated.rows import Row
+    from artangram_bench.simulated.workload import Reading
 
 GAINS = ("trajectories", "redundancy", "affinity", "split", "asynchrony")
 CHECKS = ("calibration", "ablation")
@@ -43,6 +44,10 @@ def rollout(
     models: Annotated[
         str, typer.Option(help="Models for the affinity experiment, with commas.")
     ] = "qwen3-8b,qwen3-14b",
+    readings: Annotated[
+        str,
+        typer.Option(help="What the paper's batch of 512 counts, for affinity: with commas."),
+    ] = "trajectories,groups",
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
 ) -> None:
     """ROLLART's experiments on simulated clusters: the live rollout code on virtual time."""
@@ -51,7 +56,11 @@ def rollout(
 
     names, output, origin = _chosen(only), Printer(json), Origin()
     settings = experiments.Settings(
-        scale=scale, batch=batch, seeds=tuple(range(seeds)), models=tuple(models.split(","))
+        scale=scale,
+        batch=batch,
+        seeds=tuple(range(seeds)),
+        models=tuple(models.split(",")),
+        readings=tuple(_reading(name) for name in readings.split(",")),
     )
     rows: dict[str, list[Row]] = {}
     weights: list[WeightRow] = []
@@ -88,6 +97,14 @@ def _chosen(only: str) -> list[str]:
     return names
 
 
+def _reading(name: str) -> "Reading":
+    from artangram_bench.simulated.workload import Reading
+
+    if f"512 {name}" not in set(Reading):
+        raise BadInput("readings", f"{name!r} is unknown", "say trajectories, groups or both")
+    return Reading(f"512 {name}")
+
+
 def _rows(name: str, settings: "Settings") -> "Iterator[Row]":
     from artangram_bench.simulated import experiments
 
@@ -107,7 +124,10 @@ def _print_rows(output: Printer, rows: "list[Row]") -> None:
     for name in dict.fromkeys(row.experiment for row in rows):
         output.table(
             f"{name}: gain over the baseline, and the paper's",
-            ["case", "baseline s", "ours s", "gain", "from-to", "fluid", "paper", "cut off"],
+            [
+                *("case", "baseline s", "ours s", "gain", "from-to", "fluid", "paper", "verdict"),
+                *("binds", "cache hits", "cut off"),
+            ],
             [_cells(row) for row in rows if row.experiment == name],
         )
 
@@ -117,7 +137,9 @@ def _cells(row: "Row") -> list[str]:
     spread = "-".join(f"{gain:.2f}" for gain in row.spread)
     paper = "-".join(f"{gain:.2f}" for gain in sorted(set(row.paper or ())))
     fluid = "" if row.fluid is None else f"{row.fluid:.2f}"
-    return [row.case, *seconds, f"{row.gain:.2f}x", spread, fluid, paper, _cut_off(row)]
+    hits = ", ".join(f"{task} {rate:.0%}" for task, rate in row.hit_rates.items())
+    gain = [f"{row.gain:.2f}x", spread, fluid, paper, row.verdict or ""]
+    return [row.case, *seconds, *gain, row.binds, hits, _cut_off(row)]
 
 
 def _cut_off(row: "Row") -> str:

@@ -8,6 +8,7 @@ from msgspec import Struct
 from artangram.cli.output import Printer
 from artangram_bench.cost import BurstCost, CycleCost, burst_cost, cycle_cost
 from artangram_bench.live import dask_us, ours_us, ray_us
+from artangram_bench.looptimes import LoopTimes, loop_times
 from artangram_bench.result import Origin
 
 
@@ -18,14 +19,22 @@ class SchedulerCost(Struct, frozen=True, kw_only=True):
     """No-op actions with two worker processes, wall time, one figure a round."""
     ray_us: list[float]
     dask_us: list[float]
+    loop: LoopTimes | None = None
+    """What holds the event loop of a large cluster."""
 
 
 def scheduler(
     rounds: Annotated[int, typer.Option(help="Interleaved rounds against the peers.")] = 3,
     peers: Annotated[bool, typer.Option(help="Run Ray and Dask as well.")] = True,
+    large: Annotated[
+        bool, typer.Option(help="Look at 1,000 nodes with 100k trajectories, and snapshot them.")
+    ] = True,
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
 ) -> None:
-    """Microseconds per action at 1k, 10k and 100k waiting, beside Ray and Dask no-op tasks."""
+    """Microseconds per action at 1k, 10k and 100k waiting, beside Ray and Dask no-op tasks.
+
+    And how long a look at a large cluster, and a snapshot of its journal, hold the event loop.
+    """
     output, origin = Printer(json), Origin()
     mixes = (("elastic", 0.08), ("elastic", 1.0), ("fcfs", 0.08))
     cost = SchedulerCost(
@@ -34,6 +43,7 @@ def scheduler(
         ours_us=[],
         ray_us=[],
         dask_us=[],
+        loop=loop_times() if large else None,
     )
     for _ in range(rounds):
         cost.ours_us.append(ours_us(100_000))
@@ -63,6 +73,23 @@ def _print(cost: SchedulerCost, output: Printer) -> None:
             for b in cost.bursts
         ],
     )
+    if cost.loop is not None:
+        loop = cost.loop
+        what = f"{loop.nodes} nodes, {loop.trajectories} trajectories, {loop.actions} actions"
+        output.table(
+            f"Milliseconds on the event loop with {what}",
+            ["status()", "longest hold during a snapshot", "snapshot in all s", "its size MB"],
+            [
+                [
+                    f"{loop.status_ms:.1f}",
+                    f"{loop.snapshot_hold_ms:.1f}",
+                    f"{loop.snapshot_s:.1f}",
+                    f"{loop.snapshot_mb:.0f}",
+                ]
+            ],
+        )
+    if not cost.ours_us:
+        return
     ours = min(cost.ours_us)
     output.table(
         "No-op actions through two worker processes: wall microseconds each, best round",

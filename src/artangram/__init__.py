@@ -36,6 +36,7 @@ __all__ = [
     "Outcome",
     "Output",
     "Overloaded",
+    "ProcessHandle",
     "Refused",
     "RemoteFunction",
     "RunOptions",
@@ -43,7 +44,11 @@ __all__ = [
     "SandboxGone",
     "Service",
     "ServiceOptions",
+    "ShellEnded",
+    "ShellHandle",
+    "ShellResult",
     "Snapshot",
+    "StartOptions",
     "TarImage",
     "TrajectoryHandle",
     "Unreachable",
@@ -72,9 +77,11 @@ if TYPE_CHECKING:
         CallOptions,
         RunOptions,
         ServiceOptions,
+        StartOptions,
         between,
         one_of,
     )
+    from artangram.orchestrator.process import ProcessHandle
     from artangram.orchestrator.records import (
         ActionResult,
         Broken,
@@ -84,6 +91,7 @@ if TYPE_CHECKING:
         Refused,
         Unreachable,
     )
+    from artangram.orchestrator.shell import ShellEnded, ShellHandle, ShellResult
     from artangram.sandbox.errors import SandboxError, SandboxGone
     from artangram.sandbox.protocol import (
         CommandResult,
@@ -108,9 +116,12 @@ _MODULES = {
     "orchestrator.client": "Client TrajectoryHandle",
     "orchestrator.connect": "connect",
     "orchestrator.local": "local",
-    "orchestrator.options": "Amount CallOptions RunOptions ServiceOptions between one_of",
+    "orchestrator.options": "Amount CallOptions RunOptions ServiceOptions StartOptions between "
+    "one_of",
+    "orchestrator.process": "ProcessHandle",
     "orchestrator.records": "ActionResult Broken ClusterStatus Draining Overloaded Refused "
     "Unreachable",
+    "orchestrator.shell": "ShellEnded ShellHandle ShellResult",
     "sandbox.errors": "SandboxError SandboxGone",
     "sandbox.protocol": "CommandResult DirectoryImage EngineImage HostImage Limits Output "
     "Snapshot TarImage",

@@ -15,6 +15,7 @@ from artangram.core.scheduling.records import Outcome
 from artangram.orchestrator.client import Client
 from artangram.orchestrator.records import Unreachable
 from artangram.sandbox import SandboxError
+from artangram.sandbox.protocol import Snapshot
 
 pytestmark = pytest.mark.skipif(not CAN_MAKE_HOSTS, reason=WHY_NOT)
 
@@ -66,6 +67,24 @@ async def busy_nodes(client: Client) -> set[str]:
 async def test_work_goes_to_every_host(cluster: HostCluster) -> None:
     async with connected(cluster) as client:
         assert len(await busy_nodes(client)) == 3
+
+
+async def test_siblings_of_a_snapshot_succeed_on_every_host(cluster: HostCluster) -> None:
+    async def sibling(client: Client, source: Snapshot) -> str:
+        async with client.trajectory(memory_mb=64, source=source) as t:
+            return (await t.run(["cat", "note"])).stdout
+
+    async with connected(cluster) as client:
+        handles = [await client.trajectory(memory_mb=64).open() for _ in range(6)]
+        for number, handle in enumerate(handles):
+            await handle.write("note", str(number))
+        taken = [await handle.snapshot() for handle in handles]
+        assert len({snapshot.node for snapshot in taken}) == 3
+        wanted = [(str(number), source) for number, source in enumerate(taken) for _ in range(3)]
+        found = await asyncio.gather(*(sibling(client, source) for _, source in wanted))
+        assert found == [number for number, _ in wanted]
+        for handle in handles:
+            await handle.close()
 
 
 async def test_status_shows_what_a_host_has(cluster: HostCluster) -> None:

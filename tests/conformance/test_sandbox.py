@@ -44,6 +44,7 @@ from artangram.sandbox import (
     TarImage,
     Warm,
 )
+from artangram.sandbox.process import ProcessInput
 from artangram.sandbox.protocol import LEAST_INODES, LEAST_MEMORY_MB, MOST_PROCESSES
 from artangram.sandbox.protocol import MOST_OF_ANYTHING as MOST
 from integration.sandbox.small_root import fill
@@ -750,3 +751,73 @@ async def test_warm_pool_hands_over_ready_sandboxes_and_refills(
     await warm.close()
     with pytest.raises(SandboxGone):
         await warm.claim()
+
+
+class Heard:
+    """What a process printed."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def __call__(self, piece: Output) -> None:
+        self.data += piece.data
+
+    async def has(self, text: bytes) -> None:
+        assert await eventually(lambda: text in self.data), self.data
+
+
+async def test_processes_run_beside_each_other_and_a_command(sandbox: Sandbox) -> None:
+    heard = [Heard() for _ in range(3)]
+    started = [await sandbox.start(a_command("cat", parallel=True), one) for one in heard]
+    assert len({process.pid for process in started}) == 3
+    for number, process in enumerate(started):
+        await process.feed(ProcessInput(stdin=b"to %d" % number))
+        assert (await sandbox.run(a_command("echo", "beside"))).stdout == b"beside\n"
+    for number, (process, one) in enumerate(zip(started, heard, strict=True)):
+        await one.has(b"to %d" % number)
+        await process.feed(ProcessInput(closes_stdin=True))
+        result = await process.wait()
+        assert (result.exit_code, result.stdout) == (0, b"")
+
+
+async def test_input_that_is_told_twice_arrives_once(sandbox: Sandbox) -> None:
+    heard = Heard()
+    cat = await sandbox.start(a_command("cat", parallel=True), heard)
+    for _ in range(2):
+        await cat.feed(ProcessInput(stdin=b"once", stdin_at=0))
+    await cat.feed(ProcessInput(stdin=b"ce, then on", stdin_at=2, closes_stdin=True))
+    assert (await cat.wait()).exit_code == 0
+    assert heard.data == b"once, then on"
+
+
+async def test_a_process_past_its_limit_ends_alone(sandbox: Sandbox) -> None:
+    heard = Heard()
+    cat = await sandbox.start(a_command("cat", parallel=True), heard)
+    late = await sandbox.start(a_command("sleep", "100", parallel=True, timeout_s=0.1), Heard())
+    assert (await late.wait()).timed_out
+    assert (await sandbox.run(a_command("sleep", "100", timeout_s=0.1))).timed_out
+    await cat.feed(ProcessInput(stdin=b"alive"))
+    await heard.has(b"alive")
+    cat.end()
+    ended = await cat.wait()
+    assert (ended.exit_code, ended.signal, ended.timed_out) == (137, 9, False)
+
+
+async def test_a_signal_reaches_a_process(sandbox: Sandbox) -> None:
+    sleeper = await sandbox.start(a_command("sleep", "100", parallel=True), Heard())
+    await sleeper.signal(15)
+    assert (await sleeper.wait()).signal == 15
+    await sleeper.signal(15)  # nothing happens
+
+
+async def test_a_process_without_a_program_says_why(sandbox: Sandbox) -> None:
+    missing = await sandbox.start(a_command("no-such-program", parallel=True), Heard())
+    assert (await missing.wait()).start_error == "No such file or directory"
+
+
+async def test_processes_end_with_their_sandbox(warm: Warm) -> None:
+    sandbox = await warm.claim()
+    sleeper = await sandbox.start(a_command("sleep", "100", parallel=True), Heard())
+    await sandbox.close()
+    with contextlib.suppress(SandboxGone):
+        await sleeper.wait()

@@ -12,7 +12,8 @@ from typer.main import get_command
 from artangram.cli.verbs import app
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+KUBERAY = DEPLOY / "kubernetes" / "kuberay.yaml"
+MANIFESTS = sorted(set((DEPLOY / "kubernetes").glob("*.yaml")) - {KUBERAY})
 KUBERNETES = "1.33"
 """The first version with user namespaces for pods by default."""
 LEAST = {"apiVersion", "kind", "metadata", "spec"}
@@ -96,6 +97,39 @@ def test_tokens_come_from_secrets() -> None:
         if "secretKeyRef" in one.get("valueFrom", {})
     }
     assert secret == {"ARTANGRAM_TOKEN", "ARTANGRAM_JOIN_TOKEN", "ARTANGRAM_FINGERPRINT"}
+
+
+def ray_pods() -> list[dict[str, Any]]:
+    """The pods of the KubeRay variant, as the API would get them."""
+    spec = yaml.safe_load(KUBERAY.read_text())["spec"]
+    templates = [spec["headGroupSpec"]["template"]]
+    templates += [group["template"] for group in spec["workerGroupSpecs"]]
+    head = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}}
+    return [{**head, **template} for template in templates]
+
+
+def test_the_kuberay_variant_has_the_fields_of_its_definition() -> None:
+    cluster = yaml.safe_load(KUBERAY.read_text())
+    assert (cluster["apiVersion"], cluster["kind"]) == ("ray.io/v1", "RayCluster")
+    spec = cluster["spec"]
+    assert set(spec) <= {"rayVersion", "headGroupSpec", "workerGroupSpecs"}
+    assert set(spec["headGroupSpec"]) == {"rayStartParams", "template"}
+    for group in spec["workerGroupSpecs"]:
+        sizes = {"replicas", "minReplicas", "maxReplicas"}
+        assert set(group) == {"groupName", "rayStartParams", "template"} | sizes
+        assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_pods_of_kuberay_follow_the_schema_of_the_api(number: int) -> None:
+    validator = pytest.importorskip("kubernetes_validate")
+    validator.validate(ray_pods()[number], KUBERNETES, strict=True)
+
+
+def test_the_head_beside_rays_gets_options_that_exist() -> None:
+    (head,) = (one for one in ray_pods()[0]["spec"]["containers"] if one["name"] == "artangram")
+    assert head["command"] == ["artangram", "up"]
+    assert {word.partition("=")[0] for word in head["args"]} <= options("up")
 
 
 def test_the_slurm_script_gives_options_that_exist() -> None:

@@ -10,16 +10,18 @@ import pytest
 
 import artangram
 from artangram import sync
-from artangram.orchestrator.arguments import RunRequest
-from artangram.orchestrator.options import CallOptions, RunOptions, ServiceOptions
+from artangram.orchestrator.arguments import RunRequest, StartRequest
+from artangram.orchestrator.options import CallOptions, RunOptions, ServiceOptions, StartOptions
 from artangram.services.service import Service
 
 PUBLIC = """
     ActionRecord ActionResult Amount Api ApiAnswer ApiSpec BadInput Broken CallFailed CallOptions
     Client ClusterStatus CommandResult DirectoryImage Draining EngineImage Explanation HostImage
     InfraFailed JobLimits
-    Limits Outcome Output Overloaded Refused RemoteFunction RunOptions SandboxError
-    SandboxGone Service ServiceOptions Snapshot TarImage TrajectoryHandle Unreachable between
+    Limits Outcome Output Overloaded ProcessHandle Refused RemoteFunction RunOptions SandboxError
+    SandboxGone Service ServiceOptions ShellEnded ShellHandle ShellResult
+    Snapshot StartOptions TarImage TrajectoryHandle Unreachable
+    between
     connect function local one_of sync
 """
 
@@ -124,6 +126,7 @@ def test_everything_public_is_explained() -> None:
     ("options", "record", "own"),
     [
         (RunOptions, RunRequest, {"trajectory", "argv"}),
+        (StartOptions, StartRequest, {"trajectory", "argv"}),
         (ServiceOptions, Service, {"id", "loader"}),
     ],
 )

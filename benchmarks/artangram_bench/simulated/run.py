@@ -52,6 +52,12 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """Steps at the start that are not like the others."""
     hit_rates: dict[str, float]
     """Of each task: the share of prompt tokens that were in a prefix cache."""
+    rerouted: int
+    """Turns that left the replica that had read most of their session."""
+    reread_tokens: int
+    """That were read again for it."""
+    spilled: int
+    """Turns on another class than those of the plan."""
 
     @property
     def cancelled(self) -> float:
@@ -75,6 +81,11 @@ class Outcome(Struct, frozen=True, kw_only=True):
     def step_s(self) -> float:
         """Of the steps after the first ones, which have none before them to overlap with."""
         return _each(self.steps_s[self.warm_up :] or self.steps_s)
+
+    @property
+    def training(self) -> float:
+        """The share of a step for which the trainer was busy."""
+        return _each(self.trained_s[self.warm_up :] or self.trained_s) / self.step_s
 
     @property
     def tokens_per_s(self) -> float:
@@ -200,6 +211,9 @@ class SimulatedTraining:
             swaps=self._swaps,
             worst_staleness=self._worst,
             warm_up=self.scenario.warm_up,
+            rerouted=self._gateway.counters.rerouted,
+            reread_tokens=self._gateway.counters.reread_tokens,
+            spilled=sum(self._gateway.counters.spills.values()),
             hit_rates={
                 task: tally.hit_rate for task, tally in self._gateway.counters.prefixes.items()
             },

@@ -12,11 +12,13 @@ from artangram.core.rollout.weights import Staleness, preset
 from artangram.gateway.gateway import EVERYWHERE
 from artangram.pipeline.loops import Loop, asynchronous, one_off, synchronous
 from artangram_bench.simulated.cluster import Scenario
-from artangram_bench.simulated.workload import beside, stopping
+from artangram_bench.simulated.workload import TRAIN_DEVICES, beside, stopping
 
 ALL = 1000
 """Replicas that take a version at the same time; each stops only for its own load."""
 
+MONOLITHIC = {"H800": 128}
+"""All devices sample, then all of them train."""
 HOMOGENEOUS = {"H800": 96}
 MIXED = {"H800": 64, "H20": 32}
 """As many devices, at five sixths of the price with those that train."""
@@ -33,6 +35,7 @@ class System(Struct, frozen=True, kw_only=True):
     weights_beside: bool = True
     """New weights travel while replicas go on; else all stop for them."""
     devices: dict[str, int]
+    train_devices: int = TRAIN_DEVICES
     affinity: Declared | Auto = affinity_of("auto")
     extra_siblings: int = 2
     """Launched in every group beyond its size; the slowest are not waited for."""
@@ -67,7 +70,9 @@ AREAL = System(
     extra_siblings=0,
 )
 ONE_OFF = structs.replace(AREAL, name="one-off", loop=one_off, staleness=preset("one-off"))
-SYNC_PLUS = structs.replace(ONE_OFF, name="sync+", loop=synchronous)
+SYNC_PLUS = structs.replace(
+    ONE_OFF, name="sync+", loop=synchronous, devices=MONOLITHIC, train_devices=128
+)
 SYNC = structs.replace(SYNC_PLUS, name="sync", in_step=True)
 
 ALONE = (

@@ -9,8 +9,8 @@ from rich.text import Text
 
 from artangram.cli.extras import install, missing_of
 from artangram.cli.output import Printer
+from artangram.sandbox.capabilities import Feature, IsolationLevel
 from artangram.sandbox.probe import extras, probe
-from artangram.sandbox.protocol import Feature, IsolationLevel
 from artangram.services.cuda import devices_outlook
 
 _PARTS = {

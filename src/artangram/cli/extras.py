@@ -30,6 +30,7 @@ _NEEDED: dict[str, tuple[str, ...]] = {
     "close": ("client",),
     "drain": ("client",),
     "simulate": ("sim",),
+    "plan": ("sim",),
     "trace": ("sim",),
     "bench": ("sim", "service", "train"),
 }

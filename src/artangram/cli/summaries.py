@@ -26,6 +26,7 @@ SUMMARIES = {
     "simulate": (
         "Replay a trace on a cluster and report action completion times, steps and utilisation."
     ),
+    "plan": "Find the smallest cluster on which a trace meets its goals, per policy.",
     "doctor": (
         "Check what this machine offers for sandboxes and services, and what is not installed."
     ),

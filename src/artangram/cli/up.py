@@ -167,6 +167,7 @@ def _served(
         images=[Path(folder) for folder in described.images],
         door=head.door,
         sync=described.sync,
+        keep=described.keep,
         pages=pages,
         tell=partial(output.console.print, soft_wrap=True),
         described=fixed_of(described),

@@ -35,6 +35,7 @@ VERBS = {
     "drain": "ask",
     "apply": "apply",
     "simulate": "simulate",
+    "plan": "plan",
     "doctor": "doctor",
     "trace": "trace",
     "bench": "bench",
@@ -68,6 +69,10 @@ EXAMPLES = {
         "artangram simulate --cluster cluster.yaml --trace day.jsonl.gz "
         "--policy elastic --policy pods:1 --plot day.svg",
     ),
+    "plan": (
+        "artangram plan --trace day.jsonl.gz --cluster cluster.yaml --sweep cpu.cores=32..512 "
+        "--slo 'step<600' --price cpu=0.04 --policy elastic --policy pods:1 --plot plan.svg",
+    ),
     "doctor": ("artangram doctor --json -",),
     "trace": (
         "artangram trace families",
@@ -77,6 +82,7 @@ EXAMPLES = {
         "artangram trace generate day.jsonl.gz --family coding --set batch=64 "
         "--cluster cluster.yaml --size cores=128",
     ),
+    "trace perfetto": ("artangram trace perfetto state run.json.gz",),
     "trace record": ("artangram trace record state day.jsonl.gz --cluster ran.yaml",),
     "bench": ("artangram bench lab --json lab.json",),
 }

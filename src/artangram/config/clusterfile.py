@@ -51,7 +51,7 @@ KINDS: dict[str, type[PoolEntry]] = {
 _MAY_BE_ZERO = {"host_memory_mb", "runtime_mb", "min_memory_mb", "min_trajectories"}
 _NEVER_ZERO = {"window_s", "restore_mb_per_s", "cold_mb_per_s", "pods_per_s", "share"}
 _SHARES = {"squeeze_penalty"}
-_LIMITS = ("concurrency", "limit", "window_s")
+_LIMITS = ("concurrency", "limit", "window_s", "windows")
 _FIX = "see docs/formats.md, docs/services.md and docs/apis.md"
 _IN_POOLS = {
     "cores": "cpu: {kind: cpu, cores: 4}",
@@ -88,7 +88,7 @@ def _cluster(document: Item) -> ClusterFile:
     pools = {Resource(name): _pool(item) for name, item in _section(top, "pools")}
     if "pools" in top and not pools:
         raise top["pools"].bad("is empty", "describe at least one pool")
-    simple = ("functions", "images", "sync", "fence_s")
+    simple = ("functions", "images", "sync", "fence_s", "keep")
     plain: dict[str, Any] = {key: top[key].plain() for key in simple if key in top}
     return structs.replace(
         document.converted(ClusterFile, plain, fix=_FIX),

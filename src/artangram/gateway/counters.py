@@ -45,7 +45,11 @@ class Counters(Struct):
     fallbacks: dict[Fallback, int] = field(default_factory=dict)
     """The preferred class had no replica."""
     spills: dict[Fallback, int] = field(default_factory=dict)
-    """Another class was clearly sooner."""
+    """Another class cost less than the plan's, prices included."""
+    rerouted: int = 0
+    """Turns that went to a replica that has read less of their session than another one."""
+    reread_tokens: int = 0
+    """Tokens that were read again for that."""
     splits: int = 0
     """Turns that one replica prefilled and another one answered."""
     split_bytes: int = 0

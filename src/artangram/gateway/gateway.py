@@ -280,6 +280,10 @@ class Gateway:
         if choice is None:
             return None
         self._tell(turn.task, choice)
+        if choice.reread:
+            self.counters.rerouted += 1
+            self.counters.reread_tokens += choice.reread
+            logger.debug("%s: %s", turn.id, choice.explained)
         return self._replicas[choice.replica], choice
 
     def _open_to(self, turn: Turn) -> list[EngineReplica]:

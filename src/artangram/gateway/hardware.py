@@ -184,6 +184,11 @@ class Roofline(Struct, frozen=True, kw_only=True):
             decode_per_s=1.0 / self.decode_s([context] * lanes),
             alone_per_s=1.0 / self.decode_s([context]),
             lanes=lanes,
+            context=context,
+            context_token_s=(
+                self.decode_s([2 * context] * lanes) - self.decode_s([context] * lanes)
+            )
+            / (context * lanes),
         )
 
     def _weights_read(self, batch: int) -> float:

@@ -153,6 +153,7 @@ class EngineReplica:
             holds=min(self.holds(turn.session), turn.num_tokens),
             takes=taking,
             reads_per_s=self._reads.per_s(now),
+            turns=len(self._tickets),
         )
 
     def half(self, turn: Turn, *, now: float) -> DecodeChoice:

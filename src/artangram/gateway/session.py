@@ -225,7 +225,14 @@ class Session:
             stop_ids = (*sampling.stop_ids, self.tokenizer.eos_id)
             sampling = structs.replace(sampling, stop_ids=stop_ids)
         turn_id = f"{self.id}/{self._number}-{self._turns}"
-        return Turn(turn_id, prompt, sampling=sampling, session=self.id, task=self.task)
+        return Turn(
+            turn_id,
+            prompt,
+            sampling=sampling,
+            session=self.id,
+            task=self.task,
+            number=self._turns - 1,
+        )
 
     def _text(self, sampled: Sequence[int], before: Sequence[int]) -> str:
         return "" if self.tokenizer is None else text_after(self.tokenizer, before, sampled)

@@ -46,6 +46,7 @@ class Turn:
         "finish",
         "id",
         "is_aborted",
+        "number",
         "prompt",
         "read_elsewhere",
         "replica",
@@ -59,13 +60,22 @@ class Turn:
     )
 
     def __init__(
-        self, turn_id: str, prompt: tuple[int, ...], *, sampling: Sampling, session: str, task: str
+        self,
+        turn_id: str,
+        prompt: tuple[int, ...],
+        *,
+        sampling: Sampling,
+        session: str,
+        task: str,
+        number: int = 0,
     ) -> None:
+        """`number` turns of its session came before it."""
         self.id = turn_id
         self.prompt = prompt
         self.sampling = sampling
         self.session = session
         self.task = task
+        self.number = number
         self.sampled: list[int] = []
         self._logprobs: list[float] = []
         self._spans: list[VersionSpan] = []
@@ -95,7 +105,10 @@ class Turn:
     def wanted(self) -> RoutedRequest:
         """As routing sees it."""
         return RoutedRequest(
-            task=self.task, prompt_tokens=self.num_tokens, most_tokens=self.tokens_left
+            task=self.task,
+            prompt_tokens=self.num_tokens,
+            most_tokens=self.tokens_left,
+            turn=self.number,
         )
 
     @property

@@ -2,8 +2,9 @@
 
 - *Tells* (`start`, `resize`, `stop`, `acknowledge`) return at once and arrive in order. Every
   `start` is followed by exactly one `RunResult`, however the run ended.
-- *Asks* (`attach`, `ping`, `read`, `write`, `snapshot`, `close`) are awaited. They raise `OSError`
-  for a path, `SandboxError` for a place that failed, `ValueError` for a caller's mistake.
+- *Asks* (`attach`, `ping`, `feed`, `read`, `write`, `snapshot`, `close`) are awaited. They raise
+  `OSError` for a path or a closed stdin, `SandboxError` for a place that failed, `ValueError` for a
+  caller's mistake.
 - An agent may bound what it takes and gives at once: a longer ask is a `ValueError`, a longer start
   ends as `FAILED`, longer output is cut off and counted as truncated.
 - A trajectory's sandbox is made by the first run that needs it and lives until `close`.
@@ -12,6 +13,7 @@
 - When an agent is gone, everything on it is gone; its listener hears `on_lost` once.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 from msgspec import Struct
@@ -21,6 +23,7 @@ from artangram.core.scheduling.lease import Lease
 from artangram.core.scheduling.records import Outcome
 from artangram.managers.call import CallResult
 from artangram.sandbox.errors import SandboxError
+from artangram.sandbox.process import ProcessBegan, ProcessInput
 from artangram.sandbox.protocol import (
     DEFAULT_LIMITS,
     MAX_READ_BYTES,
@@ -105,6 +108,9 @@ class Population(Struct, frozen=True, kw_only=True, tag="population"):
     """Those of them that keep their files but no process."""
 
 
+OnPrinted = Callable[[Output | ProcessBegan], None]
+
+
 class Listener(Protocol):
     """Hears what happens on a node."""
 
@@ -112,8 +118,11 @@ class Listener(Protocol):
 
     def on_lost(self, node: NodeId, reason: str) -> None: ...
 
-    def on_output(self, run: RunId, output: Output) -> None:
-        """A run that streams printed this. No more of it comes than its `output_bytes`."""
+    def on_output(self, run: RunId, output: Output | ProcessBegan) -> None:
+        """A run that streams printed this. No more of it comes than its `output_bytes`.
+
+        A started process tells once that it began; its output is bounded by what was not taken.
+        """
         ...
 
 
@@ -143,6 +152,14 @@ class NodeAgent(Protocol):
 
     def stop(self, action_id: ActionId) -> None:
         """End a run early. Its `RunResult` comes when it is gone."""
+        ...
+
+    async def feed(self, action_id: ActionId, given: ProcessInput) -> None:
+        """Returns when the started process has taken it; `OSError` if it takes no input."""
+        ...
+
+    async def signal(self, action_id: ActionId, number: int) -> None:
+        """Send a signal to a started process; nothing happens if it has ended."""
         ...
 
     def acknowledge(self, run: RunId) -> None:

@@ -36,6 +36,7 @@ from artangram.sandbox import (
     SandboxProvider,
     open_provider,
 )
+from artangram.sandbox.process import ProcessBegan
 
 GRACE_S = 30.0
 """How long actions go on without an orchestrator: a restart takes seconds."""
@@ -95,8 +96,11 @@ class AgentServer:
             run_s = time.monotonic() - ended.began_at
         self._send(wire.RunEnded(ended, run_s), ended.run)
 
-    def on_output(self, run: RunId, output: Output) -> None:
-        self._send(wire.RunPrinted(run, output), run)
+    def on_output(self, run: RunId, output: Output | ProcessBegan) -> None:
+        if isinstance(output, ProcessBegan):
+            self._send(wire.RunBegan(run, output), run)
+        else:
+            self._send(wire.RunPrinted(run, output), run)
 
     def on_lost(self, node: NodeId, reason: str) -> None:
         self.over.set()
@@ -143,6 +147,10 @@ class AgentServer:
                 return await agent.read(trajectory, path, max_bytes=max_bytes)
             case wire.WriteFile(trajectory, path, data):
                 await agent.write(trajectory, path, data=data)
+            case wire.FeedProcess(action_id, given):
+                await agent.feed(action_id, given)
+            case wire.SignalProcess(action_id, number):
+                await agent.signal(action_id, number)
             case wire.TakeSnapshot(trajectory):
                 return await agent.snapshot(trajectory)
             case wire.ForgetSnapshot(snapshot):

@@ -1,6 +1,7 @@
 """The node agent in this process, over any sandbox provider.
 
 - One sandbox per trajectory, and one run at a time in it: a second one waits for the first.
+  Parallel ones run beside it and beside each other.
 - A sandbox that died stays known as dead, so that a run which expects its files fails for that
   reason instead of finding an empty place.
 - When the machine has less free memory than `least_free_mb`, idle sandboxes hibernate, the longest
@@ -9,6 +10,7 @@
 
 import asyncio
 import contextlib
+import errno
 from collections.abc import Callable
 from functools import partial
 from uuid import uuid4
@@ -19,16 +21,17 @@ from artangram.aio import Background, uncancelled
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
 from artangram.core.scheduling.records import Outcome
 from artangram.managers.agent import Listener, NodeInventory, Population, Run, RunId, RunResult
-from artangram.managers.localrun import LocalRun
+from artangram.managers.localrun import LocalRun, ended_with, failed_with
 from artangram.managers.machine import free_memory_mb
-from artangram.managers.outcomes import how_it_ended
 from artangram.managers.runlimit import RunLimit
 from artangram.managers.sandboxes import NodeSandboxes
 from artangram.sandbox.errors import SandboxError, SandboxGone
+from artangram.sandbox.process import ProcessBegan, ProcessInput, SandboxProcess, check_signal
 from artangram.sandbox.protocol import (
     MAX_READ_BYTES,
     Command,
     CommandResult,
+    Output,
     Sandbox,
     SandboxProvider,
     Snapshot,
@@ -66,6 +69,8 @@ class LocalAgent:
         self._look: asyncio.TimerHandle | None = None
         self._is_relieving = False
         self._turns: dict[TrajectoryId, asyncio.Lock] = {}
+        #: Held while a trajectory's sandbox is made.
+        self._making: dict[TrajectoryId, asyncio.Lock] = {}
         self._running: dict[ActionId, LocalRun] = {}
         #: Unacknowledged ends; as many as were started and not acknowledged, so bounded by those.
         self._ended: dict[RunId, RunResult] = {}
@@ -114,12 +119,29 @@ class LocalAgent:
             return  # One that is preempted stays where it is: the kernel shares its cores.
         running.cores = cores
         if running.sandbox is not None:
-            self._background.start(_resize(running, running.sandbox))
+            self._background.start(running.resized())
 
     def stop(self, action_id: ActionId) -> None:
         running = self._running.get(action_id)
         if running is not None:
             self._stop(running)
+
+    async def feed(self, action_id: ActionId, given: ProcessInput) -> None:
+        process = self._process(action_id)
+        if process is not None:
+            await process.feed(given)
+        elif given.stdin:
+            raise BrokenPipeError(errno.EPIPE, "the process has ended")
+
+    async def signal(self, action_id: ActionId, number: int) -> None:
+        check_signal(number)
+        process = self._process(action_id)
+        if process is not None:
+            await process.signal(number)
+
+    def _process(self, action_id: ActionId) -> SandboxProcess | None:
+        running = self._running.get(action_id)
+        return None if running is None else running.process
 
     def acknowledge(self, run: RunId) -> None:
         self._ended.pop(run, None)
@@ -145,6 +167,7 @@ class LocalAgent:
         here = [one for one in self._running.values() if one.run.trajectory == trajectory]
         await self._stopped(here)
         self._turns.pop(trajectory, None)
+        self._making.pop(trajectory, None)
         await uncancelled(self._sandboxes.remove(trajectory))
 
     async def aclose(self) -> None:
@@ -226,6 +249,8 @@ class LocalAgent:
         turn = self._turns.get(run.trajectory)
         if run.command is None or run.streams or (turn is not None and turn.locked()):
             return False
+        if run.command.parallel:
+            return False
         place = self._sandboxes.all.get(run.trajectory)
         if place is None or place.hibernated is not None or not place.sandbox.is_alive:
             return False
@@ -245,7 +270,7 @@ class LocalAgent:
         assert running.sandbox is not None, f"{running.run.id} runs nowhere"
         running.is_late = True
         try:
-            running.sandbox.end_command()
+            running.end_program()
         except SandboxError:
             self._background.start(running.sandbox.close())
 
@@ -255,9 +280,9 @@ class LocalAgent:
         if running.ended is not None:
             pass  # It was stopped: its output is not wanted any more.
         elif isinstance(result, CommandResult):
-            running.ended = _ended(running, result, began_at=began_at)
+            running.ended = ended_with(running, result, began_at=began_at)
         else:
-            running.ended = _failed(running, result)
+            running.ended = failed_with(running, result)
         self._tell_end(running)
 
     async def _run(self, running: LocalRun) -> None:
@@ -266,7 +291,7 @@ class LocalAgent:
         except asyncio.CancelledError:
             pass  # It was stopped: its output is not wanted any more.
         except SandboxError as error:
-            running.ended = _failed(running, error)
+            running.ended = failed_with(running, error)
         except ValueError as error:
             running.ended = RunResult(run=running.id, outcome=Outcome.FAILED, reason=str(error))
         except Exception as error:
@@ -299,6 +324,8 @@ class LocalAgent:
 
     async def _carried_out(self, running: LocalRun) -> RunResult:
         run = running.run
+        if running.is_parallel:
+            return await self._carried_out_beside(running)
         async with self._turns.setdefault(run.trajectory, asyncio.Lock()):
             asked_at = self._now()
             sandbox = await self._ready_sandbox(run)
@@ -313,7 +340,27 @@ class LocalAgent:
             if running.limit is not None:
                 running.limit.begin()
             result = await self._ran(sandbox, command, running)
-        return _ended(running, result, began_at=began_at)
+        return ended_with(running, result, began_at=began_at)
+
+    async def _carried_out_beside(self, running: LocalRun) -> RunResult:
+        run, command = running.run, running.run.command
+        assert command is not None
+        running.sandbox = await self._ready_sandbox(run)
+        command = structs.replace(command, cores=running.cores)
+        on_output = partial(self._on_output, running.id)
+        async with self._sandboxes.process(run.trajectory, command, on_output) as process:
+            began_at, running.process = self._now(), process
+            on_output(ProcessBegan(pid=process.pid))
+            if running.cores != command.cores:  # It was resized while it began.
+                await process.resize(running.cores)
+            if running.limit is not None:
+                running.limit.begin()
+            result = await process.wait()
+        return ended_with(running, result, began_at=began_at)
+
+    def _on_output(self, run: RunId, piece: Output | ProcessBegan) -> None:
+        if self._listener is not None:
+            self._listener.on_output(run, piece)
 
     async def _ran(self, sandbox: Sandbox, command: Command, running: LocalRun) -> CommandResult:
         if not running.run.streams:
@@ -324,47 +371,19 @@ class LocalAgent:
                 stdout, stderr = (b"".join(printed[name]) for name in ("stdout", "stderr"))
                 return structs.replace(piece, stdout=stdout, stderr=stderr)
             printed[piece.channel].append(piece.data)
-            if self._listener is not None:
-                self._listener.on_output(running.id, piece)
+            self._on_output(running.id, piece)
         raise SandboxError("the command's output ended without a result")
 
     async def _ready_sandbox(self, run: Run) -> Sandbox:
         """The trajectory's sandbox, made if this is its first run."""
-        if self._sandboxes.exists(run.trajectory):
-            return await self._sandboxes.resumed(run.trajectory)
-        if run.expects_files:
-            raise SandboxGone(f"the sandbox of {run.trajectory} is gone, its files with it")
-        return await self._sandboxes.make(run.trajectory, run.place)
+        async with self._making.setdefault(run.trajectory, asyncio.Lock()):
+            if self._sandboxes.exists(run.trajectory):
+                return await self._sandboxes.resumed(run.trajectory)
+            if run.expects_files:
+                raise SandboxGone(f"the sandbox of {run.trajectory} is gone, its files with it")
+            return await self._sandboxes.make(run.trajectory, run.place)
 
     def _on_error(self, error: BaseException) -> None:
         """A run raised what no sandbox may raise: a defect of ours, which has to be seen."""
         loop = asyncio.get_running_loop()
         loop.call_exception_handler({"message": f"{self!r} failed", "exception": error})
-
-
-async def _resize(running: LocalRun, sandbox: Sandbox) -> None:
-    if running.is_told:
-        return  # The next run there has cores of its own.
-    try:
-        await sandbox.resize(running.cores)
-    except SandboxError:
-        return  # It died; its run is about to say so.
-
-
-def _ended(running: LocalRun, result: CommandResult, *, began_at: float) -> RunResult:
-    run = running.run
-    assert run.command is not None
-    if running.is_late and result.exit_code != 0:  # Else it ended well at the last moment.
-        result = structs.replace(result, timed_out=True)
-    outcome, reason = how_it_ended(run.command, result, limit_s=run.limit_s)
-    return RunResult(
-        run=running.id,
-        outcome=outcome,
-        reason=reason,
-        began_at=began_at,
-        result=result,
-    )
-
-
-def _failed(running: LocalRun, error: SandboxError) -> RunResult:
-    return RunResult(run=running.id, outcome=Outcome.INFRA_FAILED, reason=str(error))

@@ -2,9 +2,15 @@
 
 import asyncio
 
+from msgspec import structs
+
+from artangram.core.scheduling.records import Outcome
 from artangram.managers.agent import Run, RunId, RunResult
+from artangram.managers.outcomes import how_it_ended
 from artangram.managers.runlimit import RunLimit
-from artangram.sandbox.protocol import Sandbox
+from artangram.sandbox.errors import SandboxError
+from artangram.sandbox.process import SandboxProcess
+from artangram.sandbox.protocol import CommandResult, Sandbox
 
 
 class LocalRun:
@@ -21,6 +27,7 @@ class LocalRun:
         "is_told",
         "limit",
         "over",
+        "process",
         "run",
         "sandbox",
         "task",
@@ -31,6 +38,8 @@ class LocalRun:
         self.id = RunId(run.lease.action_id, run.lease.attempt)
         self.cores = run.command.cores if run.command is not None else ()
         self.sandbox: Sandbox | None = None
+        #: Of a parallel command, from its start on.
+        self.process: SandboxProcess | None = None
         self.ended: RunResult | None = None
         self.is_told = False
         #: Was it ended because its time limit is over?
@@ -40,8 +49,50 @@ class LocalRun:
         #: Made by a caller that waits for its end.
         self.over: asyncio.Future[None] | None = None
 
+    @property
+    def is_parallel(self) -> bool:
+        return self.run.command is not None and self.run.command.parallel
+
+    def end_program(self) -> None:
+        """Its time limit is over."""
+        if self.process is not None:
+            self.process.end()
+        elif self.sandbox is not None:
+            self.sandbox.end_command()
+
+    async def resized(self) -> None:
+        """Give it the cores that it has now; one that begins gets those it has by then."""
+        if self.is_told:
+            return  # The next run there has cores of its own.
+        try:
+            if self.process is not None:
+                await self.process.resize(self.cores)
+            elif self.sandbox is not None and not self.is_parallel:
+                await self.sandbox.resize(self.cores)
+        except SandboxError:
+            return  # It died; its run is about to say so.
+
     def stop(self) -> None:
         if self.task is not None:
             self.task.cancel()
         elif self.sandbox is not None:
             self.sandbox.end_command()
+
+
+def ended_with(running: LocalRun, result: CommandResult, *, began_at: float) -> RunResult:
+    run = running.run
+    assert run.command is not None
+    if running.is_late and result.exit_code != 0:  # Else it ended well at the last moment.
+        result = structs.replace(result, timed_out=True)
+    outcome, reason = how_it_ended(run.command, result, limit_s=run.limit_s)
+    return RunResult(
+        run=running.id,
+        outcome=outcome,
+        reason=reason,
+        began_at=began_at,
+        result=result,
+    )
+
+
+def failed_with(running: LocalRun, error: SandboxError) -> RunResult:
+    return RunResult(run=running.id, outcome=Outcome.INFRA_FAILED, reason=str(error))

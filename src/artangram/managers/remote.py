@@ -46,6 +46,7 @@ from artangram.managers.agent import (
 )
 from artangram.managers.pidfd import ForeignProcess
 from artangram.sandbox.errors import SandboxError
+from artangram.sandbox.process import ProcessInput
 from artangram.sandbox.protocol import MAX_READ_BYTES, Snapshot
 
 T = TypeVar("T")
@@ -228,6 +229,13 @@ class RemoteAgent(LinkUser[wire.Report]):
     def stop(self, action_id: ActionId) -> None:
         self._tell(wire.StopRun(action_id), stream=self._streams.get(action_id))
 
+    async def feed(self, action_id: ActionId, given: ProcessInput) -> None:
+        # Not in the stream of its trajectory: what waits for a reader must delay nothing else.
+        await self._ask(wire.FeedProcess(action_id, given), NoneType, stream=f"feed {action_id}")
+
+    async def signal(self, action_id: ActionId, number: int) -> None:
+        await self._ask(wire.SignalProcess(action_id, number), NoneType)
+
     def acknowledge(self, run: RunId) -> None:
         self._tell(wire.Acknowledge(run), stream=None)
 
@@ -321,6 +329,9 @@ class RemoteAgent(LinkUser[wire.Report]):
             case wire.RunPrinted(run, output):
                 if self._listener is not None:
                     self._listener.on_output(run, output)
+            case wire.RunBegan(run, began):
+                if self._listener is not None:
+                    self._listener.on_output(run, began)
 
     def on_silent(self, silent_s: float) -> None:
         self._kill()

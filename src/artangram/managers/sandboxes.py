@@ -3,7 +3,7 @@
 - A hibernated sandbox is only its changed files on disk: no process, no memory, no mount. It
   resumes for the next run, read or write, with its files and its user; pipes, sockets and
   `/dev/shm` are not files.
-- A sandbox with kept processes does not hibernate: they cannot be put on disk.
+- A sandbox with kept or started processes does not hibernate: they cannot be put on disk.
 - Ready ones are kept per source and limits, for the last few kinds asked for.
 """
 
@@ -12,10 +12,12 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from artangram.aio import uncancelled
 from artangram.core.ids import TrajectoryId
 from artangram.managers.agent import SandboxSpec
 from artangram.sandbox.errors import SandboxGone
-from artangram.sandbox.protocol import Sandbox, SandboxProvider, Snapshot
+from artangram.sandbox.process import OnOutput, SandboxProcess
+from artangram.sandbox.protocol import Command, Sandbox, SandboxProvider, Snapshot
 from artangram.sandbox.warm import Warm
 
 MOST_KINDS = 4
@@ -27,13 +29,23 @@ MOST_HIBERNATIONS = 64
 class NodeSandbox:
     """One trajectory's sandbox, running or hibernated."""
 
-    __slots__ = ("hibernated", "hibernations", "place", "sandbox", "turn", "used_at")
+    __slots__ = (
+        "hibernated",
+        "hibernations",
+        "num_processes",
+        "place",
+        "sandbox",
+        "turn",
+        "used_at",
+    )
 
     def __init__(self, place: SandboxSpec, sandbox: Sandbox) -> None:
         self.place = place
         self.sandbox = sandbox
         self.hibernated: Snapshot | None = None
         self.hibernations = 0
+        #: Started processes that have not ended.
+        self.num_processes = 0
         #: When the last run there ended; 0 before the first.
         self.used_at = 0.0
         #: Held while it hibernates or resumes, and while files are read or written.
@@ -90,6 +102,25 @@ class NodeSandboxes:
             await self._resume(held)
             yield held.sandbox
 
+    @asynccontextmanager
+    async def process(
+        self, trajectory: TrajectoryId, command: Command, on_output: OnOutput
+    ) -> AsyncIterator[SandboxProcess]:
+        """Start a command in a sandbox, which does not hibernate until it has ended."""
+        held = self.all[trajectory]
+        held.num_processes += 1
+        try:
+            async with self.using(trajectory) as sandbox:
+                process = await sandbox.start(command, on_output)
+            try:
+                yield process
+            except asyncio.CancelledError:
+                process.end()
+                await uncancelled(process.wait())
+                raise
+        finally:
+            held.num_processes -= 1
+
     async def resumed(self, trajectory: TrajectoryId) -> Sandbox:
         """The sandbox, resumed if need be. The caller keeps it from hibernating."""
         held = self.all[trajectory]
@@ -111,6 +142,7 @@ class NodeSandboxes:
         async with held.turn:
             if (
                 held.hibernated is not None
+                or held.num_processes
                 or held.sandbox.has_kept
                 or held.hibernations >= MOST_HIBERNATIONS
             ):

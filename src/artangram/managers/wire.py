@@ -11,6 +11,7 @@ from artangram.core.ids import ActionId, NodeId, TrajectoryId
 from artangram.link import FAULTS, LinkTerms, worded
 from artangram.managers.agent import Run, RunId, RunResult
 from artangram.sandbox.errors import SandboxError, SandboxGone
+from artangram.sandbox.process import ProcessBegan, ProcessInput
 from artangram.sandbox.protocol import MAX_READ_BYTES, Output, Snapshot
 
 VERSION = 1
@@ -94,6 +95,16 @@ class WriteFile(Struct, frozen=True, tag="write"):
     data: bytes
 
 
+class FeedProcess(Struct, frozen=True, tag="feed"):
+    action_id: ActionId
+    given: ProcessInput
+
+
+class SignalProcess(Struct, frozen=True, tag="signal"):
+    action_id: ActionId
+    number: int
+
+
 class TakeSnapshot(Struct, frozen=True, tag="snapshot"):
     trajectory: TrajectoryId
 
@@ -114,7 +125,9 @@ class LeaveAgent(Struct, frozen=True, tag="leave"):
 
 
 Tell = StartRun | ResizeRun | StopRun | Acknowledge
-Ask = PingAgent | ReadFile | WriteFile | TakeSnapshot | ForgetSnapshot | CloseTrajectory
+OfProcess = FeedProcess | SignalProcess
+OfFiles = ReadFile | WriteFile | TakeSnapshot | ForgetSnapshot
+Ask = PingAgent | OfProcess | OfFiles | CloseTrajectory
 Request = Tell | Ask | Attach | LeaveAgent
 
 
@@ -139,7 +152,14 @@ class RunPrinted(Struct, frozen=True, tag="printed"):
     output: Output
 
 
-Report = EndFound | RunEnded | RunPrinted
+class RunBegan(Struct, frozen=True, tag="began"):
+    """A process was started."""
+
+    run: RunId
+    began: ProcessBegan
+
+
+Report = EndFound | RunEnded | RunPrinted | RunBegan
 
 _FAULTS = FAULTS.with_kinds(worded("sandbox", SandboxError), worded("gone", SandboxGone))
 

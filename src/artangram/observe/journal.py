@@ -111,6 +111,20 @@ class Journal(Protocol):
         Of what is kept, `live` ids and those settled after `settled_after` stay.
         """
 
+    @property
+    def path(self) -> Path | None:
+        """Where another process can read it, if any can."""
+        ...
+
+    def adopt(
+        self, snapshot: Path, *, seq: int, at: float, dead: Iterable[str], settled_after: float
+    ) -> None:
+        """Replace the entries up to `seq` by what is in the file `snapshot`, and remove that file.
+
+        Of what is kept, `dead` ids go, but for those settled after `settled_after`. Nothing changes
+        if a later snapshot was taken meanwhile.
+        """
+
     def kept(self, key: str) -> KeptRecord | None:
         """What `key` stands for, if it was used and is still remembered."""
         ...

@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from artangram.observe.archive import archive_entries, attach_archive
 from artangram.observe.journal import (
     VERSION,
     Entry,
@@ -34,6 +35,7 @@ from artangram.observe.journal import (
     only_read,
 )
 from artangram.observe.journalwal import CommitMark, num_lost_frames
+from artangram.observe.retention import MB, ResultsKeeper, Retention, Shorten
 
 MOST_PER_COMMIT = 512
 """Appends in one transaction; the first of them waits for the last."""
@@ -62,6 +64,9 @@ class Wishes(Struct, frozen=True, kw_only=True):
     """Whether every commit outlives a loss of power, at the cost of a disk flush."""
     max_bytes: int | None = None
     archive: Path | None = None
+    keep: Retention = Retention()
+    shorten: Shorten | None = None
+    """How a result loses its outputs; without it results are bounded by their age only."""
 
 
 async def open_journal(
@@ -70,9 +75,11 @@ async def open_journal(
     sync: bool = False,
     max_bytes: int | None = None,
     archive: Path | None = None,
+    keep: Retention = Retention(),  # noqa: B008 - it cannot be changed
+    shorten: Shorten | None = None,
 ) -> tuple["FileJournal", Past]:
     """Open or make the journal at `path`, and read what it holds."""
-    wishes = Wishes(sync=sync, max_bytes=max_bytes, archive=archive)
+    wishes = Wishes(sync=sync, max_bytes=max_bytes, archive=archive, keep=keep, shorten=shorten)
     return await asyncio.to_thread(_open, path, wishes, asyncio.get_running_loop())
 
 
@@ -101,7 +108,8 @@ def _open(
             if isinstance(error, JournalError):
                 raise type(error)(f"{path}: {error}") from error
             raise
-        return FileJournal(path, database, past, mark=mark, lock=lock, loop=loop), past
+        opened = FileJournal(path, database, past, wishes=wishes, mark=mark, lock=lock, loop=loop)
+        return opened, past
     except BaseException:
         os.close(lock)
         raise
@@ -155,17 +163,18 @@ def _prepare(database: sqlite3.Connection, wishes: Wishes) -> Past:
         (page_size,) = database.execute("PRAGMA page_size").fetchone()
         database.execute(f"PRAGMA max_page_count = {wishes.max_bytes // page_size}")
     if wishes.archive is not None:
-        database.execute("ATTACH DATABASE ? AS archive", (str(wishes.archive),))
-        database.execute("PRAGMA archive.journal_mode = WAL")
-        database.execute(f"CREATE TABLE IF NOT EXISTS archive.{_ENTRY}")
+        attach_archive(database, wishes.archive, table=_ENTRY)
     return past
 
 
 def _about(database: sqlite3.Connection, name: str, first: bytes) -> bytes:
     """A value of the table `about`; `first` if there is none yet."""
-    database.execute("INSERT OR IGNORE INTO about VALUES (?, ?)", (name, first))
-    (body,) = database.execute("SELECT body FROM about WHERE name = ?", (name,)).fetchone()
-    return bytes(body)
+    read = "SELECT body FROM about WHERE name = ?"
+    row = database.execute(read, (name,)).fetchone()
+    if row is None:
+        database.execute("INSERT INTO about VALUES (?, ?)", (name, first))
+        return first
+    return bytes(row[0])
 
 
 def _past(database: sqlite3.Connection) -> Past:
@@ -180,6 +189,16 @@ def _past(database: sqlite3.Connection) -> Past:
         entries=tuple(decoded(database, after=snapshot.seq if snapshot is not None else 0)),
         kept={id: KeptRecord(id=id, key=key, body=body) for id, key, body in unsettled},
     )
+
+
+def read_past(path: Path) -> Past:
+    """What the journal at `path` holds now, all of one moment, while another process writes it."""
+    database = sqlite3.connect(only_read(path), uri=True, isolation_level=None)
+    try:
+        database.execute("BEGIN")
+        return _past(database)
+    finally:
+        database.close()
 
 
 def _attributed(error: Exception, path: Path) -> JournalError:
@@ -202,6 +221,7 @@ class FileJournal:
         database: sqlite3.Connection,
         past: Past,
         *,
+        wishes: Wishes,
         mark: CommitMark,
         lock: int,
         loop: asyncio.AbstractEventLoop,
@@ -214,6 +234,10 @@ class FileJournal:
         self._last_at = past.last_at
         self._encode = msgspec.json.Encoder().encode
         self._database = database
+        self._keep = wishes.keep
+        self._results: ResultsKeeper | None = None
+        if wishes.shorten is not None:
+            self._results = ResultsKeeper(database, wishes.keep.results_mb * MB, wishes.shorten)
         self._reader = sqlite3.connect(only_read(path), uri=True, check_same_thread=False)
         #: Bounded by the orchestrator: no caller gets an answer before the commit.
         self._todo: queue.SimpleQueue[tuple[_Work, Then | None] | None] = queue.SimpleQueue()
@@ -243,6 +267,10 @@ class FileJournal:
                 database.execute(_KEEP, (item.id, item.key, item.body))
             for end in settled:
                 database.execute("INSERT INTO settled VALUES (?, ?, ?)", (end.id, end.at, end.body))
+                if self._results is not None:
+                    self._results.settled(end.body)
+            if self._results is not None:
+                self._results.prune(database)
 
         self._todo.put((insert, then))
         return self._seq
@@ -258,11 +286,8 @@ class FileJournal:
         seq, at, ids = self._seq, self._last_at, [(id,) for id in live]
 
         def shrink(database: sqlite3.Connection) -> None:
-            _archive(database, seq)
-            database.execute("DELETE FROM snapshot")
-            database.execute("INSERT INTO snapshot VALUES (?, ?, ?)", (seq, at, snapshot))
-            database.execute("DELETE FROM entry WHERE seq <= ?", (seq,))
-            database.execute("DELETE FROM settled WHERE at <= ?", (settled_after,))
+            _replace_entries(database, seq, at, snapshot, self._keep)
+            self._forget(database, max(settled_after, at - self._keep.results_s))
             database.execute("CREATE TEMP TABLE live (id TEXT PRIMARY KEY)")
             database.executemany("INSERT INTO live VALUES (?)", ids)
             database.execute(
@@ -276,6 +301,33 @@ class FileJournal:
                 database.execute("REPLACE INTO about VALUES ('version', ?)", (version,))
 
         self._todo.put((shrink, None))
+
+    def adopt(
+        self, snapshot: Path, *, seq: int, at: float, dead: Iterable[str], settled_after: float
+    ) -> None:
+        ids = [(id,) for id in dead]
+
+        def shrink(database: sqlite3.Connection) -> None:
+            body = snapshot.read_bytes()
+            snapshot.unlink()
+            newer = database.execute("SELECT 1 FROM snapshot WHERE seq >= ?", (seq,)).fetchone()
+            if newer is not None:
+                return
+            _replace_entries(database, seq, at, body, self._keep)
+            self._forget(database, max(settled_after, at - self._keep.results_s))
+            database.executemany(
+                "DELETE FROM kept WHERE id = ? AND id NOT IN (SELECT id FROM settled)", ids
+            )
+
+        self._todo.put((shrink, None))
+
+    def _forget(self, database: sqlite3.Connection, until: float) -> None:
+        """Results of that age, and what their ids stand for."""
+        old = "SELECT id FROM settled WHERE at <= ?"
+        database.execute(f"DELETE FROM kept WHERE id IN ({old})", (until,))
+        database.execute("DELETE FROM settled WHERE at <= ?", (until,))
+        if self._results is not None:
+            self._results.recount(database)
 
     def kept(self, key: str) -> KeptRecord | None:
         row = self._reader.execute("SELECT id, body FROM kept WHERE key = ?", (key,)).fetchone()
@@ -323,21 +375,14 @@ class FileJournal:
         return None
 
 
-def _archive(database: sqlite3.Connection, seq: int) -> None:
-    """Copy the entries that will be removed, between two transactions.
-
-    A transaction over both files is not atomic when the process dies or a disk is full: SQLite
-    writes the journal first, and entries missing in the archive would be lost.
-    """
-    if _has_archive(database):
-        database.execute("COMMIT")
-        old = "SELECT * FROM main.entry WHERE seq <= ?"
-        database.execute(f"INSERT OR IGNORE INTO archive.entry {old}", (seq,))
-        database.execute("BEGIN IMMEDIATE")
-
-
-def _has_archive(database: sqlite3.Connection) -> bool:
-    return any(name == "archive" for _, name, _ in database.execute("PRAGMA database_list"))
+def _replace_entries(
+    database: sqlite3.Connection, seq: int, at: float, snapshot: bytes, keep: Retention
+) -> None:
+    """The snapshot stands for the entries up to `seq`."""
+    archive_entries(database, seq, keep, now=at)
+    database.execute("DELETE FROM snapshot")
+    database.execute("INSERT INTO snapshot VALUES (?, ?, ?)", (seq, at, snapshot))
+    database.execute("DELETE FROM entry WHERE seq <= ?", (seq,))
 
 
 def _tell(waiting: list[Then], error: JournalError | None) -> None:

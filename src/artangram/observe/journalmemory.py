@@ -6,6 +6,7 @@ a caller that asks again gets the same answer; `entries` only if it is told to.
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from artangram.observe.journal import Entry, KeptRecord, Settled, Then
 
@@ -17,6 +18,7 @@ class MemoryJournal:
     """See `journal.Journal`."""
 
     is_lasting = False
+    path: Path | None = None
 
     def __init__(self, *, keeps_entries: bool = False) -> None:
         self.entries: list[Entry] = []
@@ -67,6 +69,11 @@ class MemoryJournal:
         owner: bytes | None = None,
     ) -> None:
         self.entries.clear()
+
+    def adopt(
+        self, snapshot: Path, *, seq: int, at: float, dead: Iterable[str], settled_after: float
+    ) -> None:
+        raise NotImplementedError("no other process reads it")
 
     def kept(self, key: str) -> KeptRecord | None:
         return self._kept.get(key)

@@ -17,8 +17,9 @@ from msgspec import Struct, structs
 from artangram.core.errors import BadInput
 from artangram.core.ids import TrajectoryId
 from artangram.orchestrator.commandkind import command_kind
-from artangram.orchestrator.options import RunOptions
+from artangram.orchestrator.options import RunOptions, StartOptions
 from artangram.orchestrator.records import Opening
+from artangram.sandbox.process import TerminalSize
 from artangram.sandbox.protocol import WORK_DIR
 
 T = TypeVar("T")
@@ -70,6 +71,29 @@ class RunRequest(Struct, frozen=True, kw_only=True):
         check_times(work_s=self.work_s, timeout_s=self.timeout_s, deadline_s=self.deadline_s)
 
 
+class StartRequest(Struct, frozen=True, kw_only=True):
+    """A process as it is requested; see `RunRequest`."""
+
+    trajectory: TrajectoryId
+    argv: tuple[str, ...]
+    kind: str
+    cpu: int | dict[str, Any] = 1
+    priority: int = 0
+    needs: dict[str, Any] = {}
+    work_s: float | None = None
+    timeout_s: float | None = None
+    deadline_s: float | None = None
+    environ: dict[str, str] = {}
+    cwd: str = WORK_DIR
+    terminal: TerminalSize | None = None
+
+    def as_run(self) -> RunRequest:
+        """The action that it is; its command has to be made parallel. Raises `BadInput`."""
+        fields = structs.asdict(self)
+        del fields["terminal"]
+        return RunRequest(**fields)
+
+
 def as_record(kind: type[T], given: Mapping[str, Any]) -> T:
     """`given` as a `kind`. Raises `BadInput` for a value of another type than its field."""
     try:
@@ -89,6 +113,31 @@ def as_record(kind: type[T], given: Mapping[str, Any]) -> T:
 
 def run_request(opening: Opening, argv: Iterable[str], options: RunOptions) -> RunRequest:
     """The request for `argv` in a trajectory. Raises `BadInput`."""
+    check_known(RunOptions, options, of="a run")
+    given = _command_fields(opening, argv, dict(options))
+    if isinstance(given.get("stdin"), str):
+        given["stdin"] = as_bytes("stdin", given["stdin"])
+    return as_record(RunRequest, given)
+
+
+def start_request(opening: Opening, argv: Iterable[str], options: StartOptions) -> StartRequest:
+    """The same for a process. Raises `BadInput`."""
+    check_known(StartOptions, options, of="a process")
+    given = _command_fields(opening, argv, dict(options), prefix="start")
+    match given.get("terminal"):
+        case [rows, columns]:
+            given["terminal"] = {"rows": rows, "columns": columns}
+        case None:
+            pass
+        case other:
+            raise BadInput("terminal", f"{other!r} is not a size", "give (rows, columns)")
+    return as_record(StartRequest, given)
+
+
+def _command_fields(
+    opening: Opening, argv: Iterable[str], options: dict[str, Any], *, prefix: str = ""
+) -> dict[str, Any]:
+    """What both have in common, with defaults."""
     if isinstance(argv, str | bytes):
         fix = "give a list of words, or ['sh', '-c', ...] to have a shell read it"
         raise BadInput("argv", "is one text", fix)
@@ -97,17 +146,14 @@ def run_request(opening: Opening, argv: Iterable[str], options: RunOptions) -> R
     except TypeError:
         problem = f"expected a list of words, got `{type(argv).__name__}`"
         raise BadInput("argv", problem, "give a list") from None
-    check_known(RunOptions, options, of="a run")
     given: dict[str, Any] = {**options, "trajectory": opening.trajectory, "argv": words}
     if not given.get("kind"):
-        runs = command_kind(words)
-        given["kind"] = "/".join([name for name in (opening.task, runs) if name])
+        parts = opening.task, prefix, command_kind(words)
+        given["kind"] = "/".join([name for name in parts if name])
     for name in ("needs", "environ"):
         if name in given and given[name] is None:
             del given[name]
-    if isinstance(given.get("stdin"), str):
-        given["stdin"] = as_bytes("stdin", given["stdin"])
-    return as_record(RunRequest, given)
+    return given
 
 
 def plain(field: str, value: Any) -> Any:

@@ -7,20 +7,22 @@ differs. A program's failure is in the result; a caller's mistake is raised.
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack
+from os import PathLike
+from pathlib import Path
+from typing import Any, ParamSpec, Self, TypeVar, Unpack
 from uuid import uuid4
 
 import msgspec
 
+from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, JobId, NodeId, ServiceId, TrajectoryId
 from artangram.core.scheduling.explain import Explanation
-from artangram.functions import Function, function_of
+from artangram.functions import function_of
 from artangram.managers.call import ServiceCall
 from artangram.observe.history import Happening
 from artangram.orchestrator.arguments import (
     FileRead,
     FileWrite,
-    RunRequest,
     as_bytes,
     as_json,
     as_mapping,
@@ -29,10 +31,10 @@ from artangram.orchestrator.arguments import (
     check_known,
     plain,
     run_request,
+    start_request,
 )
 from artangram.orchestrator.calling import (
     Api,
-    CallRequest,
     RemoteFunction,
     answered,
     checked_options,
@@ -43,12 +45,18 @@ from artangram.orchestrator.options import (
     ClusterChanges,
     RunOptions,
     ServiceOptions,
+    StartOptions,
 )
+from artangram.orchestrator.process import KEPT_BYTES, ProcessHandle, check_kept
 from artangram.orchestrator.reconfigure import Reconfiguration
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Opening
+from artangram.orchestrator.shell import PROGRAM, ShellHandle
+from artangram.orchestrator.transfer import download, upload
+from artangram.orchestrator.transport import Transport
 from artangram.orchestrator.use import UseReport
 from artangram.sandbox.protocol import (
     MAX_READ_BYTES,
+    WORK_DIR,
     HostImage,
     Limits,
     Output,
@@ -59,52 +67,6 @@ from artangram.services.service import Loader, Service, loader_name
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class Transport(Protocol):
-    """The way to an orchestrator."""
-
-    async def open(self, opening: Opening) -> None: ...
-
-    async def close(self, trajectory: TrajectoryId) -> None: ...
-
-    async def close_job(self, job: JobId) -> None: ...
-
-    async def drain(self, node: NodeId, *, is_on: bool) -> None: ...
-
-    async def reconfigure(self, wanted: Reconfiguration) -> None: ...
-
-    async def run(self, request: RunRequest) -> ActionResult: ...
-
-    def stream(self, request: RunRequest) -> AsyncGenerator[Output | ActionResult, None]: ...
-
-    async def call(self, request: CallRequest) -> ActionResult: ...
-
-    def register(self, function: Function[..., Any]) -> None:
-        """Make `function` callable by its name."""
-        ...
-
-    async def deploy(self, service: Service) -> None: ...
-
-    async def read(self, trajectory: TrajectoryId, path: str, *, max_bytes: int) -> bytes: ...
-
-    async def write(self, trajectory: TrajectoryId, path: str, *, data: bytes) -> None: ...
-
-    async def snapshot(self, trajectory: TrajectoryId) -> Snapshot: ...
-
-    def queued_s(self, trajectory: TrajectoryId) -> float | None:
-        """How long the actions of a trajectory have waited; `None` if it is not open."""
-        ...
-
-    async def explain(self, action_id: ActionId) -> Explanation: ...
-
-    async def status(self) -> ClusterStatus: ...
-
-    async def use(self) -> UseReport: ...
-
-    async def history(self, action_id: ActionId) -> tuple[Happening, ...]: ...
-
-    async def cancel(self, action_id: ActionId) -> None: ...
 
 
 class Client:
@@ -139,6 +101,7 @@ class Client:
         selector: Mapping[str, str] | None = None,
         idle_s: float | None = None,
         lifetime_s: float | None = None,
+        parent: str | None = None,
         id: str | None = None,
     ) -> "TrajectoryHandle":
         """One attempt at a problem; use it with `async with`. Its files last until it is closed.
@@ -153,6 +116,8 @@ class Client:
         - `selector`: labels that its node must have, as in `{"disk": "nvme"}`.
         - `idle_s`, `lifetime_s`: it is closed when it has had no action for this long, or this long
           after it was opened, whatever it does. Default: never.
+        - `parent`: the trajectory that waits for it. Its actions are refused when everything that
+          holds memory waits for such a child: it would wait for ever.
         - `id`: your own name for it. Default: the task and a random suffix.
         """
         limits = Limits.sized(memory_mb, disk_mb=disk_mb, processes=processes, network=network)
@@ -166,6 +131,7 @@ class Client:
             "selector": as_mapping("selector", selector),
             "idle_s": idle_s,
             "lifetime_s": lifetime_s,
+            "parent": parent,
             # As plain data: msgspec does not check the fields of a record that exists already.
             "place": {
                 "source": plain("place.source", source or HostImage()),
@@ -173,6 +139,17 @@ class Client:
             },
         }
         return TrajectoryHandle(self._backend, as_record(Opening, given))
+
+    def attach(self, id: str, *, task: str = "") -> "TrajectoryHandle":
+        """A trajectory that is open already, opened by this client or another one.
+
+        Using it with `async with` neither opens nor closes it; `close` does close it. Its owner is
+        the client that opened it: when that goes away, the service closes it.
+
+        - `task`: what it attempts, for the kind of its actions.
+        """
+        opening = as_record(Opening, {"trajectory": as_text("id", id), "task": task})
+        return TrajectoryHandle(self._backend, opening, is_attached=True)
 
     async def call(self, service: str, payload: object, **options: Unpack[CallOptions]) -> Any:
         """Ask a model service and return its answer; both are JSON values."""
@@ -252,15 +229,18 @@ class Client:
 class TrajectoryHandle:
     """One attempt at a problem: a sandbox that keeps its files between commands.
 
-    It holds cores only while a command runs. It runs one command at a time; further ones wait.
+    It holds cores only while a command runs. `run` and `stream` run one command at a time, and
+    further ones wait; `start` starts processes beside them.
     """
 
-    def __init__(self, backend: Transport, opening: Opening) -> None:
+    def __init__(self, backend: Transport, opening: Opening, *, is_attached: bool = False) -> None:
         self._backend = backend
+        self._is_attached = is_attached
         self._opening = opening
         #: A sandbox runs one command at a time: the next one waits here, without cores.
         self._turn = asyncio.Lock()
         self._queued_s = 0.0
+        self._started: list[ProcessHandle] = []
 
     def __repr__(self) -> str:
         return f"<Trajectory {self.id}>"
@@ -281,10 +261,11 @@ class TrajectoryHandle:
         return self._queued_s
 
     async def __aenter__(self) -> Self:
-        return await self.open()
+        return self if self._is_attached else await self.open()
 
     async def __aexit__(self, *_: object) -> None:
-        await self.close()
+        if not self._is_attached:
+            await self.close()
 
     async def open(self) -> Self:
         """Open it without an `async with` block; then `close` ends it."""
@@ -299,6 +280,9 @@ class TrajectoryHandle:
         """End it: what still runs is stopped, its files are removed."""
         self._queued_s = self.queued_s  # After the end only this object knows it.
         await self._backend.close(self.id)
+        started, self._started = self._started, []
+        for process in started:
+            await process.aclose()
 
     async def run(self, argv: Sequence[str], **options: Unpack[RunOptions]) -> ActionResult:
         """Run a command and wait for its end; `{units}` in it becomes the number of its cores.
@@ -324,6 +308,41 @@ class TrajectoryHandle:
             async for piece in pieces:
                 yield piece
 
+    async def start(
+        self,
+        argv: Sequence[str],
+        *,
+        output_bytes: int = KEPT_BYTES,
+        lossless: bool = False,
+        **options: Unpack[StartOptions],
+    ) -> ProcessHandle:
+        """Start a program beside what else runs here; returns when it runs.
+
+        It is an action with a lease of its own, which it holds until it ends or the trajectory is
+        closed. `StartOptions` describes the keywords.
+
+        - `output_bytes`: how much unread output is kept. Older output is dropped and counted.
+        - `lossless`: let the program wait for its reader instead of dropping its output.
+        """
+        check_kept(output_bytes)
+        pieces = self._backend.start(start_request(self._opening, argv, options))
+        process = ProcessHandle(self._backend, pieces, output_bytes=output_bytes, lossless=lossless)
+        try:
+            await process.begun()
+        except asyncio.CancelledError:
+            await process.abandon()
+            raise
+        self._started = [one for one in self._started if not one.is_over]
+        self._started.append(process)
+        return process
+
+    async def shell(self, **options: Unpack[StartOptions]) -> ShellHandle:
+        """Open a bash that keeps its directory and variables from one command to the next."""
+        if options.get("terminal") is not None:
+            fix = "start a shell with `start` and drive its terminal"
+            raise BadInput("terminal", "a shell that is asked for results has none", fix)
+        return ShellHandle(await self.start(PROGRAM, lossless=True, **options))
+
     async def write(self, path: str, data: bytes | str) -> None:
         """Replace a file's content; missing directories are made."""
         body = as_bytes("data", data) if isinstance(data, str) else data
@@ -334,6 +353,24 @@ class TrajectoryHandle:
         """A file's content. Raises `OSError` as `open` would."""
         given = as_record(FileRead, {"path": path, "max_bytes": max_bytes})
         return await self._backend.read(self.id, given.path, max_bytes=given.max_bytes)
+
+    async def upload(self, source: str | PathLike[str], target: str = WORK_DIR) -> None:
+        """Copy a file, or what is in a directory, of this machine into `target`, a directory.
+
+        It goes in pieces, so its size has no limit but that of the sandbox. Needs `tar` there.
+        Raises `OSError` with what `tar` said.
+        """
+        await upload(self._piped, Path(source), as_text("target", target))
+
+    async def download(self, source: str, target: str | PathLike[str]) -> None:
+        """Copy a file, or what is in a directory, of the sandbox into `target`, a directory here.
+
+        Names and links that lead out of `target` are refused with `OSError`.
+        """
+        await download(self._piped, as_text("source", source), Path(target))
+
+    async def _piped(self, argv: list[str]) -> ProcessHandle:
+        return await self.start(argv, lossless=True, kind="files/tar")
 
     async def snapshot(self) -> Snapshot:
         """Its files at this moment, as the `source` of other trajectories."""

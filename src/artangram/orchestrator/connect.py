@@ -4,7 +4,7 @@ import asyncio
 import math
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -19,11 +19,19 @@ from artangram.core.ids import ActionId, JobId, NodeId, TrajectoryId
 from artangram.core.scheduling.explain import Explanation
 from artangram.functions import Function
 from artangram.observe.history import Happening
-from artangram.orchestrator.arguments import RunRequest, as_address, as_body, as_unicode, check_loop
+from artangram.orchestrator.arguments import (
+    RunRequest,
+    StartRequest,
+    as_address,
+    as_body,
+    as_unicode,
+    check_loop,
+)
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.client import Client
 from artangram.orchestrator.errors import ErrorRecord, raised
 from artangram.orchestrator.ndjson import read
+from artangram.orchestrator.process import Printed
 from artangram.orchestrator.reconfigure import Reconfiguration
 from artangram.orchestrator.records import (
     QUEUEING,
@@ -36,6 +44,7 @@ from artangram.orchestrator.records import (
 )
 from artangram.orchestrator.tokens import checked_token
 from artangram.orchestrator.use import UseReport
+from artangram.sandbox.process import ProcessBegan, ProcessInput
 from artangram.sandbox.protocol import Output, Snapshot
 from artangram.services.service import Service
 
@@ -57,11 +66,7 @@ PROBE_AFTER_S, PROBE_EVERY_S, PROBES = 10, 5, 4
 """A request may wait for hours, and a machine that loses power says nothing: the kernel asks it
 whether the connection is still there. After 30 s without an answer the request has none."""
 
-_FROM_BETWEEN = (
-    HTTPStatus.BAD_GATEWAY,
-    HTTPStatus.SERVICE_UNAVAILABLE,
-    HTTPStatus.GATEWAY_TIMEOUT,
-)
+_FROM_BETWEEN = (502, 503, 504)
 """What a proxy answers while the service behind it does not."""
 
 
@@ -104,7 +109,7 @@ async def connect(
 
 
 class _Http:
-    """See `client.Transport`."""
+    """See `transport.Transport`."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
         self._session = session
@@ -156,13 +161,30 @@ class _Http:
         return self._decoded(found, ActionResult)
 
     async def stream(self, request: RunRequest) -> AsyncGenerator[Output | ActionResult, None]:
-        body, path = as_body(request), f"{_of(request.trajectory)}/stream"
-        with self._waiting_for(request.trajectory), self._reached():
-            async with self._session.post(path, data=body) as answer:
+        path = f"{_of(request.trajectory)}/stream"
+        async with aclosing(self._pieces(path, request, request.trajectory)) as pieces:
+            async for piece in pieces:
+                if not isinstance(piece, ProcessBegan):
+                    yield piece
+
+    def start(self, request: StartRequest) -> AsyncGenerator[Printed, None]:
+        return self._pieces(f"{_of(request.trajectory)}/start", request, None)
+
+    async def _pieces(
+        self, path: str, request: msgspec.Struct, trajectory: TrajectoryId | None
+    ) -> AsyncGenerator[Printed, None]:
+        with self._waiting_for(trajectory), self._reached():
+            async with self._session.post(path, data=as_body(request)) as answer:
                 if answer.status != HTTPStatus.OK:
                     raise self._refusal(answer.status, await answer.read())
                 async for piece in read(answer.content.iter_any()):
                     yield piece
+
+    async def feed(self, action_id: ActionId, given: ProcessInput) -> None:
+        await self._ask("POST", f"{_action(action_id)}/input", data=as_body(given))
+
+    async def signal(self, action_id: ActionId, number: int) -> None:
+        await self._ask("POST", f"{_action(action_id)}/signal", query={"number": str(number)})
 
     async def call(self, request: CallRequest) -> ActionResult:
         body = as_body(request)
@@ -195,7 +217,7 @@ class _Http:
         return None if heard is None else heard.queued_s
 
     async def explain(self, action_id: ActionId) -> Explanation:
-        found = await self._ask("GET", f"actions/{_quoted('action_id', action_id)}/explain")
+        found = await self._ask("GET", f"{_action(action_id)}/explain")
         return self._decoded(found, Explanation)
 
     async def status(self) -> ClusterStatus:
@@ -367,6 +389,10 @@ def _probed_socket(address: tuple[Any, ...]) -> socket.socket:
 
 def _of(trajectory: TrajectoryId) -> str:
     return f"trajectories/{_quoted('trajectory', trajectory)}"
+
+
+def _action(action_id: ActionId) -> str:
+    return f"actions/{_quoted('action_id', action_id)}"
 
 
 def _quoted(field: str, name: str) -> str:

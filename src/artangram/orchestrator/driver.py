@@ -24,13 +24,11 @@ from artangram.core.scheduling.records import ActionRecord
 from artangram.observe.journal import Entry, Journal, JournalError, KeptRecord, Settled
 from artangram.orchestrator.live import LiveAction, LiveTrajectory
 from artangram.orchestrator.records import ActionResult, Submission, encode
-from artangram.orchestrator.recovery import Restored, frozen
+from artangram.orchestrator.recovery import Restored
+from artangram.orchestrator.snapshots import Snapshots
 
 COMPACT_EVERY = 10_000
-"""Entries between two snapshots: a restart replays at most this many, in about a second."""
-
-RESULTS_KEPT_S = 86_400.0
-"""How long an ended action answers to its key."""
+"""Entries between two snapshots: a restart replays about as many, in about a second."""
 
 
 class Timer(Protocol):
@@ -129,6 +127,7 @@ class Driver:
         self.journal = journal
         #: Ids of what the journal keeps as long as it lives.
         self.lasting: set[str] = set()
+        self._snapshots = Snapshots(journal, life.scheduler, life.ledger)
         self._last_at = life.last_at
         self._clock = clock
         self._executor = executor
@@ -192,6 +191,7 @@ class Driver:
     def close(self) -> None:
         """Decide nothing more."""
         self._is_broken = True
+        self._snapshots.close()
         if self._wake is not None:
             self._wake.cancel()
 
@@ -298,16 +298,7 @@ class Driver:
 
     def compact(self, now: float, *, owner: bytes | None = None) -> None:
         """Replace the entries by the state they led to; for another owner, if one is named."""
-        if not self.journal.is_lasting:
-            return
-        live = [f"action:{one.action.id}" for one in self.ledger.alive()]
-        live += [f"trajectory:{one.id}" for one in self.ledger.open_trajectories()]
-        self.journal.compact(
-            frozen(self.scheduler, self.ledger),
-            live=[*live, *self.lasting],
-            settled_after=now - RESULTS_KEPT_S,
-            owner=owner,
-        )
+        self._snapshots.take(now, lasting=self.lasting, owner=owner)
 
     def _on_written(
         self,

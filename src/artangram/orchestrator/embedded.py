@@ -6,6 +6,7 @@
 """
 
 import asyncio
+import errno
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from functools import lru_cache
 from itertools import count
@@ -24,12 +25,13 @@ from artangram.functions import Function
 from artangram.managers.agent import AgentGone, NodeAgent, Population
 from artangram.managers.cpu import LONGEST_RUN_S
 from artangram.observe.history import Happening
-from artangram.orchestrator.arguments import RunRequest, check_loop
+from artangram.orchestrator.arguments import RunRequest, StartRequest, check_loop
 from artangram.orchestrator.callbackends import CallBackends
 from artangram.orchestrator.calling import CallRequest, called
 from artangram.orchestrator.histories import history
 from artangram.orchestrator.live import LiveTrajectory
 from artangram.orchestrator.orchestrator import Orchestrator
+from artangram.orchestrator.process import Printed
 from artangram.orchestrator.reconfigure import Reconfiguration
 from artangram.orchestrator.records import (
     ActionResult,
@@ -42,6 +44,7 @@ from artangram.orchestrator.records import (
 from artangram.orchestrator.statusparts import explained
 from artangram.orchestrator.use import UseReport
 from artangram.sandbox.errors import SandboxGone
+from artangram.sandbox.process import ProcessBegan, ProcessInput, TerminalSize, check_signal
 from artangram.sandbox.protocol import Command, Output, Snapshot
 from artangram.services.service import Service
 
@@ -70,7 +73,7 @@ async def _population(agent: NodeAgent | None) -> Population | None:
 
 
 class Embedded:
-    """See `client.Transport`."""
+    """See `transport.Transport`."""
 
     def __init__(
         self,
@@ -89,6 +92,9 @@ class Embedded:
 
     async def open(self, opening: Opening) -> None:
         check_loop(self._loop)
+        home = opening.pinned_to
+        if home and home not in self.orchestrator.nodes:
+            raise SandboxGone(f"{home} was lost, and its snapshots with it")
         opened = self.orchestrator.open(opening)
         try:
             await opened
@@ -123,17 +129,59 @@ class Embedded:
         A second request for a key gets the result only. Leaving early cancels one without a key.
         """
         #: Bounded by the command's `output_bytes`.
-        printed: asyncio.Queue[Output | None] = asyncio.Queue()
+        printed: asyncio.Queue[Output | ProcessBegan | None] = asyncio.Queue()
         receipt = self.submit(request)
         self.orchestrator.watch(receipt.action_id, printed.put_nowait)
         receipt.ended.add_done_callback(lambda _: printed.put_nowait(None))
         try:
             while (piece := await printed.get()) is not None:
-                yield piece
+                if not isinstance(piece, ProcessBegan):
+                    yield piece
             yield await receipt.ended
         finally:
             if request.key is None:
                 self.orchestrator.cancel(receipt.action_id, reason="its caller went away")
+
+    async def start(self, request: StartRequest) -> AsyncGenerator[Printed, None]:
+        """What a process prints as it comes, that it began, and its result last.
+
+        Leaving early cancels it.
+        """
+        #: Bounded: a node sends no more than a window beyond what was taken.
+        printed: asyncio.Queue[Output | ProcessBegan | None] = asyncio.Queue()
+        run = request.as_run()
+        receipt = self.submit(run, terminal=request.terminal, is_parallel=True)
+        self.orchestrator.watch(receipt.action_id, printed.put_nowait)
+        receipt.ended.add_done_callback(lambda _: printed.put_nowait(None))
+        try:
+            while (piece := await printed.get()) is not None:
+                if isinstance(piece, ProcessBegan):
+                    piece = structs.replace(piece, action_id=receipt.action_id)
+                yield piece
+            yield await receipt.ended
+        finally:
+            self.orchestrator.cancel(receipt.action_id, reason="its caller went away")
+
+    async def feed(self, action_id: ActionId, given: ProcessInput) -> None:
+        agent = self._agent_of(action_id)
+        if agent is not None:
+            await agent.feed(action_id, given)
+        elif given.stdin:
+            raise BrokenPipeError(errno.EPIPE, "the process has ended")
+
+    async def signal(self, action_id: ActionId, number: int) -> None:
+        check_signal(number)
+        agent = self._agent_of(action_id)
+        if agent is not None:
+            await agent.signal(action_id, number)
+
+    def _agent_of(self, action_id: ActionId) -> NodeAgent | None:
+        """Of the node where an action runs; `None` if it has ended."""
+        check_loop(self._loop)
+        live = self.orchestrator.ledger.actions.get(action_id)
+        if live is None or live.cores is None:
+            return None
+        return self.orchestrator.nodes.get(live.cores.node)
 
     async def call(self, request: CallRequest) -> ActionResult:
         check_loop(self._loop)
@@ -153,7 +201,13 @@ class Embedded:
         if service.id not in self.orchestrator.catalog.services:  # Else it is the same again.
             self.orchestrator.deploy(service, spec)
 
-    def submit(self, request: RunRequest) -> Receipt:
+    def submit(
+        self,
+        request: RunRequest,
+        *,
+        is_parallel: bool = False,
+        terminal: TerminalSize | None = None,
+    ) -> Receipt:
         """Submit an action without waiting for its end."""
         check_loop(self._loop)
         deadline_s, opening = request.deadline_s, self._opening(request)
@@ -163,6 +217,9 @@ class Embedded:
             action_id=ActionId(self._new_id()),
             deadline_at=None if deadline_s is None else self.orchestrator.now() + deadline_s,
         )
+        if is_parallel and submission.command is not None:
+            started = structs.replace(submission.command, parallel=True, terminal=terminal)
+            submission = structs.replace(submission, command=started)
         known = self.orchestrator.known(submission)
         if known is not None:
             return known
@@ -178,7 +235,8 @@ class Embedded:
         await (await self._home(trajectory)).write(trajectory, path, data=data)
 
     async def snapshot(self, trajectory: TrajectoryId) -> Snapshot:
-        return await (await self._home(trajectory)).snapshot(trajectory)
+        home = await self._home(trajectory)
+        return structs.replace(await home.snapshot(trajectory), node=home.node)
 
     def queued_s(self, trajectory: TrajectoryId) -> float | None:
         try:

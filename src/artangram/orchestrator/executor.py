@@ -42,6 +42,7 @@ from artangram.orchestrator.ledger import Ledger
 from artangram.orchestrator.live import FoundRun, LiveAction, LiveTrajectory, Phase
 from artangram.orchestrator.records import Opening
 from artangram.sandbox.errors import SandboxError
+from artangram.sandbox.process import ProcessBegan
 from artangram.sandbox.protocol import Output
 
 NewAgent = Callable[[NodeId], Awaitable[NodeAgent]]
@@ -254,7 +255,7 @@ class LiveExecutor:
         # While agents are being attached, more is to come before anything can be decided.
         self._post(finished, then=then, at_once=self._is_attached)
 
-    def on_output(self, run: RunId, output: Output) -> None:
+    def on_output(self, run: RunId, output: Output | ProcessBegan) -> None:
         """For agents: see `agent.Listener`."""
         live = self._ledger.actions.get(run.action_id)
         if live is not None and live.on_output is not None:

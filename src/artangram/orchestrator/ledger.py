@@ -30,6 +30,7 @@ from artangram.observe.journal import Entry
 from artangram.orchestrator.accounts import Accounts
 from artangram.orchestrator.live import LiveAction, LiveTrajectory, Phase
 from artangram.orchestrator.records import Opening, QueueLengths, Submission
+from artangram.orchestrator.tally import Tally
 
 MOST_RECENT = 10_000
 """Instants that are remembered, whatever the journal does: some minutes of a busy cluster."""
@@ -57,6 +58,7 @@ class Ledger:
         self.num_ended = 0
         self.queue = QueueLengths()
         self.accounts = Accounts()
+        self.tally = Tally()
         #: The latest instants, for readers that only look; the driver adds them.
         self.recent: deque[Entry] = deque(maxlen=MOST_RECENT)
 
@@ -75,6 +77,7 @@ class Ledger:
         self.__dict__.update({"accounts": Accounts()} | state)
         self.recent = deque(maxlen=MOST_RECENT)
         self.queue = QueueLengths(one.action.job for one in self.alive() if one.lease is None)
+        self.tally = Tally.of(self.alive(), self.open_trajectories())
 
     def __repr__(self) -> str:
         return f"<Ledger: {self.queue.total} queued, {self.num_running} running>"
@@ -159,11 +162,13 @@ class Ledger:
                     if live.trajectory is not None:
                         live.trajectory.actions.add(live)
                 self.accounts.submitted(live, at)
+                self.tally.submitted(live)
             case Finished():
                 self._on_finished(event, at)
             case TrajectoryOpened(name):
                 opened = self.trajectories[name]
                 opened.phase = Phase.ALIVE
+                self.tally.opened(opened)
                 self.accounts.opened(event, opened.opening.task, at)
             case TrajectoryGone(name):
                 self.accounts.gone(name, at)
@@ -191,8 +196,10 @@ class Ledger:
 
     def _end_lease(self, live: LiveAction, at: float) -> None:
         allocations = () if live.lease is None else live.lease.allocations
+        self.accounts.holds(live, 0)
+        self.tally.ended(live)
+        live.hold(0, at)
         live.lease = live.cores = None
-        self._hold(live, 0, at)
         self.accounts.ended(live, allocations, at)
         self.num_running -= 1
         self.queue.add(live.action.job)
@@ -204,15 +211,19 @@ class Ledger:
         cores = cores_of(lease)
         live.lease, live.cores, live.started_at = lease, cores, at
         self.accounts.began(live, at)
+        self.tally.began(live)
         if cores is None:
             self._hold(live, 0, at)
             return
         self._hold(live, len(cores.cores) if isinstance(cores, Cores) else cores.units, at)
         if live.trajectory is not None:
+            if live.trajectory.node is None:
+                self.tally.settled(live.trajectory)
             live.trajectory.node = cores.node
 
     def _hold(self, live: LiveAction, units: int, at: float) -> None:
         self.accounts.holds(live, units)
+        self.tally.holds(live, units)
         live.hold(units, at)
 
     def _on_stop(self, live: LiveAction, reason: StopReason) -> None:
@@ -229,6 +240,7 @@ class Ledger:
         if live.lease is not None:
             self._end_lease(live, record.ended_at)
         self.queue.remove(live.action.job)
+        self.tally.reported(live)
         self.accounts.reported(live, record)
         changes.ended.append((live, record))
         trajectory = live.trajectory
@@ -241,4 +253,5 @@ class Ledger:
     def _leave_if_idle(self, live: LiveTrajectory | None, changes: Changes) -> None:
         if live is not None and live.is_closed and not live.actions and live.phase is Phase.ALIVE:
             live.phase = Phase.OVER
+            self.tally.left(live)
             changes.left.append(live)

@@ -6,7 +6,6 @@ ledger moves them on; a snapshot keeps the fields that are not of this process.
 """
 
 import asyncio
-from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,10 +14,9 @@ from artangram.core.scheduling.action import Action
 from artangram.core.scheduling.decisions import Resize, Start, Stop
 from artangram.core.scheduling.lease import Cores, CoreShare, Lease
 from artangram.core.scheduling.records import ActionRecord
-from artangram.managers.agent import RunId, RunResult
+from artangram.managers.agent import OnPrinted, RunId, RunResult
 from artangram.managers.calls import RunningCall
 from artangram.orchestrator.records import ActionResult, Opening, Queueing, Receipt, Submission
-from artangram.sandbox.protocol import Output
 
 if TYPE_CHECKING:
     from artangram.orchestrator.heartbeats import Owner
@@ -98,7 +96,7 @@ class LiveAction(_Kept):
         #: Its call, if it makes one and that is under way.
         self.call: RunningCall | None = None
         #: Called with what it prints.
-        self.on_output: Callable[[Output], None] | None = None
+        self.on_output: OnPrinted | None = None
         #: Decisions about it that wait until the journal has its start; `None` if none has to.
         self.held: list[Start | Resize | Stop] | None = None
         self.found: list[FoundRun] = []

@@ -28,6 +28,7 @@ from artangram.managers.remote import RemoteAgent, connect, spawn
 from artangram.observe.journal import Journal, Past
 from artangram.observe.journalfile import open_journal
 from artangram.observe.journalmemory import MemoryJournal
+from artangram.observe.retention import Retention
 from artangram.orchestrator.arguments import as_mapping, as_record, plain
 from artangram.orchestrator.callbackends import CallBackends, ClusterOptions, Cuda, Vllm
 from artangram.orchestrator.client import Client
@@ -35,6 +36,7 @@ from artangram.orchestrator.driver import WallClock
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.joinednodes import AgentDoor, JoinedNodes
 from artangram.orchestrator.orchestrator import Bounds, Orchestrator
+from artangram.orchestrator.records import without_output
 from artangram.orchestrator.recovery import Setup, deployed_in
 from artangram.sandbox import SandboxProvider, open_provider
 from artangram.services.service import Service
@@ -122,12 +124,13 @@ async def running(
     agent_options: tuple[str, ...] = (),
     door: AgentDoor | None = None,
     sync: bool = False,
+    keep: Retention | None = None,
 ) -> AsyncIterator[tuple[Orchestrator, CallBackends]]:
     """An orchestrator on this machine, and the backends of its calls."""
     machine = await asyncio.to_thread(this_machine)
     spec = machine.spec(cores=cores, memory_mb=memory_mb, labels=labels)
     async with AsyncExitStack() as stack:
-        journal, past = await _journal(state_dir, stack, sync=sync)
+        journal, past = await _journal(state_dir, stack, sync=sync, keep=keep or Retention())
         clock = WallClock(not_before=0.0 if past is None else past.last_at)
         agents = _Agents(state_dir, provider, clock, agent_options)
         # Before anything that takes long: its patience with what runs there is short.
@@ -212,13 +215,19 @@ def cluster_options(given: Mapping[str, Any]) -> ClusterOptions:
 
 
 async def _journal(
-    state_dir: Path | None, stack: AsyncExitStack, *, sync: bool
+    state_dir: Path | None, stack: AsyncExitStack, *, sync: bool, keep: Retention
 ) -> tuple[Journal, Past | None]:
     """A journal that is closed with `stack`. With `sync` it outlives a loss of power, too."""
     if state_dir is None:
         return MemoryJournal(), None
     archive = state_dir / "archive.sqlite"
-    journal, past = await open_journal(state_dir / "journal.sqlite", archive=archive, sync=sync)
+    journal, past = await open_journal(
+        state_dir / "journal.sqlite",
+        archive=archive,
+        sync=sync,
+        keep=keep,
+        shorten=without_output,
+    )
     stack.push_async_callback(journal.close)
     return journal, past
 

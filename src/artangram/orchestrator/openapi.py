@@ -7,18 +7,21 @@ import msgspec
 from artangram import __version__
 from artangram.core.scheduling.explain import Explanation
 from artangram.observe.history import Happening
-from artangram.orchestrator.arguments import RunRequest
+from artangram.orchestrator.arguments import RunRequest, StartRequest
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.errors import ErrorRecord
 from artangram.orchestrator.ndjson import Piece
 from artangram.orchestrator.reconfigure import Reconfiguration
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Opening, Queueing
 from artangram.orchestrator.use import UseReport
+from artangram.sandbox.process import ProcessInput
 from artangram.sandbox.protocol import Snapshot
 
 _RECORDS = (
     Opening,
     RunRequest,
+    StartRequest,
+    ProcessInput,
     CallRequest,
     Reconfiguration,
     ActionResult,
@@ -88,6 +91,12 @@ def _paths() -> dict[str, Any]:
             "get": _does("The result, as soon as there is one", *action, answer=ActionResult),
             "delete": _does("Cancel an action", *action),
         },
+        "/v1/actions/{action}/input": {
+            "post": _does("Write to a started process, or take output", *action, body=ProcessInput)
+        },
+        "/v1/actions/{action}/signal": {
+            "post": _does("Send a signal to a started process", *action, _in("query", "number"))
+        },
         "/v1/actions/{action}/history": {
             "get": _answering(
                 _does("What happened to an action, in order", *action), _list_of(Happening)
@@ -116,6 +125,12 @@ def _trajectories() -> dict[str, Any]:
         trajectory,
         body=RunRequest,
     )
+    start = _does(
+        "Start a process; answers with lines of JSON: that it began, what it prints, its result. "
+        "It is cancelled when the connection closes",
+        trajectory,
+        body=StartRequest,
+    )
     return {
         "/v1/trajectories": {"post": _does("Open a trajectory", body=Opening)},
         one: {
@@ -123,6 +138,7 @@ def _trajectories() -> dict[str, Any]:
         },
         f"{one}/run": {"post": run},
         f"{one}/stream": {"post": _answering(stream, _content(Piece, "application/x-ndjson"))},
+        f"{one}/start": {"post": _answering(start, _content(Piece, "application/x-ndjson"))},
         f"{one}/snapshot": {
             "post": _does("Keep its files as they are now", trajectory, answer=Snapshot)
         },

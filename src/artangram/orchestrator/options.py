@@ -71,6 +71,36 @@ class RunOptions(TypedDict, total=False):
     """Leave processes that it started running when it ends. Default: False."""
 
 
+class StartOptions(TypedDict, total=False):
+    """Keywords of `start`."""
+
+    cpu: Amount
+    """Cores that it holds while it runs: a number, `between(1, 8)` or `one_of(1, 2, 4)`. Default:
+    1."""
+    kind: str | None
+    """Actions of one kind share an estimate of how long they take. Default: the trajectory's task,
+    `start`, and what the command runs."""
+    timeout_s: float | None
+    """End it when it has run for this long; nothing else in its sandbox ends with it. Default:
+    after one day."""
+    deadline_s: float | None
+    """Give up when it has not ended after this long, waiting included. Default: never."""
+    priority: int
+    """From -10 to 10: those of its job with a lower one go after it, unless they have waited longer
+    by an hour per level. Other jobs do not notice. Default: 0."""
+    needs: Mapping[str, Amount] | None
+    """What it holds beside cores, as in `{"api:search": 1}`. Default: nothing."""
+    work_s: float | None
+    """Expected seconds. Default: learned from earlier actions of its kind."""
+    environ: Mapping[str, str] | None
+    """Environment variables beside the usual ones. Default: none."""
+    cwd: str
+    """The directory that the command starts in. Default: /work."""
+    terminal: tuple[int, int] | None
+    """Rows and columns of a terminal for it, which then is its stdin, stdout and stderr. Default:
+    none, and it has pipes."""
+
+
 class CallOptions(TypedDict, total=False):
     """Keywords of every call: of a model service, a function or an outside API."""
 

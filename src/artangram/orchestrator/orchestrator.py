@@ -26,7 +26,7 @@ from artangram.core.scheduling.events import (
 )
 from artangram.core.scheduling.explain import Explanation
 from artangram.core.scheduling.lease import Devices
-from artangram.managers.agent import AgentGone, NodeAgent
+from artangram.managers.agent import AgentGone, NodeAgent, OnPrinted
 from artangram.managers.calls import Carrier
 from artangram.managers.cpu import CpuManager
 from artangram.observe.journal import Journal, KeptRecord, Past
@@ -54,7 +54,6 @@ from artangram.orchestrator.records import (
 )
 from artangram.orchestrator.recovery import Setup, deployed_in, restored, since
 from artangram.orchestrator.status import cluster_status
-from artangram.sandbox.protocol import Output
 from artangram.services.service import Service
 
 
@@ -231,7 +230,7 @@ class Orchestrator:
         now, theirs = self.now(), self._heartbeats.heard(owner)
         return {live.id: live.queueing(now) for live in theirs if live.phase is Phase.ALIVE}
 
-    def watch(self, action_id: ActionId, on_output: Callable[[Output], None]) -> None:
+    def watch(self, action_id: ActionId, on_output: OnPrinted) -> None:
         """Call back with what an action prints. To be called right after `submit`."""
         live = self.ledger.actions.get(action_id)
         if live is not None and live.on_output is None:

@@ -12,13 +12,13 @@ from msgspec import Struct, structs
 from artangram.core.errors import BadInput, InfraFailed
 from artangram.core.ids import ActionId, JobId, Resource, ServiceId, TrajectoryId
 from artangram.core.scheduling.action import Action
-from artangram.core.scheduling.cluster import ServiceSpec
+from artangram.core.scheduling.cluster import NODE_LABEL, ServiceSpec
 from artangram.core.scheduling.events import TrajectoryOpened
 from artangram.core.scheduling.records import ActionRecord, Outcome
 from artangram.managers.agent import Population, SandboxSpec
 from artangram.managers.call import Call, CallResult
 from artangram.orchestrator.statusrecords import JobStatus, PoolStatus, RunningStatus
-from artangram.sandbox.protocol import Command, CommandResult
+from artangram.sandbox.protocol import Command, CommandResult, Snapshot
 from artangram.services.service import Service
 
 
@@ -70,6 +70,8 @@ class Opening(Struct, frozen=True, kw_only=True):
     """Close it when it had no action for this long."""
     lifetime_s: float | None = None
     """Close it this long after it was opened."""
+    parent: TrajectoryId | None = None
+    """The trajectory that waits for it, if one does."""
     owner: str = ""
     """The client whose heartbeats keep it open; empty for the orchestrator's own process."""
 
@@ -85,15 +87,22 @@ class Opening(Struct, frozen=True, kw_only=True):
         """Held for it on its node: no less than its sandbox may use."""
         return max(self.memory_mb, self.place.limits.memory_mb)
 
+    @property
+    def pinned_to(self) -> str:
+        """The node that has the snapshot it starts from; empty if it may live anywhere."""
+        source = self.place.source
+        return source.node if isinstance(source, Snapshot) else ""
+
     def event(self) -> TrajectoryOpened:
         """What the scheduler is told."""
         return TrajectoryOpened(
             self.trajectory,
             self.booked_mb,
             self.job,
-            self.selector,
+            self.selector | ({NODE_LABEL: self.pinned_to} if self.pinned_to else {}),
             idle_s=self.idle_s,
             lifetime_s=self.lifetime_s,
+            parent=self.parent,
         )
 
 
@@ -360,6 +369,17 @@ decode_submission = msgspec.msgpack.Decoder(Submission).decode
 decode_opening = msgspec.msgpack.Decoder(Opening).decode
 decode_deployed = msgspec.msgpack.Decoder(DeployedService).decode
 decode_result = msgspec.msgpack.Decoder(ActionResult).decode
+
+
+def without_output(body: bytes) -> bytes:
+    """An encoded `ActionResult` whose command says how much of its output was dropped."""
+    result = decode_result(body)
+    command = result.command
+    if command is None or not (command.stdout or command.stderr):
+        return body
+    dropped = command.truncated_bytes + len(command.stdout) + len(command.stderr)
+    short = structs.replace(command, stdout=b"", stderr=b"", truncated_bytes=dropped)
+    return encode(structs.replace(result, command=short))
 
 
 def encoded(given: Submission | Opening | DeployedService) -> bytes:

@@ -93,7 +93,7 @@ def restored(past: Past | None, setup: Setup) -> Restored:
         return Restored(scheduler=setup.scheduler(), ledger=Ledger(), is_anew=is_anew)
     try:
         before = msgspec.json.decode(past.owner, type=Setup)
-        scheduler, ledger = _replayed(past, before)
+        scheduler, ledger = replayed(past, before)
     except (msgspec.MsgspecError, JournalError) as error:
         if _is_idle(past):  # Nothing of it is needed to go on, whichever version wrote it.
             return _anew(past, setup, Estimates(), Ledger())
@@ -125,7 +125,8 @@ def _anew(past: Past, setup: Setup, estimates: Estimates, ledger: Ledger) -> Res
     return Restored(scheduler=scheduler, ledger=ledger, last_at=past.last_at, is_anew=True)
 
 
-def _replayed(past: Past, setup: Setup) -> tuple[Scheduler, Ledger]:
+def replayed(past: Past, setup: Setup) -> tuple[Scheduler, Ledger]:
+    """The state that the entries of a journal led to. Raises `JournalError`."""
     if past.snapshot is not None:
         scheduler, ledger = thawed(past.snapshot.body, setup)
     else:

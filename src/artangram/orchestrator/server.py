@@ -1,19 +1,13 @@
 """The orchestrator as a service: JSON over HTTP, a token by default.
 
-- The interface is that of `client.Transport`, verb by verb; `/v1/openapi.json` describes it.
+- The interface is that of `transport.Transport`, verb by verb; `/v1/openapi.json` describes it.
 - A request to run is answered when the action has ended. When its caller hangs up, the action is
   cancelled, unless it has a key. A request whose body stalls for 30 s is answered 408; an answer
   may take as long as it takes.
-- SIGTERM drains: the service accepts no new work, waits for what runs, then ends. A second signal
-  ends it now, a third one without closing anything. It also ends when
-  its journal can no longer be written.
 """
 
 import asyncio
 import contextlib
-import itertools
-import os
-import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from http import HTTPStatus
@@ -31,7 +25,7 @@ from starlette.routing import Route
 from artangram.aio import has_token, listening, served
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, JobId, NodeId, TrajectoryId
-from artangram.orchestrator.arguments import RunRequest, check_known
+from artangram.orchestrator.arguments import RunRequest, StartRequest, check_known
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.errors import KNOWN, ErrorRecord, problem_of
@@ -43,13 +37,8 @@ from artangram.orchestrator.prometheus import Exposition
 from artangram.orchestrator.reconfigure import Reconfiguration
 from artangram.orchestrator.records import QUEUEING, Opening, Stalled
 from artangram.orchestrator.tokens import checked_token
+from artangram.sandbox.process import ProcessInput
 from artangram.sandbox.protocol import MAX_READ_BYTES
-
-DRAIN_S = 30.0
-"""How long a drain waits before it cancels what is left: what cluster managers grant by default."""
-
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
 
 MOST_BODY_BYTES = MAX_READ_BYTES
 """The largest file that can be written at once."""
@@ -97,6 +86,7 @@ def application(
         Route("/v1/calls", _guarded(service.call, token), methods=["POST"]),
         Route(f"{one}/run", _guarded(service.run, token), methods=["POST"]),
         Route(f"{one}/stream", _guarded(service.stream, token), methods=["POST"]),
+        Route(f"{one}/start", _guarded(service.start, token), methods=["POST"]),
         Route(f"{one}/snapshot", _guarded(service.snapshot, token), methods=["POST"]),
         Route(f"{one}/files", _guarded(service.read, token), methods=["GET"]),
         Route(f"{one}/files", _guarded(service.write, token), methods=["PUT"]),
@@ -105,6 +95,8 @@ def application(
         Route("/v1/cluster", _guarded(service.reconfigure, token), methods=["PATCH"]),
         Route(draining, _guarded(service.drain, token), methods=["PUT"]),
         Route(draining, _guarded(service.undrain, token), methods=["DELETE"]),
+        Route(f"{action}/input", _guarded(service.feed, token), methods=["POST"]),
+        Route(f"{action}/signal", _guarded(service.signal, token), methods=["POST"]),
         Route(f"{action}/history", _guarded(service.history, token)),
         Route(f"{action}/explain", _guarded(service.explain, token)),
         Route(action, _guarded(service.result, token), methods=["GET"]),
@@ -178,6 +170,22 @@ class _ServiceRoutes:
     async def stream(self, request: Request) -> object:
         pieces = self._backend.stream(await _run_request(request))
         return StreamingResponse(written(pieces), media_type="application/x-ndjson")
+
+    async def start(self, request: Request) -> object:
+        wanted = await _decoded(request, StartRequest)
+        _check_address(wanted.trajectory, request)
+        permit_names(kind=wanted.kind)
+        pieces = written(self._backend.start(wanted))
+        return StreamingResponse(pieces, media_type="application/x-ndjson")
+
+    async def feed(self, request: Request) -> object:
+        given = await _decoded(request, ProcessInput)
+        return await _while_listening(request, self._backend.feed(_action(request), given))
+
+    async def signal(self, request: Request) -> object:
+        text = request.query_params.get("number", "")
+        await self._backend.signal(_action(request), int(text) if text.isdecimal() else 0)
+        return None
 
     async def call(self, request: Request) -> object:
         wanted = await _decoded(request, CallRequest)
@@ -265,10 +273,14 @@ async def _decoded(request: Request, record: type[Record]) -> Record:
 
 async def _run_request(request: Request) -> RunRequest:
     wanted = await _decoded(request, RunRequest)
-    if wanted.trajectory != _trajectory(request):
-        raise BadInput("trajectory", "differs from the one in the URL", "name the same one twice")
+    _check_address(wanted.trajectory, request)
     permit_run(wanted)
     return wanted
+
+
+def _check_address(trajectory: TrajectoryId, request: Request) -> None:
+    if trajectory != _trajectory(request):
+        raise BadInput("trajectory", "differs from the one in the URL", "name the same one twice")
 
 
 async def _body(request: Request) -> bytes:
@@ -345,50 +357,3 @@ async def serving(
             )
             service = application(orchestrator, token=token, images=images, pages=more)
             yield await stack.enter_async_context(served(service, ear))
-
-
-async def until_told_to_stop(
-    orchestrator: Orchestrator,
-    *,
-    drain_s: float = DRAIN_S,
-    on_ready: Callable[[], None] = lambda: None,
-    tell: Callable[[str], None] = lambda text: None,
-) -> None:
-    """Return after SIGTERM or SIGINT and a drain; a second signal cuts the drain short.
-
-    A third one, which may come while the caller closes what it opened, ends the process at once, as
-    `kill -9` would. `tell` hears what each of them does.
-
-    `on_ready` is called when signals are handled: one may come at once. Raises `Broken` as soon as
-    the journal cannot be written: a supervisor may start the service again.
-    """
-    orchestrator.check_alive()
-    told, impatient = asyncio.Event(), asyncio.Event()
-    loop, numbers = asyncio.get_running_loop(), itertools.count(1)
-
-    def on_signal() -> None:
-        number = next(numbers)
-        if number > 2:
-            os._exit(INTERRUPTED)
-        if number == 2:
-            tell("Ending now. A third Ctrl-C does not wait for anything.")
-            impatient.set()
-        else:
-            now = orchestrator.status()
-            count = f"{now.running} running and {now.queued} waiting actions"
-            tell(f"Draining: {count} have {drain_s:g} s to end; Ctrl-C again ends now.")
-        told.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
-    orchestrator.on_broken = told.set
-    on_ready()
-    await told.wait()
-    draining = asyncio.ensure_future(orchestrator.drain(drain_s))
-    cut = asyncio.ensure_future(impatient.wait())
-    await asyncio.wait({draining, cut}, return_when=asyncio.FIRST_COMPLETED)
-    for task in (draining, cut):
-        task.cancel()
-    orchestrator.check_alive()
-    if not impatient.is_set():
-        tell("Drained.")

@@ -4,9 +4,9 @@ The ledger says what was decided; agents and carriers say what is there. What ca
 left out, never guessed.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from heapq import nsmallest
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from artangram.core.ids import NodeId, Resource
@@ -17,7 +17,6 @@ from artangram.managers.call import ApiCall, FunctionCall, ServiceCall
 from artangram.managers.calls import Carrier
 from artangram.managers.functions import FunctionsManager
 from artangram.orchestrator.ledger import Ledger
-from artangram.orchestrator.live import LiveAction
 from artangram.orchestrator.records import (
     ApiStatus,
     ClusterStatus,
@@ -28,6 +27,7 @@ from artangram.orchestrator.records import (
     WaitingStatus,
 )
 from artangram.orchestrator.statusparts import jobs, longest_running, pools
+from artangram.orchestrator.tally import Tally
 
 if TYPE_CHECKING:  # Only clusters with devices or APIs have the packages for them.
     from artangram.apis.client import ApiClient
@@ -69,14 +69,14 @@ def cluster_status(
     `nodes` have agents, `node_books` are those that the scheduler knows.
     """
     known = {node.id: node for node in node_books}
-    books = Books(ledger.alive())
+    tally = ledger.tally
+    books = Books(tally)
     services, restores = books.services(carriers)
-    trajectories = list(ledger.open_trajectories())
     return ClusterStatus(
         policy=policy,
         queued=ledger.queue.total,
         running=ledger.num_running,
-        trajectories=len(trajectories),
+        trajectories=tally.num_trajectories,
         abandoned=abandoned,
         ended=ledger.num_ended,
         uptime_s=now - began_at,
@@ -87,31 +87,24 @@ def cluster_status(
         restores=restores,
         functions=books.functions(carriers),
         apis=books.apis(carriers, now),
-        pools=pools(cluster, known.values(), books.running),
-        jobs=jobs(cluster.shares, trajectories, books.running, books.queue),
-        longest=longest_running(books.running, now),
+        pools=pools(cluster, known.values(), tally),
+        jobs=jobs(cluster.shares, tally),
+        longest=longest_running(tally, now),
     )
 
 
 class Books:
     """Live actions, counted."""
 
-    def __init__(self, actions: Iterable[LiveAction]) -> None:
-        live = list(actions)
-        self.running = [one for one in live if one.lease is not None]
-        self.queue = [one for one in live if one.lease is None]
-        self._busy = Counter(map(_callee, self.running))
-        self._queued = Counter(map(_callee, self.queue))
-        self._num_on: Counter[NodeId] = Counter()
-        self._used_on: Counter[NodeId] = Counter()
-        for one in self.running:
-            if one.cores is not None:
-                self._num_on[one.cores.node] += 1
-                self._used_on[one.cores.node] += one.units
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+        self._busy, self._queued = tally.busy, tally.queued
 
     def waiting(self, now: float) -> tuple[WaitingStatus, ...]:
         """The oldest that wait, calls and commands alike."""
-        oldest = nsmallest(MOST_WAITING, self.queue, key=lambda live: live.submitted_at)
+        lines = self._tally.waiting.values()
+        first = (live for line in lines for live in islice(line.values(), MOST_WAITING))
+        oldest = nsmallest(MOST_WAITING, first, key=lambda live: live.submitted_at)
         return tuple(
             WaitingStatus(
                 action=live.action.id,
@@ -125,7 +118,8 @@ class Books:
 
     def node(self, name: NodeId, node: CpuNode | None) -> NodeStatus:
         """Without its books it has only begun to join."""
-        running, cores_used = self._num_on[name], self._used_on[name]
+        here = self._tally.nodes.get(name)
+        running, cores_used = (0, 0) if here is None else (here.running, here.cores)
         if node is None:
             state = NodeState.JOINING
             return NodeStatus(node=name, state=state, running=running, cores_used=cores_used)
@@ -183,9 +177,9 @@ class Books:
                 api=name,
                 in_flight=self._busy[name],
                 queued=self._queued[name],
-                window_used=client.gate.num_recent(),
-                limit=client.gate.limit,
-                window_s=client.gate.window_s,
+                window_used=0 if client.gates.first is None else client.gates.first.num_recent(),
+                limit=None if client.gates.first is None else client.gates.first.limit,
+                window_s=client.spec.window_s,
                 shut_s=max(0.0, (client.breaker.shut_until or 0.0) - now),
             )
             for name, client in sorted(manager.clients.items())
@@ -196,16 +190,6 @@ def _state(node: CpuNode) -> NodeState:
     if node.is_suspect:
         return NodeState.SUSPECT
     return NodeState.DRAINING if node.is_draining else NodeState.TRUSTED
-
-
-def _callee(live: LiveAction) -> object:
-    """What an action calls: a service or an API by name, any function, or nothing."""
-    match live.submission.call:
-        case ServiceCall(service=name) | ApiCall(api=name):
-            return name
-        case FunctionCall():
-            return FunctionCall
-    return None
 
 
 def _place(devices: Devices) -> str:

@@ -1,19 +1,20 @@
 """Counts how full the cluster is, and which job has and wants what, for a status."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from heapq import nlargest, nsmallest
+from heapq import nlargest
+from itertools import islice
 
 from msgspec import structs
 
 from artangram.core.ids import ActionId, JobId
 from artangram.core.scheduling.cluster import ClusterSpec, FunctionsSpec, GpuSpec
 from artangram.core.scheduling.explain import Explanation
-from artangram.core.scheduling.lease import Devices, FunctionSlots
+from artangram.core.scheduling.lease import Devices
 from artangram.core.scheduling.pools.cpu import CpuNode
-from artangram.orchestrator.live import LiveAction, LiveTrajectory
+from artangram.orchestrator.live import LiveAction
 from artangram.orchestrator.records import ClusterStatus
 from artangram.orchestrator.statusrecords import JobStatus, PoolStatus, RunningStatus
+from artangram.orchestrator.tally import JobTally, Tally
 
 MOST_JOBS = 100
 """Jobs that a status names: those with most actions and trajectories."""
@@ -23,92 +24,57 @@ MOST_RUNNING = 20
 """Running actions that a status names, the longest first."""
 
 
-def pools(
-    cluster: ClusterSpec, nodes: Iterable[CpuNode], running: Iterable[LiveAction]
-) -> tuple[PoolStatus, ...]:
+def pools(cluster: ClusterSpec, nodes: Iterable[CpuNode], tally: Tally) -> tuple[PoolStatus, ...]:
     """What cores, memory, devices and slots are in use, of how many."""
-    used: Counter[str] = Counter()
-    devices: set[tuple[str, str, int]] = set()
-    for live in running:
-        used["cores"] += live.units
-        for one in () if live.lease is None else live.lease.allocations:
-            if isinstance(one, Devices):
-                each = range(one.first, one.first + one.degree)
-                devices.update((one.resource, one.node, number) for number in each)
-            elif isinstance(one, FunctionSlots):
-                used[one.resource] += one.units
     books = list(nodes)
     memory_mb = sum(node.memory_mb for node in books)
     held_mb = memory_mb - sum(node.memory_free_mb for node in books)
     cores = sum(node.cores for node in books)
     found = [
-        PoolStatus(resource="cpu", unit="cores", used=used["cores"], capacity=cores),
+        PoolStatus(resource="cpu", unit="cores", used=tally.cores, capacity=cores),
         PoolStatus(resource="memory", unit="MB", used=held_mb, capacity=memory_mb),
     ]
     for name, spec in cluster.pools.items():
         if isinstance(spec, GpuSpec):
-            mine = sum(1 for resource, _, _ in devices if resource == name)
+            mine = sum(1 for resource, _, _ in tally.devices if resource == name)
             most = spec.nodes * spec.devices
             found.append(PoolStatus(resource=name, unit="devices", used=mine, capacity=most))
         elif isinstance(spec, FunctionsSpec):
-            mine = used[name]
+            mine = tally.slots[name]
             found.append(PoolStatus(resource=name, unit="slots", used=mine, capacity=spec.ceiling))
     return tuple(found)
 
 
-def jobs(
-    shares: Mapping[JobId, float],
-    trajectories: Iterable[LiveTrajectory],
-    running: Iterable[LiveAction],
-    waiting: Iterable[LiveAction],
-) -> tuple[JobStatus, ...]:
+def jobs(shares: Mapping[JobId, float], tally: Tally) -> tuple[JobStatus, ...]:
     """The jobs that have most to do, and what each has."""
-    num: dict[str, Counter[JobId]] = {
-        name: Counter()
-        for name in ("queued", "running", "trajectories", "cores", "memory_mb", "devices")
-    }
-    oldest: dict[JobId, LiveAction] = {}
-    for live in trajectories:
-        job = live.opening.job
-        num["trajectories"][job] += 1
-        if live.node is not None:
-            num["memory_mb"][job] += live.opening.booked_mb
-    for one in running:
-        job = one.action.job
-        num["running"][job] += 1
-        num["cores"][job] += one.units
-        for part in () if one.lease is None else one.lease.allocations:
-            if isinstance(part, Devices):
-                num["devices"][job] += part.degree
-    for one in waiting:
-        job = one.action.job
-        num["queued"][job] += 1
-        before = oldest.get(job)
-        if before is None or one.submitted_at < before.submitted_at:
-            oldest[job] = one
-    known = dict.fromkeys([*num["queued"], *num["running"], *num["trajectories"], *shares])
-    busiest = nlargest(
-        MOST_JOBS, known, key=lambda job: sum(num[name][job] for name in ("queued", "running"))
-    )
-    return tuple(
-        JobStatus(
-            job=job,
-            share=shares.get(job, 1.0),
-            oldest=oldest[job].action.id if job in oldest else None,
-            queued=num["queued"][job],
-            running=num["running"][job],
-            trajectories=num["trajectories"][job],
-            cores=num["cores"][job],
-            memory_mb=num["memory_mb"][job],
-            devices=num["devices"][job],
+    known = dict.fromkeys([*tally.waiting, *tally.jobs, *shares])
+    none, nothing = JobTally(), dict[ActionId, LiveAction]()
+
+    def to_do(job: JobId) -> int:
+        return len(tally.waiting.get(job, ())) + tally.jobs.get(job, none).running
+
+    found = []
+    for job in nlargest(MOST_JOBS, known, key=to_do):
+        has, line = tally.jobs.get(job, none), tally.waiting.get(job, nothing)
+        found.append(
+            JobStatus(
+                job=job,
+                share=shares.get(job, 1.0),
+                oldest=next(iter(line), None),
+                queued=len(line),
+                running=has.running,
+                trajectories=has.trajectories,
+                cores=has.cores,
+                memory_mb=has.memory_mb,
+                devices=has.devices,
+            )
         )
-        for job in busiest
-    )
+    return tuple(found)
 
 
-def longest_running(running: Iterable[LiveAction], now: float) -> tuple[RunningStatus, ...]:
+def longest_running(tally: Tally, now: float) -> tuple[RunningStatus, ...]:
     """The actions whose leases began first."""
-    oldest = nsmallest(MOST_RUNNING, running, key=lambda live: live.started_at)
+    oldest = list(islice(tally.running.values(), MOST_RUNNING))
     return tuple(
         RunningStatus(
             action=live.action.id,

@@ -9,11 +9,13 @@ from msgspec import structs
 
 from artangram.core.scheduling.cluster import JobLimits
 from artangram.managers.machine import allow_open_files
+from artangram.observe.retention import Retention
 from artangram.orchestrator.callbackends import ClusterOptions
 from artangram.orchestrator.joinednodes import AgentDoor
 from artangram.orchestrator.local import running
 from artangram.orchestrator.orchestrator import Bounds
-from artangram.orchestrator.server import DRAIN_S, Pages, serving, until_told_to_stop
+from artangram.orchestrator.server import Pages, serving
+from artangram.orchestrator.stopping import DRAIN_S, until_told_to_stop
 from artangram.orchestrator.tokens import kept_token
 
 
@@ -37,6 +39,7 @@ async def up(
     agent_options: tuple[str, ...] = (),
     door: AgentDoor | None = None,
     sync: bool = True,
+    keep: Retention | None = None,
     pages: Pages | None = None,
     tell: Callable[[str], None] = lambda text: None,
     described: Mapping[str, str] | None = None,
@@ -62,6 +65,7 @@ async def up(
             agent_options=agent_options,
             door=door,
             sync=sync,
+            keep=keep,
         ) as (orchestrator, _),
         serving(orchestrator, host=host, port=port, token=token, images=images, pages=pages) as url,
     ):

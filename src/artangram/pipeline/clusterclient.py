@@ -14,11 +14,12 @@ from typing import cast
 from msgspec import Struct
 
 from artangram.orchestrator.callbackends import ClusterOptions
-from artangram.orchestrator.client import Client, Transport
+from artangram.orchestrator.client import Client
 from artangram.orchestrator.connect import connect
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.local import running
 from artangram.orchestrator.records import Refused, Unreachable
+from artangram.orchestrator.transport import Transport
 from artangram.pipeline.meter import Meter, Metered, capacity_of
 from artangram.pipeline.reconnect import PATIENCE_S, ReconnectingClient
 

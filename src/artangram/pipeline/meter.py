@@ -23,8 +23,8 @@ from artangram.core.scheduling.records import ActionRecord
 from artangram.managers.call import ApiCall, Call, FunctionCall, ServiceCall
 from artangram.orchestrator.arguments import RunRequest
 from artangram.orchestrator.calling import CallRequest
-from artangram.orchestrator.client import Transport
 from artangram.orchestrator.records import ActionResult
+from artangram.orchestrator.transport import Transport
 from artangram.sandbox.protocol import Output
 
 CPU, DEVICES, FUNCTIONS = Resource("cpu"), Resource("devices"), Resource("functions")
@@ -94,7 +94,7 @@ class Meter:
 
 
 class Metered:
-    """A `client.Transport` that tells a meter what ended; all else goes straight through."""
+    """A `transport.Transport` that tells a meter what ended; all else goes straight through."""
 
     def __init__(self, backend: Transport, meter: Meter) -> None:
         self._backend = backend

@@ -15,7 +15,6 @@ from artangram.core.errors import BadInput, InfraFailed
 from artangram.core.ids import JobId, TrajectoryId
 from artangram.orchestrator.arguments import RunRequest
 from artangram.orchestrator.calling import CallRequest
-from artangram.orchestrator.client import Transport
 from artangram.orchestrator.records import (
     ActionResult,
     ClusterStatus,
@@ -23,6 +22,7 @@ from artangram.orchestrator.records import (
     Opening,
     Unreachable,
 )
+from artangram.orchestrator.transport import Transport
 from artangram.sandbox.protocol import Snapshot
 
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ _AWAY = (Unreachable, Draining)
 
 
 class ReconnectingClient:
-    """A `client.Transport`; verbs that are not here go straight through."""
+    """A `transport.Transport`; verbs that are not here go straight through."""
 
     def __init__(self, backend: Transport, *, patience_s: float = PATIENCE_S) -> None:
         self._backend = backend

@@ -8,6 +8,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from artangram.sandbox.capabilities import Capabilities, Feature, IsolationLevel, Promise
 from artangram.sandbox.errors import (
     CreateFailed,
     ImageError,
@@ -16,19 +17,15 @@ from artangram.sandbox.errors import (
     SandboxGone,
 )
 from artangram.sandbox.protocol import (
-    Capabilities,
     Command,
     CommandResult,
     CpuShare,
     DirectoryImage,
     EngineImage,
-    Feature,
     HostImage,
     Image,
-    IsolationLevel,
     Limits,
     Output,
-    Promise,
     Sandbox,
     SandboxProvider,
     Snapshot,

@@ -2,7 +2,8 @@
 
 - Obeys the protocol's promises: one command at a time, deadlines, output caps, leftovers.
 - Knows a handful of programs (`true`, `false`, `echo`, `cat`, `sleep`, `yes`, `pwd`, `env`,
-  `setsid -f`) and those the test registers with `FakeProvider(programs=...)`.
+  `setsid -f`) and those the test registers with `FakeProvider(programs=...)`. One that is started
+  beside others reads its stdin from `Console.fed`.
 - Starts no process; sleeps on the running event loop, so virtual time works.
 """
 
@@ -16,25 +17,23 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from artangram.sandbox.capabilities import Capabilities, IsolationLevel, Promise
 from artangram.sandbox.errors import CreateFailed, SandboxError, SandboxGone
+from artangram.sandbox.fakeprocess import SIGKILL, FakeProcess, echo_fed
+from artangram.sandbox.process import OnOutput
 from artangram.sandbox.protocol import (
     DEFAULT_LIMITS,
     DEFAULT_PATH,
     MAX_READ_BYTES,
     WORK_DIR,
-    Capabilities,
     Command,
     CommandResult,
     CoreMeter,
-    IsolationLevel,
     Limits,
     Output,
-    Promise,
     Snapshot,
     Source,
 )
-
-SIGKILL = 9
 
 
 @dataclass(slots=True)
@@ -47,8 +46,14 @@ class Console:
     stderr: bytearray = field(default_factory=bytearray)
     truncated_bytes: int = 0
     leftovers: int = 0
+    fed: asyncio.Queue[bytes] = field(default_factory=asyncio.Queue)
+    """What a process is told, piece by piece; an empty one is the end."""
+    on_output: OnOutput | None = None
 
     def print(self, data: bytes, *, error: bool = False) -> None:
+        if self.on_output is not None:
+            self.on_output(Output(channel="stderr" if error else "stdout", data=data))
+            return
         target = self.stderr if error else self.stdout
         room = max(0, self.command.output_bytes - len(target))
         target += data[:room]
@@ -75,7 +80,9 @@ def _echo(console: Console, argv: tuple[str, ...]) -> int:
     return 0
 
 
-def _cat(console: Console, argv: tuple[str, ...]) -> int:
+def _cat(console: Console, argv: tuple[str, ...]) -> Coroutine[Any, Any, int] | int:
+    if not argv[1:] and console.command.parallel:
+        return echo_fed(console)
     if not argv[1:]:
         console.print(console.command.stdin)
     for path in argv[1:]:
@@ -174,6 +181,7 @@ class FakeSandbox:
         self._turn = asyncio.Lock()
         self._current: _Underway | None = None
         self._freed: asyncio.Future[None] | None = None
+        self._started: list[FakeProcess] = []
 
     def __repr__(self) -> str:
         return f"<FakeSandbox {self.name}: {len(self._files)} files>"
@@ -292,6 +300,15 @@ class FakeSandbox:
             yield Output(channel="stderr", data=result.stderr)
         yield result
 
+    async def start(self, command: Command, on_output: OnOutput) -> FakeProcess:
+        self._check_alive()
+        program = self._provider.programs.get(posixpath.basename(command.argv[0]))
+        console = Console(command, self._files, on_output=on_output)
+        process = FakeProcess(console, program, pid=len(self._started) + 2)
+        self._started.append(process)
+        await asyncio.sleep(0)  # its program begins
+        return process
+
     async def read(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:
         self._check_alive()
         where = posixpath.normpath(posixpath.join(WORK_DIR, path))
@@ -329,6 +346,8 @@ class FakeSandbox:
     async def close(self) -> None:
         self._alive = False
         self.end_command()
+        for process in self._started:
+            process.end()
         self._provider.live.discard(self)
 
     def _check_alive(self) -> None:

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 
+from artangram.sandbox.capabilities import PROMISES, Capabilities, Feature, IsolationLevel
 from artangram.sandbox.container import engine
 from artangram.sandbox.container.engine import find_engine
 from artangram.sandbox.inside import linux
@@ -20,7 +21,6 @@ from artangram.sandbox.namespace import compiled
 from artangram.sandbox.namespace.cgroups import Groups, find_hierarchies
 from artangram.sandbox.namespace.launch import interpreter, program
 from artangram.sandbox.namespace.rundir import default_state_dir
-from artangram.sandbox.protocol import PROMISES, Capabilities, Feature, IsolationLevel
 from artangram.scratchdir import ScratchDir
 
 TRY_TIMEOUT_S = 20.0

@@ -3,8 +3,8 @@
 - `run` always answers with a `CommandResult`, however the program ended; it raises only
   `SandboxError` (the place failed) or `ValueError` (the caller did). Limits that no sandbox could
   keep are `BadInput` as soon as they are written down.
-- At most one command runs in a sandbox at a time; a second `run` waits. `read`, `write` and
-  `resize` work meanwhile.
+- At most one `run` goes on in a sandbox at a time; a second one waits. `start` starts commands
+  beside it and beside each other. `read`, `write` and `resize` work meanwhile.
 - When `run` returns, every process it started is gone, unless the command said `keep`. A command
   that is ended early, by its time limit or by its caller, takes the kept ones along.
 - When `close` returns, nothing of the sandbox is left.
@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import AsyncIterator, Callable
 from typing import Literal, Protocol
@@ -20,7 +19,9 @@ from typing import Literal, Protocol
 import msgspec
 
 from artangram.core.errors import BadInput
+from artangram.sandbox.capabilities import Capabilities
 from artangram.sandbox.errors import SandboxError
+from artangram.sandbox.process import OnOutput, SandboxProcess, TerminalSize
 
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 WORK_DIR = "/work"
@@ -36,55 +37,6 @@ MOST_WORDS_BYTES = 6 << 20
 """Of a program's argv and environment together; init holds them in the sandbox's memory."""
 MOST_OF_ANYTHING = 1 << 40
 """Megabytes or files: no machine has as many, and not much further counters wrap around."""
-
-
-class IsolationLevel(enum.IntEnum):
-    """How well a sandbox is isolated; a higher level holds everything a lower one does."""
-
-    PROCESS = 0
-    """A process group and a directory: for trusted code only."""
-    SECCOMP = 1
-    """System calls filtered, resources limited; files of the host stay visible."""
-    NAMESPACES = 2
-    """Own files, processes, network and users; limits by rlimit, cores by affinity."""
-    CGROUPS = 3
-    """Memory, processes, freezing and cores enforced by the kernel for the whole sandbox."""
-
-
-class Promise(enum.StrEnum):
-    """What a provider keeps whatever the program does; unpromised things are best effort."""
-
-    HIDDEN_FILES = "hidden files"
-    """Own file tree with `/work`; files of the machine and of other sandboxes are out of sight."""
-    OWN_PROCESSES = "own processes"
-    """Other processes cannot be seen or reached, and none outlives its sandbox."""
-    OWN_NETWORK = "own network"
-    FILTERED_CALLS = "filtered calls"
-    """System calls that reach beyond the sandbox are refused."""
-    DISK_LIMIT = "disk limit"
-    PROCESS_LIMIT = "process limit"
-    MEMORY_LIMIT = "memory limit"
-    """Of all processes together; without it, of each process."""
-    HELD_CORES = "held cores"
-    """A program cannot use other cores than it was given."""
-    FIRM_FREEZE = "firm freeze"
-    """Nothing inside can undo a freeze."""
-
-
-_BY_FILTER = frozenset({Promise.FILTERED_CALLS, Promise.HELD_CORES})
-_BY_NAMESPACES = _BY_FILTER | {
-    Promise.HIDDEN_FILES,
-    Promise.OWN_PROCESSES,
-    Promise.OWN_NETWORK,
-    Promise.DISK_LIMIT,
-    Promise.PROCESS_LIMIT,
-}
-PROMISES: dict[IsolationLevel, frozenset[Promise]] = {
-    IsolationLevel.PROCESS: frozenset(),
-    IsolationLevel.SECCOMP: _BY_FILTER,
-    IsolationLevel.NAMESPACES: _BY_NAMESPACES,
-    IsolationLevel.CGROUPS: _BY_NAMESPACES | {Promise.MEMORY_LIMIT, Promise.FIRM_FREEZE},
-}
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,6 +112,9 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     `processes`, `memory_mb` and `disk_mb` of 0 mean: those of the sandbox. `disk_mb` is for all
     files of the sandbox at level CGROUPS, and for each file below it. Empty `cores` means: any
     core. `share` is for sandboxes that contend for the same cores, at level CGROUPS only.
+
+    With `parallel` it is for `Sandbox.start` and may not have limits of its own; `terminal` gives
+    it a terminal of that size.
     """
 
     argv: tuple[str, ...]
@@ -174,6 +129,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     keep: bool = False
     cores: tuple[int, ...] = ()
     share: CpuShare | None = None
+    parallel: bool = False
+    terminal: TerminalSize | None = None
 
     @property
     def has_own_limits(self) -> bool:
@@ -194,6 +151,9 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
             _check("memory_mb", self.memory_mb, LEAST_MEMORY_MB, MOST_OF_ANYTHING)
         if self.disk_mb:
             _check("disk_mb", self.disk_mb, 1, MOST_OF_ANYTHING)
+        if self.parallel and (self.has_own_limits or self.keep or self.stdin):
+            problem = "limits, `keep` and `stdin` are not for a process that is started"
+            raise BadInput("parallel", problem, "limit its trajectory, and write to its stdin")
         texts = "".join((*self.argv, self.cwd, *self.environ, *self.environ.values()))
         if "\0" in texts:
             raise BadInput("argv, cwd or environ", "contains a NUL byte", "remove it")
@@ -298,36 +258,14 @@ class EngineImage(msgspec.Struct, frozen=True, kw_only=True, tag="engine"):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, tag="snapshot"):
-    """The files of a sandbox at one moment, from which siblings start. Known to its provider."""
+    """The files of a sandbox at one moment, from which siblings start, on the same `node`."""
 
     name: str
+    node: str = ""
 
 
 Image = HostImage | DirectoryImage | TarImage | EngineImage
 Source = Image | Snapshot
-
-
-class Feature(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing a machine can or cannot do for sandboxes, and how to get it if it cannot."""
-
-    name: str
-    available: bool
-    detail: str = ""
-    how: str = ""
-
-
-class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """The isolation level of a provider or a machine, feature by feature, and its promises."""
-
-    level: IsolationLevel
-    features: tuple[Feature, ...] = ()
-    promises: frozenset[Promise] = frozenset()
-
-    def has(self, name: str) -> bool:
-        return any(f.name == name and f.available for f in self.features)
-
-    def missing(self) -> tuple[Feature, ...]:
-        return tuple(f for f in self.features if not f.available)
 
 
 class Sandbox(Protocol):
@@ -362,6 +300,13 @@ class Sandbox(Protocol):
 
     def stream(self, command: Command) -> AsyncIterator[Output | CommandResult]:
         """Yield output as it comes and the result last. A slow reader slows the program."""
+        ...
+
+    async def start(self, command: Command, on_output: OnOutput) -> SandboxProcess:
+        """Start a parallel command; returns when its program runs, or could not be started.
+
+        `on_output` hears what it prints. Several run at once, beside the one of `run`.
+        """
         ...
 
     async def read(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:

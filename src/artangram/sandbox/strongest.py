@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from artangram.sandbox.capabilities import IsolationLevel
 from artangram.sandbox.errors import NotCapable
 from artangram.sandbox.namespace.provider import NamespaceProvider
 from artangram.sandbox.plain.provider import PlainProvider
 from artangram.sandbox.probe import explain, probe
-from artangram.sandbox.protocol import IsolationLevel, SandboxProvider
+from artangram.sandbox.protocol import SandboxProvider
 
 
 async def open_provider(

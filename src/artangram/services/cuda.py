@@ -24,7 +24,7 @@ from msgspec import structs
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import NodeId, Resource
-from artangram.sandbox.protocol import Feature
+from artangram.sandbox.capabilities import Feature
 from artangram.services import wire
 from artangram.services.devices import Deployment, Measured
 from artangram.services.gpus import VISIBLE, Gpu, seeing, usable_gpus

@@ -16,7 +16,14 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from artangram.sync.client import SyncApi, SyncClient, SyncFunction, SyncTrajectory
+from artangram.sync.client import (
+    SyncApi,
+    SyncClient,
+    SyncFunction,
+    SyncProcess,
+    SyncShell,
+    SyncTrajectory,
+)
 from artangram.sync.thread import LoopThread
 
 if TYPE_CHECKING:
@@ -26,7 +33,16 @@ if TYPE_CHECKING:
     from artangram.sandbox import SandboxProvider
     from artangram.services.service import Service
 
-__all__ = ["SyncApi", "SyncClient", "SyncFunction", "SyncTrajectory", "connect", "local"]
+__all__ = [
+    "SyncApi",
+    "SyncClient",
+    "SyncFunction",
+    "SyncProcess",
+    "SyncShell",
+    "SyncTrajectory",
+    "connect",
+    "local",
+]
 
 
 def connect(url: str, *, token: str | None = None, beat_s: float = 5.0) -> SyncClient:

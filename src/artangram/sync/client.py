@@ -5,6 +5,7 @@ there, once.
 """
 
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from os import PathLike
 from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from artangram.core.ids import TrajectoryId
@@ -12,10 +13,18 @@ from artangram.core.scheduling.explain import Explanation
 from artangram.observe.history import Happening
 from artangram.orchestrator.calling import Api, ApiAnswer, RemoteFunction
 from artangram.orchestrator.client import Client, TrajectoryHandle
-from artangram.orchestrator.options import CallOptions, ClusterChanges, RunOptions, ServiceOptions
+from artangram.orchestrator.options import (
+    CallOptions,
+    ClusterChanges,
+    RunOptions,
+    ServiceOptions,
+    StartOptions,
+)
+from artangram.orchestrator.process import KEPT_BYTES, SIGTERM, ProcessHandle
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Refused
+from artangram.orchestrator.shell import ShellHandle, ShellResult
 from artangram.orchestrator.use import UseReport
-from artangram.sandbox.protocol import MAX_READ_BYTES, Output, Snapshot, Source
+from artangram.sandbox.protocol import MAX_READ_BYTES, WORK_DIR, Output, Snapshot, Source
 from artangram.services.service import Loader
 from artangram.sync.thread import LoopThread
 
@@ -57,6 +66,7 @@ class SyncClient:
         selector: Mapping[str, str] | None = None,
         idle_s: float | None = None,
         lifetime_s: float | None = None,
+        parent: str | None = None,
         id: str | None = None,
     ) -> "SyncTrajectory":
         """See `Client.trajectory`; to be used as `with`, or with `open` and `close`."""
@@ -72,9 +82,14 @@ class SyncClient:
             selector=selector,
             idle_s=idle_s,
             lifetime_s=lifetime_s,
+            parent=parent,
             id=id,
         )
         return SyncTrajectory(handle, self._thread)
+
+    def attach(self, id: str, *, task: str = "") -> "SyncTrajectory":
+        """See `Client.attach`."""
+        return SyncTrajectory(self._client.attach(id, task=task), self._thread)
 
     def call(self, service: str, payload: object, **options: Unpack[CallOptions]) -> Any:
         """See `Client.call`."""
@@ -148,10 +163,11 @@ class SyncTrajectory:
         return self._thread.ask(lambda: self._handle.queued_s)
 
     def __enter__(self) -> Self:
-        return self.open()
+        self._thread.wait(self._handle.__aenter__())
+        return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._end(self._handle.__aexit__())
 
     def open(self) -> Self:
         """Open it without a `with` block, as a notebook does; then `close` ends it."""
@@ -185,6 +201,22 @@ class SyncTrajectory:
             else:
                 self._end(_closed(pieces.aclose))
 
+    def start(
+        self,
+        argv: Sequence[str],
+        *,
+        output_bytes: int = KEPT_BYTES,
+        lossless: bool = False,
+        **options: Unpack[StartOptions],
+    ) -> "SyncProcess":
+        """See `TrajectoryHandle.start`."""
+        started = self._handle.start(argv, output_bytes=output_bytes, lossless=lossless, **options)
+        return SyncProcess(self._thread.wait(started), self._thread)
+
+    def shell(self, **options: Unpack[StartOptions]) -> "SyncShell":
+        """See `TrajectoryHandle.shell`."""
+        return SyncShell(self._thread.wait(self._handle.shell(**options)), self._thread)
+
     def write(self, path: str, data: bytes | str) -> None:
         """See `TrajectoryHandle.write`."""
         self._thread.wait(self._handle.write(path, data))
@@ -192,6 +224,14 @@ class SyncTrajectory:
     def read(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:
         """See `TrajectoryHandle.read`."""
         return self._thread.wait(self._handle.read(path, max_bytes=max_bytes))
+
+    def upload(self, source: str | PathLike[str], target: str = WORK_DIR) -> None:
+        """See `TrajectoryHandle.upload`."""
+        self._thread.wait(self._handle.upload(source, target))
+
+    def download(self, source: str, target: str | PathLike[str]) -> None:
+        """See `TrajectoryHandle.download`."""
+        self._thread.wait(self._handle.download(source, target))
 
     def snapshot(self) -> Snapshot:
         """See `TrajectoryHandle.snapshot`."""
@@ -208,6 +248,78 @@ class SyncTrajectory:
 
 async def _closed(close: Callable[[], Coroutine[Any, Any, None]]) -> None:
     await close()
+
+
+class SyncProcess:
+    """`ProcessHandle` for code that is not async."""
+
+    def __init__(self, process: ProcessHandle, thread: LoopThread) -> None:
+        self._process = process
+        self._thread = thread
+
+    def __repr__(self) -> str:
+        return f"<Sync {self._process!r}>"
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def __iter__(self) -> Generator[Output, None, None]:
+        while (piece := self.read()) is not None:
+            yield piece
+
+    def read(self) -> Output | None:
+        """See `ProcessHandle.read`."""
+        return self._thread.wait(self._process.read())
+
+    def write(self, data: bytes | str) -> None:
+        """See `ProcessHandle.write`."""
+        self._thread.wait(self._process.write(data))
+
+    def close_stdin(self) -> None:
+        """See `ProcessHandle.close_stdin`."""
+        self._thread.wait(self._process.close_stdin())
+
+    def resize(self, rows: int, columns: int) -> None:
+        """See `ProcessHandle.resize`."""
+        self._thread.wait(self._process.resize(rows, columns))
+
+    def signal(self, number: int = SIGTERM) -> None:
+        """See `ProcessHandle.signal`."""
+        self._thread.wait(self._process.signal(number))
+
+    def kill(self) -> None:
+        """See `ProcessHandle.kill`."""
+        self._thread.wait(self._process.kill())
+
+    def wait(self) -> ActionResult:
+        """See `ProcessHandle.wait`."""
+        return self._thread.wait(self._process.wait())
+
+
+class SyncShell:
+    """`ShellHandle` for code that is not async."""
+
+    def __init__(self, shell: ShellHandle, thread: LoopThread) -> None:
+        self._shell = shell
+        self._thread = thread
+
+    def __repr__(self) -> str:
+        return f"<Sync {self._shell!r}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, command: str, *, timeout_s: float | None = None) -> ShellResult:
+        """See `ShellHandle.run`."""
+        return self._thread.wait(self._shell.run(command, timeout_s=timeout_s))
+
+    def close(self) -> None:
+        """See `ShellHandle.close`."""
+        self._thread.wait(self._shell.close())
 
 
 class SyncFunction(Generic[P, R]):

@@ -20,6 +20,7 @@ from artangram.managers.cpu import cores_of
 from artangram.observe.trace import TraceAction
 from artangram.orchestrator.driver import Clock, Timer
 from artangram.sandbox.errors import SandboxGone
+from artangram.sandbox.process import ProcessInput
 from artangram.sandbox.protocol import MAX_READ_BYTES, Snapshot
 from artangram.sim.machine import Machine
 
@@ -122,6 +123,12 @@ class PhysicsAgent:
 
     async def write(self, trajectory: TrajectoryId, path: str, *, data: bytes) -> None:
         raise SandboxGone("there are no files here")
+
+    async def feed(self, action_id: ActionId, given: ProcessInput) -> None:
+        raise SandboxGone("there are no processes here")
+
+    async def signal(self, action_id: ActionId, number: int) -> None:
+        raise SandboxGone("there are no processes here")
 
     async def snapshot(self, trajectory: TrajectoryId) -> Snapshot:
         raise SandboxGone("there are no files here")

@@ -65,6 +65,19 @@ async def test_a_trajectory_past_its_limit_is_closed(limit: dict[str, float]) ->
             await t.close()
 
 
+async def test_a_child_that_its_parent_would_wait_for_for_ever_is_refused() -> None:
+    async with both() as (_, clients):
+        for client in clients:
+            async with (
+                client.trajectory(memory_mb=4000) as parent,
+                client.trajectory(memory_mb=4000, parent=parent.id) as child,
+            ):
+                assert (await parent.run(["true"])).ok
+                refused = await child.run(["true"])
+                assert refused.outcome is Outcome.REFUSED
+                assert "every trajectory that holds memory waits" in refused.reason
+
+
 async def test_a_wrong_selector_or_limit_is_refused_by_its_name() -> None:
     async with both() as (_, clients):
         for client in clients:

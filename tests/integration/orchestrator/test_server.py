@@ -44,7 +44,8 @@ from artangram.orchestrator.records import (
     Refused,
     Unreachable,
 )
-from artangram.orchestrator.server import application, serving, until_told_to_stop
+from artangram.orchestrator.server import application, serving
+from artangram.orchestrator.stopping import until_told_to_stop
 from artangram.sandbox import SandboxGone
 from artangram.sandbox.fake import Console, FakeProvider
 from artangram.sandbox.protocol import Output

@@ -33,11 +33,11 @@ from artangram.sandbox import (
     open_provider,
     strongest,
 )
+from artangram.sandbox.capabilities import PROMISES, Capabilities, Feature
 from artangram.sandbox.inside.zygote import remove_all
 from artangram.sandbox.namespace.kernel import processes_below
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.plain import provider as providers
-from artangram.sandbox.protocol import PROMISES, Capabilities, Feature
 
 from .conftest import HELPERS, PYTHON
 

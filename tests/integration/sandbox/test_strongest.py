@@ -21,13 +21,13 @@ from artangram.sandbox import (
     NamespaceProvider,
     NotCapable,
 )
+from artangram.sandbox.capabilities import Capabilities, Feature
 from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.namespace import cgroups, cores
 from artangram.sandbox.namespace import provider as providers
 from artangram.sandbox.namespace.cgroups import Groups, Hierarchies, find_hierarchies
 from artangram.sandbox.namespace.cores import GroupCores, as_list
 from artangram.sandbox.probe import probe
-from artangram.sandbox.protocol import Capabilities, Feature
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 

@@ -12,6 +12,7 @@ from artangram.core.errors import BadInput
 from artangram.core.ids import NodeId, Resource, TrajectoryId
 from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec
 from artangram.core.scheduling.records import Outcome
+from artangram.managers.agent import SandboxSpec
 from artangram.managers.cpu import CpuManager
 from artangram.managers.local import LocalAgent
 from artangram.observe.journalfile import open_journal
@@ -21,7 +22,9 @@ from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.records import ActionResult, Opening
 from artangram.orchestrator.recovery import Setup
+from artangram.sandbox import SandboxGone
 from artangram.sandbox.fake import FakeProvider
+from artangram.sandbox.protocol import Snapshot
 
 CPU = Resource("cpu")
 
@@ -183,3 +186,28 @@ async def test_a_trajectory_that_rests_too_long_is_closed(tmp_path, machines):
 def test_a_limit_is_a_time() -> None:
     with pytest.raises(BadInput, match="idle_s: 0 is not a time limit; give seconds above 0"):
         Opening(trajectory=TrajectoryId("t"), idle_s=0)
+
+
+async def test_siblings_of_a_snapshot_live_on_the_node_that_has_it(tmp_path, machines):
+    async with a_life(tmp_path / "journal.sqlite", machines, nodes=2) as backend:
+        for name in ("t", "u"):
+            await opened(backend, name)
+            await ran(backend, name)
+        taken = [await backend.snapshot(TrajectoryId(name)) for name in ("t", "u")]
+        assert [snapshot.node for snapshot in taken] == ["cpu-0", "cpu-1"]
+        for snapshot in taken:
+            for number in range(4):
+                name = f"{snapshot.node}-{number}"
+                place = SandboxSpec(source=snapshot)
+                await backend.open(Opening(trajectory=TrajectoryId(name), place=place))
+                assert (await ran(backend, name)).outcome is Outcome.SUCCEEDED
+                assert node_of(backend, name) == snapshot.node
+                async with asyncio.timeout(PATIENCE_S):
+                    await backend.orchestrator.close(TrajectoryId(name))
+
+
+async def test_a_snapshot_of_a_node_that_is_gone_is_refused(tmp_path, machines):
+    async with a_life(tmp_path / "journal.sqlite", machines, nodes=1) as backend:
+        place = SandboxSpec(source=Snapshot(name="s", node="cpu-9"))
+        with pytest.raises(SandboxGone, match="cpu-9 was lost, and its snapshots with it"):
+            await backend.open(Opening(trajectory=TrajectoryId("t"), place=place))

@@ -238,6 +238,7 @@ class Killed:
     """The journal of an orchestrator that is killed before it has written any more."""
 
     is_lasting = True
+    path = None
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal

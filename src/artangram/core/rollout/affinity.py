@@ -2,9 +2,10 @@
 
 - A declared task goes to the first of its classes that has a replica for it. Any class but the
   first is a fallback, and the choice says so: nothing falls back silently.
-- `Auto` learns what a task's requests are made of and how fast each class reads and writes, and
-  gives the task the class that would serve it soonest. A task changes its class only for a clear
-  gain; a request leaves its task's class when it would cost less elsewhere.
+- `Auto` learns what a task's requests are made of and how fast each class reads and writes. A plan
+  for all tasks (`shares`) says which share of each belongs where, and what a turn costs all others
+  on another class. A request leaves the plan only where it costs less in all: the wait now, the
+  prefix that is read again, and the price of its session's later turns.
 - Within a class the replica wins where the request costs least: the seconds until it is done, and
   those that all answers written there lose while it is read. One that has read the session before
   need not read it again, so sessions stay where they are while that is worth the wait; and what
@@ -14,7 +15,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from artangram.core.errors import BadInput
 from artangram.core.rollout.costs import (
@@ -27,6 +28,7 @@ from artangram.core.rollout.costs import (
     Speeds,
     TokenWork,
 )
+from artangram.core.rollout.shares import ClassShares
 
 ANY = "*"
 DEFAULT = "default"
@@ -41,6 +43,26 @@ class Choice(Struct, frozen=True, kw_only=True, gc=False):
     """The class that the task prefers, when that one could not take it."""
     spilled_from: str = ""
     """The class that the task prefers, when the request cost less on another."""
+    reread: int = 0
+    """Tokens of the session that another replica has read, and this one has not."""
+    cost_s: float = 0.0
+    """What was expected of it here: its own seconds and those that others lose."""
+    next_s: float | None = None
+    """The same of the best replica of any other class, its price included."""
+
+    @property
+    def explained(self) -> str:
+        """Why this replica, in a sentence."""
+        why = f"{self.replica} costs {self.cost_s:.2f} s"
+        if self.next_s is not None:
+            why += f", the best of another class {self.next_s:.2f} s"
+        if self.instead_of:
+            why += f"; {self.instead_of} has no replica"
+        if self.spilled_from:
+            why += f"; the plan has it on {self.spilled_from}"
+        if self.reread:
+            why += f"; {self.reread} tokens are read again"
+        return why
 
 
 class Declared(Struct, frozen=True, kw_only=True):
@@ -61,6 +83,10 @@ class Auto(Struct, frozen=True, kw_only=True):
     """A request leaves its task's class for less: each is weighed with the load of the moment."""
     probes: int = 3
     """Requests that a class must have served before it is judged."""
+    replan: float = 0.02
+    """Turns must be shorter by this share before another plan is made."""
+    look_every: int = 512
+    """Requests between two plans."""
 
 
 def affinity_of(value: str | Mapping[str, str | Sequence[str]]) -> Declared | Auto:
@@ -94,10 +120,12 @@ class Router:
         self.speeds = Speeds(rates)
         self.habits = Habits()
         self.costs = Costs(self.speeds, self.habits)
+        auto = affinity if isinstance(affinity, Auto) else Auto()
+        self.shares = ClassShares(self.costs, margin=auto.replan, look_every=auto.look_every)
 
     def home(self, task: str) -> str | None:
-        """The class that `Auto` has given the task."""
-        return self._homes.get(task)
+        """The class that `Auto` has given the task, or most of it."""
+        return self.shares.home(task) or self._homes.get(task)
 
     def learn(self, seen: Observed) -> None:
         self._probing.pop(seen.hardware, None)
@@ -113,12 +141,20 @@ class Router:
         best = self._best_of_each_class(wanted, candidates)
         if not best:
             return None
+        held = max(one.holds for one in candidates)
         if isinstance(self._affinity, Auto):
-            return self._learned_choice(self._affinity, wanted, best)
-        return self._declared_choice(self._affinity, wanted, best)
+            self.habits.asked(wanted)
+            self.shares.saw(wanted, candidates)
+            return self._learned_choice(self._affinity, wanted, best, held=held)
+        return self._declared_choice(self._affinity, wanted, best, held=held)
 
     def _declared_choice(
-        self, affinity: Declared, wanted: RoutedRequest, best: "dict[str, _Prediction]"
+        self,
+        affinity: Declared,
+        wanted: RoutedRequest,
+        best: "dict[str, _Prediction]",
+        *,
+        held: int,
     ) -> Choice | None:
         listed = affinity.listed(wanted.task)
         others = [name for name in best if name not in listed]
@@ -126,24 +162,37 @@ class Router:
             equals = others if name == ANY else [name]
             if found := [best[hardware] for hardware in equals if hardware in best]:
                 preferred = listed[0] if rank else ""
-                return min(found, key=_cost_s).choice(instead_of=preferred)
+                return min(found, key=_cost_s).choice(held=held, instead_of=preferred)
         return None
 
     def _learned_choice(
-        self, auto: Auto, wanted: RoutedRequest, best: "dict[str, _Prediction]"
+        self, auto: Auto, wanted: RoutedRequest, best: "dict[str, _Prediction]", *, held: int
     ) -> Choice:
         known = {name: one for name, one in best.items() if self._is_known(auto, name)}
         if (probe := self._probe(auto, best)) is not None or not known:
-            return best[probe].choice() if probe else min(best.values(), key=_cost_s).choice()
+            return (best[probe] if probe else min(best.values(), key=_cost_s)).choice(held=held)
+        known = {name: self._priced(wanted, one) for name, one in known.items()}
         cheapest = min(known.values(), key=_cost_s)
         home = self._settled(auto, wanted.task, known)
-        if home is None:
-            return cheapest.choice()
-        if home not in known:
-            return cheapest.choice(instead_of=home)
-        if cheapest.cost_s < known[home].cost_s * (1.0 - auto.leave):
-            return cheapest.choice(spilled_from=home if cheapest.hardware != home else "")
-        return known[home].choice()
+        if home in known and cheapest.cost_s >= known[home].cost_s * (1.0 - auto.leave):
+            cheapest = known[home]
+        others = [one.cost_s for one in known.values() if one is not cheapest]
+        self.shares.went(wanted.task, cheapest.hardware)
+        is_planned = cheapest.hardware in (self.shares.of(wanted.task) or (home,))
+        return cheapest.choice(
+            held=held,
+            next_s=min(others, default=None),
+            instead_of=home if home is not None and home not in known else "",
+            spilled_from=home if home in known and not is_planned else "",
+        )
+
+    def _priced(self, wanted: RoutedRequest, one: "_Prediction") -> "_Prediction":
+        """With what this turn and its session's later ones cost the others there."""
+        price_s = self.shares.price_s(wanted.task, one.hardware)
+        if not price_s:
+            return one
+        cost_s = one.cost_s + price_s * (1.0 + self.habits.turns_left(wanted))
+        return structs.replace(one, cost_s=cost_s)
 
     def _is_known(self, auto: Auto, hardware: str) -> bool:
         return self.speeds.samples(hardware) >= auto.probes
@@ -158,7 +207,9 @@ class Router:
         return None
 
     def _settled(self, auto: Auto, task: str, best: "dict[str, _Prediction]") -> str | None:
-        """The task's class: the one it has, unless another serves it clearly faster."""
+        """The task's class: that of the plan, else the one that it has and none beats clearly."""
+        if (planned := self.shares.home(task)) is not None:
+            return planned
         typical = self.habits.typical(task)
         if typical is None:
             return None
@@ -177,7 +228,7 @@ class Router:
             cost_s = self.costs.whole_s(wanted, one)
             if one.hardware not in best or cost_s < best[one.hardware].cost_s:
                 work = self.costs.work(wanted, one)
-                best[one.hardware] = _Prediction(one.name, one.hardware, work, cost_s)
+                best[one.hardware] = _Prediction(one.name, one.hardware, work, cost_s, one.holds)
         return best
 
 
@@ -186,14 +237,26 @@ class _Prediction(Struct, frozen=True, gc=False):
     hardware: str
     work: TokenWork
     cost_s: float
+    holds: int
 
-    def choice(self, *, instead_of: str = "", spilled_from: str = "") -> Choice:
+    def choice(
+        self,
+        *,
+        held: int,
+        next_s: float | None = None,
+        instead_of: str = "",
+        spilled_from: str = "",
+    ) -> Choice:
+        """`held` are the most tokens of the session that any replica has read."""
         return Choice(
             replica=self.name,
             hardware=self.hardware,
             work=self.work,
             instead_of=instead_of,
             spilled_from=spilled_from,
+            reread=max(0, held - self.holds),
+            cost_s=self.cost_s,
+            next_s=next_s,
         )
 
 

@@ -32,6 +32,10 @@ class Rates(Struct, frozen=True, kw_only=True, gc=False):
     """Of one request without company; unless said, twice as fast."""
     lanes: int = 64
     """Requests it writes side by side; reading is one after the other."""
+    context: int = 4096
+    """Tokens of the context of each, at these speeds."""
+    context_token_s: float = 0.0
+    """What each further token of a context adds to a token of everyone on the replica."""
     hit_rate: float = 1.0
     """Of what it has read before: the rest it has forgotten, and reads again."""
 
@@ -69,6 +73,8 @@ class Candidate(Struct, frozen=True, kw_only=True, gc=False):
     """Tokens of the prompt that another has read for it."""
     reads_per_s: float = 0.0
     """Prompt tokens that it got recently, for all its requests."""
+    turns: int = 0
+    """That it has now."""
 
 
 class RoutedRequest(Struct, frozen=True, kw_only=True, gc=False):
@@ -78,6 +84,8 @@ class RoutedRequest(Struct, frozen=True, kw_only=True, gc=False):
     prompt_tokens: int
     most_tokens: int
     """It may write."""
+    turn: int = 0
+    """Turns of its session before this one."""
 
 
 class Observed(Struct, frozen=True, kw_only=True, gc=False):
@@ -166,6 +174,28 @@ class Habits:
     def __init__(self) -> None:
         self._prefill: dict[str, FadingMean] = {}
         self._decode: dict[str, FadingMean] = {}
+        self._place: dict[str, FadingMean] = {}
+        self._prompt: dict[str, FadingMean] = {}
+
+    def asked(self, wanted: RoutedRequest) -> None:
+        """Take note of a request."""
+        self._place.setdefault(wanted.task, FadingMean()).add(wanted.turn)
+        self._prompt.setdefault(wanted.task, FadingMean()).add(wanted.prompt_tokens)
+
+    def prompt(self, task: str) -> float | None:
+        """Tokens of its prompts, on average; `None` if none was asked."""
+        return self._prompt[task].value if task in self._prompt else None
+
+    def turns_left(self, wanted: RoutedRequest) -> float:
+        """Turns of its session that are expected after this one.
+
+        Requests are on average in the middle of their sessions. An old session goes on, too: for
+        a quarter of what was expected at first.
+        """
+        if wanted.task not in self._place:
+            return 0.0
+        most = 2.0 * self._place[wanted.task].value
+        return max(most - wanted.turn, 0.25 * most)
 
     def learn(self, seen: Observed) -> None:
         self._prefill.setdefault(seen.task, FadingMean()).add(seen.work.prefill)
@@ -204,6 +234,15 @@ class Costs:
         kept = max(self.speeds.hit_rate(one.hardware) * one.holds, one.takes)
         return TokenWork(max(0.0, wanted.prompt_tokens - kept), self.answer(wanted))
 
+    def _unread(self, wanted: RoutedRequest, one: Candidate) -> float:
+        """As if its class forgot no more than was declared.
+
+        Learned hit rates do not count here. Where memory is short they fall; sessions that trusted
+        them would leave, be read elsewhere, take memory there, and the rates would fall further.
+        """
+        kept = max(self.speeds.of(one.hardware).hit_rate * one.holds, one.takes)
+        return max(0.0, wanted.prompt_tokens - kept)
+
     def answer(self, wanted: RoutedRequest) -> float:
         """Tokens it is expected to write."""
         return min(self.habits.decode(wanted.task), float(wanted.most_tokens))
@@ -216,7 +255,7 @@ class Costs:
     def read_s(self, wanted: RoutedRequest, one: Candidate) -> float:
         """Until it has read the prompt."""
         rates = self.speeds.of(one.hardware)
-        unread = self.work(wanted, one).prefill
+        unread = self._unread(wanted, one)
         return rates.backlog_s(one.outstanding) + unread / rates.prefill_per_s
 
     def written_s(self, wanted: RoutedRequest, one: Candidate, *, there_s: float) -> float:
@@ -229,7 +268,7 @@ class Costs:
     def others_s(self, wanted: RoutedRequest, one: Candidate) -> float:
         """What others lose: while it is read, no answer on that replica goes on."""
         answers = one.outstanding.decode / self.habits.answer()
-        unread = self.work(wanted, one).prefill
+        unread = self._unread(wanted, one)
         return answers * unread / self.speeds.of(one.hardware).prefill_per_s
 
 

@@ -15,12 +15,15 @@ from msgspec import Struct
 
 from artangram.core.rollout.costs import Rates
 
-PARTS = 4
+PARTS = 8
 """Number of parts in which a task is divided between two classes."""
 _ROUNDS = 20
 """Halvings of an interval: far finer than the means that go in."""
 _SWEEPS = 2
 """Times that each task is given the best place beside the others."""
+_TRIED = 1 / 4
+"""Part of a task's turns that is moved to see what it costs."""
+_SMALL = 1e-12
 
 
 class Pool(Struct, frozen=True, kw_only=True, gc=False):
@@ -38,8 +41,10 @@ class TaskDemand(Struct, frozen=True, kw_only=True, gc=False):
     prefill: float
     """Tokens that are read in one, what was forgotten included."""
     decode: float
-    move_s: float
+    move_s: float = 0.0
     """To bring what was read to another replica."""
+    context: float | None = None
+    """Mean tokens of its prompts; long ones slow down the answers beside them."""
 
 
 class Flow(Struct, frozen=True, gc=False):
@@ -70,24 +75,52 @@ class Planner:
         self._demands = demands
         self._turns = turns
 
-    def best(self, *, splits: bool) -> tuple[float, Plan]:
-        """The mean seconds of a turn and the plan that reaches them; with splits or without."""
+    def best(self, *, splits: bool, start: Plan | None = None) -> tuple[float, Plan]:
+        """The mean seconds of a turn and the plan that reaches them; with splits or without.
+
+        With a plan to start from, each task is looked at once.
+        """
         options = list(self._options(splits=splits))
         plan: dict[str, Placed] = dict.fromkeys(self._demands, options[0])
-        for task in [*self._demands] * _SWEEPS:
-            plan = min((plan | {task: one} for one in options), key=self.turn_s)
+        plan |= {task: placed for task, placed in (start or {}).items() if task in plan}
+        for task in [*self._demands] * (_SWEEPS if start is None else 1):
+            tried = [plan[task], *options]
+            plan = min((plan | {task: one} for one in tried), key=self.turn_s)
         return self.turn_s(plan), plan
 
     def turn_s(self, plan: Plan) -> float:
         """Find the rate at which `turns` are in flight, and from it what each turn takes."""
-        low, high = 0.0, min(self._most_per_s(plan), self._turns / self._mean_s(plan, per_s=0.0))
+        loads, move_s = self._loads(plan)
+        low = 0.0
+        high = 1.0 / max(load.reading for load in loads)  # One class does nothing but read.
+        high = min(high, self._turns / max(_SMALL, _mean_s(loads, move_s, per_s=0.0)))
         for _ in range(_ROUNDS):
             middle = 0.5 * (low + high)
-            if middle * self._mean_s(plan, per_s=middle) < self._turns:
+            if middle * _mean_s(loads, move_s, per_s=middle) < self._turns:
                 low = middle
             else:
                 high = middle
         return self._turns / high
+
+    def prices_s(self, plan: Plan) -> dict[str, dict[str, float]]:
+        """By task and class: what all turns together lose by a turn there beyond the plan.
+
+        The task's other places have as much less.
+        """
+        now_s = self.turn_s(plan)
+        found = {}
+        for task, placed in plan.items():
+            scaled = tuple(Flow(one.reads, one.writes, one.part * (1.0 - _TRIED)) for one in placed)
+            moved = _TRIED * self._demands[task].share
+            found[task] = {
+                name: max(0.0, self._with(plan, task, (*scaled, Flow(name, name, _TRIED))) - now_s)
+                / moved
+                for name in self._pools
+            }
+        return found
+
+    def _with(self, plan: Plan, task: str, placed: Placed) -> float:
+        return self.turn_s({**plan, task: placed})
 
     def _options(self, *, splits: bool) -> Iterator[Placed]:
         for name in self._pools:
@@ -100,48 +133,69 @@ class Planner:
                     there = part / PARTS
                     yield (Flow(first, first, 1.0 - there), Flow(second, second, there))
 
-    def _most_per_s(self, plan: Plan) -> float:
-        """Turns a second of which one class could do nothing but read."""
-        return 1.0 / max(self._reading(plan, per_s=1.0).values())
-
-    def _reading(self, plan: Plan, *, per_s: float) -> dict[str, float]:
-        """The share of its time for which each class reads."""
-        shares = dict.fromkeys(self._pools, 0.0)
-        for demand, flow in self._flows(plan):
-            pool = self._pools[flow.reads]
-            read_s = demand.prefill / pool.rates.prefill_per_s
-            shares[flow.reads] += per_s * demand.share * flow.part * read_s / pool.replicas
-        return shares
-
-    def _mean_s(self, plan: Plan, *, per_s: float) -> float:
-        reading = self._reading(plan, per_s=per_s)
-        token_s = self._token_s(plan, reading, per_s=per_s)
-        total_s = 0.0
-        for demand, flow in self._flows(plan):
-            busy = reading[flow.reads]
-            read_s = demand.prefill / self._pools[flow.reads].rates.prefill_per_s
-            # Readers serve one after the other: the mean wait of a queue with equal jobs.
-            read_s *= 1.0 + 0.5 * busy / (1.0 - busy)
-            move_s = demand.move_s if flow.is_split else 0.0
-            write_s = demand.decode * token_s[flow.writes]
-            total_s += demand.share * flow.part * (read_s + move_s + write_s)
-        return total_s
-
-    def _token_s(
-        self, plan: Plan, reading: Mapping[str, float], *, per_s: float
-    ) -> dict[str, float]:
-        """Of one answer on each class: the more tokens a second, the more company it has."""
-        tokens_per_s = dict.fromkeys(self._pools, 0.0)
-        for demand, flow in self._flows(plan):
-            tokens_per_s[flow.writes] += per_s * demand.share * flow.part * demand.decode
-        found = {}
-        for name, pool in self._pools.items():
-            writes = 1.0 - reading[name]
-            crowd = tokens_per_s[name] / pool.replicas * pool.rates.company_token_s / writes
-            found[name] = pool.rates.alone_token_s / writes / (1.0 - crowd) if crowd < 1.0 else inf
-        return found
-
-    def _flows(self, plan: Plan) -> Iterator[tuple[TaskDemand, Flow]]:
+    def _loads(self, plan: Plan) -> tuple[list["_Load"], float]:
+        """What a turn adds to each class, and the seconds it moves."""
+        loads = {name: _Load(pool) for name, pool in self._pools.items()}
+        move_s = 0.0
         for task, placed in plan.items():
+            demand = self._demands[task]
             for flow in placed:
-                yield self._demands[task], flow
+                share = demand.share * flow.part
+                loads[flow.reads].read_s += share * demand.prefill * loads[flow.reads].read_token_s
+                loads[flow.writes].write(share * demand.decode, demand.context)
+                if flow.is_split:
+                    move_s += share * demand.move_s
+        return list(loads.values()), move_s
+
+
+class _Load:
+    """Of one class, for one turn of the mix."""
+
+    __slots__ = (
+        "alone_s",
+        "company_s",
+        "context",
+        "context_s",
+        "crowd_s",
+        "read_s",
+        "read_token_s",
+        "replicas",
+        "tokens",
+    )
+
+    def __init__(self, pool: Pool) -> None:
+        self.replicas = pool.replicas
+        self.read_token_s = 1.0 / pool.rates.prefill_per_s
+        self.alone_s = pool.rates.alone_token_s
+        self.company_s = pool.rates.company_token_s
+        self.context = pool.rates.context
+        self.context_s = pool.rates.context_token_s
+        self.read_s = 0.0
+        self.tokens = 0.0
+        self.crowd_s = 0.0
+        """What its tokens add to those of others."""
+
+    def write(self, tokens: float, context: float | None) -> None:
+        longer = 0.0 if context is None else max(0.0, context - self.context)
+        self.tokens += tokens
+        self.crowd_s += tokens * (self.company_s + longer * self.context_s)
+
+    @property
+    def reading(self) -> float:
+        """The share of its time for which it reads, at one turn a second."""
+        return max(self.read_s / self.replicas, _SMALL)
+
+    def seconds(self, per_s: float) -> float:
+        """To read and to write its part of a turn."""
+        busy = per_s * self.reading
+        # Readers serve one after the other: the mean wait of a queue with equal jobs.
+        read_s = self.read_s * (1.0 + 0.5 * busy / (1.0 - busy))
+        # The more tokens a second, the more company an answer has; and no reader writes.
+        crowd = per_s * self.crowd_s / self.replicas / (1.0 - busy)
+        if crowd >= 1.0:
+            return inf
+        return read_s + self.tokens * self.alone_s / (1.0 - busy) / (1.0 - crowd)
+
+
+def _mean_s(loads: list[_Load], move_s: float, *, per_s: float) -> float:
+    return move_s + sum(load.seconds(per_s) for load in loads)

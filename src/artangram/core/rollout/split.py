@@ -205,6 +205,7 @@ class Splitter:
                 prefill=work.prefill,
                 decode=work.decode,
                 move_s=self._prompts[task].value * self.move_token_s,
+                context=self._prompts[task].value,
             )
             for task, work in known.items()
         }

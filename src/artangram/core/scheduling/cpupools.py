@@ -116,6 +116,11 @@ class CpuPools:
             placement.drain(node, is_on=is_on)
             self.place_waiting(placement, now)
 
+    def stuck(self) -> list[Ticket]:
+        """Tickets that have to be refused so that others can go on; see `kin`."""
+        families = [one for one in self._placement.values() if one.children]
+        return [ticket for placement in families for ticket in placement.stuck()]
+
     def take_emptied(self) -> list[tuple[Resource, NodeId]]:
         """Draining nodes that became empty since the last call."""
         return [

@@ -28,6 +28,8 @@ class TrajectoryOpened(Struct, frozen=True, gc=False, tag="trajectory_opened"):
     """Close it when it had no action for this long; `None` for never."""
     lifetime_s: float | None = None
     """Close it this long after it was opened, whatever it does; `None` for never."""
+    parent: TrajectoryId | None = None
+    """The trajectory that waits for it, if one does."""
 
 
 class TrajectoryClosed(Struct, frozen=True, gc=False, tag="trajectory_closed"):

@@ -15,6 +15,7 @@ from artangram.core.ids import NodeId, Resource, TrajectoryId
 from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, NodeSpec
 from artangram.core.scheduling.events import TrajectoryOpened
 from artangram.core.scheduling.forms import clipped
+from artangram.core.scheduling.kin import stuck
 from artangram.core.scheduling.policies.base import Hindrance, Lane, LaneContext, Ticket
 from artangram.core.scheduling.policies.policy import SchedulingPolicy
 from artangram.core.scheduling.policies.queue import FairUsage
@@ -49,6 +50,7 @@ class Placement:
     ) -> None:
         self.lanes: dict[NodeId, Lane] = {}
         self._unplaced = Unplaced()
+        self.children = self._unplaced.children  # To look at.
         self._jobs = JobMemory(cluster.shares, cluster.limits)
         self._resource = resource
         self._spec = spec
@@ -56,7 +58,6 @@ class Placement:
         self._context = context
         self._shares = cluster.shares
         self._limits = cluster.limits
-        self._has_limits = bool(cluster.limits)
         self._nodes = PoolNodes(policy.request_milli)
         self.books = self._nodes.by_id  # To look at.
         self._num_joined = 0
@@ -64,6 +65,7 @@ class Placement:
         self._emptied: list[NodeId] = []
         self._shapes = KnownShapes(resource, spec)
         self._residents: dict[TrajectoryId, Resident] = {}
+        self._num_holding = 0  # Residents that hold memory.
         self._next_pod_at = 0.0
 
     def add(self, node_id: NodeId, spec: NodeSpec | None = None) -> None:
@@ -83,6 +85,7 @@ class Placement:
         del self.lanes[node_id]
         for trajectory in node.trajectories:
             resident = self._residents[trajectory]
+            self._num_holding -= resident.memory_mb > 0
             self._jobs.give_back(resident)
             resident.node, resident.has_sandbox = None, False
             if resident.is_leaving:
@@ -90,7 +93,6 @@ class Placement:
 
     def reconfigure(self) -> None:
         """What jobs may have is different now; `place_waiting` follows."""
-        self._has_limits = bool(self._limits)
         self._jobs.reconfigure()
 
     def take_emptied(self) -> list[NodeId]:
@@ -127,6 +129,7 @@ class Placement:
             selector=frozenset(opened.selector.items()) if opened.selector else NOTHING,
             image=opened.image,
         )
+        self._residents[opened.trajectory].parent = opened.parent
 
     def close(self, trajectory: TrajectoryId) -> bool:
         """`trajectory` has nothing left to run. Is it gone? Else its sandbox is still there."""
@@ -155,6 +158,7 @@ class Placement:
         resident = self._residents.pop(trajectory)
         if resident.node is not None:
             node = self._nodes.by_id[resident.node]
+            self._num_holding -= resident.memory_mb > 0
             node.give_back_memory(trajectory)
             node.reserved_milli -= self._policy.request_milli
             if resident.is_leaving:
@@ -234,6 +238,10 @@ class Placement:
             self._reserve()
         return placed
 
+    def stuck(self) -> list[Ticket]:
+        """What has to be refused, because nothing will ever be freed for it; see `kin`."""
+        return stuck(self._unplaced, self._residents, self.books.values(), self._num_holding)
+
     def hindrance(self, ticket: Ticket) -> Hindrance:
         """Why `ticket` has no node."""
         party = self._unplaced.get(_key(ticket))
@@ -255,7 +263,7 @@ class Placement:
         if key in self._unplaced:
             return True
         # Who may have only so much waits behind the others of its job; `place_waiting` follows.
-        return self._has_limits and not resident.is_lone
+        return bool(self._limits) and not resident.is_lone
 
     def _next(self) -> tuple[Party, CpuNode] | None:
         """Who goes first of those that fit somewhere, and where to."""
@@ -324,7 +332,7 @@ class Placement:
 
     def _leaves_minimums(self, resident: Resident, *, beside_mb: int = 0) -> bool:
         """Is what other jobs are promised still free when it has come?"""
-        if not self._has_limits or not resident.memory_mb:
+        if not self._limits or not resident.memory_mb:
             return True
         free_mb = self._nodes.free_mb + beside_mb
         return free_mb - resident.memory_mb >= self._jobs.kept_mb(resident.job)
@@ -358,6 +366,7 @@ class Placement:
         node.hold_memory(trajectory, resident.memory_mb)
         node.reserved_milli += self._policy.request_milli
         resident.node = node.id
+        self._num_holding += resident.memory_mb > 0
         self._jobs.take(resident)
         self._nodes.refile(node)
 

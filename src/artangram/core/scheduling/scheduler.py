@@ -32,6 +32,7 @@ from artangram.core.scheduling.decisions import (
 from artangram.core.scheduling.estimates import Estimates
 from artangram.core.scheduling.explain import Explanation
 from artangram.core.scheduling.forms import Forms
+from artangram.core.scheduling.kin import STUCK
 from artangram.core.scheduling.lanes import Lanes
 from artangram.core.scheduling.learning import Learning
 from artangram.core.scheduling.lease import Allocation, Cores, Lease
@@ -188,6 +189,9 @@ class Scheduler:
         if deadlines.heap:
             for ticket in deadlines.take_due(now):
                 self._cancel(ticket, Outcome.EXPIRED, "its deadline passed", now)
+        while stuck := self._lanes.cpu.stuck():
+            for ticket in stuck:
+                self._cancel(ticket, Outcome.REFUSED, STUCK, now)
         self._out += self._lifetimes.take_due(now)
         times = (self._lanes.dispatch(now), deadlines.next_at(), self._lifetimes.next_at())
         wake = min((at for at in times if at is not None), default=None)

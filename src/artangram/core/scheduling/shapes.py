@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import Resource
-from artangram.core.scheduling.cluster import CpuSpec, NodeSpec
+from artangram.core.scheduling.cluster import NODE_LABEL, CpuSpec, NodeSpec
 from artangram.core.scheduling.nodeindex import Selector
 from artangram.core.scheduling.policies.policy import SchedulingPolicy
 
@@ -42,6 +42,8 @@ class KnownShapes:
     ) -> None:
         """`BadInput` if no node that was ever here, or that the pool describes, has all that."""
         pool, request_milli = self._pool, policy.request_milli
+        # A node that is not there may come back: who asks for it by its name waits.
+        selector = frozenset(asked for asked in selector if asked[0] != NODE_LABEL)
         is_usual = cores <= pool.cores and memory_mb <= pool.memory_mb and not selector
         if is_usual and request_milli <= 1000 * pool.cores:
             return

@@ -31,6 +31,7 @@ class Resident:
         "job",
         "memory_mb",
         "node",
+        "parent",
         "selector",
     )
 
@@ -47,6 +48,8 @@ class Resident:
         self.memory_mb = memory_mb
         self.selector = selector
         self.image = image
+        #: The trajectory that waits for it.
+        self.parent: TrajectoryId | None = None
         #: An action without a trajectory: it counts against no limit on trajectories.
         self.is_lone = is_lone
         #: The most that an action of it asked for at least.
@@ -90,6 +93,8 @@ class Unplaced:
         self._parties: dict[PartyKey, Party] = {}
         self._lines: dict[JobId, dict[Ask, _Line]] = {}
         self.reserved: _Line = OrderedDict()
+        #: Those that a parent waits for, the oldest first.
+        self.children: _Line = OrderedDict()
         self._seq = 0
 
     def __len__(self) -> int:
@@ -110,6 +115,8 @@ class Unplaced:
         if party is None:
             self._seq += 1
             party = self._parties[key] = Party(key, resident, self._seq)
+            if resident.parent is not None:
+                self.children[key] = party
             self._line(party)[key] = party
         elif party.ask != _ask(resident):
             self._leave_line(party)
@@ -128,6 +135,7 @@ class Unplaced:
     def remove(self, party: Party) -> Party:
         """`party` waits no longer."""
         del self._parties[party.key]
+        self.children.pop(party.key, None)
         self._leave_line(party)
         return party
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from artangram.sandbox.container.service import listens
 from artangram.sandbox.errors import CreateFailed, ImageError, NotCapable
-from artangram.sandbox.inside.init import MANY_FILES
+from artangram.sandbox.inside.openfiles import MANY_FILES
 from artangram.sandbox.namespace import images
 from artangram.sandbox.protocol import EngineImage, Image
 

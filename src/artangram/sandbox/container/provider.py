@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from artangram.aio import uncancelled
+from artangram.sandbox.capabilities import Capabilities, Feature, IsolationLevel
 from artangram.sandbox.container import runtime
 from artangram.sandbox.container.engine import (
     HOW,
@@ -46,17 +47,7 @@ from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.namespace.traits import LARGEST_FILE, NO_CORE, OPEN_FILES, Traits
 from artangram.sandbox.probe import explain, probe
-from artangram.sandbox.protocol import (
-    DEFAULT_LIMITS,
-    Capabilities,
-    EngineImage,
-    Feature,
-    Image,
-    IsolationLevel,
-    Limits,
-    Snapshot,
-    Source,
-)
+from artangram.sandbox.protocol import DEFAULT_LIMITS, EngineImage, Image, Limits, Snapshot, Source
 
 MAX_STARTING = 4
 CONNECT_TIMEOUT_S = 20.0

@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -28,13 +29,15 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { RUN, END, READ, WRITE, CHANGES, STOP, CONTINUE, LEARN };
+enum { RUN, END, READ, WRITE, CHANGES, STOP, CONTINUE, LEARN, SIGNAL, END_PARALLEL };
 enum { READY, FAILED, EXITED, NOT_STARTED, DONE, REFUSED, OUTPUT };
 enum { TIMED_OUT = 1, CANCELLED = 2, WITH_OUTLETS = 4 };
-enum { KEEP = 1, WATCHED = 2, HAS_STDIN = 4, MOVES = 8, RESTS = 16, BESIDE = 32 };
+enum { KEEP = 1, WATCHED = 2, HAS_STDIN = 4, MOVES = 8, RESTS = 16, BESIDE = 32, PARALLEL = 64, TERMINAL = 128 };
 enum { MEASURES = 1, NO_DIRECTORY = 1 << 16 };
 enum { INLINE_BYTES = 64 << 10, MAX_DESCRIPTORS = 8, MAX_GROUPS = 1024, ROUNDS_BEFORE_ALL = 20 };
 enum { REST };
+enum { MOST_PARALLEL = 64, TIMES_TO_LOOK = 8 };
+enum { WINDOW = -1 }; /* in the place of a limit: rows << 16 | columns of a terminal */
 enum { OPENAT2 = 437, NO_MAGICLINKS = 2 }; /* the same on every machine */
 /* A command that ends sooner has its output in its reply: to watch pipes costs a tenth of it. */
 static const double WATCH_AFTER_S = 0.002;
@@ -68,7 +71,7 @@ struct setting {
 };
 
 struct alive {
-    pid_t pid;
+    pid_t pid, parent;
     long session;
     unsigned long long start;
 };
@@ -84,17 +87,30 @@ static struct {
     pid_t main;
     uint64_t number, end_number;
     int flags, keep, num_ended;
+    int is_dead, status; /* it was reaped, and that is not answered yet */
+    long max_rss_kb;
     double began_at, ends_at;
     int64_t cpu_us; /* of all processes reaped since it began */
     int outlets[2]; /* where its output is read, until they are handed out; else -1 */
     int inlets[2];  /* where it writes; ours are closed as late, out of its way */
 } now_running = {.outlets = {-1, -1}, .inlets = {-1, -1}};
+/* Commands that run beside the main one and beside each other; `pid` is 0 where there is none. */
+static struct parallel {
+    pid_t pid;
+    uint64_t number;
+    int flags, is_dead, status;
+    long max_rss_kb;
+    int64_t cpu_us;
+    double began_at, ends_at;
+} parallels[MOST_PARALLEL];
+static int num_parallel;
 /* Pipes made ahead, after an answer: the next command does not wait for them. */
 static struct pipes {
     int outlets[2], inlets[2];
 } ahead = {{-1, -1}, {-1, -1}};
 static struct kept kept;
-/* Why a child with a memory of its own could not become a program; 0 if it could. */
+/* Why a child with a memory of its own could not become a program, 0 if it could: first of the main
+ * command, then of the parallel ones. */
 static volatile int *told;
 static int has_run; /* a sandbox that ran one command will run another */
 static int is_peak_new; /* nothing can have changed it since it began */
@@ -113,21 +129,39 @@ static double monotonic(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* As wait4; what was reaped counts for the command. */
-static pid_t reaped(pid_t pid, int *status, int options, struct rusage *used)
+static struct parallel *parallel_of(pid_t pid)
 {
-    pid_t found = wait4(pid, status, options | __WALL, used);
-    if (found > 0)
-        now_running.cpu_us += (used->ru_utime.tv_sec + used->ru_stime.tv_sec) * INT64_C(1000000) +
-                              used->ru_utime.tv_usec + used->ru_stime.tv_usec;
-    return found;
+    for (int i = 0; num_parallel && i < MOST_PARALLEL; i++)
+        if (parallels[i].pid == pid)
+            return &parallels[i];
+    return NULL;
 }
 
-/* The same for callers that need no usage. */
+/* As wait4. How a command ended is noted for `settle`; what else was reaped counts for the main one. */
 static pid_t reap_any(pid_t pid, int options)
 {
     struct rusage used;
-    return reaped(pid, NULL, options, &used);
+    int status;
+    pid_t found = wait4(pid, &status, options | __WALL, &used);
+    if (found <= 0)
+        return found;
+    int64_t cpu_us = (used.ru_utime.tv_sec + used.ru_stime.tv_sec) * INT64_C(1000000) +
+                     used.ru_utime.tv_usec + used.ru_stime.tv_usec;
+    struct parallel *one = parallel_of(found);
+    if (one) {
+        one->is_dead = 1;
+        one->status = status;
+        one->max_rss_kb = used.ru_maxrss;
+        one->cpu_us = cpu_us;
+        return found;
+    }
+    now_running.cpu_us += cpu_us;
+    if (found == now_running.main) {
+        now_running.is_dead = 1;
+        now_running.status = status;
+        now_running.max_rss_kb = used.ru_maxrss;
+    }
+    return found;
 }
 
 /* `text` follows the reply, `fds` go with it. */
@@ -199,6 +233,8 @@ static int look_at(pid_t pid, struct alive *found)
     field = end + 2;
     found->pid = pid;
     for (int number = 0; number <= 19; number++) {
+        if (number == 1)
+            found->parent = (pid_t)strtol(field, NULL, 10);
         if (number == 3)
             found->session = strtol(field, NULL, 10);
         if (number == 17 && is_dead && strtol(field, NULL, 10) <= 1)
@@ -256,6 +292,45 @@ static int is_kept(const struct alive *one)
     return 0;
 }
 
+static int is_command(pid_t pid)
+{
+    const struct parallel *one = parallel_of(pid);
+    return (one && !one->is_dead) || (pid == now_running.main && !now_running.is_dead);
+}
+
+/* The command that a process descends from, 0 if that is none which still runs. Each command adopts
+ * its orphans, so its tree is whole for as long as it lives; -1 for a process that is gone. */
+static pid_t owner_of(pid_t pid)
+{
+    if (!num_parallel && !(now_running.main && !now_running.is_dead))
+        return 0;
+    for (int times = 0; times < TIMES_TO_LOOK; times++) {
+        struct alive one;
+        pid_t above = pid;
+        while (!is_command(above) && look_at(above, &one)) {
+            if (one.parent <= 1)
+                return 0;
+            above = one.parent;
+        }
+        if (is_command(above))
+            return above;
+        if (above == pid)
+            return -1;
+    } /* one above it has ended meanwhile, so that it has another parent now */
+    return 0;
+}
+
+/* Leave out the processes of commands. */
+static struct kept without_owners(struct kept found)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < found.count; i++)
+        if (!owner_of(found.all[i].pid))
+            found.all[count++] = found.all[i];
+    found.count = count;
+    return found;
+}
+
 /* -- ending ------------------------------------------------------------------------------- */
 
 /* Kill and reap all other processes; how many there were, dead ones included. */
@@ -268,18 +343,29 @@ static int end_everybody(void)
     return count;
 }
 
-static int kill_strangers(const struct kept *found)
+/* Kill and reap what is neither kept nor of a command that runs. How many those are; they come first in
+ * `found` then, and the kept ones are all of it if there are none. */
+static int kill_strangers(struct kept *found)
 {
-    int count = 0;
-    for (size_t i = 0; i < found->count; i++)
-        if (!is_kept(&found->all[i]) && ++count)
-            kill(found->all[i].pid, SIGKILL);
+    size_t count = 0, num_kept = 0;
+    for (size_t i = 0; i < found->count; i++) {
+        struct alive one = found->all[i];
+        if (is_kept(&one) || owner_of(one.pid))
+            continue;
+        found->all[i] = found->all[count];
+        found->all[count++] = one;
+        kill(one.pid, SIGKILL);
+    }
     /* Twice: what was a grandchild in the first pass is our child in the second. */
     for (int pass = 0; pass < 2; pass++)
-        for (size_t i = 0; i < found->count; i++)
-            if (!is_kept(&found->all[i]))
-                reap_any(found->all[i].pid, 0);
-    return count;
+        for (size_t i = 0; i < count; i++)
+            reap_any(found->all[i].pid, 0);
+    for (size_t i = 0; !count && i < found->count; i++)
+        if (is_kept(&found->all[i]))
+            found->all[num_kept++] = found->all[i];
+    if (!count)
+        found->count = num_kept;
+    return (int)count;
 }
 
 /* Reap our dead children. Sets how many; returns whether any children are left. */
@@ -298,7 +384,7 @@ static int end_others(void)
     int is_anybody_left = reap_dead(&num_dead);
     /* All processes here descend from us, and orphans become ours: without a child there is none.
      * kill(-1) visits every process of the machine, so it is not called in vain. */
-    if (!kept.count)
+    if (!kept.count && !num_parallel && !(now_running.main && !now_running.is_dead))
         return is_anybody_left ? end_everybody() : 0;
     for (int round = 0; round < ROUNDS_BEFORE_ALL; round++) {
         struct kept found = everybody();
@@ -316,14 +402,36 @@ static int end_others(void)
     return killed + end_everybody();
 }
 
-/* The time limit has passed or the caller ended it: all processes end, kept or not. */
+/* Kill a command and what descends from it, itself last: its orphans would be ours. */
+static void kill_tree(pid_t leader)
+{
+    struct kept found = everybody();
+    for (size_t i = 0; i < found.count; i++)
+        if (found.all[i].pid != leader && owner_of(found.all[i].pid) == leader)
+            kill(found.all[i].pid, SIGKILL);
+    free(found.all);
+    kill(leader, SIGKILL);
+}
+
+/* The time limit has passed or the caller ended it: its processes end, and the kept ones. */
 static void end_main(int flag)
 {
     be_urgent(1);
     now_running.flags |= flag;
     now_running.keep = 0;
     keep_these((struct kept){NULL, 0});
-    kill(-1, SIGKILL);
+    if (num_parallel)
+        kill_tree(now_running.main);
+    else
+        kill(-1, SIGKILL);
+}
+
+static void end_parallel(struct parallel *one, int flag)
+{
+    be_urgent(1);
+    if (!one->flags && !one->is_dead)
+        kill_tree(one->pid);
+    one->flags |= flag;
 }
 
 /* -- output and memory ---------------------------------------------------------------------- */
@@ -431,33 +539,34 @@ static int finish_unstarted(void)
     *told = 0;
     if (now_running.flags)
         return 0;
-    now_running.main = 0;
+    now_running.main = now_running.is_dead = 0;
     close_pipes();
     answer_kind(now_running.number, NOT_STARTED, problem);
     return 1;
 }
 
-static void finish(int status, long max_rss_kb)
+/* The main command was reaped: end what it left, and answer. */
+static void finish(void)
 {
     if (finish_unstarted())
         return;
     int killed = 0;
     int64_t run_us = (int64_t)((monotonic() - now_running.began_at) * 1e6);
     if (now_running.flags)
-        killed = now_running.num_ended + end_everybody();
+        killed = now_running.num_ended + (num_parallel ? end_others() : end_everybody());
     else if (now_running.keep)
-        keep_these(everybody());
+        keep_these(without_owners(everybody()));
     else
         killed = end_others();
     struct reply reply = {
         .number = now_running.number,
         .kind = EXITED,
-        .status = status,
+        .status = now_running.status,
         .flags = now_running.flags,
-        .figures = {now_running.cpu_us, max_rss_kb, killed, (int64_t)kept.count, run_us,
+        .figures = {now_running.cpu_us, now_running.max_rss_kb, killed, (int64_t)kept.count, run_us,
                     number_in(at.peak_file, ""), number_in(at.ooms_file, "oom_kill ")},
     };
-    now_running.main = 0;
+    now_running.main = now_running.is_dead = 0;
     now_running.flags = 0;
     answer_exited(&reply);
     if (now_running.end_number)
@@ -465,31 +574,63 @@ static void finish(int status, long max_rss_kb)
     now_running.end_number = 0;
 }
 
+static void finish_parallel(int slot)
+{
+    struct parallel one = parallels[slot];
+    int problem = told[slot + 1];
+    parallels[slot].pid = 0;
+    num_parallel--;
+    told[slot + 1] = 0;
+    if (problem && !one.flags) {
+        answer_kind(one.number, NOT_STARTED, problem);
+        return;
+    }
+    int killed = end_others();
+    struct reply reply = {
+        .number = one.number,
+        .kind = EXITED,
+        .status = one.status,
+        .flags = one.flags,
+        .figures = {one.cpu_us, one.max_rss_kb, killed, (int64_t)kept.count,
+                    (int64_t)((monotonic() - one.began_at) * 1e6), number_in(at.peak_file, ""),
+                    number_in(at.ooms_file, "oom_kill ")},
+    };
+    answer(&reply, -1);
+}
+
+/* Answer for every command that was reaped; to end what one left may reap another. */
+static void settle(void)
+{
+    int found = 1;
+    while (found) {
+        found = 0;
+        if (now_running.main && now_running.is_dead && ++found)
+            finish();
+        for (int i = 0; num_parallel && i < MOST_PARALLEL; i++)
+            if (parallels[i].pid && parallels[i].is_dead && ++found)
+                finish_parallel(i);
+    }
+}
+
 /* Answer if the command has ended. */
 static void reap_main(void)
 {
-    struct rusage used;
-    int status;
-    if (reaped(now_running.main, &status, WNOHANG, &used) > 0)
-        finish(status, used.ru_maxrss);
+    if (reap_any(now_running.main, WNOHANG) > 0)
+        settle();
 }
 
 static void reap(void)
 {
     char signals[4096];
-    struct rusage used;
-    int status;
     pid_t pid;
     if (now_running.main)
         reap_main(); /* first: the caller waits only for this one */
     if (read(at.children, signals, sizeof signals) < 0 && errno != EAGAIN)
         return;
-    while ((pid = reaped(-1, &status, WNOHANG, &used)) > 0) {
-        if (pid == now_running.main)
-            finish(status, used.ru_maxrss);
-        else if (now_running.flags)
+    while ((pid = reap_any(-1, WNOHANG)) > 0)
+        if (pid != now_running.main && now_running.flags && !parallel_of(pid))
             now_running.num_ended++; /* by us: see end_main */
-    }
+    settle();
 }
 
 /* -- starting ----------------------------------------------------------------------------- */
@@ -537,6 +678,7 @@ struct order {
     const struct limit *limits;
     uint32_t num_limits;
     const int *fds;
+    int has_terminal;
 };
 
 /* Init, in whichever process: the file is that of init. */
@@ -549,6 +691,8 @@ static int lower_limits(const struct order *order)
 {
     for (uint32_t i = 0; i < order->num_limits; i++) {
         struct rlimit both;
+        if (order->limits[i].kind == WINDOW)
+            continue;
         if (getrlimit(order->limits[i].kind, &both))
             return errno;
         rlim_t soft = (rlim_t)order->limits[i].soft;
@@ -579,6 +723,11 @@ static int become(const struct order *order)
     for (int number = 0; number < 3; number++)
         if (dup2(order->fds[number], number) < 0)
             return errno;
+    if (order->has_terminal && ioctl(0, TIOCSCTTY, 0))
+        return errno;
+    /* Its orphans become its own: by that we tell its processes from those of other commands. */
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
+        return errno;
     if (setrlimit(RLIMIT_NOFILE, &open_files))
         return errno;
     if ((problem = lower_limits(order)))
@@ -589,21 +738,22 @@ static int become(const struct order *order)
     return errno;
 }
 
-/* Kept processes could stop or starve a child whose exec we wait for, and we would miss its
- * deadline. So this child has a memory of its own, and writes an error number if its exec fails. */
-static pid_t spawn_beside_kept(const struct order *order)
+/* Kept processes and other commands could stop or starve a child whose exec we wait for, and we would
+ * miss its deadline. So this child has a memory of its own, and writes an error number at `place` if its
+ * exec fails. */
+static pid_t spawn_apart(const struct order *order, int place)
 {
     if (!told) {
-        void *page = mmap(NULL, sizeof *told, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+        void *page = mmap(NULL, sizeof *told * (MOST_PARALLEL + 1), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
                           -1, 0);
         if (page == MAP_FAILED)
             return -errno;
         told = page;
     }
-    *told = 0;
+    told[place] = 0;
     pid_t pid = fork();
     if (pid == 0) {
-        *told = become(order);
+        told[place] = become(order);
         _exit(127);
     }
     if (pid < 0)
@@ -711,7 +861,7 @@ static void run(const struct request *request, const struct order *order)
     is_peak_new = 0;
     /* The kernel's out-of-memory choice must fall on the command, not on PID 1. */
     pwrite(at.score_file, at.exposed, strlen(at.exposed), 0);
-    pid_t pid = kept.count ? spawn_beside_kept(order) : spawn(order);
+    pid_t pid = kept.count || num_parallel ? spawn_apart(order, 0) : spawn(order);
     if (pid > 0) {
         note_start(request, pid, began_at);
         reap_main();
@@ -746,6 +896,93 @@ static int start(const struct request *request, char *body, const int *fds, int 
         close_pipes();
     free(order.argv);
     return problem;
+}
+
+/* A new terminal of the size that the order has: where it is read and written, and what the program gets.
+ * 0 or an error number. */
+static int open_terminal(const struct order *order, int *ours, int *its)
+{
+    struct winsize size = {24, 80, 0, 0};
+    int unlocked = 0;
+    for (uint32_t i = 0; i < order->num_limits; i++)
+        if (order->limits[i].kind == WINDOW) {
+            size.ws_row = (unsigned short)(order->limits[i].soft >> 16);
+            size.ws_col = (unsigned short)order->limits[i].soft;
+        }
+    *ours = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+    if (*ours < 0 || ioctl(*ours, TIOCSPTLCK, &unlocked) || ioctl(*ours, TIOCSWINSZ, &size))
+        return errno;
+    *its = ioctl(*ours, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    return *its < 0 ? errno : 0;
+}
+
+static void spawn_parallel(const struct request *request, const struct order *order, int slot, int ours)
+{
+    double began_at = monotonic();
+    is_peak_new = 0;
+    pwrite(at.score_file, at.exposed, strlen(at.exposed), 0);
+    pid_t pid = spawn_apart(order, slot + 1);
+    shelter();
+    if (pid < 0) {
+        answer_kind(request->number, NOT_STARTED, -pid);
+        return;
+    }
+    parallels[slot] = (struct parallel){.pid = pid,
+                                        .number = request->number,
+                                        .began_at = began_at,
+                                        .ends_at = began_at + request->timeout_s};
+    num_parallel++;
+    struct reply reply = {.number = request->number, .kind = OUTPUT, .figures = {pid}};
+    answer(&reply, ours);
+}
+
+/* Start a command beside others, on what the caller reads and writes or on a terminal. 0, or an error
+ * number for a request that could not even be tried. */
+static int start_parallel(const struct request *request, char *body, const int *fds, int num_fds)
+{
+    int slot = 0, problem = 0, before = joined, ours = -1, its = -1, stdio[3];
+    struct order order = {.fds = stdio, .has_terminal = request->flags & TERMINAL};
+    while (slot < MOST_PARALLEL && parallels[slot].pid)
+        slot++;
+    if (slot == MOST_PARALLEL)
+        return EMFILE;
+    if (!order.has_terminal && num_fds < 3)
+        return EBADF;
+    if ((problem = unpack_order(request, body, &order)))
+        return problem;
+    if (order.has_terminal)
+        problem = open_terminal(&order, &ours, &its);
+    for (int i = 0; i < 3; i++)
+        stdio[i] = order.has_terminal ? its : fds[i];
+    if (!problem && request->flags & MOVES)
+        problem = join(request->mode);
+    if (!problem)
+        spawn_parallel(request, &order, slot, ours);
+    if (request->flags & MOVES && groups[REST])
+        join(before >= 0 ? before : REST); /* only the command is to be there */
+    if (ours >= 0)
+        close(ours);
+    if (its >= 0)
+        close(its);
+    free(order.argv);
+    return problem;
+}
+
+/* The command that a caller names by the number of its request. */
+static struct parallel *parallel_named(const char *text)
+{
+    uint64_t number = strtoull(text, NULL, 10);
+    for (int i = 0; i < MOST_PARALLEL; i++)
+        if (parallels[i].pid && parallels[i].number == number)
+            return &parallels[i];
+    return NULL;
+}
+
+/* To its process group, as a terminal does it. It may have ended: then there is no one to tell. */
+static void signal_parallel(const struct parallel *one, int number)
+{
+    if (one && !one->is_dead && kill(-one->pid, number))
+        kill(one->pid, number);
 }
 
 /* -- files: see files.py ------------------------------------------------------------------ */
@@ -837,7 +1074,18 @@ static int dispatch(const struct request *request, char *body, int *fds, int num
     struct reply reply = {.number = request->number, .kind = DONE};
     switch (request->verb) {
     case RUN:
+        if (request->flags & PARALLEL)
+            return start_parallel(request, body, fds, num_fds);
         return start(request, body, fds, num_fds);
+    case SIGNAL:
+        signal_parallel(parallel_named(body), request->mode);
+        answer(&reply, -1);
+        return 0;
+    case END_PARALLEL:
+        if (parallel_named(body))
+            end_parallel(parallel_named(body), CANCELLED);
+        answer(&reply, -1);
+        return 0;
     case END:
         if (now_running.main) {
             now_running.end_number = request->number; /* answered when all is over */
@@ -931,11 +1179,18 @@ static void serve_request(void)
 /* When something is to be done without being asked; -1 if never. */
 static double next_due_at(void)
 {
-    if (!now_running.main || now_running.flags)
-        return -1;
-    double watch_at = now_running.began_at + WATCH_AFTER_S;
-    return now_running.outlets[0] >= 0 && watch_at < now_running.ends_at ? watch_at
-                                                                         : now_running.ends_at;
+    double due_at = -1;
+    if (now_running.main && !now_running.flags) {
+        double watch_at = now_running.began_at + WATCH_AFTER_S;
+        due_at = now_running.outlets[0] >= 0 && watch_at < now_running.ends_at ? watch_at
+                                                                               : now_running.ends_at;
+    }
+    for (int i = 0; num_parallel && i < MOST_PARALLEL; i++) {
+        const struct parallel *one = &parallels[i];
+        if (one->pid && !one->flags && (due_at < 0 || one->ends_at < due_at))
+            due_at = one->ends_at;
+    }
+    return due_at;
 }
 
 static int timeout_ms(void)
@@ -951,14 +1206,20 @@ static int timeout_ms(void)
 
 static void on_due(void)
 {
-    if (monotonic() >= now_running.ends_at)
-        end_main(TIMED_OUT);
-    else if (now_running.outlets[0] >= 0)
-        hand_out_outlets();
+    double now = monotonic();
+    if (now_running.main && !now_running.flags) {
+        if (now >= now_running.ends_at)
+            end_main(TIMED_OUT);
+        else if (now_running.outlets[0] >= 0 && now >= now_running.began_at + WATCH_AFTER_S)
+            hand_out_outlets();
+    }
+    for (int i = 0; num_parallel && i < MOST_PARALLEL; i++)
+        if (parallels[i].pid && !parallels[i].flags && now >= parallels[i].ends_at)
+            end_parallel(&parallels[i], TIMED_OUT);
 }
 
 /* Descriptors that wait in sockets count for all of one user, so we need to have more of them than
- * all commands together: see allow_more_files in init.py. */
+ * all commands together: see openfiles.py. */
 static void take_all_files(void)
 {
     getrlimit(RLIMIT_NOFILE, &open_files);

@@ -7,8 +7,6 @@
 - `init.c` is the same loop for namespaces, where a compiler was there to build it.
 """
 
-# ruff: noqa: SIM105 - `contextlib` would be imported into every sandbox
-
 from __future__ import annotations
 
 import errno
@@ -19,7 +17,15 @@ import struct
 import time
 from _socket import socket as RawSocket
 
-from artangram.sandbox.inside import channel, files, linux, processes, request
+from artangram.sandbox.inside import (
+    channel,
+    files,
+    linux,
+    openfiles,
+    parallel,
+    processes,
+    request,
+)
 
 TYPE_CHECKING = False  # the real one would import `typing` into every sandbox
 if TYPE_CHECKING:
@@ -33,14 +39,12 @@ TIMED_OUT, CANCELLED, WITH_OUTLETS = 1, 2, 4
 """Flags of EXITED; with the last one it brings what the output is read from."""
 MEASURES = 1
 """Flag of READY: this init reads the memory group itself, and its EXITED tells peak and kills."""
-NO_DIRECTORY = 1 << 16
-"""Beside the error number of NOT_STARTED: it is about the directory to start in."""
 UNKNOWN = -1
+KILLED = 9
 MORE_EXPOSED = 500
 LONGEST_WAIT_MS = 1 << 30
 """Not much longer would be more than the kernel can count."""
-MANY_FILES = 1 << 20
-"""What kernels allow to a process at the most, unless told otherwise."""
+NEVER = float("inf")
 
 
 def reply(
@@ -62,29 +66,8 @@ def scores(score: int) -> tuple[bytes, bytes]:
     return b"%d" % score, b"%d" % min(1000, score + MORE_EXPOSED)
 
 
-def allow_more_files() -> None:
-    """Let this process have as many open files as it may allow itself, if it comes to that.
-
-    Descriptors that wait in sockets count for all of one user. A program may have as many there
-    as it may have open, and those of one more message with each process that waits to send one:
-    with no more than that allowed to init, the kernel would keep it from answering.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, max(hard, MANY_FILES)))
-    except (ValueError, OSError):
-        pass  # only root may have more than is allowed already
-
-
-def take_all_files() -> int:
-    """From now on have what `allow_more_files` allowed; returns what a command may have."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return soft // 2
-
-
 class Init:
-    """The loop. At most one command at a time; files are served meanwhile."""
+    """The loop. One main command at a time; files and parallel ones are served meanwhile."""
 
     def __init__(
         self,
@@ -100,13 +83,17 @@ class Init:
         self._upper = upper
         self._score_file = score_file
         self._sheltered, self._exposed = scores(score)
-        self._open_files = take_all_files()
+        self._open_files = openfiles.take_all_files()
         self._children = linux.child_signals()
         self._poll = select.poll()
         self._poll.register(sock.fileno(), select.POLLIN)
         self._poll.register(self._children, select.POLLIN)
         self._kept = processes.KeptProcesses()
+        self._parallels = parallel.ParallelCommands()
         self._main = 0
+        #: Does the main command adopt its orphans? And how it ended, once it was reaped.
+        self._main_adopts = False
+        self._ended: tuple[int, int] | None = None
         #: Where a command that starts beside kept processes writes why it cannot; else -1.
         self._told = -1
         self._request = 0
@@ -136,8 +123,8 @@ class Init:
         if self._rests and not self._main:
             self._rest()
         ready = self._poll.poll(self._timeout_ms())
-        if not ready and time.monotonic() >= self._ends_at:
-            self._end_main(TIMED_OUT)
+        if not ready:
+            self._end_overdue(time.monotonic())
         for fd, _ in ready:
             if fd == self._children:
                 self._reap()
@@ -151,16 +138,40 @@ class Init:
             self._join(request.REST)
 
     def _timeout_ms(self) -> float | None:
-        if not self._main or self._flags:
+        due_at = self._parallels.next_due_at
+        if self._main and not self._flags:
+            due_at = min(due_at, self._ends_at)
+        if due_at == NEVER:
             return None
-        return min(LONGEST_WAIT_MS, max(0.0, (self._ends_at - time.monotonic()) * 1000))
+        return min(LONGEST_WAIT_MS, max(0.0, (due_at - time.monotonic()) * 1000))
+
+    def _end_overdue(self, now: float) -> None:
+        if self._main and not self._flags and now >= self._ends_at:
+            self._end_main(TIMED_OUT)
+        for one in self._parallels.overdue(now):
+            self._end_parallel(one, TIMED_OUT)
 
     def _end_main(self, flag: int) -> None:
-        """Time is up or the caller is: everything in the sandbox ends, kept or not."""
+        """Time is up or the caller is: its processes end, and the kept ones."""
         self._flags |= flag
         self._keep = False
         self._kept = processes.KeptProcesses()
-        self._others.signal(linux.SIGKILL)
+        if self._parallels:
+            processes.kill_tree(self._others, self._commands(), self._main)
+        else:
+            self._others.signal(linux.SIGKILL)
+
+    def _end_parallel(self, one: parallel.ParallelCommand, flag: int) -> None:
+        if not one.flags:
+            processes.kill_tree(self._others, self._commands(), one.pid)
+        one.flags |= flag
+
+    def _commands(self) -> processes.Commands:
+        """Those that run."""
+        main = self._main if self._ended is None else 0
+        if not main or self._main_adopts:
+            return processes.Commands([*self._parallels.leaders, *([main] if main else [])])
+        return processes.Commands(self._parallels.leaders, main)
 
     def _answer(self) -> None:
         data, fds = channel.receive_message(self._sock)
@@ -175,8 +186,17 @@ class Init:
 
     def _dispatch(self, asked: request.InitRequest, fds: list[int]) -> None:
         match asked.verb:
+            case request.RUN if asked.flags & request.PARALLEL:
+                self._start_parallel(asked, fds)
             case request.RUN:
                 self._start(asked, fds)
+            case request.SIGNAL | request.END_PARALLEL:
+                one = self._parallels.named(asked.path)
+                if one is not None and asked.verb == request.SIGNAL:
+                    processes.signal_group(one.pid, asked.mode)
+                elif one is not None:
+                    self._end_parallel(one, CANCELLED)
+                self._done(asked)
             case request.END:
                 if self._main:
                     self._end_request = asked.number  # answered when all is over
@@ -220,7 +240,7 @@ class Init:
             self._join(asked.mode)
         # Before the start: we may get our core back only when the program has ended.
         began_at = time.monotonic()
-        self._cpu_before = _children_cpu_s()
+        self._cpu_before = processes.children_cpu_s()
         try:
             self._main = self._spawn_with_outlets(asked, fds)
         except OSError as error:
@@ -232,6 +252,23 @@ class Init:
         self._began_at = began_at
         self._ends_at = began_at + asked.timeout_s
 
+    def _start_parallel(self, asked: request.InitRequest, fds: list[int]) -> None:
+        before = self._joined
+        if asked.flags & request.MOVES:
+            self._join(asked.mode)
+        try:
+            one, ours = self._parallels.start(asked, fds, self._spawn)
+        except OSError as error:
+            reply(self._sock, asked.number, NOT_STARTED, status=error.errno or errno.EIO)
+            return
+        finally:
+            if asked.flags & request.MOVES and request.REST in self._groups:
+                self._join(before if before >= 0 else request.REST)  # only the command is there
+        figures = (one.pid, *(0,) * 8)
+        reply(self._sock, asked.number, OUTPUT, figures=figures, fds=(ours,) if ours >= 0 else ())
+        if ours >= 0:
+            os.close(ours)
+
     def _spawn_with_outlets(self, asked: request.InitRequest, fds: list[int]) -> int:
         """Output is always the caller's to read."""
         stdin = fds[0] if asked.flags & request.HAS_STDIN else 0  # ours is /dev/null
@@ -239,7 +276,7 @@ class Init:
         try:
             for outlet, _ in pipes:
                 os.set_blocking(outlet, False)
-            pid = self._spawn(asked, [stdin, *(inlet for _, inlet in pipes)])
+            pid = self._spawn(asked, [stdin, *(inlet for _, inlet in pipes)], self._fork)
             reply(self._sock, asked.number, OUTPUT, fds=tuple(outlet for outlet, _ in pipes))
             return pid
         finally:
@@ -247,15 +284,15 @@ class Init:
                 os.close(ends[0])
                 os.close(ends[1])
 
-    def _spawn(self, asked: request.InitRequest, stdio: list[int]) -> int:
+    def _spawn(self, asked: request.InitRequest, stdio: list[int], fork: parallel.Fork) -> int:
         # The kernel's out-of-memory choice must fall on the command, not on PID 1.
         os.pwrite(self._score_file, self._exposed, 0)
         environ = dict(text.split(b"=", 1) for text in asked.environ)
         most = self._open_files
         try:
-            _enter(asked.path)
+            processes.enter(asked.path)
             with processes.LoweredLimits({resource.RLIMIT_NOFILE: most, **asked.rlimits}):
-                pid = self._fork(list(asked.words), environ, stdio)
+                pid = fork(list(asked.words), environ, stdio)
             processes.forbid_more(pid, resource.RLIMIT_NOFILE, most)
             return pid
         finally:
@@ -263,11 +300,12 @@ class Init:
             os.pwrite(self._score_file, self._sheltered, 0)
 
     def _fork(self, words: list[bytes], environ: dict[bytes, bytes], stdio: list[int]) -> int:
-        if not self._kept:
+        self._main_adopts = bool(self._kept or self._parallels)
+        if not self._main_adopts:
             return processes.spawn(words, environ, stdio)
         told, telling = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            pid = processes.spawn_beside_kept(words, environ, stdio, telling=telling)
+            pid = processes.spawn_apart(words, environ, stdio, telling=telling)
         except OSError:
             os.close(told)
             raise
@@ -287,49 +325,65 @@ class Init:
 
     def _reap(self) -> None:
         os.read(self._children, 4096)
-        while True:
-            try:
-                pid, status, usage = os.wait4(-1, os.WNOHANG | linux.WALL)
-            except ChildProcessError:
-                return
-            if not pid:
-                return
-            if pid == self._main:
-                self._finish(status, usage.ru_maxrss)
-            elif self._flags:
+        while pid := self._wait(-1, os.WNOHANG):
+            if self._flags and pid != self._main:
                 self._num_ended += 1  # by us: see _end_main
+        self._settle()
+
+    def _wait(self, pid: int, options: int) -> int:
+        """Reap one, 0 if there is none; how a command ended is noted for `_settle`."""
+        try:
+            found, status, usage = os.wait4(pid, options | linux.WALL)
+        except ChildProcessError:
+            return 0
+        if found and not self._parallels.note(found, status, usage) and found == self._main:
+            self._ended = status, usage.ru_maxrss
+        return found
+
+    def _settle(self) -> None:
+        """Answer for every command that was reaped; to end what one left may reap another."""
+        while self._ended is not None or (one := self._parallels.take_dead()) is not None:
+            if self._ended is not None:
+                self._finish(*self._ended)
+            elif one is not None:
+                self._finish_parallel(one)
 
     def _finish(self, status: int, max_rss_kb: int) -> None:
         problem = self._take_told()
         if problem and not self._flags:
-            self._main = 0
+            self._main, self._ended = 0, None
             reply(self._sock, self._request, NOT_STARTED, status=problem)
             return
         run_us = int((time.monotonic() - self._began_at) * 1e6)
         killed = 0
-        if self._flags:
-            killed = self._num_ended + self._others.end()
-        elif self._keep:
-            self._kept = processes.KeptProcesses(processes.alive(self._others.pids()))
+        if self._keep and not self._flags:
+            found, commands = processes.alive(self._others.pids()), self._commands()
+            free = [one for one in found if not commands.owner_of(one.pid)]
+            self._kept = processes.KeptProcesses(free)
         else:
-            killed, self._kept = processes.end_others(self._others, self._kept)
-        cpu_us = int((_children_cpu_s() - self._cpu_before) * 1e6)
+            killed = self._num_ended + self._end_others()
+        cpu_us = int((processes.children_cpu_s() - self._cpu_before) * 1e6)
         figures = (cpu_us, max_rss_kb, killed, len(self._kept), run_us, UNKNOWN, UNKNOWN, 0, 0)
-        number, self._main = self._request, 0
+        number, self._main, self._ended = self._request, 0, None
         reply(self._sock, number, EXITED, status=status, flags=self._flags, figures=figures)
         self._flags = 0
         if self._end_request:
             reply(self._sock, self._end_request, DONE)
             self._end_request = 0
 
+    def _end_others(self) -> int:
+        """What belongs to no command that runs, and is not kept, ends; how many that were."""
+        killed, self._kept = processes.end_others(
+            self._others, self._kept, self._commands(), self._wait
+        )
+        return killed
 
-def _enter(directory: bytes) -> None:
-    try:
-        os.chdir(directory)
-    except OSError as error:
-        raise OSError((error.errno or errno.EIO) | NO_DIRECTORY, "chdir") from None
-
-
-def _children_cpu_s() -> float:
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
+    def _finish_parallel(self, one: parallel.ParallelCommand) -> None:
+        problem = one.take_told()
+        if problem and not one.flags:
+            reply(self._sock, one.number, NOT_STARTED, status=problem)
+            return
+        run_us = int((time.monotonic() - one.began_at) * 1e6)
+        killed = self._end_others()
+        figures = (*one.usage, killed, len(self._kept), run_us, UNKNOWN, UNKNOWN, 0, 0)
+        reply(self._sock, one.number, EXITED, status=one.status, flags=one.flags, figures=figures)

@@ -5,18 +5,26 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import resource
+import struct
 
 from artangram.sandbox.inside import linux
 
 TYPE_CHECKING = False  # the real one would import `typing` into every sandbox
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from artangram.sandbox.inside.population import Population
 
+    Reap = Callable[[int, int], int]
+    """As `os.waitpid`, but it gives a pid only, 0 if there is none."""
+
 ROUNDS_BEFORE_ALL = 20
+TIMES_TO_LOOK = 8
+NO_DIRECTORY = 1 << 16
+"""Beside the error number of NOT_STARTED: it is about the directory to start in."""
 _DEFAULTS = [linux.SIGPIPE, linux.SIGXFSZ, linux.SIGINT]
 
 
@@ -33,12 +41,18 @@ def spawn(argv: list[bytes], environ: Mapping[bytes, bytes], stdio: Sequence[int
     )
 
 
-def spawn_beside_kept(
-    argv: list[bytes], environ: Mapping[bytes, bytes], stdio: Sequence[int], *, telling: int
+def spawn_apart(
+    argv: list[bytes],
+    environ: Mapping[bytes, bytes],
+    stdio: Sequence[int],
+    *,
+    telling: int,
+    has_terminal: bool = False,
 ) -> int:
-    """The same without waiting for its exec, which kept processes could delay.
+    """The same without waiting for its exec, which kept processes and other commands could delay.
 
-    If it cannot become one, it writes the error's number to `telling` and ends.
+    If it cannot become one, it writes the error's number to `telling` and ends. Its orphans become
+    its own: by that we tell its processes from those of other commands.
     """
     path = find_program(argv[0], environ.get(b"PATH", b""))
     pid = os.fork()
@@ -48,6 +62,9 @@ def spawn_beside_kept(
         os.setsid()
         for number, fd in enumerate(stdio):
             os.dup2(fd, number)
+        if has_terminal:
+            fcntl.ioctl(0, linux.TIOCSCTTY, 0)
+        linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
         linux.usual_signals(*_DEFAULTS)
         os.execve(path, argv, environ)
     except OSError as error:
@@ -98,10 +115,11 @@ def forbid_more(pid: int, kind: int, most: int) -> None:
 class Alive:
     """A process that is not dead; `start` tells it from a later one of the same number."""
 
-    __slots__ = ("pid", "session", "start")
+    __slots__ = ("parent", "pid", "session", "start")
 
-    def __init__(self, pid: int, session: int, start: int) -> None:
+    def __init__(self, pid: int, parent: int, session: int, start: int) -> None:
         self.pid = pid
+        self.parent = parent
         self.session = session
         self.start = start
 
@@ -127,22 +145,76 @@ class KeptProcesses:
         return process.session in self._sessions or (process.pid, process.start) in self._processes
 
 
-def end_others(others: Population, kept: KeptProcesses) -> tuple[int, KeptProcesses]:
-    """Kill and reap all but the kept; how many were alive, and what is still kept."""
-    _reap_dead()
-    if not kept:
+class Commands:
+    """Which processes belong to commands that run. `leaders` are their first processes.
+
+    Each adopts its orphans, so its tree is whole for as long as it lives. One that does not
+    (`open_leader`, 0 if there is none) is believed to own every orphan.
+    """
+
+    def __init__(self, leaders: Sequence[int] = (), open_leader: int = 0) -> None:
+        self._leaders = frozenset(leaders)
+        self._open_leader = open_leader
+
+    def __bool__(self) -> bool:
+        return bool(self._leaders or self._open_leader)
+
+    def owner_of(self, pid: int) -> int:
+        """The leader it descends from; 0 if there is none, -1 for a process that is gone."""
+        if not self:
+            return 0
+        for _ in range(TIMES_TO_LOOK):
+            above = pid
+            while above not in self._leaders and above != self._open_leader:
+                found = alive([above])
+                if not found:
+                    break
+                above = found[0].parent
+                if above <= 1 or above == os.getpid():
+                    return self._open_leader
+            else:
+                return above
+            if above == pid:
+                return -1
+        return 0  # those above it end faster than we look
+
+
+def kill_tree(others: Population, commands: Commands, leader: int) -> None:
+    """Kill a command and what descends from it, itself last: its orphans would be ours."""
+    for pid in others.pids():
+        if pid != leader and commands.owner_of(pid) == leader:
+            _signal(pid, linux.SIGKILL)
+    _signal(leader, linux.SIGKILL)
+
+
+def end_others(
+    others: Population, kept: KeptProcesses, commands: Commands, reap: Reap
+) -> tuple[int, KeptProcesses]:
+    """Kill and reap all but the kept and those of `commands`; how many, and what is still kept."""
+    _reap_dead(reap)
+    if not kept and not commands:
         return others.end(), kept
     killed: set[int] = set()
     for _ in range(ROUNDS_BEFORE_ALL):
         found = alive(others.pids())
-        strangers = [process.pid for process in found if not kept.holds(process)]
-        _kill_each(strangers)
+        theirs = [process for process in found if kept.holds(process)]
+        strangers = [
+            process.pid
+            for process in found
+            if not kept.holds(process) and not commands.owner_of(process.pid)
+        ]
+        _kill_each(strangers, reap)
         killed.update(strangers)
         # A process that died while we looked may have left a child that we did not see.
-        if not _reap_dead() and not strangers:
-            return len(killed), KeptProcesses(found)
-    # It forks faster than we look: nothing may outlive the command, so the kept ones go too.
-    return len(killed) + others.end(), KeptProcesses()
+        if not _reap_dead(reap) and not strangers:
+            return len(killed), KeptProcesses(theirs)
+    # It forks faster than we look: nothing may outlive the command, so all others go too.
+    others.signal(linux.SIGKILL)
+    num_more = 0
+    while reap(-1, 0):
+        others.signal(linux.SIGKILL)
+        num_more += 1
+    return len(killed) + num_more, KeptProcesses()
 
 
 def alive(pids: Sequence[int]) -> list[Alive]:
@@ -156,30 +228,62 @@ def alive(pids: Sequence[int]) -> list[Alive]:
             continue
         # With more than one thread, only the first of them is dead.
         if fields[0] not in (b"Z", b"X") or int(fields[17]) > 1:
-            found.append(Alive(pid, int(fields[3]), int(fields[19])))
+            found.append(Alive(pid, int(fields[1]), int(fields[3]), int(fields[19])))
     return found
 
 
-def _kill_each(targets: Sequence[int]) -> None:
+def open_terminal(size: int) -> tuple[int, int]:
+    """Where a new terminal is read and written, and what its program gets. `size`: see WINDOW."""
+    ours = os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        fcntl.ioctl(ours, linux.TIOCSPTLCK, struct.pack("i", 0))
+        fcntl.ioctl(ours, linux.TIOCSWINSZ, struct.pack("4H", size >> 16, size & 0xFFFF, 0, 0))
+        return ours, fcntl.ioctl(ours, linux.TIOCGPTPEER, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        os.close(ours)
+        raise
+
+
+def signal_group(leader: int, number: int) -> None:
+    """As a terminal does it. It may have ended: then there is no one to tell."""
+    try:
+        os.killpg(leader, number)
+    except (ProcessLookupError, PermissionError):
+        _signal(leader, number)
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def _kill_each(targets: Sequence[int], reap: Reap) -> None:
     for pid in targets:
-        try:
-            os.kill(pid, linux.SIGKILL)
-        except ProcessLookupError:
-            pass
+        _signal(pid, linux.SIGKILL)
     # Twice: what was a grandchild in the first pass is our child in the second.
     for pid in (*targets, *targets):
-        try:
-            os.waitpid(pid, linux.WALL)
-        except ChildProcessError:
-            pass
+        reap(pid, 0)
 
 
-def _reap_dead() -> int:
+def _reap_dead(reap: Reap) -> int:
     """How many there were."""
     count = 0
-    try:
-        while os.waitpid(-1, os.WNOHANG | linux.WALL)[0]:
-            count += 1
-    except ChildProcessError:
-        pass
+    while reap(-1, os.WNOHANG):
+        count += 1
     return count
+
+
+def enter(directory: bytes) -> None:
+    """Change to where a command starts."""
+    try:
+        os.chdir(directory)
+    except OSError as error:
+        raise OSError((error.errno or errno.EIO) | NO_DIRECTORY, "chdir") from None
+
+
+def children_cpu_s() -> float:
+    """Of all processes that were reaped."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime

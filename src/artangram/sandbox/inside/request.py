@@ -12,14 +12,21 @@ TYPE_CHECKING = False  # the real one would import `typing` into every sandbox
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-RUN, END, READ, WRITE, CHANGES, STOP, CONTINUE, LEARN = range(8)
-"""Each is answered, but LEARN, which numbers the control group whose `tasks` file it brings."""
+RUN, END, READ, WRITE, CHANGES, STOP, CONTINUE, LEARN, SIGNAL, END_PARALLEL = range(10)
+"""Each is answered, but LEARN, which numbers the control group whose `tasks` file it brings. The
+last two name a parallel command by the number of its request, as text; SIGNAL has its signal as
+mode."""
 
-KEEP, WATCHED, HAS_STDIN, MOVES, RESTS, BESIDE = 1, 2, 4, 8, 16, 32
+KEEP, WATCHED, HAS_STDIN, MOVES, RESTS, BESIDE, PARALLEL, TERMINAL = (1 << bit for bit in range(8))
 """Flags of a RUN: leftovers stay; output is handed out from the start; a descriptor is its stdin;
 init joins a control group, whose number is in the place of a mode; it leaves that one for REST when
-nothing runs any more, unless a process is kept; commands of other sandboxes run beside it."""
+nothing runs any more, unless a process is kept; commands of other sandboxes run beside it; it runs
+beside other commands here, with the three descriptors it brings as stdin, stdout and stderr; or
+with a terminal, which is handed out."""
 REST = 0
+MOST_PARALLEL = 64
+WINDOW = -1
+"""In the place of a limit: rows and columns of a terminal, as `rows << 16 | columns`."""
 
 _HEAD = struct.Struct("<QBBIIIid")
 _LIMIT = struct.Struct("<iq")
@@ -58,7 +65,7 @@ class InitRequest:
         self.path = path
         self.words = words
         self.environ = environ
-        self.rlimits = rlimits or {}
+        self.rlimits = dict(rlimits or {})
         self.timeout_s = timeout_s
         self.flags = flags
         self.mode = mode

@@ -17,8 +17,9 @@ TYPE_CHECKING = False  # the real one would import `typing` into every sandbox
 if TYPE_CHECKING:
     from typing import Any
 
-DEVICES = ("null", "zero", "full", "random", "urandom")
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 DEVICE_LINKS = {
+    "ptmx": "pts/ptmx",
     "fd": "/proc/self/fd",
     "stdin": "/proc/self/fd/0",
     "stdout": "/proc/self/fd/1",
@@ -35,6 +36,8 @@ HIDDEN_PROC = ("acpi", "asound", "bus", "driver", "fs", "irq", "pressure", "scsi
 """Empty directories. Every user may write triggers to `pressure`, and the kernel takes
 milliseconds to end each: a program with many would outlive its deadline by seconds."""
 READ_ONLY = MS_RDONLY | MS_NOSUID | MS_NODEV
+TERMINALS = "newinstance,ptmxmode=0666,mode=0600,max=64"
+"""The machine has some thousands for all."""
 
 
 def prepare(stage: str, *, own_proc: bool) -> None:
@@ -43,7 +46,7 @@ def prepare(stage: str, *, own_proc: bool) -> None:
     linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
     linux.mount("box", stage, kind="tmpfs", flags=MS_NOSUID | MS_NODEV, options="mode=755")
     os.chdir(stage)
-    for name in ("u", "w", "r", "l", "d", "d/shm", "p", "e"):
+    for name in ("u", "w", "r", "l", "d", "d/shm", "d/pts", "p", "e"):
         os.mkdir(name)
     _add_devices()
     if own_proc:
@@ -121,6 +124,7 @@ def _add_devices() -> None:
         linux.bind("/dev/" + name, "d/" + name)
     linux.bind("d/shm", "d/shm")
     linux.mount("d", "d", flags=linux.MS_BIND | linux.MS_REMOUNT | READ_ONLY | MS_NOEXEC)
+    linux.mount("devpts", "d/pts", kind="devpts", flags=MS_NOSUID | MS_NOEXEC, options=TERMINALS)
 
 
 def _restrict_proc() -> None:

@@ -13,7 +13,7 @@ import sys
 from _socket import AF_INET, SOCK_CLOEXEC, SOCK_DGRAM
 from _socket import socket as RawSocket
 
-from artangram.sandbox.inside import init, linux, population, root
+from artangram.sandbox.inside import init, linux, openfiles, population, root
 
 TYPE_CHECKING = False  # the real one would import `typing` into every sandbox
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ def _become(plan: dict[str, Any]) -> None:
     """The sandbox's user, with no rights and no way to get any."""
     for kind, value in plan["rlimits"].items():
         _limit(kind, value)
-    init.allow_more_files()
+    openfiles.allow_more_files()
     if plan["userns"]:
         linux.forbid_capabilities()  # without one, the zygote did it for all
     elif os.getuid() == 0:
@@ -246,7 +246,7 @@ def _limit(kind: int, value: int) -> None:
     most = resource.getrlimit(kind)[1]
     if most != resource.RLIM_INFINITY:
         value = min(value, most)
-    # Init has more open files than it lets commands have: see `init.allow_more_files`.
+    # Init has more open files than it lets commands have: see `openfiles.allow_more_files`.
     resource.setrlimit(kind, (value, most if kind == resource.RLIMIT_NOFILE else value))
 
 

@@ -194,40 +194,81 @@ class CpusetSlots:
             remove_group(slot.directory)
 
 
-class GroupCores:
-    """Version 2: the sandbox's own group has the cores of its last command."""
+class SandboxCores:
+    """Where cores are those of a whole sandbox: the union of what its commands hold."""
 
     num_lent = 0
 
-    def lend(self, groups: BoxGroups | None, pid: int, *, cores: tuple[int, ...]) -> Hold:
-        assert groups is not None
-        return _OwnGroup(groups.cpuset, cores or tuple(all_cores()))
+    def __init__(self) -> None:
+        self._held: dict[int, list[CommonHold]] = {}
+
+    def hold(self, pid: int, hold: CommonHold) -> tuple[int, ...]:
+        """One more command of the sandbox of `pid` has cores; returns those of all."""
+        self._held.setdefault(pid, []).append(hold)
+        return self.all_of(pid)
+
+    def all_of(self, pid: int) -> tuple[int, ...]:
+        return tuple(sorted({core for hold in self._held.get(pid, ()) for core in hold.cores}))
+
+    def release(self, pid: int, hold: CommonHold) -> bool:
+        """Has none of its commands cores any more?"""
+        left = self._held.get(pid, [])
+        if hold in left:
+            left.remove(hold)
+        if not left:
+            self._held.pop(pid, None)
+        return not left
 
     def close(self) -> None:
         return
 
 
-class _OwnGroup:
-    groups = ()
+class CommonHold:
+    """The cores of one command, which others of its sandbox may use, too."""
 
-    def __init__(self, directory: str, cores: tuple[int, ...]) -> None:
+    groups = ()
+    cores: tuple[int, ...] = ()
+
+
+class GroupCores(SandboxCores):
+    """Version 2: the sandbox's own group has the cores of its commands."""
+
+    def lend(self, groups: BoxGroups | None, pid: int, *, cores: tuple[int, ...]) -> Hold:
+        assert groups is not None
+        return _OwnGroup(self, groups.cpuset, pid, cores or tuple(all_cores()))
+
+
+class _OwnGroup(CommonHold):
+    def __init__(
+        self, lender: GroupCores, directory: str, pid: int, cores: tuple[int, ...]
+    ) -> None:
+        check_cores(cores, all_cores())
+        self._lender, self._pid = lender, pid
         self._directory = directory
-        self._set(cores)
+        self.cores = cores
+        try:
+            self._set(lender.hold(pid, self))
+        except BaseException:
+            lender.release(pid, self)
+            raise
 
     def _set(self, cores: tuple[int, ...]) -> None:
-        check_cores(cores, all_cores())
         write_setting(self._directory + "/cpuset.cpus", as_list(cores))
-        self._cores = cores
 
     def resize(self, cores: tuple[int, ...]) -> None:
-        grows = not set(cores) <= set(self._cores)
-        self._set(cores)
+        check_cores(cores, all_cores())
+        grows = not set(cores) <= set(self.cores)
+        self.cores = cores
+        self._set(self._lender.all_of(self._pid))
         if grows:
             with open(self._directory + "/cgroup.threads") as threads:
                 spread([int(line) for line in threads], cores, every=all_cores())
 
     def release(self) -> None:
-        return  # Not empty: Linux 6.1 refuses that to a group that has processes.
+        """Not empty: Linux 6.1 refuses that to a group that has processes."""
+        if not self._lender.release(self._pid, self):
+            with contextlib.suppress(OSError):  # It may be gone.
+                self._set(self._lender.all_of(self._pid))
 
 
 def bring(tasks: int, threads: list[int]) -> None:
@@ -237,26 +278,21 @@ def bring(tasks: int, threads: list[int]) -> None:
             os.write(tasks, b"%d" % tid)
 
 
-class AffinityCores:
+class AffinityCores(SandboxCores):
     """No control groups: affinity of PID 1 and of everything below it."""
 
-    num_lent = 0
-
     def lend(self, groups: BoxGroups | None, pid: int, *, cores: tuple[int, ...]) -> Hold:
-        return _Affinity(pid, cores)
-
-    def close(self) -> None:
-        return
+        return _Affinity(self, pid, cores)
 
 
-class _Affinity:
-    groups = ()
-
-    def __init__(self, pid: int, cores: tuple[int, ...]) -> None:
+class _Affinity(CommonHold):
+    def __init__(self, lender: AffinityCores, pid: int, cores: tuple[int, ...]) -> None:
+        self._lender = lender
         self._pid = pid
         self._every = all_cores()
         check_cores(cores, self._every)
-        self._hold(set(cores) or self._every)
+        self.cores = cores or tuple(self._every)
+        self._hold(set(lender.hold(pid, self)))
 
     def _hold(self, cores: frozenset[int] | set[int]) -> set[int]:
         """All threads inside, those of kept processes included."""
@@ -273,6 +309,8 @@ class _Affinity:
 
     def resize(self, cores: tuple[int, ...]) -> None:
         check_cores(cores, self._every)
+        self.cores = cores
+        cores = self._lender.all_of(self._pid)
         seen = self._hold(set(cores))
         running = [tid for tid in seen if _is_running(tid)][:MAX_SPREAD]
         for index, tid in enumerate(running):
@@ -281,13 +319,21 @@ class _Affinity:
             _set_affinity(tid, set(cores))
 
     def release(self) -> None:
-        _set_affinity(self._pid, self._every)
+        if self._lender.release(self._pid, self):
+            _set_affinity(self._pid, self._every)
+        else:
+            self._hold(set(self._lender.all_of(self._pid)))
 
 
-def threads_below(pid: int, *, most: int = sys.maxsize) -> list[int]:
-    """The threads of `pid` and of its descendants; of `most` processes at the most."""
+def threads_below(
+    pid: int, *, most: int = sys.maxsize, without: frozenset[int] = frozenset()
+) -> list[int]:
+    """The threads of `pid` and of its descendants; of `most` processes at the most.
+
+    `without`: see `processes_below`.
+    """
     found: list[int] = []
-    for process in processes_below(pid, most=most):
+    for process in processes_below(pid, most=most, without=without):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             found += [int(tid) for tid in os.listdir(f"/proc/{process}/task")]
     return found

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import Callable
 from typing import Literal
@@ -57,7 +58,7 @@ class Outlet:
 
     def _take(self) -> int:
         """Read once; 0 at the end of the pipe. BlockingIOError when nothing is there."""
-        chunk = os.read(self._fd, CHUNK_BYTES)
+        chunk = _read(self._fd)
         kept = chunk[: self._room]
         self._room -= len(kept)
         self.num_truncated += len(chunk) - len(kept)
@@ -85,6 +86,15 @@ class Outlet:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def _read(fd: int) -> bytes:
+    try:
+        return os.read(fd, CHUNK_BYTES)
+    except OSError as error:
+        if error.errno == errno.EIO:
+            return b""  # a terminal that no program has open any more
+        raise
 
 
 def resume(*outlets: Outlet) -> None:

@@ -13,9 +13,9 @@ import asyncio
 import contextlib
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from time import monotonic
-from typing import Protocol
+from typing import Any, Protocol
 
 from artangram.sandbox.errors import SandboxError, SandboxGone
 from artangram.sandbox.inside import channel, init, request
@@ -44,20 +44,26 @@ LACKS = {errno.EAGAIN: "processes", errno.ENFILE: "open files"}
 """Why a program did not start although its sandbox has it: what is lacking, by error number."""
 
 
+class Overdue(Protocol):
+    """What a `Watch` may end."""
+
+    def kill(self) -> None: ...
+
+
 class Watch:
     """Ends, from outside, executions that are long past their deadline."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._due: dict[Execution, float] = {}
+        self._due: dict[Overdue, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, execution: Execution, at: float) -> None:
+    def add(self, execution: Overdue, at: float) -> None:
         self._due[execution] = at
         if self._timer is None:
             self._timer = self._loop.call_later(LOOK_EVERY_S, self._look)
 
-    def remove(self, execution: Execution) -> None:
+    def remove(self, execution: Overdue) -> None:
         self._due.pop(execution, None)
 
     def _look(self) -> None:
@@ -107,11 +113,36 @@ class Box(Protocol):
     @property
     def is_alive(self) -> bool: ...
 
+    @property
+    def parallel_pids(self) -> frozenset[int]:
+        """First processes of the parallel commands, as the sandbox numbers them."""
+        ...
+
     def kill(self) -> None:
         """End it from outside."""
         ...
 
     def send(self, data: bytes, fds: list[int]) -> None: ...
+
+
+class ParallelBox(Box, Protocol):
+    """What a command beside others needs of its sandbox."""
+
+    async def told(self, verb: int, *, path: bytes, mode: int) -> None:
+        """Tell init; a frozen sandbox is woken for it."""
+        ...
+
+    def run_later(self, work: Coroutine[Any, Any, None]) -> None: ...
+
+
+def learned(box: Box, hold: Hold) -> int:
+    """The number of the control group to join, which init has learned; -1 if there is none."""
+    number = -1
+    for number, tasks in hold.groups:
+        if number not in box.groups:
+            box.send(InitRequest(0, request.LEARN, mode=number).encode(), [tasks])
+            box.groups.add(number)
+    return number
 
 
 class Execution:
@@ -192,15 +223,12 @@ class Execution:
                 os.close(fds[0])
 
     def _group(self) -> int:
-        """The number of the control group to join, which init has learned; -1 if there is none."""
-        number, box = -1, self._box
-        for number, tasks in self._hold.groups:
-            if number not in box.groups:
-                box.send(InitRequest(0, request.LEARN, mode=number).encode(), [tasks])
-                box.groups.add(number)
+        """See `learned`; the kept processes go there, too."""
+        box, number = self._box, learned(self._box, self._hold)
         if box.has_kept and number not in (-1, box.joined):
             box.joined = -1  # until all are there
-            bring(tasks, threads_below(box.pid))
+            tasks = self._hold.groups[-1][1]
+            bring(tasks, threads_below(box.pid, without=box.parallel_pids))
         box.joined = number
         return number
 

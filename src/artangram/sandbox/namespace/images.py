@@ -31,6 +31,7 @@ HOST_ETC = (
     "localtime",
     "mime.types",
     "nsswitch.conf",
+    "os-release",
     "protocols",
     "services",
     "ssl/certs",

@@ -6,10 +6,17 @@ import os
 import sys
 
 
-def processes_below(pid: int, *, most: int = sys.maxsize) -> list[int]:
-    """`pid` and its descendants, as many as asked for."""
+def processes_below(
+    pid: int, *, most: int = sys.maxsize, without: frozenset[int] = frozenset()
+) -> list[int]:
+    """`pid` and its descendants, as many as asked for.
+
+    Children whose own namespace numbers them as in `without` are left out, with all below them.
+    """
     found: list[int] = []
     waiting = [pid]
+    if without:
+        found, waiting = [pid], [child for child in _children(pid) if _inner(child) not in without]
     while waiting and len(found) < most:
         parent = waiting.pop()
         try:
@@ -21,6 +28,21 @@ def processes_below(pid: int, *, most: int = sys.maxsize) -> list[int]:
             continue
         found.append(parent)
     return found
+
+
+def _children(pid: int) -> list[int]:
+    with open(f"/proc/{pid}/task/{pid}/children", "rb") as children:
+        return [int(child) for child in children.read().split()]
+
+
+def _inner(pid: int) -> int:
+    """The number of a process in its own namespace; 0 if it is gone."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as status:
+            lines = [line for line in status if line.startswith(b"NSpid:")]
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return int(lines[0].split()[-1])
 
 
 def ticks_below(pid: int) -> dict[int, int]:

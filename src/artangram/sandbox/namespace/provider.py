@@ -13,6 +13,7 @@ import resource
 from pathlib import Path
 from typing import Any
 
+from artangram.sandbox.capabilities import Capabilities, IsolationLevel
 from artangram.sandbox.errors import NotCapable
 from artangram.sandbox.namespace import images
 from artangram.sandbox.namespace.cgroups import Groups, find_hierarchies
@@ -25,15 +26,7 @@ from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.namespace.traits import LARGEST_FILE, NO_CORE, OPEN_FILES, Traits
 from artangram.sandbox.namespace.zygoteprovider import ZygoteProvider
 from artangram.sandbox.probe import explain, probe
-from artangram.sandbox.protocol import (
-    DEFAULT_LIMITS,
-    Capabilities,
-    Image,
-    IsolationLevel,
-    Limits,
-    Snapshot,
-    Source,
-)
+from artangram.sandbox.protocol import DEFAULT_LIMITS, Image, Limits, Snapshot, Source
 
 UID_WITHOUT_ROOT = 1000
 MAX_STARTING = 8

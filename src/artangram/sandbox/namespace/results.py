@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.inside import init
+from artangram.sandbox.inside.processes import NO_DIRECTORY
 from artangram.sandbox.inside.request import run_order
 from artangram.sandbox.protocol import DEFAULT_PATH, WORK_DIR, Command, CommandResult, CoreMeter
 
@@ -139,8 +140,8 @@ def result_of(
         raise SandboxError(f"the command was refused: {os.strerror(reply.status)}")
     if reply.kind == init.NOT_STARTED:
         code = NOT_FOUND if reply.status == ENOENT else NOT_STARTABLE
-        problem = os.strerror(reply.status & ~init.NO_DIRECTORY)
-        if reply.status & init.NO_DIRECTORY:
+        problem = os.strerror(reply.status & ~NO_DIRECTORY)
+        if reply.status & NO_DIRECTORY:
             problem = f"its working directory: {problem}"
         return CommandResult(exit_code=code, start_error=problem)
     cpu_us, max_rss_kb, killed, kept, run_us, *_ = reply.figures

@@ -1,7 +1,7 @@
 """One sandbox of this machine as its caller holds it: requests over a socket to the init inside.
 
-- Every request gets exactly one answer; when init is gone, all waiting requests are told so.
-- One command at a time: see `execution` for its way from order to result.
+- One main command at a time: see `execution` for its way from order to result.
+- Commands beside it, as many as `process.MOST_PARALLEL`: see `process`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import contextlib
 import errno
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from functools import partial
 from time import monotonic
-from typing import Protocol
+from typing import Any, Protocol
 
-from artangram.sandbox.errors import CreateFailed, SandboxError, SandboxGone
+from artangram.aio import Background
+from artangram.core.errors import BadInput
+from artangram.sandbox.errors import CreateFailed, SandboxError
 from artangram.sandbox.inside import channel, init, request
 from artangram.sandbox.inside.request import InitRequest
 from artangram.sandbox.namespace import execution
@@ -24,8 +26,11 @@ from artangram.sandbox.namespace.disk import disk_for
 from artangram.sandbox.namespace.exchange import Feed, read_all
 from artangram.sandbox.namespace.execution import GRACE_S, Ending, Execution, OnEnd
 from artangram.sandbox.namespace.freezer import Freezer
+from artangram.sandbox.namespace.initline import InitLine
+from artangram.sandbox.namespace.process import LocalProcess
 from artangram.sandbox.namespace.results import InitReply, absolute
 from artangram.sandbox.namespace.traits import Traits
+from artangram.sandbox.process import MOST_PARALLEL, OnOutput
 from artangram.sandbox.protocol import MAX_READ_BYTES, Command, CommandResult, Output, Snapshot
 
 CLOSE_PATIENCE_S = 1.0
@@ -57,25 +62,21 @@ class LocalSandbox:
         self.measures = False
         self._provider = provider
         self._loop = asyncio.get_running_loop()
-        self._sock = sock
-        self._waiting: dict[int, asyncio.Future[InitReply]] = {}
-        self._ready: asyncio.Future[InitReply] = self._loop.create_future()
-        self._waiting[0] = self._ready
-        self._last_number = 0
+        self._line = InitLine(traits.name, sock, on_gone=self.lose)
+        self._parallel: set[LocalProcess] = set()
+        self._background = Background(self._on_error)
         self._turn = asyncio.Lock()
         self._current: Execution | None = None
         self._ending: asyncio.Future[InitReply] | None = None
         self._freed: asyncio.Future[None] | None = None
         self._num_busy = 0
-        self._freezer = Freezer(self, self._tell)
+        self._freezer = Freezer(self, self._line.tell)
         self._rests_frozen = False
         self._refreeze: asyncio.Task[None] | None = None
         self._waking: asyncio.Task[None] | None = None
-        self._gone = ""
-        self._loop.add_reader(sock.fileno(), self._on_readable)
 
     def __repr__(self) -> str:
-        state = self._gone or ("frozen" if self._freezer.is_frozen else "alive")
+        state = self._line.gone or ("frozen" if self._freezer.is_frozen else "alive")
         return f"<LocalSandbox {self.name}: {state}>"
 
     @property
@@ -84,10 +85,10 @@ class LocalSandbox:
 
     @property
     def is_alive(self) -> bool:
-        return not self._gone
+        return not self._line.gone
 
     async def wait_ready(self) -> None:
-        reply = await self._ready
+        reply = await self._line.ready
         if reply.kind != init.READY:
             told = reply.text.decode(errors="replace")
             raise CreateFailed(told or "the sandbox ended while it was made")
@@ -111,7 +112,9 @@ class LocalSandbox:
 
     def begin(self, command: Command, on_end: OnEnd) -> bool:
         is_free = self._current is None and not self._turn.locked()
-        is_asleep = self._gone or self._freezer.is_frozen or self._rests_frozen or self.has_kept
+        is_asleep = (
+            self._line.gone or self._freezer.is_frozen or self._rests_frozen or self.has_kept
+        )
         if not is_free or is_asleep or command.keep or command.disk_mb:
             return False
         self._start(command, asked_at=monotonic(), on_end=on_end)
@@ -122,11 +125,11 @@ class LocalSandbox:
             self._ask_to_end()
 
     async def _run(self, command: Command, feed: Feed | None = None) -> CommandResult:
-        self._check_alive()
+        self._line.check()
         asked_at = monotonic()
         async with self._turn:
             await self._until_free()
-            self._check_alive()
+            self._line.check()
             self._num_busy += 1
             try:
                 async with disk_for(command, self.traits, changes=self._changes):
@@ -140,7 +143,7 @@ class LocalSandbox:
                 await self._rest()
 
     async def _changes(self) -> InitReply:
-        return await self._ask("/", InitRequest(self._number(), request.CHANGES))
+        return await self._ask("/", InitRequest(self._line.number(), request.CHANGES))
 
     async def _until_free(self) -> None:
         """Only the caller that has the turn comes here; a command that began may still run."""
@@ -151,12 +154,14 @@ class LocalSandbox:
     def _start(
         self, command: Command, *, asked_at: float, on_end: OnEnd, feed: Feed | None = None
     ) -> None:
-        self._check_alive()
+        self._line.check()
         over = partial(self._on_over, on_end)
-        self._current = Execution(self, command, number=self._number(), on_end=over, feed=feed)
+        current = Execution(self, command, number=self._line.number(), on_end=over, feed=feed)
+        self._current = current
+        self._line.listeners[current.number] = current.on_reply
         self._num_busy += 1
         try:
-            self._current.begin(self._provider, asked_at=asked_at)
+            current.begin(self._provider, asked_at=asked_at)
         except BaseException:
             self._leave()
             raise
@@ -168,6 +173,8 @@ class LocalSandbox:
         on_end(ending)
 
     def _leave(self) -> None:
+        if self._current is not None:
+            self._line.listeners.pop(self._current.number, None)
         self._current = self._ending = None
         self._num_busy -= 1
         if self._rests_frozen and not self._num_busy:
@@ -201,7 +208,7 @@ class LocalSandbox:
         """Done when no command runs any more; a sandbox that does not obey is killed."""
         if self._ending is not None and not self._ending.done():
             return self._ending  # init would answer only the last of several requests
-        self._ending = self._tell(request.END)
+        self._ending = self._line.tell(request.END)
         if self._freezer.is_frozen:  # Init could not answer, and would be killed for it.
             self._waking = self._loop.create_task(self._freezer.set(False))
         watch = self._loop.call_later(GRACE_S, self.kill)
@@ -211,9 +218,48 @@ class LocalSandbox:
     def kill(self) -> None:
         self._provider.kill(self)
 
+    @property
+    def parallel_pids(self) -> frozenset[int]:
+        return frozenset(process.pid for process in self._parallel)
+
+    async def start(self, command: Command, on_output: OnOutput) -> LocalProcess:
+        self._line.check()
+        asked_at = monotonic()
+        if len(self._parallel) >= MOST_PARALLEL:
+            problem = f"{MOST_PARALLEL} processes were started here and have not ended"
+            raise BadInput("parallel", problem, "end one of them first")
+        process = LocalProcess(
+            self,
+            command,
+            number=self._line.number(),
+            on_output=on_output,
+            on_over=self._on_process_over,
+        )
+        await self._wake()
+        try:
+            process.begin(self._provider, asked_at=asked_at)
+            self._parallel.add(process)
+            self._line.listeners[process.number] = process.on_reply
+            await process.started
+        except BaseException:
+            if process in self._parallel:
+                process.end()
+            else:
+                await self._rest()
+            raise
+        return process
+
+    def _on_process_over(self, process: LocalProcess) -> None:
+        self._parallel.discard(process)
+        self._line.listeners.pop(process.number, None)
+        self._background.start(self._rest())
+
+    async def told(self, verb: int, *, path: bytes, mode: int) -> None:
+        (await self._ask("", InitRequest(self._line.number(), verb, path=path, mode=mode))).close()
+
     async def read(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:
         reply = await self._ask(
-            path, InitRequest(self._number(), request.READ, path=self._find(path))
+            path, InitRequest(self._line.number(), request.READ, path=self._find(path))
         )
         try:
             size = os.fstat(reply.descriptor).st_size
@@ -226,7 +272,9 @@ class LocalSandbox:
     async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
         source = channel.memory_file(data)
         try:
-            asked = InitRequest(self._number(), request.WRITE, path=self._find(path), mode=mode)
+            asked = InitRequest(
+                self._line.number(), request.WRITE, path=self._find(path), mode=mode
+            )
             (await self._ask(path, asked, source)).close()
         finally:
             os.close(source)
@@ -236,10 +284,10 @@ class LocalSandbox:
 
     async def _ask(self, path: str, asked: InitRequest, *fds: int) -> InitReply:
         """A request that PID 1 answers at once; a frozen sandbox is woken for it."""
-        self._check_alive()
+        self._line.check()
         try:
             await self._wake()
-            reply = await self._send(asked, fds)
+            reply = await self._line.ask(asked, fds)
         finally:
             await self._rest()
         if reply.kind == init.REFUSED:
@@ -262,7 +310,7 @@ class LocalSandbox:
             await self._freezer.set(True)
 
     async def resize(self, cores: tuple[int, ...]) -> None:
-        self._check_alive()
+        self._line.check()
         if not cores:
             raise ValueError("a running command needs at least one core")
         if self._current is not None:
@@ -270,13 +318,13 @@ class LocalSandbox:
 
     async def freeze(self) -> None:
         """Stop everything inside; the clock of a running command goes on."""
-        self._check_alive()
+        self._line.check()
         self._rests_frozen = True
         if not self._freezer.is_frozen:
             await self._freezer.set(True)
 
     async def thaw(self) -> None:
-        self._check_alive()
+        self._line.check()
         self._rests_frozen = False
         if self._freezer.is_frozen:
             await self._freezer.set(False)
@@ -297,7 +345,7 @@ class LocalSandbox:
 
     async def close(self) -> None:
         """Return when every process and control group of the sandbox is gone."""
-        if not self._gone:
+        if not self._line.gone:
             if self._freezer.is_frozen:
                 with contextlib.suppress(SandboxError):  # It may be gone already.
                     await self._freezer.set(False)
@@ -310,18 +358,13 @@ class LocalSandbox:
 
     def lose(self, reason: str) -> None:
         """The sandbox is gone: close our end and fail every waiting request."""
-        if self._gone:
+        if self._line.gone:
             return
-        self._gone = reason
-        self._loop.remove_reader(self._sock.fileno())
-        self._sock.close()
-        waiting, self._waiting = self._waiting, {}
-        for future in waiting.values():
-            if not future.done():
-                future.set_exception(SandboxGone(f"{self.name}: {reason}"))
-                future.exception()  # looked at: its caller may have been cancelled
+        self._line.close(reason)
         if self._current is not None:
             self._current.on_lost(reason)
+        for process in list(self._parallel):
+            process.on_lost(reason)
 
     def reap(self, reason: str) -> None:
         """Nothing of it is left: callers that wait for its end can go on."""
@@ -330,55 +373,14 @@ class LocalSandbox:
             self.traits.groups.shared.close()
         self.ended.set()
 
-    def _check_alive(self) -> None:
-        if self._gone:
-            raise SandboxGone(f"{self.name}: {self._gone}")
-
-    def _number(self) -> int:
-        self._last_number += 1
-        return self._last_number
-
-    def _tell(self, verb: int) -> asyncio.Future[InitReply]:
-        return self._send(InitRequest(self._number(), verb))
-
-    def _send(self, asked: InitRequest, fds: Sequence[int] = ()) -> asyncio.Future[InitReply]:
-        future: asyncio.Future[InitReply] = self._loop.create_future()
-        self._waiting[asked.number] = future
-        try:
-            self.send(asked.encode(), fds)
-        except SandboxError:
-            self._waiting.pop(asked.number, None)
-            raise
-        return future
-
     def send(self, data: bytes, fds: Sequence[int]) -> None:
-        """Every request goes through here; if init is gone, all waiting requests fail."""
-        self._check_alive()
-        try:
-            channel.send_message(self._sock, data, fds)
-        except BlockingIOError as error:
-            raise SandboxError(f"{self.name} does not take requests") from error
-        except OSError:
-            self.lose("its first process is gone")
+        self._line.send(data, fds)
 
-    def _on_readable(self) -> None:
-        try:
-            data, fds = channel.receive_bytes(self._sock)
-        except BlockingIOError:
-            return
-        except (EOFError, OSError):
-            self.lose("its first process is gone")
-            return
-        reply = InitReply(data, fds)
-        current = self._current
-        if current is not None and reply.request == current.number:
-            current.on_reply(reply)
-            return
-        future = self._waiting.pop(reply.request, None)
-        if future is None or future.done():
-            reply.close()
-        else:
-            future.set_result(reply)
+    def run_later(self, work: Coroutine[Any, Any, None]) -> None:
+        self._background.start(work)
+
+    def _on_error(self, error: BaseException) -> None:
+        self._loop.call_exception_handler({"message": f"{self!r} failed", "exception": error})
 
 
 def _settle(over: asyncio.Future[CommandResult], ending: Ending) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from artangram.aio import uncancelled
+from artangram.sandbox.capabilities import PROMISES, Capabilities, IsolationLevel, Promise
 from artangram.sandbox.errors import ImageError, NotCapable
 from artangram.sandbox.inside.zygote import remove_all
 from artangram.sandbox.namespace.cores import AffinityCores
@@ -28,17 +29,7 @@ from artangram.sandbox.namespace.snapshots import copy_changes
 from artangram.sandbox.namespace.traits import NO_CORE, OPEN_FILES, Traits
 from artangram.sandbox.namespace.zygoteprovider import ZygoteProvider
 from artangram.sandbox.probe import explain, probe
-from artangram.sandbox.protocol import (
-    DEFAULT_LIMITS,
-    PROMISES,
-    Capabilities,
-    HostImage,
-    IsolationLevel,
-    Limits,
-    Promise,
-    Snapshot,
-    Source,
-)
+from artangram.sandbox.protocol import DEFAULT_LIMITS, HostImage, Limits, Snapshot, Source
 
 PASS_THROUGH = 0o711
 MAX_MAKING = 8

@@ -3,9 +3,11 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from artangram.core.rollout.costs import Rates
 from artangram.core.rollout.plans import Flow, Planner, Pool, TaskDemand
+from artangram.gateway.hardware import Roofline, hardware, model_shape
 
 READS = Rates(prefill_per_s=10_000, decode_per_s=50, alone_per_s=50)
 WRITES = Rates(prefill_per_s=1000, decode_per_s=100, alone_per_s=100)
@@ -46,6 +48,30 @@ def test_company_makes_writing_slower():
     pools = {"b": Pool(replicas=1, rates=crowded)}
     planner = a_planner(a_demand(1, 100), turns=10, pools=pools)
     assert planner.turn_s({"0": (Flow("b", "b"),)}) == pytest.approx(2.0, rel=0.01)
+
+
+def test_long_contexts_make_company_slower_still():
+    crowded = Rates(prefill_per_s=1e9, decode_per_s=50, alone_per_s=100, lanes=10, context=1000)
+    crowded = structs.replace(crowded, context_token_s=1e-6)
+    pools = {"b": Pool(replicas=1, rates=crowded)}
+    for context, turn_s in ((500, 2.0), (4000, 5.0)):
+        demand = TaskDemand(share=1.0, prefill=1, decode=100, context=context)
+        planner = a_planner(demand, turns=10, pools=pools)
+        assert planner.turn_s({"0": (Flow("b", "b"),)}) == pytest.approx(turn_s, rel=0.01)
+
+
+def test_one_writer_for_three_readers_is_no_gain_with_long_contexts():
+    shape = model_shape("qwen3-32b")
+    rates, writes = (
+        Roofline(hardware=hardware(kind), model=shape, tp=4).rates() for kind in ("H800", "H20")
+    )
+    pools = {"compute": Pool(replicas=6, rates=rates), "bandwidth": Pool(replicas=2, rates=writes)}
+    gains = {}
+    for context in (2000, 16_000):
+        demand = TaskDemand(share=1.0, prefill=900, decode=150, move_s=0.01, context=context)
+        planner = a_planner(demand, turns=100, pools=pools)
+        gains[context] = planner.best(splits=False)[0] / planner.best(splits=True)[0]
+    assert gains[16_000] < 1.1 < gains[2000]
 
 
 def test_what_many_read_and_write_is_split():

@@ -3,7 +3,7 @@
 from builders import CPU, a_cpu, a_scheduler, an_action, an_elastic, leases, records, started
 
 from artangram.core.ids import ActionId, JobId, NodeId, TrajectoryId
-from artangram.core.scheduling.cluster import NodeSpec
+from artangram.core.scheduling.cluster import NODE_LABEL, NodeSpec
 from artangram.core.scheduling.decisions import Release
 from artangram.core.scheduling.events import (
     Cancelled,
@@ -145,6 +145,14 @@ class TestLabels:
         assert node_of(scheduler, "a", trajectory="t") == "big"
         assert node_of(scheduler, "b", selector={"disk": "fast"}) == "big"
         assert node_of(scheduler, "c") == "cpu-0"
+
+    def test_every_node_has_its_name_as_a_label(self):
+        scheduler = a_scheduler()
+        joined(scheduler)
+        here, there = {NODE_LABEL: "big"}, {NODE_LABEL: "elsewhere"}
+        assert node_of(scheduler, "a", selector=here) == "big"
+        assert submitted(scheduler, "b", selector=there) == [], "it may come back"
+        assert scheduler.num_waiting() == 1
 
     def test_labels_that_no_node_ever_had_are_refused(self):
         scheduler = a_scheduler()

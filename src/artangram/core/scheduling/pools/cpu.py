@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import NodeId, Resource, TrajectoryId
-from artangram.core.scheduling.cluster import CpuSpec, NodeSpec
+from artangram.core.scheduling.cluster import NODE_LABEL, CpuSpec, NodeSpec
 
 
 class CpuNode:
@@ -53,7 +53,7 @@ class CpuNode:
         spec = spec or pool.node()
         cores, memory_mb = spec.cores, spec.memory_mb
         self.spec = spec
-        self.labels = frozenset(spec.labels.items())
+        self.labels = frozenset((spec.labels | {NODE_LABEL: str(node)}).items())
         self.images = frozenset(spec.images)
         #: In which order nodes joined.
         self.seq = seq

@@ -8,24 +8,27 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from busy_machine import PATIENCE_S
-from hosts import Host
-from process_support import environ
+from artangram_bench.hosts import Host, environ
 
 PORT = 6379
+PATIENCE_S = 120.0
+"""Until something has surely happened, or never will."""
 _RAY = "import sys; from ray.scripts.scripts import main; sys.exit(main())"
 _QUIET = {
     "RAY_AUTH_MODE": "disabled",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_enable_metrics_collection": "0",
     "RAY_prestart_worker_first_driver": "0",
-    # Ray tells the end of a raylet after 15 s by default.
+}
+HASTY = {
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_failure_threshold": "3",
 }
+"""For a Ray that tells the end of a raylet after 4 s instead of 15: not for a busy machine."""
 _INIT = """
 mkdir -p /tmp/ray && mount -t tmpfs tmpfs /tmp/ray
 echo "127.0.0.1 localhost\n$1 $(hostname)" >"$2" && mount --bind "$2" /etc/hosts
@@ -36,8 +39,10 @@ echo up; exec sleep infinity
 class RayHost:
     """A host with an init, where Ray may run."""
 
-    def __init__(self, host: Host, folder: Path) -> None:
+    def __init__(self, host: Host, folder: Path, **more: str) -> None:
+        """`more` is added to the environment of what runs here."""
         self.host = host
+        self._more = more
         self.log = folder / f"{host.name}.ray.log"
         self._names = folder / f"{host.name}.hosts"
         self._init = 0
@@ -64,6 +69,15 @@ class RayHost:
     def artangram(self, *words: str, log: Path, **more: str) -> subprocess.Popen[bytes]:
         program = "from artangram.cli import main; raise SystemExit(main())"
         return self.start(sys.executable, "-c", program, *words, log=log, **more)
+
+    def talk(self, module: str, *, log: Path) -> subprocess.Popen[str]:
+        """Run a module with pipes to its standard input and output."""
+        argv = ("nsenter", "--target", str(self._init), "--all", sys.executable, "-m", module)
+        pipe = subprocess.PIPE
+        with open(log, "ab") as errors:
+            return subprocess.Popen(
+                argv, stdin=pipe, stdout=pipe, stderr=errors, env=self._environ(), text=True
+            )
 
     def python(self, program: str, *words: str) -> str:
         """What a program prints that runs on this host."""
@@ -103,12 +117,11 @@ class RayHost:
         return found
 
     def _environ(self, **more: str) -> dict[str, str]:
-        return environ(**{**_QUIET, **more})
+        return environ(**{**_QUIET, **self._more, **more})
 
 
-def until(holds: object, log: Path, patience_s: float = PATIENCE_S) -> None:
+def until(holds: Callable[[], bool], log: Path, patience_s: float = PATIENCE_S) -> None:
     """Wait for it, and show the log if it does not come."""
-    assert callable(holds)
     give_up_at = time.monotonic() + patience_s
     while not holds():
         assert time.monotonic() < give_up_at, log.read_text()[-3000:]
