@@ -48,6 +48,8 @@ class SoakFigures(Struct, frozen=True, kw_only=True):
     took_s: float
     outcomes: dict[str, int]
     faults: dict[str, int]
+    history: list[str]
+    """Seconds from the beginning, and the fault that began then."""
     head_away_s: list[float]
     """From its loss of power until the head served again."""
     unreachable: int
@@ -140,7 +142,9 @@ async def soaked(plan: Soak, folder: Path) -> SoakFigures:
             )
         )
         client = await stack.enter_async_context(connect(cluster.url, token=TOKEN))
-        faults = Faults(cluster, relay, fence_s=plan.fence_s, rng=Random(rng.random()))
+        faults = Faults(
+            cluster, relay, fence_s=plan.fence_s, rng=Random(rng.random()), clock=watch.clock
+        )
         load = Load(
             client,
             is_over=lambda count: count >= plan.actions and faults.has_done_first,
@@ -182,6 +186,7 @@ async def _soaked(
         took_s=took_s,
         outcomes=dict(outcomes),
         faults={str(name): count for name, count in faults.counts.items()},
+        history=faults.history,
         head_away_s=[round(away_s, 1) for away_s in faults.head_away_s],
         unreachable=load.num_unreachable,
         samples=watch.samples,

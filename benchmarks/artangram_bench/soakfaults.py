@@ -7,7 +7,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from random import Random
@@ -105,14 +105,25 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 class Faults:
     """Makes them happen until it is cancelled; `calm` ends those under way and mends all."""
 
-    def __init__(self, cluster: HostCluster, relay: Relay, *, fence_s: float, rng: Random) -> None:
+    def __init__(
+        self,
+        cluster: HostCluster,
+        relay: Relay,
+        *,
+        fence_s: float,
+        rng: Random,
+        clock: Callable[[], float],
+    ) -> None:
         self._cluster = cluster
+        self._clock = clock
         self._relay = relay
         self._fence_s = fence_s
         self._rng = rng
         self._brief = asyncio.Lock()
         self._down: set[str] = set()
         self._fatal: set[asyncio.Task[None]] = set()
+        #: When which fault began.
+        self.history: list[str] = []
         self.has_done_first = False
         self.counts: dict[FaultName, int] = dict.fromkeys(FaultName, 0)
         self.windows: list[Window] = []
@@ -144,6 +155,7 @@ class Faults:
         if not up and name not in (FaultName.HEAD_GLITCH, FaultName.HEAD_POWER):
             return
         self.counts[name] += 1
+        self.history.append(f"{self._clock():.1f} {name}")
         match name:
             case FaultName.RESET:
                 self._relay.reset(self._rng)

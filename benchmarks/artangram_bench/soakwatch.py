@@ -15,7 +15,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-MARK = "ARTANGRAM_SOAK"
+MARK = f"ARTANGRAM_SOAK_{os.getpid()}"
+"""The variable with the number of an action; soaks that run beside each other have their own."""
 EVERY_S = 0.03
 NEW_S = 2.0
 """A process may take this long from its fork to its program."""
@@ -41,6 +42,8 @@ class Watch:
         self._young: dict[int, float] = {}
         self._known: set[int] = set()
         self._is_over = threading.Event()
+        self._told: set[tuple[str, int, int]] = set()
+        self._began_at = time.monotonic()
         self._thread = threading.Thread(target=self._look_on, daemon=True)
         self.seen: list[SeenRun] = []
         self._host_of_action: dict[int, str] = {}
@@ -55,6 +58,10 @@ class Watch:
     def __exit__(self, *_: object) -> None:
         self._is_over.set()
         self._thread.join()
+
+    def clock(self) -> float:
+        """Seconds since it began to look."""
+        return time.monotonic() - self._began_at
 
     @property
     def running(self) -> int:
@@ -116,9 +123,16 @@ class Watch:
         return all(cores is not None and core in cores for cores in both) and _both_run(one, other)
 
     def _violated(self, what: str, one: SeenRun, other: SeenRun) -> None:
-        told = f"{what}: actions {one.action} and {other.action}, pids {one.pid} and {other.pid}"
-        if told not in self.violations:
-            self.violations.append(told)
+        pair = (what, one.pid, other.pid)
+        if pair in self._told:
+            return
+        self._told.add(pair)
+        runs = " and ".join(
+            f"action {run.action} (pid {run.pid}, for {run.last_at - run.first_at:.2f} s, cores "
+            f"{','.join(sorted(_cores_of(run.pid) or ()))})"
+            for run in (one, other)
+        )
+        self.violations.append(f"{what} at {self.clock():.1f} s: {runs}")
 
     def _host_of(self, pid: int) -> str:
         hosts = self._hosts()

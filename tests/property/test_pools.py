@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scheduler_world import examples
 
 from artangram.core.ids import NodeId, Resource, TrajectoryId
-from artangram.core.scheduling.cluster import FunctionsSpec, QuotaSpec
+from artangram.core.scheduling.cluster import CallWindow, FunctionsSpec, QuotaSpec
 from artangram.core.scheduling.pools.cpu import CpuNode
 from artangram.core.scheduling.pools.functions import FunctionPool
 from artangram.core.scheduling.pools.quota import QuotaPool
@@ -99,9 +99,13 @@ class QuotaOracle:
         self.closed_until = 0.0
 
     def window_fits(self, units: int, at: float) -> bool:
-        recent = sum(started + self.spec.window_s > at for started in self.starts)
-        is_open = at >= self.closed_until
-        return is_open and (self.spec.limit is None or recent + units <= self.spec.limit)
+        def is_within(limit: int | None, window_s: float) -> bool:
+            recent = sum(started + window_s > at for started in self.starts)
+            return limit is None or recent + units <= limit
+
+        windows = [(self.spec.limit, self.spec.window_s)]
+        windows += [(window.limit, window.window_s) for window in self.spec.windows]
+        return at >= self.closed_until and all(is_within(*window) for window in windows)
 
     def fits(self, units: int, at: float) -> bool:
         limit = self.spec.concurrency
@@ -109,7 +113,8 @@ class QuotaOracle:
 
     def moments(self, after: float) -> list[float]:
         """When the window may change by time alone."""
-        ends = [started + self.spec.window_s for started in self.starts]
+        lengths = [self.spec.window_s, *(window.window_s for window in self.spec.windows)]
+        ends = [started + window_s for started in self.starts for window_s in lengths]
         return sorted(at for at in {*ends, self.closed_until} if at > after)
 
 
@@ -117,13 +122,14 @@ class QuotaOracle:
 @given(
     concurrency=st.none() | st.integers(3, 5),
     limit=st.none() | st.integers(3, 6),
+    windows=st.sampled_from([(), (CallWindow(limit=7, window_s=5.0),)]),
     steps=st.lists(
         st.tuples(st.sampled_from(["call", "call", "end", "close"]), GAPS, st.integers(1, 3)),
         max_size=40,
     ),
 )
-def test_a_quota_lets_in_exactly_what_every_window_allows(concurrency, limit, steps):
-    spec = QuotaSpec(concurrency=concurrency, limit=limit, window_s=2.0)
+def test_a_quota_lets_in_exactly_what_every_window_allows(concurrency, limit, windows, steps):
+    spec = QuotaSpec(concurrency=concurrency, limit=limit, window_s=2.0, windows=windows)
     pool, oracle, now = QuotaPool(Resource("search"), spec), QuotaOracle(spec), 0.0
     for what, gap, units in steps:
         now += gap

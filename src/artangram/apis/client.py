@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import aiohttp
 
 from artangram.apis.breaker import Breaker, Way
-from artangram.apis.gate import Gate, Passage
+from artangram.apis.gate import Gates, JointPassage
 from artangram.apis.limits import TurnedAway, exhausted_s, is_refusal, retry_after_s
 from artangram.apis.spec import ApiSpec, filled, secrets_of
 from artangram.core.errors import CallFailed, InfraFailed
@@ -74,7 +74,7 @@ class ApiClient:
         self._on_throttled = on_throttled
         self._environ = environ
         self._rng = rng or random.Random()
-        self.gate = Gate(spec.limit, spec.window_s, spread_s=spec.spread_s, now=now)
+        self.gates = Gates(spec.gates(), now=now)
         self.breaker = Breaker(
             patience=spec.patience,
             rest_s=spec.rest_s,
@@ -85,7 +85,7 @@ class ApiClient:
         self._session: aiohttp.ClientSession | None = None
 
     def __repr__(self) -> str:
-        return f"<ApiClient {self.spec.base_url}: {self.gate!r}, {self.breaker!r}>"
+        return f"<ApiClient {self.spec.base_url}: {self.gates!r}, {self.breaker!r}>"
 
     async def call(
         self,
@@ -103,7 +103,7 @@ class ApiClient:
             await asyncio.sleep(self._back_off_s(attempt))
         await self._enter(request)
         try:
-            passage = await self.gate.passage(units)
+            passage = await self.gates.passage(units)
             on_begun()
             answer = await self._sent(request, passage)
             self._learn(request, answer)
@@ -117,7 +117,7 @@ class ApiClient:
     def reconfigure(self, spec: ApiSpec) -> None:
         """The API has other limits now; the rest of `spec` is as before."""
         self.spec = spec
-        self.gate.reconfigure(spec.limit, spec.window_s, spread_s=spec.spread_s)
+        self.gates.reconfigure(spec.gates())
 
     async def aclose(self) -> None:
         if self._session is not None:
@@ -135,7 +135,7 @@ class ApiClient:
         if way is Way.SHUT:
             raise self._turned_away(request, "is left alone")
 
-    async def _sent(self, request: ApiRequest, passage: Passage) -> ApiResponse:
+    async def _sent(self, request: ApiRequest, passage: JointPassage) -> ApiResponse:
         try:
             return await self._exchange(request, passage)
         except ValueError as error:
@@ -147,7 +147,7 @@ class ApiClient:
         finally:
             passage.sent()
 
-    async def _exchange(self, request: ApiRequest, passage: Passage) -> ApiResponse:
+    async def _exchange(self, request: ApiRequest, passage: JointPassage) -> ApiResponse:
         spec = self.spec
         async with self._open_session().request(
             request.method,
@@ -179,7 +179,7 @@ class ApiClient:
         self.breaker.succeeded()
         rest_s = exhausted_s(answer.headers, now)
         # By our own count there is room, by the API's there is not: another client uses it, too.
-        if rest_s and self.gate.has_room():
+        if rest_s and self.gates.has_room():
             self._on_throttled(now + rest_s)
 
     def _checked(self, request: ApiRequest, answer: ApiResponse) -> ApiResponse:
@@ -230,7 +230,7 @@ async def _on_headers_sent(
     context: SimpleNamespace,
     parameters: aiohttp.TraceRequestHeadersSentParams,
 ) -> None:
-    passage: Passage = context.trace_request_ctx
+    passage: JointPassage = context.trace_request_ctx
     passage.sent()
 
 

@@ -153,3 +153,73 @@ class Gate:
     def _late_s(self, passage: Passage) -> float:
         """How long a request may have taken to arrive."""
         return self.spread_s if passage.answer_s is None else min(self.spread_s, passage.answer_s)
+
+
+Window = tuple[int, float, float]
+"""Limit, length and spread."""
+
+
+class JointPassage:
+    """One request on its way, as every window of its API sees it."""
+
+    __slots__ = ("_passages",)
+
+    def __init__(self, passages: list[Passage]) -> None:
+        self._passages = passages
+
+    def sent(self) -> None:
+        """See `Passage.sent`."""
+        for one in self._passages:
+            one.sent()
+
+    def answered(self) -> None:
+        """See `Passage.answered`."""
+        for one in self._passages:
+            one.answered()
+
+
+class Gates:
+    """All windows of one API. A request passes the longest first: there it may have to wait long,
+    and meanwhile it counts in no shorter one."""
+
+    def __init__(self, windows: list[Window], *, now: Callable[[], float]) -> None:
+        self._now = now
+        self._gates: list[Gate] = []
+        self.reconfigure(windows)
+
+    def __repr__(self) -> str:
+        return f"<Gates: {', '.join(map(repr, self._gates)) or 'no limit'}>"
+
+    @property
+    def first(self) -> Gate | None:
+        """That of the limit which was named first, if there is any."""
+        return self._gates[0] if self._gates else None
+
+    def reconfigure(self, windows: list[Window]) -> None:
+        """The API has these windows now; each goes on with what is in the one before it."""
+        gates = []
+        for number, (limit, window_s, spread_s) in enumerate(windows):
+            if number < len(self._gates):
+                gate = self._gates[number]
+                gate.reconfigure(limit, window_s, spread_s=spread_s)
+            else:
+                gate = Gate(limit, window_s, spread_s=spread_s, now=self._now)
+            gates.append(gate)
+        for gone in self._gates[len(gates) :]:
+            gone.reconfigure(None, gone.window_s, spread_s=gone.spread_s)
+        self._gates = gates
+
+    def has_room(self) -> bool:
+        """Could a request leave now?"""
+        return all(gate.has_room() for gate in self._gates)
+
+    async def passage(self, units: int = 1) -> JointPassage:
+        """Wait until a request that counts as `units` calls may leave."""
+        passages: list[Passage] = []
+        try:
+            for gate in sorted(self._gates, key=lambda gate: -gate.window_s):
+                passages.append(await gate.passage(units))
+        except asyncio.CancelledError:
+            JointPassage(passages).sent()  # What is counted already must not hold up the others.
+            raise
+        return JointPassage(passages)

@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from artangram.core.errors import BadInput
-from artangram.core.scheduling.cluster import QuotaSpec
+from artangram.core.scheduling.cluster import CallWindow, QuotaSpec
 
 DELIVERY_SHARE, MOST_DELIVERY_S = 0.05, 2.0
 """The part of a window that a delivery may take; where answers take as long, our rate loses it."""
@@ -36,6 +36,8 @@ class ApiSpec(Struct, frozen=True, kw_only=True):
     limit: int | None = None
     """The most calls in any window of `window_s`."""
     window_s: float = 60.0
+    windows: tuple[CallWindow, ...] = ()
+    """Further limits, as in `({"limit": 10000, "window_s": 86400},)`; all of them hold."""
     delivery_s: float | None = None
     """How long a request may take to arrive, when its answer does not come sooner; a small part of
     the window if unsaid. More costs rate where answers are slow, less risks a refusal."""
@@ -52,9 +54,19 @@ class ApiSpec(Struct, frozen=True, kw_only=True):
     @property
     def spread_s(self) -> float:
         """How long a request is taken to be under way at most."""
+        return self.spread_of(self.window_s)
+
+    def spread_of(self, window_s: float) -> float:
+        """The same for a window of this length."""
         if self.delivery_s is not None:
             return self.delivery_s
-        return min(DELIVERY_SHARE * self.window_s, MOST_DELIVERY_S)
+        return min(DELIVERY_SHARE * window_s, MOST_DELIVERY_S)
+
+    def gates(self) -> list[tuple[int, float, float]]:
+        """Limit, length and spread of every window."""
+        first = [] if self.limit is None else [(self.limit, self.window_s)]
+        all_of_them = [*first, *((one.limit, one.window_s) for one in self.windows)]
+        return [(limit, window_s, self.spread_of(window_s)) for limit, window_s in all_of_them]
 
     def quota(self) -> QuotaSpec:
         """The pool this API is to the scheduler."""
@@ -62,6 +74,12 @@ class ApiSpec(Struct, frozen=True, kw_only=True):
             concurrency=self.concurrency,
             limit=self.limit,
             window_s=self.window_s + USUAL_SHARE * self.spread_s,
+            windows=tuple(
+                structs.replace(
+                    one, window_s=one.window_s + USUAL_SHARE * self.spread_of(one.window_s)
+                )
+                for one in self.windows
+            ),
         )
 
 

@@ -17,6 +17,7 @@ from artangram.apis.spec import ApiSpec
 from artangram.core.errors import BadInput
 from artangram.core.ids import JobId, Resource, ServiceId
 from artangram.core.scheduling.cluster import (
+    CallWindow,
     ClusterSpec,
     CpuSpec,
     FunctionsSpec,
@@ -83,11 +84,12 @@ class QuotaEntry(Struct, frozen=True, kw_only=True, tag_field="kind", tag="quota
     """The limits of an outside API; live, of the API of the same name."""
 
     spec: ClassVar[type[PoolSpec]] = QuotaSpec
-    used_live: ClassVar = frozenset({"concurrency", "limit", "window_s"})
+    used_live: ClassVar = frozenset({"concurrency", "limit", "window_s", "windows"})
 
     concurrency: int | None = None
     limit: int | None = None
     window_s: float | None = None
+    windows: tuple[CallWindow, ...] | None = None
     overhead_s: float | None = None
 
 
@@ -321,7 +323,7 @@ class ClusterFile(Struct, frozen=True, kw_only=True):
         known = ServiceSpec.__struct_fields__
         for service, entry in self.services.items():
             yield from (f"services.{service}.{key}" for key in given(entry) if key not in known)
-        paced = {"concurrency", "limit", "window_s", "delivery_s"}
+        paced = {"concurrency", "limit", "window_s", "windows", "delivery_s"}
         for api, spec in self.apis.items():
             said = (key for key in ApiSpec.__struct_fields__ if key not in paced)
             unsaid = ApiSpec(base_url="")

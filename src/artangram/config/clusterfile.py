@@ -51,7 +51,7 @@ KINDS: dict[str, type[PoolEntry]] = {
 _MAY_BE_ZERO = {"host_memory_mb", "runtime_mb", "min_memory_mb", "min_trajectories"}
 _NEVER_ZERO = {"window_s", "restore_mb_per_s", "cold_mb_per_s", "pods_per_s", "share"}
 _SHARES = {"squeeze_penalty"}
-_LIMITS = ("concurrency", "limit", "window_s")
+_LIMITS = ("concurrency", "limit", "window_s", "windows")
 _FIX = "see docs/formats.md, docs/services.md and docs/apis.md"
 _IN_POOLS = {
     "cores": "cpu: {kind: cpu, cores: 4}",

@@ -9,13 +9,14 @@
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Meta, Struct, structs
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import JobId, Resource
 from artangram.core.scheduling.cluster import (
+    CallWindow,
     ClusterSpec,
     FunctionsSpec,
     JobLimits,
@@ -47,6 +48,8 @@ class ApiLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     limit: _Some | None = None
     """Calls in any window of `window_s`; `None` for any number."""
     window_s: Annotated[float, Meta(gt=0)] = 60.0
+    windows: tuple[CallWindow, ...] = ()
+    """Further limits, all of which hold."""
 
 
 class Reconfiguration(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -99,7 +102,7 @@ def carry_out(wanted: Reconfiguration, carriers: Mapping[type, Carrier]) -> None
     if isinstance(apis, _WithApis):
         for name, limits in wanted.apis.items():
             client = apis.clients[Resource(name)]
-            client.reconfigure(structs.replace(client.spec, **structs.asdict(limits)))
+            client.reconfigure(structs.replace(client.spec, **_fields(limits)))
 
 
 def check_same(fixed: Mapping[str, str], running: Mapping[str, str]) -> None:
@@ -132,7 +135,12 @@ def _quota(
     name: Resource, before: QuotaSpec, limits: ApiLimits, carriers: Mapping[type, Carrier]
 ) -> QuotaSpec:
     """The pool of an API: its client knows how much longer than the API's our window has to be."""
-    given, apis = structs.asdict(limits), carriers.get(ApiCall)
+    given, apis = _fields(limits), carriers.get(ApiCall)
     if isinstance(apis, _WithApis) and name in apis.clients:
-        given = structs.asdict(structs.replace(apis.clients[name].spec, **given).quota())
+        given = _fields(structs.replace(apis.clients[name].spec, **given).quota())
     return structs.replace(before, **given | {"overhead_s": before.overhead_s})
+
+
+def _fields(record: Struct) -> dict[str, Any]:
+    """Its fields as they are, records among them."""
+    return {name: getattr(record, name) for name in record.__struct_fields__}

@@ -177,9 +177,9 @@ class Books:
                 api=name,
                 in_flight=self._busy[name],
                 queued=self._queued[name],
-                window_used=client.gate.num_recent(),
-                limit=client.gate.limit,
-                window_s=client.gate.window_s,
+                window_used=0 if client.gates.first is None else client.gates.first.num_recent(),
+                limit=None if client.gates.first is None else client.gates.first.limit,
+                window_s=client.spec.window_s,
                 shut_s=max(0.0, (client.breaker.shut_until or 0.0) - now),
             )
             for name, client in sorted(manager.clients.items())

@@ -1,18 +1,22 @@
 """Machines that join a cluster over TCP and TLS, and what a bad network costs them: nothing."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from busy_machine import PATIENCE_S
-from joining_world import JoiningWorld, a_joining_world, joined
+from joining_world import NODE, JoiningWorld, a_joining_world, joined
 from msgspec import structs
 
 from artangram.core.ids import ActionId, TrajectoryId
 from artangram.core.scheduling.records import Outcome
 from artangram.link import LinkRefused
 from artangram.managers.agent import AgentGone
+from artangram.managers.joining import JoiningAgent
+from artangram.managers.local import LocalAgent
+from artangram.sandbox import FakeProvider
 from conformance.test_agent import Heard, a_run
 
 T = TrajectoryId("t")
@@ -144,3 +148,19 @@ async def test_two_machines_cannot_have_one_name(world: JoiningWorld) -> None:
         world.identity = structs.replace(world.identity, machine="machine-2")
         with pytest.raises(LinkRefused, match="another --node"):
             await world.machine().run()
+
+
+async def test_a_machine_that_claims_the_incarnation_of_another_is_refused(
+    world: JoiningWorld,
+) -> None:
+    async with joined(world, world.machine()) as agent:
+
+        async def a_liar() -> LocalAgent:
+            made = LocalAgent(NODE, FakeProvider(), now=time.monotonic)
+            made.incarnation = agent.incarnation
+            return made
+
+        identity = structs.replace(world.identity, machine="machine-2")
+        with pytest.raises(LinkRefused, match="joined from another machine under the same"):
+            await JoiningAgent(world.target, identity, a_liar, silence_s=0.3).run()
+        assert agent.is_connected

@@ -679,7 +679,7 @@ class TestKernel:
             " attempt(os.open, '/dev/evil', os.O_CREAT | os.O_WRONLY))"
         )
         names, refusals = result.stdout.decode().splitlines()
-        allowed = "fd full null random shm stderr stdin stdout urandom zero"
+        allowed = "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero"
         assert names == str(allowed.split(" "))
         assert refusals == "EPERM EROFS"
 
@@ -758,13 +758,14 @@ class TestKernel:
     async def test_everything_is_mounted_without_set_user_id_and_devices(
         self, attack: Attack
     ) -> None:
-        """Nodes of the host shown in /dev are devices, and the only ones."""
+        """Nodes of the host shown in /dev and own terminals are devices, and the only ones."""
         result = await attack(
             "for line in open('/proc/self/mountinfo'):\n"
             "  where, options = line.split()[4:6]\n"
             "  if not {'nosuid', 'nodev'} <= set(options.split(',')): print(where)"
         )
-        bound = {"/dev/" + name for name in ("null", "zero", "full", "random", "urandom")}
+        shown = ("null", "zero", "full", "random", "urandom", "tty", "pts")
+        bound = {"/dev/" + name for name in shown}
         bare = set(result.stdout.decode().split())
         assert bare <= bound | {path for path in bare if path.startswith("/proc/")}
 

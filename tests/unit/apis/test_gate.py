@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from artangram.apis.gate import Gate
+from artangram.apis.gate import Gate, Gates
 
 pytestmark = pytest.mark.looptime
 
@@ -133,3 +133,43 @@ async def test_another_limit_counts_from_now_on() -> None:
     assert await waiting[2] == pytest.approx(1)
     gate.reconfigure(1, 2.0, spread_s=1.0)
     assert [await passed(gate), await passed(gate)] == pytest.approx([1, 3])
+
+
+async def test_every_window_of_an_api_holds() -> None:
+    """Three in ten seconds, and four in a minute."""
+    gates = Gates([(3, 10.0, 1.0), (4, 60.0, 1.0)], now=asyncio.get_running_loop().time)
+
+    async def left_at() -> float:
+        passage = await gates.passage()
+        passage.sent()
+        at = asyncio.get_running_loop().time()
+        passage.answered()
+        return at
+
+    times = await asyncio.gather(*(left_at() for _ in range(6)))
+    assert sorted(times) == pytest.approx([0, 0, 0, 10, 60, 60])
+
+
+async def test_without_windows_all_pass_and_others_may_come_and_go() -> None:
+    gates = Gates([], now=asyncio.get_running_loop().time)
+    assert (gates.first, gates.has_room()) == (None, True)
+    (await gates.passage()).sent()
+    gates.reconfigure([(1, 10.0, 0.0), (1, 20.0, 0.0)])
+    (await gates.passage()).sent()
+    assert not gates.has_room()
+    waiting = asyncio.create_task(gates.passage())
+    await asyncio.sleep(1)
+    gates.reconfigure([(5, 10.0, 0.0)])
+    await waiting
+    assert "Gate: 2 of 5" in repr(gates)
+
+
+async def test_who_gives_up_at_the_second_window_holds_up_no_other() -> None:
+    gates = Gates([(1, 10.0, 0.0), (2, 60.0, 0.0)], now=asyncio.get_running_loop().time)
+    (await gates.passage()).sent()
+    waiting = asyncio.create_task(gates.passage())
+    await asyncio.sleep(1)
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    await gates.passage()
+    assert asyncio.get_running_loop().time() == pytest.approx(60)

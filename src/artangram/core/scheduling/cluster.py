@@ -3,6 +3,8 @@
 Descriptions only. The books that change with every lease are in `pools`.
 """
 
+import math
+
 from msgspec import Struct, field
 
 from artangram.core.errors import BadInput
@@ -66,6 +68,18 @@ class GpuSpec(Struct, frozen=True, kw_only=True, tag="gpu"):
     overhead_s: float = 0.0
 
 
+class CallWindow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One of several limits of an API: so many calls in any window of so many seconds."""
+
+    limit: int
+    window_s: float
+
+    def __post_init__(self) -> None:
+        if self.limit < 1 or not 0 < self.window_s < math.inf:
+            problem = f"{self.limit} calls in {self.window_s:g} s is not a limit"
+            raise BadInput("windows", problem, "give whole calls from 1, and seconds above 0")
+
+
 class QuotaSpec(Struct, frozen=True, kw_only=True, tag="quota"):
     """An outside API that limits its callers."""
 
@@ -74,6 +88,8 @@ class QuotaSpec(Struct, frozen=True, kw_only=True, tag="quota"):
     limit: int | None = None
     """The most calls in any window of `window_s`."""
     window_s: float = 60.0
+    windows: tuple[CallWindow, ...] = ()
+    """Further limits, all of which hold."""
     overhead_s: float = 0.0
 
 

@@ -124,7 +124,8 @@ def _most(pool: PoolSpec) -> int | None:
             return pool.devices
         case FunctionsSpec():
             return pool.ceiling
-    limits = [x for x in (pool.concurrency, pool.limit) if x is not None]
+    further = [window.limit for window in pool.windows]
+    limits = [x for x in (pool.concurrency, pool.limit, *further) if x is not None]
     return min(limits) if limits else None
 
 

@@ -98,5 +98,6 @@ def _check_pool(name: Resource, spec: PoolSpec, pools: Mapping[Resource, PoolSpe
         raise BadInput(f"pools.{name}", "cannot become this while the cluster runs", fix)
     for key in spec.__struct_fields__:
         value = getattr(spec, key)
-        if value is not None and value <= 0 and key not in _STAYS[type(spec)]:
+        is_number = isinstance(value, int | float)
+        if is_number and value <= 0 and key not in _STAYS[type(spec)]:
             raise BadInput(f"pools.{name}.{key}", f"{value!r} allows nothing", "give more than 0")

@@ -16,7 +16,9 @@ from builders import (
     wakes,
 )
 from gpu_support import FakeLaneContext, a_pool
+from msgspec import structs
 
+from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, NodeId, Resource
 from artangram.core.scheduling.baselines.static import StaticLane
 from artangram.core.scheduling.baselines.unmanaged import (
@@ -25,7 +27,7 @@ from artangram.core.scheduling.baselines.unmanaged import (
     TIMEOUT_S,
     UnmanagedLane,
 )
-from artangram.core.scheduling.cluster import FunctionsSpec, QuotaSpec
+from artangram.core.scheduling.cluster import CallWindow, FunctionsSpec, QuotaSpec
 from artangram.core.scheduling.events import Cancelled, ClockTicked, Finished, Submitted, Throttled
 from artangram.core.scheduling.policies.counted import CountedLane
 from artangram.core.scheduling.policies.queue import FairUsage
@@ -220,3 +222,39 @@ def test_the_books_refuse_what_they_never_gave():
     ):
         with pytest.raises(AssertionError):
             wrong()
+
+
+class TestSeveralWindows:
+    """An API may have a limit for a minute and another one for a day."""
+
+    SPEC = QuotaSpec(limit=2, window_s=10.0, windows=(CallWindow(limit=3, window_s=100.0),))
+
+    def test_all_of_them_hold(self):
+        scheduler = a_scheduler(search=self.SPEC)
+        for name in "abcd":
+            scheduler.handle(Submitted(an_action(name, {"search": 1})), 0.0)
+        assert started(scheduler.handle(ClockTicked(), 10.0)) == ["c"]
+        said = scheduler.explain("d", 10.0).hindrances[0]
+        assert "the window moves on in 90.000 s" in said.starts_when
+        assert started(scheduler.handle(ClockTicked(), 99.0)) == []
+        assert started(scheduler.handle(ClockTicked(), 100.0)) == ["d"]
+
+    def test_what_no_window_could_hold_is_refused(self):
+        scheduler = a_scheduler(search=self.SPEC)
+        out = scheduler.handle(Submitted(an_action("a", {"search": 3})), 0.0)
+        assert reported(out) == {"a": "refused"}
+
+    def test_another_window_counts_what_is_under_way(self):
+        pool = QuotaPool(Resource("search"), QuotaSpec(limit=5, window_s=10.0))
+        pool.take(2, 0.0)
+        pool.reconfigure(structs.replace(self.SPEC, limit=5), 1.0)
+        assert pool.available(1.0) == 1
+        assert (pool.fits_at(1, 1.0), pool.fits_at(2, 1.0)) == (None, 101.0)
+        assert repr(pool) == "<QuotaPool search: 2 under way, 2 recent and 2 recent>"
+        pool.reconfigure(QuotaSpec(), 2.0)
+        assert repr(pool) == "<QuotaPool search: 2 under way, no window>"
+
+    @pytest.mark.parametrize("fields", [{"limit": 0, "window_s": 1.0}, {"limit": 1, "window_s": 0}])
+    def test_a_window_allows_something(self, fields):
+        with pytest.raises(BadInput, match="is not a limit"):
+            CallWindow(**fields)
