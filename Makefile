@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # A venv of its own for vLLM: it pins another torch. docs/gateway.md says how to make one.
 VLLM_PYTHON ?= $(VENV)-vllm/bin/python
 
-.PHONY: demo test test-vllm soak cover check lint fix bench lock clean
+.PHONY: demo test test-vllm soak cover check lint fix bench docs lock clean
 
 demo: $(STAMP)
 	$(BIN)/artangram demo
@@ -65,6 +65,11 @@ bench: $(STAMP)
 	$(BIN)/artangram demo --plan --out docs/images
 	$(BIN)/python benchmarks/picture.py
 	$(BIN)/python benchmarks/table.py
+
+# The documentation as a site in out/site; a link that leads nowhere fails it.
+docs: $(STAMP)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python docs/make_site.py out/site
 
 # The versions that the tests passed with: a release of somebody else's breaks nothing overnight.
 $(STAMP): pyproject.toml constraints.txt

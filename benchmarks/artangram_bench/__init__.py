@@ -6,7 +6,7 @@ a file, by convention in `benchmarks/results`.
 
 import typer
 
-from artangram_bench.cluster import cluster
+from artangram_bench.besideray import beside_ray
 from artangram_bench.coding import coding
 from artangram_bench.day import day
 from artangram_bench.engine import engine_verb
@@ -42,11 +42,11 @@ for verb in (
     isolation,
     learn,
     soak,
-    cluster,
     scale,
 ):
     bench.command()(verb)
 # Not by their own names: the modules are called so.
 bench.command("live")(live_agents)
+bench.command("ray")(beside_ray)
 bench.command("gateway")(gateway_verb)
 bench.command("engine")(engine_verb)

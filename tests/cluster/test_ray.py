@@ -18,7 +18,7 @@ from process_support import is_alive
 import artangram
 from artangram.core.errors import BadInput
 from artangram.orchestrator.client import Client
-from artangram_bench.rayhosts import RayHost, until
+from artangram_bench.rayhosts import HASTY, RayHost, until
 
 pytest.importorskip("ray", reason="needs Ray: pip install 'artangram[ray]'")
 pytestmark = pytest.mark.skipif(not CAN_MAKE_HOSTS, reason=WHY_NOT)
@@ -89,7 +89,7 @@ class RayWorld:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayWorld]:
     folder = tmp_path_factory.mktemp("ray")
     with some_hosts(3, net=85) as made:
-        hosts = [RayHost(host, folder) for host in made]
+        hosts = [RayHost(host, folder, **HASTY) for host in made]
         for host in hosts:
             host.boot()
         world = RayWorld(hosts, folder)

@@ -1,5 +1,6 @@
 """`artangram trace`: make traces, of a family or of what ran."""
 
+import gzip
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +14,7 @@ from artangram.config.clusterfile import write_cluster
 from artangram.core.errors import BadInput
 from artangram.observe.journal import JournalError
 from artangram.observe.journaltrace import deployed_in, trace_of
+from artangram.observe.perfetto import trace_events
 from artangram.observe.recording import owner_of, recorded
 from artangram.observe.trace import TraceSource, TraceTrajectory, write_trace
 from artangram.orchestrator.recovery import Setup
@@ -67,6 +69,30 @@ def generate(
         make_folder(cluster)
         write_cluster(cluster, cluster_for(family, **sizes))
     _write(out, made, what=f"of the {family} family", output=output)
+
+
+@trace.command()
+def perfetto(
+    state_dir: Annotated[
+        Path, typer.Argument(help="State directory of `artangram up` or `artangram.local`.")
+    ],
+    out: Annotated[Path, typer.Argument(help="The file to write (.json or .json.gz).")],
+) -> None:
+    """Write who held which core when, as a file that ui.perfetto.dev opens."""
+    make_folder(out)
+    opened = gzip.open if out.suffix == ".gz" else open
+    count = 0
+    try:
+        with writing(out), opened(out, "wb") as file:
+            file.write(b'{"displayTimeUnit": "ms", "traceEvents": [')
+            for count, event in enumerate(trace_events(recorded(state_dir)), start=1):
+                file.write(b",\n" * (count > 1) + msgspec.json.encode(event))
+            file.write(b"]}\n")
+    except JournalError as error:
+        problem = str(error).partition(";")[0]
+        raise BadInput(str(state_dir), problem, "restore it from a copy") from None
+    told = f"{out}: {count} events; open it at ui.perfetto.dev"
+    Printer(None).console.print(told, soft_wrap=True)
 
 
 @trace.command()

@@ -82,6 +82,7 @@ EXAMPLES = {
         "artangram trace generate day.jsonl.gz --family coding --set batch=64 "
         "--cluster cluster.yaml --size cores=128",
     ),
+    "trace perfetto": ("artangram trace perfetto state run.json.gz",),
     "trace record": ("artangram trace record state day.jsonl.gz --cluster ran.yaml",),
     "bench": ("artangram bench lab --json lab.json",),
 }

@@ -72,6 +72,11 @@ class ModelAccess(Struct, frozen=True, kw_only=True):
     """Of one attempt: what is sampled with it belongs to its trajectory."""
     model: str
 
+    @property
+    def url(self) -> str:
+        """Without the `/v1` at its end, as Anthropic's client wants it."""
+        return self.base_url.removesuffix("/v1")
+
 
 @runtime_checkable
 class Solving(Protocol):

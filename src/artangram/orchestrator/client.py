@@ -7,6 +7,8 @@ differs. A program's failure is in the result; a caller's mistake is raised.
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from os import PathLike
+from pathlib import Path
 from typing import Any, ParamSpec, Self, TypeVar, Unpack
 from uuid import uuid4
 
@@ -49,10 +51,12 @@ from artangram.orchestrator.process import KEPT_BYTES, ProcessHandle, check_kept
 from artangram.orchestrator.reconfigure import Reconfiguration
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Opening
 from artangram.orchestrator.shell import PROGRAM, ShellHandle
+from artangram.orchestrator.transfer import download, upload
 from artangram.orchestrator.transport import Transport
 from artangram.orchestrator.use import UseReport
 from artangram.sandbox.protocol import (
     MAX_READ_BYTES,
+    WORK_DIR,
     HostImage,
     Limits,
     Output,
@@ -349,6 +353,24 @@ class TrajectoryHandle:
         """A file's content. Raises `OSError` as `open` would."""
         given = as_record(FileRead, {"path": path, "max_bytes": max_bytes})
         return await self._backend.read(self.id, given.path, max_bytes=given.max_bytes)
+
+    async def upload(self, source: str | PathLike[str], target: str = WORK_DIR) -> None:
+        """Copy a file, or what is in a directory, of this machine into `target`, a directory.
+
+        It goes in pieces, so its size has no limit but that of the sandbox. Needs `tar` there.
+        Raises `OSError` with what `tar` said.
+        """
+        await upload(self._piped, Path(source), as_text("target", target))
+
+    async def download(self, source: str, target: str | PathLike[str]) -> None:
+        """Copy a file, or what is in a directory, of the sandbox into `target`, a directory here.
+
+        Names and links that lead out of `target` are refused with `OSError`.
+        """
+        await download(self._piped, as_text("source", source), Path(target))
+
+    async def _piped(self, argv: list[str]) -> ProcessHandle:
+        return await self.start(argv, lossless=True, kind="files/tar")
 
     async def snapshot(self) -> Snapshot:
         """Its files at this moment, as the `source` of other trajectories."""

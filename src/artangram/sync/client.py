@@ -5,6 +5,7 @@ there, once.
 """
 
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from os import PathLike
 from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from artangram.core.ids import TrajectoryId
@@ -23,7 +24,7 @@ from artangram.orchestrator.process import KEPT_BYTES, SIGTERM, ProcessHandle
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Refused
 from artangram.orchestrator.shell import ShellHandle, ShellResult
 from artangram.orchestrator.use import UseReport
-from artangram.sandbox.protocol import MAX_READ_BYTES, Output, Snapshot, Source
+from artangram.sandbox.protocol import MAX_READ_BYTES, WORK_DIR, Output, Snapshot, Source
 from artangram.services.service import Loader
 from artangram.sync.thread import LoopThread
 
@@ -223,6 +224,14 @@ class SyncTrajectory:
     def read(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:
         """See `TrajectoryHandle.read`."""
         return self._thread.wait(self._handle.read(path, max_bytes=max_bytes))
+
+    def upload(self, source: str | PathLike[str], target: str = WORK_DIR) -> None:
+        """See `TrajectoryHandle.upload`."""
+        self._thread.wait(self._handle.upload(source, target))
+
+    def download(self, source: str, target: str | PathLike[str]) -> None:
+        """See `TrajectoryHandle.download`."""
+        self._thread.wait(self._handle.download(source, target))
 
     def snapshot(self) -> Snapshot:
         """See `TrajectoryHandle.snapshot`."""

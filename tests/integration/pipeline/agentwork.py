@@ -11,6 +11,8 @@ from integration.pipeline.small import RIGHT
 
 HEARD: dict[str, list[tuple[int, ...]]] = {}
 """Answers by the key of the attempt: token ids, as the gateway says they were sampled."""
+COUNTED: dict[str, list[int]] = {}
+"""Tokens of the answers, by the key of the attempt, where an interface gives no ids."""
 EXACT = {"return_token_ids": True}
 
 
@@ -111,3 +113,33 @@ async def cool(problem, llm, client):
         said = [user(problem["word"])]
         said.append({"role": "assistant", "content": await asked(one, llm, said, temperature=0.5)})
         return await asked(one, llm, [*said, user(problem["word"])], temperature=1.5)
+
+
+async def responding(problem, llm, client):
+    """OpenAI's Responses: the second turn names the first."""
+    async with chat(llm) as one:
+        asked = {"model": llm.model, "input": problem["word"], "max_output_tokens": 4}
+        first = await one.responses.create(**asked)
+        second = await one.responses.create(**asked, previous_response_id=first.id)
+        COUNTED.setdefault(llm.api_key, []).extend(
+            [first.usage.output_tokens, second.usage.output_tokens]
+        )
+        return second.output_text
+
+
+async def messaging(problem, llm, client):
+    """Anthropic's Messages."""
+    from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
+
+    plain = DefaultAsyncHttpxClient(verify=False)
+    asked = {"model": "claude", "max_tokens": 4}
+    async with AsyncAnthropic(base_url=llm.url, api_key=llm.api_key, http_client=plain) as one:
+        said = [user(problem["word"])]
+        first = await one.messages.create(messages=said, **asked)
+        words = "".join(block.text for block in first.content)
+        said += [{"role": "assistant", "content": words}, user(problem["word"])]
+        second = await one.messages.create(messages=said, **asked)
+        COUNTED.setdefault(llm.api_key, []).extend(
+            [first.usage.output_tokens, second.usage.output_tokens]
+        )
+        return "".join(block.text for block in second.content)

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.timeout(300)
 @pytest.fixture(autouse=True)
 def _heard():
     agentwork.HEARD.clear()
+    agentwork.COUNTED.clear()
 
 
 def written(place: Path, model: Path, agents: dict[str, str], *, steps: int = 3) -> Path:
@@ -82,6 +83,9 @@ def exactly_what_was_sampled(groups, records):
             assert len(segment.logprobs) == len(segment.token_ids)
             covered = [place for span in segment.spans for place in range(span.start, span.end)]
             assert covered == list(range(len(segment.token_ids)))
+        if trajectory.task in ("responding", "messaging"):
+            assert [len(one.token_ids) for one in segments] in agentwork.COUNTED.values()
+            continue
         # All that one attempt heard, each answer as often as it was sampled.
         heard[frozenset(Counter(one.token_ids for one in segments).items())] -= 1
     assert min(heard.values()) >= 0, "an attempt was trained on that no agent has made"
@@ -95,6 +99,8 @@ AGENTS = {
     "compacting": [2, 1],
     "stripping": [1, 1],
     "cool": [2],
+    "responding": [2],
+    "messaging": [2],
 }
 """And how many turns each conversation of theirs has."""
 

@@ -33,7 +33,8 @@ async def find_head(url: str) -> HeadRecord:
 
 def check_installed(what: str) -> None:
     """Raises `ModuleNotFoundError` with one sentence if Ray is missing."""
-    if find_spec("ray") is None:
+    found = find_spec("ray")
+    if found is None or found.origin is None:  # A directory of this name is not the package.
         problem = f"{what} needs Ray; pip install 'artangram[ray]'"
         raise ModuleNotFoundError(problem, name="ray")
 

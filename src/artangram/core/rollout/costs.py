@@ -234,6 +234,15 @@ class Costs:
         kept = max(self.speeds.hit_rate(one.hardware) * one.holds, one.takes)
         return TokenWork(max(0.0, wanted.prompt_tokens - kept), self.answer(wanted))
 
+    def _unread(self, wanted: RoutedRequest, one: Candidate) -> float:
+        """As if its class forgot no more than was declared.
+
+        Learned hit rates do not count here. Where memory is short they fall; sessions that trusted
+        them would leave, be read elsewhere, take memory there, and the rates would fall further.
+        """
+        kept = max(self.speeds.of(one.hardware).hit_rate * one.holds, one.takes)
+        return max(0.0, wanted.prompt_tokens - kept)
+
     def answer(self, wanted: RoutedRequest) -> float:
         """Tokens it is expected to write."""
         return min(self.habits.decode(wanted.task), float(wanted.most_tokens))
@@ -246,7 +255,7 @@ class Costs:
     def read_s(self, wanted: RoutedRequest, one: Candidate) -> float:
         """Until it has read the prompt."""
         rates = self.speeds.of(one.hardware)
-        unread = self.work(wanted, one).prefill
+        unread = self._unread(wanted, one)
         return rates.backlog_s(one.outstanding) + unread / rates.prefill_per_s
 
     def written_s(self, wanted: RoutedRequest, one: Candidate, *, there_s: float) -> float:
@@ -259,7 +268,7 @@ class Costs:
     def others_s(self, wanted: RoutedRequest, one: Candidate) -> float:
         """What others lose: while it is read, no answer on that replica goes on."""
         answers = one.outstanding.decode / self.habits.answer()
-        unread = self.work(wanted, one).prefill
+        unread = self._unread(wanted, one)
         return answers * unread / self.speeds.of(one.hardware).prefill_per_s
 
 

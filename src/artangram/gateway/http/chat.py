@@ -16,6 +16,7 @@ from artangram.gateway.http.answer import (
     DeltaChoice,
     Head,
     ReplyMessage,
+    TokenUsage,
     chat_logprobs,
     exact,
     usage_of,
@@ -86,6 +87,15 @@ class Chat:
             usage = usage_of(replies, choices=self._asked.choices)
             yield event(self._head.answer(PIECE, [], usage=usage))
         yield DONE
+
+    async def deltas(self) -> AsyncGenerator[DeltaChoice | TokenUsage, None]:
+        """The pieces of one choice, then what it took: for interfaces with events of their own."""
+        replies: list[Reply] = []
+        with self._conversation.prompts(self._messages) as (prompt,):
+            async with aclosing(self._pieces(0, prompt, replies=replies)) as pieces:
+                async for piece in pieces:
+                    yield piece
+        yield usage_of(replies, choices=1)
 
     async def _items(self, index: int, prompt: Prompt) -> AsyncGenerator[TokenChunk | Reply, None]:
         """The turn on the branch of the prompt. A reply is part of the branch when it comes out."""

@@ -12,40 +12,37 @@ import contextlib
 import secrets
 import socket
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
-from http import HTTPStatus
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import Struct
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from artangram.aio import has_token, listening, served
+from artangram.aio import listening, served
 from artangram.core.errors import BadInput
 from artangram.gateway.gateway import Gateway
 from artangram.gateway.http.answer import Head, ModelCard, ModelList, SessionView, generated
+from artangram.gateway.http.anthropic import MessagesRequest, MessagesWork
 from artangram.gateway.http.chat import Chat
 from artangram.gateway.http.conversation import Conversation
 from artangram.gateway.http.dialect import CallDialect, Dialect
+from artangram.gateway.http.guard import Verb, guarded, on_defect, on_unknown_address
 from artangram.gateway.http.idle import IdleSessions
 from artangram.gateway.http.plain import PlainCompletion, PromptHistories, generated_events
 from artangram.gateway.http.refusal import (
-    KNOWN,
-    Refusal,
-    refusal_of,
     too_large,
     too_many_sessions,
     unknown_model,
     unknown_session,
-    wrong_token,
 )
-from artangram.gateway.http.sse import EventStream, failure, unless_gone
+from artangram.gateway.http.responses import Remembered, ResponsesRequest, ResponsesWork
+from artangram.gateway.http.sse import EventStream, unless_gone
 from artangram.gateway.http.visitors import Visitor, Visitors
 from artangram.gateway.http.wire import (
     ChatRequest,
@@ -96,16 +93,18 @@ def application(
         visitors=visitors,
     )
 
-    def route(path: str, verb: "_Verb", *methods: str) -> Route:
-        return Route(path, _guarded(verb, token, visitors), methods=list(methods))
+    def route(path: str, verb: Verb, *methods: str) -> Route:
+        return Route(path, guarded(verb, token, visitors), methods=list(methods))
 
-    def for_owners(path: str, verb: "_Verb", *methods: str) -> Route:
-        return Route(path, _guarded(verb, token), methods=list(methods))
+    def for_owners(path: str, verb: Verb, *methods: str) -> Route:
+        return Route(path, guarded(verb, token), methods=list(methods))
 
     routes = []
     for prefix in ("", "/sessions/{session}"):
         routes += [
             route(f"{prefix}/v1/chat/completions", service.chat, "POST"),
+            route(f"{prefix}/v1/responses", service.respond, "POST"),
+            route(f"{prefix}/v1/messages", service.message, "POST"),
             route(f"{prefix}/v1/completions", service.complete, "POST"),
             route(f"{prefix}/v1/generate", service.generate, "POST"),
             route(f"{prefix}/v1/models", service.models, "GET"),
@@ -116,11 +115,8 @@ def application(
         for_owners("/sessions/{session}", service.show, "GET"),
         for_owners("/sessions/{session}", service.close, "DELETE"),
     ]
-    on_error = {HTTPException: _on_unknown_address, Exception: _on_defect}
+    on_error = {HTTPException: on_unknown_address, Exception: on_defect}
     return Starlette(routes=routes, exception_handlers=on_error)
-
-
-_Verb = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class _GatewayRoutes:
@@ -147,6 +143,7 @@ class _GatewayRoutes:
         self._idle = IdleSessions(limits.idle_s, gateway.counters)
         # They live as long as their session.
         self._conversations: WeakKeyDictionary[Session, Conversation] = WeakKeyDictionary()
+        self._responses: WeakKeyDictionary[Session, Remembered] = WeakKeyDictionary()
         self._lines: WeakKeyDictionary[Session, PromptHistories] = WeakKeyDictionary()
 
     async def chat(self, request: Request) -> Response:
@@ -155,16 +152,48 @@ class _GatewayRoutes:
         asked.refuse_what_we_cannot()
 
         def work(session: Session) -> Chat:
-            return Chat(
-                session,
-                self._conversation(session),
-                tokenizer=self._tokenizer,
-                dialect=self._dialect,
-                asked=asked,
-                head=self._head("chatcmpl"),
+            return self._chat(session, asked, self._head("chatcmpl"))
+
+        return await self._answered(request, work, streams=bool(asked.stream))
+
+    async def respond(self, request: Request) -> Response:
+        """OpenAI's Responses."""
+        asked = decoded(await self._body(request), ResponsesRequest)
+        self._refuse_other_models(asked.model, request)
+
+        def work(session: Session) -> ResponsesWork:
+            remembered = self._responses.setdefault(session, {})
+            said, head = asked.chat(remembered), self._head("chatcmpl")
+            said.refuse_what_we_cannot()
+            chat = self._chat(session, said, head)
+            return ResponsesWork(
+                chat, said, id=head.id, created=head.created, remembered=remembered
             )
 
         return await self._answered(request, work, streams=bool(asked.stream))
+
+    async def message(self, request: Request) -> Response:
+        """Anthropic's Messages."""
+        asked = decoded(await self._body(request), MessagesRequest)
+        self._refuse_other_models(asked.model, request)
+        said = asked.chat()
+        said.refuse_what_we_cannot()
+
+        def work(session: Session) -> MessagesWork:
+            head = self._head("chatcmpl")
+            return MessagesWork(self._chat(session, said, head), id=head.id, model=asked.model)
+
+        return await self._answered(request, work, streams=bool(asked.stream))
+
+    def _chat(self, session: Session, asked: ChatRequest, head: Head) -> Chat:
+        return Chat(
+            session,
+            self._conversation(session),
+            tokenizer=self._tokenizer,
+            dialect=self._dialect,
+            asked=asked,
+            head=head,
+        )
 
     async def complete(self, request: Request) -> Response:
         asked = decoded(await self._body(request), CompletionRequest)
@@ -231,7 +260,7 @@ class _GatewayRoutes:
     async def _answered(
         self,
         request: Request,
-        work: "Callable[[Session], Chat | PlainCompletion]",
+        work: "Callable[[Session], Chat | PlainCompletion | ResponsesWork | MessagesWork]",
         *,
         streams: bool,
     ) -> Response:
@@ -318,44 +347,6 @@ async def _during(
     async with visit as session, aclosing(events_of(session)) as events:
         async for one in events:
             yield one
-
-
-def _guarded(verb: _Verb, token: str | None, visitors: Visitors | None = None) -> _Verb:
-    """`verb` for callers with the token, and for visitors; its exceptions become responses."""
-
-    def may_use(request: Request) -> bool:
-        if token is None or has_token(request.headers, token):
-            return True
-        return visitors is not None and visitors.of(request.headers) is not None
-
-    async def respond(request: Request) -> Response:
-        if not may_use(request):
-            return failure(wrong_token())
-        try:
-            return await verb(request)
-        except KNOWN as error:
-            return failure(refusal_of(error))
-        except ExceptionGroup as errors:
-            if not isinstance(first := errors.exceptions[0], KNOWN):
-                raise
-            return failure(refusal_of(first))
-        except ClientDisconnect:
-            return Response(status_code=499)  # The client is gone.
-
-    return respond
-
-
-async def _on_unknown_address(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    message = f"{request.method} {request.url.path}: {error.detail}"
-    return failure(Refusal(HTTPStatus(error.status_code), message, code="unknown_url"))
-
-
-async def _on_defect(request: Request, error: Exception) -> Response:
-    """Ours; the server's log has it."""
-    message = "the gateway failed; see its log"
-    status = HTTPStatus.INTERNAL_SERVER_ERROR
-    return failure(Refusal(status, message, code="internal_error", kind="server_error"))
 
 
 def _json(value: object) -> Response:

@@ -30,6 +30,11 @@ def event(value: object) -> bytes:
     return b"data: " + msgspec.json.encode(value) + b"\n\n"
 
 
+def named_event(name: str, value: object) -> bytes:
+    """An event with a name of its own, as Responses and Messages have them."""
+    return b"event: " + name.encode() + b"\n" + event(value)
+
+
 def failure(refusal: Refusal) -> Response:
     body = msgspec.json.encode({"error": refusal.body})
     return Response(body, refusal.status, media_type="application/json")

@@ -248,3 +248,5 @@ def test_what_engines_find_in_their_caches_is_learned_for_each_class():
         )
     assert router.costs.work(wanted, here).prefill == pytest.approx(400.0)
     assert router.speeds.hit_rate("H20") == 1.0
+    # Its replica still costs as little: leaving it would only make the rates fall further.
+    assert router.costs.read_s(wanted, here) == 0.0

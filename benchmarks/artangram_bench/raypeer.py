@@ -1,4 +1,4 @@
-"""Ray's side of `bench cluster`: a driver on a host of its Ray cluster, told what to run by lines.
+"""Ray's side of `bench ray`: a driver on a host of its Ray cluster, told what to run by lines.
 
 - Tasks are queued at once and awaited together; calls of async actors are awaited, as many at a
   time as our callers are.
@@ -19,7 +19,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from artangram.sandbox import open_provider
 from artangram.sandbox.protocol import Command, HostImage, Sandbox
-from artangram_bench.clusterwire import (
+from artangram_bench.raypeerwire import (
     IN_FLIGHT,
     HostRequest,
     PeerAction,

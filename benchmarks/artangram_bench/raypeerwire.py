@@ -1,4 +1,4 @@
-"""What `bench cluster` asks of Ray's side (`clusterpeer`), and what it answers."""
+"""What `bench ray` asks of Ray's side (`raypeer`), and what it answers."""
 
 from msgspec import Struct
 

@@ -5,7 +5,8 @@
 - A contended coding trace with real sandboxes on one worker: every action leased by us, beside Ray
   tasks that ask for one CPU, and for the most that the action can use. Both sides have the same
   sandboxes, the same cores and the same trajectories, in random order per round.
-- Our orchestrator keeps a journal that is flushed to the disk, as `artangram up` does.
+- Our orchestrator keeps a journal in a file. For the trace it is flushed to the disk, as `artangram
+  up` does; for the no-ops it is not, because that would measure the disk. Ray keeps none.
 """
 
 import asyncio
@@ -32,7 +33,10 @@ from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.joinednodes import AgentAddress, AgentDoor
 from artangram.orchestrator.local import NODE, running
 from artangram.orchestrator.options import between
-from artangram_bench.clusterwire import (
+from artangram_bench.hosts import CAN_MAKE_HOSTS, WHY_NOT, Host, some_hosts
+from artangram_bench.live_plans import DUTIES, Plan, SuiteFiles, plans
+from artangram_bench.rayhosts import RayHost, until
+from artangram_bench.raypeerwire import (
     IN_FLIGHT,
     NoopRequest,
     PeerAction,
@@ -40,9 +44,6 @@ from artangram_bench.clusterwire import (
     PeerRequest,
     TraceRequest,
 )
-from artangram_bench.hosts import CAN_MAKE_HOSTS, WHY_NOT, Host, some_hosts
-from artangram_bench.live_plans import DUTIES, Plan, SuiteFiles, plans
-from artangram_bench.rayhosts import RayHost, until
 from artangram_bench.result import Origin
 
 NET = 79
@@ -73,7 +74,7 @@ class ActRow(Struct, frozen=True, kw_only=True):
         return every[int(0.99 * len(every))]
 
 
-class ClusterFigures(Struct, frozen=True, kw_only=True):
+class RayFigures(Struct, frozen=True, kw_only=True):
     cores: int
     """Of each worker; they share those of the machine."""
     rates: list[RateRow]
@@ -88,7 +89,7 @@ class ClusterFigures(Struct, frozen=True, kw_only=True):
     load_after: float
 
 
-def cluster(
+def beside_ray(
     rounds: Annotated[int, typer.Option(help="Rounds, in random order.", min=1)] = 5,
     actions: Annotated[int, typer.Option(help="No-ops per round.", min=64)] = 4000,
     traces: Annotated[int, typer.Option(help="Rounds of the coding trace.", min=1)] = 2,
@@ -105,7 +106,7 @@ def cluster(
         TemporaryDirectory(prefix="artangram-cluster-") as folder,
         some_hosts(5, net=NET) as hosts,
     ):
-        progress.add_task("cluster")
+        progress.add_task("ray")
         Path(folder).chmod(0o755)
         measure = _Measure(hosts, Path(folder))
         with measure.ray():
@@ -134,7 +135,7 @@ class _Measure:
             host.boot()
         for host in self._ray:
             host.start_ray(head, cpus=0 if host is head else self._cores)
-        self._peer = head.talk("artangram_bench.clusterpeer", log=self._folder / "peer.log")
+        self._peer = head.talk("artangram_bench.raypeer", log=self._folder / "peer.log")
         try:
             yield
         finally:
@@ -143,12 +144,12 @@ class _Measure:
 
     async def figures(
         self, rounds: int, actions: int, traces: int, trajectories: int, rng: random.Random
-    ) -> ClusterFigures:
+    ) -> RayFigures:
         rates = await self._rates(rounds, actions, rng)
         of = {rate.name: median(rate.per_s) for rate in rates}
         acts = await self._acts(traces, trajectories, rng)
         ours, one, largest = (row.mean_s() for row in acts)
-        return ClusterFigures(
+        return RayFigures(
             cores=self._cores,
             rates=rates,
             times_tasks=of[OURS] / of[TASKS],
@@ -220,7 +221,7 @@ class _Measure:
             memory_mb=1 << 20,
             agent_options=("--provider", provider),
             door=door if count else None,
-            sync=True,
+            sync=provider != "fake",
         ) as (orchestrator, backends):
             client = Client(Embedded(orchestrator, backends=backends))
             if count:
@@ -321,7 +322,7 @@ def _actions(plan: Plan, shop: SuiteFiles, most: int) -> list[PeerAction]:
     return [*tools, PeerAction(argv=shop.suite(plan.tests), cpus=most, think_s=0.0)]
 
 
-def _print(output: Printer, figures: ClusterFigures) -> None:
+def _print(output: Printer, figures: RayFigures) -> None:
     output.table(
         f"No-ops per second, {figures.cores} cores a worker",
         ["", "p50", "least", "most"],

@@ -1,0 +1,145 @@
+"""Responses and Messages with the real clients: the same conversation, token for token."""
+
+import asyncio
+
+import pytest
+from anthropic import AsyncAnthropic
+from gateway_support import TOKEN, WORDS
+from openai import BadRequestError
+
+TOOLS = [{"type": "function", "name": "cat", "parameters": {"type": "object", "properties": {}}}]
+CALL = '<call> {"name": "cat", "arguments": {"on": "mat"}}'
+
+
+def claude(door):
+    return AsyncAnthropic(base_url=f"{door.url}/sessions/s", api_key=TOKEN, max_retries=0)
+
+
+async def told(door, asking, text, **fields):
+    """What is said to a request, when the engine answers it with this text."""
+    running = asyncio.ensure_future(asking)
+    await door.says(text, **fields)
+    return await running
+
+
+def sampled(door):
+    """How many segments of each line of the session were sampled."""
+    lines = door.gateway.sessions["s"].lines
+    return [sum(one.is_sampled for one in line.segments) for line in lines]
+
+
+async def test_a_response_continues_the_conversation_by_its_id_or_by_its_items(door):
+    client = door.client(session="s")
+    first = await told(door, client.responses.create(model="tiny", input="hello"), "cat dog")
+    assert (first.output_text, first.status) == ("cat dog", "completed")
+    assert first.usage.output_tokens == len(WORDS.encode("cat dog")) + 1
+    asking = client.responses.create(model="tiny", input="dog", previous_response_id=first.id)
+    second = await told(door, asking, "mat")
+    assert sampled(door) == [2]
+    said = [
+        {"role": "user", "content": "hello"},
+        *[item.to_dict() for item in first.output],
+        {"role": "user", "content": "dog"},
+        *[item.to_dict() for item in second.output],
+        {"role": "user", "content": "hello"},
+    ]
+    await told(door, client.responses.create(model="tiny", input=said), "cat")
+    assert sampled(door) == [3]
+    with pytest.raises(BadRequestError, match="is not an answer of this session"):
+        await client.responses.create(model="tiny", input="dog", previous_response_id="resp_0")
+
+
+async def test_a_response_calls_functions_and_hears_what_they_said(door):
+    client = door.client(session="s")
+    asking = client.responses.create(model="tiny", input="hello", tools=TOOLS)
+    first = await told(door, asking, f"dog {CALL}")
+    message, call = first.output
+    assert (message.content[0].text, call.name, call.arguments) == ("dog", "cat", '{"on": "mat"}')
+    said = [{"role": "user", "content": "hello"}, *[item.to_dict() for item in first.output]]
+    said.append({"type": "function_call_output", "call_id": call.call_id, "output": "mat"})
+    await told(door, client.responses.create(model="tiny", input=said, tools=TOOLS), "cat")
+    assert sampled(door) == [2]
+
+
+async def test_a_streamed_response_is_the_same_as_a_whole_one(door):
+    client = door.client(session="s")
+
+    async def streamed():
+        async with client.responses.stream(model="tiny", input="hello", tools=TOOLS) as stream:
+            kinds = [event.type async for event in stream]
+            return kinds, await stream.get_final_response()
+
+    kinds, final = await told(door, streamed(), f"dog cat {CALL}", pieces=3)
+    assert kinds[0] == "response.created"
+    assert kinds[-1] == "response.completed"
+    assert final.output_text.strip() == "dog cat"
+    assert [item.type for item in final.output] == ["message", "function_call"]
+    assert final.output[1].arguments == '{"on": "mat"}'
+
+
+async def test_what_responses_cannot_do_is_refused_by_name(door):
+    client = door.client(session="s")
+    for fields, name in (
+        ({"reasoning": {"effort": "low"}}, "reasoning"),
+        ({"tools": [{"type": "web_search"}]}, "web_search"),
+        ({"truncation": "auto"}, "truncation"),
+        ({"text": {"format": {"type": "json_object"}}}, "response_format"),
+    ):
+        with pytest.raises(BadRequestError, match=name):
+            await client.responses.create(model="tiny", input="hello", **fields)
+
+
+async def test_messages_continue_the_conversation_with_tools(door):
+    async with claude(door) as client:
+        tools = [{"name": "cat", "input_schema": {"type": "object"}}]
+        said = [{"role": "user", "content": "hello"}]
+        asked = {"model": "tiny", "max_tokens": 99, "system": "mat", "tools": tools}
+        first = await told(door, client.messages.create(messages=said, **asked), f"dog {CALL}")
+        text, call = first.content
+        assert (text.text, call.name, call.input) == ("dog", "cat", {"on": "mat"})
+        assert first.stop_reason == "tool_use"
+        heard = {"type": "tool_result", "tool_use_id": call.id, "content": "mat"}
+        said += [
+            {"role": "assistant", "content": [block.to_dict() for block in first.content]},
+            {"role": "user", "content": [heard]},
+        ]
+        second = await told(door, client.messages.create(messages=said, **asked), "cat")
+        assert (second.content[0].text, second.stop_reason) == ("cat", "end_turn")
+        assert second.usage.output_tokens == 2
+    assert sampled(door) == [2]
+
+
+async def test_streamed_messages_are_the_same_as_whole_ones(door):
+    async with claude(door) as client:
+        tools = [{"name": "cat", "input_schema": {"type": "object"}}]
+
+        async def streamed():
+            async with client.messages.stream(
+                model="tiny",
+                max_tokens=99,
+                tools=tools,
+                messages=[{"role": "user", "content": "hello"}],
+            ) as stream:
+                return await stream.get_final_message()
+
+        final = await told(door, streamed(), f"dog cat {CALL}", pieces=3)
+    assert [block.type for block in final.content] == ["text", "tool_use"]
+    assert (final.content[0].text.strip(), final.content[1].input) == ("dog cat", {"on": "mat"})
+    assert final.stop_reason == "tool_use"
+
+
+async def test_one_conversation_goes_on_in_every_interface(door):
+    client = door.client(session="s")
+    said = [{"role": "user", "content": "hello"}]
+
+    def go_on(words):
+        said.extend([{"role": "assistant", "content": words}, {"role": "user", "content": "dog"}])
+
+    await told(door, client.chat.completions.create(model="tiny", messages=said), "cat")
+    go_on("cat")
+    await told(door, client.responses.create(model="tiny", input=said), "dog")
+    go_on("dog")
+    async with claude(door) as one:
+        asking = one.messages.create(model="tiny", max_tokens=9, messages=said)
+        await told(door, asking, "mat")
+    assert sampled(door) == [3]
