@@ -5,6 +5,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from errno import EDQUOT, ENOSPC
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -70,6 +71,7 @@ def train(
     elif checkpoints(place / "checkpoints"):
         fix = "continue it with --resume, or name another --out"
         raise BadInput(str(place), "already holds a run", fix)
+    import_module("artangram.pipeline.training")  # What is not installed is named before the rest.
     check_plan(file, spec, has_own_cluster=url is None)
     make_folder(place / "cluster")
     with _plainly_ended(place):
