@@ -59,8 +59,10 @@ class Learning:
         if ends_itself and (ticket.stopping is None or outcome is Outcome.SUCCEEDED):
             is_news = self.estimates.observe(action, cell, work_s)
             if action.needs.elastic is not None:
-                held, last = ticket.held or {units: run_s}, ticket.units or units
-                self.estimates.observe_scaling(action, ticket.belief, held, last)
+                believed_s = ticket.belief.median_s
+                self.estimates.observe_scaling(
+                    action, believed_s=believed_s, run_s=run_s, units=units
+                )
         elif outcome is not Outcome.INFRA_FAILED and work_s > 0.0:
             is_news = self.estimates.observe_longer(cell, work_s)
         else:
@@ -87,6 +89,7 @@ class Learning:
         told = []
         for ticket in self._siblings.get(cell, {}).values():
             if ticket.place is not None and ticket.action.work_s is None:
+                ticket.belief = cell.belief()
                 ticket.place.rerank(ticket)
                 told.append(ticket)
         return told

@@ -1,9 +1,8 @@
 """Who gets cores next, of those that have none."""
 
-from builders import a_waiting_ticket, an_action
+from builders import a_waiting_ticket
 
 from artangram.core.scheduling.distribution import KnownDuration
-from artangram.core.scheduling.evidence import Cell, CellHabits
 from artangram.core.scheduling.policies.base import Ticket
 from artangram.core.scheduling.policies.candidates import FEWEST, Candidates, goes_first
 from artangram.core.scheduling.policies.queue import FairUsage
@@ -67,6 +66,7 @@ def test_one_that_is_believed_to_be_shorter_now_moves_up():
     found = candidates(long, short)
     long.belief = KnownDuration(1.0)
     found.rerank(long)
+    assert found.is_reranked
     assert (list(found), order_of(found)) == ([short, long], [1, 2])
 
 
@@ -75,7 +75,7 @@ def test_one_whose_rank_stays_does_not_move():
     found = candidates(one)
     one.belief = KnownDuration(7.0)
     found.rerank(one)
-    assert found.num_entries() == 1
+    assert not found.is_reranked
 
 
 def test_those_that_left_are_not_remembered_for_long():
@@ -90,23 +90,7 @@ def test_those_that_left_are_not_remembered_for_long():
     assert len(found) == 1
 
 
-def test_the_first_is_looked_at_again_when_more_is_known_of_its_like():
-    cell = Cell(None, CellHabits(1.0, 0.3))
-    long, short = a_candidate(1, 1.0), a_candidate(2, 3.0)
-    long.cell, long.belief = cell, cell.belief()
-    long.action = an_action("long", work_s=None)
-    found = candidates(long, short)
-    for _ in range(8):
-        cell.add(100.0)
-    assert order_of(found) == [2, 1]
-    assert long.rank > short.rank
-
-
-def test_ranks_that_change_often_leave_little_behind():
-    stays, one = a_candidate(0, 0.5), a_candidate(1, 7.0)
-    found = candidates(stays, one)
-    for turn in range(1000):
-        one.belief = KnownDuration(1.0 + turn)
-        found.rerank(one)
-    assert found.num_entries() <= FEWEST + 4
-    assert (len(found), order_of(found)) == (2, [0, 1])
+def test_what_is_overdue_is_told_by_job_too():
+    late, other = a_candidate(1, 9.0, key=8.0, job="x"), a_candidate(2, 8.0, job="y")
+    found = candidates(late, other)
+    assert [found.overdue_of(job, 10.0) for job in ("x", "y", "z")] == [late, None, None]

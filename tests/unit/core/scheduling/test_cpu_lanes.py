@@ -14,16 +14,16 @@ from builders import (
     wakes,
 )
 
-from artangram.core.ids import ActionId
+from artangram.core.ids import ActionId, TrajectoryId
 from artangram.core.scheduling.cluster import QuotaSpec
 from artangram.core.scheduling.events import (
     Cancelled,
     ClockTicked,
     Finished,
     Submitted,
+    TrajectoryOpened,
 )
 from artangram.core.scheduling.policies.elastic import IDLE_S, MOST_PASSED, PASS_S
-from artangram.core.scheduling.records import Outcome
 from artangram.core.scheduling.scheduler import Scheduler
 
 A, B = ActionId("a"), ActionId("b")
@@ -67,21 +67,31 @@ class TestElastic:
         assert wakes(scheduler.handle(ClockTicked(), PASS_S)) == [2 * PASS_S]
         assert wakes(scheduler.handle(Submitted(an_action("c")), PASS_S + 0.01)) == []
 
-    def a_crowd(self, num: int, name: str = "elastic", **fields: object) -> list[int]:
-        """Workers of those that start when `num` come at once, and squeezing costs speed."""
-        scheduler = a_scheduler(name, cpu=a_cpu(squeeze_penalty=0.1))
-        told(scheduler, an_action("a"))
-        crowd = [Submitted(an_elastic(f"b{n}", 1, 8, **fields)) for n in range(num)]
-        return [lease.workers for lease in leases(scheduler.handle_all(crowd, 0.0))]
-
     def test_where_squeezing_costs_speed_it_starts_with_fewer_workers_in_a_crowd(self):
-        assert set(self.a_crowd(100, work_s=1.0)) == {1}
+        scheduler = a_scheduler("elastic", cpu=a_cpu(squeeze_penalty=0.1))
+        told(scheduler, an_action("a"))
+        crowd = [Submitted(an_elastic(f"b{n}", 1, 8, speedup={"amdahl": 0.2})) for n in range(6)]
+        workers = [lease.workers for lease in leases(scheduler.handle_all(crowd, 0.0))]
+        assert max(workers) < 8
 
-    def test_one_that_may_outlast_the_crowd_starts_with_all_workers(self):
-        assert set(self.a_crowd(12, work_s=None)) == {8}
+    def test_one_whose_duration_is_a_guess_gets_workers_for_the_crowd_to_come(self):
+        """Six wait in either case. Where none can follow, they may be alone before they end."""
 
-    def test_the_less_the_tail_counts_the_fewer_workers_it_starts_with(self):
-        assert set(self.a_crowd(12, "elastic:0.1", work_s=None)) == {1}
+        def workers(thinking: int) -> int:
+            cpu = a_cpu(squeeze_penalty=0.1, memory_mb=10_000)
+            scheduler = a_scheduler("elastic", cpu=cpu)
+            names = [f"t{n}" for n in range(6 + thinking)]
+            for name in names:
+                scheduler.handle(TrajectoryOpened(TrajectoryId(name), 1), 0.0)
+                told(scheduler, an_action(f"first-{name}", trajectory=name, work_s=0.01))
+                scheduler.handle(Finished(ActionId(f"first-{name}")), 0.0)
+            told(scheduler, an_action("z", work_s=0.001, trajectory=names[0]), now=1000.0)
+            fields = {"work_s": None, "speedup": {"amdahl": 0.2}}
+            crowd = [an_elastic(f"b{n}", 1, 8, trajectory=names[n], **fields) for n in range(6)]
+            decisions = scheduler.handle_all([Submitted(one) for one in crowd], 1000.0)
+            return leases(decisions)[0].workers
+
+        assert workers(thinking=0) > workers(thinking=100)
 
     @pytest.mark.parametrize("penalty", [0.0, 0.1])
     def test_more_cores_than_make_it_faster_are_left_to_others(self, penalty):
@@ -97,23 +107,15 @@ class TestElastic:
 
     def test_those_behind_one_that_did_not_fit_move_up_when_it_is_cancelled(self):
         scheduler = a_scheduler("elastic")
-        first, second = an_elastic("b", 8, 9), an_elastic("c", 8, 9, work_s=50.0)
-        assert told(scheduler, an_action("a", 6, work_s=0.01), first, second) == ["a"]
-        scheduler.handle(Finished(A), 0.01)
-        assert started(scheduler.handle(Cancelled(B), 1.0)) == []
-        assert started(scheduler.handle(Finished(B, Outcome.CANCELLED), 1.0)) == ["c"]
+        first, second = an_elastic("b", 4, 8), an_elastic("c", 2, 8, work_s=50.0)
+        assert told(scheduler, an_action("a", 6), first, second) == ["a"]
+        assert started(scheduler.handle(Cancelled(B), 1.0)) == ["c"]
 
-    def test_a_longer_one_starts_beside_those_that_run_if_its_least_amount_can_be_had(self):
+    def test_one_that_was_refused_gets_cores_that_nobody_who_runs_can_use(self):
         scheduler = a_scheduler("elastic")
         assert told(scheduler, an_elastic("a", 1, 4), an_action("b", 4)) == ["a", "b"]
-        assert told(scheduler, an_elastic("c", 2, 8, work_s=500.0)) == ["c"]
-
-    def test_those_that_scale_alike_get_alike(self):
-        scheduler = a_scheduler("elastic")
-        curve = {"speedup": {"amdahl": 0.1}}
-        told(scheduler, an_elastic("a", 1, 8, work_s=20.0, **curve))
-        decisions = scheduler.handle(Submitted(an_elastic("b", 1, 8, work_s=500.0, **curve)), 0.0)
-        assert (resized(decisions), allocation(decisions).units) == ({"a": 4}, 4)
+        assert told(scheduler, an_elastic("c", 2, 8, work_s=500.0)) == []
+        assert started(scheduler.handle(Finished(B), 5.0)) == ["c"]
 
     def test_cores_too_few_for_a_longer_one_stay_idle(self):
         scheduler = a_scheduler("elastic")
@@ -126,6 +128,21 @@ class TestElastic:
         told(scheduler, an_elastic("a", 1, 6, work_s=5.0), an_elastic("b", 2, 3, work_s=50.0))
         told(scheduler, an_action("c", 1, work_s=0.1), an_action("d", 1, work_s=0.1))
         assert told(scheduler, an_action("e", 2, work_s=0.1)) == ["e"]
+
+    def test_a_shorter_one_that_comes_after_one_that_was_refused_is_asked(self):
+        scheduler = a_scheduler("elastic")
+        told(scheduler, an_elastic("a", 1, 8, work_s=20.0))
+        patient = an_elastic("b", 1, 8, work_s=500.0, speedup={"amdahl": 0.5})
+        assert told(scheduler, patient) == []
+        assert told(scheduler, an_elastic("c", 1, 8, work_s=1.0)) == ["c"]
+
+    def test_an_overdue_one_starts_whatever_the_price(self):
+        scheduler = a_scheduler("elastic")
+        told(scheduler, an_elastic("a", 1, 8, work_s=1.0))
+        patient = an_elastic("b", 1, 8, work_s=20.0, speedup={"amdahl": 0.5})
+        assert told(scheduler, patient) == []
+        assert started(scheduler.handle(ClockTicked(), 1.0)) == []
+        assert started(scheduler.handle(ClockTicked(), 10_000.0)) == ["b"]
 
     def test_one_that_ends_leaves_its_cores_to_those_who_run(self):
         scheduler = a_scheduler("elastic")

@@ -113,6 +113,17 @@ class TestElastic:
         (said,) = scheduler.explain(ActionId("b"), 1000.0).hindrances
         assert said.starts_when.startswith("its cores are free: it is overdue")
 
+    def test_running_actions_that_are_worth_more(self):
+        curve = {"amdahl": 0.0}
+        scheduler = a_scheduler("elastic", cpu=a_cpu(cores=8))
+        submitted(scheduler, an_elastic("a", 1, 8, work_s=1.0, speedup=curve))
+        submitted(scheduler, an_elastic("b", 1, 8, work_s=500.0, speedup={"amdahl": 0.5}))
+        said = hindrance(scheduler, "b")
+        assert said.because == (
+            "running actions that are expected to end sooner are worth the cores more"
+        )
+        assert said.starts_when.startswith("others end; overdue in ")
+
 
 class TestCalls:
     def a_scheduler(self, name: str = "elastic", **quota: object) -> Scheduler:

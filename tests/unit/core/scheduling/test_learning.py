@@ -1,7 +1,7 @@
 """What the end of one action tells about those that have not run."""
 
 import pytest
-from builders import CPU, a_cpu, a_scheduler, an_action, started
+from builders import CPU, a_cpu, a_scheduler, an_action, an_elastic, started
 
 from artangram.core.ids import ActionId, NodeId
 from artangram.core.scheduling.action import Action
@@ -43,6 +43,20 @@ def test_siblings_of_one_that_took_long_let_others_go_first():
 def test_siblings_of_one_that_was_quick_go_first():
     scheduler = one_core(a_suite("a", "p"), a_suite("b", "q"), a_suite("c", "p"))
     assert started(scheduler.handle(Finished(A), 0.05)) == ["c"]
+
+
+def test_elastic_siblings_are_asked_again_when_they_are_known_to_be_short():
+    scheduler = a_scheduler(cpu=a_cpu(cores=8))
+    scheduler.handle(Submitted(an_elastic("long", 1, 8, work_s=30.0, kind="other")), 0.0)
+    suites = {"work_s": None, "kind": "suite", "problem": "p"}
+    for name in ("a", "b", "c", "d"):
+        scheduler.handle(Submitted(an_elastic(name, 1, 8, **suites)), 0.0)
+    running = [n for n in "abcd" if scheduler.explain(ActionId(n), 0.0).state == "running"]
+    assert running
+    for name in running:
+        scheduler.handle(Finished(ActionId(name)), 0.01)
+    left = [n for n in "abcd" if n not in running]
+    assert any(scheduler.explain(ActionId(n), 0.01).state == "running" for n in left)
 
 
 def test_a_scheduler_made_anew_goes_on_with_what_was_learned():

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
 from artangram.core.ids import JobId
-from artangram.core.scheduling.policies import ranking
 from artangram.core.scheduling.policies.base import State, Ticket
 from artangram.core.scheduling.policies.precedence import (
     goes_before,
@@ -42,13 +41,15 @@ class _Job:
 class Candidates:
     """Tickets of one lane, either rigid or elastic ones."""
 
-    __slots__ = ("_jobs", "_num_pushed", "served", "size")
+    __slots__ = ("_jobs", "_num_pushed", "is_reranked", "served", "size")
 
     def __init__(self, served: FairUsage) -> None:
         self._jobs: dict[JobId, _Job] = {}
         self._num_pushed = 0
         self.size = 0
         self.served = served
+        #: Did the rank of a ticket change since the lane looked?
+        self.is_reranked = False
 
     def __len__(self) -> int:
         return self.size
@@ -67,7 +68,11 @@ class Candidates:
             job = self._jobs[ticket.job] = _Job()
             if ticket.state is State.WAITING:
                 self.served.wait(ticket.job)  # One that is preempted was served until now.
-        self._enter(job, ticket)
+        self._num_pushed += 1
+        ticket.place, ticket.place_number = self, self._num_pushed
+        set_due(ticket)
+        heappush(job.by_rank, (leveled_rank(ticket), ticket.seq, self._num_pushed, ticket))
+        heappush(job.by_key, (ticket.due_at, ticket.seq, self._num_pushed, ticket))
         job.size += 1
         self.size += 1
 
@@ -78,17 +83,16 @@ class Candidates:
         self.size -= 1
         if job.size == 0:
             del self._jobs[ticket.job]
-        else:
+        elif max(len(job.by_key), len(job.by_rank)) > FEWEST + 2 * job.size:
             self._tidy(job)
 
     def rerank(self, ticket: Ticket) -> None:
-        ranking.learn(ticket)
         rank = ticket.area * ticket.belief.rank_s(ticket.done_s)
         if rank != ticket.rank:
+            self.remove(ticket)
             ticket.rank = rank
-            job = self._jobs[ticket.job]
-            self._enter(job, ticket)
-            self._tidy(job)
+            self.push(ticket)
+            self.is_reranked = True
 
     def first(self, now: float) -> Ticket | None:
         """Who goes first; it stays here."""
@@ -111,13 +115,15 @@ class Candidates:
                 first = ticket
         return first
 
+    def overdue_of(self, job_id: JobId, now: float) -> Ticket | None:
+        """The same of one job."""
+        job = self._jobs.get(job_id)
+        first = None if job is None else self._head(job.by_key)
+        return first if first is not None and first.key <= now else None
+
     def _first_of(self, job: _Job, now: float) -> Ticket:
         earliest = self._head(job.by_key)
-        if is_due(earliest, now):
-            return earliest
-        while ranking.is_outdated(first := self._head(job.by_rank)):
-            self.rerank(first)
-        return first
+        return earliest if is_due(earliest, now) else self._head(job.by_rank)
 
     def _head(self, heap: list[_Entry]) -> Ticket:
         while not self._is_current(heap[0]):
@@ -128,16 +134,7 @@ class Candidates:
         ticket = entry[3]
         return ticket.place is self and ticket.place_number == entry[2]
 
-    def _enter(self, job: _Job, ticket: Ticket) -> None:
-        self._num_pushed += 1
-        ticket.place, ticket.place_number = self, self._num_pushed
-        set_due(ticket)
-        heappush(job.by_rank, (leveled_rank(ticket), ticket.seq, self._num_pushed, ticket))
-        heappush(job.by_key, (ticket.due_at, ticket.seq, self._num_pushed, ticket))
-
     def _tidy(self, job: _Job) -> None:
-        if max(len(job.by_key), len(job.by_rank)) <= FEWEST + 2 * job.size:
-            return
         for heap in (job.by_key, job.by_rank):
             heap[:] = filter(self._is_current, heap)
             heapify(heap)

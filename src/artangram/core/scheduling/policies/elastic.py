@@ -5,8 +5,8 @@
 - A running action gives its cores to one with a clearly smaller rank. It is preempted then: it has
   started, has no cores, and is a candidate like those that wait.
 - Past its virtual deadline an action goes before everything with a later one: waiting is bounded.
-- Running elastic actions give up cores down to their least amounts for whatever starts. What is
-  left goes where it adds most speed (`division`).
+- Running elastic actions give up cores down to their least amounts for whatever starts. Who gets
+  how much follows a price: the more actions are behind, the dearer a core, the narrower they run.
 """
 
 from artangram.core.scheduling.lease import Allocation, Cores
@@ -14,10 +14,9 @@ from artangram.core.scheduling.policies import ranking
 from artangram.core.scheduling.policies.base import Hindrance, LaneContext, State, Ticket
 from artangram.core.scheduling.policies.candidates import Candidates, goes_first
 from artangram.core.scheduling.policies.cpulane import CpuLane
-from artangram.core.scheduling.policies.crowd import TAIL, Crowd, best_workers
-from artangram.core.scheduling.policies.division import divided
+from artangram.core.scheduling.policies.newcomers import Newcomers
 from artangram.core.scheduling.policies.queue import FairUsage
-from artangram.core.scheduling.policies.running import Running
+from artangram.core.scheduling.policies.running import Running, pressure_of
 from artangram.core.scheduling.policies.width import fixed_widths, malleable_widths
 from artangram.core.scheduling.pools.cpu import CpuNode
 from artangram.core.scheduling.speedup import DEFAULT
@@ -33,6 +32,9 @@ as a short command on few cores, where every idle core counts."""
 FREE_SQUEEZE = 0.01
 """Below this penalty an action starts with all the workers it can use, to grow as far as it may."""
 
+GUESS = 0.5
+"""From this spread of its belief on, an action gets workers for the crowd it may meet later."""
+
 MOST_PASSED = 4
 """The most candidates that narrower ones overtake because too few cores are free."""
 
@@ -40,15 +42,12 @@ MOST_PASSED = 4
 class ElasticLane(CpuLane):
     """The queue of one CPU node whose actions are preempted and resized while they run."""
 
-    def __init__(
-        self, node: CpuNode, context: LaneContext, served: FairUsage, *, tail: float = TAIL
-    ) -> None:
+    def __init__(self, node: CpuNode, context: LaneContext, served: FairUsage) -> None:
         super().__init__(node, context)
-        self._tail = tail
         self._served = served
         self._rigid = Candidates(served)
         self._elastic = Candidates(served)
-        self._running = Running()
+        self._running = Running(node.cores)
         #: Elastic tickets among the running that have no cores yet: `_divide` starts them.
         self._fresh: list[Ticket] = []
         self._num_lent = 0
@@ -59,18 +58,23 @@ class ElasticLane(CpuLane):
         self._num_unused = 0
         #: Before that time, ranks are what they were when the lane last looked.
         self._next_look = 0.0
-        self._crowd = Crowd()
+        #: Is it worth asking again whether the first elastic candidate may start?
+        self._ask_elastic = True
+        self._refused_rank = 0.0
+        self._newcomers = Newcomers()
 
     def push(self, ticket: Ticket, now: float) -> None:
         ranking.enter(ticket)
-        self._crowd.enter(ticket, len(self._node.trajectories))
+        self._newcomers.count(len(self._node.trajectories), now)
         self._num_waiting += 1
         self._candidates_like(ticket).push(ticket)
+        if ticket.form.is_elastic and ticket.rank < self._refused_rank:
+            self._ask_elastic = True
 
     def withdraw(self, ticket: Ticket) -> None:
         self._num_waiting -= 1
         self._candidates_like(ticket).remove(ticket)
-        self._crowd.leave(ticket)
+        self._ask_elastic = True
 
     def num_waiting(self) -> int:
         return self._num_waiting
@@ -85,13 +89,14 @@ class ElasticLane(CpuLane):
 
     def give_back(self, ticket: Ticket, now: float) -> None:
         super().give_back(ticket, now)
-        self._crowd.leave(ticket)
         if ticket.place is not None:
             self._candidates_like(ticket).remove(ticket)
             return
         self._running.remove(ticket)
         if ticket.form.is_elastic:
             self._next_pass = now
+        if ticket.form.is_elastic or not self._running.elastic:
+            self._ask_elastic = True  # Without a running elastic one, no division will ask again.
 
     def lends(self, units: int, now: float) -> bool:
         return units <= self._room()
@@ -104,13 +109,21 @@ class ElasticLane(CpuLane):
     def take_back(self, allocation: Allocation, now: float) -> None:
         super().take_back(allocation, now)
         self._num_lent -= allocation.units
+        self._ask_elastic = True
 
     def dispatch(self, now: float) -> None:
+        if self._elastic.is_reranked:
+            self._elastic.is_reranked, self._ask_elastic = False, True
         if now >= self._next_look and (self._rigid.size or self._elastic.size):
             self._look(now)
         self._admit(now)
         if self._running.elastic and (self._fresh or now >= self._pass_at()):
             self._divide(now)
+            if self._node.free and self._elastic.size:
+                # No running action can use these cores: those that were refused may have them.
+                self._admit(now)
+                if self._fresh:
+                    self._divide(now)
             self._last_pass, self._next_pass = now, now + PASS_S
             self._num_unused = self._node.free
         self.wake_at = self._next_wake(now)
@@ -139,7 +152,9 @@ class ElasticLane(CpuLane):
         """Let in what may have cores; elastic ones that start get theirs from `_divide`."""
         passed: list[Ticket] = []
         while (ticket := self._turn(now)) is not None and len(passed) <= MOST_PASSED:
-            if (giving := self._giving_way(ticket, now)) is not None:
+            if self._is_refused(ticket, now):
+                self._ask_elastic, self._refused_rank = False, ticket.rank
+            elif (giving := self._giving_way(ticket, now)) is not None:
                 self._let_in(ticket, giving, now)
             elif ticket.key <= now or ticket.form.amounts[0] == 1:
                 break  # Nothing may pass an overdue one: the node drains. Nothing is narrower.
@@ -150,12 +165,24 @@ class ElasticLane(CpuLane):
             self._candidates_like(ticket).push(ticket)
 
     def _turn(self, now: float) -> Ticket | None:
-        """Whose turn it is."""
+        """Whose turn it is; an elastic ticket that was refused is left out until it is overdue."""
         rigid = self._rigid.first(now) if self._rigid.size else None
         elastic = self._elastic.first(now) if self._elastic.size else None
+        if elastic is not None and not self._ask_elastic and now < elastic.key:
+            # Those of other jobs are left out with it, but for what is overdue in the rigid's own.
+            elastic = None if rigid is None else self._elastic.overdue_of(rigid.job, now)
         if rigid is None or elastic is None:
             return rigid or elastic
         return rigid if goes_first(self._served, rigid, elastic, now) else elastic
+
+    def _is_refused(self, ticket: Ticket, now: float) -> bool:
+        """Would elastic work with a smaller rank be worth more of the cores than leaves room?"""
+        if not ticket.form.is_elastic or ticket.key <= now:
+            return False
+        cores = self._node.cores - self._num_lent - self._running.rigid_units
+        behind = len(self._running.elastic) + self._elastic.size - 2
+        firm = ranking.firm_rank(ticket)
+        return not self._running.has_room_for(ticket, cores, behind=behind, firm=firm)
 
     def _giving_way(self, ticket: Ticket, now: float) -> list[Ticket] | None:
         """Running tickets to preempt so that `ticket` fits; `None` if all would not be enough."""
@@ -179,6 +206,7 @@ class ElasticLane(CpuLane):
         self._resize(ticket, 0, now)
         ranking.refresh(ticket, now)
         self._candidates_like(ticket).push(ticket)
+        self._ask_elastic = True
 
     def _let_in(self, ticket: Ticket, giving: list[Ticket], now: float) -> None:
         """Give `ticket` its least amount, or a place in `_fresh`; preempt those `giving` way."""
@@ -186,7 +214,6 @@ class ElasticLane(CpuLane):
         is_new = ticket.state is State.WAITING
         self._num_waiting -= is_new
         if is_new and not self._context.seize_secondary(ticket, now):
-            self._crowd.leave(ticket)
             return
         for other in giving:
             self._preempt(other, now)
@@ -214,26 +241,24 @@ class ElasticLane(CpuLane):
             self._start_on(ticket, least, now, workers=least)
 
     def _workers(self, ticket: Ticket) -> int:
-        """The degree `ticket` starts with: no more than make it faster. With cores for all of
-        them free at this moment, nothing is about to be squeezed.
+        """The degree `ticket` starts with: no more than make it faster, and its size at today's
+        price when squeezing costs speed.
+
+        More workers could use cores that come free later, but until then they are squeezed. With
+        cores for all of them free at this moment, nothing is about to be squeezed. An action whose
+        duration is a guess may run for long, and later no more are behind it than can still come:
+        trajectories that think now, and as many new ones as came lately.
         """
-        node, running = self._node, self._running
         widths = fixed_widths(ticket.form.amounts, ticket.curve or DEFAULT)
         fastest = widths.best(0.0)
-        if node.squeeze_penalty < FREE_SQUEEZE or node.free >= fastest:
+        if self._node.squeeze_penalty < FREE_SQUEEZE or self._node.free >= fastest:
             return fastest
-        num_here = len(running) + self._rigid.size + self._elastic.size
-        num_thinking = max(0, len(node.trajectories) - num_here)
-        share = widths.largest_within(max(widths.least, node.cores // max(1, num_here)))
-        return best_workers(
-            widths,
-            ticket.belief,
-            share=share,
-            lasts_s=self._crowd.lasts_s(node.cores, num_thinking),
-            penalty=node.squeeze_penalty,
-            price=(running.num_longer(ticket.rank) + self._num_waiting) / node.cores,
-            tail=self._tail,
-        )
+        behind = float(self._running.num_longer(ticket.rank) + self._num_waiting)
+        here = len(self._running) + self._rigid.size + self._elastic.size
+        coming = max(0, len(self._node.trajectories) - here) + self._newcomers.lately
+        if coming < behind:
+            behind -= min(1.0, ticket.belief.spread / GUESS) * (behind - coming)
+        return widths.best(pressure_of(ticket) * behind / self._node.cores)
 
     def _squeeze(self, units: int, now: float) -> None:
         """Free `units` cores by narrowing elastic actions with the largest ranks."""
@@ -248,6 +273,7 @@ class ElasticLane(CpuLane):
     def _divide(self, now: float) -> None:
         """Give every running elastic action the cores it is worth now."""
         self._fresh = []
+        self._ask_elastic = True
         if now >= self._next_look:
             self._look(now)
         pairs = zip(self._running.elastic, self._sizes(), strict=True)
@@ -269,9 +295,26 @@ class ElasticLane(CpuLane):
         self._running.sort()
 
     def _sizes(self) -> list[int]:
-        """What each running elastic action gets, in their order."""
-        widths = [ticket.widths for ticket in self._running.elastic if ticket.widths is not None]
-        return divided(widths, self._room())
+        """What each running elastic action is worth, in their order, and what is left over."""
+        running = self._running.elastic
+        free = self._room()
+        behind = len(running) + self._rigid.size + self._elastic.size
+        cores = self._node.cores
+        sizes = [ticket.form.amounts[0] for ticket in running]
+        for index, ticket in enumerate(running):
+            if free == 0:
+                return sizes
+            behind -= 1
+            assert ticket.widths is not None
+            least = sizes[index]
+            price = behind * pressure_of(ticket) / cores
+            sizes[index] = ticket.widths.best_within(price, least + free)
+            free -= sizes[index] - least
+        for index, ticket in enumerate(running):
+            extra = min(free, ticket.workers - sizes[index])
+            sizes[index] += extra
+            free -= extra
+        return sizes
 
     def _resize(self, ticket: Ticket, size: int, now: float) -> None:
         ticket.count_work(now)
@@ -312,8 +355,12 @@ class ElasticLane(CpuLane):
         return f"{first}; overdue in {overdue_s:.1f} s: then nothing from its job can overtake it"
 
     def _because(self, ticket: Ticket, ahead: int, now: float) -> str:
-        needed = ticket.form.amounts[0]
+        needed, room = ticket.form.amounts[0], self._room()
         cores = "1 core" if needed == 1 else f"{needed} cores"
         if ahead:
             return f"{ahead} that are expected to end sooner, are overdue or have priority go first"
-        return f"waits for {cores} on {self._node.id}; what runs there is expected to end sooner"
+        if needed > room:
+            return (
+                f"waits for {cores} on {self._node.id}; what runs there is expected to end sooner"
+            )
+        return "running actions that are expected to end sooner are worth the cores more"

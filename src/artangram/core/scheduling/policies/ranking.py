@@ -48,7 +48,6 @@ def enter(ticket: Ticket) -> None:
         ticket.pace = curve.speed(amounts[0]) if is_curved else 1.0
         ticket.area = amounts[0] / ticket.pace
     ticket.widths = None
-    ticket.held = {}
     ticket.done_s = 0.0
     ticket.units = 0
     ticket.rank = ticket.area * ticket.belief.rank_s(0.0)
@@ -60,27 +59,14 @@ def refresh(ticket: Ticket, now: float) -> None:
     """Rank and virtual deadline of `ticket`, which has started, after what it has done."""
     ticket.count_work(now)
     cell = ticket.cell
-    is_told = ticket.action.problem and ticket.action.work_s is None
-    if cell is not None and is_told and ticket.done_s > ticket.belief.median_s:
-        cell.reach(ticket.action.id, ticket.done_s)
-    learn(ticket)
+    if cell is not None and ticket.action.work_s is None:
+        if ticket.action.problem and ticket.done_s > ticket.belief.median_s:
+            cell.reach(ticket.action.id, ticket.done_s)
+        ticket.belief = cell.belief()
     ticket.rank = ticket.area * ticket.belief.rank_s(ticket.done_s)
     had_s = ticket.had_s(now)
     ticket.slack_s = max(ticket.slack_s, _slack_s(ticket, ticket.done_s), had_s)
     ticket.key = ticket.submitted_at + had_s + ticket.slack_s
-
-
-def learn(ticket: Ticket) -> None:
-    """Believe of `ticket` what is known of actions like it by now."""
-    if is_outdated(ticket):
-        assert ticket.cell is not None
-        ticket.belief = ticket.cell.belief()
-
-
-def is_outdated(ticket: Ticket) -> bool:
-    """Is more known by now of actions like `ticket` than when it was looked at last?"""
-    cell = ticket.cell
-    return cell is not None and ticket.action.work_s is None and ticket.belief is not cell.belief()
 
 
 def _slack_s(ticket: Ticket, work_s: float) -> float:
