@@ -29,8 +29,6 @@ class Watch:
         self._pushed: dict[Ticket, int] = {}
         #: Tickets started since the last check, their keys and order, and how many had come then.
         self._started: list[tuple[Ticket, float, int, int]] = []
-        #: How many had come when it was the turn of a ticket.
-        self._admitted: dict[Ticket, int] = {}
         #: Tickets that were lent cores since, by which lane, and how many had come by then.
         self._lent: list[tuple[Ticket, Lane, int]] = []
         self._lanes: list[Lane] = []
@@ -44,13 +42,8 @@ class Watch:
     def is_elastic(self) -> bool:
         return all(isinstance(lane, ElasticLane) for lane in self._lanes)
 
-    def admits(self, ticket: Ticket) -> None:
-        """It was its turn. What comes from now on, even at once, comes after it."""
-        self._admitted[ticket] = self._num_pushed
-
     def starts(self, ticket: Ticket) -> None:
-        num_come = self._admitted.pop(ticket, self._num_pushed)
-        self._started.append((ticket, ticket.key, self._pushed.pop(ticket), num_come))
+        self._started.append((ticket, ticket.key, self._pushed.pop(ticket), self._num_pushed))
 
     def check(self, now: float) -> None:
         """Nobody who still waits was passed by those who started, unless the policy allows it."""
@@ -111,10 +104,6 @@ class _Spy:
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._desk, name)
-
-    def seize_secondary(self, ticket: Ticket, now: float) -> bool:
-        self._watch.admits(ticket)
-        return self._desk.seize_secondary(ticket, now)
 
     def start(self, ticket: Ticket, *args: object, **fields: object) -> None:
         self._watch.starts(ticket)
