@@ -262,7 +262,7 @@ PLANTS: dict[str, tuple[str, Plant, str]] = {
     "nobody asks to be woken": (
         "elastic",
         instead(Wakes, "ask", nothing),
-        "nothing will wake it",
+        "nothing will wake it|fits and waits",
     ),
     "a call that ended still counts": (
         "fcfs",

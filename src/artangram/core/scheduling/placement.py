@@ -137,7 +137,7 @@ class Placement:
         if not resident.has_sandbox:
             self.leave(trajectory)
             return True
-        assert resident.node is not None
+        assert resident.node is not None, f"{trajectory} has a sandbox and lives on no node"
         node = self._nodes.by_id[resident.node]
         resident.is_leaving = True
         node.leaving_mb += resident.memory_mb
