@@ -23,7 +23,9 @@ SUMMARIES = {
     "drain": (
         "Send a node no new trajectories; it leaves the cluster when the last one there is closed."
     ),
-    "apply": "Change shares, limits, ceilings and quotas of a running service to those of its file.",
+    "apply": (
+        "Change shares, limits, ceilings and quotas of a running service to those of its file."
+    ),
     "simulate": (
         "Replay a trace on a cluster and report action completion times, steps and utilisation."
     ),
