@@ -52,8 +52,8 @@ def test_a_killed_run_finds_its_own_cluster_again(tmp_path, model):
     assert 0 < before < len(reported)
 
 
-def test_a_cluster_that_is_not_there_is_said_in_one_line(tmp_path):
-    with Served(tmp_path) as served:
+def test_a_cluster_that_is_not_there_is_said_in_one_line(tmp_path, model):
+    with Served(tmp_path, model) as served:
         run = served.train("first", *served.service, steps=1)
         assert run.wait(timeout=600) != 0
         said = (tmp_path / "first.log").read_text()
