@@ -203,7 +203,7 @@ class _Measure:
 
     @asynccontextmanager
     async def _cluster(self, count: int, *, provider: str) -> AsyncIterator[Client]:
-        """An orchestrator with so many agents on hosts; without, its own over a unix socket."""
+        """An orchestrator with `count` agents on hosts, or with 0 its own over a unix socket."""
         name = f"{provider}-{count}"
         state = self._folder / name
         await asyncio.to_thread(state.mkdir)

@@ -154,7 +154,7 @@ class Past(Struct, frozen=True, kw_only=True):
 
     @property
     def last_seq(self) -> int:
-        """The number of the last entry; 0 if there is none."""
+        """The number of the last entry; 0 for an empty journal."""
         return (self.snapshot.seq if self.snapshot is not None else 0) + len(self.entries)
 
     @property

@@ -38,11 +38,11 @@ async def test_a_directory_goes_in_and_comes_back(t: TrajectoryHandle, tmp_path:
     (tree / "sub" / "run.sh").write_text("echo ran")
     (tree / "sub" / "run.sh").chmod(0o755)
     (tree / "large").write_bytes(os.urandom(1 << 20) * (LARGE >> 20))
-    await t.upload(tree, "/work/in")
+    await t.upload(tree, "in")
     assert (
         await t.run(["sh", "-c", "in/sub/run.sh; wc -c < in/large"])
     ).stdout == f"ran\n{LARGE}\n"
-    await t.download("/work/in", tmp_path / "back")
+    await t.download("in", tmp_path / "back")
     assert (tmp_path / "back" / "large").read_bytes() == (tree / "large").read_bytes()
     assert os.access(tmp_path / "back" / "sub" / "run.sh", os.X_OK)
 

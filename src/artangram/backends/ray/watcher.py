@@ -1,7 +1,7 @@
 """The head's side of the watch process: starts it, speaks with it, starts it again when it dies.
 
-Ray ends its drivers when their cluster ends, so the head is none. What the watch process did stays
-with the wardens; the next one finds it.
+Ray ends its drivers when their cluster ends, so the head is not a driver. What the watch process
+did stays with the wardens; the next one finds it.
 """
 
 import subprocess

@@ -69,7 +69,7 @@ class GpuSpec(Struct, frozen=True, kw_only=True, tag="gpu"):
 
 
 class CallWindow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One of several limits of an API: so many calls in any window of so many seconds."""
+    """One of several limits of an API: the most calls in any window of a length."""
 
     limit: int
     window_s: float

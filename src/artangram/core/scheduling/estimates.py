@@ -243,7 +243,7 @@ class Estimates:
     def observe_scaling(
         self, action: Action, *, believed_s: float, run_s: float, units: float
     ) -> None:
-        """`action` ran for `run_s` on so many units on average, of the work believed before."""
+        """`action` ran for `run_s` on `units` on average; `believed_s` of work was expected."""
         if action.needs.speedup is not None or run_s <= 0.0 or believed_s <= 0.0:
             return
         log_time = math.log(run_s) - math.log(believed_s)

@@ -25,8 +25,8 @@ MEMORY = 128.0
 """When a cell has seen twice as many durations as this, each of them counts half from then on."""
 
 LEARNING = 16.0
-"""Habits are learned from so many durations of a cell, and from then on from one in as many: what
-follows hardly tells habits apart."""
+"""Habits are learned from the first 16 durations of a cell, and then from every sixteenth: more
+hardly tells habits apart."""
 
 GROWTH = 1.5
 """A belief is made anew when its cell has seen this many times as much as before: a few times for

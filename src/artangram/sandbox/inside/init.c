@@ -94,7 +94,7 @@ static struct {
     int outlets[2]; /* where its output is read, until they are handed out; else -1 */
     int inlets[2];  /* where it writes; ours are closed as late, out of its way */
 } now_running = {.outlets = {-1, -1}, .inlets = {-1, -1}};
-/* Commands that run beside the main one and beside each other; `pid` is 0 where there is none. */
+/* Commands that run beside the main one and beside each other; `pid` is 0 in a free slot. */
 static struct parallel {
     pid_t pid;
     uint64_t number;
