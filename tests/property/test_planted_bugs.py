@@ -396,11 +396,11 @@ def test_the_oracle_catches(bug, monkeypatch):
 def test_the_count_of_starts_catches_forgotten_shares(monkeypatch):
     instead(FairUsage, "charge", without_shares)(monkeypatch)
     with pytest.raises(AssertionError, match="are the rich's"):
-        test_policies.test_jobs_that_flood_are_served_in_proportion_to_their_shares(name="elastic")
+        test_policies.test_jobs_that_flood_are_served_in_proportion_to_their_shares(name="paced")
 
 
 def test_the_newcomer_catches_a_queue_without_jobs(monkeypatch):
-    monkeypatch.setattr(candidates, "goes_first", lambda served, a, b, now: a.seq < b.seq)
+    monkeypatch.setattr(candidates, "goes_first", lambda use, a, b, now: a.seq < b.seq)
     with pytest.raises((AssertionError, ValueError)):
         test_policies.test_a_newcomer_is_not_stuck_behind_a_flood(name="elastic")
 

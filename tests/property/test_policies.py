@@ -117,11 +117,11 @@ def in_order_of_start(records: list[ActionRecord]) -> list[ActionRecord]:
     return sorted(records, key=lambda record: (record.started_at, record.action_id))
 
 
-@pytest.mark.parametrize("name", FLOODS)
+@pytest.mark.parametrize("name", ["paced"])
 @examples(10)
 @given(run_s=st.lists(st.sampled_from([0.5, 1.0, 2.0]), min_size=20, max_size=20))
 def test_jobs_that_flood_are_served_in_proportion_to_their_shares(name, run_s):
-    """Believed areas are equal, so starts are 1:3 whatever the true durations are."""
+    """Calls count alike, so starts are 1:3 however long they take."""
     arrivals = [
         (0.0, an_action(f"{job}-{n}", FLOODS[name], job=job, work_s=1.0, kind=f"{job}{n}"))
         for n in range(100)

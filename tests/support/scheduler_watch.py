@@ -6,9 +6,9 @@ from operator import attrgetter
 from artangram.core.ids import ActionId
 from artangram.core.scheduling.lease import Allocation
 from artangram.core.scheduling.policies.base import Lane, LaneContext, State, Ticket
+from artangram.core.scheduling.policies.coreuse import NodeUse
 from artangram.core.scheduling.policies.elastic import ElasticLane
 from artangram.core.scheduling.policies.policy import SchedulingPolicy
-from artangram.core.scheduling.policies.queue import FairUsage
 from artangram.core.scheduling.pools.cpu import CpuNode
 
 QUEUED_BY_KEY = {"elastic"}
@@ -75,9 +75,9 @@ class Watch:
             assert is_before, f"{ticket} passed the overdue {other}"
 
     def _lane(
-        self, chosen: SchedulingPolicy, node: CpuNode, context: LaneContext, served: FairUsage
+        self, chosen: SchedulingPolicy, node: CpuNode, context: LaneContext, use: NodeUse
     ) -> Lane:
-        lane = chosen.cpu(node, _Spy(context, self), served)
+        lane = chosen.cpu(node, _Spy(context, self), use)
         push, lend = lane.push, lane.lend
 
         def pushed(ticket: Ticket, now: float) -> None:

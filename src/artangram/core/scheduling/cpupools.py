@@ -106,7 +106,7 @@ class CpuPools:
     def reconfigure(self, now: float) -> None:
         """What jobs may have is different now."""
         for placement in self._placement.values():
-            placement.reconfigure()
+            placement.reconfigure(now)
             self.place_waiting(placement, now)
 
     def drain(self, resource: Resource, node: NodeId, now: float, *, is_on: bool) -> None:

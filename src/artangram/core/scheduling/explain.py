@@ -21,7 +21,8 @@ def explanation(ticket: Ticket, hindrances: list[Hindrance]) -> Explanation:
     """The answer to a question about `ticket`."""
     if ticket.state is State.RUNNING and ticket.units == 0:
         summary = (
-            "was preempted for work that is expected to end sooner, and runs on when cores are free"
+            "was preempted for work that is expected to end sooner, or of a job that used less for"
+            " its share, and runs on when cores are free"
         )
     elif ticket.state is State.RUNNING:
         summary = f"runs on {ticket.units} units since {ticket.started_at:.3f} s"

@@ -194,14 +194,14 @@ class Lanes:
             self._touched[lane] = None
             self.cpu.place_waiting(placement, now)
 
-    def node_lost(self, resource: Resource, node: NodeId) -> None:
+    def node_lost(self, resource: Resource, node: NodeId, now: float) -> None:
         """Forget a node; no ticket waits or runs there any more."""
         if resource in self._gpu:
             self._gpu[resource].node_lost(node)
             self._touched[self._gpu[resource]] = None
             return
         lane = self.placement[resource].lanes[node]
-        self.placement[resource].lose(node)
+        self.placement[resource].lose(node, now)
         self._touched.pop(lane, None)
         self._wakes.forget(lane)
         self._claims.forget(lane)

@@ -17,9 +17,9 @@ from artangram.core.scheduling.events import TrajectoryOpened
 from artangram.core.scheduling.forms import clipped
 from artangram.core.scheduling.kin import stuck
 from artangram.core.scheduling.policies.base import Hindrance, Lane, LaneContext, Ticket
+from artangram.core.scheduling.policies.coreuse import CoreUse, NodeUse
 from artangram.core.scheduling.policies.policy import SchedulingPolicy
-from artangram.core.scheduling.policies.queue import FairUsage
-from artangram.core.scheduling.poolnodes import PoolNodes
+from artangram.core.scheduling.poolnodes import PoolNodes, SandboxCreation
 from artangram.core.scheduling.pools.cpu import CpuNode
 from artangram.core.scheduling.shapes import KnownShapes
 from artangram.core.scheduling.unplaced import (
@@ -56,7 +56,8 @@ class Placement:
         self._spec = spec
         self._policy = policy
         self._context = context
-        self._shares = cluster.shares
+        self._use = CoreUse(cluster.shares)
+        self._uses: dict[NodeId, NodeUse] = {}
         self._limits = cluster.limits
         self._nodes = PoolNodes(policy.request_milli)
         self.books = self._nodes.by_id  # To look at.
@@ -66,23 +67,24 @@ class Placement:
         self._shapes = KnownShapes(resource, spec)
         self._residents: dict[TrajectoryId, Resident] = {}
         self._num_holding = 0  # Residents that hold memory.
-        self._next_pod_at = 0.0
+        self._creation = SandboxCreation(spec, has_rate=policy.has_control_plane)
 
     def add(self, node_id: NodeId, spec: NodeSpec | None = None) -> None:
         """A node joins, empty."""
         self._num_joined += 1
         node = CpuNode(self._resource, node_id, self._spec, spec, seq=self._num_joined)
         self._shapes.add(node.spec)
-        lane = self._policy.cpu(node, self._context, FairUsage(self._shares))
-        self.lanes[node_id] = lane
+        use = self._uses[node_id] = NodeUse(self._use, node.cores)
+        lane = self.lanes[node_id] = self._policy.cpu(node, self._context, use)
         self._nodes.add(node, lane)
 
-    def lose(self, node_id: NodeId) -> None:
+    def lose(self, node_id: NodeId, now: float) -> None:
         """A node is gone with all who live there."""
         node = self._nodes.by_id[node_id]
         self._unreserve(node)
         self._nodes.remove(node)
         del self.lanes[node_id]
+        self._uses.pop(node_id).lose(now)
         for trajectory in node.trajectories:
             resident = self._residents[trajectory]
             self._num_holding -= resident.memory_mb > 0
@@ -91,9 +93,10 @@ class Placement:
             if resident.is_leaving:
                 del self._residents[trajectory]
 
-    def reconfigure(self) -> None:
+    def reconfigure(self, now: float) -> None:
         """What jobs may have is different now; `place_waiting` follows."""
         self._jobs.reconfigure()
+        self._use.reconfigure(now)
 
     def take_emptied(self) -> list[NodeId]:
         """Draining nodes that became empty since the last call, and still are."""
@@ -357,7 +360,7 @@ class Placement:
         ticket.node = node.id
         ticket.prepare_s = self._spec.overhead_s
         if not resident.has_sandbox:
-            ticket.prepare_s += self._create_s(now)
+            ticket.prepare_s += self._creation.takes_s(now)
         form = ticket.form
         if form.resource == self._resource and form.amounts[-1] > node.cores:
             ticket.form = clipped(form, node.cores)
@@ -386,13 +389,6 @@ class Placement:
         alone = Resident(ticket.job, selector=selector, is_lone=True)
         alone.cores = self._cores_of(ticket)
         return alone
-
-    def _create_s(self, now: float) -> float:
-        if not self._policy.has_control_plane:
-            return self._spec.create_s
-        slot = max(now, self._next_pod_at)
-        self._next_pod_at = slot + 1.0 / self._spec.pods_per_s
-        return slot - now + self._spec.create_s
 
 
 def _key(ticket: Ticket) -> PartyKey:

@@ -8,6 +8,7 @@ memory is not free yet. Of many nodes a few are compared, others each time.
 from collections.abc import Iterable
 
 from artangram.core.ids import NodeId
+from artangram.core.scheduling.cluster import CpuSpec
 from artangram.core.scheduling.nodeindex import SAMPLE, NodeIndex, Selector
 from artangram.core.scheduling.policies.base import Lane
 from artangram.core.scheduling.pools.cpu import CpuNode
@@ -141,3 +142,22 @@ class PoolNodes:
             if score < best_score:
                 best, best_score = node, score
         return best
+
+
+class SandboxCreation:
+    """What the first action of a trajectory pays for its sandbox."""
+
+    __slots__ = ("_has_rate", "_next_at", "_spec")
+
+    def __init__(self, spec: CpuSpec, *, has_rate: bool) -> None:
+        self._spec = spec
+        self._has_rate = has_rate
+        self._next_at = 0.0
+
+    def takes_s(self, now: float) -> float:
+        """The time to make one that is asked for now."""
+        if not self._has_rate:
+            return self._spec.create_s
+        slot = max(now, self._next_at)
+        self._next_at = slot + 1.0 / self._spec.pods_per_s
+        return slot - now + self._spec.create_s

@@ -326,7 +326,7 @@ class Scheduler:
                 self._lanes.withdraw(ticket, now)
             ticket.lane = ticket.node = None
             ticket.form = self._forms.of(ticket.action.needs)
-        self._lanes.node_lost(event.resource, event.node)
+        self._lanes.node_lost(event.resource, event.node, now)
         for ticket, is_harmed in harmed.items():
             if not is_harmed:
                 self._queue(ticket, now)

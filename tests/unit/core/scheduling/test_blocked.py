@@ -10,6 +10,7 @@ from artangram.core.scheduling.blocked import Blocked
 from artangram.core.scheduling.cluster import FunctionsSpec, QuotaSpec
 from artangram.core.scheduling.events import Cancelled, Finished, NodeJoined, NodeLost, Submitted
 from artangram.core.scheduling.policies.base import Lane, LaneContext, Ticket
+from artangram.core.scheduling.policies.coreuse import NodeUse
 from artangram.core.scheduling.policies.counted import CountedLane
 from artangram.core.scheduling.policies.queue import FairUsage
 from artangram.core.scheduling.pools.cpu import CpuNode
@@ -120,8 +121,8 @@ def test_a_start_does_not_stir_up_all_who_lack_the_same():
     pushed: list[str] = []
     chosen = policy("elastic")
 
-    def watched(node: CpuNode, context: LaneContext, served: FairUsage) -> Lane:
-        lane = chosen.cpu(node, context, served)
+    def watched(node: CpuNode, context: LaneContext, use: NodeUse) -> Lane:
+        lane = chosen.cpu(node, context, use)
         push = lane.push
 
         def counted(ticket: Ticket, now: float) -> None:

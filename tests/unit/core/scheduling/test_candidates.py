@@ -5,7 +5,7 @@ from builders import a_waiting_ticket
 from artangram.core.scheduling.distribution import KnownDuration
 from artangram.core.scheduling.policies.base import Ticket
 from artangram.core.scheduling.policies.candidates import FEWEST, Candidates, goes_first
-from artangram.core.scheduling.policies.queue import FairUsage
+from artangram.core.scheduling.policies.coreuse import CoreUse
 
 
 def a_candidate(seq: int, rank: float, *, key: float = 1000.0, job: str = "default") -> Ticket:
@@ -15,8 +15,9 @@ def a_candidate(seq: int, rank: float, *, key: float = 1000.0, job: str = "defau
 
 
 def candidates(*tickets: Ticket) -> Candidates:
-    found = Candidates(FairUsage({}))
+    found = Candidates(CoreUse({}))
     for ticket in tickets:
+        found.use.want(ticket.job, 0.0)
         found.push(ticket)
     return found
 
@@ -56,8 +57,8 @@ def test_the_job_that_got_least_goes_first():
     found = candidates(mine, theirs)
     assert order_of(found) == [1, 2]
     found = candidates(mine, theirs)
-    found.served.charge(mine, 10.0)
-    assert goes_first(found.served, theirs, mine, 0.0)
+    found.use.hold(mine.job, 1, 0.0)
+    assert goes_first(found.use, theirs, mine, 0.0)
     assert order_of(found) == [2, 1]
 
 

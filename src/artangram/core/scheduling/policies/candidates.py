@@ -3,7 +3,7 @@
 - Inside a job an overdue ticket goes first, by its virtual deadline; the others go by rank. Both
   stay as they are while a ticket stands here, unless what is believed of it changes. `precedence`
   has what priorities and deadlines change about that.
-- Between jobs, the one that was served least for its share goes first.
+- Between jobs, `coreuse` says which goes first.
 - Tickets that left, or that came back with another rank, leave the heaps when they surface, or all
   together once they are most of them.
 """
@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
 from artangram.core.ids import JobId
-from artangram.core.scheduling.policies.base import State, Ticket
+from artangram.core.scheduling.policies.base import Ticket
+from artangram.core.scheduling.policies.coreuse import CoreUse
 from artangram.core.scheduling.policies.precedence import (
     goes_before,
     is_due,
     leveled_rank,
     set_due,
 )
-from artangram.core.scheduling.policies.queue import FairUsage
 
 FEWEST = 64
 """Below this, looking for entries of tickets that left is not worth it."""
@@ -41,13 +41,13 @@ class _Job:
 class Candidates:
     """Tickets of one lane, either rigid or elastic ones."""
 
-    __slots__ = ("_jobs", "_num_pushed", "is_reranked", "served", "size")
+    __slots__ = ("_jobs", "_num_pushed", "is_reranked", "size", "use")
 
-    def __init__(self, served: FairUsage) -> None:
+    def __init__(self, use: CoreUse) -> None:
         self._jobs: dict[JobId, _Job] = {}
         self._num_pushed = 0
         self.size = 0
-        self.served = served
+        self.use = use
         #: Did the rank of a ticket change since the lane looked?
         self.is_reranked = False
 
@@ -66,8 +66,6 @@ class Candidates:
         job = self._jobs.get(ticket.job)
         if job is None:
             job = self._jobs[ticket.job] = _Job()
-            if ticket.state is State.WAITING:
-                self.served.wait(ticket.job)  # One that is preempted was served until now.
         self._num_pushed += 1
         ticket.place, ticket.place_number = self, self._num_pushed
         set_due(ticket)
@@ -102,7 +100,7 @@ class Candidates:
         best: Ticket | None = None
         for job in self._jobs.values():
             ticket = self._first_of(job, now)
-            if best is None or goes_first(self.served, ticket, best, now):
+            if best is None or goes_first(self.use, ticket, best, now):
                 best = ticket
         return best
 
@@ -140,10 +138,10 @@ class Candidates:
             heapify(heap)
 
 
-def goes_first(served: FairUsage, one: Ticket, other: Ticket, now: float) -> bool:
+def goes_first(use: CoreUse, one: Ticket, other: Ticket, now: float) -> bool:
     """Does `one` get cores before `other`?"""
     if one.job != other.job:
-        mine, theirs = served.of(one.job), served.of(other.job)
+        mine, theirs = use.standing(one.job, now), use.standing(other.job, now)
         if mine != theirs:
             return mine < theirs
         return _order(one, now) < _order(other, now)

@@ -9,13 +9,14 @@
   how much follows a price: the more actions are behind, the dearer a core, the narrower they run.
 """
 
+from artangram.core.ids import JobId
 from artangram.core.scheduling.lease import Allocation, Cores
 from artangram.core.scheduling.policies import ranking
 from artangram.core.scheduling.policies.base import Hindrance, LaneContext, State, Ticket
 from artangram.core.scheduling.policies.candidates import Candidates, goes_first
+from artangram.core.scheduling.policies.coreuse import NodeUse
 from artangram.core.scheduling.policies.cpulane import CpuLane
 from artangram.core.scheduling.policies.newcomers import Newcomers
-from artangram.core.scheduling.policies.queue import FairUsage
 from artangram.core.scheduling.policies.running import Running, pressure_of
 from artangram.core.scheduling.policies.width import fixed_widths, malleable_widths
 from artangram.core.scheduling.pools.cpu import CpuNode
@@ -42,15 +43,16 @@ MOST_PASSED = 4
 class ElasticLane(CpuLane):
     """The queue of one CPU node whose actions are preempted and resized while they run."""
 
-    def __init__(self, node: CpuNode, context: LaneContext, served: FairUsage) -> None:
+    def __init__(self, node: CpuNode, context: LaneContext, use: NodeUse) -> None:
         super().__init__(node, context)
-        self._served = served
-        self._rigid = Candidates(served)
-        self._elastic = Candidates(served)
+        self._use = use
+        self._rigid = Candidates(use.pool)
+        self._elastic = Candidates(use.pool)
         self._running = Running(node.cores)
         #: Elastic tickets among the running that have no cores yet: `_divide` starts them.
         self._fresh: list[Ticket] = []
         self._num_lent = 0
+        self._lent_to: dict[Allocation, JobId] = {}
         self._num_waiting = 0
         self._next_pass = 0.0
         self._last_pass = 0.0
@@ -67,12 +69,14 @@ class ElasticLane(CpuLane):
         ranking.enter(ticket)
         self._newcomers.count(len(self._node.trajectories), now)
         self._num_waiting += 1
+        self._use.want(ticket.job, now)
         self._candidates_like(ticket).push(ticket)
         if ticket.form.is_elastic and ticket.rank < self._refused_rank:
             self._ask_elastic = True
 
     def withdraw(self, ticket: Ticket) -> None:
         self._num_waiting -= 1
+        self._use.unwant(ticket.job)
         self._candidates_like(ticket).remove(ticket)
         self._ask_elastic = True
 
@@ -89,7 +93,9 @@ class ElasticLane(CpuLane):
 
     def give_back(self, ticket: Ticket, now: float) -> None:
         super().give_back(ticket, now)
+        self._use.hold(ticket.job, -ticket.units, now)
         if ticket.place is not None:
+            self._use.unwant(ticket.job)
             self._candidates_like(ticket).remove(ticket)
             return
         self._running.remove(ticket)
@@ -104,11 +110,15 @@ class ElasticLane(CpuLane):
     def lend(self, ticket: Ticket, units: int, now: float) -> Allocation:
         self._squeeze(units, now)
         self._num_lent += units
-        return super().lend(ticket, units, now)
+        self._use.hold(ticket.job, units, now)
+        lent = super().lend(ticket, units, now)
+        self._lent_to[lent] = ticket.job
+        return lent
 
     def take_back(self, allocation: Allocation, now: float) -> None:
         super().take_back(allocation, now)
         self._num_lent -= allocation.units
+        self._use.hold(self._lent_to.pop(allocation), -allocation.units, now)
         self._ask_elastic = True
 
     def dispatch(self, now: float) -> None:
@@ -173,11 +183,11 @@ class ElasticLane(CpuLane):
             elastic = None if rigid is None else self._elastic.overdue_of(rigid.job, now)
         if rigid is None or elastic is None:
             return rigid or elastic
-        return rigid if goes_first(self._served, rigid, elastic, now) else elastic
+        return rigid if goes_first(self._use.pool, rigid, elastic, now) else elastic
 
     def _is_refused(self, ticket: Ticket, now: float) -> bool:
         """Would elastic work with a smaller rank be worth more of the cores than leaves room?"""
-        if not ticket.form.is_elastic or ticket.key <= now:
+        if not ticket.form.is_elastic or ticket.key <= now or self._is_behind(ticket, now):
             return False
         cores = self._node.cores - self._num_lent - self._running.rigid_units
         behind = len(self._running.elastic) + self._elastic.size - 2
@@ -191,19 +201,25 @@ class ElasticLane(CpuLane):
         if lacking <= 0:
             return giving
         firm = ranking.firm_rank(ticket)
+        is_behind = self._is_behind(ticket, now)
         for other in self._running.last_first():
-            if other.rank <= firm and now < ticket.key:
+            if other.rank <= firm and now < ticket.key and not is_behind:
                 return None  # Nor do those with smaller ranks give way.
-            if ranking.gives_way(other, ticket, self._served, cores=self._node.cores, now=now):
+            if ranking.gives_way(other, ticket, self._use.pool, firm=firm, now=now):
                 giving.append(other)
                 lacking -= other.form.amounts[0]
                 if lacking <= 0:
                     return giving
         return None
 
+    def _is_behind(self, ticket: Ticket, now: float) -> bool:
+        """Have other jobs so much more than its own that they owe it cores?"""
+        return self._use.pool.is_behind(ticket.job, ticket.form.amounts[0], now)
+
     def _preempt(self, ticket: Ticket, now: float) -> None:
         self._running.remove(ticket)
         self._resize(ticket, 0, now)
+        self._use.want(ticket.job, now)
         ranking.refresh(ticket, now)
         self._candidates_like(ticket).push(ticket)
         self._ask_elastic = True
@@ -211,6 +227,7 @@ class ElasticLane(CpuLane):
     def _let_in(self, ticket: Ticket, giving: list[Ticket], now: float) -> None:
         """Give `ticket` its least amount, or a place in `_fresh`; preempt those `giving` way."""
         self._candidates_like(ticket).remove(ticket)
+        self._use.unwant(ticket.job)
         is_new = ticket.state is State.WAITING
         self._num_waiting -= is_new
         if is_new and not self._context.seize_secondary(ticket, now):
@@ -226,7 +243,7 @@ class ElasticLane(CpuLane):
 
     def _start(self, ticket: Ticket, now: float) -> None:
         least = ticket.form.amounts[0]
-        self._served.charge(ticket, ticket.belief.mean_s * ticket.area)
+        self._use.hold(ticket.job, least, now)
         ticket.updated_at = now + ticket.prepare_s
         if ticket.form.is_elastic:
             amounts, curve = ticket.form.amounts, ticket.curve or DEFAULT
@@ -283,6 +300,7 @@ class ElasticLane(CpuLane):
                 self._resize(ticket, size, now)
         for ticket, size in changes:
             if ticket.state is State.WAITING:
+                self._use.hold(ticket.job, size - ticket.form.amounts[0], now)
                 self._start_on(ticket, size, now, workers=ticket.workers)
             elif size > ticket.units:
                 self._resize(ticket, size, now)
@@ -327,12 +345,13 @@ class ElasticLane(CpuLane):
         else:
             near = cores[0] if cores else None
             cores += self._node.take(size - ticket.units, near=near)
+        self._use.hold(ticket.job, size - ticket.units, now)
         ticket.units = size
         self._context.resize(ticket, Cores(self._node.resource, self._node.id, cores), now)
 
     def hindrance(self, ticket: Ticket, now: float) -> Hindrance:
         others = (other for queue in (self._rigid, self._elastic) for other in queue)
-        ahead = sum(goes_first(self._served, other, ticket, now) for other in others)
+        ahead = sum(goes_first(self._use.pool, other, ticket, now) for other in others)
         return Hindrance(
             resource=self._node.resource,
             needed=ticket.form.amounts[0],
@@ -357,6 +376,11 @@ class ElasticLane(CpuLane):
     def _because(self, ticket: Ticket, ahead: int, now: float) -> str:
         needed, room = ticket.form.amounts[0], self._room()
         cores = "1 core" if needed == 1 else f"{needed} cores"
+        if ahead and self._use.pool.is_ahead(ticket.job, now):
+            return (
+                f"{ahead} go first; its job has used more of {self._node.resource} for its share"
+                " than others that wait"
+            )
         if ahead:
             return f"{ahead} that are expected to end sooner, are overdue or have priority go first"
         if needed > room:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from artangram.core.scheduling.policies.base import Lane, LaneContext
+from artangram.core.scheduling.policies.coreuse import NodeUse
 from artangram.core.scheduling.policies.gpulane import GpuLane
 from artangram.core.scheduling.policies.queue import FairUsage
 from artangram.core.scheduling.pools.cpu import CpuNode
@@ -28,7 +29,7 @@ class SchedulingPolicy:
     """One idea per kind of pool. Built by name in `catalog`."""
 
     name: str
-    cpu: Callable[[CpuNode, LaneContext, FairUsage], Lane]
+    cpu: Callable[[CpuNode, LaneContext, NodeUse], Lane]
     gpu: Callable[[GpuPool, LaneContext, FairUsage], GpuLane]
     quota: Callable[[QuotaPool, LaneContext, FairUsage], QuotaLane]
     functions: Callable[[FunctionPool, LaneContext, FairUsage], Lane]

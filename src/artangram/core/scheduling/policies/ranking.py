@@ -9,8 +9,8 @@
 """
 
 from artangram.core.scheduling.policies.base import Ticket
+from artangram.core.scheduling.policies.coreuse import CoreUse
 from artangram.core.scheduling.policies.precedence import may_preempt
-from artangram.core.scheduling.policies.queue import FairUsage
 from artangram.core.scheduling.policies.width import fixed_widths
 from artangram.core.scheduling.speedup import DEFAULT
 
@@ -32,10 +32,6 @@ gives way too easily is never done."""
 
 SWITCH_S = 0.02
 """What a switch costs those who take part: cores are moved, caches are cold."""
-
-FAIR_S = 10.0
-"""A job that is ahead of its fair share by this many seconds of the whole node takes no cores from
-running work of other jobs."""
 
 
 def enter(ticket: Ticket) -> None:
@@ -79,16 +75,18 @@ def firm_rank(ticket: Ticket) -> float:
     return (ticket.rank + SWITCH_S * ticket.form.amounts[0]) / CLEARLY
 
 
-def gives_way(other: Ticket, ticket: Ticket, served: FairUsage, *, cores: int, now: float) -> bool:
-    """Does `other`, which has cores, give them up for `ticket`?
-
-    Either `ticket` is overdue, or the rank of `other` is above `firm_rank(ticket)`.
-    """
-    if other.key <= now or other.stopping is not None or not other.units:
+def gives_way(other: Ticket, ticket: Ticket, use: CoreUse, *, firm: float, now: float) -> bool:
+    """Does `other`, which has cores, give them up for `ticket`, whose `firm_rank` is `firm`?"""
+    if other.stopping is not None or not other.units:
         return False
-    if not may_preempt(ticket, other):
-        return False
-    if ticket.key <= now:
-        return True
-    is_fair = served.of(ticket.job) <= served.of(other.job) + FAIR_S * cores
-    return ticket.job == other.job or is_fair
+    if other.job != ticket.job:
+        taken, given = ticket.form.amounts[0], other.units
+        lead = use.lead(ticket.job, other.job, now, taken=taken, given=given)
+        gap = use.gap(ticket.job, now)
+        if lead < -gap:
+            return True  # It would be clearly behind even then.
+        if lead > gap:
+            return False
+    return (
+        now < other.key and (ticket.key <= now or other.rank > firm) and may_preempt(ticket, other)
+    )
