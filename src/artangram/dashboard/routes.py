@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from importlib.resources import files
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 import msgspec
@@ -15,11 +16,13 @@ from starlette.routing import Route
 from artangram.core.ids import ActionId
 from artangram.core.scheduling.explain import Explanation
 from artangram.dashboard.gate import COOKIE, HEADERS, KEPT_S, PageGate
-from artangram.dashboard.run import RunFollower
 from artangram.dashboard.view import Viewer, viewing
 from artangram.observe.history import Happening
 from artangram.observe.journal import JournalError
 from artangram.orchestrator.orchestrator import Orchestrator
+
+if TYPE_CHECKING:  # It needs torch, and a service that trains nothing does not.
+    from artangram.dashboard.run import RunFollower
 
 PATH = "/dashboard"
 MOST_OUTPUT_CHARACTERS = 20_000
@@ -57,7 +60,7 @@ class ActionView(Struct, frozen=True, kw_only=True):
 
 @asynccontextmanager
 async def pages(
-    orchestrator: Orchestrator, token: str | None, run: RunFollower | None = None
+    orchestrator: Orchestrator, token: str | None, run: "RunFollower | None" = None
 ) -> AsyncIterator[list[Route]]:
     """The routes of the dashboard, for as long as the block lasts; `run` uses the cluster alone."""
     async with viewing(orchestrator, "" if run is None else run.run) as viewer:
@@ -65,7 +68,7 @@ async def pages(
 
 
 class _Pages:
-    def __init__(self, viewer: Viewer, gate: PageGate, run: RunFollower | None) -> None:
+    def __init__(self, viewer: Viewer, gate: PageGate, run: "RunFollower | None") -> None:
         self._viewer = viewer
         self._gate = gate
         self._run = run
@@ -85,7 +88,7 @@ class _Pages:
             Route(f"{PATH}/actions/{{action:path}}", self._seen(self.action)),
         ]
 
-    def _run_routes(self, run: RunFollower) -> list[Route]:
+    def _run_routes(self, run: "RunFollower") -> list[Route]:
         async def curves(request: Request) -> Response:
             return _json(msgspec.json.encode(await run.curves()))
 

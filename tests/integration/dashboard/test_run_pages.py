@@ -10,46 +10,15 @@ import aiohttp
 import msgspec
 from browser import a_page
 from dashboard_builders import AXE, EVIL, in_chromium
+from step_builder import a_step
 
 from artangram.dashboard.run import MOST_POINTS, MOST_TRANSCRIPTS, RunFollower
 from artangram.dashboard.serving import run_pages
 from artangram.pipeline import metrics, transcripts
-from artangram.pipeline.metrics import StepRecord
 from artangram.pipeline.transcripts import Transcript, Utterance
 from artangram.testing.fakes import a_setup, fake_cluster
-from artangram.train.tally import StepMetrics
 
 TOKEN = "a-token-of-this-test"
-
-
-def a_step(step: int, reward: float) -> StepRecord:
-    report = StepMetrics(
-        version=step,
-        is_skipped=False,
-        groups=1,
-        trajectories=4,
-        samples=4,
-        reward=reward,
-        rewards={"calc": reward, "maze": reward / 2},
-        tokens=100,
-        loss=0.1,
-        entropy=0.2,
-        grad_norm=1.0,
-        stale_share=0.1,
-        max_staleness=1,
-        stale_ratio=1.0,
-        fresh_error=0.0,
-    )
-    return StepRecord(
-        step=step,
-        at_s=step,
-        collect_s=1.0,
-        train_s=2.0,
-        publish_s=0.1,
-        exposed_s=0.0,
-        report=report,
-        ended={},
-    )
 
 
 def add_steps(place: Path, *steps: int) -> None:
@@ -94,7 +63,7 @@ async def test_curves_and_attempts_appear_while_the_run_goes(tmp_path: Path) -> 
         assert told == "maze-run, step 2 of 9"
         assert await page.value("document.querySelectorAll('#curves canvas').length") == 6
         legend = await page.value("document.querySelector('#curves').innerText")
-        assert "reward/maze" in legend
+        assert "reward/calc" in legend
         add_steps(tmp_path, 3)
         await page.until("document.body.dataset.step === '3'")
         await page.value("document.querySelector('#attempt-rows a').click()")

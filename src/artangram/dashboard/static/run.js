@@ -65,9 +65,9 @@ const Run = (() => {
 
   function drawAttempts() {
     $("attempt-rows").replaceChildren(...attempts.map((one) => {
-      const link = make("a", "", `${one.task}/${one.problem}`);
+      const link = make("a", "", one.problem);
       link.href = `#attempt/${encodeURIComponent(one.trajectory)}`;
-      const cells = [[one.step, "n"], [link], [one.reward === null ? "–" : one.reward.toFixed(2), "n"], [one.status]];
+      const cells = [[one.step, "n"], [one.task], [link], [one.reward === null ? "–" : one.reward.toFixed(2), "n"], [one.status]];
       return make("tr", "", ...cells.map(([value, name]) => make("td", name, value)));
     }));
   }
@@ -91,7 +91,7 @@ const Run = (() => {
 
   function showAttempt(id) {
     const one = attempts.find((found) => found.trajectory === id);
-    $("attempt-title").textContent = one ? `${one.task}/${one.problem}, step ${one.step}` : "This attempt is not kept any more";
+    $("attempt-title").textContent = one ? `${one.task}: ${one.problem}, step ${one.step}` : "This attempt is not kept any more";
     $("attempt-told").textContent = one ? `reward ${one.reward === null ? "none" : one.reward.toFixed(3)}, ${one.status}` : "";
     $("attempt-said").replaceChildren(...(one ? one.conversations : []).map((line, index) => make("div", "conversation",
       ...(one.conversations.length > 1 ? [make("h3", "", `Conversation ${index + 1}`)] : []),
