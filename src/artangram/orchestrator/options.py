@@ -54,9 +54,9 @@ class RunOptions(TypedDict, total=False):
     its job, its trajectory and its request; another one that uses it is refused. Such an action
     also goes on when its caller stops waiting. Default: none."""
     environ: Mapping[str, str] | None
-    """Environment variables beside the usual ones. Default: none."""
+    """Environment variables beside those of the trajectory. Default: none."""
     cwd: str
-    """The directory that the command starts in. Default: /work."""
+    """The directory that the command starts in. Default: the trajectory's `workdir`."""
     stdin: bytes | str
     """What the command reads from its standard input. Default: nothing."""
     output_bytes: int
@@ -93,9 +93,9 @@ class StartOptions(TypedDict, total=False):
     work_s: float | None
     """Expected seconds. Default: learned from earlier actions of its kind."""
     environ: Mapping[str, str] | None
-    """Environment variables beside the usual ones. Default: none."""
+    """Environment variables beside those of the trajectory. Default: none."""
     cwd: str
-    """The directory that the command starts in. Default: /work."""
+    """The directory that the command starts in. Default: the trajectory's `workdir`."""
     terminal: tuple[int, int] | None
     """Rows and columns of a terminal for it, which then is its stdin, stdout and stderr. Default:
     none, and it has pipes."""
