@@ -110,7 +110,7 @@ _MODULES = {
     "core.errors": "BadInput CallFailed InfraFailed",
     "core.scheduling.cluster": "JobLimits",
     "core.scheduling.explain": "Explanation",
-    "core.scheduling.records": "ActionRecord Outcome",
+    "core.scheduling.action": "ActionRecord Outcome",
     "functions": "function",
     "orchestrator.calling": "Api ApiAnswer RemoteFunction",
     "orchestrator.client": "Client TrajectoryHandle",
