@@ -64,9 +64,9 @@ if TYPE_CHECKING:
     from artangram import sync
     from artangram.apis.spec import ApiSpec
     from artangram.core.errors import BadInput, CallFailed, InfraFailed
+    from artangram.core.scheduling.action import ActionRecord, Outcome
     from artangram.core.scheduling.cluster import JobLimits
     from artangram.core.scheduling.explain import Explanation
-    from artangram.core.scheduling.records import ActionRecord, Outcome
     from artangram.functions import function
     from artangram.orchestrator.calling import Api, ApiAnswer, RemoteFunction
     from artangram.orchestrator.client import Client, TrajectoryHandle
@@ -110,7 +110,7 @@ _MODULES = {
     "core.errors": "BadInput CallFailed InfraFailed",
     "core.scheduling.cluster": "JobLimits",
     "core.scheduling.explain": "Explanation",
-    "core.scheduling.records": "ActionRecord Outcome",
+    "core.scheduling.action": "ActionRecord Outcome",
     "functions": "function",
     "orchestrator.calling": "Api ApiAnswer RemoteFunction",
     "orchestrator.client": "Client TrajectoryHandle",

@@ -19,8 +19,8 @@ from typing import Protocol
 from msgspec import Struct
 
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
+from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.lease import Lease
-from artangram.core.scheduling.records import Outcome
 from artangram.managers.call import CallResult
 from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.process import ProcessBegan, ProcessInput

@@ -16,10 +16,9 @@ from msgspec import structs
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, JobId, NodeId, Resource, TrajectoryId
-from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.action import Action, Outcome
 from artangram.core.scheduling.explain import Explanation
 from artangram.core.scheduling.needs import Needs
-from artangram.core.scheduling.records import Outcome
 from artangram.functions import Function
 from artangram.managers.agent import AgentGone, NodeAgent, Population
 from artangram.observe.history import Happening

@@ -11,10 +11,9 @@ from msgspec import Struct, structs
 
 from artangram.core.errors import BadInput, InfraFailed
 from artangram.core.ids import ActionId, JobId, Resource, ServiceId, TrajectoryId
-from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.action import Action, ActionRecord, Outcome
 from artangram.core.scheduling.cluster import NODE_LABEL, ServiceSpec
 from artangram.core.scheduling.events import TrajectoryOpened
-from artangram.core.scheduling.records import ActionRecord, Outcome
 from artangram.managers.agent import Population, SandboxSpec
 from artangram.managers.call import Call, CallResult
 from artangram.orchestrator.statusrecords import JobStatus, PoolStatus, RunningStatus

@@ -13,10 +13,10 @@ import msgspec
 from msgspec import Struct, structs
 
 from artangram.core.ids import Resource
+from artangram.core.scheduling.action import ActionRecord
 from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec
 from artangram.core.scheduling.decisions import Report
 from artangram.core.scheduling.policies.catalog import policy as policy_named
-from artangram.core.scheduling.records import ActionRecord
 from artangram.observe.journaltrace import trace_of
 from artangram.observe.recording import owner_of, recorded
 from artangram.observe.trace import Trace
