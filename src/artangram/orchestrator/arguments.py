@@ -26,6 +26,7 @@ from artangram.orchestrator.options import RunOptions, StartOptions
 from artangram.orchestrator.records import Opening, Submission
 from artangram.sandbox.process import TerminalSize
 from artangram.sandbox.protocol import Command
+from artangram.sandbox.user import BOX
 
 T = TypeVar("T")
 
@@ -302,8 +303,10 @@ def _rigid(cpu: int) -> Needs:
 
 def environ_of(opening: Opening, own: dict[str, str]) -> dict[str, str]:
     """The variables of one command: its user's, its trajectory's, then its own."""
-    told = opening.place.user.environ
-    return {**told, **opening.environ, **own} if told or opening.environ else own
+    user = opening.place.user
+    if user == BOX:
+        return {**opening.environ, **own} if opening.environ else own
+    return {"USER": user.name, "HOME": user.home, **opening.environ, **own}
 
 
 def inside(opening: Opening, path: str) -> str:

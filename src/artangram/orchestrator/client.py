@@ -4,7 +4,7 @@ It is the same for an orchestrator in this process and for one behind HTTP; only
 differs. A program's failure is in the result; a caller's mistake is raised.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, Unpack
 from uuid import uuid4
 
@@ -17,7 +17,6 @@ from artangram.managers.call import ServiceCall
 from artangram.observe.history import Happening
 from artangram.orchestrator.arguments import (
     as_json,
-    as_mapping,
     as_record,
     as_text,
     check_known,
@@ -30,14 +29,18 @@ from artangram.orchestrator.calling import (
     checked_options,
     request_of,
 )
-from artangram.orchestrator.options import CallOptions, ClusterChanges, ServiceOptions
+from artangram.orchestrator.opening import opening_of
+from artangram.orchestrator.options import (
+    CallOptions,
+    ClusterChanges,
+    ServiceOptions,
+    TrajectoryOptions,
+)
 from artangram.orchestrator.reconfigure import Reconfiguration
 from artangram.orchestrator.records import ClusterStatus, Opening
 from artangram.orchestrator.trajectory import TrajectoryHandle
 from artangram.orchestrator.transport import Transport
 from artangram.orchestrator.use import UseReport
-from artangram.sandbox.protocol import HostImage, Limits, Source
-from artangram.sandbox.user import BOX, WORK_DIR
 from artangram.services.service import Loader, Service, loader_name
 
 __all__ = ["Client", "TrajectoryHandle"]
@@ -64,67 +67,12 @@ class Client:
         """The way to its orchestrator, for a layer that wraps it."""
         return self._backend
 
-    def trajectory(
-        self,
-        *,
-        job: str = "default",
-        task: str = "",
-        problem: str = "",
-        memory_mb: int = 512,
-        disk_mb: int | None = None,
-        processes: int = 256,
-        network: bool = False,
-        source: Source | None = None,
-        workdir: str = WORK_DIR,
-        home: str = WORK_DIR,
-        user: str = BOX.name,
-        environ: Mapping[str, str] | None = None,
-        selector: Mapping[str, str] | None = None,
-        idle_s: float | None = None,
-        lifetime_s: float | None = None,
-        parent: str | None = None,
-        id: str | None = None,
-    ) -> TrajectoryHandle:
+    def trajectory(self, **options: Unpack[TrajectoryOptions]) -> TrajectoryHandle:
         """One attempt at a problem; use it with `async with`. Its files last until it is closed.
 
-        - `job`, `task`: whose share it counts against, and what kind of problem it attempts.
-        - `problem`: which problem it attempts; siblings then tell each other how long their
-          commands take.
-        - `memory_mb`, `disk_mb`, `processes`: limits of its sandbox; files count as memory. By
-          default files may take half of the memory, 256 MB at most.
-        - `network`: give the sandbox access to the network.
-        - `source`: the image or snapshot that it starts from. Default: the programs of the node.
-        - `workdir`, `home`: where its commands start, and their `HOME`; made if they do not exist.
-        - `user`: what its user is called. `root` is the number 0 for programs, without its rights.
-        - `environ`: environment variables of all its commands.
-        - `selector`: labels that its node must have, as in `{"disk": "nvme"}`.
-        - `idle_s`, `lifetime_s`: it is closed when it has had no action for this long, or this long
-          after it was opened, whatever it does. Default: never.
-        - `parent`: the trajectory that waits for it. Its actions are refused when everything that
-          holds memory waits for such a child: it would wait for ever.
-        - `id`: your own name for it. Default: the task and a random suffix.
+        `TrajectoryOptions` describes the keywords.
         """
-        limits = Limits.sized(memory_mb, disk_mb=disk_mb, processes=processes, network=network)
-        named = "" if id is None else as_text("id", id)
-        given = {
-            "trajectory": named or f"{task or 'trajectory'}-{self._new_id()}",
-            "job": job,
-            "task": task,
-            "problem": problem,
-            "memory_mb": memory_mb,
-            "selector": as_mapping("selector", selector),
-            "idle_s": idle_s,
-            "lifetime_s": lifetime_s,
-            "parent": parent,
-            # As plain data: msgspec does not check the fields of a record that exists already.
-            "place": {
-                "source": plain("place.source", source or HostImage()),
-                "limits": plain("place.limits", limits),
-                "user": {"name": user, "home": home, "workdir": workdir},
-            },
-            "environ": as_mapping("environ", environ),
-        }
-        return TrajectoryHandle(self._backend, as_record(Opening, given))
+        return TrajectoryHandle(self._backend, opening_of(options, new_id=self._new_id))
 
     def attach(self, id: str, *, task: str = "") -> TrajectoryHandle:
         """A trajectory that is open already, opened by this client or another one.

@@ -41,12 +41,6 @@ class SandboxUser(Struct, frozen=True, kw_only=True):
         """Those that a sandbox has to have beside the usual one."""
         return tuple(path for path in {self.home, self.workdir} if path != WORK_DIR)
 
-    @property
-    def environ(self) -> dict[str, str]:
-        """What tells programs about their user, as far as it is not the usual one."""
-        told = {} if self.name == BOX.name else {"USER": self.name}
-        return told if self.home == WORK_DIR else {**told, "HOME": self.home}
-
     def passwd(self, uid: int) -> bytes:
         """Its line in `/etc/passwd`."""
         return f"{self.name}:x:{uid}:{uid}:{self.name}:{self.home}:/bin/sh\n".encode()
@@ -59,7 +53,7 @@ class SandboxUser(Struct, frozen=True, kw_only=True):
 def _check_directory(field: str, path: str) -> None:
     is_plain = path.isprintable() and ":" not in path and posixpath.normpath(path) == path
     if not path.startswith("/") or path.startswith("//") or not is_plain or path == "/":
-        raise BadInput(field, f"{path[:80]!r} is not a directory's path", "give one like /home/me")
+        raise BadInput(field, f"{path[:80]!r} is not a directory's path", "give one like /testbed")
     if any(f"{path}/".startswith(f"{folder}/") for folder in _NOT_FOR_FILES):
         raise BadInput(field, f"{path} is not for files", "give another directory")
 

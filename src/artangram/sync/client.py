@@ -19,12 +19,12 @@ from artangram.orchestrator.options import (
     RunOptions,
     ServiceOptions,
     StartOptions,
+    TrajectoryOptions,
 )
 from artangram.orchestrator.process import KEPT_BYTES
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Refused
 from artangram.orchestrator.use import UseReport
-from artangram.sandbox.protocol import MAX_READ_BYTES, Output, Snapshot, Source
-from artangram.sandbox.user import BOX, WORK_DIR
+from artangram.sandbox.protocol import MAX_READ_BYTES, Output, Snapshot
 from artangram.services.service import Loader
 from artangram.sync.process import SyncProcess, SyncShell
 from artangram.sync.thread import LoopThread
@@ -53,48 +53,9 @@ class SyncClient:
         """End the cluster or the connection. Calls in other threads raise `Refused`."""
         self._thread.close()
 
-    def trajectory(
-        self,
-        *,
-        job: str = "default",
-        task: str = "",
-        problem: str = "",
-        memory_mb: int = 512,
-        disk_mb: int | None = None,
-        processes: int = 256,
-        network: bool = False,
-        source: Source | None = None,
-        workdir: str = WORK_DIR,
-        home: str = WORK_DIR,
-        user: str = BOX.name,
-        environ: Mapping[str, str] | None = None,
-        selector: Mapping[str, str] | None = None,
-        idle_s: float | None = None,
-        lifetime_s: float | None = None,
-        parent: str | None = None,
-        id: str | None = None,
-    ) -> "SyncTrajectory":
+    def trajectory(self, **options: Unpack[TrajectoryOptions]) -> "SyncTrajectory":
         """See `Client.trajectory`; to be used as `with`, or with `open` and `close`."""
-        handle = self._client.trajectory(
-            job=job,
-            task=task,
-            problem=problem,
-            memory_mb=memory_mb,
-            disk_mb=disk_mb,
-            processes=processes,
-            network=network,
-            source=source,
-            workdir=workdir,
-            home=home,
-            user=user,
-            environ=environ,
-            selector=selector,
-            idle_s=idle_s,
-            lifetime_s=lifetime_s,
-            parent=parent,
-            id=id,
-        )
-        return SyncTrajectory(handle, self._thread)
+        return SyncTrajectory(self._client.trajectory(**options), self._thread)
 
     def attach(self, id: str, *, task: str = "") -> "SyncTrajectory":
         """See `Client.attach`."""
