@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 import msgspec
 from msgspec import Struct, structs
 
+from artangram.core.scheduling.action import ActionRecord
 from artangram.core.scheduling.decisions import Report
-from artangram.core.scheduling.records import ActionRecord
 from artangram.dashboard.timeline import Bar, timeline
 from artangram.observe.journal import Entry
 from artangram.orchestrator.embedded import Embedded

@@ -6,8 +6,8 @@ from statistics import fmean, quantiles
 
 from msgspec import Struct
 
+from artangram.core.scheduling.action import ActionRecord
 from artangram.core.scheduling.decisions import Report
-from artangram.core.scheduling.records import ActionRecord
 from artangram.observe.recording import recorded
 
 
