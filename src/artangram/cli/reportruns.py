@@ -15,7 +15,7 @@ MOST_TEXT_CHARACTERS = 4000
 """Of one utterance: a page is read by people."""
 
 
-class _Run(Struct, frozen=True, kw_only=True):
+class _ReportedRun(Struct, frozen=True, kw_only=True):
     name: str
     steps: list[StepRecord]
     attempts: list[Transcript]
@@ -42,15 +42,15 @@ def run_blocks(places: Sequence[Path]) -> list[Block]:
     return blocks
 
 
-def _read(place: Path) -> _Run:
-    return _Run(
+def _read(place: Path) -> _ReportedRun:
+    return _ReportedRun(
         name=place.resolve().name,
         steps=metrics.read(place / metrics.FILE_NAME),
         attempts=transcripts.read(place / transcripts.FILE_NAME),
     )
 
 
-def _figures(runs: Sequence[_Run]) -> Iterator[Figure]:
+def _figures(runs: Sequence[_ReportedRun]) -> Iterator[Figure]:
     if len(runs) > 1:
         yield Figure(
             curves=[_curve(run.name, run, "reward") for run in runs],
@@ -67,13 +67,13 @@ def _figures(runs: Sequence[_Run]) -> Iterator[Figure]:
         )
 
 
-def _curve(name: str, run: _Run, series: str) -> Curve:
+def _curve(name: str, run: _ReportedRun, series: str) -> Curve:
     found = ((step.step, metrics.scalars(step)) for step in run.steps)
     points = tuple((step, values[series]) for step, values in found if series in values)
     return Curve(name=name, points=points)
 
 
-def _learning(runs: Sequence[_Run]) -> Section:
+def _learning(runs: Sequence[_ReportedRun]) -> Section:
     head = ["run", "steps", "skipped", "reward first", "reward last", "stale tokens", "truncated"]
     rows = [
         [
@@ -101,7 +101,7 @@ def _learning(runs: Sequence[_Run]) -> Section:
     )
 
 
-def _time(runs: Sequence[_Run]) -> Section:
+def _time(runs: Sequence[_ReportedRun]) -> Section:
     parts = [
         [
             _mean([step.collect_s for step in run.steps]),
@@ -125,7 +125,7 @@ def _time(runs: Sequence[_Run]) -> Section:
     )
 
 
-def _said(run: _Run) -> Iterator[Excerpt]:
+def _said(run: _ReportedRun) -> Iterator[Excerpt]:
     """For each task the best attempt of its first step, and the best and worst of its last."""
     by_task: dict[str, list[Transcript]] = {}
     for one in run.attempts:

@@ -22,7 +22,7 @@ MOST_TEXT_CHARACTERS = 20_000
 """Of one utterance."""
 
 
-class Curves(Struct, frozen=True, kw_only=True):
+class RunCurves(Struct, frozen=True, kw_only=True):
     """A run so far; the names of its series are those that trackers get."""
 
     run: str
@@ -45,7 +45,7 @@ class RunFollower:
         self._latest: deque[Transcript] = deque(maxlen=MOST_TRANSCRIPTS)
         self._reading = asyncio.Lock()
 
-    async def curves(self) -> Curves:
+    async def curves(self) -> RunCurves:
         async with self._reading:
             await asyncio.to_thread(self._read_steps)
             return self._curves()
@@ -73,11 +73,11 @@ class RunFollower:
         self._transcripts.taken(size)
         self._latest.extend(map(_shortened, found))
 
-    def _curves(self) -> Curves:
+    def _curves(self) -> RunCurves:
         width = -(-len(self._points) // MOST_POINTS) or 1
         chunks = [self._points[i : i + width] for i in range(0, len(self._points), width)]
         names = dict.fromkeys(name for _, values in self._points for name in values)
-        return Curves(
+        return RunCurves(
             run=self.run,
             planned=self._planned,
             steps=[chunk[-1][0] for chunk in chunks],
