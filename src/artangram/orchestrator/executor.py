@@ -227,7 +227,8 @@ class LiveExecutor:
     def on_ended(self, node: NodeId, ended: RunResult) -> None:
         """For agents: see `agent.Listener`."""
         self._take_end(node, ended)
-        self._leftovers.settle(node, ended.run, self)
+        if self._leftovers.runs:
+            self._leftovers.settle(node, ended.run, self)
 
     def _take_end(self, node: NodeId, ended: RunResult) -> None:
         live = self._ledger.actions.get(ended.run.action_id)
@@ -298,8 +299,7 @@ class LiveExecutor:
     def _is_found(self, live: LiveAction) -> bool:
         """Does or did it run there already? Then that is its start, and its end is posted."""
         lease, cores = live.lease, live.cores
-        assert lease is not None, f"{live} has no lease"
-        assert cores is not None, f"{live} has no cores"
+        assert lease is not None and cores is not None, f"{live} has no lease of cores"
         run = RunId(lease.action_id, lease.attempt)
         for found in live.found:
             if found.id == run and found.node == cores.node:
