@@ -31,7 +31,7 @@ from artangram.core.scheduling.events import (
     NodeUndrained,
     TrajectoryGone,
 )
-from artangram.core.scheduling.lease import Cores
+from artangram.core.scheduling.lease import Cores, CoreShare, Lease
 from artangram.core.scheduling.scheduler import Scheduler
 from artangram.managers.agent import AgentGone, NodeAgent, NodeInventory, RunId, RunResult
 from artangram.managers.calls import CallManager, Carrier
@@ -160,7 +160,7 @@ class LiveExecutor:
             why = "a command needs cores and a trajectory; this cluster gave it none"
             self._post(Finished(action.id, Outcome.INFRA_FAILED, None, why, lease.attempt))
             return
-        if live.found and self._is_found(live):
+        if live.found and self._is_found(live, lease, cores):
             return
         if cores.node in self._leftovers.runs:
             self._leftovers.wait(cores.node, live)
@@ -296,10 +296,8 @@ class LiveExecutor:
         if agent is not None:
             agent.acknowledge(run)
 
-    def _is_found(self, live: LiveAction) -> bool:
+    def _is_found(self, live: LiveAction, lease: Lease, cores: Cores | CoreShare) -> bool:
         """Does or did it run there already? Then that is its start, and its end is posted."""
-        lease, cores = live.lease, live.cores
-        assert lease is not None and cores is not None, f"{live} has no lease of cores"
         run = RunId(lease.action_id, lease.attempt)
         for found in live.found:
             if found.id == run and found.node == cores.node:
