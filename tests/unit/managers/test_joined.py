@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from artangram.core.ids import ActionId, NodeId
-from artangram.core.scheduling.records import Outcome
+from artangram.core.scheduling.action import Outcome
 from artangram.managers import wire
 from artangram.managers.agent import NodeInventory, RunId, RunResult
 from artangram.managers.joined import JoinedAgent
