@@ -373,8 +373,8 @@ class LiveExecutor:
     def _end_orphans(self, node: NodeId, found: NodeInventory) -> None:
         """End what the journal does not know; its names are taken until it is gone."""
         for run in found.running:
-            live = self._ledger.actions.get(run.action_id)
-            is_next = live is not None and any(one.id == run for one in live.found)
+            left = self._ledger.actions.get(run.action_id)
+            is_next = left is not None and any(one.id == run for one in left.found)
             if not is_next and not self._is_known(node, run):
                 self.manager.stop(run.action_id, node)
         for name in found.trajectories:
