@@ -32,11 +32,11 @@ _BEGIN = r"""set +H; stty -echo; PROMPT_COMMAND='printf "\036%d\037" "$?"; PS1= 
 _PLAIN = re.compile(r"[A-Za-z0-9_./=:,@%+$ -]*")
 """Commands of these characters only are words, which is correct syntax if none is reserved."""
 _RESERVED = frozenset(
-    "case coproc do done elif else esac fi for function if in select then time until while".split()
-)
+    ("case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if")
+) | {"in", "select", "then", "time", "until", "while"}
 
 
-class Reply(Struct, frozen=True, kw_only=True):
+class TerminalReply(Struct, frozen=True, kw_only=True):
     """What came on the terminal until one of the expected patterns, or the prompt, did."""
 
     text: str
@@ -79,7 +79,7 @@ class BashTerminal:
 
     async def run(
         self, command: str, *, timeout_s: float | None, expect: tuple[str, ...] = ()
-    ) -> Reply:
+    ) -> TerminalReply:
         """Run a command; raises `TimeoutError` when it has not ended in time. It then goes on."""
         lines = command.encode(errors="surrogateescape").split(b"\n")
         is_long = max(map(len, lines)) > _MOST_LINE_BYTES or len(command) > 32 * _MOST_LINE_BYTES
@@ -93,19 +93,21 @@ class BashTerminal:
 
     async def send(
         self, line: str, *, expect: tuple[str, ...] = (), timeout_s: float | None
-    ) -> Reply:
+    ) -> TerminalReply:
         """Type a line, and wait for a pattern or the prompt."""
         await self._process.write(line + "\n")
         async with asyncio.timeout(timeout_s):
             return await self.until(list(expect))
 
-    async def key(self, key: bytes, *, timeout_s: float, expect: tuple[str, ...] = ()) -> Reply:
+    async def key(
+        self, key: bytes, *, timeout_s: float, expect: tuple[str, ...] = ()
+    ) -> TerminalReply:
         """Press a key, as Ctrl-C, and wait likewise."""
         await self._process.write(key)
         async with asyncio.timeout(timeout_s):
             return await self.until(list(expect))
 
-    async def until(self, patterns: list[str]) -> Reply:
+    async def until(self, patterns: list[str]) -> TerminalReply:
         """What comes until a pattern or the prompt does. Raises `EOFError` if the shell ends."""
         compiled = [(pattern, re.compile(pattern)) for pattern in patterns]
         while True:
@@ -117,7 +119,7 @@ class BashTerminal:
                 first, name = min(found, key=lambda each: each[0].start())
                 text, self._text = self._text[: first.start()], self._text[first.end() :]
                 code = int(first[1]) if not name else None
-                return Reply(text=text, exit_code=code, matched=name)
+                return TerminalReply(text=text, exit_code=code, matched=name)
             await self._more()
 
     async def _more(self) -> None:
@@ -141,14 +143,18 @@ class BashTerminal:
             text = PROMPT.sub("", (await self._past(word)).text)
         return text
 
-    async def _past(self, word: str) -> Reply:
+    def unread(self, text: str) -> None:
+        """Let `text` be the beginning of what comes next."""
+        self._text = text + self._text
+
+    async def _past(self, word: str) -> TerminalReply:
         texts: list[str] = []
         while True:
             reply = await self.until([f"{word}\n"])
             texts.append(reply.text)
             if reply.matched:
                 await self.until([])
-                return Reply(text="".join(texts), exit_code=None, matched=word)
+                return TerminalReply(text="".join(texts), exit_code=None, matched=word)
 
     async def syntax_error(self, command: str) -> str:
         """What bash says about the command without running it; empty if it is well formed."""

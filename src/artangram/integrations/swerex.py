@@ -45,13 +45,14 @@ from swerex.runtime.abstract import (
 
 from artangram.core.errors import InfraFailed
 from artangram.core.scheduling.action import Outcome
-from artangram.integrations.bashterminal import BashTerminal, Reply
+from artangram.integrations.bashterminal import BashTerminal, TerminalReply
 from artangram.orchestrator.client import TrajectoryHandle
 
 CTRL_C, CTRL_Z = b"\x03", b"\x1a"
 LEAST_STARTUP_S = 30.0
 """SWE-ReX allows a second, which is for a bash that runs already; ours may have to queue."""
 MOST_OUTPUT_BYTES = 32 << 20
+ROUNDS_UNTIL_TOLD = 50
 _MERGED = ("sh", "-c", 'exec "$@" 2>&1', "sh")
 
 
@@ -63,7 +64,7 @@ class TrajectoryRuntime(AbstractRuntime):
         self.logger = logging.getLogger("artangram.swerex")
         self._sessions: dict[str, BashTerminal] = {}
 
-    async def is_alive(self, *, timeout: float | None = None) -> IsAliveResponse:
+    async def is_alive(self, *, timeout: float | None = None) -> IsAliveResponse:  # noqa: ASYNC109
         try:
             async with asyncio.timeout(timeout):
                 await self.trajectory.write("/tmp/.is-alive", b"")
@@ -119,11 +120,13 @@ class TrajectoryRuntime(AbstractRuntime):
             argv,
             timeout_s=command.timeout,
             environ=command.env,
+            cwd=command.cwd or "",
             output_bytes=MOST_OUTPUT_BYTES,
-            **({} if command.cwd is None else {"cwd": command.cwd}),
         )
         if result.outcome is Outcome.TIMED_OUT:
-            raise CommandTimeoutError(f"Timeout ({command.timeout}s) exceeded while running command")
+            raise CommandTimeoutError(
+                f"Timeout ({command.timeout}s) exceeded while running command"
+            )
         if result.command is None or result.outcome is Outcome.INFRA_FAILED:
             raise InfraFailed(f"the command was lost: {result.reason}")
         if result.start_error:
@@ -185,7 +188,7 @@ class TrajectoryDeployment(AbstractDeployment):
             raise DeploymentNotStartedError()
         return self._runtime
 
-    async def is_alive(self, *, timeout: float | None = None) -> IsAliveResponse:
+    async def is_alive(self, *, timeout: float | None = None) -> IsAliveResponse:  # noqa: ASYNC109
         return await self.runtime.is_alive(timeout=timeout)
 
     async def start(self) -> None:
@@ -243,15 +246,18 @@ async def _interrupted(terminal: BashTerminal, action: BashInterruptAction) -> B
     try:
         stopped = await terminal.key(CTRL_Z, timeout_s=max(2.0, action.timeout))
         killed = await terminal.send("kill -9 %1", timeout_s=max(2.0, action.timeout))
+        # The shell tells the end of a job at a later prompt: it belongs to the next command.
+        told, rest = killed.text, ROUNDS_UNTIL_TOLD
+        while "Killed" not in told and (rest := rest - 1):
+            told += await terminal.settle(timeout_s=LEAST_STARTUP_S)
+        terminal.unread(told)
     except TimeoutError as error:
         raise CommandTimeoutError("Failed to interrupt session") from error
-    return _observed(killed, 0, before=stopped.text)
+    return _observed(stopped, 0)
 
 
-def _observed(reply: Reply, code: int | None, *, before: str = "") -> BashObservation:
-    return BashObservation(
-        output=before + reply.text, exit_code=code, expect_string=reply.matched
-    )
+def _observed(reply: TerminalReply, code: int | None) -> BashObservation:
+    return BashObservation(output=reply.text, exit_code=code, expect_string=reply.matched)
 
 
 def _too_late(action: BashAction) -> CommandTimeoutError:

@@ -1,4 +1,4 @@
-"""SWE-ReX's wire, served by `up`: each sandbox is a server of SWE-ReX's under an address of its own.
+"""SWE-ReX's wire, served by `up`: each sandbox is a SWE-ReX server under its own address.
 
 - `RemoteRuntime(host="http://127.0.0.1:7410/swerex/NAME", auth_token=TOKEN)` uses the trajectory
   `NAME`: one that a client opened, or else one that is opened here, with the defaults below.
@@ -25,6 +25,7 @@ from swerex.runtime.abstract import (
     CloseSessionRequest,
     Command,
     CreateSessionRequest,
+    IsAliveResponse,
     ReadFileRequest,
     UploadResponse,
     WriteFileRequest,
@@ -85,16 +86,13 @@ class SwerexServer:
         return respond
 
     async def _runtime(self, request: Request) -> TrajectoryRuntime:
-        name = request.path_params["name"]
-        running = self._runtimes.get(name)
-        if running is None:
-            running = self._runtimes[name] = asyncio.create_task(self._opened(name))
-            running.add_done_callback(lambda done: self._forget_failed(name, done))
-        return await asyncio.shield(running)
+        return await asyncio.shield(self._begun(request.path_params["name"]))
 
-    def _forget_failed(self, name: str, done: asyncio.Task[TrajectoryRuntime]) -> None:
-        if done.cancelled() or done.exception() is not None:
-            self._runtimes.pop(name, None)
+    def _begun(self, name: str) -> asyncio.Task[TrajectoryRuntime]:
+        running = self._runtimes.get(name)
+        if running is None or (running.done() and running.exception() is not None):
+            running = self._runtimes[name] = asyncio.create_task(self._opened(name))
+        return running
 
     async def _opened(self, name: str) -> TrajectoryRuntime:
         try:
@@ -111,8 +109,11 @@ class SwerexServer:
         return JSONResponse({"message": "hello world"})
 
     async def _is_alive(self, request: Request) -> Response:
-        runtime = await self._runtime(request)
-        return JSONResponse((await runtime.is_alive()).model_dump())
+        # SWE-ReX's client waits 0.15 s for this: the answer does not wait for the sandbox.
+        running = self._begun(request.path_params["name"])
+        failed = running.done() and running.exception()
+        told = IsAliveResponse(is_alive=not failed, message=str(failed or ""))
+        return JSONResponse(told.model_dump())
 
     async def _act(self, request: Request) -> Response:
         key = request.headers.get("x-request-id", "")
@@ -175,8 +176,6 @@ def _transferred(error: Exception) -> Response:
 
 
 @asynccontextmanager
-async def swerex_pages(
-    orchestrator: Orchestrator, token: str | None
-) -> AsyncIterator[list[Route]]:
+async def swerex_pages(orchestrator: Orchestrator, token: str | None) -> AsyncIterator[list[Route]]:
     """The routes that a service adds for SWE-ReX's clients."""
     yield SwerexServer(Client(Embedded(orchestrator)), token).routes()
