@@ -12,6 +12,7 @@ from typing import Any
 
 from artangram.aio import fail
 from artangram.core.ids import ActionId, TrajectoryId
+from artangram.core.scheduling.action import ActionRecord, Outcome
 from artangram.core.scheduling.decisions import Decision, Report, Resize, Start, Stop, StopReason
 from artangram.core.scheduling.events import (
     Cancelled,
@@ -24,7 +25,6 @@ from artangram.core.scheduling.events import (
     TrajectoryOpened,
 )
 from artangram.core.scheduling.lease import Cores, Lease
-from artangram.core.scheduling.records import ActionRecord, Outcome
 from artangram.managers.cpu import cores_of
 from artangram.observe.journal import Entry
 from artangram.orchestrator.accounts import Accounts
