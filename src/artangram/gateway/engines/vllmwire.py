@@ -35,16 +35,12 @@ class SamplingParams(Struct, kw_only=True, omit_defaults=True):
     detokenize: bool = True
 
 
-class StreamOptions(Struct):
-    include_usage: bool = True
-
-
 class GenerateBody(Struct, kw_only=True):
     request_id: str
     token_ids: tuple[int, ...]
     sampling_params: SamplingParams
     stream: bool = True
-    stream_options: StreamOptions | None = None
+    stream_options: dict[str, bool] | None = None
     kv_transfer_params: dict[str, Any] | None = None
 
 
@@ -139,7 +135,7 @@ def body_of(request: EngineRequest, *, handle: Handle | None = None) -> bytes:
         request_id=request.id,
         token_ids=request.prompt,
         sampling_params=params,
-        stream_options=StreamOptions(),
+        stream_options={"include_usage": True},
         kv_transfer_params=None if handle is None else handle.params,
     )
     return msgspec.json.encode(body)
