@@ -22,6 +22,7 @@ from artangram.testing.fakes import fake_cluster
 from integration.sandbox.small_root import fill
 
 pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(
         probe().level < IsolationLevel.NAMESPACES, reason="no namespaces on this machine"
     ),
@@ -42,7 +43,7 @@ async def both_ways(how: str) -> AsyncIterator[Client]:
         yield client
 
 
-@pytest_asyncio.fixture(params=["embedded", "http"])
+@pytest_asyncio.fixture(params=["embedded", "http"], scope="module", loop_scope="module")
 async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
     async with both_ways(request.param) as client:
         yield client
