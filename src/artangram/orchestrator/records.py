@@ -15,7 +15,7 @@ from artangram.core.scheduling.events import TrajectoryOpened
 from artangram.managers.agent import Population, SandboxSpec
 from artangram.managers.call import Call, CallResult
 from artangram.orchestrator.statusrecords import JobStatus, PoolStatus, RunningStatus
-from artangram.sandbox.protocol import Command, CommandResult, Snapshot
+from artangram.sandbox.protocol import Command, CommandResult, Snapshot, check_environ
 from artangram.services.service import Service
 
 
@@ -61,6 +61,8 @@ class Opening(Struct, frozen=True, kw_only=True):
     memory_mb: int = 0
     """To be held for it on its node, if that is more than its sandbox may use."""
     place: SandboxSpec = SandboxSpec()
+    environ: dict[str, str] = {}
+    """Of all its commands; each may add to it or replace a part."""
     selector: dict[str, str] = {}
     """Labels that its node must have."""
     idle_s: float | None = None
@@ -75,6 +77,7 @@ class Opening(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.memory_mb < 0:
             raise BadInput("memory_mb", f"{self.memory_mb} is negative", "give 0 or more")
+        check_environ(self.environ)
         for name, limit_s in (("idle_s", self.idle_s), ("lifetime_s", self.lifetime_s)):
             if limit_s is not None and not 0 < limit_s < math.inf:
                 raise BadInput(name, f"{limit_s} is not a time limit", "give seconds above 0")

@@ -60,7 +60,7 @@ async def test_an_action_passes_few_files() -> None:
     async with fake_cluster() as client:
         files = await walked(client)
     assert len(files) <= MOST_FILES, sorted(files)
-    assert {"orchestrator/client", "core/scheduling/scheduler", "managers/local"} <= files
+    assert {"orchestrator/trajectory", "core/scheduling/scheduler", "managers/local"} <= files
 
 
 async def test_an_action_over_http_passes_few_files() -> None:
