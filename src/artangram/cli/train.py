@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from artangram.cli.client import Token, Url, plainly_refused
-from artangram.cli.output import Printer, make_folder, tell_ignored
+from artangram.cli.output import JsonFile, Printer, make_folder, tell_ignored
 from artangram.cli.train_plan import check_plan, plan_of, show_plan
 from artangram.cli.train_view import acts_of, busy_of, line_of
 from artangram.config.cluster import ClusterFile
@@ -41,12 +41,7 @@ def train(
     ] = False,
     url: Url = None,
     token: Token = None,
-    json: Annotated[
-        str | None,
-        typer.Option(
-            help="Write the last step, or the plan, as JSON to this file; - is standard output."
-        ),
-    ] = None,
+    json: JsonFile = None,
 ) -> None:
     """Train a model on tasks that use a cluster.
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from artangram.cli.demo.plan import compare_policies
-from artangram.cli.output import Printer, make_folder
+from artangram.cli.output import JsonFile, Printer, make_folder
 from artangram.envs.tasks import DEMO_TASKS
 
 STEPS = 150
@@ -26,10 +26,7 @@ def demo(
         bool,
         typer.Option("--plan", help="Train nothing; compare scheduling policies in the simulator."),
     ] = False,
-    json: Annotated[
-        str | None,
-        typer.Option(help="Write the result as JSON to this file; - is standard output."),
-    ] = None,
+    json: JsonFile = None,
 ) -> None:
     """Train a tiny model with real tools, tests, a judge and a search API, in minutes.
 
