@@ -11,7 +11,7 @@ from hosts import CAN_MAKE_HOSTS, TOKEN, WHY_NOT, Host, HostCluster, some_hosts
 
 import artangram
 from artangram.core.errors import InfraFailed
-from artangram.core.scheduling.records import Outcome
+from artangram.core.scheduling.action import Outcome
 from artangram.orchestrator.client import Client
 from artangram.orchestrator.records import Unreachable
 from artangram.sandbox import SandboxError

@@ -23,7 +23,7 @@ from msgspec import structs
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
-from artangram.core.scheduling.records import Outcome
+from artangram.core.scheduling.action import Outcome
 from artangram.link import (
     Link,
     LinkBroken,

@@ -17,10 +17,10 @@ from functools import partial
 from typing import Protocol
 
 from artangram.core.ids import NodeId, TrajectoryId
+from artangram.core.scheduling.action import ActionRecord
 from artangram.core.scheduling.decisions import Close, Release, Resize, Start, Stop, WakeAt
 from artangram.core.scheduling.events import ClockTicked, Event, Finished
 from artangram.core.scheduling.lease import Cores
-from artangram.core.scheduling.records import ActionRecord
 from artangram.observe.journal import Entry, Journal, JournalError, KeptRecord, Settled
 from artangram.orchestrator.live import LiveAction, LiveTrajectory
 from artangram.orchestrator.records import ActionResult, Submission, encode

@@ -18,6 +18,7 @@ from typing import Protocol
 from artangram.aio import Background, uncancelled
 from artangram.core.errors import BadInput
 from artangram.core.ids import NodeId, Resource, TrajectoryId
+from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.events import (
     Event,
     Finished,
@@ -30,7 +31,6 @@ from artangram.core.scheduling.events import (
     TrajectoryGone,
 )
 from artangram.core.scheduling.lease import Cores
-from artangram.core.scheduling.records import Outcome
 from artangram.core.scheduling.scheduler import Scheduler
 from artangram.managers.agent import AgentGone, NodeAgent, NodeInventory, RunId, RunResult
 from artangram.managers.calls import CallManager, Carrier

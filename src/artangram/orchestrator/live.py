@@ -10,10 +10,9 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from artangram.core.ids import NodeId, TrajectoryId
-from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.action import Action, ActionRecord
 from artangram.core.scheduling.decisions import Resize, Start, Stop
 from artangram.core.scheduling.lease import Cores, CoreShare, Lease
-from artangram.core.scheduling.records import ActionRecord
 from artangram.managers.agent import OnPrinted, RunId, RunResult
 from artangram.managers.calls import RunningCall
 from artangram.orchestrator.records import ActionResult, Opening, Queueing, Receipt, Submission

@@ -20,8 +20,8 @@ from msgspec import structs
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
+from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.events import Finished
-from artangram.core.scheduling.records import Outcome
 from artangram.managers.agent import Listener, NodeAgent, NodeInventory, Run
 from artangram.managers.local import LocalAgent
 from artangram.observe.journal import VERSION, Entry, Journal, JournalError, KeptRecord
