@@ -30,7 +30,10 @@ class SplitReply(Struct, frozen=True, kw_only=True):
 class CallFormat(Protocol):
     """One family's way."""
 
-    marks: Sequence[str]
+    @property
+    def marks(self) -> Sequence[str]:
+        """Where one of them is, the words may have ended."""
+        ...
 
     def calls(self, text: str, tools: Sequence[Tool]) -> tuple[str, list[ToolFunction]]:
         """The words, and the calls after them."""
@@ -179,7 +182,8 @@ def call_of(found: object) -> ToolFunction | None:
 
 def json_call(text: str) -> ToolFunction | None:
     """The call, if it is one that can be sent: models write all sorts of things."""
-    return _parsed(text, call_of)
+    found: ToolFunction | None = _parsed(text, call_of)
+    return found
 
 
 def same_json(text: str) -> str:

@@ -21,6 +21,7 @@ from artangram.gateway.http.callformats import (
     CALL,
     THINK,
     THOUGHT,
+    CallFormat,
     SplitReply,
     TextCalls,
     call_format,
@@ -122,7 +123,7 @@ class NativeDialect:
         self._spelling = _Spelling(tokenizer)
         self._is_harmony = is_harmony(source)
         self._thinks = THOUGHT in source or bool(tokenizer.tokens_of(THOUGHT))
-        self._format = None if self._is_harmony else call_format(source)
+        self._format: CallFormat | None = None if self._is_harmony else call_format(source)
         self._as_text = CallDialect(tokenizer)
         if not tokenizer.writes_tools:
             self._format = TextCalls()
@@ -131,10 +132,8 @@ class NativeDialect:
         self, said: Sequence[ChatMessage], tools: Sequence[Tool], options: Mapping[str, Any]
     ) -> ChatInput:
         if not self._tokenizer.writes_tools:
-            found = self._as_text.chat(said, tools, {})
-            return structs.replace(
-                found, messages=_as_said_by_user(found.messages), options=options
-            )
+            plain = self._as_text.chat(said, tools, {})
+            return ChatInput(_as_said_by_user(plain.messages), options=options)
         if tools:
             self._refuse_tools()
         names = {call.id: call.function.name for one in said for call in one.tool_calls or []}
