@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from msgspec import Struct
 
-from artangram.cli.output import Printer, make_folder, write_file
+from artangram.cli.output import JsonFile, Printer, make_folder, write_file
 from artangram.cli.page import Block, Section, Tile, page
 from artangram.cli.reportparts import act_section, as_text
 from artangram.core.errors import BadInput
@@ -37,9 +37,7 @@ def report(
         ),
     ],
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
-    json: Annotated[
-        str | None, typer.Option(help="Write what was found as JSON to this file; - is stdout.")
-    ] = None,
+    json: JsonFile = None,
 ) -> None:
     """Write one page about runs, journals and simulations, side by side.
 

@@ -13,7 +13,7 @@ import typer
 
 from artangram.cli.client import Token, Url, plainly_refused
 from artangram.cli.lookedat import Dashboard, looked_at
-from artangram.cli.output import Printer, make_folder, tell_ignored
+from artangram.cli.output import JsonFile, Printer, make_folder, tell_ignored
 from artangram.cli.train_plan import check_plan, plan_of, show_plan
 from artangram.cli.train_view import acts_of, busy_of, line_of
 from artangram.config.cluster import ClusterFile
@@ -44,12 +44,7 @@ def train(
     url: Url = None,
     token: Token = None,
     dashboard: Dashboard = 0,
-    json: Annotated[
-        str | None,
-        typer.Option(
-            help="Write the last step, or the plan, as JSON to this file; - is standard output."
-        ),
-    ] = None,
+    json: JsonFile = None,
 ) -> None:
     """Train a model on tasks that use a cluster.
 

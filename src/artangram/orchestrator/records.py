@@ -2,8 +2,6 @@
 
 import asyncio
 import math
-from collections import Counter
-from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
@@ -313,41 +311,6 @@ class Refused(Exception):
 
 class Overloaded(Refused):
     """Too many actions wait already."""
-
-
-JOB_FACTOR = 8
-"""A job may have this many times the free places waiting: alone it gets 8 of 9 places, two such
-jobs get 8 of 17 each, and some are always left for one that comes later."""
-
-
-class QueueLengths:
-    """How many actions wait, or are about to, in all and by job."""
-
-    def __init__(self, waiting: Iterable[JobId] = ()) -> None:
-        self.by_job = Counter(waiting)
-        self.total = self.by_job.total()
-
-    def add(self, job: JobId) -> None:
-        self.by_job[job] += 1
-        self.total += 1
-
-    def remove(self, job: JobId) -> None:
-        self.total -= 1
-        self.by_job[job] -= 1
-        if not self.by_job[job]:
-            del self.by_job[job]  # Callers make names up.
-
-    def admit(self, job: JobId, most: int) -> None:
-        """Raises `Overloaded` if one more action of `job` must not wait when `most` may."""
-        ours, free = self.by_job[job], max(most - self.total, 0)
-        if ours < JOB_FACTOR * free:
-            return
-        fix = "wait until some of them have ended, or submit fewer at once"
-        left = f"the last {free} are for other jobs" if free else "none is free"
-        raise Overloaded(
-            f"job {job!r} has {ours} of {self.total} waiting actions; of {most} places "
-            f"(max_queued) {left}; {fix if ours else 'try again later'}"
-        )
 
 
 class Stalled(Refused):

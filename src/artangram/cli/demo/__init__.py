@@ -8,7 +8,7 @@ import typer
 
 from artangram.cli.demo.plan import compare_policies
 from artangram.cli.lookedat import Dashboard
-from artangram.cli.output import Printer, make_folder
+from artangram.cli.output import JsonFile, Printer, make_folder
 from artangram.envs.tasks import DEMO_TASKS
 
 STEPS = 150
@@ -28,10 +28,7 @@ def demo(
         typer.Option("--plan", help="Train nothing; compare scheduling policies in the simulator."),
     ] = False,
     dashboard: Dashboard = 0,
-    json: Annotated[
-        str | None,
-        typer.Option(help="Write the result as JSON to this file; - is standard output."),
-    ] = None,
+    json: JsonFile = None,
 ) -> None:
     """Train a tiny model with real tools, tests, a judge and a search API, in minutes.
 
