@@ -7,7 +7,7 @@ import asyncio
 import os
 
 import artangram
-from artangram.core.scheduling.records import Outcome
+from artangram.core.scheduling.action import Outcome
 
 JUDGED = {Outcome.SUCCEEDED, Outcome.FAILED, Outcome.TIMED_OUT}
 """What says something about the program; everything else is infrastructure."""

@@ -8,7 +8,7 @@ import asyncio
 import sys
 
 from artangram.core.ids import NodeId, TrajectoryId
-from artangram.core.scheduling.records import Outcome
+from artangram.core.scheduling.action import Outcome
 from artangram.link import IncomingAsk, Link, LinkUser, dial_for
 from artangram.managers import wire
 from artangram.managers.agent import NodeInventory, Population, RunResult

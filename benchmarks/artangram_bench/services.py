@@ -27,7 +27,7 @@ import typer
 from msgspec import Struct
 
 from artangram.cli.output import Printer
-from artangram.core.scheduling.records import ActionRecord
+from artangram.core.scheduling.action import ActionRecord
 from artangram.services.service import Service, weights_mb
 from artangram.services.shipped.similarity import packaged
 from artangram_bench.result import Origin

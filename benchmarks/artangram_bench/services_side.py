@@ -10,9 +10,9 @@ from statistics import mean, median
 from msgspec import Struct
 
 from artangram.core.ids import NodeId
+from artangram.core.scheduling.action import ActionRecord, Outcome
 from artangram.core.scheduling.cluster import ClusterSpec
 from artangram.core.scheduling.lease import Devices
-from artangram.core.scheduling.records import ActionRecord, Outcome
 from artangram.managers.call import ServiceCall
 from artangram.managers.cpu import CpuManager
 from artangram.managers.gpu import GpuManager

@@ -11,7 +11,7 @@ from random import Random
 
 from msgspec import Struct
 
-from artangram.core.scheduling.records import Outcome
+from artangram.core.scheduling.action import Outcome
 from artangram.orchestrator.client import Client, TrajectoryHandle
 from artangram.orchestrator.records import ActionResult, Unreachable
 from artangram_bench.soakwatch import MARK

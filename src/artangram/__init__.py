@@ -29,6 +29,7 @@ __all__ = [
     "Draining",
     "EngineImage",
     "Explanation",
+    "FileStat",
     "HostImage",
     "InfraFailed",
     "JobLimits",
@@ -51,6 +52,7 @@ __all__ = [
     "StartOptions",
     "TarImage",
     "TrajectoryHandle",
+    "TrajectoryOptions",
     "Unreachable",
     "between",
     "connect",
@@ -64,13 +66,14 @@ if TYPE_CHECKING:
     from artangram import sync
     from artangram.apis.spec import ApiSpec
     from artangram.core.errors import BadInput, CallFailed, InfraFailed
+    from artangram.core.scheduling.action import ActionRecord, Outcome
     from artangram.core.scheduling.cluster import JobLimits
     from artangram.core.scheduling.explain import Explanation
-    from artangram.core.scheduling.records import ActionRecord, Outcome
     from artangram.functions import function
     from artangram.orchestrator.calling import Api, ApiAnswer, RemoteFunction
     from artangram.orchestrator.client import Client, TrajectoryHandle
     from artangram.orchestrator.connect import connect
+    from artangram.orchestrator.files import FileStat
     from artangram.orchestrator.local import local
     from artangram.orchestrator.options import (
         Amount,
@@ -78,6 +81,7 @@ if TYPE_CHECKING:
         RunOptions,
         ServiceOptions,
         StartOptions,
+        TrajectoryOptions,
         between,
         one_of,
     )
@@ -110,14 +114,15 @@ _MODULES = {
     "core.errors": "BadInput CallFailed InfraFailed",
     "core.scheduling.cluster": "JobLimits",
     "core.scheduling.explain": "Explanation",
-    "core.scheduling.records": "ActionRecord Outcome",
+    "core.scheduling.action": "ActionRecord Outcome",
     "functions": "function",
     "orchestrator.calling": "Api ApiAnswer RemoteFunction",
     "orchestrator.client": "Client TrajectoryHandle",
     "orchestrator.connect": "connect",
+    "orchestrator.files": "FileStat",
     "orchestrator.local": "local",
-    "orchestrator.options": "Amount CallOptions RunOptions ServiceOptions StartOptions between "
-    "one_of",
+    "orchestrator.options": "Amount CallOptions RunOptions ServiceOptions StartOptions "
+    "TrajectoryOptions between one_of",
     "orchestrator.process": "ProcessHandle",
     "orchestrator.records": "ActionResult Broken ClusterStatus Draining Overloaded Refused "
     "Unreachable",

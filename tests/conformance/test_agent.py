@@ -17,8 +17,8 @@ from msgspec import structs
 from process_support import few_open_files, is_alive, most_open_files
 
 from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
+from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.lease import Cores, Lease
-from artangram.core.scheduling.records import Outcome
 from artangram.managers import remote, wire
 from artangram.managers.agent import (
     AgentGone,

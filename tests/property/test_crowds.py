@@ -9,7 +9,7 @@ import pytest
 from scheduler_machine import ENDS, GAPS, SchedulerMachine, machine
 from scheduler_world import ELASTIC, OTHERS, RIGID, SEVERAL, THOROUGH
 
-from artangram.core.scheduling.records import Outcome
+from artangram.core.scheduling.action import Outcome
 
 POLICIES = [
     *("elastic", "tangram", "fcfs", "fixed:2", "pods:1"),

@@ -12,6 +12,7 @@ from scheduler_machine import machine
 from scheduler_world import examples
 
 from artangram.core.scheduling import lanes
+from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.baselines.fcfs import FcfsLane
 from artangram.core.scheduling.baselines.tangram import UnitDivision
 from artangram.core.scheduling.cpupools import CpuPools
@@ -33,7 +34,6 @@ from artangram.core.scheduling.pools.buddy import Buddy
 from artangram.core.scheduling.pools.cpu import CpuNode
 from artangram.core.scheduling.pools.functions import FunctionPool
 from artangram.core.scheduling.pools.quota import QuotaPool
-from artangram.core.scheduling.records import Outcome
 from artangram.core.scheduling.scheduler import Scheduler
 from artangram.core.scheduling.wakes import Wakes
 from property import test_policies, test_pools

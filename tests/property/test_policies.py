@@ -10,13 +10,12 @@ from scheduler_watch import Watch
 from scheduler_world import examples
 from virtual_time import played
 
-from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.action import Action, ActionRecord
 from artangram.core.scheduling.baselines.tangram import UnitDivision
 from artangram.core.scheduling.cluster import QuotaSpec
 from artangram.core.scheduling.policies.base import Ticket
 from artangram.core.scheduling.policies.catalog import policy
 from artangram.core.scheduling.policies.width import fixed_widths, malleable_widths
-from artangram.core.scheduling.records import ActionRecord
 from artangram.core.scheduling.scheduler import Scheduler
 from artangram.core.scheduling.speedup import Amdahl, Power, Table
 

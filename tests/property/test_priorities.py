@@ -13,12 +13,11 @@ from scheduler_world import examples
 from virtual_time import played
 
 from artangram.core.ids import Resource
-from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.action import Action, ActionRecord
 from artangram.core.scheduling.cluster import FunctionsSpec, QuotaSpec, ServiceSpec
-from artangram.core.scheduling.policies import candidates, precedence, queue, ranking
+from artangram.core.scheduling.policies import candidates, queue, ranking
 from artangram.core.scheduling.policies.catalog import policy
-from artangram.core.scheduling.policies.precedence import LEVEL_S
-from artangram.core.scheduling.records import ActionRecord
+from artangram.core.scheduling.policies.queue import LEVEL_S
 from artangram.core.scheduling.scheduler import Scheduler
 
 NEEDS: dict[str, dict[str, object]] = {
@@ -124,8 +123,8 @@ def test_what_can_still_end_in_time_does(slack_s, place):
 
 
 def without_levels(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(precedence, "LEVEL_BITS", 0)
-    patch.setattr(precedence, "LEVEL_S", 0.0)
+    patch.setattr(queue, "LEVEL_BITS", 0)
+    patch.setattr(queue, "LEVEL_S", 0.0)
 
 
 def before_shares(patch: pytest.MonkeyPatch) -> None:
@@ -154,7 +153,7 @@ def test_the_other_job_catches_priorities_above_shares(monkeypatch):
 
 
 def test_the_hour_catches_levels_without_an_end(monkeypatch):
-    monkeypatch.setattr(precedence, "LEVEL_S", 1e9)
+    monkeypatch.setattr(queue, "LEVEL_S", 1e9)
     with pytest.raises(AssertionError):
         test_a_lower_priority_waits_an_hour_longer_at_most(lane="calls")
 

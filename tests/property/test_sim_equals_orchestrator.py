@@ -22,13 +22,13 @@ from live_run import (
 from msgspec import structs
 
 from artangram.core.ids import JobId, Resource
+from artangram.core.scheduling.action import ActionRecord
 from artangram.core.scheduling.cluster import (
     ClusterSpec,
     CpuSpec,
     QuotaSpec,
 )
 from artangram.core.scheduling.policies.catalog import policy
-from artangram.core.scheduling.records import ActionRecord
 from artangram.observe.journal import replay
 from artangram.observe.trace import Trace
 from artangram.orchestrator.recovery import Setup

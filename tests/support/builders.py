@@ -3,14 +3,13 @@
 from collections.abc import Iterable
 
 from artangram.core.ids import ActionId, JobId, Resource, ServiceId, TrajectoryId
-from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.action import Action, ActionRecord
 from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, GpuSpec, PoolSpec, ServiceSpec
 from artangram.core.scheduling.decisions import Decision, Report, Resize, Start, Stop, WakeAt
 from artangram.core.scheduling.lease import Allocation, Lease
 from artangram.core.scheduling.needs import Needs, parse_needs
 from artangram.core.scheduling.policies.base import Form, Ticket
 from artangram.core.scheduling.policies.catalog import policy
-from artangram.core.scheduling.records import ActionRecord
 from artangram.core.scheduling.scheduler import Scheduler
 from artangram.core.scheduling.speedup import Speedup
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from artangram.core.ids import ActionId, JobId, Resource, ServiceId, TrajectoryId
-from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.action import Action, ActionRecord
 from artangram.core.scheduling.cluster import (
     ClusterSpec,
     CpuSpec,
@@ -20,7 +20,6 @@ from artangram.core.scheduling.cluster import (
     node_ids,
 )
 from artangram.core.scheduling.needs import Needs, parse_needs
-from artangram.core.scheduling.records import ActionRecord
 from artangram.managers.agent import SandboxSpec
 from artangram.managers.call import ApiCall, Call, FunctionCall, ServiceCall
 from artangram.managers.cpu import CpuManager

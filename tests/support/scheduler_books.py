@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
-from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.action import Action, Outcome
 from artangram.core.scheduling.cluster import (
     ClusterSpec,
     CpuSpec,
@@ -38,7 +38,6 @@ from artangram.core.scheduling.lease import (
 )
 from artangram.core.scheduling.policies.policy import SchedulingPolicy
 from artangram.core.scheduling.pools.buddy import chunk_size
-from artangram.core.scheduling.records import Outcome
 
 
 @dataclass

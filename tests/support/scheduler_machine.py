@@ -29,6 +29,7 @@ from scheduler_world import (
 )
 
 from artangram.core.ids import ActionId, JobId, NodeId, Resource, ServiceId, TrajectoryId
+from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.cluster import CpuSpec
 from artangram.core.scheduling.events import (
     Cancelled,
@@ -46,7 +47,6 @@ from artangram.core.scheduling.lease import Devices
 from artangram.core.scheduling.policies.base import Hindrance
 from artangram.core.scheduling.policies.catalog import policy
 from artangram.core.scheduling.policies.elastic import PASS_S
-from artangram.core.scheduling.records import Outcome
 from artangram.core.scheduling.scheduler import MOST_ATTEMPTS, Scheduler
 
 GAPS = [0.0, 0.0, 0.0, 0.01, 0.3, 5.0, 60.0]

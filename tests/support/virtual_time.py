@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 from itertools import count
 
-from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.action import Action, ActionRecord
 from artangram.core.scheduling.decisions import Decision, Report, Start, WakeAt
 from artangram.core.scheduling.events import ClockTicked, Event, Finished, Submitted
-from artangram.core.scheduling.records import ActionRecord
 from artangram.core.scheduling.scheduler import Scheduler
 
 

@@ -16,11 +16,12 @@ from artangram.services.service import Service
 
 PUBLIC = """
     ActionRecord ActionResult Amount Api ApiAnswer ApiSpec BadInput Broken CallFailed CallOptions
-    Client ClusterStatus CommandResult DirectoryImage Draining EngineImage Explanation HostImage
+    Client ClusterStatus CommandResult DirectoryImage Draining EngineImage Explanation FileStat
+    HostImage
     InfraFailed JobLimits
     Limits Outcome Output Overloaded ProcessHandle Refused RemoteFunction RunOptions SandboxError
     SandboxGone Service ServiceOptions ShellEnded ShellHandle ShellResult
-    Snapshot StartOptions TarImage TrajectoryHandle Unreachable
+    Snapshot StartOptions TarImage TrajectoryHandle TrajectoryOptions Unreachable
     between
     connect function local one_of sync
 """

@@ -19,8 +19,8 @@ from typing import Protocol
 from msgspec import Struct
 
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
+from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.lease import Lease
-from artangram.core.scheduling.records import Outcome
 from artangram.managers.call import CallResult
 from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.process import ProcessBegan, ProcessInput
@@ -35,6 +35,7 @@ from artangram.sandbox.protocol import (
     Snapshot,
     Source,
 )
+from artangram.sandbox.user import BOX, SandboxUser
 
 
 class AgentGone(SandboxError):
@@ -46,6 +47,7 @@ class SandboxSpec(Struct, frozen=True, kw_only=True):
 
     source: Source = HostImage()
     limits: Limits = DEFAULT_LIMITS
+    user: SandboxUser = BOX
 
 
 class Run(Struct, frozen=True, kw_only=True):

@@ -16,8 +16,8 @@ from msgspec import structs
 from artangram.aio import Background
 from artangram.apis.limits import TurnedAway
 from artangram.core.errors import CallFailed, InfraFailed
+from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.lease import Lease
-from artangram.core.scheduling.records import Outcome
 from artangram.managers.agent import RunId, RunResult
 from artangram.managers.call import Call, CallResult
 

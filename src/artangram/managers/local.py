@@ -19,7 +19,7 @@ from msgspec import structs
 
 from artangram.aio import Background, uncancelled
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
-from artangram.core.scheduling.records import Outcome
+from artangram.core.scheduling.action import Outcome
 from artangram.managers.agent import Listener, NodeInventory, Population, Run, RunId, RunResult
 from artangram.managers.localrun import LocalRun, ended_with, failed_with
 from artangram.managers.machine import free_memory_mb

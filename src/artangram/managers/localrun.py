@@ -1,16 +1,15 @@
-"""A run under way on the node of this process, as its agent sees it."""
+"""A run under way on the node of this process, as its agent sees it, and how it ended."""
 
 import asyncio
 
 from msgspec import structs
 
-from artangram.core.scheduling.records import Outcome
+from artangram.core.scheduling.action import Outcome
 from artangram.managers.agent import Run, RunId, RunResult
-from artangram.managers.outcomes import how_it_ended
 from artangram.managers.runlimit import RunLimit
 from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.process import SandboxProcess
-from artangram.sandbox.protocol import CommandResult, Sandbox
+from artangram.sandbox.protocol import Command, CommandResult, Sandbox
 
 
 class LocalRun:
@@ -96,3 +95,19 @@ def ended_with(running: LocalRun, result: CommandResult, *, began_at: float) -> 
 
 def failed_with(running: LocalRun, error: SandboxError) -> RunResult:
     return RunResult(run=running.id, outcome=Outcome.INFRA_FAILED, reason=str(error))
+
+
+def how_it_ended(
+    command: Command, result: CommandResult, *, limit_s: float | None
+) -> tuple[Outcome, str]:
+    """The outcome of `command`, and why; `limit_s` is its time limit if its agent counts that."""
+    if result.timed_out:
+        return Outcome.TIMED_OUT, f"it ran longer than {limit_s or command.timeout_s:g} s"
+    outcome = Outcome.SUCCEEDED if result.exit_code == 0 else Outcome.FAILED
+    if result.out_of_memory:
+        return outcome, "it ran out of memory"
+    if result.start_error:
+        return outcome, f"{command.argv[0]}: {result.start_error}"
+    if result.signal:
+        return outcome, f"signal {result.signal} ended it"
+    return outcome, "" if result.exit_code == 0 else f"exit code {result.exit_code}"

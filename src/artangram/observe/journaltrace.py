@@ -15,11 +15,10 @@ from collections.abc import Iterable, Iterator
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, ServiceId, TrajectoryId
-from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.action import Action, ActionRecord, Outcome
 from artangram.core.scheduling.cluster import ServiceSpec
 from artangram.core.scheduling.decisions import Decision, Report, Resize, Start
 from artangram.core.scheduling.events import Event, ServiceDeployed, Submitted, TrajectoryOpened
-from artangram.core.scheduling.records import ActionRecord, Outcome
 from artangram.core.scheduling.speedup import DEFAULT
 from artangram.observe.journal import Entry
 from artangram.observe.trace import Trace, TraceAction, TraceTrajectory, TraceTurn

@@ -15,9 +15,9 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from artangram.core.ids import ActionId, JobId, NodeId, ServiceId, TrajectoryId
+from artangram.core.scheduling.action import ActionRecord, Outcome
 from artangram.core.scheduling.events import NodeLost, TrajectoryOpened
 from artangram.core.scheduling.lease import Allocation, Calls, Devices, FunctionSlots
-from artangram.core.scheduling.records import ActionRecord, Outcome
 from artangram.orchestrator.live import LiveAction
 from artangram.orchestrator.use import JobUse, UseReport
 

@@ -14,9 +14,8 @@ from msgspec import Struct
 
 from artangram.core.errors import BadInput, CallFailed, InfraFailed
 from artangram.core.ids import ActionId, JobId, Resource, TrajectoryId
-from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.action import Action, Outcome
 from artangram.core.scheduling.needs import Needs
-from artangram.core.scheduling.records import Outcome
 from artangram.functions import Function
 from artangram.managers.call import ApiCall, Call, CallResult, FunctionCall
 from artangram.orchestrator.arguments import (

@@ -12,6 +12,7 @@ from typing import Any
 
 from artangram.aio import fail
 from artangram.core.ids import ActionId, TrajectoryId
+from artangram.core.scheduling.action import ActionRecord, Outcome
 from artangram.core.scheduling.decisions import Decision, Report, Resize, Start, Stop, StopReason
 from artangram.core.scheduling.events import (
     Cancelled,
@@ -24,13 +25,12 @@ from artangram.core.scheduling.events import (
     TrajectoryOpened,
 )
 from artangram.core.scheduling.lease import Cores, Lease
-from artangram.core.scheduling.records import ActionRecord, Outcome
 from artangram.managers.cpu import cores_of
 from artangram.observe.journal import Entry
 from artangram.orchestrator.accounts import Accounts
 from artangram.orchestrator.live import LiveAction, LiveTrajectory, Phase
-from artangram.orchestrator.records import Opening, QueueLengths, Submission
-from artangram.orchestrator.tally import Tally
+from artangram.orchestrator.records import Opening, Submission
+from artangram.orchestrator.tally import QueueLengths, Tally
 
 MOST_RECENT = 10_000
 """Instants that are remembered, whatever the journal does: some minutes of a busy cluster."""

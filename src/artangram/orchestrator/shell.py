@@ -15,7 +15,7 @@ from uuid import uuid4
 from msgspec import Struct
 
 from artangram.core.errors import BadInput, InfraFailed
-from artangram.core.scheduling.records import Outcome
+from artangram.core.scheduling.action import Outcome
 from artangram.orchestrator.process import ProcessHandle
 
 MOST_BYTES = 16 << 20

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from artangram.core.errors import BadInput, InfraFailed
-from artangram.core.scheduling.records import Outcome
+from artangram.core.scheduling.action import Outcome
 from artangram.orchestrator.process import ProcessHandle
 from artangram.orchestrator.records import ActionResult
 

@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from artangram.core.ids import Resource
+from artangram.core.scheduling.action import ActionRecord
 from artangram.core.scheduling.cluster import (
     ClusterSpec,
     CpuSpec,
@@ -19,7 +20,6 @@ from artangram.core.scheduling.cluster import (
     PoolSpec,
     QuotaSpec,
 )
-from artangram.core.scheduling.records import ActionRecord
 from artangram.managers.call import ApiCall, Call, FunctionCall, ServiceCall
 from artangram.orchestrator.arguments import RunRequest
 from artangram.orchestrator.calling import CallRequest

@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 from time import perf_counter
 
 from artangram.core.ids import ActionId, JobId, TrajectoryId
-from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.action import Action, ActionRecord, Outcome
 from artangram.core.scheduling.cluster import ClusterSpec
 from artangram.core.scheduling.decisions import Decision, Report, Resize, Start, Stop, WakeAt
 from artangram.core.scheduling.events import (
@@ -29,7 +29,6 @@ from artangram.core.scheduling.events import (
 )
 from artangram.core.scheduling.lease import Devices
 from artangram.core.scheduling.policies.policy import SchedulingPolicy
-from artangram.core.scheduling.records import ActionRecord, Outcome
 from artangram.core.scheduling.scheduler import Scheduler
 from artangram.observe.trace import TraceAction, TraceSource, TraceTrajectory
 from artangram.sim.beliefs import Beliefs

@@ -11,10 +11,10 @@ from heapq import heappop, heappush
 from math import inf
 
 from artangram.core.ids import ActionId, NodeId, Resource
+from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, FunctionsSpec, GpuSpec, PoolSpec
 from artangram.core.scheduling.lease import Allocation, Cores, CoreShare, Devices, Lease
 from artangram.core.scheduling.policies.width import malleable_widths
-from artangram.core.scheduling.records import Outcome
 from artangram.core.scheduling.speedup import DEFAULT
 from artangram.observe.trace import TraceAction
 from artangram.sim.sharednode import Contender, SharedNode

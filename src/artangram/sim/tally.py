@@ -7,7 +7,7 @@ from array import array
 from collections import defaultdict
 
 from artangram.core.ids import JobId
-from artangram.core.scheduling.records import ActionRecord, Outcome
+from artangram.core.scheduling.action import ActionRecord, Outcome
 
 _GOOD = {Outcome.SUCCEEDED, Outcome.CANCELLED}
 _GIVEN_UP = {Outcome.INFRA_FAILED, Outcome.EXPIRED}

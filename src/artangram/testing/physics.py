@@ -10,9 +10,9 @@ from uuid import uuid4
 
 from artangram.core.errors import CallFailed
 from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
+from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.cluster import ClusterSpec
 from artangram.core.scheduling.lease import Cores, Lease
-from artangram.core.scheduling.records import Outcome
 from artangram.managers.agent import Listener, NodeInventory, Population, Run, RunId, RunResult
 from artangram.managers.call import Call, CallResult
 from artangram.managers.calls import CallProgress

@@ -11,7 +11,7 @@ from joining_world import NODE, JoiningWorld, a_joining_world, joined
 from msgspec import structs
 
 from artangram.core.ids import ActionId, TrajectoryId
-from artangram.core.scheduling.records import Outcome
+from artangram.core.scheduling.action import Outcome
 from artangram.link import LinkRefused
 from artangram.managers.agent import AgentGone
 from artangram.managers.joining import JoiningAgent

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from artangram.core.errors import BadInput, InfraFailed
-from artangram.core.scheduling.records import Outcome
+from artangram.core.scheduling.action import Outcome
 from artangram.orchestrator.connect import connect
 from artangram.orchestrator.records import Refused, Unreachable
 from artangram.orchestrator.server import serving

@@ -16,8 +16,8 @@ from busy_machine import PATIENCE_S, within
 from process_support import is_alive
 
 from artangram.core.ids import ActionId
+from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.decisions import Report
-from artangram.core.scheduling.records import Outcome
 from artangram.managers.remote import RemoteAgent, connect, spawn
 from artangram.observe.journal import JournalError, read_entries
 from artangram.orchestrator.callbackends import ClusterOptions

@@ -8,7 +8,7 @@ import pytest
 from busy_machine import PATIENCE_S, at_best
 
 from artangram.core.errors import BadInput
-from artangram.core.scheduling.records import Outcome
+from artangram.core.scheduling.action import Outcome
 from artangram.orchestrator.client import TrajectoryHandle
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.local import local

@@ -11,8 +11,8 @@ from msgspec import structs
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import JobId, NodeId, Resource
+from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, QuotaSpec
-from artangram.core.scheduling.records import Outcome
 from artangram.managers.local import LocalAgent
 from artangram.observe.journalfile import open_journal
 from artangram.orchestrator.client import Client

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from artangram.core.errors import BadInput
-from artangram.core.scheduling.records import Outcome
+from artangram.core.scheduling.action import Outcome
 from artangram.orchestrator.client import Client, TrajectoryHandle
 from artangram.orchestrator.connect import connect
 from artangram.orchestrator.embedded import Embedded

@@ -22,7 +22,7 @@ from starlette.routing import Route
 from artangram.aio import KEPT_S
 from artangram.core.errors import BadInput
 from artangram.core.ids import TrajectoryId
-from artangram.core.scheduling.records import Outcome
+from artangram.core.scheduling.action import Outcome
 from artangram.managers.agent import AgentGone
 from artangram.managers.local import LocalAgent
 from artangram.managers.machine import allow_open_files

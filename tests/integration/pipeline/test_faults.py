@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch", reason="training needs torch")
 
-from artangram.core.scheduling.records import Outcome
+from artangram.core.scheduling.action import Outcome
 from artangram.orchestrator.connect import connect
 from artangram.sandbox import IsolationLevel
 from artangram.sandbox.probe import probe

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,19 @@ async def test_kept_processes_rest_stopped(box: LocalSandbox) -> None:
         return len(await box.read("ticks")) - before
 
     await at_best(ticks, below=1)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+async def test_the_first_command_has_its_cores_though_the_zygote_reports_late(
+    plain: PlainProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, loop = plain.on_created, asyncio.get_running_loop()
+    monkeypatch.setattr(plain, "on_created", partial(loop.call_later, 0.2, told))
+    box = await plain.create(HostImage())
+    look = "import os; print(sorted(os.sched_getaffinity(0)))"
+    seen = await box.run(Command(argv=(*PYTHON, look), cores=(1,)))
+    await box.close()
+    assert seen.stdout == b"[1]\n"
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from artangram.core.ids import ActionId, JobId
-from artangram.core.scheduling.records import ActionRecord, Outcome
+from artangram.core.scheduling.action import ActionRecord, Outcome
 from artangram.orchestrator.records import ActionResult
 from artangram_bench.live_agents import Life, a_life, figures_of, summary
 from artangram_bench.live_plans import DUTIES, plans

@@ -11,7 +11,7 @@ import typer
 
 from artangram.cli.summaries import SUMMARIES
 from artangram.cli.verbs import VERBS
-from artangram.core.scheduling.records import Outcome
+from artangram.core.scheduling.action import Outcome
 from artangram.observe.journalfile import open_journal
 from artangram.orchestrator.server import serving
 from artangram.testing.fakes import a_setup, fake_cluster

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from artangram.core.ids import ActionId, Resource, TrajectoryId
-from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.action import Action, Outcome
 from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec
 from artangram.core.scheduling.decisions import Decision, Start
 from artangram.core.scheduling.events import (
@@ -27,7 +27,6 @@ from artangram.core.scheduling.events import (
 )
 from artangram.core.scheduling.needs import parse_needs
 from artangram.core.scheduling.policies.catalog import policy
-from artangram.core.scheduling.records import Outcome
 from artangram.core.scheduling.scheduler import Scheduler
 from artangram.core.scheduling.speedup import Amdahl
 from artangram.observe.journal import (

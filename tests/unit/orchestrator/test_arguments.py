@@ -11,7 +11,7 @@ import pytest
 import artangram
 from artangram.apis.spec import ApiSpec
 from artangram.core.errors import BadInput
-from artangram.core.scheduling.records import Outcome
+from artangram.core.scheduling.action import Outcome
 from artangram.orchestrator.client import TrajectoryHandle
 from artangram.sandbox.fake import Console
 from artangram.sandbox.protocol import DirectoryImage, HostImage

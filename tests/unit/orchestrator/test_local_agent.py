@@ -7,8 +7,8 @@ import pytest
 from msgspec import structs
 
 from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
+from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.lease import Cores, Lease
-from artangram.core.scheduling.records import Outcome
 from artangram.managers.agent import Population, Run, RunId, RunResult, SandboxSpec
 from artangram.managers.local import LocalAgent
 from artangram.sandbox import Command, FakeProvider, Output, SandboxError, Snapshot

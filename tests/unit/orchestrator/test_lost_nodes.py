@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from artangram.core.ids import NodeId, Resource, TrajectoryId
+from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec
 from artangram.core.scheduling.events import Event, NodeLost
-from artangram.core.scheduling.records import Outcome
 from artangram.managers.agent import AgentGone, Listener, NodeAgent, NodeInventory
 from artangram.managers.cpu import CpuManager
 from artangram.managers.local import LocalAgent

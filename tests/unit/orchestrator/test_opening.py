@@ -9,7 +9,7 @@ import pytest
 from artangram.config.clusterfile import read_cluster
 from artangram.core.errors import BadInput
 from artangram.core.ids import TrajectoryId
-from artangram.core.scheduling.records import Outcome
+from artangram.core.scheduling.action import Outcome
 from artangram.managers.agent import SandboxSpec
 from artangram.observe.journal import JournalError
 from artangram.observe.journalfile import open_journal

@@ -9,8 +9,8 @@ import pytest
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId
+from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.decisions import Report
-from artangram.core.scheduling.records import Outcome
 from artangram.managers.agent import Population
 from artangram.observe.journal import Entry, JournalFull
 from artangram.observe.journalmemory import MemoryJournal

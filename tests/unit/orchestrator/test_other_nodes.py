@@ -10,8 +10,8 @@ from busy_machine import PATIENCE_S
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import NodeId, Resource, TrajectoryId
+from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec
-from artangram.core.scheduling.records import Outcome
 from artangram.managers.agent import SandboxSpec
 from artangram.managers.cpu import CpuManager
 from artangram.managers.local import LocalAgent

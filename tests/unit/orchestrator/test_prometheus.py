@@ -1,7 +1,7 @@
 """Metrics stay small whatever callers name."""
 
 from artangram.core.ids import ActionId, JobId
-from artangram.core.scheduling.records import ActionRecord, Outcome
+from artangram.core.scheduling.action import ActionRecord, Outcome
 from artangram.orchestrator.prometheus import MOST_KINDS, OTHER, Exposition
 from artangram.orchestrator.records import ActionResult, ClusterStatus
 

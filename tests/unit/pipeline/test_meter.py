@@ -5,6 +5,7 @@ from contextlib import aclosing
 import pytest
 
 from artangram.core.ids import ActionId, JobId, Resource, ServiceId
+from artangram.core.scheduling.action import ActionRecord, Outcome
 from artangram.core.scheduling.cluster import (
     ClusterSpec,
     CpuSpec,
@@ -12,7 +13,6 @@ from artangram.core.scheduling.cluster import (
     GpuSpec,
     QuotaSpec,
 )
-from artangram.core.scheduling.records import ActionRecord, Outcome
 from artangram.managers.call import ApiCall, FunctionCall, ServiceCall
 from artangram.orchestrator.records import ActionResult
 from artangram.pipeline.meter import Meter, Metered, capacity_of

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from artangram.core.ids import ActionId, NodeId, Resource, ServiceId
+from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.lease import Devices, Lease
-from artangram.core.scheduling.records import Outcome
 from artangram.managers.agent import RunResult
 from artangram.managers.call import CallResult, ServiceCall
 from artangram.managers.calls import CallManager, RunningCall

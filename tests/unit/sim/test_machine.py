@@ -4,6 +4,7 @@ import pytest
 from sim_support import CPU, a_cluster, a_cpu_cluster, an_action, an_elastic_action
 
 from artangram.core.ids import ActionId, NodeId, Resource, ServiceId
+from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.cluster import (
     CpuSpec,
     FunctionsSpec,
@@ -20,7 +21,6 @@ from artangram.core.scheduling.lease import (
     FunctionSlots,
     Lease,
 )
-from artangram.core.scheduling.records import Outcome
 from artangram.observe.trace import TraceAction
 from artangram.sim.machine import Machine
 

@@ -4,22 +4,21 @@ Static provisioning reserves a core for every sandbox as long as it lives. The s
 recorded trace again under that policy, on more and more cores, until it is as fast as the run was.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import inf
 from pathlib import Path
-from statistics import fmean, quantiles
 
 import msgspec
 from msgspec import Struct, structs
 
 from artangram.core.ids import Resource
 from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec
-from artangram.core.scheduling.decisions import Report
+from artangram.core.scheduling.events import TrajectoryClosed, TrajectoryOpened
 from artangram.core.scheduling.policies.catalog import policy as policy_named
-from artangram.core.scheduling.records import ActionRecord
+from artangram.observe.acts import KindAct, acts_by_kind
 from artangram.observe.journaltrace import trace_of
 from artangram.observe.recording import owner_of, recorded
-from artangram.observe.trace import Trace
+from artangram.observe.trace import Trace, TraceTrajectory
 from artangram.orchestrator.recovery import Setup
 from artangram.sim.beliefs import beliefs
 from artangram.sim.driver import Simulation
@@ -31,17 +30,6 @@ CLOSE = 1.05
 """Within this factor two times are the same."""
 
 
-class KindAct(Struct, frozen=True, kw_only=True):
-    """Action completion time of one kind, in seconds."""
-
-    kind: str
-    count: int
-    mean_s: float
-    p99_s: float
-    wait_s: float
-    run_s: float
-
-
 class Static(Struct, frozen=True, kw_only=True):
     """The recorded sandbox actions under a policy on `cores` cores."""
 
@@ -50,11 +38,25 @@ class Static(Struct, frozen=True, kw_only=True):
     act_mean_s: float
 
 
+class SandboxUse(Struct, frozen=True, kw_only=True):
+    """How much of a core the sandboxes of a run used."""
+
+    most_open: int
+    """Open at the same time."""
+    lived_s: float
+    """How long one was open, on average."""
+    used_s: float
+    """Core-seconds of one, on average."""
+
+
 class Resources(Struct, frozen=True, kw_only=True):
     kinds: tuple[KindAct, ...]
     cores: int
     """That the run had."""
+    sandboxes: SandboxUse
     ours: Static
+    kernel: Static
+    """The kernel shares the cores among all that runs; nothing waits for one."""
     static: tuple[Static, ...]
     """A core per sandbox, on growing numbers of cores, until it is as fast or more do not help."""
 
@@ -72,34 +74,40 @@ def resources_of(state_dir: Path) -> Resources:
     assert isinstance(spec, CpuSpec)
     ours = _replayed(trace, spec, "elastic", spec.cores)
     return Resources(
-        kinds=tuple(_kinds(list(_records(state_dir)))),
+        kinds=tuple(acts_by_kind(state_dir)),
         cores=spec.cores,
+        sandboxes=_sandbox_use(state_dir, trace),
         ours=ours,
+        kernel=_replayed(trace, spec, "overcommit", spec.cores),
         static=tuple(_grown(trace, spec, ours.act_mean_s)),
     )
 
 
-def _records(state_dir: Path) -> Iterator[ActionRecord]:
+def _sandbox_use(state_dir: Path, trace: Trace) -> SandboxUse:
+    """Of trajectories that have ended; those that ran nothing on cores had no sandbox."""
+    ran = {life.trajectory: _core_s(life) for life in trace.trajectories}
+    ran = {name: core_s for name, core_s in ran.items() if core_s}
+    opened: dict[str, float] = {}
+    lived: list[float] = []
+    most = 0
     for entry in recorded(state_dir):
-        for decision in entry.decisions:
-            if isinstance(decision, Report):
-                yield decision.record
+        for event in entry.events:
+            if isinstance(event, TrajectoryOpened) and event.trajectory in ran:
+                opened[event.trajectory] = entry.at
+            elif isinstance(event, TrajectoryClosed) and event.trajectory in opened:
+                lived.append(entry.at - opened.pop(event.trajectory))
+        most = max(most, len(opened))
+    return SandboxUse(
+        most_open=most,
+        lived_s=sum(lived) / max(1, len(lived)),
+        used_s=sum(ran.values()) / max(1, len(ran)),
+    )
 
 
-def _kinds(records: Sequence[ActionRecord]) -> Iterator[KindAct]:
-    by_kind: dict[str, list[ActionRecord]] = {}
-    for record in records:
-        by_kind.setdefault(record.kind, []).append(record)
-    for kind, found in sorted(by_kind.items()):
-        acts = [record.act_s for record in found]
-        yield KindAct(
-            kind=kind,
-            count=len(found),
-            mean_s=fmean(acts),
-            p99_s=quantiles(acts, n=100)[98] if len(acts) > 1 else acts[0],
-            wait_s=fmean(record.wait_s for record in found),
-            run_s=fmean(record.run_s for record in found),
-        )
+def _core_s(life: TraceTrajectory) -> float:
+    """What its actions used of one core."""
+    actions = (action for turn in life.turns for action in turn.actions)
+    return sum(action.work_s for action in actions if action.needs.of(CPU))
 
 
 def _grown(trace: Trace, spec: CpuSpec, goal_s: float) -> Iterator[Static]:

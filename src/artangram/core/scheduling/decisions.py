@@ -9,8 +9,8 @@ from enum import StrEnum
 from msgspec import Struct
 
 from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
+from artangram.core.scheduling.action import ActionRecord
 from artangram.core.scheduling.lease import Cores, Lease
-from artangram.core.scheduling.records import ActionRecord
 
 
 class StopReason(StrEnum):

@@ -3,7 +3,7 @@
 from msgspec import Struct, field
 
 from artangram.core.ids import ActionId, JobId, NodeId, Resource, ServiceId, TrajectoryId
-from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.action import Action, Outcome
 from artangram.core.scheduling.cluster import (
     FunctionsSpec,
     JobLimits,
@@ -11,7 +11,6 @@ from artangram.core.scheduling.cluster import (
     QuotaSpec,
     ServiceSpec,
 )
-from artangram.core.scheduling.records import Outcome
 
 
 class TrajectoryOpened(Struct, frozen=True, gc=False, tag="trajectory_opened"):

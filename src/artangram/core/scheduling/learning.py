@@ -7,10 +7,10 @@
 """
 
 from artangram.core.ids import ActionId
+from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.estimates import Estimates
 from artangram.core.scheduling.evidence import Cell
 from artangram.core.scheduling.policies.base import Ticket
-from artangram.core.scheduling.records import Outcome
 
 
 class Learning:

@@ -15,10 +15,10 @@ from typing import Any
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, NodeId, Resource, TrajectoryId
 from artangram.core.scheduling import events
-from artangram.core.scheduling.action import checked
+from artangram.core.scheduling.action import Outcome, checked
 from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, GpuSpec
 from artangram.core.scheduling.clusterevents import ClusterEvents
-from artangram.core.scheduling.deadlines import Deadlines
+from artangram.core.scheduling.deadlines import Deadlines, Lifetimes, pace
 from artangram.core.scheduling.decisions import (
     Decision,
     Release,
@@ -36,13 +36,10 @@ from artangram.core.scheduling.kin import STUCK
 from artangram.core.scheduling.lanes import Lanes
 from artangram.core.scheduling.learning import Learning
 from artangram.core.scheduling.lease import Allocation, Cores, Lease
-from artangram.core.scheduling.lifetimes import Lifetimes
-from artangram.core.scheduling.limits import pace
 from artangram.core.scheduling.policies.base import Form, State, Ticket, record_of
 from artangram.core.scheduling.policies.policy import SchedulingPolicy
 from artangram.core.scheduling.pools.cpu import CpuNode
 from artangram.core.scheduling.reconfigure import checked as checked_change
-from artangram.core.scheduling.records import Outcome
 
 MOST_ATTEMPTS = 3
 """How often a repeatable action is started before its infrastructure failures are final."""

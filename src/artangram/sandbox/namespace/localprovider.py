@@ -66,12 +66,16 @@ class LocalProvider:
         """`sandbox` once it serves; what cannot serve leaves nothing."""
         try:
             await sandbox.wait_ready()
+            await self._born(sandbox)
         except BaseException as error:
             await sandbox.close()
             if isinstance(error, SandboxGone):
                 raise CreateFailed(str(error)) from error
             raise
         return sandbox
+
+    async def _born(self, sandbox: LocalSandbox) -> None:
+        """Return when `sandbox.pid` is known: cores are lent to it."""
 
     async def remember(self, traits: Traits, changes: int) -> Snapshot:
         return await self._snapshots.put(traits, changes)

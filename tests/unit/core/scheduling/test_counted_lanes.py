@@ -20,6 +20,7 @@ from msgspec import structs
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, NodeId, Resource
+from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.baselines.static import StaticLane
 from artangram.core.scheduling.baselines.unmanaged import (
     BACKOFF_S,
@@ -35,7 +36,6 @@ from artangram.core.scheduling.pools.buddy import Buddy
 from artangram.core.scheduling.pools.cpu import CpuNode
 from artangram.core.scheduling.pools.functions import FunctionPool
 from artangram.core.scheduling.pools.quota import QuotaPool
-from artangram.core.scheduling.records import Outcome
 
 SEARCH = Resource("search")
 A, B = ActionId("a"), ActionId("b")

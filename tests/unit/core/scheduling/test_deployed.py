@@ -5,11 +5,11 @@ from builders import an_action
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, Resource, ServiceId
+from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec, GpuSpec, QuotaSpec, ServiceSpec
 from artangram.core.scheduling.decisions import Report, Start
 from artangram.core.scheduling.events import Cancelled, Finished, ServiceDeployed, Submitted
 from artangram.core.scheduling.policies.catalog import policy
-from artangram.core.scheduling.records import Outcome
 from artangram.core.scheduling.scheduler import Scheduler
 
 GPU = Resource("gpu")

@@ -4,9 +4,8 @@ import pytest
 from builders import CPU, a_cpu, a_scheduler, an_action, an_elastic, started
 
 from artangram.core.ids import ActionId, NodeId
-from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.action import Action, Outcome
 from artangram.core.scheduling.events import Cancelled, ClockTicked, Finished, NodeLost, Submitted
-from artangram.core.scheduling.records import Outcome
 from artangram.core.scheduling.scheduler import Scheduler
 
 A = ActionId("a")

@@ -3,6 +3,7 @@
 from builders import a_scheduler, an_action
 
 from artangram.core.ids import ActionId, TrajectoryId
+from artangram.core.scheduling.deadlines import AGAIN_S, FEWEST, Lifetimes
 from artangram.core.scheduling.decisions import Close, Decision, WakeAt
 from artangram.core.scheduling.events import (
     ClockTicked,
@@ -11,7 +12,6 @@ from artangram.core.scheduling.events import (
     TrajectoryClosed,
     TrajectoryOpened,
 )
-from artangram.core.scheduling.lifetimes import AGAIN_S, FEWEST, Lifetimes
 
 T = TrajectoryId("t")
 RESTED, OVER = "it rested for longer than it may", "its lifetime is over"

@@ -3,6 +3,7 @@
 from builders import CPU, a_cpu, a_scheduler, an_action, an_elastic, leases, records, started
 
 from artangram.core.ids import ActionId, JobId, NodeId, TrajectoryId
+from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.cluster import NODE_LABEL, NodeSpec
 from artangram.core.scheduling.decisions import Release
 from artangram.core.scheduling.events import (
@@ -20,7 +21,6 @@ from artangram.core.scheduling.events import (
 from artangram.core.scheduling.lease import Cores
 from artangram.core.scheduling.nodeindex import SAMPLE
 from artangram.core.scheduling.poolnodes import MOST_SELECTORS
-from artangram.core.scheduling.records import Outcome
 from artangram.core.scheduling.scheduler import Scheduler
 from artangram.core.scheduling.shapes import MOST_SHAPES, KnownShapes
 

@@ -4,13 +4,12 @@ import pytest
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, Resource
-from artangram.core.scheduling.action import MOST_WORK_S, Action, checked
+from artangram.core.scheduling.action import MOST_WORK_S, Action, Outcome, checked
 from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec
 from artangram.core.scheduling.decisions import Start
 from artangram.core.scheduling.events import Finished, Submitted
 from artangram.core.scheduling.needs import Needs, parse_needs
 from artangram.core.scheduling.policies.catalog import policy
-from artangram.core.scheduling.records import Outcome
 from artangram.core.scheduling.scheduler import Scheduler
 
 

@@ -4,6 +4,7 @@ import pytest
 from builders import CPU, a_cpu, a_scheduler, an_action, leases, records, started
 
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
+from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.events import (
     Cancelled,
     Finished,
@@ -16,7 +17,6 @@ from artangram.core.scheduling.events import (
 )
 from artangram.core.scheduling.lease import Cores
 from artangram.core.scheduling.nodeindex import SAMPLE
-from artangram.core.scheduling.records import Outcome
 from artangram.core.scheduling.scheduler import Scheduler
 
 

@@ -8,7 +8,7 @@ from artangram.core.scheduling.action import checked
 from artangram.core.scheduling.distribution import KnownDuration
 from artangram.core.scheduling.events import Finished, Submitted
 from artangram.core.scheduling.policies.base import Form, Ticket
-from artangram.core.scheduling.policies.precedence import (
+from artangram.core.scheduling.policies.queue import (
     LEVEL_S,
     goes_before,
     is_due,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from artangram.core.scheduling.distribution import KnownDuration
 from artangram.core.scheduling.evidence import Cell, CellHabits
 from artangram.core.scheduling.policies.base import Ticket
-from artangram.core.scheduling.policies.running import PRESSURE, Running, pressure_of
+from artangram.core.scheduling.policies.candidates import PRESSURE, Running, pressure_of
 from artangram.core.scheduling.policies.width import malleable_widths
 from artangram.core.scheduling.speedup import Amdahl
 

@@ -21,6 +21,7 @@ from builders import (
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, NodeId, Resource, ServiceId, TrajectoryId
+from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.cluster import QuotaSpec, ServiceSpec
 from artangram.core.scheduling.events import (
     Cancelled,
@@ -35,7 +36,6 @@ from artangram.core.scheduling.events import (
     TrajectoryGone,
     TrajectoryOpened,
 )
-from artangram.core.scheduling.records import Outcome
 from artangram.core.scheduling.scheduler import MOST_ATTEMPTS, Scheduler
 
 A, B, C = ActionId("a"), ActionId("b"), ActionId("c")

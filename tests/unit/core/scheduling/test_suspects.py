@@ -3,6 +3,7 @@
 from builders import CPU, a_cpu, a_scheduler, an_action, records, started
 
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
+from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.cluster import QuotaSpec
 from artangram.core.scheduling.events import (
     Finished,
@@ -12,7 +13,6 @@ from artangram.core.scheduling.events import (
     Submitted,
     TrajectoryOpened,
 )
-from artangram.core.scheduling.records import Outcome
 from artangram.core.scheduling.scheduler import Scheduler
 
 FIRST, OTHER = NodeId("cpu-0"), NodeId("cpu-1")

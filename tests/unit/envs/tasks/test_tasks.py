@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from artangram.core.errors import InfraFailed
-from artangram.core.scheduling.records import Outcome
+from artangram.core.scheduling.action import Outcome
 from artangram.envs.tasks import DEMO_TASKS, demo_task, vocabulary
 from artangram.envs.tasks.calc import worked_out
 from artangram.envs.tasks.dialogue import parsed

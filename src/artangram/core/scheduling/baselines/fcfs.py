@@ -6,8 +6,7 @@ admissible amount of at most N. The first that does not fit blocks all behind it
 
 from collections import OrderedDict
 
-from artangram.core.scheduling.policies.base import Hindrance, LaneContext, Ticket
-from artangram.core.scheduling.policies.cpulane import CpuLane
+from artangram.core.scheduling.policies.base import CpuLane, Hindrance, LaneContext, Ticket
 from artangram.core.scheduling.pools.cpu import CpuNode
 
 

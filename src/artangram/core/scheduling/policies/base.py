@@ -2,7 +2,8 @@
 
 A *lane* is the queue in front of one pool (a CPU node, the GPUs, an API) and the idea that empties
 it. A *ticket* is an action's place in the scheduler from `Submitted` to `Report`. The *context* is
-the scheduler's side: lanes start and resize actions only through it.
+the scheduler's side: lanes start and resize actions only through it. Lanes in front of a CPU node
+share `CpuLane`: cores that one action has alone.
 """
 
 from enum import Enum
@@ -11,13 +12,13 @@ from typing import Protocol
 from msgspec import Struct
 
 from artangram.core.ids import JobId, NodeId, Resource, ServiceId
-from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.action import Action, ActionRecord, Outcome
 from artangram.core.scheduling.distribution import Belief, KnownDuration
 from artangram.core.scheduling.evidence import Cell
 from artangram.core.scheduling.lease import Allocation, Cores
 from artangram.core.scheduling.needs import Amounts
 from artangram.core.scheduling.policies.width import Widths
-from artangram.core.scheduling.records import ActionRecord, Outcome
+from artangram.core.scheduling.pools.cpu import CpuNode
 from artangram.core.scheduling.speedup import Speedup
 
 
@@ -106,7 +107,7 @@ class Ticket:
         self.prepare_s = 0.0
         #: The virtual deadline lanes rank by: an action past it is overdue, and is not overtaken.
         self.key = now
-        #: Its place among those of its own job; see `precedence`.
+        #: Its place among those of its own job; see `queue`.
         self.due_at = now
         #: How long it goes without cores, at the most, because of work that came later.
         self.slack_s = 0.0
@@ -283,3 +284,32 @@ class Lane(Protocol):
 
     def hindrance(self, ticket: Ticket, now: float) -> Hindrance:
         """Why `ticket`, waiting here, does not start."""
+
+
+class CpuLane(Lane):
+    """The cores of one node: taken, lent and given back."""
+
+    def __init__(self, node: CpuNode, context: LaneContext) -> None:
+        self.wake_at: float | None = None
+        self._node = node
+        self._context = context
+
+    def give_back(self, ticket: Ticket, now: float) -> None:
+        assert isinstance(ticket.allocation, Cores)
+        self._node.give_back(ticket.allocation.cores)
+
+    def lends(self, units: int, now: float) -> bool:
+        return units <= self._node.free
+
+    def lend(self, ticket: Ticket, units: int, now: float) -> Allocation:
+        return Cores(self._node.resource, self._node.id, self._node.take(units))
+
+    def take_back(self, allocation: Allocation, now: float) -> None:
+        assert isinstance(allocation, Cores)
+        self._node.give_back(allocation.cores)
+
+    def _start_on(self, ticket: Ticket, units: int, now: float, *, workers: int) -> None:
+        """Run `ticket`, whose further resources are seized, on `units` free cores."""
+        node = self._node
+        cores = Cores(node.resource, node.id, node.take(units))
+        self._context.start(ticket, cores, workers=workers, prepare_s=ticket.prepare_s, now=now)

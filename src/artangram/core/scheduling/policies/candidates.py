@@ -1,20 +1,31 @@
-"""Tickets that want cores of a node and have none: those that wait, and those that were preempted.
+"""The tickets of one node: those that want cores and have none, and those that have some.
+
+`Candidates` wait or were preempted:
 
 - Inside a job an overdue ticket goes first, by its virtual deadline; the others go by rank. Both
-  stay as they are while a ticket stands here, unless what is believed of it changes. `precedence`
-  has what priorities and deadlines change about that.
+  stay as they are while a ticket stands here, unless what is believed of it changes. `queue` has
+  what priorities and deadlines change about that.
 - Between jobs, `coreuse` says which goes first.
 - Tickets that left, or that came back with another rank, leave the heaps when they surface, or all
   together once they are most of them.
+
+`Running` ones stand in order of their ranks. How much an elastic one is worth follows from how many
+are behind it, so what the first few leave of the cores depends on these few alone. It is remembered
+until one comes or goes before them: a burst asks about many tickets in order of their ranks.
+
+`Newcomers` counts the trajectories that came to the node lately: about as many may come again.
 """
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, merge
+from math import exp
+from operator import attrgetter
 
 from artangram.core.ids import JobId
 from artangram.core.scheduling.policies.base import Ticket
 from artangram.core.scheduling.policies.coreuse import CoreUse
-from artangram.core.scheduling.policies.precedence import (
+from artangram.core.scheduling.policies.queue import (
     goes_before,
     is_due,
     leveled_rank,
@@ -24,6 +35,17 @@ from artangram.core.scheduling.policies.precedence import (
 FEWEST = 64
 """Below this, looking for entries of tickets that left is not worth it."""
 
+LATELY_S = 30.0
+"""After this long, a trajectory that came counts as a third of one."""
+
+PRESSURE = 3.0
+"""Weight of each action behind in the price: a poor size also delays those still to come."""
+
+UNCERTAIN_PRESSURE = 2.0
+"""How much more it weighs for each unit of the spread of a belief. The order in which uncertain
+actions end is a guess, so what a wide one wastes is less often made up by its early end."""
+
+_rank = attrgetter("rank")
 _Entry = tuple[float, int, int, Ticket]
 
 
@@ -93,7 +115,7 @@ class Candidates:
             self.is_reranked = True
 
     def first(self, now: float) -> Ticket | None:
-        """Who goes first; it stays here."""
+        """The ticket that goes first; it stays here."""
         if len(self._jobs) == 1:
             (job,) = self._jobs.values()
             return self._first_of(job, now)
@@ -156,3 +178,105 @@ def _order(ticket: Ticket, now: float) -> tuple[bool, float, int]:
 
 def _by_key(ticket: Ticket) -> tuple[float, int]:
     return (ticket.key, ticket.seq)
+
+
+class Newcomers:
+    """A count that fades."""
+
+    __slots__ = ("_at", "_known", "lately")
+
+    def __init__(self) -> None:
+        self.lately = 0.0
+        self._known = 0
+        self._at = 0.0
+
+    def count(self, num_trajectories: int, now: float) -> None:
+        """Set how many trajectories live here now."""
+        self.lately *= exp((self._at - now) / LATELY_S)
+        self.lately += max(0, num_trajectories - self._known)
+        self._known, self._at = num_trajectories, now
+
+
+def pressure_of(ticket: Ticket) -> float:
+    """Weight of each action behind `ticket` in the price of a core."""
+    return PRESSURE * (1.0 + UNCERTAIN_PRESSURE * ticket.belief.spread)
+
+
+class Running:
+    """Tickets with cores, elastic and rigid ones, each in order of their ranks."""
+
+    __slots__ = ("_asked", "_cores", "_left", "elastic", "least_units", "rigid", "rigid_units")
+
+    def __init__(self, cores: int) -> None:
+        self._cores = cores
+        self.elastic: list[Ticket] = []
+        self.rigid: list[Ticket] = []
+        #: The sum of the least amounts of elastic ones, and what rigid ones have.
+        self.least_units = 0
+        self.rigid_units = 0
+        #: The cores, and how many are behind the first, that `_left` is for.
+        self._asked = (0, 0)
+        #: After each number of elastic tickets: the cores they leave.
+        self._left: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.elastic) + len(self.rigid)
+
+    def add(self, ticket: Ticket) -> None:
+        if ticket.form.is_elastic:
+            position = bisect_right(self.elastic, ticket.rank, key=_rank)
+            self.elastic.insert(position, ticket)
+            self.least_units += ticket.form.amounts[0]
+            del self._left[position + 1 :]
+        else:
+            insort(self.rigid, ticket, key=_rank)
+            self.rigid_units += ticket.form.amounts[0]
+
+    def remove(self, ticket: Ticket) -> None:
+        if ticket.form.is_elastic:
+            self.elastic.remove(ticket)
+            self.least_units -= ticket.form.amounts[0]
+            self._left = []
+        else:
+            self.rigid.remove(ticket)
+            self.rigid_units -= ticket.form.amounts[0]
+
+    def sort(self) -> None:
+        """Some ranks have changed."""
+        self.elastic.sort(key=_rank)
+        self.rigid.sort(key=_rank)
+        self._left = []
+
+    def last_first(self) -> Iterator[Ticket]:
+        """All of them, largest rank first."""
+        return merge(reversed(self.elastic), reversed(self.rigid), key=_rank, reverse=True)
+
+    def num_longer(self, rank: float) -> int:
+        """How many elastic ones have a larger rank."""
+        return len(self.elastic) - bisect_right(self.elastic, rank, key=_rank)
+
+    def has_room_for(self, ticket: Ticket, cores: int, *, behind: int, firm: float) -> bool:
+        """Would `ticket` get its least amount if all before it had what they are worth?
+
+        `cores` are to be divided, and `behind` tickets stand or run behind the first. Those with a
+        rank above `firm` give up their cores for `ticket`.
+        """
+        if self._asked != (cores, behind) or not self._left:
+            self._asked, self._left = (cores, behind), [cores]
+        before = bisect_right(self.elastic, ticket.rank, key=_rank)
+        for index in range(len(self._left) - 1, before):
+            self._left.append(self._served(index, behind - index))
+        free = self._left[before]
+        after = bisect_left(self.elastic, firm, key=_rank)
+        kept = sum(other.form.amounts[0] for other in self.elastic[before:after])
+        giving = bisect_right(self.rigid, firm, key=_rank)
+        given = sum(other.form.amounts[0] for other in self.rigid[giving:])
+        return free - kept + given >= ticket.form.amounts[0]
+
+    def _served(self, index: int, behind: int) -> int:
+        """What is left after the elastic ticket at `index`, given what is left before it."""
+        free, ticket = self._left[index], self.elastic[index]
+        widths = ticket.widths
+        assert widths is not None
+        price = max(0, behind) * pressure_of(ticket) / self._cores
+        return free - (widths.best_within(price, free) or widths.least)

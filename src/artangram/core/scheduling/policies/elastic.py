@@ -12,12 +12,15 @@
 from artangram.core.ids import JobId
 from artangram.core.scheduling.lease import Allocation, Cores
 from artangram.core.scheduling.policies import ranking
-from artangram.core.scheduling.policies.base import Hindrance, LaneContext, State, Ticket
-from artangram.core.scheduling.policies.candidates import Candidates, goes_first
+from artangram.core.scheduling.policies.base import CpuLane, Hindrance, LaneContext, State, Ticket
+from artangram.core.scheduling.policies.candidates import (
+    Candidates,
+    Newcomers,
+    Running,
+    goes_first,
+    pressure_of,
+)
 from artangram.core.scheduling.policies.coreuse import NodeUse
-from artangram.core.scheduling.policies.cpulane import CpuLane
-from artangram.core.scheduling.policies.newcomers import Newcomers
-from artangram.core.scheduling.policies.running import Running, pressure_of
 from artangram.core.scheduling.policies.width import fixed_widths, malleable_widths
 from artangram.core.scheduling.pools.cpu import CpuNode
 from artangram.core.scheduling.speedup import DEFAULT

@@ -1,4 +1,4 @@
-"""Who goes before whom on cores: rank, virtual deadline, and when running work gives way.
+"""The order of actions on cores: rank, virtual deadline, and when running work gives way.
 
 - The rank of an action is the core-seconds expected per chance to end, given what it has done.
 - Its virtual deadline is when it will have gone without cores for as long as its slack. Slack grows
@@ -10,7 +10,7 @@
 
 from artangram.core.scheduling.policies.base import Ticket
 from artangram.core.scheduling.policies.coreuse import CoreUse
-from artangram.core.scheduling.policies.precedence import may_preempt
+from artangram.core.scheduling.policies.queue import may_preempt
 from artangram.core.scheduling.policies.width import fixed_widths
 from artangram.core.scheduling.speedup import DEFAULT
 
@@ -31,7 +31,7 @@ CLEARLY = 0.9
 gives way too easily is never done."""
 
 SWITCH_S = 0.02
-"""What a switch costs those who take part: cores are moved, caches are cold."""
+"""What a switch costs both actions: cores are moved, caches are cold."""
 
 
 def enter(ticket: Ticket) -> None:

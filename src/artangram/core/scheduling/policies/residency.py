@@ -29,8 +29,7 @@ from artangram.core.scheduling.cluster import ServiceSpec
 from artangram.core.scheduling.policies.base import LaneContext, Ticket
 from artangram.core.scheduling.policies.demand import Fading, ServiceDemand
 from artangram.core.scheduling.policies.gpulane import GpuLane, seconds, service_of, used_at
-from artangram.core.scheduling.policies.precedence import set_due
-from artangram.core.scheduling.policies.queue import FairUsage
+from artangram.core.scheduling.policies.queue import FairUsage, set_due
 from artangram.core.scheduling.pools.gpu import BARE, Fence, FreeChunk, GpuPool
 from artangram.core.scheduling.pools.gpunode import Residency
 
