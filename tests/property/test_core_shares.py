@@ -14,7 +14,7 @@ from sim_support import a_cpu_cluster, a_trace, a_trajectory, a_turn, an_action,
 from artangram.core.ids import ActionId, JobId
 from artangram.core.scheduling.decisions import Decision, Report, Resize, Start
 from artangram.core.scheduling.policies.catalog import policy
-from artangram.core.scheduling.policies.coreuse import CoreUse, _JobUse
+from artangram.core.scheduling.policies.ranking import CoreUse, _JobUse
 from artangram.observe.trace import TraceAction, TraceTrajectory
 from artangram.sim.beliefs import Beliefs, ExactBeliefs, beliefs
 from artangram.sim.driver import Simulation

@@ -6,9 +6,9 @@ from operator import attrgetter
 from artangram.core.ids import ActionId
 from artangram.core.scheduling.lease import Allocation
 from artangram.core.scheduling.policies.base import Lane, LaneContext, State, Ticket
-from artangram.core.scheduling.policies.coreuse import NodeUse
 from artangram.core.scheduling.policies.elastic import ElasticLane
 from artangram.core.scheduling.policies.policy import SchedulingPolicy
+from artangram.core.scheduling.policies.ranking import NodeUse
 from artangram.core.scheduling.pools.cpu import CpuNode
 
 QUEUED_BY_KEY = {"elastic"}

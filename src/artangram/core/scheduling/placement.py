@@ -17,8 +17,8 @@ from artangram.core.scheduling.events import TrajectoryOpened
 from artangram.core.scheduling.forms import clipped
 from artangram.core.scheduling.kin import stuck
 from artangram.core.scheduling.policies.base import Hindrance, Lane, LaneContext, Ticket
-from artangram.core.scheduling.policies.coreuse import CoreUse, NodeUse
 from artangram.core.scheduling.policies.policy import SchedulingPolicy
+from artangram.core.scheduling.policies.ranking import CoreUse, NodeUse
 from artangram.core.scheduling.poolnodes import PoolNodes, SandboxCreation
 from artangram.core.scheduling.pools.cpu import CpuNode
 from artangram.core.scheduling.shapes import KnownShapes

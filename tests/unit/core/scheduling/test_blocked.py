@@ -10,9 +10,9 @@ from artangram.core.scheduling.blocked import Blocked
 from artangram.core.scheduling.cluster import FunctionsSpec, QuotaSpec
 from artangram.core.scheduling.events import Cancelled, Finished, NodeJoined, NodeLost, Submitted
 from artangram.core.scheduling.policies.base import Lane, LaneContext, Ticket
-from artangram.core.scheduling.policies.coreuse import NodeUse
 from artangram.core.scheduling.policies.counted import CountedLane
 from artangram.core.scheduling.policies.queue import FairUsage
+from artangram.core.scheduling.policies.ranking import NodeUse
 from artangram.core.scheduling.pools.cpu import CpuNode
 from artangram.core.scheduling.pools.functions import FunctionPool
 from artangram.core.scheduling.scheduler import Scheduler

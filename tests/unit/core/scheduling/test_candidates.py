@@ -5,7 +5,7 @@ from builders import a_waiting_ticket
 from artangram.core.scheduling.distribution import KnownDuration
 from artangram.core.scheduling.policies.base import Ticket
 from artangram.core.scheduling.policies.candidates import FEWEST, Candidates, goes_first
-from artangram.core.scheduling.policies.coreuse import CoreUse
+from artangram.core.scheduling.policies.ranking import CoreUse
 
 
 def a_candidate(seq: int, rank: float, *, key: float = 1000.0, job: str = "default") -> Ticket:

@@ -1,7 +1,7 @@
 """Which job has used least of a pool's cores for its share."""
 
 from artangram.core.ids import JobId
-from artangram.core.scheduling.policies.coreuse import (
+from artangram.core.scheduling.policies.ranking import (
     LEAST_GAP,
     LOOK_S,
     MOST_JOBS,

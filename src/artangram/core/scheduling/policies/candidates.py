@@ -5,7 +5,7 @@
 - Inside a job an overdue ticket goes first, by its virtual deadline; the others go by rank. Both
   stay as they are while a ticket stands here, unless what is believed of it changes. `queue` has
   what priorities and deadlines change about that.
-- Between jobs, `coreuse` says which goes first.
+- Between jobs, `ranking` says which goes first.
 - Tickets that left, or that came back with another rank, leave the heaps when they surface, or all
   together once they are most of them.
 
@@ -24,13 +24,13 @@ from operator import attrgetter
 
 from artangram.core.ids import JobId
 from artangram.core.scheduling.policies.base import Ticket
-from artangram.core.scheduling.policies.coreuse import CoreUse
 from artangram.core.scheduling.policies.queue import (
     goes_before,
     is_due,
     leveled_rank,
     set_due,
 )
+from artangram.core.scheduling.policies.ranking import CoreUse
 
 FEWEST = 64
 """Below this, looking for entries of tickets that left is not worth it."""

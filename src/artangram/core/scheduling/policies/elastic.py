@@ -20,7 +20,7 @@ from artangram.core.scheduling.policies.candidates import (
     goes_first,
     pressure_of,
 )
-from artangram.core.scheduling.policies.coreuse import NodeUse
+from artangram.core.scheduling.policies.ranking import NodeUse
 from artangram.core.scheduling.policies.width import fixed_widths, malleable_widths
 from artangram.core.scheduling.pools.cpu import CpuNode
 from artangram.core.scheduling.speedup import DEFAULT

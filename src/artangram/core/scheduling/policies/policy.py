@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from artangram.core.scheduling.policies.base import Lane, LaneContext
-from artangram.core.scheduling.policies.coreuse import NodeUse
 from artangram.core.scheduling.policies.gpulane import GpuLane
 from artangram.core.scheduling.policies.queue import FairUsage
+from artangram.core.scheduling.policies.ranking import NodeUse
 from artangram.core.scheduling.pools.cpu import CpuNode
 from artangram.core.scheduling.pools.functions import FunctionPool
 from artangram.core.scheduling.pools.gpu import GpuPool

@@ -6,10 +6,19 @@
   than the time for which it had cores. Past it an action is overdue: no later work goes before it.
 - Running work gives way to work whose rank is clearly smaller, and to overdue work, unless it is
   overdue itself.
+
+Between jobs the core-seconds decide that they used of the pool, over their shares (`CoreUse`):
+
+- A job is charged for the cores it holds, as it holds them, on all nodes together. What callers or
+  beliefs say about durations counts for nothing.
+- A job that begins to want cores starts level with the one that was served least of those that want
+  some: it neither saves up credit nor pays for the past.
+- The least charged goes first, with what it holds now counted one second ahead. A job that is
+  clearly behind takes cores that others run on; one that is clearly ahead takes none.
 """
 
+from artangram.core.ids import JobId
 from artangram.core.scheduling.policies.base import Ticket
-from artangram.core.scheduling.policies.coreuse import CoreUse
 from artangram.core.scheduling.policies.queue import may_preempt
 from artangram.core.scheduling.policies.width import fixed_widths
 from artangram.core.scheduling.speedup import DEFAULT
@@ -32,6 +41,209 @@ gives way too easily is never done."""
 
 SWITCH_S = 0.02
 """What a switch costs both actions: cores are moved, caches are cold."""
+
+LOOK_S = 1.0
+"""How far ahead the cores that a job holds are counted: those that start at one instant would else
+all be of one job."""
+
+GAP_S = 1.0
+"""A job is clearly behind, or ahead, from this many seconds of its part of the pool on. Over a
+minute that keeps equal jobs within 10 % of each other."""
+
+LEAST_GAP = 1.0
+"""The same in core-seconds, where many jobs share few cores: switching more often costs more."""
+
+MOST_JOBS = 4096
+"""The most jobs told apart. Callers who make up a job for every action would else fill the
+memory."""
+
+
+class _JobUse:
+    """What one job has of a pool."""
+
+    __slots__ = ("held", "level", "share", "since", "wanting")
+
+    def __init__(self, level: float, share: float, now: float) -> None:
+        #: Core-seconds over its share, up to `since`.
+        self.level = level
+        self.share = share
+        self.since = now
+        self.held = 0
+        #: Tickets that want cores and have none.
+        self.wanting = 0
+
+    def settled(self, now: float) -> float:
+        """Its level now."""
+        if now > self.since:
+            self.level += self.held * (now - self.since) / self.share
+            self.since = now
+        return self.level
+
+
+class CoreUse:
+    """The account of one pool."""
+
+    def __init__(self, shares: dict[JobId, float]) -> None:
+        self._shares = shares
+        self._jobs: dict[JobId, _JobUse] = {}
+        #: Those that hold or want cores.
+        self._active: dict[JobId, _JobUse] = {}
+        self.cores = 0
+        #: The highest level of all jobs, and of those that were forgotten.
+        self._highest = 0.0
+        self._floor = 0.0
+        self._looked_at = -1.0
+        self._virtual = 0.0
+        #: The shares of those that are active, together.
+        self._shares_active = 0.0
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def want(self, job: JobId, now: float) -> None:
+        """One more ticket of `job` wants cores and has none."""
+        use = self._use(job, now)
+        if not use.wanting:
+            use.level = max(use.settled(now), self._level_to_start_from(now))
+            self._activate(job, use)
+        use.wanting += 1
+
+    def unwant(self, job: JobId) -> None:
+        """One ticket fewer does."""
+        use = self._jobs[job]
+        use.wanting -= 1
+        self._rest_if_idle(job, use)
+
+    def hold(self, job: JobId, units: int, now: float) -> None:
+        """`job` has `units` cores more from now on, or fewer."""
+        use = self._use(job, now)
+        self._highest = max(self._highest, use.settled(now))
+        use.held += units
+        self._activate(job, use)
+        self._rest_if_idle(job, use)
+
+    def standing(self, job: JobId, now: float) -> float:
+        """Between jobs, the one with the smallest goes first."""
+        use = self._jobs[job]
+        return use.settled(now) + LOOK_S * use.held / use.share
+
+    def gap(self, job: JobId, now: float) -> float:
+        """From what on `job` is clearly behind or ahead of another one."""
+        return max(GAP_S * self.cores / self._shares_active, LEAST_GAP / self._jobs[job].share)
+
+    def lead(self, job: JobId, other: JobId, now: float, *, taken: int, given: int) -> float:
+        """How far `job` is ahead of `other` when it has taken cores that the other has given."""
+        mine, theirs = self._jobs[job], self._jobs[other]
+        moved = LOOK_S * (taken / mine.share + given / theirs.share)
+        return self.standing(job, now) - self.standing(other, now) + moved
+
+    def is_behind(self, job: JobId, units: int, now: float) -> bool:
+        """Is it clearly behind any job that has cores, even with `units` more?"""
+        if len(self._active) == 1:
+            return False
+        below = -self.gap(job, now)
+        return any(
+            use.held and other != job and self.lead(job, other, now, taken=units, given=0) < below
+            for other, use in self._active.items()
+        )
+
+    def is_ahead(self, job: JobId, now: float) -> bool:
+        """Does another job that wants cores go before it?"""
+        mine = self.standing(job, now)
+        return any(
+            use.wanting and other != job and self.standing(other, now) < mine
+            for other, use in self._active.items()
+        )
+
+    def reconfigure(self, now: float) -> None:
+        """Shares have changed: they count from now on."""
+        for job, use in self._jobs.items():
+            use.settled(now)
+            use.share = self._shares.get(job, 1.0)
+        self._shares_active = sum(use.share for use in self._active.values())
+
+    def _level_to_start_from(self, now: float) -> float:
+        """Looked up once for every instant."""
+        if now != self._looked_at:
+            self._looked_at = now
+            levels = [(use.settled(now), use.wanting) for use in self._active.values()]
+            self._highest = max([self._highest, *(level for level, _ in levels)])
+            # While no job is short of cores, none is owed any.
+            wanting = (level for level, is_short in levels if is_short)
+            self._virtual = min(wanting, default=self._highest)
+        return self._virtual
+
+    def _activate(self, job: JobId, use: _JobUse) -> None:
+        if job not in self._active:
+            self._active[job] = use
+            self._shares_active += use.share
+
+    def _rest_if_idle(self, job: JobId, use: _JobUse) -> None:
+        if not (use.wanting or use.held):
+            del self._active[job]
+            self._shares_active = self._shares_active - use.share if self._active else 0.0
+
+    def _use(self, job: JobId, now: float) -> _JobUse:
+        use = self._jobs.get(job)
+        if use is None:
+            use = _JobUse(self._floor, self._shares.get(job, 1.0), now)
+            if len(self._jobs) >= MOST_JOBS:
+                self._forget()
+            self._jobs[job] = use
+        return use
+
+    def _forget(self) -> None:
+        """Those that got least of the ones that are gone: they would begin higher, not lower."""
+        gone = [(use.level, job) for job, use in self._jobs.items() if job not in self._active]
+        for level, job in sorted(gone)[: (len(gone) + 1) // 2]:
+            self._floor = max(self._floor, level)
+            del self._jobs[job]
+
+
+class NodeUse:
+    """The part of an account that belongs to one node, which may be lost."""
+
+    __slots__ = ("_cores", "_held", "_wanting", "pool")
+
+    def __init__(self, pool: CoreUse, cores: int) -> None:
+        self.pool = pool
+        self._cores = cores
+        pool.cores += cores
+        self._held: dict[JobId, int] = {}
+        self._wanting: dict[JobId, int] = {}
+
+    def want(self, job: JobId, now: float) -> None:
+        """See `CoreUse`."""
+        self._wanting[job] = self._wanting.get(job, 0) + 1
+        self.pool.want(job, now)
+
+    def unwant(self, job: JobId) -> None:
+        """See `CoreUse`."""
+        _subtract(self._wanting, job, 1)
+        self.pool.unwant(job)
+
+    def hold(self, job: JobId, units: int, now: float) -> None:
+        """See `CoreUse`."""
+        if units:
+            _subtract(self._held, job, -units)
+            self.pool.hold(job, units, now)
+
+    def lose(self, now: float) -> None:
+        """The node is gone, and nothing is held or wanted there."""
+        self.pool.cores -= self._cores
+        for job, units in self._held.items():
+            self.pool.hold(job, -units, now)
+        for job, count in self._wanting.items():
+            for _ in range(count):
+                self.pool.unwant(job)
+
+
+def _subtract(counts: dict[JobId, int], job: JobId, units: int) -> None:
+    left = counts.get(job, 0) - units
+    if left:
+        counts[job] = left
+    else:
+        del counts[job]
 
 
 def enter(ticket: Ticket) -> None:
