@@ -9,7 +9,7 @@ from typing import Any
 
 from artangram.core.rollout.affinity import affinity_of
 from artangram.gateway.hardware import model_shape
-from artangram.sim.fluid import Conversation
+from artangram.sim.fluid import MeanTrajectory
 from artangram_bench.simulated.cluster import PoolPlan, Scenario
 from artangram_bench.simulated.run import simulate
 from artangram_bench.simulated.tasks import TaskShape
@@ -21,7 +21,7 @@ GROUPS_EACH = 4
 
 
 def confirmed(
-    tasks: Mapping[str, Conversation],
+    tasks: Mapping[str, MeanTrajectory],
     shares: Mapping[str, float],
     devices: Mapping[str, Any],
     *,
@@ -60,7 +60,7 @@ def confirmed(
     }
 
 
-def _shape(name: str, one: Conversation) -> TaskShape:
+def _shape(name: str, one: MeanTrajectory) -> TaskShape:
     """As many turns as the mean, within a third of it; answers of the mean's length."""
     turns = max(1, round(one.turns))
     return TaskShape(

@@ -14,10 +14,10 @@ from artangram.sim.affinity import (
     TRAINER_BOUND,
     WORTH,
     AffinityPlan,
-    Devices,
     GainMap,
     Purchase,
     TaskMix,
+    TwoKinds,
     affinity_plan,
     gain_map,
     mix_of,
@@ -99,10 +99,10 @@ def affinity(
     )
 
 
-def _devices(text: str, prices: "list[str] | tuple[()]") -> Devices:
+def _devices(text: str, prices: "list[str] | tuple[()]") -> TwoKinds:
     counts = {kind: int(number) for kind, number in _pairs("devices", text.split(",")).items()}
     cost = {kind: hardware(kind).price for kind in counts}
-    return Devices(counts=counts, prices=cost | _pairs("price", prices))
+    return TwoKinds(counts=counts, prices=cost | _pairs("price", prices))
 
 
 def _pairs(option: str, texts: "list[str] | tuple[()]") -> dict[str, float]:
@@ -209,7 +209,7 @@ def _draw(
     output.console.print(f"Picture: {path}", soft_wrap=True)
 
 
-def _simulated(mix: TaskMix, devices: Devices, *, model: str, hit_rate: float) -> dict[str, float]:
+def _simulated(mix: TaskMix, devices: TwoKinds, *, model: str, hit_rate: float) -> dict[str, float]:
     try:
         from artangram_bench.simulated.confirm import confirmed
     except ModuleNotFoundError as error:

@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 from artangram.core.errors import BadInput
 from artangram.gateway.counters import TaskTokens
 from artangram.gateway.hardware import hardware
-from artangram.sim.fluid import Conversation, alone_s, divided, divided_s, needs_on
+from artangram.sim.fluid import MeanTrajectory, alone_s, divided, divided_s, needs_on
 
 TRAINER_BOUND = 0.95
 """Share of a step for which the trainer is busy: above it, sampling faster gains nothing."""
@@ -30,7 +30,7 @@ _WHOLE = 0.98
 class TaskMix(Struct, frozen=True, kw_only=True):
     """The tasks of a run."""
 
-    tasks: dict[str, Conversation]
+    tasks: dict[str, MeanTrajectory]
     shares: dict[str, float]
     """Of all trajectories."""
     hit_rate: float | None
@@ -60,13 +60,13 @@ def mix_of(recorded: Mapping[str, TaskTokens]) -> TaskMix:
     )
 
 
-def conversation(one: TaskTokens) -> Conversation:
+def conversation(one: TaskTokens) -> MeanTrajectory:
     """Its mean: prompts grow by an answer and an observation from turn to turn."""
     turns = one.turns / one.sessions
     opening, reply = one.opening / one.sessions, one.sampled / one.turns
     later = one.turns - one.sessions
     grown = (one.prompt / one.turns - opening) * 2.0 / (turns - 1.0) if later else 0.0
-    return Conversation(
+    return MeanTrajectory(
         turns=turns,
         prompt_tokens=opening,
         seen_tokens=max(0.0, grown - reply),
@@ -109,7 +109,7 @@ class AffinityPlan(Struct, frozen=True, kw_only=True):
     """By task: the kind it belongs on with the given devices, or `auto` where it is divided."""
 
 
-class Devices(Struct, frozen=True, kw_only=True):
+class TwoKinds(Struct, frozen=True, kw_only=True):
     """Two kinds of devices, and what one of each costs."""
 
     counts: dict[str, int]
@@ -138,7 +138,7 @@ class Devices(Struct, frozen=True, kw_only=True):
         return {kind: part * self.cost / self.prices[kind] for kind, part in parts}
 
 
-def affinity_plan(mix: TaskMix, devices: Devices, *, model: str, hit_rate: float) -> AffinityPlan:
+def affinity_plan(mix: TaskMix, devices: TwoKinds, *, model: str, hit_rate: float) -> AffinityPlan:
     """What the devices gain for this mix, and how the money were better spent."""
     needs = _weighed(mix, _needs(mix, devices, model=model, hit_rate=hit_rate))
     (first, second), given = devices.counts, devices.given
@@ -162,7 +162,7 @@ def affinity_plan(mix: TaskMix, devices: Devices, *, model: str, hit_rate: float
     )
 
 
-def _needs(mix: TaskMix, devices: Devices, *, model: str, hit_rate: float) -> KindNeeds:
+def _needs(mix: TaskMix, devices: TwoKinds, *, model: str, hit_rate: float) -> KindNeeds:
     return {
         kind: needs_on(kind, mix.tasks, model=model, hit_rate=hit_rate) for kind in devices.counts
     }
@@ -175,7 +175,7 @@ def _weighed(mix: TaskMix, needs: KindNeeds) -> KindNeeds:
     }
 
 
-def _alone(needs: KindNeeds, devices: Devices) -> dict[str, Purchase]:
+def _alone(needs: KindNeeds, devices: TwoKinds) -> dict[str, Purchase]:
     counts = {kind: devices.cost / devices.prices[kind] for kind in devices.counts}
     return {
         kind: Purchase(devices={kind: count}, step_s=alone_s(needs[kind], count))
@@ -200,7 +200,7 @@ class GainMap(Struct, frozen=True, kw_only=True):
 
 
 def gain_map(
-    mix: TaskMix, devices: Devices, *, model: str, hit_rate: float, points: int = 21
+    mix: TaskMix, devices: TwoKinds, *, model: str, hit_rate: float, points: int = 21
 ) -> GainMap | None:
     """`None` where one kind does all tasks cheaper: then there is no mix to vary."""
     first, second = devices.counts
@@ -227,6 +227,6 @@ def gain_map(
     )
 
 
-def _gain(needs: KindNeeds, devices: Devices) -> float:
+def _gain(needs: KindNeeds, devices: TwoKinds) -> float:
     least_s = min(one.step_s for one in _alone(needs, devices).values())
     return least_s / divided_s(needs, devices.given)

@@ -23,7 +23,7 @@ Needs = Mapping[str, float]
 """Replica-seconds of one trajectory, by task."""
 
 
-class Conversation(Struct, frozen=True, kw_only=True):
+class MeanTrajectory(Struct, frozen=True, kw_only=True):
     """A mean trajectory of a task."""
 
     turns: float
@@ -34,7 +34,7 @@ class Conversation(Struct, frozen=True, kw_only=True):
     """What the model says in one turn."""
 
 
-def need_s(task: Conversation, replica: Roofline, *, hit_rate: float) -> float:
+def need_s(task: MeanTrajectory, replica: Roofline, *, hit_rate: float) -> float:
     """Replica-seconds of a mean trajectory among its own kind."""
     reply, turns = task.reply_tokens, task.turns
     longest = task.prompt_tokens + turns * (reply + task.seen_tokens)
@@ -54,7 +54,7 @@ def need_s(task: Conversation, replica: Roofline, *, hit_rate: float) -> float:
 
 
 def needs_on(
-    kind: str, tasks: Mapping[str, Conversation], *, model: str, hit_rate: float
+    kind: str, tasks: Mapping[str, MeanTrajectory], *, model: str, hit_rate: float
 ) -> dict[str, float]:
     """Device-seconds of one trajectory of each task, on devices of one kind."""
     shape = model_shape(model)

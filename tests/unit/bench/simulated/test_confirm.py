@@ -1,10 +1,10 @@
 """The simulation beside `artangram plan affinity`, on clusters of a few replicas."""
 
-from artangram.sim.fluid import Conversation
+from artangram.sim.fluid import MeanTrajectory
 from artangram_bench.simulated.confirm import confirmed
 
-READS = Conversation(turns=6, prompt_tokens=2000, seen_tokens=900, reply_tokens=10)
-WRITES = Conversation(turns=1, prompt_tokens=100, seen_tokens=0, reply_tokens=400)
+READS = MeanTrajectory(turns=6, prompt_tokens=2000, seen_tokens=900, reply_tokens=10)
+WRITES = MeanTrajectory(turns=1, prompt_tokens=100, seen_tokens=0, reply_tokens=400)
 
 
 def test_each_kind_alone_and_both_are_simulated_at_the_same_cost():
