@@ -74,6 +74,26 @@ class TestElastic:
         workers = [lease.workers for lease in leases(scheduler.handle_all(crowd, 0.0))]
         assert max(workers) < 8
 
+    def workers_of_guesses(self, name: str) -> set[int]:
+        """Of twelve that come at once while one core is busy."""
+        scheduler = a_scheduler(name, cpu=a_cpu(squeeze_penalty=0.1))
+        told(scheduler, an_action("a"))
+        crowd = [Submitted(an_elastic(f"b{n}", 1, 8, work_s=None)) for n in range(12)]
+        return {lease.workers for lease in leases(scheduler.handle_all(crowd, 0.0))}
+
+    def test_one_that_may_outlast_the_crowd_starts_with_all_workers(self):
+        assert self.workers_of_guesses("elastic") == {8}
+
+    def test_the_less_the_tail_counts_the_fewer_workers_it_starts_with(self):
+        assert self.workers_of_guesses("elastic:0.1") == {1}
+
+    def test_guesses_that_scale_alike_get_alike(self):
+        scheduler = a_scheduler("elastic")
+        guess = {"work_s": None, "speedup": {"amdahl": 0.1}}
+        told(scheduler, an_elastic("a", 1, 8, **guess))
+        decisions = scheduler.handle(Submitted(an_elastic("b", 1, 8, **guess)), 0.0)
+        assert (resized(decisions), allocation(decisions).units) == ({"a": 4}, 4)
+
     def test_one_whose_duration_is_a_guess_gets_workers_for_the_crowd_to_come(self):
         """Six wait in either case. Where none can follow, they may be alone before they end."""
 

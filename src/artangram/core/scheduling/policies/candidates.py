@@ -12,14 +12,11 @@
 `Running` ones stand in order of their ranks. How much an elastic one is worth follows from how many
 are behind it, so what the first few leave of the cores depends on these few alone. It is remembered
 until one comes or goes before them: a burst asks about many tickets in order of their ranks.
-
-`Newcomers` counts the trajectories that came to the node lately: about as many may come again.
 """
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, merge
-from math import exp
 from operator import attrgetter
 
 from artangram.core.ids import JobId
@@ -35,15 +32,16 @@ from artangram.core.scheduling.policies.queue import (
 FEWEST = 64
 """Below this, looking for entries of tickets that left is not worth it."""
 
-LATELY_S = 30.0
-"""After this long, a trajectory that came counts as a third of one."""
-
 PRESSURE = 3.0
 """Weight of each action behind in the price: a poor size also delays those still to come."""
 
 UNCERTAIN_PRESSURE = 2.0
 """How much more it weighs for each unit of the spread of a belief. The order in which uncertain
 actions end is a guess, so what a wide one wastes is less often made up by its early end."""
+
+GUESS = 0.5
+"""From this spread of its belief on, an action has its least amount and a part of what is left over
+by gain, and none waits for it to end: a factor of 1.6 either way."""
 
 _rank = attrgetter("rank")
 _Entry = tuple[float, int, int, Ticket]
@@ -182,21 +180,9 @@ def _by_key(ticket: Ticket) -> tuple[float, int]:
     return (ticket.key, ticket.seq)
 
 
-class Newcomers:
-    """A count that fades."""
-
-    __slots__ = ("_at", "_known", "lately")
-
-    def __init__(self) -> None:
-        self.lately = 0.0
-        self._known = 0
-        self._at = 0.0
-
-    def count(self, num_trajectories: int, now: float) -> None:
-        """Set how many trajectories live here now."""
-        self.lately *= exp((self._at - now) / LATELY_S)
-        self.lately += max(0, num_trajectories - self._known)
-        self._known, self._at = num_trajectories, now
+def is_guess(ticket: Ticket) -> bool:
+    """Is so little known of when `ticket` ends that no other one should wait for it?"""
+    return ticket.belief.spread >= GUESS
 
 
 def pressure_of(ticket: Ticket) -> float:
@@ -280,5 +266,7 @@ class Running:
         free, ticket = self._left[index], self.elastic[index]
         widths = ticket.widths
         assert widths is not None
+        if is_guess(ticket):
+            return free - widths.least
         price = max(0, behind) * pressure_of(ticket) / self._cores
         return free - (widths.best_within(price, free) or widths.least)

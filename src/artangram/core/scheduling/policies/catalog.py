@@ -17,6 +17,7 @@ from artangram.core.scheduling.baselines.static import StaticLane
 from artangram.core.scheduling.baselines.tangram import TangramLane
 from artangram.core.scheduling.baselines.unmanaged import UnmanagedLane
 from artangram.core.scheduling.policies.base import Lane, LaneContext
+from artangram.core.scheduling.policies.crowd import TAIL
 from artangram.core.scheduling.policies.elastic import ElasticLane
 from artangram.core.scheduling.policies.gpulane import GpuLane
 from artangram.core.scheduling.policies.paced import PacedLane
@@ -43,7 +44,13 @@ def policy(name: str) -> SchedulingPolicy:
 
 
 def _elastic(name: str, argument: str) -> SchedulingPolicy:
-    return _composed(name, cpu=ElasticLane)
+    try:
+        tail = float(argument)
+    except ValueError:
+        tail = 0.0
+    if not 0.1 <= tail <= 100.0:
+        raise BadInput("policy", f"{name!r} has no valid weight of the tail", "as in elastic:4")
+    return _composed(name, cpu=partial(ElasticLane, tail=tail))
 
 
 def _tangram(name: str, argument: str) -> SchedulingPolicy:
@@ -111,7 +118,13 @@ _POLICIES: dict[str, Callable[[str, str], SchedulingPolicy]] = {
     "unmanaged": _unmanaged,
 }
 
-_WITH_ARGUMENT = {"fixed": "4", "pods": "1", "static": "4", "tangram": "all"}
+_WITH_ARGUMENT = {
+    "elastic": f"{TAIL:g}",
+    "fixed": "4",
+    "pods": "1",
+    "static": "4",
+    "tangram": "all",
+}
 """What is meant where the argument is left out."""
 
 _CpuLane = Callable[[CpuNode, LaneContext, FairUsage], Lane]
