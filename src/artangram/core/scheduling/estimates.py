@@ -18,6 +18,7 @@ from typing import Generic, TypeVar
 from artangram.core.ids import JobId
 from artangram.core.scheduling.action import Action
 from artangram.core.scheduling.distribution import (
+    LOG_STEP,
     LOGS,
     NUM_BINS,
     Belief,
@@ -55,6 +56,13 @@ DOUBT_OF_KIND = 1e-4
 """The chance of any duration that a kind has not shown, should its caller state it."""
 
 LEAST_WORK_S = 1e-6
+
+STATED_STEP, SPREAD_STEP = LOG_STEP / 2.0, LOG_STEP
+"""Statements of callers who are off count as alike within 9 %, and the errors of callers within
+19 %: beliefs are shared then, and not made for every action."""
+
+MOST_STATED = 512
+"""Such beliefs that are remembered."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -121,6 +129,7 @@ class Estimates:
         self._habits: _Recent[tuple[str, int], CellHabits] = _Recent(MOST_TASKS)
         self._scaling: _Recent[str, Scaling] = _Recent(MOST_TASKS)
         self._callers: _Recent[tuple[JobId, str], _Caller] = _Recent(MOST_TASKS)
+        self._stated: _Recent[tuple[Distribution, int, int], Distribution] = _Recent(MOST_STATED)
 
     def cell(self, action: Action) -> Cell:
         """Where what is seen of actions like this one is kept."""
@@ -149,19 +158,10 @@ class Estimates:
         expected_s = max(stated_s * caller.factor, LEAST_WORK_S)
         if spread < CERTAIN:
             return KnownDuration(expected_s)
-        known = cell.belief()
         middle = max(LOGS[0], min(LOGS[-1], math.log(expected_s)))
-        reach = 3.0 * spread
-        first, last = bisect_left(LOGS, middle - reach), bisect_right(LOGS, middle + reach)
-        first, last = min(first, NUM_BINS - 1), max(last, 1)
-        return Distribution(
-            [
-                (known.chance(at) + DOUBT_OF_KIND)
-                * math.exp(-0.5 * ((LOGS[at] - middle) / spread) ** 2)
-                for at in range(first, last)
-            ],
-            first,
-        )
+        steps = round(middle / STATED_STEP), round(math.log(spread) / SPREAD_STEP)
+        key = (cell.belief(), *steps)
+        return self._stated.get(key) or self._stated.add(key, _stated_belief(*key))
 
     def work_s(self, action: Action) -> float:
         """The duration on one unit that is expected of `action`."""
@@ -220,3 +220,19 @@ class Estimates:
 
     def _habit(self, level: tuple[str, int], habit: tuple[float, float]) -> CellHabits:
         return self._habits.get(level) or self._habits.add(level, CellHabits(*habit))
+
+
+def _stated_belief(known: Distribution, middle_steps: int, spread_steps: int) -> Distribution:
+    """What is `known` of a kind, weighed with how near it is to what a caller states."""
+    middle, spread = middle_steps * STATED_STEP, math.exp(spread_steps * SPREAD_STEP)
+    reach = 3.0 * spread
+    first, last = bisect_left(LOGS, middle - reach), bisect_right(LOGS, middle + reach)
+    first, last = min(first, NUM_BINS - 1), max(last, 1)
+    return Distribution(
+        [
+            (known.chance(at) + DOUBT_OF_KIND)
+            * math.exp(-0.5 * ((LOGS[at] - middle) / spread) ** 2)
+            for at in range(first, last)
+        ],
+        first,
+    )

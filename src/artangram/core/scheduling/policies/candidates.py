@@ -239,6 +239,11 @@ class Running:
         """All of them, largest rank first."""
         return merge(reversed(self.elastic), reversed(self.rigid), key=_rank, reverse=True)
 
+    def largest_rank(self) -> float:
+        """Of all of them; zero if there are none."""
+        last = [tickets[-1].rank for tickets in (self.elastic, self.rigid) if tickets]
+        return max(last, default=0.0)
+
     def num_longer(self, rank: float) -> int:
         """How many elastic ones have a larger rank."""
         return len(self.elastic) - bisect_right(self.elastic, rank, key=_rank)

@@ -198,6 +198,8 @@ class ElasticLane(CpuLane):
         if lacking <= 0:
             return giving
         firm = ranking.firm_rank(ticket)
+        if now < ticket.key and self._running.largest_rank() <= firm:
+            return None
         for other in self._running.last_first():
             if other.rank <= firm and now < ticket.key:
                 return None  # Nor do those with smaller ranks give way.
