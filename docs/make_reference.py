@@ -22,7 +22,7 @@ PAGE = Path(__file__).with_name("reference.md")
 WIDTH = 96
 GROUPS = {
     "Clients": "local connect Client TrajectoryHandle ProcessHandle ShellHandle Api RemoteFunction",
-    "Options": "RunOptions StartOptions CallOptions ServiceOptions Amount between one_of",
+    "Options": "RunOptions StartOptions TrajectoryOptions CallOptions ServiceOptions Amount between one_of",
     "Results": "ActionResult ShellResult Outcome ActionRecord CommandResult Output ApiAnswer "
     "ClusterStatus Explanation",
     "Images and limits": "HostImage DirectoryImage TarImage EngineImage Snapshot Limits",

@@ -51,6 +51,7 @@ __all__ = [
     "StartOptions",
     "TarImage",
     "TrajectoryHandle",
+    "TrajectoryOptions",
     "Unreachable",
     "between",
     "connect",
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
         RunOptions,
         ServiceOptions,
         StartOptions,
+        TrajectoryOptions,
         between,
         one_of,
     )
@@ -116,8 +118,8 @@ _MODULES = {
     "orchestrator.client": "Client TrajectoryHandle",
     "orchestrator.connect": "connect",
     "orchestrator.local": "local",
-    "orchestrator.options": "Amount CallOptions RunOptions ServiceOptions StartOptions between "
-    "one_of",
+    "orchestrator.options": "Amount CallOptions RunOptions ServiceOptions StartOptions "
+    "TrajectoryOptions between one_of",
     "orchestrator.process": "ProcessHandle",
     "orchestrator.records": "ActionResult Broken ClusterStatus Draining Overloaded Refused "
     "Unreachable",

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from artangram.cli.client import Token, Url, answering, client, service_url
-from artangram.cli.output import Printer
+from artangram.cli.output import JsonFile, Printer
 from artangram.core.errors import BadInput
 from artangram.core.ids import JobId
 from artangram.core.scheduling.explain import Explanation
@@ -20,10 +20,7 @@ def explain(
     ],
     url: Url = None,
     token: Token = None,
-    json: Annotated[
-        str | None,
-        typer.Option(help="Write the result as JSON to this file; - is standard output."),
-    ] = None,
+    json: JsonFile = None,
 ) -> None:
     """Show why an action waits, resource by resource, and what would let it start."""
     output = Printer(json)
@@ -41,10 +38,7 @@ def history(
     action: Annotated[str, typer.Argument(help="Id of an action, also of one that has ended.")],
     url: Url = None,
     token: Token = None,
-    json: Annotated[
-        str | None,
-        typer.Option(help="Write the result as JSON to this file; - is standard output."),
-    ] = None,
+    json: JsonFile = None,
 ) -> None:
     """Show what happened to an action, from its submission to its end."""
     output = Printer(json)

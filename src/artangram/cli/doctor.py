@@ -1,14 +1,12 @@
 """`artangram doctor`: what this machine can do, and how to get what it cannot."""
 
 import os
-from typing import Annotated
 
-import typer
 from msgspec import Struct
 from rich.text import Text
 
 from artangram.cli.extras import install, missing_of
-from artangram.cli.output import Printer
+from artangram.cli.output import JsonFile, Printer
 from artangram.sandbox.capabilities import Feature, IsolationLevel
 from artangram.sandbox.probe import extras, probe
 from artangram.services.cuda import devices_outlook
@@ -32,10 +30,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
 
 
 def doctor(
-    json: Annotated[
-        str | None,
-        typer.Option(help="Write the result as JSON to this file; - is standard output."),
-    ] = None,
+    json: JsonFile = None,
 ) -> None:
     """Check what this machine offers for sandboxes and services, and what is not installed."""
     output = Printer(json)

@@ -11,7 +11,7 @@ import typer
 from msgspec import Struct
 
 from artangram.cli.client import Token, Url, client
-from artangram.cli.output import Printer
+from artangram.cli.output import JsonFile, Printer
 from artangram.config.train import TrainSpec, check_tasks, made_tasks, read_train
 from artangram.core.errors import BadInput, InfraFailed
 from artangram.train.checkpoint import checkpoints
@@ -57,10 +57,7 @@ def eval(
     ] = 1.0,
     url: Url = None,
     token: Token = None,
-    json: Annotated[
-        str | None,
-        typer.Option(help="Write the result as JSON to this file; - is standard output."),
-    ] = None,
+    json: JsonFile = None,
 ) -> None:
     """Measure a model on held-out problems of a run's tasks, one attempt each.
 

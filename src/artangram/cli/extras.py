@@ -31,6 +31,7 @@ _NEEDED: dict[str, tuple[str, ...]] = {
     "drain": ("client",),
     "simulate": ("sim",),
     "plan": ("sim",),
+    "report": ("sim", "service", "train"),
     "trace": ("sim",),
     "bench": ("sim", "service", "train"),
 }

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from errno import EACCES
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -21,6 +22,11 @@ from rich.text import Text
 from artangram.cli.standard import harmless
 from artangram.core.errors import BadInput
 from artangram.observe.badfile import AnyPath
+
+JsonFile = Annotated[
+    str | None,
+    typer.Option(help="Write the result as JSON to this file; - is standard output."),
+]
 
 _WIDEST = 1000
 """Characters; longer than any line of our tables."""

@@ -8,7 +8,7 @@ import typer
 from msgspec import Struct
 
 from artangram.cli.fitting import FittingTrace
-from artangram.cli.output import Printer, claim_picture, keep_apart, tell_ignored, writing
+from artangram.cli.output import JsonFile, Printer, claim_picture, keep_apart, tell_ignored, writing
 from artangram.cli.replay import Replay
 from artangram.config.clusterfile import blaming, read_cluster
 from artangram.core.errors import BadInput
@@ -73,10 +73,7 @@ def plan(
     estimates: Annotated[
         str, typer.Option(help="What the scheduler knows, as for `simulate`.")
     ] = "learned",
-    json: Annotated[
-        str | None,
-        typer.Option(help="Write the plan as JSON to this file; - is standard output."),
-    ] = None,
+    json: JsonFile = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw times and cost over size (.svg or .png).")
     ] = None,

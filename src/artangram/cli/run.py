@@ -11,7 +11,7 @@ import typer
 from msgspec import Struct
 
 from artangram.cli.client import Token, Url, answering, client
-from artangram.cli.output import Printer
+from artangram.cli.output import JsonFile, Printer
 from artangram.cli.standard import harmless
 from artangram.core.errors import BadInput
 from artangram.managers.cpu import LONGEST_RUN_S
@@ -56,10 +56,7 @@ def run(
     ] = None,
     url: Url = None,
     token: Token = None,
-    json: Annotated[
-        str | None,
-        typer.Option(help="Write the result as JSON to this file; - is standard output."),
-    ] = None,
+    json: JsonFile = None,
 ) -> None:
     """Run a command in a sandbox and exit with its exit code. Put -- before the command.
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from artangram.cli.fitting import FittingTrace
-from artangram.cli.output import Printer, keep_apart, tell_ignored
+from artangram.cli.output import JsonFile, Printer, keep_apart, tell_ignored
 from artangram.cli.replay import Replay, replay
 from artangram.config.clusterfile import blaming, read_cluster
 from artangram.core.scheduling.policies.catalog import policy as policy_named
@@ -36,10 +36,7 @@ def simulate(
         ),
     ] = "learned",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the noise in the estimates.")] = 0,
-    json: Annotated[
-        str | None,
-        typer.Option(help="Write the report as JSON to this file; - is standard output."),
-    ] = None,
+    json: JsonFile = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw the comparison into this file (.svg or .png).")
     ] = None,

@@ -9,7 +9,7 @@ import typer
 from rich.control import Control
 
 from artangram.cli.client import Token, Url, answering, client, service_url
-from artangram.cli.output import Printer
+from artangram.cli.output import JsonFile, Printer
 from artangram.orchestrator.records import ApiStatus, ClusterStatus
 from artangram.orchestrator.statusrecords import PoolStatus
 
@@ -21,10 +21,7 @@ _Every = Annotated[
 def status(
     url: Url = None,
     token: Token = None,
-    json: Annotated[
-        str | None,
-        typer.Option(help="Write the result as JSON to this file; - is standard output."),
-    ] = None,
+    json: JsonFile = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")
     ] = False,

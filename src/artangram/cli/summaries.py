@@ -30,6 +30,7 @@ SUMMARIES = {
         "Replay a trace on a cluster and report action completion times, steps and utilisation."
     ),
     "plan": "Find the smallest cluster on which a trace meets its goals, per policy.",
+    "report": "Write one page about runs, journals and simulations, side by side.",
     "doctor": (
         "Check what this machine offers for sandboxes and services, and what is not installed."
     ),

@@ -9,7 +9,7 @@ import msgspec
 import typer
 from msgspec import Struct, structs
 
-from artangram.cli.output import Printer, keep_apart, make_folder, writing
+from artangram.cli.output import JsonFile, Printer, keep_apart, make_folder, writing
 from artangram.config.clusterfile import write_cluster
 from artangram.core.errors import BadInput
 from artangram.observe.journal import JournalError
@@ -49,9 +49,7 @@ def generate(
         list[str] | None,
         typer.Option(help="Change the cluster, as in --size cores=256; may be repeated."),
     ] = None,
-    json: Annotated[
-        str | None, typer.Option(help="Write a summary as JSON to this file; - is stdout.")
-    ] = None,
+    json: JsonFile = None,
 ) -> None:
     """Make a synthetic trace of a family, and a cluster for it.
 
@@ -105,9 +103,7 @@ def record(
     cluster: Annotated[
         Path | None, typer.Option(help="Also write the cluster it ran on (YAML).")
     ] = None,
-    json: Annotated[
-        str | None, typer.Option(help="Write a summary as JSON to this file; - is stdout.")
-    ] = None,
+    json: JsonFile = None,
 ) -> None:
     """Make a trace of what a service or a cluster did, to replay in the simulator.
 
@@ -131,9 +127,7 @@ def record(
 
 @trace.command()
 def families(
-    json: Annotated[
-        str | None, typer.Option(help="Write them as JSON to this file; - is standard output.")
-    ] = None,
+    json: JsonFile = None,
 ) -> None:
     """List the families of synthetic traces, their presets, parameters and cluster sizes."""
     output = Printer(json)

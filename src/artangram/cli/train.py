@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from artangram.cli.client import Token, Url, plainly_refused
-from artangram.cli.output import Printer, make_folder, tell_ignored
+from artangram.cli.lookedat import Dashboard, looked_at
+from artangram.cli.output import JsonFile, Printer, make_folder, tell_ignored
 from artangram.cli.train_plan import check_plan, plan_of, show_plan
 from artangram.cli.train_view import acts_of, busy_of, line_of
 from artangram.config.cluster import ClusterFile
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 class _RunService(NamedTuple):
     url: str | None
     token: str | None
+    dashboard: int
 
 
 def train(
@@ -41,12 +43,8 @@ def train(
     ] = False,
     url: Url = None,
     token: Token = None,
-    json: Annotated[
-        str | None,
-        typer.Option(
-            help="Write the last step, or the plan, as JSON to this file; - is standard output."
-        ),
-    ] = None,
+    dashboard: Dashboard = 0,
+    json: JsonFile = None,
 ) -> None:
     """Train a model on tasks that use a cluster.
 
@@ -76,7 +74,7 @@ def train(
     make_folder(place / "cluster")
     with _plainly_ended(place):
         last = asyncio.run(
-            _run(spec, place, output, resume=resume, service=_RunService(url, token))
+            _run(spec, place, output, resume=resume, service=_RunService(url, token, dashboard))
         )
     if last is None:
         steps = f"all of its {spec.run.steps} steps are made"
@@ -153,7 +151,10 @@ async def _run(
             output.console.print(below, style="dim", soft_wrap=True)
 
     with opening:  # Seen on a terminal only.
-        async with _opened_cluster(spec, place, service, resume=resume) as opened:
+        async with (
+            _opened_cluster(spec, place, service, resume=resume) as opened,
+            looked_at(opened, spec.run, place, output.console, port=service.dashboard),
+        ):
             await _lived(spec, place, opened, show=show, resume=resume)
     return last
 

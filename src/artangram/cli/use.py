@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from artangram.cli.client import Token, Url, answering, client, service_url
-from artangram.cli.output import Printer, write_file
+from artangram.cli.output import JsonFile, Printer, write_file
 from artangram.orchestrator.use import (
     AMOUNTS,
     HOUR_S,
@@ -39,10 +39,7 @@ def use(
     csv: Annotated[
         Path | None, typer.Option(help="Write a row for every task of every job as CSV.")
     ] = None,
-    json: Annotated[
-        str | None,
-        typer.Option(help="Write the result as JSON to this file; - is standard output."),
-    ] = None,
+    json: JsonFile = None,
 ) -> None:
     """Show what every job has used, what it costs, and what static provisioning would cost."""
     prices, output = parse_prices(price or ()), Printer(json)

@@ -36,6 +36,7 @@ VERBS = {
     "apply": "apply",
     "simulate": "simulate",
     "plan": "plan",
+    "report": "report",
     "doctor": "doctor",
     "trace": "trace",
     "bench": "bench",
@@ -73,6 +74,7 @@ EXAMPLES = {
         "artangram plan --trace day.jsonl.gz --cluster cluster.yaml --sweep cpu.cores=32..512 "
         "--slo 'step<600' --price cpu=0.04 --policy elastic --policy pods:1 --plot plan.svg",
     ),
+    "report": ("artangram report out/my-run --out report.html", "artangram report a.json b.json"),
     "doctor": ("artangram doctor --json -",),
     "trace": (
         "artangram trace families",

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from importlib.resources import files
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 import msgspec
@@ -20,6 +21,9 @@ from artangram.observe.history import Happening
 from artangram.observe.journal import JournalError
 from artangram.orchestrator.orchestrator import Orchestrator
 
+if TYPE_CHECKING:  # It needs torch, and a service that trains nothing does not.
+    from artangram.dashboard.run import RunFollower
+
 PATH = "/dashboard"
 MOST_OUTPUT_CHARACTERS = 20_000
 """Of each stream of an action that has ended: its end, where errors are."""
@@ -28,6 +32,7 @@ MOST_LOGIN_BYTES = 4096
 _FILES = {
     "app.js": "text/javascript",
     "charts.js": "text/javascript",
+    "run.js": "text/javascript",
     "style.css": "text/css",
     "uplot.js": "text/javascript",
     "uplot.css": "text/css",
@@ -54,28 +59,45 @@ class ActionView(Struct, frozen=True, kw_only=True):
 
 
 @asynccontextmanager
-async def pages(orchestrator: Orchestrator, token: str | None) -> AsyncIterator[list[Route]]:
-    """The routes of the dashboard, for as long as the block lasts."""
-    async with viewing(orchestrator) as viewer:
-        yield _Pages(viewer, PageGate(token)).routes()
+async def pages(
+    orchestrator: Orchestrator, token: str | None, run: "RunFollower | None" = None
+) -> AsyncIterator[list[Route]]:
+    """The routes of the dashboard, for as long as the block lasts; `run` uses the cluster alone."""
+    async with viewing(orchestrator, "" if run is None else run.run) as viewer:
+        yield _Pages(viewer, PageGate(token), run).routes()
 
 
 class _Pages:
-    def __init__(self, viewer: Viewer, gate: PageGate) -> None:
+    def __init__(self, viewer: Viewer, gate: PageGate, run: "RunFollower | None") -> None:
         self._viewer = viewer
         self._gate = gate
+        self._run = run
         folder = files("artangram.dashboard") / "static"
         self._texts = {name: (folder / name).read_bytes() for name in [*_FILES, "index.html"]}
         self._login = (folder / "login.html").read_bytes()
 
     def routes(self) -> list[Route]:
+        run = [] if self._run is None else self._run_routes(self._run)
         return [
+            *run,
             Route("/", self._seen(self.front)),
             Route(PATH, self._seen(self.page)),
             Route(f"{PATH}/login", self.login, methods=["POST"]),
             Route(f"{PATH}/static/{{name}}", self._seen(self.file)),
             Route(f"{PATH}/view.json", self._seen(self.view)),
             Route(f"{PATH}/actions/{{action:path}}", self._seen(self.action)),
+        ]
+
+    def _run_routes(self, run: "RunFollower") -> list[Route]:
+        async def curves(request: Request) -> Response:
+            return _json(msgspec.json.encode(await run.curves()))
+
+        async def transcripts(request: Request) -> Response:
+            return _json(msgspec.json.encode(await run.transcripts()))
+
+        return [
+            Route(f"{PATH}/run.json", self._seen(curves)),
+            Route(f"{PATH}/transcripts.json", self._seen(transcripts)),
         ]
 
     async def front(self, request: Request) -> Response:

@@ -72,6 +72,8 @@ class View(Struct, frozen=True, kw_only=True):
     """Everything that a page shows at one moment."""
 
     at: float
+    run: str
+    """The run whose curves there are; empty if the cluster serves many."""
     status: ClusterStatus
     num_nodes: int
     node_states: dict[str, int]
@@ -86,8 +88,9 @@ class View(Struct, frozen=True, kw_only=True):
 class Viewer:
     """Looks at one orchestrator."""
 
-    def __init__(self, orchestrator: Orchestrator) -> None:
+    def __init__(self, orchestrator: Orchestrator, run: str = "") -> None:
         self._orchestrator = orchestrator
+        self._run = run
         self._backend = Embedded(orchestrator)
         self._samples: deque[UseSample] = deque(maxlen=MOST_SAMPLES)
         self._made = b""
@@ -116,6 +119,7 @@ class Viewer:
         ended = _ended(ledger.recent, now - RECENT_S)
         return View(
             at=now,
+            run=self._run,
             status=structs.replace(
                 status, nodes=status.nodes[:MOST_NODES], jobs=status.jobs[:MOST_JOBS]
             ),
@@ -147,9 +151,9 @@ class Viewer:
 
 
 @asynccontextmanager
-async def viewing(orchestrator: Orchestrator) -> AsyncIterator[Viewer]:
+async def viewing(orchestrator: Orchestrator, run: str = "") -> AsyncIterator[Viewer]:
     """A viewer that takes samples while the block lasts."""
-    viewer = Viewer(orchestrator)
+    viewer = Viewer(orchestrator, run)
     sampling = asyncio.create_task(_sample(viewer))
     try:
         yield viewer

@@ -283,7 +283,8 @@ class Gateway:
         if choice.reread:
             self.counters.rerouted += 1
             self.counters.reread_tokens += choice.reread
-            logger.debug("%s: %s", turn.id, choice.explained)
+            if logger.isEnabledFor(logging.DEBUG):
+                logger.debug("%s: %s", turn.id, choice.explained)
         return self._replicas[choice.replica], choice
 
     def _open_to(self, turn: Turn) -> list[EngineReplica]:

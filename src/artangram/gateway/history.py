@@ -35,7 +35,7 @@ class TokenHistory:
         return tuple(self._segments)
 
     def token_ids(self, end: int | None = None) -> tuple[int, ...]:
-        return tuple(self._token_ids[:end])
+        return tuple(self._token_ids if end is None else self._token_ids[:end])
 
     def append(self, segment: Segment) -> None:
         if not segment.token_ids:

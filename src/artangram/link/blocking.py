@@ -105,11 +105,6 @@ class BlockingLink(Generic[R]):
     def __repr__(self) -> str:
         return f"<BlockingLink {self._exchange.terms.name}: {self._exchange.ended or 'open'}>"
 
-    @property
-    def has_heard(self) -> bool:
-        """Would `receive` return at once?"""
-        return bool(self._heard)
-
     def fileno(self) -> int:
         return self._sock.fileno()
 

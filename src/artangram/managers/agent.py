@@ -35,6 +35,7 @@ from artangram.sandbox.protocol import (
     Snapshot,
     Source,
 )
+from artangram.sandbox.user import BOX, SandboxUser
 
 
 class AgentGone(SandboxError):
@@ -46,6 +47,7 @@ class SandboxSpec(Struct, frozen=True, kw_only=True):
 
     source: Source = HostImage()
     limits: Limits = DEFAULT_LIMITS
+    user: SandboxUser = BOX
 
 
 class Run(Struct, frozen=True, kw_only=True):

@@ -82,10 +82,16 @@ class NodeSandboxes:
 
     async def _made(self, place: SandboxSpec) -> Sandbox:
         if not self._num_warm or isinstance(place.source, Snapshot):
-            return await self._provider.create(place.source, limits=place.limits)
+            return await self._provider.create(place.source, limits=place.limits, user=place.user)
         warm = self._warm.get(place)
         if warm is None:
-            warm = Warm(self._provider, place.source, size=self._num_warm, limits=place.limits)
+            warm = Warm(
+                self._provider,
+                place.source,
+                size=self._num_warm,
+                limits=place.limits,
+                user=place.user,
+            )
             self._warm[place] = warm
         self._warm.move_to_end(place)
         if len(self._warm) > MOST_KINDS:
@@ -132,7 +138,10 @@ class NodeSandboxes:
     async def _resume(self, held: NodeSandbox) -> None:
         if held.hibernated is None:
             return
-        held.sandbox = await self._provider.create(held.hibernated, limits=held.place.limits)
+        place = held.place
+        held.sandbox = await self._provider.create(
+            held.hibernated, limits=place.limits, user=place.user
+        )
         snapshot, held.hibernated = held.hibernated, None
         await self._provider.forget(snapshot)
 

@@ -5,8 +5,10 @@ sent, and disturb other actions.
 """
 
 import asyncio
+import posixpath
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from math import isfinite
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
@@ -15,12 +17,16 @@ import msgspec
 from msgspec import Struct, structs
 
 from artangram.core.errors import BadInput
-from artangram.core.ids import TrajectoryId
+from artangram.core.ids import ActionId, TrajectoryId
+from artangram.core.scheduling.action import Action
+from artangram.core.scheduling.needs import Needs, parse_needs
+from artangram.managers.cpu import LONGEST_RUN_S
 from artangram.orchestrator.commandkind import command_kind
 from artangram.orchestrator.options import RunOptions, StartOptions
-from artangram.orchestrator.records import Opening
+from artangram.orchestrator.records import Opening, Submission
 from artangram.sandbox.process import TerminalSize
-from artangram.sandbox.protocol import WORK_DIR
+from artangram.sandbox.protocol import Command
+from artangram.sandbox.user import BOX
 
 T = TypeVar("T")
 
@@ -57,7 +63,8 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     repeatable: bool = False
     key: str | None = None
     environ: dict[str, str] = {}
-    cwd: str = WORK_DIR
+    cwd: str = ""
+    """Empty: where its trajectory works."""
     stdin: bytes = b""
     output_bytes: int = 1 << 20
     memory_mb: int = 0
@@ -84,7 +91,8 @@ class StartRequest(Struct, frozen=True, kw_only=True):
     timeout_s: float | None = None
     deadline_s: float | None = None
     environ: dict[str, str] = {}
-    cwd: str = WORK_DIR
+    cwd: str = ""
+    """Empty: where its trajectory works."""
     terminal: TerminalSize | None = None
 
     def as_run(self) -> RunRequest:
@@ -269,3 +277,72 @@ def check_known(kind: type, given: Mapping[str, Any], *, of: str) -> None:
     for name in given:
         if name not in known:
             raise BadInput(name, f"is not an option of {of}", f"use: {', '.join(known)}")
+
+
+def needs_of(request: RunRequest) -> Needs:
+    """The needs a request states. Raises `BadInput`."""
+    if isinstance(request.cpu, int) and not request.needs and request.speedup is None:
+        return _rigid(request.cpu)
+    if isinstance(request.cpu, int) and request.speedup is not None:
+        fix = "say how many it may have, as in cpu=between(1, 8)"
+        raise BadInput("speedup", f"has no effect on a run with exactly {request.cpu} cores", fix)
+    if "cpu" in request.needs:
+        raise BadInput("needs.cpu", "is given twice", "give it as `cpu` only")
+    return parse_needs(
+        {"cpu": request.cpu, **request.needs},
+        elastic="cpu" if isinstance(request.cpu, dict) else None,
+        speedup=request.speedup,
+    )
+
+
+@lru_cache(maxsize=256)
+def _rigid(cpu: int) -> Needs:
+    """Needs of cores alone, which most actions have."""
+    return parse_needs({"cpu": cpu})
+
+
+def environ_of(opening: Opening, own: dict[str, str]) -> dict[str, str]:
+    """The variables of one command: its user's, its trajectory's, then its own."""
+    user = opening.place.user
+    if user == BOX:
+        return {**opening.environ, **own} if opening.environ else own
+    return {"USER": user.name, "HOME": user.home, **opening.environ, **own}
+
+
+def inside(opening: Opening, path: str) -> str:
+    """Where a path of a trajectory is: relative to where it works."""
+    workdir = opening.place.user.workdir
+    return posixpath.join(workdir, path) if path else workdir
+
+
+def submission_of(
+    request: RunRequest, opening: Opening, *, action_id: ActionId, deadline_at: float | None
+) -> Submission:
+    """The action that a request becomes. Raises `BadInput`."""
+    action = Action(
+        id=action_id,
+        kind=request.kind,
+        needs=needs_of(request),
+        job=opening.job,
+        task=opening.task,
+        problem=opening.problem,
+        trajectory=request.trajectory,
+        work_s=request.work_s,
+        timeout_s=request.timeout_s,
+        deadline_at=deadline_at,
+        priority=request.priority,
+        repeatable=request.repeatable,
+    )
+    command = Command(
+        argv=request.argv,
+        environ=environ_of(opening, request.environ),
+        cwd=inside(opening, request.cwd),
+        stdin=request.stdin,
+        timeout_s=LONGEST_RUN_S if request.timeout_s is None else request.timeout_s,
+        output_bytes=request.output_bytes,
+        memory_mb=request.memory_mb,
+        disk_mb=request.disk_mb,
+        processes=request.processes,
+        keep=request.keep,
+    )
+    return Submission(action=action, command=command, key=request.key)

@@ -8,7 +8,6 @@
 import asyncio
 import errno
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from functools import lru_cache
 from itertools import count
 from typing import Any
 from uuid import uuid4
@@ -19,12 +18,17 @@ from artangram.core.errors import BadInput
 from artangram.core.ids import ActionId, JobId, NodeId, Resource, TrajectoryId
 from artangram.core.scheduling.action import Action, Outcome
 from artangram.core.scheduling.explain import Explanation
-from artangram.core.scheduling.needs import Needs, parse_needs
+from artangram.core.scheduling.needs import Needs
 from artangram.functions import Function
 from artangram.managers.agent import AgentGone, NodeAgent, Population
-from artangram.managers.cpu import LONGEST_RUN_S
 from artangram.observe.history import Happening
-from artangram.orchestrator.arguments import RunRequest, StartRequest, check_loop
+from artangram.orchestrator.arguments import (
+    RunRequest,
+    StartRequest,
+    check_loop,
+    inside,
+    submission_of,
+)
 from artangram.orchestrator.callbackends import CallBackends
 from artangram.orchestrator.calling import CallRequest, called
 from artangram.orchestrator.histories import history
@@ -44,7 +48,7 @@ from artangram.orchestrator.statusparts import explained
 from artangram.orchestrator.use import UseReport
 from artangram.sandbox.errors import SandboxGone
 from artangram.sandbox.process import ProcessBegan, ProcessInput, TerminalSize, check_signal
-from artangram.sandbox.protocol import Command, Output, Snapshot
+from artangram.sandbox.protocol import Output, Snapshot
 from artangram.services.service import Service
 
 OPEN_KIND = "sandbox/open"
@@ -228,10 +232,12 @@ class Embedded:
         return self.orchestrator.submit(submission)
 
     async def read(self, trajectory: TrajectoryId, path: str, *, max_bytes: int) -> bytes:
-        return await (await self._home(trajectory)).read(trajectory, path, max_bytes=max_bytes)
+        home, path = await self._home(trajectory), self._path(trajectory, path)
+        return await home.read(trajectory, path, max_bytes=max_bytes)
 
     async def write(self, trajectory: TrajectoryId, path: str, *, data: bytes) -> None:
-        await (await self._home(trajectory)).write(trajectory, path, data=data)
+        home, path = await self._home(trajectory), self._path(trajectory, path)
+        await home.write(trajectory, path, data=data)
 
     async def snapshot(self, trajectory: TrajectoryId) -> Snapshot:
         home = await self._home(trajectory)
@@ -312,6 +318,9 @@ class Embedded:
             raise BadInput("trajectory", f"{trajectory!r} is not open", "open it first")
         return live
 
+    def _path(self, trajectory: TrajectoryId, path: str) -> str:
+        return inside(self._live(trajectory).opening, path)
+
     async def _home(self, trajectory: TrajectoryId) -> NodeAgent:
         """The node of a trajectory's sandbox, which is made if there is none yet."""
         check_loop(self._loop)
@@ -342,58 +351,3 @@ class Embedded:
             repeatable=True,
         )
         return self.orchestrator.submit(Submission(action=action, command=None))
-
-
-def needs_of(request: RunRequest) -> Needs:
-    """The needs a request states. Raises `BadInput`."""
-    if isinstance(request.cpu, int) and not request.needs and request.speedup is None:
-        return _rigid(request.cpu)
-    if isinstance(request.cpu, int) and request.speedup is not None:
-        fix = "say how many it may have, as in cpu=between(1, 8)"
-        raise BadInput("speedup", f"has no effect on a run with exactly {request.cpu} cores", fix)
-    if "cpu" in request.needs:
-        raise BadInput("needs.cpu", "is given twice", "give it as `cpu` only")
-    return parse_needs(
-        {"cpu": request.cpu, **request.needs},
-        elastic="cpu" if isinstance(request.cpu, dict) else None,
-        speedup=request.speedup,
-    )
-
-
-@lru_cache(maxsize=256)
-def _rigid(cpu: int) -> Needs:
-    """Needs of cores alone, which most actions have."""
-    return parse_needs({"cpu": cpu})
-
-
-def submission_of(
-    request: RunRequest, opening: Opening, *, action_id: ActionId, deadline_at: float | None
-) -> Submission:
-    """The action that a request becomes. Raises `BadInput`."""
-    action = Action(
-        id=action_id,
-        kind=request.kind,
-        needs=needs_of(request),
-        job=opening.job,
-        task=opening.task,
-        problem=opening.problem,
-        trajectory=request.trajectory,
-        work_s=request.work_s,
-        timeout_s=request.timeout_s,
-        deadline_at=deadline_at,
-        priority=request.priority,
-        repeatable=request.repeatable,
-    )
-    command = Command(
-        argv=request.argv,
-        environ=request.environ,
-        cwd=request.cwd,
-        stdin=request.stdin,
-        timeout_s=LONGEST_RUN_S if request.timeout_s is None else request.timeout_s,
-        output_bytes=request.output_bytes,
-        memory_mb=request.memory_mb,
-        disk_mb=request.disk_mb,
-        processes=request.processes,
-        keep=request.keep,
-    )
-    return Submission(action=action, command=command, key=request.key)

@@ -29,8 +29,8 @@ from artangram.managers.cpu import cores_of
 from artangram.observe.journal import Entry
 from artangram.orchestrator.accounts import Accounts
 from artangram.orchestrator.live import LiveAction, LiveTrajectory, Phase
-from artangram.orchestrator.records import Opening, QueueLengths, Submission
-from artangram.orchestrator.tally import Tally
+from artangram.orchestrator.records import Opening, Submission
+from artangram.orchestrator.tally import QueueLengths, Tally
 
 MOST_RECENT = 10_000
 """Instants that are remembered, whatever the journal does: some minutes of a busy cluster."""

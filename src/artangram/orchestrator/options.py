@@ -8,6 +8,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
+from artangram.sandbox.protocol import Source
+
 Amount = int | Mapping[str, int | Sequence[int]]
 """A number of units, or what `between` and `one_of` return."""
 
@@ -20,6 +22,48 @@ def between(least: int, most: int) -> Mapping[str, int]:
 def one_of(*choices: int) -> Mapping[str, Sequence[int]]:
     """One of these numbers of units; the action runs faster on more of them."""
     return {"choices": list(choices)}
+
+
+class TrajectoryOptions(TypedDict, total=False):
+    """Keywords of `trajectory`."""
+
+    job: str
+    """Whose share it counts against. Default: "default"."""
+    task: str
+    """What kind of problem it attempts. Default: none."""
+    problem: str
+    """Which problem it attempts; siblings then tell each other how long their commands take.
+    Default: none."""
+    memory_mb: int
+    """Memory of its sandbox; files count as memory. Default: 512."""
+    disk_mb: int | None
+    """Size of its files. Default: half of the memory, 256 MB at most."""
+    processes: int
+    """Processes at once. Default: 256."""
+    network: bool
+    """Give the sandbox access to the network. Default: False."""
+    source: Source | None
+    """The image or snapshot that it starts from. Default: the programs of the node."""
+    workdir: str
+    """Where its commands start, and where relative paths begin; made if need be. Default: /work."""
+    home: str
+    """`HOME` of its commands; made if need be. Default: /work."""
+    environ: Mapping[str, str] | None
+    """Environment variables of all its commands. Default: none."""
+    user: str
+    """What its user is called. `root` is the number 0 for programs, without any rights. Default:
+    "box"."""
+    selector: Mapping[str, str] | None
+    """Labels that its node must have, as in `{"disk": "nvme"}`. Default: none."""
+    idle_s: float | None
+    """Close it when it has had no action for this long. Default: never."""
+    lifetime_s: float | None
+    """Close it this long after it was opened, whatever it does. Default: never."""
+    parent: str | None
+    """The trajectory that waits for it. Its actions are refused when everything that holds memory
+    waits for such a child: it would wait for ever. Default: none."""
+    id: str | None
+    """Your own name for it. Default: the task and a random suffix."""
 
 
 class RunOptions(TypedDict, total=False):
@@ -54,9 +98,9 @@ class RunOptions(TypedDict, total=False):
     its job, its trajectory and its request; another one that uses it is refused. Such an action
     also goes on when its caller stops waiting. Default: none."""
     environ: Mapping[str, str] | None
-    """Environment variables beside the usual ones. Default: none."""
+    """Environment variables beside those of the trajectory. Default: none."""
     cwd: str
-    """The directory that the command starts in. Default: /work."""
+    """The directory that the command starts in. Default: the trajectory's `workdir`."""
     stdin: bytes | str
     """What the command reads from its standard input. Default: nothing."""
     output_bytes: int
@@ -93,9 +137,9 @@ class StartOptions(TypedDict, total=False):
     work_s: float | None
     """Expected seconds. Default: learned from earlier actions of its kind."""
     environ: Mapping[str, str] | None
-    """Environment variables beside the usual ones. Default: none."""
+    """Environment variables beside those of the trajectory. Default: none."""
     cwd: str
-    """The directory that the command starts in. Default: /work."""
+    """The directory that the command starts in. Default: the trajectory's `workdir`."""
     terminal: tuple[int, int] | None
     """Rows and columns of a terminal for it, which then is its stdin, stdout and stderr. Default:
     none, and it has pipes."""

@@ -2,8 +2,6 @@
 
 import asyncio
 import math
-from collections import Counter
-from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
@@ -17,7 +15,7 @@ from artangram.core.scheduling.events import TrajectoryOpened
 from artangram.managers.agent import Population, SandboxSpec
 from artangram.managers.call import Call, CallResult
 from artangram.orchestrator.statusrecords import JobStatus, PoolStatus, RunningStatus
-from artangram.sandbox.protocol import Command, CommandResult, Snapshot
+from artangram.sandbox.protocol import Command, CommandResult, Snapshot, check_environ
 from artangram.services.service import Service
 
 
@@ -63,6 +61,8 @@ class Opening(Struct, frozen=True, kw_only=True):
     memory_mb: int = 0
     """To be held for it on its node, if that is more than its sandbox may use."""
     place: SandboxSpec = SandboxSpec()
+    environ: dict[str, str] = {}
+    """Of all its commands; each may add to it or replace a part."""
     selector: dict[str, str] = {}
     """Labels that its node must have."""
     idle_s: float | None = None
@@ -77,6 +77,7 @@ class Opening(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.memory_mb < 0:
             raise BadInput("memory_mb", f"{self.memory_mb} is negative", "give 0 or more")
+        check_environ(self.environ)
         for name, limit_s in (("idle_s", self.idle_s), ("lifetime_s", self.lifetime_s)):
             if limit_s is not None and not 0 < limit_s < math.inf:
                 raise BadInput(name, f"{limit_s} is not a time limit", "give seconds above 0")
@@ -310,41 +311,6 @@ class Refused(Exception):
 
 class Overloaded(Refused):
     """Too many actions wait already."""
-
-
-JOB_FACTOR = 8
-"""A job may have this many times the free places waiting: alone it gets 8 of 9 places, two such
-jobs get 8 of 17 each, and some are always left for one that comes later."""
-
-
-class QueueLengths:
-    """How many actions wait, or are about to, in all and by job."""
-
-    def __init__(self, waiting: Iterable[JobId] = ()) -> None:
-        self.by_job = Counter(waiting)
-        self.total = self.by_job.total()
-
-    def add(self, job: JobId) -> None:
-        self.by_job[job] += 1
-        self.total += 1
-
-    def remove(self, job: JobId) -> None:
-        self.total -= 1
-        self.by_job[job] -= 1
-        if not self.by_job[job]:
-            del self.by_job[job]  # Callers make names up.
-
-    def admit(self, job: JobId, most: int) -> None:
-        """Raises `Overloaded` if one more action of `job` must not wait when `most` may."""
-        ours, free = self.by_job[job], max(most - self.total, 0)
-        if ours < JOB_FACTOR * free:
-            return
-        fix = "wait until some of them have ended, or submit fewer at once"
-        left = f"the last {free} are for other jobs" if free else "none is free"
-        raise Overloaded(
-            f"job {job!r} has {ours} of {self.total} waiting actions; of {most} places "
-            f"(max_queued) {left}; {fix if ours else 'try again later'}"
-        )
 
 
 class Stalled(Refused):

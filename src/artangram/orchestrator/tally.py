@@ -1,6 +1,7 @@
 """What is alive, counted as it changes, so that a look at a large cluster counts nothing.
 
 The ledger tells every change. What waits and what runs is in the order in which it began to.
+`QueueLengths` also counts what is about to wait, and refuses what would be too much.
 """
 
 from collections import Counter
@@ -12,6 +13,11 @@ from artangram.core.ids import ActionId, JobId, NodeId, Resource
 from artangram.core.scheduling.lease import Allocation, Devices, FunctionSlots
 from artangram.managers.call import ApiCall, FunctionCall, ServiceCall
 from artangram.orchestrator.live import LiveAction, LiveTrajectory
+from artangram.orchestrator.records import Overloaded
+
+JOB_FACTOR = 8
+"""A job may have this many times the free places waiting: alone it gets 8 of 9 places, two such
+jobs get 8 of 17 each, and some are always left for one that comes later."""
 
 
 class JobTally(Struct, kw_only=True):
@@ -29,6 +35,36 @@ class NodeTally(Struct, kw_only=True):
 
     running: int = 0
     cores: int = 0
+
+
+class QueueLengths:
+    """How many actions wait, or are about to, in all and by job."""
+
+    def __init__(self, waiting: Iterable[JobId] = ()) -> None:
+        self.by_job = Counter(waiting)
+        self.total = self.by_job.total()
+
+    def add(self, job: JobId) -> None:
+        self.by_job[job] += 1
+        self.total += 1
+
+    def remove(self, job: JobId) -> None:
+        self.total -= 1
+        self.by_job[job] -= 1
+        if not self.by_job[job]:
+            del self.by_job[job]  # Callers make names up.
+
+    def admit(self, job: JobId, most: int) -> None:
+        """Raises `Overloaded` if one more action of `job` must not wait when `most` may."""
+        ours, free = self.by_job[job], max(most - self.total, 0)
+        if ours < JOB_FACTOR * free:
+            return
+        fix = "wait until some of them have ended, or submit fewer at once"
+        left = f"the last {free} are for other jobs" if free else "none is free"
+        raise Overloaded(
+            f"job {job!r} has {ours} of {self.total} waiting actions; of {most} places "
+            f"(max_queued) {left}; {fix if ours else 'try again later'}"
+        )
 
 
 class Tally:

@@ -18,6 +18,7 @@ from artangram.orchestrator.client import Client
 from artangram.orchestrator.connect import connect
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.local import running
+from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.records import Refused, Unreachable
 from artangram.orchestrator.transport import Transport
 from artangram.pipeline.meter import Meter, Metered, capacity_of
@@ -31,6 +32,8 @@ class ClusterClient(Struct, frozen=True, kw_only=True):
     meter: Meter
     lost: "asyncio.Future[None] | None" = None
     """Raises when the cluster is gone for good; one of our own goes with us."""
+    orchestrator: Orchestrator | None = None
+    """Of a cluster of our own."""
 
 
 @asynccontextmanager
@@ -51,7 +54,7 @@ async def own_cluster(
         backend = Metered(Embedded(orchestrator, backends=backends), meter)
         client = Client(cast(Transport, backend))
         await client.close_job(job)
-        yield ClusterClient(client=client, meter=meter)
+        yield ClusterClient(client=client, meter=meter, orchestrator=orchestrator)
 
 
 @asynccontextmanager

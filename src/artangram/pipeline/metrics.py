@@ -90,6 +90,7 @@ def scalars(record: StepRecord) -> dict[str, float]:
     found = {f"reward/{task}": value for task, value in report.rewards.items()}
     found |= {"reward": report.reward, "train/loss": report.loss, "train/entropy": report.entropy}
     found |= {"train/stale_share": report.stale_share, "train/grad_norm": report.grad_norm}
+    found |= {"train/max_staleness": float(report.max_staleness)}
     found |= {"reward/deviation": report.reward_deviation, "train/kl": report.kl}
     found |= {"train/clip_fraction": report.clip_share, "train/mismatch_kl": report.mismatch_kl}
     found |= {"train/is_skipped": float(report.is_skipped), "train/samples": float(report.samples)}

@@ -78,14 +78,24 @@ class Transcripts:
 
 def read(path: Path) -> list[Transcript]:
     """The attempts of a file; what a crash cut short at its end is left out."""
+    return decoded(path.read_bytes())[0] if path.exists() else []
+
+
+def decoded(data: bytes) -> tuple[list[Transcript], int]:
+    """The attempts of all whole steps in `data`, and how many bytes those are."""
     found: list[Transcript] = []
-    if path.exists():
-        with gzip.open(path) as file:
-            try:
-                found += (msgspec.json.decode(line, type=Transcript) for line in file)
-            except (EOFError, zlib.error, gzip.BadGzipFile, msgspec.MsgspecError):
-                return found
-    return found
+    size = 0
+    while size < len(data):
+        step = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+        try:
+            lines = step.decompress(data[size:])
+            if not step.eof:
+                break
+            found += [msgspec.json.decode(line, type=Transcript) for line in lines.splitlines()]
+        except (zlib.error, msgspec.MsgspecError):
+            break
+        size = len(data) - len(step.unused_data)
+    return found, size
 
 
 def _from_both_ends(found: Sequence[Trajectory]) -> Iterator[Trajectory]:

@@ -25,7 +25,6 @@ from artangram.sandbox.protocol import (
     DEFAULT_LIMITS,
     DEFAULT_PATH,
     MAX_READ_BYTES,
-    WORK_DIR,
     Command,
     CommandResult,
     CoreMeter,
@@ -34,6 +33,7 @@ from artangram.sandbox.protocol import (
     Snapshot,
     Source,
 )
+from artangram.sandbox.user import BOX, WORK_DIR, SandboxUser
 
 
 @dataclass(slots=True)
@@ -368,7 +368,9 @@ class FakeProvider:
         self._num_made = 0
         self._closed = False
 
-    async def create(self, source: Source, *, limits: Limits = DEFAULT_LIMITS) -> FakeSandbox:
+    async def create(
+        self, source: Source, *, limits: Limits = DEFAULT_LIMITS, user: SandboxUser = BOX
+    ) -> FakeSandbox:
         if self._closed:
             raise SandboxGone("the provider is closed")
         files: dict[str, bytes] = {}

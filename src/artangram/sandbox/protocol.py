@@ -22,9 +22,11 @@ from artangram.core.errors import BadInput
 from artangram.sandbox.capabilities import Capabilities
 from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.process import OnOutput, SandboxProcess, TerminalSize
+from artangram.sandbox.user import BOX, WORK_DIR, SandboxUser
 
-DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
-WORK_DIR = "/work"
+PROGRAMS_DIR = "/run/bin"
+"""`python` is here in sandboxes whose image has `python3` alone."""
+DEFAULT_PATH = f"/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin:{PROGRAMS_DIR}"
 MAX_READ_BYTES = 64 << 20
 
 LEAST_MEMORY_MB = 4
@@ -160,8 +162,20 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
         if len(texts) > MOST_WORDS_BYTES:
             problem = "is more than any kernel gives to a program"
             raise BadInput("argv or environ", problem, "write it to a file, or give it as stdin")
-        if "" in self.environ or "=" in "".join(self.environ):
-            raise BadInput("environ", "has a name that is empty or has a '='", "give NAME: VALUE")
+        _check_names(self.environ)
+
+
+def check_environ(environ: dict[str, str]) -> None:
+    """Raises `BadInput` for variables that no program could be given."""
+    _check_names(environ)
+    texts = "".join((*environ, *environ.values()))
+    if "\0" in texts or len(texts) > MOST_WORDS_BYTES:
+        raise BadInput("environ", "has a NUL byte or is too long", "give less")
+
+
+def _check_names(environ: dict[str, str]) -> None:
+    if "" in environ or "=" in "".join(environ):
+        raise BadInput("environ", "has a name that is empty or has a '='", "give NAME: VALUE")
 
 
 class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -336,7 +350,9 @@ class SandboxProvider(Protocol):
     @property
     def capabilities(self) -> Capabilities: ...
 
-    async def create(self, source: Source, *, limits: Limits = DEFAULT_LIMITS) -> Sandbox: ...
+    async def create(
+        self, source: Source, *, limits: Limits = DEFAULT_LIMITS, user: SandboxUser = BOX
+    ) -> Sandbox: ...
 
     async def forget(self, snapshot: Snapshot) -> None:
         """Drop a snapshot's files; sandboxes already started from it keep theirs."""

@@ -13,6 +13,7 @@ import contextlib
 
 from artangram.sandbox.errors import SandboxError, SandboxGone
 from artangram.sandbox.protocol import DEFAULT_LIMITS, Limits, Sandbox, SandboxProvider, Source
+from artangram.sandbox.user import BOX, SandboxUser
 
 
 class Warm:
@@ -25,12 +26,14 @@ class Warm:
         *,
         size: int,
         limits: Limits = DEFAULT_LIMITS,
+        user: SandboxUser = BOX,
     ) -> None:
         if size < 1:
             raise ValueError("a warm pool keeps at least one sandbox")
         self._provider = provider
         self._source = source
         self._limits = limits
+        self._user = user
         self._size = size
         self._ready: collections.deque[Sandbox] = collections.deque()
         self._refilling: asyncio.Task[None] | None = None
@@ -46,7 +49,7 @@ class Warm:
     async def fill(self) -> None:
         """Return when `size` sandboxes are ready."""
         while len(self._ready) < self._size:
-            self._ready.append(await self._provider.create(self._source, limits=self._limits))
+            self._ready.append(await self._made())
 
     async def claim(self) -> Sandbox:
         if self._closed:
@@ -54,8 +57,11 @@ class Warm:
         sandbox = self._take()
         self._refill()
         if sandbox is None:
-            return await self._provider.create(self._source, limits=self._limits)
+            return await self._made()
         return sandbox
+
+    async def _made(self) -> Sandbox:
+        return await self._provider.create(self._source, limits=self._limits, user=self._user)
 
     def _take(self) -> Sandbox | None:
         while self._ready:

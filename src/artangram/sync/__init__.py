@@ -20,10 +20,9 @@ from artangram.sync.client import (
     SyncApi,
     SyncClient,
     SyncFunction,
-    SyncProcess,
-    SyncShell,
     SyncTrajectory,
 )
+from artangram.sync.process import SyncProcess, SyncShell
 from artangram.sync.thread import LoopThread
 
 if TYPE_CHECKING:

@@ -19,13 +19,14 @@ from artangram.orchestrator.options import (
     RunOptions,
     ServiceOptions,
     StartOptions,
+    TrajectoryOptions,
 )
-from artangram.orchestrator.process import KEPT_BYTES, SIGTERM, ProcessHandle
+from artangram.orchestrator.process import KEPT_BYTES
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Refused
-from artangram.orchestrator.shell import ShellHandle, ShellResult
 from artangram.orchestrator.use import UseReport
-from artangram.sandbox.protocol import MAX_READ_BYTES, WORK_DIR, Output, Snapshot, Source
+from artangram.sandbox.protocol import MAX_READ_BYTES, Output, Snapshot
 from artangram.services.service import Loader
+from artangram.sync.process import SyncProcess, SyncShell
 from artangram.sync.thread import LoopThread
 
 P = ParamSpec("P")
@@ -52,40 +53,9 @@ class SyncClient:
         """End the cluster or the connection. Calls in other threads raise `Refused`."""
         self._thread.close()
 
-    def trajectory(
-        self,
-        *,
-        job: str = "default",
-        task: str = "",
-        problem: str = "",
-        memory_mb: int = 512,
-        disk_mb: int | None = None,
-        processes: int = 256,
-        network: bool = False,
-        source: Source | None = None,
-        selector: Mapping[str, str] | None = None,
-        idle_s: float | None = None,
-        lifetime_s: float | None = None,
-        parent: str | None = None,
-        id: str | None = None,
-    ) -> "SyncTrajectory":
+    def trajectory(self, **options: Unpack[TrajectoryOptions]) -> "SyncTrajectory":
         """See `Client.trajectory`; to be used as `with`, or with `open` and `close`."""
-        handle = self._client.trajectory(
-            job=job,
-            task=task,
-            problem=problem,
-            memory_mb=memory_mb,
-            disk_mb=disk_mb,
-            processes=processes,
-            network=network,
-            source=source,
-            selector=selector,
-            idle_s=idle_s,
-            lifetime_s=lifetime_s,
-            parent=parent,
-            id=id,
-        )
-        return SyncTrajectory(handle, self._thread)
+        return SyncTrajectory(self._client.trajectory(**options), self._thread)
 
     def attach(self, id: str, *, task: str = "") -> "SyncTrajectory":
         """See `Client.attach`."""
@@ -208,12 +178,12 @@ class SyncTrajectory:
         output_bytes: int = KEPT_BYTES,
         lossless: bool = False,
         **options: Unpack[StartOptions],
-    ) -> "SyncProcess":
+    ) -> SyncProcess:
         """See `TrajectoryHandle.start`."""
         started = self._handle.start(argv, output_bytes=output_bytes, lossless=lossless, **options)
         return SyncProcess(self._thread.wait(started), self._thread)
 
-    def shell(self, **options: Unpack[StartOptions]) -> "SyncShell":
+    def shell(self, **options: Unpack[StartOptions]) -> SyncShell:
         """See `TrajectoryHandle.shell`."""
         return SyncShell(self._thread.wait(self._handle.shell(**options)), self._thread)
 
@@ -225,7 +195,7 @@ class SyncTrajectory:
         """See `TrajectoryHandle.read`."""
         return self._thread.wait(self._handle.read(path, max_bytes=max_bytes))
 
-    def upload(self, source: str | PathLike[str], target: str = WORK_DIR) -> None:
+    def upload(self, source: str | PathLike[str], target: str = ".") -> None:
         """See `TrajectoryHandle.upload`."""
         self._thread.wait(self._handle.upload(source, target))
 
@@ -248,78 +218,6 @@ class SyncTrajectory:
 
 async def _closed(close: Callable[[], Coroutine[Any, Any, None]]) -> None:
     await close()
-
-
-class SyncProcess:
-    """`ProcessHandle` for code that is not async."""
-
-    def __init__(self, process: ProcessHandle, thread: LoopThread) -> None:
-        self._process = process
-        self._thread = thread
-
-    def __repr__(self) -> str:
-        return f"<Sync {self._process!r}>"
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def __iter__(self) -> Generator[Output, None, None]:
-        while (piece := self.read()) is not None:
-            yield piece
-
-    def read(self) -> Output | None:
-        """See `ProcessHandle.read`."""
-        return self._thread.wait(self._process.read())
-
-    def write(self, data: bytes | str) -> None:
-        """See `ProcessHandle.write`."""
-        self._thread.wait(self._process.write(data))
-
-    def close_stdin(self) -> None:
-        """See `ProcessHandle.close_stdin`."""
-        self._thread.wait(self._process.close_stdin())
-
-    def resize(self, rows: int, columns: int) -> None:
-        """See `ProcessHandle.resize`."""
-        self._thread.wait(self._process.resize(rows, columns))
-
-    def signal(self, number: int = SIGTERM) -> None:
-        """See `ProcessHandle.signal`."""
-        self._thread.wait(self._process.signal(number))
-
-    def kill(self) -> None:
-        """See `ProcessHandle.kill`."""
-        self._thread.wait(self._process.kill())
-
-    def wait(self) -> ActionResult:
-        """See `ProcessHandle.wait`."""
-        return self._thread.wait(self._process.wait())
-
-
-class SyncShell:
-    """`ShellHandle` for code that is not async."""
-
-    def __init__(self, shell: ShellHandle, thread: LoopThread) -> None:
-        self._shell = shell
-        self._thread = thread
-
-    def __repr__(self) -> str:
-        return f"<Sync {self._shell!r}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def run(self, command: str, *, timeout_s: float | None = None) -> ShellResult:
-        """See `ShellHandle.run`."""
-        return self._thread.wait(self._shell.run(command, timeout_s=timeout_s))
-
-    def close(self) -> None:
-        """See `ShellHandle.close`."""
-        self._thread.wait(self._shell.close())
 
 
 class SyncFunction(Generic[P, R]):

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from browser import PROGRAM, Page, a_page
+from browser import Page, a_page
+from dashboard_builders import AXE, EVIL, in_chromium
 
 from artangram.aio import listening
 from artangram.dashboard import pages
@@ -17,11 +18,6 @@ from artangram.orchestrator.server import serving
 from artangram.testing.fakes import FakeCluster, a_setup, fake_cluster
 
 TOKEN = "a token of this test"
-AXE = Path(__file__).parents[2] / "vendor" / "axe.min.js"
-EVIL = "<img src=x onerror=alert(1)>\"'</script><script>window.owned=1</script>"
-in_chromium = pytest.mark.skipif(
-    PROGRAM is None, reason="no chromium: sh tests/install_engine.sh browser brings one"
-)
 
 
 def a_free_port() -> int:

@@ -5,8 +5,9 @@ import re
 from step_builder import a_step
 
 from artangram.cli.demo.report import write_report
-from artangram.cli.demo.resources import KindAct, Resources, Static
+from artangram.cli.demo.resources import Resources, Static
 from artangram.cli.demo.session import TrainedModel
+from artangram.observe.acts import KindAct
 from artangram.pipeline.evaluation import Evaluation
 
 

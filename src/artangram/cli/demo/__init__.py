@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from artangram.cli.demo.plan import compare_policies
-from artangram.cli.output import Printer, make_folder
+from artangram.cli.lookedat import Dashboard
+from artangram.cli.output import JsonFile, Printer, make_folder
 from artangram.envs.tasks import DEMO_TASKS
 
 STEPS = 150
@@ -26,10 +27,8 @@ def demo(
         bool,
         typer.Option("--plan", help="Train nothing; compare scheduling policies in the simulator."),
     ] = False,
-    json: Annotated[
-        str | None,
-        typer.Option(help="Write the result as JSON to this file; - is standard output."),
-    ] = None,
+    dashboard: Dashboard = 0,
+    json: JsonFile = None,
 ) -> None:
     """Train a tiny model with real tools, tests, a judge and a search API, in minutes.
 
@@ -43,5 +42,8 @@ def demo(
 
     make_folder(out / "report.html")
     names = tasks.split(",")
-    session = DemoRun(out, steps=steps, seed=seed, tasks=names, console=output.console)
+    console = output.console
+    session = DemoRun(
+        out, steps=steps, seed=seed, tasks=names, console=console, dashboard=dashboard
+    )
     output.json(asyncio.run(session.run()))

@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from artangram.cli.demo.page import Curve, Section, Tile, page
 from artangram.cli.demo.resources import Resources
 from artangram.cli.output import write_file
+from artangram.cli.page import SMOOTH, Block, Curve, Figure, Section, Tile, page
+from artangram.cli.reportparts import act_section, as_text
 
 if TYPE_CHECKING:
     from artangram.cli.demo.session import TrainedModel
@@ -13,11 +14,18 @@ if TYPE_CHECKING:
 
 def write_report(out: Path, learned: "TrainedModel", resources: Resources) -> str:
     """Write `report.html` and `report.txt`; the text is returned."""
-    sections = [_success(learned), _time(learned), _act(resources), _static(resources)]
+    sections = [_success(learned), _time(learned), act_section(resources.kinds), _static(resources)]
     sentence = _sentence(learned, resources)
-    text = "\n".join([sentence, "", *map(_as_text, sections), f"This report: {out}/report.html\n"])
+    text = "\n".join([sentence, "", *map(as_text, sections), f"This report: {out}/report.html\n"])
     write_file(out / "report.txt", text.encode())
-    html = page(sentence, _tiles(learned, resources), _curves(learned), sections)
+    figure = Figure(
+        curves=_curves(learned),
+        shows="success per task over steps",
+        caption="Success of the attempts that were trained on, per task, mean of "
+        f"{SMOOTH} steps. Circles: held-out problems, before and after.",
+    )
+    blocks: list[Block] = [figure, *sections]
+    html = page("Artangram: the demo", sentence, _tiles(learned, resources), blocks)
     write_file(out / "report.html", html.encode())
     return text
 
@@ -108,25 +116,6 @@ def _rest_s(learned: "TrainedModel") -> float:
     return max(0.0, learned.total_s - learned.warmup_s - learned.training_s)
 
 
-def _act(resources: Resources) -> Section:
-    longest_s = max((k.mean_s for k in resources.kinds), default=0.0) or 1.0
-    times = [(k.mean_s, k.p99_s, k.wait_s, k.run_s) for k in resources.kinds]
-    return Section(
-        title="Action completion time",
-        note="From asking to having the answer, of each kind of action, in milliseconds.",
-        rows=[["kind", "actions", "mean", "p99", "waited", "ran"]]
-        + [
-            [kind.kind, str(kind.count), *(f"{1000 * s:.0f}" for s in each)]
-            for kind, each in zip(resources.kinds, times, strict=True)
-        ],
-        bars=[
-            [part / longest_s for part in (wait_s, max(0.0, mean_s - wait_s - run_s), run_s)]
-            for mean_s, _, wait_s, run_s in times
-        ],
-        parts=["waited", "was made ready", "ran"],
-    )
-
-
 def _static(resources: Resources) -> Section:
     each = [("shared, action by action", resources.ours)]
     each += [("a core per sandbox", static) for static in resources.static]
@@ -140,16 +129,3 @@ def _static(resources: Resources) -> Section:
         bars=[[one.act_mean_s / longest_s] for _, one in each],
         parts=["mean ACT"],
     )
-
-
-def _as_text(section: Section) -> str:
-    rows = section.rows
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if i == 0 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-    return "\n".join([section.title, "-" * len(section.title), section.note, "", *lines, ""])

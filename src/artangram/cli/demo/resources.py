@@ -4,19 +4,17 @@ Static provisioning reserves a core for every sandbox as long as it lives. The s
 recorded trace again under that policy, on more and more cores, until it is as fast as the run was.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import inf
 from pathlib import Path
-from statistics import fmean, quantiles
 
 import msgspec
 from msgspec import Struct, structs
 
 from artangram.core.ids import Resource
-from artangram.core.scheduling.action import ActionRecord
 from artangram.core.scheduling.cluster import ClusterSpec, CpuSpec
-from artangram.core.scheduling.decisions import Report
 from artangram.core.scheduling.policies.catalog import policy as policy_named
+from artangram.observe.acts import KindAct, acts_by_kind
 from artangram.observe.journaltrace import trace_of
 from artangram.observe.recording import owner_of, recorded
 from artangram.observe.trace import Trace
@@ -29,17 +27,6 @@ CPU = Resource("cpu")
 MOST_CORES = 512
 CLOSE = 1.05
 """Within this factor two times are the same."""
-
-
-class KindAct(Struct, frozen=True, kw_only=True):
-    """Action completion time of one kind, in seconds."""
-
-    kind: str
-    count: int
-    mean_s: float
-    p99_s: float
-    wait_s: float
-    run_s: float
 
 
 class Static(Struct, frozen=True, kw_only=True):
@@ -72,34 +59,11 @@ def resources_of(state_dir: Path) -> Resources:
     assert isinstance(spec, CpuSpec)
     ours = _replayed(trace, spec, "elastic", spec.cores)
     return Resources(
-        kinds=tuple(_kinds(list(_records(state_dir)))),
+        kinds=tuple(acts_by_kind(state_dir)),
         cores=spec.cores,
         ours=ours,
         static=tuple(_grown(trace, spec, ours.act_mean_s)),
     )
-
-
-def _records(state_dir: Path) -> Iterator[ActionRecord]:
-    for entry in recorded(state_dir):
-        for decision in entry.decisions:
-            if isinstance(decision, Report):
-                yield decision.record
-
-
-def _kinds(records: Sequence[ActionRecord]) -> Iterator[KindAct]:
-    by_kind: dict[str, list[ActionRecord]] = {}
-    for record in records:
-        by_kind.setdefault(record.kind, []).append(record)
-    for kind, found in sorted(by_kind.items()):
-        acts = [record.act_s for record in found]
-        yield KindAct(
-            kind=kind,
-            count=len(found),
-            mean_s=fmean(acts),
-            p99_s=quantiles(acts, n=100)[98] if len(acts) > 1 else acts[0],
-            wait_s=fmean(record.wait_s for record in found),
-            run_s=fmean(record.run_s for record in found),
-        )
 
 
 def _grown(trace: Trace, spec: CpuSpec, goal_s: float) -> Iterator[Static]:

@@ -18,6 +18,7 @@ from artangram.apis.spec import ApiSpec
 from artangram.cli.demo.progress import DemoProgress
 from artangram.cli.demo.report import write_report
 from artangram.cli.demo.resources import Resources, resources_of
+from artangram.cli.lookedat import NOT_SERVED, looked_at
 from artangram.cli.output import plain_console
 from artangram.core.errors import BadInput
 from artangram.envs.tasks import DEMO_TASKS, Teachable, demo_task, vocabulary
@@ -97,6 +98,7 @@ class DemoRun:
         latency_s: float = SEARCH_LATENCY_S,
         reshape: Reshape | None = None,
         console: Console | None = None,
+        dashboard: int = NOT_SERVED,
     ) -> None:
         if unknown := sorted(set(tasks) - set(DEMO_TASKS)):
             raise BadInput("tasks", f"{unknown} are none", f"say some of {', '.join(DEMO_TASKS)}")
@@ -106,6 +108,7 @@ class DemoRun:
         self._reshape = reshape
         self._tasks = tasks
         self._console = console or plain_console()
+        self._dashboard = dashboard
         self._began_at = time.monotonic()
 
     async def run(self) -> Found:
@@ -161,9 +164,8 @@ class DemoRun:
         ) as training:
             before = await self._tested(training, held, "before")
             began_at = time.monotonic()
-            with DemoProgress(self._console, settings.steps) as progress:
-                training.on_step = progress.show
-                await LOOPS[settings.mode](training)
+            async with looked_at(opened, settings, place, self._console, port=self._dashboard):
+                await self._trained(training)
             training_s = time.monotonic() - began_at
             await training.rollout.aclose()
             after = await self._tested(training, held, "after")
@@ -175,6 +177,11 @@ class DemoRun:
             training_s=training_s,
             total_s=time.monotonic() - self._began_at,
         )
+
+    async def _trained(self, training: Training) -> None:
+        with DemoProgress(self._console, self._settings.steps) as progress:
+            training.on_step = progress.show
+            await LOOPS[self._settings.mode](training)
 
     async def _warmed(self, client: Client) -> Path:
         """In a thread that ends when its caller stops waiting."""

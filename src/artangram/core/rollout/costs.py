@@ -176,6 +176,7 @@ class Habits:
         self._decode: dict[str, FadingMean] = {}
         self._place: dict[str, FadingMean] = {}
         self._prompt: dict[str, FadingMean] = {}
+        self._answer = UNKNOWN_DECODE
 
     def asked(self, wanted: RoutedRequest) -> None:
         """Take note of a request."""
@@ -200,6 +201,9 @@ class Habits:
     def learn(self, seen: Observed) -> None:
         self._prefill.setdefault(seen.task, FadingMean()).add(seen.work.prefill)
         self._decode.setdefault(seen.task, FadingMean()).add(seen.work.decode)
+        books = self._decode.values()
+        if written := sum(one.count * one.value for one in books):
+            self._answer = sum(one.count * one.value**2 for one in books) / written
 
     def decode(self, task: str) -> float:
         return self._decode[task].value if task in self._decode else UNKNOWN_DECODE
@@ -209,11 +213,7 @@ class Habits:
 
         Replicas spend their time on long answers, however many short ones they give.
         """
-        books = self._decode.values()
-        written = sum(one.count * one.value for one in books)
-        if not written:
-            return UNKNOWN_DECODE
-        return sum(one.count * one.value**2 for one in books) / written
+        return self._answer
 
     def typical(self, task: str) -> TokenWork | None:
         """`None` until one has ended."""

@@ -138,7 +138,3 @@ class Batch(Struct, frozen=True, kw_only=True):
     @property
     def trajectories(self) -> tuple[Trajectory, ...]:
         return tuple(t for group in self.groups for t in group.trajectories)
-
-    @property
-    def is_partial(self) -> bool:
-        return len(self.groups) < self.asked

@@ -121,6 +121,8 @@
     const s = view.status;
     $("summary").textContent = `${s.policy}, ${count(s.running)} running, ${count(s.queued)} waiting, ${count(s.ended)} ended, ${count(s.trajectories)} trajectories, up for ${seconds(s.uptime_s)}` + (s.is_draining ? ", draining" : "");
     showPools(view); showJobs(view); showQueue(view); showKinds(view); showNodes(view);
+    if (view.run) Run.begin();
+    Run.draw();
     drawCores(view.samples);
     drawBars(view);
     document.body.dataset.at = view.at;

@@ -32,7 +32,11 @@ from artangram.gateway.engines.protocol import (
     Stats,
     TokenChunk,
 )
-from artangram.gateway.engines.rooflineflight import FlightPrefixes, RooflineFlight
+from artangram.gateway.engines.rooflineflight import (
+    FlightPrefixes,
+    RooflineFlight,
+    next_chunk,
+)
 from artangram.gateway.engines.scripted import Script, is_directory, planned
 from artangram.gateway.hardware import Roofline
 
@@ -71,6 +75,7 @@ class RooflineEngine(FlightBooks[RooflineFlight]):
         super().__init__(name=name, max_context=max_context, version=version)
         self.cache_kind = roofline.model.name
         self.roofline = roofline
+        self._capacity = roofline.capacity
         self._script = script
         self._max_running = max_running
         self._load_s = load_s
@@ -152,7 +157,8 @@ class RooflineEngine(FlightBooks[RooflineFlight]):
         if (flight := self._flights.get(request_id)) is not None:
             self._advance()
             self._give(flight)
-            self._leave(flight)
+            if not flight.has_left:
+                self._leave(flight)
             flight.tell(Finish(FinishReason.ABORT, flight.found))
             self._replan()
 
@@ -268,30 +274,21 @@ class RooflineEngine(FlightBooks[RooflineFlight]):
         self._give(flight)
 
     def _hand_over(self, flight: RooflineFlight) -> None:
-        tokens = len(flight.request.prompt) - 1
+        flight.has_left = True
         self._let_go(flight)
-        num_bytes = round(tokens * self.roofline.model.kv_bytes)
-        flight.tell(
-            Cache(
-                version=self._version,
-                tokens=tokens,
-                num_bytes=num_bytes,
-                move_s=0.0,
-                handle=flight.request.session,
-            )
-        )
+        flight.tell(flight.handed(version=self._version, token_bytes=self.roofline.model.kv_bytes))
 
     def _admit(self) -> None:
         while self._waiting:
             flight = self._waiting[0]
             running = len(self._reading) + len(self._writing)
-            is_full = self._reserved + flight.most > self.roofline.capacity
+            is_full = self._reserved + flight.most > self._capacity
             if running and (is_full or running >= self._max_running):
                 return
             self._waiting.popleft()
             self._reserved += flight.most
             self._look_up(flight)
-            self._prefixes.shrink(self.roofline.capacity - self._reserved)
+            self._prefixes.shrink(self._capacity - self._reserved)
             self._reading.append(flight)
 
     def _look_up(self, flight: RooflineFlight) -> None:
@@ -308,12 +305,11 @@ class RooflineEngine(FlightBooks[RooflineFlight]):
         """What was read for it stays as long as there is room."""
         self._reserved -= flight.most
         self._prefixes.let_go(flight)
-        self._prefixes.shrink(self.roofline.capacity - self._reserved)
+        self._prefixes.shrink(self._capacity - self._reserved)
 
     def _next_event(self) -> float:
         """Iterations until something ends; what one of them takes is noted."""
-        left = sum(flight.to_read for flight in self._reading)
-        self._chunk = min(float(self.roofline.prefill_chunk), left)
+        self._chunk = next_chunk(self._reading, most=float(self.roofline.prefill_chunk))
         iterations = self._most_iterations
         if self._reading:
             iterations = min(iterations, self._reading[0].to_read / self._chunk)
@@ -369,7 +365,8 @@ class RooflineEngine(FlightBooks[RooflineFlight]):
         self._reading = deque(again)
 
     def _leave(self, flight: RooflineFlight) -> None:
-        """Remove it from every queue."""
+        """Remove it from the queue it is in."""
+        flight.has_left = True
         if self._writing.pop(flight.request.id, None) is not None:
             assert flight.begun is not None
             written = flight.base + self._iterations - flight.begun
@@ -378,17 +375,15 @@ class RooflineEngine(FlightBooks[RooflineFlight]):
             self._prefixes.keep(flight)
         elif flight in self._reading:
             self._reading.remove(flight)
-        elif flight in self._waiting:
-            self._waiting.remove(flight)
-            return
         else:
+            self._waiting.remove(flight)
             return
         self._let_go(flight)
 
     def _forget(self, flight: RooflineFlight) -> None:
         """The caller closed the stream."""
         del self._flights[flight.request.id]
-        if not self._gone:
+        if not (self._gone or flight.has_left):
             self._advance()
             self._leave(flight)
             self._replan()

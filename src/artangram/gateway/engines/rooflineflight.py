@@ -5,6 +5,7 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 
 from artangram.gateway.engines.prefixes import PrefixCache, PrefixNode
 from artangram.gateway.engines.protocol import (
@@ -25,6 +26,7 @@ class RooflineFlight:
         "cache",
         "found",
         "given",
+        "has_left",
         "is_handed_over",
         "items",
         "news",
@@ -54,6 +56,8 @@ class RooflineFlight:
         self.found: int | None = None
         """Tokens of its prompt that were in the prefix cache."""
         self.given = 0
+        self.has_left = False
+        """The engine is done with it."""
         #: The engine's count of iterations when writing began, and what was given before.
         self.begun: float | None = None
         self.base = 0
@@ -73,9 +77,30 @@ class RooflineFlight:
         """Tokens of memory it may come to need."""
         return len(self.request.prompt) + len(self.tokens)
 
+    def handed(self, *, version: int, token_bytes: float) -> Cache:
+        """What was read, for another replica; the last token is the writer's to read."""
+        tokens = len(self.request.prompt) - 1
+        return Cache(
+            version=version,
+            tokens=tokens,
+            num_bytes=round(tokens * token_bytes),
+            move_s=0.0,
+            handle=self.request.session,
+        )
+
     def tell(self, item: TokenChunk | Finish | Cache) -> None:
         self.items.append(item)
         self.news.set()
+
+
+def next_chunk(reading: Iterable[RooflineFlight], *, most: float) -> float:
+    """Tokens that one iteration reads of these prompts, in order."""
+    chunk = 0.0
+    for flight in reading:
+        chunk += flight.to_read
+        if chunk >= most:
+            return most
+    return chunk
 
 
 class FlightPrefixes:

@@ -42,6 +42,7 @@ from artangram.gateway.engines.vllmwire import (
     Events,
     GenerateChoice,
     Shapes,
+    Usages,
     VllmError,
     VllmModels,
     body_of,
@@ -87,6 +88,7 @@ class VllmEngine(FlightBooks[VllmFlight]):
         self._directory: Path | None = None
         self._shapes: Shapes | None = None
         self._reload_method = "reload_weights"
+        self._usages = Usages()
         self._draining: set[asyncio.Task[None]] = set()
         self._watching = asyncio.create_task(self._watch())
 
@@ -301,6 +303,9 @@ class VllmEngine(FlightBooks[VllmFlight]):
                         raise aiohttp.ClientError(event.error.message)
                     for choice in event.choices:
                         self._on_choice(choice, request, flight)
+                    if event.usage is not None:
+                        flight.end(self._usages.found(event.usage))
+            flight.end(None)  # A server that says nothing of its cache.
 
     async def _read_ahead(self, request: EngineRequest, flight: VllmFlight) -> None:
         async with self._generate(reading_of(request)) as response:
@@ -351,7 +356,7 @@ class VllmEngine(FlightBooks[VllmFlight]):
             if some := flight.held[start : max(stop, 0)]:
                 token_ids, logprobs = zip(*some, strict=True)
                 flight.items.put_nowait(TokenChunk(token_ids, logprobs, span.version))
-        flight.items.put_nowait(Finish(FinishReason(choice.finish_reason or "stop")))
+        flight.reason = FinishReason(choice.finish_reason or "stop")
 
     async def _on_broken(self, flight: VllmFlight, error: Exception) -> None:
         """A connection ended. If the server is well, only this request has to go on elsewhere."""

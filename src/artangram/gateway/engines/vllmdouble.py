@@ -36,6 +36,8 @@ from artangram.gateway.engines.vllmwire import (
     GenerateEvent,
     Logprob,
     Logprobs,
+    PromptDetails,
+    Usage,
     Version,
     VllmError,
     VllmGenerated,
@@ -157,6 +159,8 @@ class _Double:
             async with aclosing(self._stream(asked, params)) as items:
                 async for item in items:
                     yield _event(self._choice(item, spans))
+                    if isinstance(item, Finish):
+                        yield _usage(asked, item)
         except BadInput as error:
             yield _event(None, ErrorInfo(str(error)))
         yield b"data: [DONE]\n\n"
@@ -209,6 +213,13 @@ class _Double:
 def _event(choice: GenerateChoice | None, error: ErrorInfo | None = None) -> bytes:
     event = GenerateEvent(choices=[choice] if choice is not None else [], error=error)
     return b"data: " + msgspec.json.encode(event) + b"\n\n"
+
+
+def _usage(asked: EngineRequest, finish: Finish) -> bytes:
+    """vLLM says nothing where nothing was found."""
+    details = PromptDetails(finish.found) if finish.found else None
+    usage = Usage(prompt_tokens=len(asked.prompt), prompt_tokens_details=details)
+    return b"data: " + msgspec.json.encode(GenerateEvent(usage=usage)) + b"\n\n"
 
 
 def _json(value: object, status: int = 200) -> Response:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from artangram.gateway.engines.protocol import Cache, Finish, TokenChunk
+from artangram.gateway.engines.protocol import Cache, Finish, FinishReason, TokenChunk
 from artangram.gateway.engines.vllmwire import Handle
 
 
@@ -17,6 +17,7 @@ class VllmFlight:
         "is_holding",
         "items",
         "reading",
+        "reason",
         "version",
     )
 
@@ -30,4 +31,12 @@ class VllmFlight:
         self.held: list[tuple[int, float]] = []
         self.is_holding = False
         self.has_begun = False
+        self.reason: FinishReason | None = None
+        """How the answer ended, until that is told."""
         self.reading: asyncio.Task[None] | None = None
+
+    def end(self, found: int | None) -> None:
+        """Tell how the answer ended, once, if it has."""
+        if self.reason is not None:
+            self.items.put_nowait(Finish(self.reason, found))
+            self.reason = None

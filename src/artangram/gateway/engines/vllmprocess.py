@@ -102,6 +102,8 @@ def command(settings: VllmSettings) -> ServerCommand:
         # Ours is made of tokens; words are the gateway's affair.
         "--skip-tokenizer-init",
         "--disable-uvicorn-access-log",
+        # Answers say how much of the prompt was in the prefix cache.
+        "--enable-prompt-tokens-details",
         *_connected(settings),
         *settings.options,
     )

@@ -4,6 +4,8 @@
   tokens of the whole answer; before that it is not known.
 - A prompt is read for another server by a request for one token, which is discarded; its answer
   has the `kv_transfer_params` for the other server.
+- The very last event has no choice and says how much of the prompt was in the prefix cache, if the
+  server runs with `--enable-prompt-tokens-details` and found anything.
 - Weights are files of safetensors; only their headers are read here.
 """
 
@@ -38,6 +40,7 @@ class GenerateBody(Struct, kw_only=True):
     token_ids: tuple[int, ...]
     sampling_params: SamplingParams
     stream: bool = True
+    stream_options: dict[str, bool] | None = None
     kv_transfer_params: dict[str, Any] | None = None
 
 
@@ -66,8 +69,24 @@ class ErrorInfo(Struct):
     message: str = ""
 
 
+class PromptDetails(Struct):
+    cached_tokens: int | None = None
+
+
+class Usage(Struct, kw_only=True):
+    prompt_tokens: int
+    prompt_tokens_details: PromptDetails | None = None
+
+    @property
+    def found(self) -> int | None:
+        """Tokens of the prompt that were in the cache; `None` where vLLM leaves that out."""
+        details = self.prompt_tokens_details
+        return None if details is None else details.cached_tokens
+
+
 class GenerateEvent(Struct, kw_only=True):
     choices: list[GenerateChoice] = []
+    usage: Usage | None = None
     error: ErrorInfo | None = None
 
 
@@ -116,6 +135,7 @@ def body_of(request: EngineRequest, *, handle: Handle | None = None) -> bytes:
         request_id=request.id,
         token_ids=request.prompt,
         sampling_params=params,
+        stream_options={"include_usage": True},
         kv_transfer_params=None if handle is None else handle.params,
     )
     return msgspec.json.encode(body)
@@ -176,6 +196,19 @@ class Events:
             content = one.removeprefix(b"data: ")
             if content != b"[DONE]":
                 yield _decode(content)
+
+
+class Usages:
+    """What a server says of its prefix cache. vLLM leaves out that it found nothing: a server that
+    has ever said what it found counts as one that says it."""
+
+    def __init__(self) -> None:
+        self._are_detailed = False
+
+    def found(self, usage: Usage) -> int | None:
+        """Tokens of the prompt that were in the cache; `None` if the server does not say."""
+        self._are_detailed = self._are_detailed or usage.found is not None
+        return usage.found or 0 if self._are_detailed else None
 
 
 _decode = msgspec.json.Decoder(GenerateEvent).decode

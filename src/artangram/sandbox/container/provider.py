@@ -40,7 +40,7 @@ from artangram.sandbox.inside.zygote import count_ooms
 from artangram.sandbox.namespace.cgroups import BoxGroups, Groups, find_hierarchies
 from artangram.sandbox.namespace.compiled import WAIT_S, InitBuild
 from artangram.sandbox.namespace.cores import cores_for
-from artangram.sandbox.namespace.images import HOSTS
+from artangram.sandbox.namespace.images import HOSTS, user_files
 from artangram.sandbox.namespace.launch import start_guard
 from artangram.sandbox.namespace.localprovider import LocalProvider, PreparedImages, drained
 from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
@@ -48,6 +48,7 @@ from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.namespace.traits import LARGEST_FILE, NO_CORE, OPEN_FILES, Traits
 from artangram.sandbox.probe import explain, probe
 from artangram.sandbox.protocol import DEFAULT_LIMITS, EngineImage, Image, Limits, Snapshot, Source
+from artangram.sandbox.user import BOX, SandboxUser
 
 MAX_STARTING = 4
 CONNECT_TIMEOUT_S = 20.0
@@ -117,9 +118,11 @@ class ContainerProvider(LocalProvider):
     def __repr__(self) -> str:
         return f"<ContainerProvider {self.capabilities.level.name}: {len(self.live)} sandboxes>"
 
-    async def create(self, source: Source, *, limits: Limits = DEFAULT_LIMITS) -> LocalSandbox:
+    async def create(
+        self, source: Source, *, limits: Limits = DEFAULT_LIMITS, user: SandboxUser = BOX
+    ) -> LocalSandbox:
         self._check_open()
-        traits = self._traits(source, limits)
+        traits = dataclasses.replace(self._traits(source, limits), user=user)
         base = await self._bases.of(traits.image)
         if isinstance(traits.image, EngineImage):
             self._bases.forget(traits.image)  # a name may mean another image tomorrow
@@ -239,9 +242,10 @@ class ContainerProvider(LocalProvider):
             "files": {
                 "/etc/hosts": HOSTS,
                 **base.files,
-                "/etc/passwd": b"box:x:%d:%d:box:/work:/bin/sh\n" % (uid, uid),
-                "/etc/group": b"box:x:%d:\n" % uid,
+                **user_files(traits.user, uid),
             },
+            "homes": list(traits.user.directories),
+            "as_root": traits.user.is_root,
             "rlimits": {
                 resource.RLIMIT_CORE: NO_CORE,
                 resource.RLIMIT_NOFILE: OPEN_FILES,

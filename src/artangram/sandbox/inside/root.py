@@ -35,6 +35,8 @@ MASKED_PROC = (
 HIDDEN_PROC = ("acpi", "asound", "bus", "driver", "fs", "irq", "pressure", "scsi", "tty")
 """Empty directories. Every user may write triggers to `pressure`, and the kernel takes
 milliseconds to end each: a program with many would outlive its deadline by seconds."""
+PROGRAM_DIRS = ("/usr/local/bin", "/usr/bin", "/bin")
+LINKS_DIR = "/run/bin"
 READ_ONLY = MS_RDONLY | MS_NOSUID | MS_NODEV
 TERMINALS = "newinstance,ptmxmode=0666,mode=0600,max=64"
 """The machine has some thousands for all."""
@@ -72,6 +74,8 @@ def enter(plan: dict[str, Any]) -> int:
     linux.mount("p", "r/proc", flags=linux.MS_MOVE)
     os.chdir("r")
     linux.pivot_root_here()
+    _make_homes(plan)
+    _add_python()
     return upper
 
 
@@ -88,6 +92,33 @@ def _fill_changes(plan: dict[str, Any]) -> None:
         fd = os.open("u" + path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         os.write(fd, data)
         os.close(fd)
+
+
+def _make_homes(plan: dict[str, Any]) -> None:
+    """In the new root, so that links of the image lead nowhere else."""
+    for path in plan["homes"]:
+        made = ""
+        for part in path.split("/")[1:]:
+            made += "/" + part
+            if not os.path.isdir(made):
+                os.mkdir(made, 0o755)
+        os.chown(made, plan["uid"], plan["gid"])
+
+
+def _add_python() -> None:
+    """`python` where an image has `python3` alone, as programs and people expect it."""
+    found = ""
+    for folder in PROGRAM_DIRS:
+        if os.access(folder + "/python", os.X_OK):
+            return
+        if not found and os.access(folder + "/python3", os.X_OK):
+            found = folder + "/python3"
+    if not found or os.path.lexists(LINKS_DIR + "/python"):
+        return
+    for folder in ("/run", LINKS_DIR):
+        if not os.path.isdir(folder):
+            os.mkdir(folder, 0o755)
+    os.symlink(found, LINKS_DIR + "/python")
 
 
 def _directory(path: str, mode: int) -> None:

@@ -232,6 +232,8 @@ def _become(plan: dict[str, Any]) -> None:
         os.setgroups([])
         os.setresgid(plan["gid"], plan["gid"], plan["gid"])
         os.setresuid(plan["uid"], plan["uid"], plan["uid"])
+        if plan["as_root"]:
+            _become_zero(plan)
     linux.drop_capabilities()
     os.umask(0o022)
     if not plan["directory"]:
@@ -239,6 +241,17 @@ def _become(plan: dict[str, Any]) -> None:
         linux.prctl(linux.PR_SET_PDEATHSIG, 9)
     linux.prctl(linux.PR_SET_DUMPABLE, 0)
     linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
+
+
+def _become_zero(plan: dict[str, Any]) -> None:
+    """The same user under the number 0: a namespace in which it is the only one."""
+    linux.prctl(linux.PR_SET_DUMPABLE, 1)  # Else its own files in /proc are root's.
+    linux.unshare(linux.CLONE_NEWUSER)
+    write_setting("/proc/self/setgroups", "deny")
+    write_setting("/proc/self/uid_map", f"0 {plan['uid']} 1")
+    write_setting("/proc/self/gid_map", f"0 {plan['gid']} 1")
+    linux.prctl(linux.PR_SET_DUMPABLE, 0)
+    linux.forbid_capabilities()  # A new namespace begins with all of them.
 
 
 def _limit(kind: int, value: int) -> None:

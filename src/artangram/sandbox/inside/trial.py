@@ -48,6 +48,7 @@ def _namespaces(stage: str) -> None:
         "own": False,
         "binds": [],
         "files": {},
+        "homes": [],
     }
     os.mkdir(place)
     pid = os.fork()

@@ -103,6 +103,8 @@ class SandboxZygote:
     def _clone(self, plan: dict[str, Any], flags: int, control: int) -> int:
         """Clone into new namespaces, a user namespace among them where we are not root."""
         if plan["userns"]:
+            if plan["as_root"]:
+                plan["uid"] = plan["gid"] = 0
             ids = f"{plan['uid']} {os.getuid()} 1", f"{plan['gid']} {os.getgid()} 1"
             flags |= linux.CLONE_NEWUSER
             return clone_mapped(flags, *ids, lambda: self._live(plan, control))

@@ -18,6 +18,7 @@ from artangram.sandbox.errors import ImageError
 from artangram.sandbox.inside import linux
 from artangram.sandbox.namespace.archive import move_into_place, unpack
 from artangram.sandbox.protocol import EngineImage, HostImage, Image, TarImage
+from artangram.sandbox.user import SandboxUser
 
 HOST_TREES = ("/usr", "/opt")
 HOST_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -60,11 +61,26 @@ class Base:
     group: bytes = NO_GROUPS
     files: dict[str, bytes] = field(default_factory=dict)
 
-    def files_for(self, uid: int, gid: int) -> dict[str, bytes]:
-        return self.files | {
-            "/etc/passwd": self.passwd + b"box:x:%d:%d:box:/work:/bin/sh\n" % (uid, gid),
-            "/etc/group": self.group + b"box:x:%d:\n" % gid,
-        }
+    def files_for(self, user: SandboxUser, uid: int) -> dict[str, bytes]:
+        return self.files | user_files(user, uid, passwd=self.passwd, group=self.group)
+
+
+def user_files(
+    user: SandboxUser, uid: int, *, passwd: bytes = b"", group: bytes = b""
+) -> dict[str, bytes]:
+    """`/etc/passwd` and `/etc/group` of an image, with the sandbox's user.
+
+    One that is called root takes the place of root, and is the number 0 inside.
+    """
+    if user.is_root:
+        passwd, group = (_without_root(lines) for lines in (passwd, group))
+        return {"/etc/passwd": user.passwd(0) + passwd, "/etc/group": user.group(0) + group}
+    return {"/etc/passwd": passwd + user.passwd(uid), "/etc/group": group + user.group(uid)}
+
+
+def _without_root(lines: bytes) -> bytes:
+    kept = [line for line in lines.splitlines(keepends=True) if not line.startswith(b"root:")]
+    return b"".join(kept)
 
 
 def prepare(image: Image, *, cache_dir: Path) -> Base:

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import resource
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from artangram.sandbox.namespace.traits import LARGEST_FILE, NO_CORE, OPEN_FILES
 from artangram.sandbox.namespace.zygoteprovider import ZygoteProvider
 from artangram.sandbox.probe import explain, probe
 from artangram.sandbox.protocol import DEFAULT_LIMITS, Image, Limits, Snapshot, Source
+from artangram.sandbox.user import BOX, SandboxUser
 
 UID_WITHOUT_ROOT = 1000
 MAX_STARTING = 8
@@ -85,9 +87,11 @@ class NamespaceProvider(ZygoteProvider):
     def __repr__(self) -> str:
         return f"<NamespaceProvider {self.capabilities.level.name}: {len(self.live)} sandboxes>"
 
-    async def create(self, source: Source, *, limits: Limits = DEFAULT_LIMITS) -> LocalSandbox:
+    async def create(
+        self, source: Source, *, limits: Limits = DEFAULT_LIMITS, user: SandboxUser = BOX
+    ) -> LocalSandbox:
         self._check_open()
-        traits = self._traits(source, limits)
+        traits = dataclasses.replace(self._traits(source, limits), user=user)
         base = await self._bases.of(traits.image)
         async with self._starting:
             self._check_open()  # It may have been closed while we waited.
@@ -138,7 +142,9 @@ class NamespaceProvider(ZygoteProvider):
             "own": base.own and self._is_root,
             "binds": list(base.binds),
             "own_proc": True,
-            "files": base.files_for(traits.uid, traits.uid),
+            "files": base.files_for(traits.user, traits.uid),
+            "homes": list(traits.user.directories),
+            "as_root": traits.user.is_root,
             "rlimits": rlimits,
         }
 

@@ -11,7 +11,8 @@ from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.inside import init
 from artangram.sandbox.inside.processes import NO_DIRECTORY
 from artangram.sandbox.inside.request import run_order
-from artangram.sandbox.protocol import DEFAULT_PATH, WORK_DIR, Command, CommandResult, CoreMeter
+from artangram.sandbox.protocol import DEFAULT_PATH, Command, CommandResult, CoreMeter
+from artangram.sandbox.user import WORK_DIR
 
 SIGKILL = 9
 NOT_FOUND, NOT_STARTABLE = 127, 126

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from artangram.sandbox.namespace.cgroups import BoxGroups
-from artangram.sandbox.protocol import WORK_DIR, Image, Limits
+from artangram.sandbox.protocol import Image, Limits
+from artangram.sandbox.user import BOX, WORK_DIR, SandboxUser
 
 FIRST_UID = 1_900_000_000
 UID_BLOCK = 1 << 16
@@ -32,6 +33,7 @@ class Traits:
     layers: tuple[str, ...] = ()
     groups: BoxGroups | None = None
     work_dir: str = WORK_DIR
+    user: SandboxUser = BOX
 
 
 def fresh_uids() -> Iterator[int]:

@@ -30,6 +30,7 @@ from artangram.sandbox.namespace.traits import NO_CORE, OPEN_FILES, Traits
 from artangram.sandbox.namespace.zygoteprovider import ZygoteProvider
 from artangram.sandbox.probe import explain, probe
 from artangram.sandbox.protocol import DEFAULT_LIMITS, HostImage, Limits, Snapshot, Source
+from artangram.sandbox.user import BOX, SandboxUser
 
 PASS_THROUGH = 0o711
 MAX_MAKING = 8
@@ -72,8 +73,13 @@ class PlainProvider(ZygoteProvider):
     def __repr__(self) -> str:
         return f"<PlainProvider {self.capabilities.level.name}: {len(self.live)} sandboxes>"
 
-    async def create(self, source: Source, *, limits: Limits = DEFAULT_LIMITS) -> LocalSandbox:
+    async def create(
+        self, source: Source, *, limits: Limits = DEFAULT_LIMITS, user: SandboxUser = BOX
+    ) -> LocalSandbox:
         self._check_open()
+        if user != BOX:
+            problem = "plain processes have the user and the directories of this machine"
+            raise NotCapable(f"{problem}; ask for no user, home or workdir")
         traits = self._traits(source, limits)
         async with self._making:
             self._check_open()  # It may have been closed while we waited.
@@ -133,6 +139,7 @@ class PlainProvider(ZygoteProvider):
             "ooms_file": "",
             "directory": traits.work_dir,
             "own": False,
+            "as_root": False,
             "rlimits": rlimits,
         }
 

@@ -1,7 +1,8 @@
-"""A report as one HTML page that needs nothing else: tiles, curves, and tables with bars."""
+"""A report as one HTML page that needs nothing else: tiles, curves, tables with bars, and texts."""
 
 from collections.abc import Sequence
 from html import escape
+from itertools import cycle
 
 from msgspec import Struct
 
@@ -38,6 +39,10 @@ td.bar,th.bar{width:40%;min-width:120px;padding-right:0;text-align:left;font-siz
 .bar i{display:inline-block;height:.8em;vertical-align:middle}
 .part0{background:var(--part0)}.part1{background:var(--part1)}.part2{background:var(--part2)}
 @media(max-width:640px){td.bar,th.bar{display:none}td,th{white-space:normal}}
+details{border-top:1px solid var(--line);padding:.4em 0}summary{cursor:pointer}
+dt{color:var(--soft);font-size:.85em;margin-top:.5em}dd{margin:0}
+pre{white-space:pre-wrap;overflow-wrap:anywhere;background:var(--tile);border-radius:.4em;
+padding:.5em .7em;margin:.2em 0;font-size:.85em}
 .key{margin-right:1em}.key i{width:.8em;margin-right:.35em}
 """
 
@@ -50,12 +55,21 @@ class Tile(Struct, frozen=True):
 
 
 class Curve(Struct, frozen=True, kw_only=True):
-    """Values from 0 to 1 over steps; `before` and `after` are marked at the ends."""
+    """Values over steps; `before` and `after` are marked at the ends."""
 
     name: str
     points: tuple[tuple[int, float], ...]
     before: float | None = None
     after: float | None = None
+
+
+class Figure(Struct, frozen=True, kw_only=True):
+    """Curves in one picture; all of it is smoothed over `SMOOTH` steps."""
+
+    curves: Sequence[Curve]
+    shows: str
+    """What a reader who sees no picture is told."""
+    caption: str
 
 
 class Section(Struct, frozen=True, kw_only=True):
@@ -69,22 +83,48 @@ class Section(Struct, frozen=True, kw_only=True):
     parts: Sequence[str]
 
 
-def page(
-    sentence: str, tiles: Sequence[Tile], curves: Sequence[Curve], sections: Sequence[Section]
-) -> str:
+class Excerpt(Struct, frozen=True, kw_only=True):
+    """A text that is shown when its title is clicked; its parts take turns."""
+
+    title: str
+    parts: Sequence[tuple[str, str]]
+    """Who said it, and what."""
+
+
+Block = Figure | Section | Excerpt
+
+
+def page(title: str, sentence: str, tiles: Sequence[Tile], blocks: Sequence[Block]) -> str:
     shown = "".join(
         f'<div class="tile"><b>{escape(tile.value).replace("&gt;", "&rarr;")}</b>'
         f"<span>{escape(tile.means)}</span></div>"
         for tile in tiles
     )
-    title = "Artangram: the demo"
     return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title>'
         '<meta name="viewport" content="width=device-width"><meta name="color-scheme" '
-        f'content="light dark"><style>{STYLE}</style><h1>{title}</h1><p>{escape(sentence)}</p>'
-        f'<div class="tiles">{shown}</div>{_figure(curves)}{"".join(map(_section, sections))}'
-        "</html>\n"
+        f'content="light dark"><style>{STYLE}</style><h1>{escape(title)}</h1>'
+        f'<p>{escape(sentence)}</p><div class="tiles">{shown}</div>'
+        f"{''.join(map(_block, blocks))}</html>\n"
     )
+
+
+def _block(block: Block) -> str:
+    match block:
+        case Figure():
+            return _figure(block)
+        case Section():
+            return _section(block)
+        case Excerpt():
+            return _excerpt(block)
+
+
+def _excerpt(excerpt: Excerpt) -> str:
+    parts = "".join(
+        f"<dt>{escape(speaker)}</dt><dd><pre>{escape(text)}</pre></dd>"
+        for speaker, text in excerpt.parts
+    )
+    return f"<details><summary>{escape(excerpt.title)}</summary><dl>{parts}</dl></details>"
 
 
 def _section(section: Section) -> str:
@@ -122,28 +162,53 @@ def _colour(part: int, section: Section) -> str:
     return f"part{part if len(section.parts) > 1 else 1}"
 
 
-def _figure(curves: Sequence[Curve]) -> str:
-    last = max((curve.points[-1][0] for curve in curves), default=1)
-    drawn = "".join(
-        _drawn(curve, colour, last) for curve, colour in zip(curves, COLOURS, strict=False)
-    )
+def _figure(figure: Figure) -> str:
+    curves = [curve for curve in figure.curves if curve.points]
+    scale = _Scale.of(curves)
+    colours = cycle(COLOURS)
+    drawn = "".join(_drawn(curve, next(colours), scale) for curve in curves)
     return (
         f'<figure><div class="wide"><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        f'aria-label="success per task over steps">{_axes(last)}{drawn}{_names(curves)}</svg></div>'
-        f"<figcaption>Success of the attempts that were trained on, per task, mean of {SMOOTH} "
-        "steps. Circles: held-out problems, before and after.</figcaption></figure>"
+        f'aria-label="{escape(figure.shows)}">{_axes(scale)}{drawn}{_names(curves, scale)}</svg>'
+        f"</div><figcaption>{escape(figure.caption)}</figcaption></figure>"
     )
 
 
-def _axes(last: int) -> str:
+class _Scale(Struct, frozen=True, kw_only=True):
+    """From steps and values to places in the picture. 0 and 1 are always in it."""
+
+    last: int
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, curves: Sequence[Curve]) -> "_Scale":
+        values = [value for curve in curves for _, value in curve.points]
+        return cls(
+            last=max((curve.points[-1][0] for curve in curves), default=1),
+            low=min([0.0, *values]),
+            high=max([1.0, *values]),
+        )
+
+    def x(self, step: int) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * (step - 1) / max(1, self.last - 1)
+
+    def y(self, value: float) -> float:
+        share = (value - self.low) / (self.high - self.low)
+        return TOP + (HEIGHT - BOTTOM - TOP) * (1 - share)
+
+
+def _axes(scale: _Scale) -> str:
+    marks = [scale.low + (scale.high - scale.low) * part / 4 for part in range(5)]
     lines = "".join(
-        f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{_y(v):.1f}" y2="{_y(v):.1f}"/>'
-        f'<text x="{LEFT - 8}" y="{_y(v) + 4:.1f}" text-anchor="end">{v:g}</text>'
-        for v in (0.0, 0.25, 0.5, 0.75, 1.0)
+        f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{mark:.3g}</text>'
+        for mark in marks
+        for y in [scale.y(mark)]
     )
-    ticks = sorted({1, *(max(1, round(last * part / 5)) for part in range(1, 6))})
+    ticks = sorted({1, *(max(1, round(scale.last * part / 5)) for part in range(1, 6))})
     steps = "".join(
-        f'<text x="{_x(step, last):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{step}'
+        f'<text x="{scale.x(step):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{step}'
         "</text>"
         for step in ticks
     )
@@ -151,24 +216,26 @@ def _axes(last: int) -> str:
     return f'{lines}{steps}<text x="{middle}" y="{HEIGHT - 4}" text-anchor="middle">step</text>'
 
 
-def _drawn(curve: Curve, colour: str, last: int) -> str:
+def _drawn(curve: Curve, colour: str, scale: _Scale) -> str:
     values = _smooth([value for _, value in curve.points])
     steps = [step for step, _ in curve.points]
-    points = " ".join(f"{_x(s, last):.1f},{_y(v):.1f}" for s, v in zip(steps, values, strict=True))
+    points = " ".join(
+        f"{scale.x(s):.1f},{scale.y(v):.1f}" for s, v in zip(steps, values, strict=True)
+    )
     circles = "".join(
-        f'<circle cx="{_x(step, last):.1f}" cy="{_y(value):.1f}" r="4.5" fill="{colour}"/>'
-        for step, value in ((1, curve.before), (last, curve.after))
+        f'<circle cx="{scale.x(step):.1f}" cy="{scale.y(value):.1f}" r="4.5" fill="{colour}"/>'
+        for step, value in ((1, curve.before), (scale.last, curve.after))
         if value is not None
     )
     line = f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{points}"/>'
     return line + circles
 
 
-def _names(curves: Sequence[Curve]) -> str:
+def _names(curves: Sequence[Curve], scale: _Scale) -> str:
     """At the ends of the curves, moved apart where they would cover each other."""
     ends = [
-        (_y(curve.points[-1][1] if curve.after is None else curve.after), curve.name, colour)
-        for curve, colour in zip(curves, COLOURS, strict=False)
+        (scale.y(curve.points[-1][1] if curve.after is None else curve.after), curve.name, colour)
+        for curve, colour in zip(curves, cycle(COLOURS), strict=False)
     ]
     named, free = "", -float("inf")
     for y, name, colour in sorted(ends):
@@ -178,14 +245,6 @@ def _names(curves: Sequence[Curve]) -> str:
             f'font-weight="600">{escape(name)}</text>'
         )
     return named
-
-
-def _x(step: int, last: int) -> float:
-    return LEFT + (WIDTH - LEFT - RIGHT) * (step - 1) / max(1, last - 1)
-
-
-def _y(value: float) -> float:
-    return TOP + (HEIGHT - BOTTOM - TOP) * (1 - value)
 
 
 def _smooth(values: Sequence[float]) -> list[float]:
