@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from artangram.core.scheduling.distribution import Distribution, KnownDuration
 from artangram.core.scheduling.evidence import lognormal
-from artangram.core.scheduling.policies.crowd import Crowd, best_workers
+from artangram.core.scheduling.policies.candidates import Crowd
 from artangram.core.scheduling.policies.width import (
     Widths,
+    best_workers,
     divided,
     fixed_widths,
     malleable_widths,

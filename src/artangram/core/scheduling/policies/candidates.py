@@ -12,6 +12,9 @@
 `Running` ones stand in order of their ranks. How much an elastic one is worth follows from how many
 are behind it, so what the first few leave of the cores depends on these few alone. It is remembered
 until one comes or goes before them: a burst asks about many tickets in order of their ranks.
+
+A `Crowd` lasts for what is expected of all that wait or run here, and of what trajectories that
+think now will still ask for: half of what one asked for so far.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -38,6 +41,9 @@ PRESSURE = 3.0
 UNCERTAIN_PRESSURE = 2.0
 """How much more it weighs for each unit of the spread of a belief. The order in which uncertain
 actions end is a guess, so what a wide one wastes is less often made up by its early end."""
+
+STILL_TO_COME = 0.5
+"""Share of its work that a trajectory still has before it, on average."""
 
 GUESS = 0.5
 """From this spread of its belief on, an action has its least amount and a part of what is left over
@@ -178,6 +184,36 @@ def _order(ticket: Ticket, now: float) -> tuple[bool, float, int]:
 
 def _by_key(ticket: Ticket) -> tuple[float, int]:
     return (ticket.key, ticket.seq)
+
+
+class Crowd:
+    """What is expected of the actions and trajectories of one node, in core-seconds."""
+
+    __slots__ = ("_asked_s", "_backlog_s", "_num_seen", "_num_there")
+
+    def __init__(self) -> None:
+        self._backlog_s = 0.0
+        #: All that was ever asked for, by how many trajectories; and how many of them live here.
+        self._asked_s = 0.0
+        self._num_seen = 0
+        self._num_there = 0
+
+    def enter(self, ticket: Ticket, num_trajectories: int) -> None:
+        """`ticket` wants cores from now on; so many trajectories live here."""
+        ticket.load_s = ticket.belief.mean_s * ticket.area
+        self._backlog_s += ticket.load_s
+        self._asked_s += ticket.load_s
+        self._num_seen += max(0, num_trajectories - self._num_there)
+        self._num_there = num_trajectories
+
+    def leave(self, ticket: Ticket) -> None:
+        """`ticket` wants no cores any more."""
+        self._backlog_s -= ticket.load_s
+
+    def lasts_s(self, cores: int, num_thinking: int) -> float:
+        """For how long all cores will be wanted."""
+        each_s = STILL_TO_COME * self._asked_s / max(1, self._num_seen)
+        return (self._backlog_s + num_thinking * each_s) / cores
 
 
 def is_guess(ticket: Ticket) -> bool:

@@ -17,7 +17,6 @@ from artangram.core.scheduling.baselines.static import StaticLane
 from artangram.core.scheduling.baselines.tangram import TangramLane
 from artangram.core.scheduling.baselines.unmanaged import UnmanagedLane
 from artangram.core.scheduling.policies.base import Lane, LaneContext
-from artangram.core.scheduling.policies.crowd import TAIL
 from artangram.core.scheduling.policies.elastic import ElasticLane
 from artangram.core.scheduling.policies.gpulane import GpuLane
 from artangram.core.scheduling.policies.paced import PacedLane
@@ -25,6 +24,7 @@ from artangram.core.scheduling.policies.policy import QuotaLane, SchedulingPolic
 from artangram.core.scheduling.policies.queue import FairUsage
 from artangram.core.scheduling.policies.residency import ResidencyLane
 from artangram.core.scheduling.policies.slots import SlotLane
+from artangram.core.scheduling.policies.width import TAIL
 from artangram.core.scheduling.pools.cpu import CpuNode
 from artangram.core.scheduling.pools.gpu import GpuPool
 from artangram.core.scheduling.pools.quota import QuotaPool

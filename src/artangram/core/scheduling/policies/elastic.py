@@ -15,14 +15,20 @@ from artangram.core.scheduling.policies import ranking
 from artangram.core.scheduling.policies.base import CpuLane, Hindrance, LaneContext, State, Ticket
 from artangram.core.scheduling.policies.candidates import (
     Candidates,
+    Crowd,
     Running,
     goes_first,
     is_guess,
     pressure_of,
 )
-from artangram.core.scheduling.policies.crowd import TAIL, Crowd, best_workers
 from artangram.core.scheduling.policies.queue import FairUsage
-from artangram.core.scheduling.policies.width import divided, fixed_widths, malleable_widths
+from artangram.core.scheduling.policies.width import (
+    TAIL,
+    best_workers,
+    divided,
+    fixed_widths,
+    malleable_widths,
+)
 from artangram.core.scheduling.pools.cpu import CpuNode
 from artangram.core.scheduling.speedup import DEFAULT
 
