@@ -57,8 +57,8 @@ DOUBT_OF_KIND = 1e-4
 
 LEAST_WORK_S = 1e-6
 
-STATED_STEP, SPREAD_STEP = LOG_STEP / 2.0, LOG_STEP
-"""Statements of callers who are off count as alike within 9 %, and the errors of callers within
+STATED_STEP, SPREAD_STEP = LOG_STEP / 4.0, LOG_STEP
+"""Statements of callers who are off count as alike within 4 %, and the errors of callers within
 19 %: beliefs are shared then, and not made for every action."""
 
 MOST_STATED = 512

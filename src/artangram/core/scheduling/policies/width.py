@@ -89,7 +89,8 @@ def best_workers(
     """The workers to start with in a crowd that leaves `share` cores and `lasts_s`.
 
     Workers are fixed at start. With more of them than cores an action is slower by the `penalty`;
-    with fewer, it cannot use the cores that come free once the crowd has gone. A core-second wasted in the crowd delays others by `price`, a second after it counts as `tail`.
+    with fewer, it cannot use the cores that come free once the crowd has gone. A
+    core-second wasted in the crowd delays others by `price`, a second after it counts as `tail`.
     """
     in_crowd, after = belief.split(lasts_s * widths.speed[share])
     return min(
