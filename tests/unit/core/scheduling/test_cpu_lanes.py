@@ -248,6 +248,11 @@ class TestPreemption:
         told(scheduler, an_action("a", 8, work_s=10.0))
         assert told(scheduler, an_action("b", 8, work_s=9.0)) == []
 
+    def test_nor_is_it_interrupted_where_longer_work_has_priority(self):
+        scheduler = a_scheduler("elastic")
+        told(scheduler, an_action("a", 4, work_s=600.0, priority=5), an_action("b", 4, work_s=1.0))
+        assert told(scheduler, an_action("c", 4, work_s=1.0)) == []
+
     def test_nor_does_a_job_far_ahead_of_its_share(self):
         scheduler = a_scheduler("elastic")
         told(scheduler, an_action("a", 8, job="y", work_s=100.0, kind="long"))

@@ -47,9 +47,9 @@ def test_siblings_of_one_that_was_quick_go_first():
 def test_elastic_siblings_that_wait_go_first_once_they_are_known_to_be_short():
     scheduler = a_scheduler(cpu=a_cpu(cores=4))
     suites = {"work_s": None, "kind": "suite", "problem": "p"}
-    scheduler.handle(Submitted(an_elastic("a", 4, 8, **suites)), 0.0)
-    scheduler.handle(Submitted(an_elastic("b", 4, 8, **suites)), 0.0)
-    scheduler.handle(Submitted(an_elastic("long", 4, 8, work_s=0.3, kind="other")), 0.0)
+    scheduler.handle(Submitted(an_elastic("a", 3, 8, **suites)), 0.0)
+    scheduler.handle(Submitted(an_elastic("b", 3, 8, **suites)), 0.0)
+    scheduler.handle(Submitted(an_elastic("long", 3, 8, work_s=0.3, kind="other")), 0.0)
     assert scheduler.explain(ActionId("b"), 0.0).state == "waiting"
     scheduler.handle(Finished(A), 0.01)
     assert scheduler.explain(ActionId("b"), 0.01).state == "running"
