@@ -275,7 +275,7 @@ class LiveExecutor:
         self._background.start(self._replace(node, lost, self._new_agent))
 
     async def _replace(self, node: NodeId, lost: NodeAgent, new_agent: NewAgent) -> None:
-        await uncancelled(lost.aclose())  # No one else closes it any more.
+        await uncancelled(lost.aclose())  # Nothing else closes it any more.
         pause_s = REPLACE_AFTER_S
         while (found := await self._found_on_new(node, new_agent)) is None:
             await asyncio.sleep(pause_s)

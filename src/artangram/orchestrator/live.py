@@ -99,7 +99,7 @@ class LiveAction(_Kept):
         #: Decisions about it that wait until the journal has its start; `None` if none has to.
         self.held: list[Start | Resize | Stop] | None = None
         self.found: list[FoundRun] = []
-        #: One future for each caller who asked for its result.
+        #: One future for each caller that asked for its result.
         self.waiting: list[asyncio.Future[ActionResult]] = []
 
     def __repr__(self) -> str:
