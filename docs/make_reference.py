@@ -22,9 +22,10 @@ PAGE = Path(__file__).with_name("reference.md")
 WIDTH = 96
 GROUPS = {
     "Clients": "local connect Client TrajectoryHandle ProcessHandle ShellHandle Api RemoteFunction",
-    "Options": "RunOptions StartOptions TrajectoryOptions CallOptions ServiceOptions Amount between one_of",
-    "Results": "ActionResult ShellResult Outcome ActionRecord CommandResult Output ApiAnswer "
-    "ClusterStatus Explanation",
+    "Options": "TrajectoryOptions RunOptions StartOptions CallOptions ServiceOptions Amount "
+    "between one_of",
+    "Results": "ActionResult FileStat ShellResult Outcome ActionRecord CommandResult Output "
+    "ApiAnswer ClusterStatus Explanation",
     "Images and limits": "HostImage DirectoryImage TarImage EngineImage Snapshot Limits",
     "What a cluster offers": "function Service ApiSpec JobLimits",
     "Errors": "BadInput CallFailed InfraFailed Unreachable Refused Overloaded Draining Broken "

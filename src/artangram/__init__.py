@@ -29,6 +29,7 @@ __all__ = [
     "Draining",
     "EngineImage",
     "Explanation",
+    "FileStat",
     "HostImage",
     "InfraFailed",
     "JobLimits",
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from artangram.orchestrator.calling import Api, ApiAnswer, RemoteFunction
     from artangram.orchestrator.client import Client, TrajectoryHandle
     from artangram.orchestrator.connect import connect
+    from artangram.orchestrator.files import FileStat
     from artangram.orchestrator.local import local
     from artangram.orchestrator.options import (
         Amount,
@@ -117,6 +119,7 @@ _MODULES = {
     "orchestrator.calling": "Api ApiAnswer RemoteFunction",
     "orchestrator.client": "Client TrajectoryHandle",
     "orchestrator.connect": "connect",
+    "orchestrator.files": "FileStat",
     "orchestrator.local": "local",
     "orchestrator.options": "Amount CallOptions RunOptions ServiceOptions StartOptions "
     "TrajectoryOptions between one_of",

@@ -16,7 +16,8 @@ from artangram.services.service import Service
 
 PUBLIC = """
     ActionRecord ActionResult Amount Api ApiAnswer ApiSpec BadInput Broken CallFailed CallOptions
-    Client ClusterStatus CommandResult DirectoryImage Draining EngineImage Explanation HostImage
+    Client ClusterStatus CommandResult DirectoryImage Draining EngineImage Explanation FileStat
+    HostImage
     InfraFailed JobLimits
     Limits Outcome Output Overloaded ProcessHandle Refused RemoteFunction RunOptions SandboxError
     SandboxGone Service ServiceOptions ShellEnded ShellHandle ShellResult

@@ -25,7 +25,7 @@ from artangram.orchestrator.commandkind import command_kind
 from artangram.orchestrator.options import RunOptions, StartOptions
 from artangram.orchestrator.records import Opening, Submission
 from artangram.sandbox.process import TerminalSize
-from artangram.sandbox.protocol import Command
+from artangram.sandbox.protocol import MAX_READ_BYTES, Command
 from artangram.sandbox.user import BOX
 
 T = TypeVar("T")
@@ -125,7 +125,11 @@ def run_request(opening: Opening, argv: Iterable[str], options: RunOptions) -> R
     given = _command_fields(opening, argv, dict(options))
     if isinstance(given.get("stdin"), str):
         given["stdin"] = as_bytes("stdin", given["stdin"])
-    return as_record(RunRequest, given)
+    request = as_record(RunRequest, given)
+    if len(request.stdin) > MAX_READ_BYTES:
+        problem = f"has {len(request.stdin)} bytes, and {MAX_READ_BYTES} travel at once"
+        raise BadInput("stdin", problem, "write a file and read that, or `start` and `write`")
+    return request
 
 
 def start_request(opening: Opening, argv: Iterable[str], options: StartOptions) -> StartRequest:

@@ -1,8 +1,8 @@
 """The client of an orchestrator behind HTTP: the same `Client`, another `Transport`."""
 
 import asyncio
+import io
 import math
-import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from http import HTTPStatus
@@ -31,6 +31,7 @@ from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.client import Client
 from artangram.orchestrator.errors import ErrorRecord, raised
 from artangram.orchestrator.ndjson import read
+from artangram.orchestrator.probing import probed_socket
 from artangram.orchestrator.process import Printed
 from artangram.orchestrator.reconfigure import Reconfiguration
 from artangram.orchestrator.records import (
@@ -62,9 +63,8 @@ BEAT_S = 5.0
 IDLE_S = 15.0
 """How long a connection is kept for the next request; services keep them longer (`aio.KEPT_S`)."""
 
-PROBE_AFTER_S, PROBE_EVERY_S, PROBES = 10, 5, 4
-"""A request may wait for hours, and a machine that loses power says nothing: the kernel asks it
-whether the connection is still there. After 30 s without an answer the request has none."""
+LARGE_BYTES = 1 << 20
+"""A longer body is sent in pieces, between which other requests go on."""
 
 _FROM_BETWEEN = (502, 503, 504)
 """What a proxy answers while the service behind it does not."""
@@ -95,7 +95,7 @@ async def connect(
         headers=headers,
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=30.0),
         connector=aiohttp.TCPConnector(
-            limit=0, keepalive_timeout=IDLE_S, socket_factory=_probed_socket
+            limit=0, keepalive_timeout=IDLE_S, socket_factory=probed_socket
         ),
     )
     async with session:
@@ -288,8 +288,9 @@ class _Http:
         of: TrajectoryId | None = None,
     ) -> bytes:
         """The body of the answer. Raises what the orchestrator raised."""
+        body_of = data if data is None or len(data) < LARGE_BYTES else io.BytesIO(data)
         with self._waiting_for(of) as heard, self._reached():
-            async with self._session.request(method, path, params=query, data=data) as answer:
+            async with self._session.request(method, path, params=query, data=body_of) as answer:
                 body = await answer.read()
                 if QUEUEING in answer.headers:
                     heard.told(msgspec.json.decode(answer.headers[QUEUEING], type=Queueing))
@@ -371,20 +372,6 @@ class _Heard:
     def told(self, queueing: Queueing) -> None:
         """The orchestrator said so."""
         self._last, self._at, self._num_asked = queueing, self._clock(), 0
-
-
-def _probed_socket(address: tuple[Any, ...]) -> socket.socket:
-    """A socket whose connection ends when the other machine no longer knows it."""
-    family, kind, protocol = address[:3]
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; others have probes of two hours.
-        silent_ms = 1000 * (PROBE_AFTER_S + PROBE_EVERY_S * PROBES)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, PROBE_AFTER_S)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_EVERY_S)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, silent_ms)
-    return made
 
 
 def _of(trajectory: TrajectoryId) -> str:

@@ -40,8 +40,8 @@ from artangram.orchestrator.tokens import checked_token
 from artangram.sandbox.process import ProcessInput
 from artangram.sandbox.protocol import MAX_READ_BYTES
 
-MOST_BODY_BYTES = MAX_READ_BYTES
-"""The largest file that can be written at once."""
+MOST_BODY_BYTES = MAX_READ_BYTES // 3 * 4 + (1 << 20)
+"""A request with the largest stdin of a command, as JSON writes it."""
 
 BODY_SILENCE_S = 30.0
 """How long a body may stall: longer than short network outages last, but a connection and an open

@@ -5,6 +5,7 @@ It is the same embedded and over HTTP; only the `Transport` differs. What a comm
 """
 
 import asyncio
+import errno
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from os import PathLike
@@ -13,6 +14,7 @@ from typing import Self, Unpack
 
 from artangram.core.errors import BadInput
 from artangram.core.ids import TrajectoryId
+from artangram.orchestrator import files
 from artangram.orchestrator.arguments import (
     FileRead,
     FileWrite,
@@ -22,6 +24,7 @@ from artangram.orchestrator.arguments import (
     run_request,
     start_request,
 )
+from artangram.orchestrator.files import FileStat
 from artangram.orchestrator.options import RunOptions, StartOptions
 from artangram.orchestrator.process import KEPT_BYTES, ProcessHandle, check_kept
 from artangram.orchestrator.records import ActionResult, Opening
@@ -149,15 +152,58 @@ class TrajectoryHandle:
         return ShellHandle(await self.start(PROGRAM, lossless=True, **options))
 
     async def write(self, path: str, data: bytes | str) -> None:
-        """Replace a file's content; missing directories are made."""
+        """Replace a file's content; missing directories are made.
+
+        More than 64 MiB go in pieces, and need `cat` in the image.
+        """
         body = as_bytes("data", data) if isinstance(data, str) else data
         given = as_record(FileWrite, {"path": path, "data": body})
-        await self._backend.write(self.id, given.path, data=given.data)
+        if len(given.data) > MAX_READ_BYTES:
+            await files.write_whole(self._piped, given.path, given.data)
+        else:
+            await self._backend.write(self.id, given.path, data=given.data)
 
     async def read(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:
-        """A file's content. Raises `OSError` as `open` would."""
+        """A file's content. Raises `OSError` as `open` would.
+
+        A larger `max_bytes` than the 64 MiB of the default reads larger files, in pieces.
+        """
         given = as_record(FileRead, {"path": path, "max_bytes": max_bytes})
-        return await self._backend.read(self.id, given.path, max_bytes=given.max_bytes)
+        at_once = min(given.max_bytes, MAX_READ_BYTES)
+        try:
+            return await self._backend.read(self.id, given.path, max_bytes=at_once)
+        except OSError as error:
+            if error.errno != errno.EFBIG or at_once == given.max_bytes:
+                raise
+        return await files.read_whole(self._piped, given.path, max_bytes=given.max_bytes)
+
+    async def list(self, path: str = ".") -> Sequence[FileStat]:
+        """What is in a directory, sorted by name. Raises `OSError` as `os.scandir` would."""
+        return await files.list_directory(self._piped, as_text("path", path))
+
+    async def stat(self, path: str) -> FileStat:
+        """What is at a path; a link is not followed. Raises `OSError` as `os.lstat` would."""
+        return await files.stat_file(self._piped, as_text("path", path))
+
+    async def exists(self, path: str) -> bool:
+        """Is there a file, a directory or a link?"""
+        try:
+            await self.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    async def mkdir(self, path: str) -> None:
+        """Make a directory and its parents; one that exists is left as it is."""
+        await files.make_directory(self._piped, as_text("path", path))
+
+    async def remove(self, path: str, *, recursive: bool = False) -> None:
+        """Remove a file, a link or an empty directory; `recursive`: all that is in it, too."""
+        await files.remove(self._piped, as_text("path", path), recursive=recursive)
+
+    async def move(self, source: str, target: str) -> None:
+        """Give a file or directory another name; a file that has it is replaced."""
+        await files.move(self._piped, as_text("source", source), as_text("target", target))
 
     async def upload(self, source: str | PathLike[str], target: str = ".") -> None:
         """Copy a file, or what is in a directory, of this machine into `target`, a directory.
@@ -174,8 +220,8 @@ class TrajectoryHandle:
         """
         await download(self._piped, as_text("source", source), Path(target))
 
-    async def _piped(self, argv: list[str]) -> ProcessHandle:
-        return await self.start(argv, lossless=True, kind="files/tar")
+    async def _piped(self, argv: Sequence[str]) -> ProcessHandle:
+        return await self.start(argv, lossless=True, kind="files/transfer")
 
     async def snapshot(self) -> Snapshot:
         """Its files at this moment, as the `source` of other trajectories."""

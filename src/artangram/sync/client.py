@@ -13,6 +13,7 @@ from artangram.core.scheduling.explain import Explanation
 from artangram.observe.history import Happening
 from artangram.orchestrator.calling import Api, ApiAnswer, RemoteFunction
 from artangram.orchestrator.client import Client, TrajectoryHandle
+from artangram.orchestrator.files import FileStat
 from artangram.orchestrator.options import (
     CallOptions,
     ClusterChanges,
@@ -194,6 +195,30 @@ class SyncTrajectory:
     def read(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:
         """See `TrajectoryHandle.read`."""
         return self._thread.wait(self._handle.read(path, max_bytes=max_bytes))
+
+    def list(self, path: str = ".") -> Sequence[FileStat]:
+        """See `TrajectoryHandle.list`."""
+        return self._thread.wait(self._handle.list(path))
+
+    def stat(self, path: str) -> FileStat:
+        """See `TrajectoryHandle.stat`."""
+        return self._thread.wait(self._handle.stat(path))
+
+    def exists(self, path: str) -> bool:
+        """See `TrajectoryHandle.exists`."""
+        return self._thread.wait(self._handle.exists(path))
+
+    def mkdir(self, path: str) -> None:
+        """See `TrajectoryHandle.mkdir`."""
+        self._thread.wait(self._handle.mkdir(path))
+
+    def remove(self, path: str, *, recursive: bool = False) -> None:
+        """See `TrajectoryHandle.remove`."""
+        self._thread.wait(self._handle.remove(path, recursive=recursive))
+
+    def move(self, source: str, target: str) -> None:
+        """See `TrajectoryHandle.move`."""
+        self._thread.wait(self._handle.move(source, target))
 
     def upload(self, source: str | PathLike[str], target: str = ".") -> None:
         """See `TrajectoryHandle.upload`."""

@@ -1,5 +1,6 @@
 """Where a trajectory works, its home, its variables and its user: real sandboxes, both ways."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from artangram.testing.fakes import fake_cluster
 from integration.sandbox.small_root import fill
 
 pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(
         probe().level < IsolationLevel.NAMESPACES, reason="no namespaces on this machine"
     ),
@@ -42,7 +44,7 @@ async def both_ways(how: str) -> AsyncIterator[Client]:
         yield client
 
 
-@pytest_asyncio.fixture(params=["embedded", "http"])
+@pytest_asyncio.fixture(params=["embedded", "http"], scope="module", loop_scope="module")
 async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
     async with both_ways(request.param) as client:
         yield client
@@ -134,9 +136,13 @@ async def test_plain_processes_have_the_machines_user(tmp_path: Path) -> None:
         await provider.close()
 
 
-def test_code_that_is_not_async_has_the_same() -> None:
+def _without_async() -> str:
     with (
         artangram.sync.local() as client,
-        client.trajectory(memory_mb=128, workdir="/home/me", environ={"A": "1"}) as t,
+        client.trajectory(memory_mb=128, workdir="/testbed", environ={"A": "1"}) as t,
     ):
-        assert t.run(["sh", "-c", "pwd; echo $A"]).stdout == "/home/me\n1\n"
+        return t.run(["sh", "-c", "pwd; echo $A"]).stdout
+
+
+async def test_code_that_is_not_async_has_the_same() -> None:
+    assert await asyncio.to_thread(_without_async) == "/testbed\n1\n"
