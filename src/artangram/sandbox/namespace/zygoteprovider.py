@@ -23,7 +23,7 @@ class ZygoteProvider(LocalProvider):
         super().__init__(run_dir, cores)
         self._zygote = ZygoteClient(self, run_dir, zygote)
         #: Done when the zygote has told the pid of a sandbox, or that it could not start one.
-        self._starting: dict[str, asyncio.Future[None]] = {}
+        self._pid_told: dict[str, asyncio.Future[None]] = {}
 
     @property
     def zygote_pid(self) -> int:
@@ -60,20 +60,20 @@ class ZygoteProvider(LocalProvider):
         ours.setblocking(False)
         sandbox = LocalSandbox(self, traits, ours)
         self.live[traits.name] = sandbox
-        self._starting[traits.name] = self._loop.create_future()
+        self._pid_told[traits.name] = self._loop.create_future()
         self._zygote.create(plan, theirs)
         return sandbox
 
     async def _born(self, sandbox: LocalSandbox) -> None:
         """An init may report before its zygote: these are two sockets."""
-        started = self._starting.get(sandbox.name)
+        started = self._pid_told.get(sandbox.name)
         if started is not None:
             await asyncio.shield(started)
         if not sandbox.pid:
             raise SandboxGone("the zygote is gone")
 
     def _settle_start(self, name: str) -> None:
-        started = self._starting.pop(name, None)
+        started = self._pid_told.pop(name, None)
         if started is not None:
             started.set_result(None)
 
