@@ -199,7 +199,7 @@ class Crowd:
         self._num_there = 0
 
     def enter(self, ticket: Ticket, num_trajectories: int) -> None:
-        """`ticket` wants cores from now on; so many trajectories live here."""
+        """`ticket` wants cores from now on; `num_trajectories` live here."""
         ticket.load_s = ticket.belief.mean_s * ticket.area
         self._backlog_s += ticket.load_s
         self._asked_s += ticket.load_s
@@ -276,7 +276,7 @@ class Running:
         return merge(reversed(self.elastic), reversed(self.rigid), key=_rank, reverse=True)
 
     def largest_rank(self) -> float:
-        """Of all of them; zero if there are none."""
+        """The largest rank of all; zero where nothing runs."""
         last = [tickets[-1].rank for tickets in (self.elastic, self.rigid) if tickets]
         return max(last, default=0.0)
 
