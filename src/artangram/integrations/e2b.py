@@ -2,7 +2,7 @@
 
 - `E2B_API_URL=URL/e2b`, `E2B_SANDBOX_URL=URL/e2b/envd` and the service's token as `E2B_API_KEY`
   are all that a client of E2B's, or a framework that uses one, has to know.
-- A sandbox is a trajectory with `/home/user` as home and directory. It ends at its time-out.
+- A sandbox is a trajectory with the user, home and directory that E2B's have. It ends at its time-out.
 - Left out: metadata of files, signed URLs, watching, pausing, templates but `base`.
 """
 
@@ -10,6 +10,7 @@ import asyncio
 import gzip
 import hashlib
 import hmac
+import posixpath
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -29,7 +30,8 @@ from artangram.orchestrator.client import Client, TrajectoryHandle
 from artangram.orchestrator.embedded import Embedded
 from artangram.orchestrator.orchestrator import Orchestrator
 
-HOME = "/home/user"
+USER = "user"
+HOME = posixpath.join("/home", USER)
 ENVD_VERSION = "0.5.7"
 """Of the program in E2B's sandboxes whose interface this is; clients ask for no more."""
 MEMORY_MB, DISK_MB = 1024, 512
@@ -166,7 +168,7 @@ class E2bServer:
             disk_mb=DISK_MB,
             workdir=HOME,
             home=HOME,
-            user="user",
+            user=USER,
             environ=wanted.get("envVars") or {},
             lifetime_s=MOST_LIFE_S,
         )

@@ -24,7 +24,7 @@ MOST_PIECES = 256
 
 
 class E2bProcess:
-    """One process, and those who listen to it."""
+    """One process and its listeners."""
 
     def __init__(self, handle: ProcessHandle, config: dict[str, Any], *, tag: str | None) -> None:
         self.handle = handle
