@@ -39,6 +39,7 @@ from artangram.orchestrator.orchestrator import Bounds, Orchestrator
 from artangram.orchestrator.records import without_output
 from artangram.orchestrator.recovery import Setup, deployed_in
 from artangram.sandbox import SandboxProvider, open_provider
+from artangram.sandbox.network import HOST_NETWORK, NetworkPolicy
 from artangram.services.service import Service
 
 NODE = NodeId("cpu-0")
@@ -64,6 +65,7 @@ async def local(
     device_memory_mb: int = ClusterOptions().device_memory_mb,
     services: Sequence[Service] = (),
     apis: Mapping[str, ApiSpec] | None = None,
+    private_addresses: Sequence[str] = (),
 ) -> AsyncIterator[Client]:
     """Start a cluster on this machine; it ends with the block.
 
@@ -83,6 +85,8 @@ async def local(
     - `devices`, `device_memory_mb`: devices for model services, made of this machine's cores.
     - `services`: model services to deploy.
     - `apis`: outside APIs by name.
+    - `private_addresses`: addresses of this machine or of private networks that sandboxes with a
+      `network` may reach, as in `["10.1.2.3:3141"]`. Default: none.
     """
     _check_places(state_dir, provider)
     told: dict[str, Any] = {"policy": policy, "cores": cores, "memory_mb": memory_mb}
@@ -105,7 +109,8 @@ async def local(
         bounds=Bounds(max_queued=max_queued),
         options=cluster_options(options),
     ) as (orchestrator, backends):
-        yield Client(Embedded(orchestrator, backends=backends))
+        network = NetworkPolicy(allow=HOST_NETWORK, private=tuple(private_addresses))
+        yield Client(Embedded(orchestrator, backends=backends, network=network))
 
 
 @asynccontextmanager

@@ -113,7 +113,7 @@ async def test_missing_image_is_named(provider: NamespaceProvider, image: object
 
 
 async def test_network_is_the_hosts_when_allowed(provider: NamespaceProvider) -> None:
-    box = await provider.create(HostImage(), limits=Limits(network=True))
+    box = await provider.create(HostImage(), limits=Limits(network="host"))
     inside = await box.run(Command(argv=("readlink", "/proc/self/ns/net")))
     assert inside.stdout.decode().strip() == os.readlink("/proc/self/ns/net")
     await box.close()
