@@ -7,7 +7,9 @@ STAMP := $(VENV)/.installed
 # A venv of its own for vLLM: it pins another torch. docs/gateway.md says how to make one.
 VLLM_PYTHON ?= $(VENV)-vllm/bin/python
 
-.PHONY: demo test test-vllm soak cover check lint fix bench docs lock clean
+PEERS_VENV ?= $(VENV)-peers
+
+.PHONY: demo test test-vllm test-peers soak cover check lint fix bench docs lock clean
 
 demo: $(STAMP)
 	$(BIN)/artangram demo
@@ -18,6 +20,11 @@ test: check
 
 test-vllm: $(STAMP)
 	ARTANGRAM_VLLM_PYTHON=$(VLLM_PYTHON) ARTANGRAM_VLLM_RESULT=benchmarks/results/vllm.json $(BIN)/pytest -q tests/vllm
+
+# Our adapters against the frameworks they are for, and against those frameworks' own tests: two minutes.
+test-peers:
+	sh tests/install_peers.sh $(PEERS_VENV)
+	$(PEERS_VENV)/bin/python -m pytest -q tests/peers
 
 # Ten thousand actions under random faults, twice: needs root and iproute2, takes half an hour.
 soak: $(STAMP)

@@ -1,6 +1,7 @@
 """A cluster of several hosts, in network namespaces: partitions, power failures, restarts."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -162,3 +163,27 @@ async def test_a_caller_hears_that_the_head_lost_power(cluster: HostCluster) -> 
             Outcome.SUCCEEDED,
             Outcome.INFRA_FAILED,
         )  # It may live at the head.
+
+
+async def test_a_head_goes_on_at_another_machine(tmp_path: Path) -> None:
+    with some_hosts(3, net=82) as (first, second, worker):
+        cluster = HostCluster([first, worker], tmp_path)
+        await asyncio.to_thread(cluster.start_head)
+        await asyncio.to_thread(cluster.start_agent, worker, "--join", f"{second.address}:7411")
+        count = ["sh", "-c", "echo x >> runs; sleep 6; cat runs"]
+        async with connected(cluster) as client:
+            await client.drain("cpu-0")  # What runs on the head's own cores is lost with them.
+            t = await client.trajectory(memory_mb=64, id="t").__aenter__()
+            await t.write("note", b"kept")
+            running = asyncio.create_task(t.run(count, key="once"))
+            await asyncio.sleep(1.0)
+            first.lose_power()
+            cluster.head, cluster.state = second, tmp_path / "moved"
+            await asyncio.to_thread(shutil.copytree, tmp_path / "state", cluster.state)
+            await asyncio.to_thread(cluster.start_head)
+            running.cancel()
+        async with connected(cluster) as client, asyncio.timeout(PATIENCE_S):
+            t = client.trajectory(id="t")
+            assert (await t.run(count, key="once")).stdout == "x\n"
+            assert await t.read("note") == b"kept"
+            await t.close()

@@ -92,7 +92,7 @@ async def a_joining_world(
     try:
         async with a_relay(port) as (relay, relayed):
             target = JoinTarget(
-                host="127.0.0.1", port=relayed, token=TOKEN, fingerprint=fingerprint
+                addresses=(("127.0.0.1", relayed),), token=TOKEN, fingerprint=fingerprint
             )
             yield JoiningWorld(heard, relay, target)
     finally:

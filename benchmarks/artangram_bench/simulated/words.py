@@ -11,7 +11,7 @@ from itertools import chain
 from zlib import crc32
 
 from artangram.gateway.engines.protocol import EngineRequest
-from artangram.models.tokenizer import Message
+from artangram.models.tokenizer import ChatInput, Message
 
 VOCABULARY = 1 << 30
 
@@ -31,6 +31,7 @@ class CountingTokenizer:
 
     vocab_size = VOCABULARY
     eos_id = 0
+    end_ids = (0,)
 
     def encode(self, text: str) -> tuple[int, ...]:
         given, answer, about = (max(1, int(part)) for part in text.split("/"))
@@ -39,8 +40,9 @@ class CountingTokenizer:
     def decode(self, token_ids: Sequence[int]) -> str:
         return ""
 
-    def render(self, messages: Sequence[Message], *, begins: bool = True) -> tuple[int, ...]:
-        return tuple(chain.from_iterable(self.encode(message.content) for message in messages))
+    def first(self, chat: ChatInput) -> tuple[int, ...]:
+        return tuple(chain.from_iterable(self.encode(said.content) for said in chat.messages))
 
-    def opening(self) -> tuple[int, ...]:
-        return ()
+    def after(self, chat: ChatInput, *, reply: Message, last_id: int | None) -> tuple[int, ...]:
+        closing = () if last_id in (None, self.eos_id) else (self.eos_id,)
+        return closing + self.first(chat)

@@ -25,7 +25,13 @@ from artangram.sandbox import IsolationLevel, NotCapable
 
 
 def agent(
-    join: Annotated[str, typer.Option(help="HOST:PORT where `artangram up --agents` listens.")],
+    join: Annotated[
+        list[str],
+        typer.Option(
+            help="HOST:PORT where `artangram up --agents` listens. Repeat it for each machine "
+            "that the orchestrator may move to."
+        ),
+    ],
     fingerprint: Annotated[
         str | None,
         typer.Option(
@@ -61,12 +67,9 @@ def agent(
     orchestrator for longer than the cluster's fence, it ends everything it runs and joins anew.
     """
     name = NodeId(node or socket.gethostname())
-    host, port = host_and_port("--join", join)
     pin = None if fingerprint is None else checked_fingerprint(fingerprint)
-    if pin is None and host not in ("127.0.0.1", "::1", "localhost"):
-        fix = "copy it from what `artangram up` prints"
-        raise BadInput("--fingerprint", f"is needed to reach {host} safely", fix)
-    target = JoinTarget(host=host, port=port, token=_token(token_file), fingerprint=pin)
+    addresses = tuple(_address(one, is_pinned=pin is not None) for one in join)
+    target = JoinTarget(addresses=addresses, token=_token(token_file), fingerprint=pin)
     shape = _shape(cores, memory_mb, label or [])
     allow_open_files()
     with alone(name, target.token):
@@ -83,8 +86,8 @@ async def _stay(
             identity.node, opened, now=time.monotonic, warm=WARM, least_free_mb=LEAST_FREE_MB
         )
 
-    def on_joined() -> None:
-        print(f"{identity.node} joined {target.host}:{target.port}", flush=True)
+    def on_joined(at: tuple[str, int]) -> None:
+        print(f"{identity.node} joined {at[0]}:{at[1]}", flush=True)
 
     joining = JoiningAgent(target, identity, new_agent, patience_s=patience_s, on_joined=on_joined)
     loop = asyncio.get_running_loop()
@@ -100,6 +103,14 @@ async def _stay(
         raise BadInput("--join", str(error), "start it with `artangram up`") from None
     except NotCapable as error:
         raise BadInput("--provider", str(error), "see `artangram doctor`") from None
+
+
+def _address(text: str, *, is_pinned: bool) -> tuple[str, int]:
+    host, port = host_and_port("--join", text)
+    if not is_pinned and host not in ("127.0.0.1", "::1", "localhost"):
+        fix = "copy it from what `artangram up` prints"
+        raise BadInput("--fingerprint", f"is needed to reach {host} safely", fix)
+    return host, port
 
 
 def _token(file: Path | None) -> str:

@@ -20,6 +20,7 @@ from artangram.config.clusterfile import blaming, read_cluster
 from artangram.config.reconfigurable import fixed_of
 from artangram.core.scheduling.policies.catalog import policy as policy_named
 from artangram.dashboard import pages
+from artangram.integrations.fronts import fronts, joined
 from artangram.orchestrator.tokens import checked_token, kept_token
 from artangram.orchestrator.up import up as serve
 
@@ -169,7 +170,7 @@ def _served(
         door=head.door,
         sync=described.sync,
         keep=described.keep,
-        pages=pages,
+        pages=joined(pages, *fronts()),
         tell=partial(output.console.print, soft_wrap=True),
         described=fixed_of(described),
     )

@@ -21,7 +21,7 @@ from artangram.gateway.history import TokenHistory
 from artangram.gateway.rules import SamplingRules
 from artangram.gateway.text import StopTexts, cut, text_after
 from artangram.gateway.turn import Reply, Turn
-from artangram.models.tokenizer import USER, Message, Tokenizer
+from artangram.models.tokenizer import ASSISTANT, USER, ChatInput, Message, Tokenizer
 
 if TYPE_CHECKING:
     from artangram.gateway.gateway import Gateway
@@ -198,14 +198,11 @@ class Session:
     def _rendered(self, line: TokenHistory, messages: Sequence[Message]) -> tuple[int, ...]:
         if self.tokenizer is None:
             raise BadInput("new", "are words", "open the session with a tokenizer, or give tokens")
-        tokenizer = self.tokenizer
-        # A reply that was cut off has not ended its message.
-        is_cut = line.is_after_reply and line.last_id != tokenizer.eos_id
-        return (
-            *((tokenizer.eos_id,) if is_cut else ()),
-            *tokenizer.render(messages, begins=not len(line)),
-            *tokenizer.opening(),
-        )
+        chat = ChatInput(messages)
+        if not len(line):
+            return self.tokenizer.first(chat)
+        last_id = line.last_id if line.is_after_reply else None
+        return self.tokenizer.after(chat, reply=Message(ASSISTANT, ""), last_id=last_id)
 
     async def abort(self) -> None:
         """End the running turn; its reply has the finish `ABORT`."""
@@ -221,9 +218,9 @@ class Session:
 
     def _turn(self, prompt: tuple[int, ...], sampling: Sampling) -> Turn:
         self._turns += 1
-        if self.tokenizer is not None and self.tokenizer.eos_id not in sampling.stop_ids:
-            stop_ids = (*sampling.stop_ids, self.tokenizer.eos_id)
-            sampling = structs.replace(sampling, stop_ids=stop_ids)
+        if self.tokenizer is not None:
+            stop_ids = dict.fromkeys((*sampling.stop_ids, *self.tokenizer.end_ids))
+            sampling = structs.replace(sampling, stop_ids=tuple(stop_ids))
         turn_id = f"{self.id}/{self._number}-{self._turns}"
         return Turn(
             turn_id,

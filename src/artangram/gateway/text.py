@@ -5,8 +5,16 @@ taken from a window of tokens around it.
 """
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from artangram.models.tokenizer import Tokenizer
+
+
+class TokenText(Protocol):
+    """What makes text of tokens."""
+
+    def decode(self, token_ids: Sequence[int]) -> str: ...
+
 
 _WINDOW = 16
 _HALF = "\ufffd"
@@ -18,7 +26,7 @@ class TextStream:
 
     __slots__ = ("_ids", "_read", "_start", "_tokenizer")
 
-    def __init__(self, tokenizer: Tokenizer, *, after: Sequence[int] = ()) -> None:
+    def __init__(self, tokenizer: TokenText, *, after: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
         self._ids = list(after[-_WINDOW:])
         self._start = 0

@@ -35,11 +35,14 @@ LOOK_EVERY_S = 0.2
 """How exactly the fence is kept; far below the orchestrator's margin."""
 
 
-class JoinTarget(Struct, frozen=True, kw_only=True):
-    """Where the orchestrator is, and how the two know each other."""
+OnJoined = Callable[[tuple[str, int]], None]
 
-    host: str
-    port: int
+
+class JoinTarget(Struct, frozen=True, kw_only=True):
+    """Where the orchestrator is or may be, and how the two know each other."""
+
+    addresses: tuple[tuple[str, int], ...]
+    """Host and port; the next one is tried when one does not answer."""
     token: str
     fingerprint: str | None
     """Without one the link is not encrypted: only for this machine itself."""
@@ -64,8 +67,9 @@ class JoiningAgent:
         *,
         silence_s: float = SILENCE_S,
         patience_s: float | None = None,
-        on_joined: Callable[[], None] = lambda: None,
+        on_joined: OnJoined = lambda _: None,
     ) -> None:
+        """`on_joined` is called with the address of the orchestrator."""
         self._target = target
         self._identity = identity
         self._new_agent = new_agent
@@ -102,9 +106,9 @@ class JoiningAgent:
                 self.is_dismissed = True
                 self._over.set()
 
-    def _has_joined(self, patience: asyncio.Timeout) -> None:
+    def _has_joined(self, patience: asyncio.Timeout, at: tuple[str, int]) -> None:
         patience.reschedule(None)
-        self._on_joined()
+        self._on_joined(at)
 
 
 class _Incarnation:
@@ -123,6 +127,8 @@ class _Incarnation:
         self._identity = identity
         self._silence_s = silence_s
         self._fence_s = FENCE_S
+        self._address = 0
+        """Which of the target's was reached last, or is tried next."""
         self._link: Link[wire.Request] | None = None
         """The latest one; it may have ended."""
         self._confirmed_at: float | None = None
@@ -133,7 +139,7 @@ class _Incarnation:
         """Was the node drained, and this machine told to leave?"""
         return self._server.is_dismissed
 
-    async def last(self, over: asyncio.Event, on_joined: Callable[[], None]) -> None:
+    async def last(self, over: asyncio.Event, on_joined: OnJoined) -> None:
         await self._server.begin()
         ways = [over.wait(), self._server.over.wait(), self._stay(on_joined), self._fenced()]
         tasks = {asyncio.ensure_future(way) for way in ways}
@@ -151,7 +157,7 @@ class _Incarnation:
         await self._agent.aclose()
         await self._server.say_goodbye()
 
-    async def _stay(self, on_joined: Callable[[], None]) -> None:
+    async def _stay(self, on_joined: OnJoined) -> None:
         """Dial, and dial again whenever the link ends. Returns when it was given up."""
         pause_s = REDIAL_S
         while True:
@@ -164,7 +170,7 @@ class _Incarnation:
                 return
             if link is not None:
                 self._link, pause_s = link, REDIAL_S
-                on_joined()
+                on_joined(self._target.addresses[self._address])
                 await asyncio.shield(link.closed)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, REDIAL_MOST_S)
@@ -191,7 +197,7 @@ class _Incarnation:
             shape=known.shape,
         )
         dialing = dial_for(
-            (target.host, target.port),
+            target.addresses[self._address],
             wire.agent_terms(self._silence_s),
             self._server.use,
             hello=hello,
@@ -204,6 +210,7 @@ class _Incarnation:
             link = await dialing
         except (OSError, LinkEnded) as error:
             logger.info("cannot reach the orchestrator: %s", error)
+            self._address = (self._address + 1) % len(target.addresses)
             return None
         self._fence_s = link.peer(wire.Welcome).fence_s
         return link

@@ -179,6 +179,7 @@ class RemoteAgent(LinkUser[wire.Report]):
         self._listener: Listener | None = None
         #: Of an answer to `Attach` that is under way.
         self._found: list[RunResult] = []
+        self._is_attaching = False
         #: What concerns a run goes in the stream of its trajectory, after its start.
         self._streams: dict[ActionId, TrajectoryId] = {}
         self._gone = ""
@@ -204,11 +205,16 @@ class RemoteAgent(LinkUser[wire.Report]):
             raise LinkEnded("it has just ended") from error
 
     async def attach(self, listener: Listener) -> NodeInventory:
-        # Before the answer: an end told between the two is heard twice rather than never.
         self._listener = listener
-        self._found = []
-        found = await self._ask(wire.Attach(), NodeInventory)
-        return structs.replace(found, ended=tuple(self._found))
+        self._found, self._is_attaching = [], True
+        try:
+            found = await self._ask(wire.Attach(), NodeInventory)
+        finally:
+            self._is_attaching = False
+        # What ended since the answer was written ran when it was.
+        ended = {one.run: one for one in self._found}
+        running = tuple(run for run in found.running if run not in ended)
+        return structs.replace(found, running=running, ended=tuple(ended.values()))
 
     async def ping(self) -> Population:
         return await self._ask(wire.PingAgent(), Population)
@@ -322,6 +328,8 @@ class RemoteAgent(LinkUser[wire.Report]):
 
     def on_tell(self, record: wire.Report) -> None:
         match record:
+            case wire.RunEnded(ended, run_s) if self._is_attaching:
+                self._found.append(self._retimed(ended, run_s))
             case wire.RunEnded(ended, run_s):
                 self._tell_end(self._retimed(ended, run_s))
             case wire.EndFound(ended):

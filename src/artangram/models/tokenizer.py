@@ -1,14 +1,13 @@
 """The contract of a tokenizer, and the records around it.
 
-- `render(a + b) == render(a) + render(b, begins=False)`: a history grows by a suffix, so what was
-  sampled is never made again from text.
-- The model's reply comes after `opening` and ends with `eos_id`. A rendered message of the
-  assistant is `opening`, its tokens, then `eos_id`: the same as if it had been sampled.
+- A history grows by a suffix: `first` is a whole prompt, `after` is what comes between a reply and
+  the next one, so what was sampled is never made again from text.
+- A reply ends with one of `end_ids`; `eos_id` is the one that closes what was cut off.
 - `encode` is for text and never yields a control token: no text can forge the end of a message.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -17,11 +16,35 @@ from artangram.core.errors import BadInput
 SYSTEM, USER, ASSISTANT, TOOL = ROLES = ("system", "user", "assistant", "tool")
 
 
+class CalledTool(Struct, frozen=True, kw_only=True):
+    """A call that the model asks for."""
+
+    name: str
+    arguments: str
+    """JSON."""
+    id: str = ""
+
+
 class Message(Struct, frozen=True):
     """Something that was said."""
 
     role: str
     content: str
+    calls: tuple[CalledTool, ...] = ()
+    reasoning: str = ""
+    call_id: str = ""
+    """Of the call that a tool's message answers."""
+    name: str = ""
+
+
+class ChatInput(Struct, frozen=True):
+    """What the model reads before it replies."""
+
+    messages: Sequence[Message]
+    tools: Sequence[Mapping[str, Any]] = ()
+    """As OpenAI's interface describes them."""
+    options: Mapping[str, Any] = {}
+    """Further arguments of the chat template."""
 
 
 def refuse_unknown_role(role: str) -> None:
@@ -37,7 +60,12 @@ class Tokenizer(Protocol):
 
     @property
     def eos_id(self) -> int:
-        """Ends the model's reply, as its last token."""
+        """Closes a reply that was cut off."""
+        ...
+
+    @property
+    def end_ids(self) -> tuple[int, ...]:
+        """Each of them ends the model's reply, as its last token."""
         ...
 
     def encode(self, text: str) -> tuple[int, ...]: ...
@@ -46,10 +74,14 @@ class Tokenizer(Protocol):
         """The text; control tokens have none."""
         ...
 
-    def render(self, messages: Sequence[Message], *, begins: bool = True) -> tuple[int, ...]:
-        """The messages as tokens. `begins` is false when other tokens come before them."""
+    def first(self, chat: ChatInput) -> tuple[int, ...]:
+        """The prompt of a conversation, up to the model's reply."""
         ...
 
-    def opening(self) -> tuple[int, ...]:
-        """What comes between the last message and the model's reply."""
+    def after(self, chat: ChatInput, *, reply: Message, last_id: int | None) -> tuple[int, ...]:
+        """What comes between `reply`, whose last token is `last_id`, and the model's next one.
+
+        `chat` holds the messages after the reply. Without `last_id` the reply is known to be
+        closed.
+        """
         ...

@@ -16,7 +16,13 @@ import msgspec
 from msgspec import Struct
 
 from artangram.core.errors import BadInput
-from artangram.models.tokenizer import ASSISTANT, ROLES, Message, refuse_unknown_role
+from artangram.models.tokenizer import (
+    ASSISTANT,
+    ROLES,
+    ChatInput,
+    Message,
+    refuse_unknown_role,
+)
 
 FILE_NAME = "tokenizer.json"
 PAD, UNKNOWN, END, GLUE, SPACE = CONTROL = ("<pad>", "<unk>", "<end>", "<glue>", "<space>")
@@ -44,6 +50,7 @@ class Vocabulary:
         self._known = {text: self._ids[text] for text in pieces}
         self.vocab_size = len(self._texts)
         self.eos_id = self._ids[END]
+        self.end_ids = (self.eos_id,)
 
     def __repr__(self) -> str:
         return f"<Vocabulary of {self.vocab_size}>"
@@ -96,7 +103,7 @@ class Vocabulary:
                 before, is_glued = piece, False
         return "".join(parts)
 
-    def render(self, messages: Sequence[Message], *, begins: bool = True) -> tuple[int, ...]:
+    def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
         found: list[int] = []
         for message in messages:
             found.append(self._role_id(message.role))
@@ -106,6 +113,16 @@ class Vocabulary:
 
     def opening(self) -> tuple[int, ...]:
         return (self._role_id(ASSISTANT),)
+
+    def first(self, chat: ChatInput) -> tuple[int, ...]:
+        for name in ("tools", "options"):
+            if getattr(chat, name):
+                raise BadInput(name, "need a chat template", "leave them out")
+        return self.render(chat.messages) + self.opening()
+
+    def after(self, chat: ChatInput, *, reply: Message, last_id: int | None) -> tuple[int, ...]:
+        closing = () if last_id in (None, self.eos_id) else (self.eos_id,)
+        return closing + self.first(chat)
 
     def _role_id(self, role: str) -> int:
         refuse_unknown_role(role)

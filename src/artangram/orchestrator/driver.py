@@ -5,8 +5,8 @@
 - Decisions go to the `Executor` at once and in order; what becomes of them comes back as events,
   through `post`. Callers get an *answer* only when the journal has it. What a killed orchestrator
   started without an entry in its journal is taken up or stopped by the next one: see `executor`.
-- Two things wait for the journal: the start of an action that must not be started twice, and the
-  end of a closed trajectory's files.
+- Two things wait for the journal: the start of an action that must not be started twice or is the
+  first of its trajectory, and the end of a closed trajectory's files.
 - After one failed write the driver decides nothing more.
 """
 
@@ -248,36 +248,12 @@ class Driver:
         self._write(entry, changes.ended)
 
     def _carry_out(self, decision: Start | Resize | Stop, live: LiveAction) -> None:
-        if live.held is not None:
-            live.held.append(decision)
-        elif isinstance(decision, Start) and self.journal.is_lasting and live.starts_once:
+        waits = isinstance(decision, Start) and self.journal.is_lasting and live.starts_once
+        if waits and live.held is None:
             live.held = [decision]
-            self._thens_now.append(partial(self._release, live))
+            self._thens_now.append(partial(live.release, self._executor))
         else:
-            self._perform(decision, live)
-
-    def _release(self, live: LiveAction) -> None:
-        """The journal has its start: carry out what was held back."""
-        decisions, live.held = live.held or [], None
-        is_current = False
-        for decision in decisions:
-            if live.lease is None:
-                return  # It was lost with its node meanwhile.
-            if isinstance(decision, Start):
-                is_current = decision.lease.attempt == live.lease.attempt
-            if is_current:  # Else it is about an attempt that was lost.
-                self._perform(decision, live)
-
-    def _perform(self, decision: Start | Resize | Stop, live: LiveAction) -> None:
-        if live.lease is None:
-            return  # Its node was lost at the same instant.
-        match decision:
-            case Start():
-                self._executor.start(live)
-            case Resize(_, cores, pace):
-                self._executor.resize(live, cores, pace)
-            case Stop():
-                self._executor.stop(live)
+            live.perform(decision, self._executor)
 
     def _write(self, entry: Entry, ended: list[tuple[LiveAction, ActionRecord]]) -> None:
         kept, self._kept = self._kept, []

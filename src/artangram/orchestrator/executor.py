@@ -5,12 +5,13 @@
 - After a restart the executor finds what still runs, collects what ended meanwhile, starts what
   never arrived, ends what the journal does not know, and gives up agents that were given up before;
   what is gone with its agent ends with the node. A run without an entry in the journal becomes its
-  action's next start, or ends with the action. Calls live in this process, so the scheduler hears
-  that they failed, and makes those again that may be repeated.
+  action's next start, or ends with the action; until then nothing new starts beside it (see
+  `leftovers`). Calls live in this process: the scheduler hears that they failed, and makes those
+  again that may be repeated.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Protocol
@@ -30,7 +31,7 @@ from artangram.core.scheduling.events import (
     NodeUndrained,
     TrajectoryGone,
 )
-from artangram.core.scheduling.lease import Cores
+from artangram.core.scheduling.lease import Cores, CoreShare, Lease
 from artangram.core.scheduling.scheduler import Scheduler
 from artangram.managers.agent import AgentGone, NodeAgent, NodeInventory, RunId, RunResult
 from artangram.managers.calls import CallManager, Carrier
@@ -39,19 +40,12 @@ from artangram.managers.joined import JoinedAgent
 from artangram.observe.journal import KeptRecord, Past
 from artangram.orchestrator.joinednodes import JoinedNode
 from artangram.orchestrator.ledger import Ledger
+from artangram.orchestrator.leftovers import Leftovers
 from artangram.orchestrator.live import FoundRun, LiveAction, LiveTrajectory, Phase
 from artangram.orchestrator.records import Opening
-from artangram.sandbox.errors import SandboxError
+from artangram.orchestrator.replacing import NewAgent, replaced
 from artangram.sandbox.process import ProcessBegan
 from artangram.sandbox.protocol import Output
-
-NewAgent = Callable[[NodeId], Awaitable[NodeAgent]]
-"""Gets an agent for a node whose agent is gone."""
-
-REPLACE_AFTER_S = 0.5
-"""Pause before the next attempt to get a new agent; doubled with every failure."""
-REPLACE_AFTER_MOST_S = 30.0
-"""What keeps agents from starting may pass, and a node without an agent runs nothing."""
 
 
 class Post(Protocol):
@@ -90,6 +84,7 @@ class LiveExecutor:
         self._joined: set[NodeId] = set()
         #: Nodes whose agents are gone and not there again.
         self._replacing: set[NodeId] = set()
+        self._leftovers = Leftovers()
         self.awaits_nodes = False
         """May nodes that joined before a restart come back? Said before `attach`."""
         self._is_attached = False
@@ -137,8 +132,8 @@ class LiveExecutor:
         """It was here before the orchestrator was restarted."""
         if self.manager.agents.get(agent.node) is agent:
             self._keep(agent.node, found, node.encoded())
-            self._reattach(agent.node, found)
             self._settle(agent.node, found)
+            self._reattach(agent.node, found)
             self.trust(agent.node)
 
     def suspect(self, node: NodeId) -> None:
@@ -165,7 +160,10 @@ class LiveExecutor:
             why = "a command needs cores and a trajectory; this cluster gave it none"
             self._post(Finished(action.id, Outcome.INFRA_FAILED, None, why, lease.attempt))
             return
-        if live.found and self._is_found(live):
+        if live.found and self._is_found(live, lease, cores):
+            return
+        if cores.node in self._leftovers.runs:
+            self._leftovers.wait(cores.node, live)
             return
         self.manager.start(
             lease,
@@ -228,6 +226,11 @@ class LiveExecutor:
 
     def on_ended(self, node: NodeId, ended: RunResult) -> None:
         """For agents: see `agent.Listener`."""
+        self._take_end(node, ended)
+        if self._leftovers.runs:
+            self._leftovers.settle(node, ended.run, self)
+
+    def _take_end(self, node: NodeId, ended: RunResult) -> None:
         live = self._ledger.actions.get(ended.run.action_id)
         if live is not None:
             for found in live.found:
@@ -236,7 +239,11 @@ class LiveExecutor:
                     return
             if live.end is not None and live.end.run == ended.run:
                 return  # Told twice: once as it happened, once on attaching.
-        self._on_end(ended, then=partial(self._acknowledge, node, ended.run))
+        then = partial(self._acknowledge, node, ended.run)
+        if live is not None and live.cores is not None and live.cores.node != node:
+            self._post(None, then=then)  # Its lease is elsewhere.
+        else:
+            self._on_end(ended, then=then)
 
     def _on_end(self, ended: RunResult, *, then: Callable[[], None] | None = None) -> None:
         run = ended.run
@@ -264,6 +271,7 @@ class LiveExecutor:
     def on_lost(self, node: NodeId, reason: str) -> None:
         """For agents: see `agent.Listener`."""
         lost = self.manager.agents.pop(node, None)
+        self._leftovers.lost(node)
         for live in self._ledger.actions.values():
             live.found = [found for found in live.found if found.node != node]
             if live.call is not None and live.cores is not None and live.cores.node == node:
@@ -276,41 +284,20 @@ class LiveExecutor:
 
     async def _replace(self, node: NodeId, lost: NodeAgent, new_agent: NewAgent) -> None:
         await uncancelled(lost.aclose())  # No one else closes it any more.
-        pause_s = REPLACE_AFTER_S
-        while (found := await self._found_on_new(node, new_agent)) is None:
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, REPLACE_AFTER_MOST_S)
+        found = await replaced(
+            node, new_agent, manager=self.manager, listener=self, on_error=self._on_error
+        )
         self._replacing.discard(node)
         self._keep(node, found)
         self._post(NodeJoined(self._pools[node], node))
-
-    async def _found_on_new(self, node: NodeId, new_agent: NewAgent) -> NodeInventory | None:
-        """What a new agent has; `None` if it did not start or is lost already."""
-        try:
-            agent = self.manager.agents[node] = await new_agent(node)
-        except (SandboxError, OSError) as error:
-            self._on_error(error)
-            return None
-        try:
-            found = await agent.attach(self)
-            if self.manager.agents.get(node) is agent:
-                return found
-        except SandboxError as error:
-            self._on_error(error)
-        self.manager.agents.pop(node, None)
-        await uncancelled(agent.aclose())
-        return None
 
     def _acknowledge(self, node: NodeId, run: RunId) -> None:
         agent = self.manager.agents.get(node)
         if agent is not None:
             agent.acknowledge(run)
 
-    def _is_found(self, live: LiveAction) -> bool:
+    def _is_found(self, live: LiveAction, lease: Lease, cores: Cores | CoreShare) -> bool:
         """Does or did it run there already? Then that is its start, and its end is posted."""
-        lease, cores = live.lease, live.cores
-        assert lease is not None, f"{live} has no lease"
-        assert cores is not None, f"{live} has no cores"
         run = RunId(lease.action_id, lease.attempt)
         for found in live.found:
             if found.id == run and found.node == cores.node:
@@ -319,6 +306,7 @@ class LiveExecutor:
                     self.on_ended(found.node, found.ended)
                 elif isinstance(cores, Cores):
                     self.manager.resize(lease.action_id, cores, pace=lease.pace)
+                    self._leftovers.settle(found.node, run, self)
                 return True
         return False
 
@@ -334,13 +322,13 @@ class LiveExecutor:
         self, node: NodeId, found: NodeInventory, *, is_known: bool, past: Past | None
     ) -> None:
         self._keep(node, found)
-        if is_known:
-            self._reattach(node, found)
-        elif past is not None and not past.is_empty:
+        if not is_known and past is not None and not past.is_empty:
             why = "the orchestrator was restarted, and what ran on its node is gone"
             self._post(NodeLost(self._pools[node], node, why))
             self._post(NodeJoined(self._pools[node], node))
         self._settle(node, found)
+        if is_known:
+            self._reattach(node, found)
 
     def _keep(self, node: NodeId, found: NodeInventory, body: bytes = b"") -> None:
         """The next process is to know this agent again."""
@@ -352,12 +340,22 @@ class LiveExecutor:
             live = self._ledger.actions.get(run.action_id)
             if live is not None and (live.lease is None or live.lease.attempt < run.attempt):
                 live.found.append(FoundRun(run, node))
+        for run in found.running:
+            if not self._is_known(node, run):
+                self._leftovers.add(node, run)
         for ended in found.ended:
             self.on_ended(node, ended)
         self._end_orphans(node, found)
         for name in self.scheduler.leaving(self._pools[node], node):
             if name not in found.trajectories:  # It went before that was written down.
                 self._post(TrajectoryGone(name))
+
+    def _is_known(self, node: NodeId, run: RunId) -> bool:
+        """Does the journal have the start of this run?"""
+        live = self._ledger.actions.get(run.action_id)
+        if live is None or live.lease is None or live.cores is None:
+            return False
+        return live.lease.attempt == run.attempt and live.cores.node == node
 
     def _reattach(self, node: NodeId, found: NodeInventory) -> None:
         """The same agent as before: every lease there runs, has ended or never arrived."""
@@ -375,7 +373,9 @@ class LiveExecutor:
     def _end_orphans(self, node: NodeId, found: NodeInventory) -> None:
         """End what the journal does not know; its names are taken until it is gone."""
         for run in found.running:
-            if run.action_id not in self._ledger.actions:
+            left = self._ledger.actions.get(run.action_id)
+            is_next = left is not None and any(one.id == run for one in left.found)
+            if not is_next and not self._is_known(node, run):
                 self.manager.stop(run.action_id, node)
         for name in found.trajectories:
             live = self._ledger.trajectories.get(name)

@@ -7,7 +7,7 @@ ledger moves them on; a snapshot keeps the fields that are not of this process.
 
 import asyncio
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from artangram.core.ids import NodeId, TrajectoryId
 from artangram.core.scheduling.action import Action, ActionRecord
@@ -31,6 +31,16 @@ class Phase(IntEnum):
     ALIVE = 1
     OVER = 2
     """The scheduler is done with it; an answer has to be written, or a sandbox to be closed."""
+
+
+class Deeds(Protocol):
+    """See `driver.Executor`."""
+
+    def start(self, live: "LiveAction") -> None: ...
+
+    def resize(self, live: "LiveAction", cores: Cores, pace: float) -> None: ...
+
+    def stop(self, live: "LiveAction") -> None: ...
 
 
 class FoundRun:
@@ -96,7 +106,7 @@ class LiveAction(_Kept):
         self.call: RunningCall | None = None
         #: Called with what it prints.
         self.on_output: OnPrinted | None = None
-        #: Decisions about it that wait until the journal has its start; `None` if none has to.
+        #: Decisions about it that wait until it may start; `None` if they are carried out at once.
         self.held: list[Start | Resize | Stop] | None = None
         self.found: list[FoundRun] = []
         #: One future for each caller who asked for its result.
@@ -116,7 +126,37 @@ class LiveAction(_Kept):
         submission = self.submission
         if submission.key is not None:
             return True
-        return submission.call is not None and not submission.action.repeatable
+        if submission.call is not None:
+            return not submission.action.repeatable
+        # The next process has to know where its sandbox is, or it would make another one.
+        return self.trajectory is not None and not self.trajectory.has_files
+
+    def perform(self, decision: Start | Resize | Stop, executor: Deeds) -> None:
+        """Carry a decision out, or keep it until the start before it is released."""
+        if self.held is not None:
+            self.held.append(decision)
+            return
+        if self.lease is None:
+            return  # Its node was lost at the same instant.
+        match decision:
+            case Start():
+                executor.start(self)
+            case Resize(_, cores, pace):
+                executor.resize(self, cores, pace)
+            case Stop():
+                executor.stop(self)
+
+    def release(self, executor: Deeds) -> None:
+        """It may start: carry out what was held back."""
+        decisions, self.held = self.held or [], None
+        is_current = False
+        for decision in decisions:
+            if self.lease is None:
+                return  # It was lost with its node meanwhile.
+            if isinstance(decision, Start):
+                is_current = decision.lease.attempt == self.lease.attempt
+            if is_current:  # Else it is about an attempt that was lost.
+                self.perform(decision, executor)
 
     def receipt(self) -> Receipt:
         """For one more caller."""

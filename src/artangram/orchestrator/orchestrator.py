@@ -32,7 +32,7 @@ from artangram.managers.cpu import CpuManager
 from artangram.observe.journal import Journal, KeptRecord, Past
 from artangram.orchestrator.catalog import Catalog
 from artangram.orchestrator.driver import COMPACT_EVERY, Clock, Driver
-from artangram.orchestrator.executor import LiveExecutor, NewAgent
+from artangram.orchestrator.executor import LiveExecutor
 from artangram.orchestrator.heartbeats import FORMER, SILENCE_S, Heartbeats
 from artangram.orchestrator.ledger import Ledger
 from artangram.orchestrator.live import LiveTrajectory, Phase, Promise
@@ -53,6 +53,7 @@ from artangram.orchestrator.records import (
     encoded,
 )
 from artangram.orchestrator.recovery import Setup, deployed_in, restored, since
+from artangram.orchestrator.replacing import NewAgent
 from artangram.orchestrator.status import cluster_status
 from artangram.services.service import Service
 

@@ -15,7 +15,7 @@ from artangram.envs.tasks import Dialogue, Teachable
 from artangram.models.config import ModelConfig
 from artangram.models.directory import save_model
 from artangram.models.llama import Llama
-from artangram.models.tokenizer import USER, Message, Tokenizer
+from artangram.models.tokenizer import ASSISTANT, USER, ChatInput, Message, Tokenizer
 from artangram.models.vocabulary import Vocabulary
 from artangram.train.warmup import Demonstration, WarmupSettings, imitate
 
@@ -27,8 +27,12 @@ def rendered(dialogue: Dialogue, tokenizer: Tokenizer) -> Demonstration:
     tokens: list[int] = []
     imitated: list[int] = []
     for number, (saw, said) in enumerate(dialogue.turns):
-        tokens += tokenizer.render([Message(USER, saw)], begins=number == 0)
-        tokens += tokenizer.opening()
+        chat = ChatInput([Message(USER, saw)])
+        if number == 0:
+            tokens += tokenizer.first(chat)
+        else:
+            before = Message(ASSISTANT, dialogue.turns[number - 1][1])
+            tokens += tokenizer.after(chat, reply=before, last_id=tokens[-1])
         reply = [*tokenizer.encode(said), tokenizer.eos_id]
         imitated += range(len(tokens), len(tokens) + len(reply))
         tokens += reply

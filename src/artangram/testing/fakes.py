@@ -17,9 +17,9 @@ from artangram.observe.journalmemory import MemoryJournal
 from artangram.orchestrator.client import Client
 from artangram.orchestrator.driver import WallClock
 from artangram.orchestrator.embedded import Embedded
-from artangram.orchestrator.executor import NewAgent
 from artangram.orchestrator.orchestrator import Bounds, Orchestrator
 from artangram.orchestrator.recovery import Setup
+from artangram.orchestrator.replacing import NewAgent
 from artangram.sandbox.fake import FakeProvider, Program
 
 NODE = NodeId("cpu-0")

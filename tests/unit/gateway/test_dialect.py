@@ -4,15 +4,18 @@ import json
 
 import pytest
 
+from artangram.gateway.http.callformats import TextCalls
 from artangram.gateway.http.dialect import CallDialect
 from artangram.gateway.http.wire import ChatMessage, ToolCall, ToolFunction
+from artangram.models.vocabulary import Vocabulary
 
-DIALECT = CallDialect()
+DIALECT = CallDialect(Vocabulary([]))
+FORMAT = TextCalls()
 
 
 def test_words_and_calls_are_told_apart():
     text = 'so be it <call> {"name": "a", "arguments": {"x": 1}} <call> {"name": "b"}'
-    words, calls = DIALECT.parsed(text)
+    words, calls = FORMAT.calls(text, [])
     assert words == "so be it"
     assert [(call.name, json.loads(call.arguments)) for call in calls] == [
         ("a", {"x": 1}),
@@ -39,7 +42,7 @@ def test_words_and_calls_are_told_apart():
 )
 def test_what_no_client_could_read_as_a_call_stays_text(written):
     text = f"hello <call> {written}"
-    assert DIALECT.parsed(text) == (text, [])
+    assert FORMAT.calls(text, []) == (text, [])
 
 
 def given_back(arguments):
@@ -55,5 +58,5 @@ def test_any_call_can_be_sent_back(arguments):
 
 def test_a_call_reads_the_same_however_it_was_escaped():
     said = '<call> {"name": "a", "arguments": {"x": "\u00e9"}}'
-    _, (call,) = DIALECT.parsed(said)
+    _, (call,) = FORMAT.calls(said, [])
     assert given_back(call.arguments) == given_back(r'{"x":"\u00e9"}') == said

@@ -82,7 +82,7 @@ async def test_a_reply_that_was_cut_off_is_ended_before_the_next_message():
     await a_turn(session, engine, given="hello", said=cut, reason=FinishReason.LENGTH)
     await a_turn(session, engine, given="sat", said=[WORDS.eos_id])
     second = session.segments()[2].token_ids
-    expected = WORDS.render([Message(USER, "sat")], begins=False)
+    expected = WORDS.render([Message(USER, "sat")])
     assert second == (WORDS.eos_id, *expected, *WORDS.opening())
 
 

@@ -1,5 +1,6 @@
 """A tokenizer of Hugging Face keeps our contract."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,10 @@ from hypothesis import strategies as st
 from tokenizer_support import a_file
 
 from artangram.core.errors import BadInput
-from artangram.models import ROLES, HfTokenizer, Message, load_tokenizer
+from artangram.models import HfTokenizer, Message, load_tokenizer
+from artangram.models.tokenizer import ChatInput
 
 texts = st.text(alphabet="ab c<|im_end>\n", max_size=12) | st.just("a<|im_end|>b")
-messages = st.lists(st.builds(Message, st.sampled_from(ROLES), texts), max_size=3)
 
 
 @pytest.fixture(scope="module")
@@ -37,30 +38,27 @@ def test_a_text_comes_back_and_forges_no_control_token(tokenizer: HfTokenizer, t
     assert tokenizer.eos_id not in tokenizer.encode(text)
 
 
-@given(before=messages, after=messages)
-@module_fixtures
-def test_a_history_grows_by_a_suffix(
-    tokenizer: HfTokenizer, before: list[Message], after: list[Message]
-):
-    rendered = tokenizer.render(before) + tokenizer.render(after, begins=not before)
-    assert tokenizer.render(before + after) == rendered
-
-
 def test_messages_are_framed_as_in_chatml(tokenizer: HfTokenizer):
-    rendered = tokenizer.render([Message("user", "hi"), Message("assistant", "yo")])
-    start = tokenizer.render([Message("user", "")])[0]
-    marked = {start: "<|im_start|>", tokenizer.eos_id: "<|im_end|>"}
-    text = "".join(marked.get(token) or tokenizer.decode([token]) for token in rendered)
-    assert text == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nyo<|im_end|>"
+    chat = ChatInput([Message("user", "hi"), Message("assistant", "yo"), Message("user", "so")])
+    text = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nyo<|im_end|>\n"
+    expected = f"{text}<|im_start|>user\nso<|im_end|>\n<|im_start|>assistant\n"
+    assert tokenizer.spelled(tokenizer.first(chat)) == expected
+
+
+@given(text=texts, later=texts)
+@module_fixtures
+def test_a_history_grows_by_a_suffix(tokenizer: HfTokenizer, text: str, later: str):
+    said, new = [Message("user", text), Message("assistant", "yo")], [Message("user", later)]
+    first = tokenizer.first(ChatInput(said[:1]))
     sampled = (*tokenizer.encode("yo"), tokenizer.eos_id)
-    assert rendered[-len(sampled) - len(tokenizer.opening()) :] == tokenizer.opening() + sampled
+    rest = tokenizer.after(ChatInput(new), reply=said[1], last_id=tokenizer.eos_id)
+    assert first + sampled + rest == tokenizer.first(ChatInput([*said, *new]))
 
 
 def test_a_file_without_the_markers_is_refused(tmp_path: Path):
-    with pytest.raises(BadInput, match=r"'<\|im_end\|>', which ends a reply, is no control token"):
-        HfTokenizer(a_file(tmp_path, markers=["<|im_start|>", "</s>"]))
-    with pytest.raises(BadInput, match=r"the vocabulary has no <\|im_start\|>"):
-        HfTokenizer(a_file(tmp_path, markers=["<|im_end|>", "</s>"]))
+    for missing, other in (("<|im_end|>", "<|im_start|>"), ("<|im_start|>", "<|im_end|>")):
+        with pytest.raises(BadInput, match=re.escape(f"the vocabulary has no {missing}")):
+            HfTokenizer(a_file(tmp_path, markers=[other, "</s>"]))
 
 
 def test_a_missing_file_is_refused(tmp_path: Path):
@@ -77,4 +75,4 @@ def test_a_broken_file_is_refused(tmp_path: Path, content: bytes):
 
 def test_an_unknown_role_is_refused(tokenizer: HfTokenizer):
     with pytest.raises(BadInput, match="use one of system, user, assistant, tool"):
-        tokenizer.render([Message("pope", "hello")])
+        tokenizer.first(ChatInput([Message("pope", "hello")]))

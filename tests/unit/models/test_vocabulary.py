@@ -34,7 +34,7 @@ def test_a_usual_space_costs_no_token():
 
 @given(messages, messages)
 def test_a_history_grows_by_a_suffix(before: list[Message], after: list[Message]):
-    rendered = VOCABULARY.render(before) + VOCABULARY.render(after, begins=not before)
+    rendered = VOCABULARY.render(before) + VOCABULARY.render(after)
     assert VOCABULARY.render(before + after) == rendered
 
 

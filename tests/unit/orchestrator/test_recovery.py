@@ -289,8 +289,8 @@ async def test_what_was_started_without_a_word_is_not_started_again(
     path: Path, agent: CountingAgent, gate: Gate, is_over: bool
 ) -> None:
     async with a_forgotten_life(path, agent) as (client, journal):
+        await (await submitted(client, "b", "true")).ended
         first = await submitted(client, "a", "gate", "a")
-        await client.trajectory(id="b", memory_mb=16).__aenter__()
         second = await unnamed(client, "b", "gate" if is_over else "sleep", "0.5")
         journal.is_killed = True
         gate.opened.set()
@@ -303,15 +303,15 @@ async def test_what_was_started_without_a_word_is_not_started_again(
         assert agent.inventory().running == ()
     assert agent.inventory().ended == ()
     assert gate.runs == ({"a": 1, "0.5": 1} if is_over else {"a": 1})
-    assert agent.num_started == 2
+    assert agent.num_started == 3
 
 
 async def test_the_end_of_what_was_started_without_a_word_is_kept_until_it_is_written(
     path: Path, agent: LocalAgent, gate: Gate
 ) -> None:
     async with a_forgotten_life(path, agent) as (client, journal):
+        await (await submitted(client, "b", "true")).ended
         first = await submitted(client, "a", "gate", "a")
-        await client.trajectory(id="b", memory_mb=16).__aenter__()
         second = await unnamed(client, "b", "gate", "b")
         journal.is_killed = True
         gate.opened.set()
@@ -330,8 +330,8 @@ async def test_what_was_started_without_a_word_is_stopped_when_nobody_wants_it(
     path: Path, agent: LocalAgent, gate: Gate
 ) -> None:
     async with a_forgotten_life(path, agent) as (client, journal):
+        await (await submitted(client, "b", "true")).ended
         await submitted(client, "a", "gate", "a")
-        await client.trajectory(id="b", memory_mb=16).__aenter__()
         waiting = await unnamed(client, "b", "sleep", "1000")
         journal.is_killed = True
         gate.opened.set()
@@ -343,20 +343,6 @@ async def test_what_was_started_without_a_word_is_stopped_when_nobody_wants_it(
         await asyncio.sleep(0.1)
         assert agent.inventory().running == ()
     assert agent.inventory().ended == ()
-
-
-async def test_a_sandbox_that_was_made_without_a_word_goes_with_its_trajectory(
-    path: Path, agent: LocalAgent
-) -> None:
-    async with a_forgotten_life(path, agent) as (client, journal):
-        t = await client.trajectory(id="a", memory_mb=16).__aenter__()
-        journal.is_killed = True
-        client.backend.submit(RunRequest(trajectory=t.id, argv=("true",), kind="x"))
-        await asyncio.sleep(0.1)
-        assert agent.inventory().trajectories == ("a",)
-    async with a_life(path, agent) as client:
-        await client.orchestrator.close(t.id)
-        assert agent.inventory().trajectories == ()
 
 
 async def test_the_files_of_a_trajectory_stay_until_its_closing_is_written_down(
@@ -773,3 +759,73 @@ async def test_an_unknown_id_stays_unknown(path: Path) -> None:
     async with a_life(path) as client:
         with pytest.raises(KeyError):
             client.orchestrator.receipt(ActionId("nobody"))
+
+
+class SlowToStop(LocalAgent):
+    """Takes a while to stop a run; remembers how many it ran at once."""
+
+    most_at_once = 0
+
+    def start(self, run: Run) -> None:
+        super().start(run)
+        self.most_at_once = max(self.most_at_once, len(self.inventory().running))
+
+    def stop(self, action_id: ActionId) -> None:
+        asyncio.get_running_loop().call_later(0.2, super().stop, action_id)
+
+
+@pytest.fixture
+async def slow(gate: Gate) -> AsyncIterator[SlowToStop]:
+    provider = FakeProvider(programs={"gate": gate})
+    agent = SlowToStop(NODE, provider, now=asyncio.get_running_loop().time)
+    yield agent
+    await agent.aclose()
+
+
+async def test_nothing_starts_beside_a_run_that_the_journal_does_not_know(
+    path: Path, slow: SlowToStop
+) -> None:
+    async with a_forgotten_life(path, slow) as (client, journal):
+        await (await submitted(client, "a", "true")).ended
+        journal.is_killed = True
+        request = RunRequest(trajectory=TrajectoryId("a"), argv=("sleep", "1000"), kind="x")
+        client.backend.submit(request)
+        await asyncio.sleep(0.1)
+        assert len(slow.inventory().running) == 1
+    async with a_life(path, slow) as client:
+        after = await submitted(client, "b", "echo", "b")
+        assert (await ending(client, after)).stdout == "b\n"
+    assert slow.most_at_once == 1
+
+
+async def test_nothing_starts_beside_a_run_whose_action_is_over(
+    path: Path, slow: SlowToStop, gate: Gate
+) -> None:
+    async with a_forgotten_life(path, slow) as (client, journal):
+        await (await submitted(client, "b", "true")).ended
+        await submitted(client, "a", "gate", "a")
+        late = RunRequest(
+            trajectory=TrajectoryId("b"), argv=("sleep", "1000"), kind="x", deadline_s=0.4
+        )
+        expired = client.backend.submit(late)
+        after = await submitted(client, "c", "echo", "c")
+        journal.is_killed = True
+        gate.opened.set()
+        await asyncio.sleep(0.1)
+        assert [run.action_id for run in slow.inventory().running] == [expired.action_id]
+    await asyncio.sleep(0.5)
+    async with a_life(path, slow) as client:
+        assert (await ending(client, after)).stdout == "c\n"
+        assert (await ending(client, expired)).outcome is Outcome.EXPIRED
+    assert slow.most_at_once == 1
+
+
+async def test_the_first_start_of_a_trajectory_waits_until_its_node_is_known(
+    path: Path, agent: LocalAgent
+) -> None:
+    async with a_forgotten_life(path, agent) as (client, journal):
+        t = await client.trajectory(id="a", memory_mb=16).__aenter__()
+        journal.is_killed = True
+        client.backend.submit(RunRequest(trajectory=t.id, argv=("true",), kind="x"))
+        await asyncio.sleep(0.1)
+        assert agent.inventory().trajectories == ()

@@ -117,15 +117,30 @@ def _rest_s(learned: "TrainedModel") -> float:
 
 
 def _static(resources: Resources) -> Section:
-    each = [("shared, action by action", resources.ours)]
+    each = [
+        ("shared, action by action", resources.ours),
+        ("shared by the kernel", resources.kernel),
+    ]
     each += [("a core per sandbox", static) for static in resources.static]
     longest_s = max(one.act_mean_s for _, one in each) or 1.0
     return Section(
         title="What static provisioning would have needed",
-        note="The sandbox actions of this run again, in the simulator, all on the same terms: "
-        "cores shared by actions, or reserved for each sandbox as long as it lives.",
+        note=f"The sandbox actions of this run again, in the simulator. {_why(resources)}",
         rows=[["policy", "cores", "mean ACT, ms"]]
-        + [[name, str(one.cores), f"{1000 * one.act_mean_s:.0f}"] for name, one in each],
+        + [[name, str(one.cores), f"{1000 * one.act_mean_s:,.0f}"] for name, one in each],
         bars=[[one.act_mean_s / longest_s] for _, one in each],
         parts=["mean ACT"],
+    )
+
+
+def _why(resources: Resources) -> str:
+    """Why the first rows of pods are so slow, from how this run used its sandboxes."""
+    use = resources.sandboxes
+    share = use.used_s / use.lived_s if use.lived_s else 0.0
+    return (
+        f"A sandbox was open for {use.lived_s:.1f} s on average and used a core for "
+        f"{100 * share:.1f} % of that: the rest is the model's. Up to {use.most_open} were open at "
+        "once. With a core reserved for each, an attempt that finds all cores reserved waits until "
+        "another attempt ends, not until a command ends; its first action carries that wait. "
+        f"With {use.most_open} cores or more none waits, and what is left is making the pod."
     )

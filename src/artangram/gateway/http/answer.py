@@ -47,6 +47,7 @@ class ExactTokens(Struct, frozen=True, kw_only=True):
 class ReplyMessage(Struct, frozen=True, kw_only=True):
     content: str | None
     tool_calls: Sequence[ToolCall] | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
     role: str = "assistant"
 
 
@@ -73,6 +74,7 @@ class CallDelta(ToolCall, kw_only=True):
 class Delta(Struct, frozen=True, kw_only=True, omit_defaults=True):
     role: str | None = None
     content: str | None = None
+    reasoning_content: str | None = None
     tool_calls: list[CallDelta] | None = None
 
 

@@ -46,7 +46,9 @@ class AnthropicMessage(Struct, kw_only=True):
             for one in self.content
             if one.type == "tool_result"
         ]
-        rest = [one for one in self.content if one.type != "tool_result"]
+        # What was thought is in the conversation already.
+        known = ("tool_result", "thinking", "redacted_thinking")
+        rest = [one for one in self.content if one.type not in known]
         calls = [_call(one) for one in rest if one.type == "tool_use"]
         words = _text([one for one in rest if one.type != "tool_use"])
         if words or calls or not found:

@@ -21,14 +21,16 @@ from artangram.gateway.http.answer import (
     exact,
     usage_of,
 )
+from artangram.gateway.http.callformats import SplitReply
 from artangram.gateway.http.conversation import Conversation, Prompt
 from artangram.gateway.http.dialect import Dialect
 from artangram.gateway.http.merge import merged
+from artangram.gateway.http.reader import ReplyReader
 from artangram.gateway.http.refusal import aborted
 from artangram.gateway.http.sse import DONE, event
 from artangram.gateway.http.wire import ChatMessage, ChatRequest, ToolCall
 from artangram.gateway.session import Session
-from artangram.gateway.text import Certain, TextStream
+from artangram.gateway.text import TextStream
 from artangram.gateway.turn import Reply
 from artangram.models.tokenizer import Tokenizer
 
@@ -40,6 +42,7 @@ class Spoken(Struct, frozen=True, kw_only=True):
 
     words: str
     calls: list[ToolCall]
+    reasoning: str
     finish: str
 
 
@@ -63,10 +66,10 @@ class Chat:
         self._asked = asked
         self._head = head
         self._tools = asked.offered_tools()
-        self._messages = dialect.messages(asked.messages, self._tools)
+        self._said = dialect.chat(asked.messages, self._tools, asked.template_options)
 
     async def whole(self) -> Completion:
-        with self._conversation.prompts(self._messages, choices=self._asked.choices) as prompts:
+        with self._conversation.prompts(self._said, choices=self._asked.choices) as prompts:
             if len(prompts) == 1:
                 pairs = [await self._choice(0, prompts[0])]
             else:
@@ -77,7 +80,7 @@ class Chat:
         return self._head.answer(WHOLE, [choice for choice, _ in pairs], usage=usage)
 
     async def events(self) -> AsyncGenerator[bytes, None]:
-        with self._conversation.prompts(self._messages, choices=self._asked.choices) as prompts:
+        with self._conversation.prompts(self._said, choices=self._asked.choices) as prompts:
             replies: list[Reply] = []
             pieces = [self._pieces(*one, replies=replies) for one in enumerate(prompts)]
             async with aclosing(merged(pieces)) as choices:
@@ -91,7 +94,7 @@ class Chat:
     async def deltas(self) -> AsyncGenerator[DeltaChoice | TokenUsage, None]:
         """The pieces of one choice, then what it took: for interfaces with events of their own."""
         replies: list[Reply] = []
-        with self._conversation.prompts(self._messages) as (prompt,):
+        with self._conversation.prompts(self._said) as (prompt,):
             async with aclosing(self._pieces(0, prompt, replies=replies)) as pieces:
                 async for piece in pieces:
                     yield piece
@@ -112,9 +115,12 @@ class Chat:
                 if isinstance(item, Reply):
                     if item.finish is FinishReason.ABORT:
                         raise aborted()
-                    spoken = self._spoken(item, index)
+                    spoken = self._spoken(item, index, prompt)
                     said = ChatMessage(
-                        role="assistant", content=spoken.words, tool_calls=spoken.calls
+                        role="assistant",
+                        content=spoken.words,
+                        tool_calls=spoken.calls,
+                        reasoning_content=spoken.reasoning or None,
                     )
                     prompt.answered(self._dialect.message(said))
                 yield item
@@ -125,12 +131,13 @@ class Chat:
             async for item in items:
                 if isinstance(item, Reply):
                     reply = item
-        spoken = self._spoken(reply, index)
+        spoken = self._spoken(reply, index, prompt)
         choice = ChatChoice(
             index=index,
             message=ReplyMessage(
                 content=None if spoken.calls and not spoken.words else spoken.words,
                 tool_calls=spoken.calls or UNSET,
+                reasoning_content=spoken.reasoning or UNSET,
             ),
             finish_reason=spoken.finish,
             logprobs=self._logprobs(reply, TextStream(self._tokenizer)),
@@ -142,9 +149,10 @@ class Chat:
         self, index: int, prompt: Prompt, *, replies: list[Reply]
     ) -> AsyncGenerator[DeltaChoice, None]:
         base = len(prompt.branch.line)
-        text, spelled = TextStream(self._tokenizer), TextStream(self._tokenizer)
-        marks = [*self._asked.stops, *([self._dialect.call_mark] if self._tools else [])]
-        certain = Certain(marks)
+        spelled = TextStream(self._tokenizer)
+        reader = self._dialect.reader(
+            given=prompt.given, tools=self._tools, stops=self._asked.stops
+        )
         is_first = True
         async with aclosing(self._items(index, prompt)) as items:
             async for item in items:
@@ -152,38 +160,45 @@ class Chat:
                     is_first = False
                     yield DeltaChoice(index=index, delta=Delta(role="assistant", content=""))
                 if isinstance(item, TokenChunk):
-                    words = certain.push(text.push(item.token_ids))
+                    new = reader.push(item.token_ids)
                     logprobs = self._logprobs(item, spelled)
-                    if words or logprobs:
-                        delta = Delta(content=words)
+                    if new.words or new.reasoning or logprobs:
+                        delta = Delta(content=new.words, reasoning_content=new.reasoning or None)
                         yield DeltaChoice(index=index, delta=delta, logprobs=logprobs)
                 else:
                     replies.append(item)
-                    yield self._last(index, item, certain=certain, prompt=prompt.whole(base))
+                    yield self._last(index, item, reader=reader, prompt=prompt, base=base)
 
     def _last(
-        self, index: int, reply: Reply, *, certain: Certain, prompt: tuple[int, ...]
+        self, index: int, reply: Reply, *, reader: ReplyReader, prompt: Prompt, base: int
     ) -> DeltaChoice:
-        spoken = self._spoken(reply, index)
+        spoken = self._spoken(reply, index, prompt)
         calls = [
             CallDelta(index=number, id=call.id, function=call.function)
             for number, call in enumerate(spoken.calls)
         ]
+        rest = reader.rest(SplitReply(reasoning=spoken.reasoning, words=spoken.words))
         return DeltaChoice(
             index=index,
-            delta=Delta(content=certain.rest(spoken.words) or None, tool_calls=calls or None),
+            delta=Delta(
+                content=rest.words or None,
+                reasoning_content=rest.reasoning or None,
+                tool_calls=calls or None,
+            ),
             finish_reason=spoken.finish,
-            artangram=exact(reply, prompt) if self._asked.return_token_ids else UNSET,
+            artangram=exact(reply, prompt.whole(base)) if self._asked.return_token_ids else UNSET,
         )
 
-    def _spoken(self, reply: Reply, index: int) -> Spoken:
-        words, calls = self._dialect.parsed(reply.text) if self._tools else (reply.text, [])
+    def _spoken(self, reply: Reply, index: int, prompt: Prompt) -> Spoken:
+        found = self._dialect.split(
+            reply, given=prompt.given, tools=self._tools, stops=self._asked.stops
+        )
         named = [
             ToolCall(id=f"call_{self._head.id}_{index}_{number}", function=call)
-            for number, call in enumerate(calls)
+            for number, call in enumerate(found.calls)
         ]
-        finish = "tool_calls" if calls else str(reply.finish)
-        return Spoken(words=words, calls=named, finish=finish)
+        finish = "tool_calls" if found.calls else str(reply.finish)
+        return Spoken(words=found.words, calls=named, reasoning=found.reasoning, finish=finish)
 
     def _logprobs(self, part: TokenChunk | Reply, spelled: TextStream) -> ChatLogprobs | None:
         if not self._asked.logprobs:

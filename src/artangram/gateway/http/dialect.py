@@ -1,59 +1,98 @@
-"""How tool calls look as text: `<call> {"name": ..., "arguments": {...}}`, as many as there are.
+"""What messages and replies are for a model: as its chat template has them, or as plain text.
 
-- Offered tools are described at the end of the first system message, which is made if need be.
-- A reply is words, then calls. Text that looks like a call but is not one stays text.
-- A reply that a caller sends back gives the same message, however its JSON was spaced meanwhile.
+- `NativeDialect` is for tokenizers with a chat template: tools, calls and reasoning are the model's
+  own.
+- `CallDialect` is for models without, and for templates that write no tools: calls are text,
+  `<call> {"name": ..., "arguments": {...}}`, as many as there are, and offered tools are described
+  at the end of the first system message.
+- A reply that a caller sends back gives the same message, however its JSON was spaced meanwhile,
+  and with or without its reasoning.
 """
 
 import json
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
+from msgspec import structs
 
+from artangram.core.errors import BadInput
+from artangram.gateway.http.callformats import (
+    CALL,
+    THINK,
+    THOUGHT,
+    CallFormat,
+    SplitReply,
+    TextCalls,
+    call_format,
+    same_json,
+    split_thought,
+)
+from artangram.gateway.http.harmony import is_harmony, split_harmony
+from artangram.gateway.http.reader import ReplyReader
 from artangram.gateway.http.wire import ChatMessage, Tool, ToolFunction
-from artangram.models.tokenizer import ASSISTANT, SYSTEM, Message
+from artangram.gateway.text import TextStream, cut
+from artangram.gateway.turn import Reply
+from artangram.models.hftokenizer import HfTokenizer
+from artangram.models.tokenizer import ASSISTANT, SYSTEM, TOOL, USER, CalledTool, ChatInput, Message
+from artangram.models.tokenizer import Tokenizer as AnyTokenizer
 
-CALL = "<call>"
 _ROLES = {"developer": SYSTEM}
-_NO_JSON = (ValueError, RecursionError)
 
 
 class Dialect(Protocol):
     """Made for a tokenizer's model: what it was trained to write and to read."""
 
-    def messages(self, said: Sequence[ChatMessage], tools: Sequence[Tool]) -> list[Message]:
-        """The messages, each as one message, after the description of the tools."""
+    def chat(
+        self, said: Sequence[ChatMessage], tools: Sequence[Tool], options: Mapping[str, Any]
+    ) -> ChatInput:
+        """The messages, each as one message, and what goes with them."""
         ...
 
     def message(self, said: ChatMessage) -> Message:
         """One of them by itself."""
         ...
 
-    def parsed(self, text: str) -> tuple[str, list[ToolFunction]]:
-        """The words of a reply, and its calls."""
+    def split(
+        self, reply: Reply, *, given: Sequence[int], tools: Sequence[Tool], stops: Sequence[str]
+    ) -> SplitReply:
+        """The parts of a reply to a prompt that ends with `given`."""
         ...
 
-    @property
-    def call_mark(self) -> str:
-        """Where this is, the words of a reply may have ended."""
+    def reader(
+        self, *, given: Sequence[int], tools: Sequence[Tool], stops: Sequence[str]
+    ) -> ReplyReader:
+        """For a reply that is being sampled."""
         ...
+
+
+def dialect_for(tokenizer: AnyTokenizer) -> Dialect:
+    """The one that fits a tokenizer."""
+    if isinstance(tokenizer, HfTokenizer):
+        return NativeDialect(tokenizer)
+    return CallDialect(tokenizer)
 
 
 class CallDialect:
     """See the module."""
 
-    call_mark = CALL
+    def __init__(self, tokenizer: AnyTokenizer) -> None:
+        self._tokenizer = tokenizer
 
-    def messages(self, said: Sequence[ChatMessage], tools: Sequence[Tool]) -> list[Message]:
+    def chat(
+        self, said: Sequence[ChatMessage], tools: Sequence[Tool], options: Mapping[str, Any]
+    ) -> ChatInput:
+        if options:
+            problem = f"{min(options)!r} needs a model with a chat template"
+            raise BadInput("chat_template_kwargs", problem, "leave it out")
         found = [self.message(one) for one in said]
         if not tools:
-            return found
+            return ChatInput(found)
         offer = "\n".join(msgspec.json.encode(tool.function).decode() for tool in tools)
         offer = f'Tools, called as {CALL} {{"name": ..., "arguments": {{...}}}}:\n{offer}'
         if found and found[0].role == SYSTEM:
-            return [Message(SYSTEM, f"{found[0].content}\n{offer}"), *found[1:]]
-        return [Message(SYSTEM, offer), *found]
+            return ChatInput([Message(SYSTEM, f"{found[0].content}\n{offer}"), *found[1:]])
+        return ChatInput([Message(SYSTEM, offer), *found])
 
     def message(self, said: ChatMessage) -> Message:
         calls = said.tool_calls or [] if said.role == ASSISTANT else []
@@ -62,40 +101,132 @@ class CallDialect:
         parts += [_written(call.function) for call in calls]
         return Message(_ROLES.get(said.role, said.role), " ".join(parts))
 
-    def parsed(self, text: str) -> tuple[str, list[ToolFunction]]:
-        place = text.find(CALL)
-        if place < 0:
-            return text, []
-        calls = [_read(part) for part in text[place:].split(CALL)[1:]]
-        if any(call is None for call in calls):
-            return text, []
-        return text[:place].strip(), [call for call in calls if call is not None]
+    def split(
+        self, reply: Reply, *, given: Sequence[int], tools: Sequence[Tool], stops: Sequence[str]
+    ) -> SplitReply:
+        words, calls = TextCalls().calls(reply.text, tools) if tools else (reply.text, [])
+        return SplitReply(words=words, calls=tuple(calls))
+
+    def reader(
+        self, *, given: Sequence[int], tools: Sequence[Tool], stops: Sequence[str]
+    ) -> ReplyReader:
+        stream, marks = TextStream(self._tokenizer), [*stops, *([CALL] if tools else [])]
+        return ReplyReader(stream, lambda text: SplitReply(words=text), marks=marks)
+
+
+class NativeDialect:
+    """See the module."""
+
+    def __init__(self, tokenizer: HfTokenizer) -> None:
+        source = tokenizer.template.source
+        self._tokenizer = tokenizer
+        self._spelling = _Spelling(tokenizer)
+        self._is_harmony = is_harmony(source)
+        self._thinks = THOUGHT in source or bool(tokenizer.tokens_of(THOUGHT))
+        self._format: CallFormat | None = None if self._is_harmony else call_format(source)
+        self._as_text = CallDialect(tokenizer)
+        if not tokenizer.writes_tools:
+            self._format = TextCalls()
+
+    def chat(
+        self, said: Sequence[ChatMessage], tools: Sequence[Tool], options: Mapping[str, Any]
+    ) -> ChatInput:
+        if not self._tokenizer.writes_tools:
+            plain = self._as_text.chat(said, tools, {})
+            return ChatInput(_as_said_by_user(plain.messages), options=options)
+        if tools:
+            self._refuse_tools()
+        names = {call.id: call.function.name for one in said for call in one.tool_calls or []}
+        found = [self.message(one) for one in said]
+        found = [
+            structs.replace(one, name=names.get(one.call_id, "")) if one.role == TOOL else one
+            for one in found
+        ]
+        offered = [{"type": "function", "function": tool.function} for tool in tools]
+        return ChatInput(found, offered, options)
+
+    def message(self, said: ChatMessage) -> Message:
+        if not self._tokenizer.writes_tools:
+            (found,) = _as_said_by_user([self._as_text.message(said)])
+            return found
+        calls = said.tool_calls or [] if said.role == ASSISTANT else []
+        return Message(
+            _ROLES.get(said.role, said.role),
+            said.text(),
+            calls=tuple(
+                CalledTool(
+                    name=call.function.name,
+                    arguments=same_json(call.function.arguments),
+                    id=call.id,
+                )
+                for call in calls
+            ),
+            reasoning=said.reasoning_content or said.reasoning or "",
+            call_id=said.tool_call_id or "",
+        )
+
+    def split(
+        self, reply: Reply, *, given: Sequence[int], tools: Sequence[Tool], stops: Sequence[str]
+    ) -> SplitReply:
+        text = cut(self._spelling.decode(reply.token_ids), stops)
+        return self._parts(text, tools, is_open=self._is_thinking(given))
+
+    def reader(
+        self, *, given: Sequence[int], tools: Sequence[Tool], stops: Sequence[str]
+    ) -> ReplyReader:
+        is_open = self._is_thinking(given)
+
+        def parts(text: str) -> SplitReply:
+            return self._parts(text, (), is_open=is_open)
+
+        calls = self._format.marks if tools and self._format else ()
+        watched = (THINK, THOUGHT) if self._thinks else ()
+        stream = TextStream(self._spelling)
+        if self._is_harmony:
+            return ReplyReader(
+                stream, lambda text: split_harmony(text, has_tools=bool(tools)), marks=stops
+            )
+        return ReplyReader(stream, parts, marks=(*stops, *calls), watched=watched)
+
+    def _parts(self, text: str, tools: Sequence[Tool], *, is_open: bool) -> SplitReply:
+        if self._is_harmony:
+            return split_harmony(text, has_tools=bool(tools))
+        reasoning = ""
+        if self._thinks:
+            reasoning, text = split_thought(text, is_open=is_open)
+        calls: list[ToolFunction] = []
+        if tools and self._format is not None:
+            text, calls = self._format.calls(text, tools)
+        return SplitReply(reasoning=reasoning, words=text, calls=tuple(calls))
+
+    def _is_thinking(self, given: Sequence[int]) -> bool:
+        """The prompt has begun a thought."""
+        return self._thinks and self._tokenizer.spelled(given[-16:]).rstrip().endswith(THINK)
+
+    def _refuse_tools(self) -> None:
+        problem = self._tokenizer.tools_problem
+        if not problem and self._format is None and not self._is_harmony:
+            problem = "how the chat template writes calls is not known here"
+        if problem:
+            fix = "offer none, or give the model a chat template that can"
+            raise BadInput("tools", problem, fix)
+
+
+def _as_said_by_user(messages: Sequence[Message]) -> list[Message]:
+    """Where the template knows no tools, what they say is said by the user."""
+    return [structs.replace(one, role=USER) if one.role == TOOL else one for one in messages]
+
+
+class _Spelling:
+    """A tokenizer whose control tokens are text, but for those that end a reply."""
+
+    def __init__(self, tokenizer: HfTokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._ends = frozenset(tokenizer.end_ids)
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return self._tokenizer.spelled([one for one in token_ids if one not in self._ends])
 
 
 def _written(call: ToolFunction) -> str:
-    return f'{CALL} {{"name": {json.dumps(call.name)}, "arguments": {_same_json(call.arguments)}}}'
-
-
-def _read(text: str) -> ToolFunction | None:
-    """The call, if it is one that can be sent: models write all sorts of things."""
-    try:
-        found = json.loads(text)
-        if not isinstance(found, dict) or not isinstance(found.get("name"), str):
-            return None
-        found["name"].encode()  # Half of a surrogate pair is no text.
-        arguments = found.get("arguments", {})
-        if not isinstance(arguments, dict):
-            return None
-        return ToolFunction(name=found["name"], arguments=json.dumps(arguments, allow_nan=False))
-    except _NO_JSON:
-        return None
-
-
-def _same_json(text: str) -> str:
-    """However it was spaced and escaped."""
-    try:
-        plain = json.dumps(json.loads(text), ensure_ascii=False)
-        plain.encode()
-    except _NO_JSON:
-        return text
-    return plain
+    return f'{CALL} {{"name": {json.dumps(call.name)}, "arguments": {same_json(call.arguments)}}}'

@@ -241,6 +241,8 @@ def _said(items: list[ResponseItem]) -> list[ChatMessage]:
             case "function_call_output":
                 text = _text(item.output)
                 found.append(ChatMessage(role="tool", content=text, tool_call_id=item.call_id))
+            case "reasoning":
+                continue  # It is in the conversation already.
             case _:
                 problem = f"has an item of type {item.type!r}"
                 raise BadInput("input", problem, "send messages and calls of functions")

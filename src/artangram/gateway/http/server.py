@@ -31,7 +31,7 @@ from artangram.gateway.http.answer import Head, ModelCard, ModelList, SessionVie
 from artangram.gateway.http.anthropic import MessagesRequest, MessagesWork
 from artangram.gateway.http.chat import Chat
 from artangram.gateway.http.conversation import Conversation
-from artangram.gateway.http.dialect import CallDialect, Dialect
+from artangram.gateway.http.dialect import Dialect, dialect_for
 from artangram.gateway.http.guard import Verb, guarded, on_defect, on_unknown_address
 from artangram.gateway.http.idle import IdleSessions
 from artangram.gateway.http.plain import PlainCompletion, PromptHistories, generated_events
@@ -88,7 +88,7 @@ def application(
         gateway,
         tokenizer=tokenizer,
         model=model,
-        dialect=dialect or CallDialect(),
+        dialect=dialect or dialect_for(tokenizer),
         limits=limits or ServerLimits(),
         visitors=visitors,
     )

@@ -57,6 +57,9 @@ class ChatMessage(Struct, kw_only=True, omit_defaults=True):
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
     name: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    """By another name."""
     function_call: dict[str, Any] | None = None
 
     def text(self) -> str:
@@ -153,6 +156,14 @@ class ChatRequest(Asked, kw_only=True):
     parallel_tool_calls: bool | None = None
     response_format: dict[str, Any] | None = None
     modalities: list[str] | None = None
+    reasoning_effort: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+    @property
+    def template_options(self) -> dict[str, Any]:
+        """Further arguments of the chat template."""
+        effort = {"reasoning_effort": self.reasoning_effort} if self.reasoning_effort else {}
+        return {**effort, **(self.chat_template_kwargs or {})}
 
     def limit(self) -> tuple[str, int | None]:
         if self.max_completion_tokens is not None:
