@@ -46,10 +46,7 @@ async def up(
     tell: Callable[[str], None] = lambda text: None,
     described: Mapping[str, str] | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; `on_ready` hears the address. For a process of its own.
-
-    `described`: what its file says that cannot change while it runs.
-    """
+    """Serve until SIGTERM or SIGINT; `on_ready` hears the address. `described`: what stays."""
     allow_open_files()
     if token is None:
         token = await asyncio.to_thread(kept_token, state_dir)
