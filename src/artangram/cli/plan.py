@@ -7,9 +7,11 @@ from typing import Annotated
 import typer
 from msgspec import Struct
 
+from artangram.cli.client import Token
 from artangram.cli.fitting import FittingTrace
 from artangram.cli.output import JsonFile, Printer, claim_picture, keep_apart, tell_ignored, writing
 from artangram.cli.replay import Replay
+from artangram.cli.tracesource import TraceOption, trace_file
 from artangram.config.clusterfile import blaming, read_cluster
 from artangram.core.errors import BadInput
 from artangram.core.scheduling.cluster import ClusterSpec
@@ -52,9 +54,7 @@ class SizePlan(Struct, frozen=True, kw_only=True):
 
 def plan(
     cluster: Annotated[Path, typer.Option(help="The cluster (YAML) to vary.", show_default=False)],
-    trace: Annotated[
-        Path, typer.Option(help="The trace (.jsonl or .jsonl.gz).", show_default=False)
-    ],
+    trace: TraceOption,
     sweep: Annotated[
         str, typer.Option(help="What to vary, as in cpu.cores=32..512.", show_default=False)
     ],
@@ -73,6 +73,7 @@ def plan(
     estimates: Annotated[
         str, typer.Option(help="What the scheduler knows, as for `simulate`.")
     ] = "learned",
+    token: Token = None,
     json: JsonFile = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw times and cost over size (.svg or .png).")
@@ -98,8 +99,9 @@ def plan(
             policy_named(name)
     sizes.sized(spec, sizes.high)
     tell_ignored(output.console, cluster, described.ignored_in_simulation(), verb="plan")
-    search = _Search(trace, spec, sizes, goals, prices, estimates, output)
-    _report(search, names, plot=plot, output=output, sweep=sweep)
+    with trace_file(trace, token, output) as path:
+        search = _Search(path, spec, sizes, goals, prices, estimates, output)
+        _report(search, names, plot=plot, output=output, sweep=sweep)
 
 
 def _report(

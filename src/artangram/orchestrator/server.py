@@ -8,7 +8,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -37,6 +37,7 @@ from artangram.orchestrator.prometheus import Exposition
 from artangram.orchestrator.reconfigure import Reconfiguration
 from artangram.orchestrator.records import QUEUEING, Opening, Stalled
 from artangram.orchestrator.tokens import checked_token
+from artangram.orchestrator.traces import trace_bytes
 from artangram.sandbox.network import NetworkPolicy
 from artangram.sandbox.process import ProcessInput
 from artangram.sandbox.protocol import MAX_READ_BYTES
@@ -83,6 +84,7 @@ def application(
         Route("/v1/openapi.json", _guarded(service.describe, None)),
         Route("/v1/status", _guarded(service.status, token)),
         Route("/v1/use", _guarded(service.use, token)),
+        Route("/v1/trace", _guarded(service.trace, token)),
         Route("/metrics", _guarded(service.metrics, token)),
         Route("/v1/trajectories", _guarded(service.open, token), methods=["POST"]),
         Route("/v1/owners/{owner:path}", _guarded(service.heard, token), methods=["PUT"]),
@@ -128,6 +130,11 @@ class _ServiceRoutes:
 
     async def use(self, request: Request) -> object:
         return await self._backend.use()
+
+    async def trace(self, request: Request) -> object:
+        pieces = trace_bytes(self._orchestrator.journal)
+        first = await anext(pieces)  # Raises what is wrong before the answer begins.
+        return StreamingResponse(_continued(first, pieces), media_type="application/gzip")
 
     async def metrics(self, request: Request) -> object:
         return Response(self._exposition.text(), media_type=CONTENT_TYPE_LATEST)
@@ -342,6 +349,13 @@ def _max_bytes(request: Request) -> int:
     if not text.isdecimal() or not 0 < int(text) <= MAX_READ_BYTES:
         raise BadInput("max_bytes", f"{text[:20]!r} is not a size", f"give 1 to {MAX_READ_BYTES}")
     return int(text)
+
+
+async def _continued(first: bytes, more: AsyncGenerator[bytes]) -> AsyncIterator[bytes]:
+    async with contextlib.aclosing(more):
+        yield first
+        async for piece in more:
+            yield piece
 
 
 @asynccontextmanager
