@@ -1,4 +1,4 @@
-# Two commands for everybody: `make demo` and `make test`. Each installs what it needs.
+# Two commands to begin with: `make demo` and `make test`. Each installs what it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -78,7 +78,7 @@ docs: $(STAMP)
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python docs/make_site.py out/site
 
-# The versions that the tests passed with: a release of somebody else's breaks nothing overnight.
+# The versions that the tests passed with: a release of another project breaks nothing overnight.
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'

@@ -327,7 +327,7 @@ class Embedded:
         return inside(self._live(trajectory).opening, path)
 
     async def _home(self, trajectory: TrajectoryId) -> NodeAgent:
-        """The node of a trajectory's sandbox, which is made if there is none yet."""
+        """The node of a trajectory's sandbox, which is made if it has none yet."""
         check_loop(self._loop)
         agent = self.orchestrator.home(trajectory)
         if agent is not None:

@@ -220,7 +220,7 @@ class _ServiceRoutes:
         return self._with_queueing(trajectory, None)
 
     async def result(self, request: Request) -> object:
-        # A caller who hung up no longer waits: its future would keep the trajectory open.
+        # A caller that hung up no longer waits: its future would keep the trajectory open.
         return await _while_listening(request, self._orchestrator.receipt(_action(request)).ended)
 
     async def cancel(self, request: Request) -> object:

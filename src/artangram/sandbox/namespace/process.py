@@ -282,7 +282,7 @@ class LocalProcess:
             self._over.set_result(ending)
         else:
             self._over.set_exception(ending)
-            self._over.exception()  # looked at: no one may wait for it
+            self._over.exception()  # looked at: it may have no waiter
         if not self.started.done():
             self.started.set_result(None)
         self._on_over(self)

@@ -165,7 +165,7 @@ class PlainProvider(ZygoteProvider):
             self._reap(name, "the zygote is gone")
 
     def _reap(self, name: str, reason: str) -> None:
-        self._settle_birth(name)
+        self._settle_start(name)
         sandbox = self.live.pop(name, None)
         if sandbox is not None:
             sandbox.lose(reason)

@@ -133,7 +133,7 @@ class Ticket:
         self.done_s = 0.0
         self.updated_at = now
         #: Core-seconds for a second of that duration at the least, and the core-seconds expected
-        #: per chance to end: who has the smallest rank goes first.
+        #: per chance to end: the ticket with the smallest rank goes first.
         self.area = 1.0
         self.rank = 0.0
         #: Where it stands while it wants cores and has none, and which entry there is its own.
@@ -237,7 +237,7 @@ class LaneContext(Protocol):
         """A running `ticket` has these cores now."""
 
     def limit(self, ticket: Ticket, at: float) -> None:
-        """Whoever submitted `ticket` waits for it no longer than until `at`."""
+        """The caller of `ticket` waits for it no longer than until `at`."""
 
     def give_up(self, ticket: Ticket, reason: str, now: float) -> None:
         """`ticket`, no longer waiting in its lane, failed without ever starting."""
@@ -262,9 +262,9 @@ class Lane(Protocol):
         """`ticket` no longer runs here."""
 
     def overdue(self, now: float) -> Ticket | None:
-        """Who goes first of those who wait here past their key, if anybody does.
+        """The first ticket of those that wait here past their key, if any does.
 
-        Nothing it needs is lent to who comes after it.
+        Nothing it needs is lent to a ticket that comes after it.
         """
 
     def lends(self, units: int, now: float) -> bool:

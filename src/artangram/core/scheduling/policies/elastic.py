@@ -1,12 +1,13 @@
-"""Cores go to who is expected to end soonest, and are divided anew as others come and go.
+"""Cores go to what is expected to end soonest, and are divided anew as others come and go.
 
 - All actions, rigid and elastic, that run, wait or were preempted go by one rank: the core-seconds
   expected per chance to end, given what each has done (`ranking`).
 - A running action gives its cores to one with a clearly smaller rank. It is preempted then: it has
   started, has no cores, and is a candidate like those that wait.
 - Past its virtual deadline an action goes before everything with a later one: waiting is bounded.
-- Running elastic actions give up cores down to their least amounts for whatever starts. Who gets
-  how much follows a price: the more actions are behind, the dearer a core, the narrower they run.
+- Running elastic actions give up cores down to their least amounts for whatever starts. How
+  much each gets follows a price: the more actions are behind, the dearer a core, the narrower
+  they run.
 """
 
 from artangram.core.scheduling.lease import Allocation, Cores

@@ -1,6 +1,6 @@
 """How many units an action is worth at a given price of a unit.
 
-An action that runs on k units for t(k) delays everybody behind it by the area it uses. With a price
+An action that runs on k units for t(k) delays all work behind it by the area it uses. With a price
 per unit for that delay, the best size minimises t(k) * (1 + k * price). For one curve these are
 straight lines in the price, so the best size is a step function of it, computed once: the lower
 envelope of the lines.
