@@ -1,7 +1,7 @@
 """Sockets in the network of a sandbox, made by this process: it needs root.
 
-A socket belongs to the network namespace of the thread that made it, whoever uses it later. So a
-thread of its own enters the sandbox's namespace, makes one, and ends.
+A socket belongs to the network namespace of the thread that made it, in whatever thread it is used
+later. So a thread of its own enters the sandbox's namespace, makes one, and ends.
 """
 
 from __future__ import annotations
