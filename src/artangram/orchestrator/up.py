@@ -11,6 +11,7 @@ from artangram.core.scheduling.cluster import JobLimits
 from artangram.managers.machine import allow_open_files
 from artangram.observe.retention import Retention
 from artangram.orchestrator.callbackends import ClusterOptions
+from artangram.orchestrator.garbage import old_objects_aside
 from artangram.orchestrator.joinednodes import AgentDoor
 from artangram.orchestrator.local import running
 from artangram.orchestrator.orchestrator import Bounds
@@ -51,6 +52,7 @@ async def up(
     if token is None:
         token = await asyncio.to_thread(kept_token, state_dir)
     async with (
+        old_objects_aside(),
         running(
             policy=policy,
             cores=cores,
