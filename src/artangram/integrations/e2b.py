@@ -2,7 +2,7 @@
 
 - `E2B_API_URL=URL/e2b`, `E2B_SANDBOX_URL=URL/e2b/envd` and the service's token as `E2B_API_KEY`
   are all that a client of E2B's, or a framework that uses one, has to know.
-- A sandbox is a trajectory with the user, home and directory that E2B's have. It ends at its time-out.
+- A sandbox is a trajectory with the user and home that E2B's have. It ends at its time-out.
 - Left out: metadata of files, signed URLs, watching, pausing, templates but `base`.
 """
 
