@@ -22,8 +22,8 @@ from artangram.core.scheduling.speedup import Speedup
 
 TAIL = 4.0
 """Whatever is left of an action when the crowd on its node has gone decides when its step ends: a
-second of that counts as `TAIL` seconds. With 1 or 2, steps without siblings took up to 11 % longer (seed
-12); with 8, the mean ACT was 1 % worse (seed 11)."""
+second of that counts as `TAIL` seconds. With 1 or 2, steps without siblings took up to 11 % longer
+(seed 12); with 8, the mean ACT was 1 % worse (seed 11)."""
 
 RUNGS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 """Sizes worth telling apart while an action runs; between them speed barely changes."""
