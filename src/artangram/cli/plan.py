@@ -11,10 +11,12 @@ import typer
 from msgspec import Struct
 from typer.core import TyperGroup
 
+from artangram.cli.client import Token
 from artangram.cli.fitting import FittingTrace
 from artangram.cli.output import JsonFile, Printer, claim_picture, keep_apart, tell_ignored, writing
 from artangram.cli.plan_affinity import affinity
 from artangram.cli.replay import Replay
+from artangram.cli.tracesource import TraceOption, trace_file
 from artangram.config.clusterfile import blaming, read_cluster
 from artangram.core.errors import BadInput
 from artangram.core.scheduling.cluster import ClusterSpec
@@ -57,9 +59,7 @@ class SizePlan(Struct, frozen=True, kw_only=True):
 
 def sizes(
     cluster: Annotated[Path, typer.Option(help="The cluster (YAML) to vary.", show_default=False)],
-    trace: Annotated[
-        Path, typer.Option(help="The trace (.jsonl or .jsonl.gz).", show_default=False)
-    ],
+    trace: TraceOption,
     sweep: Annotated[
         str, typer.Option(help="What to vary, as in cpu.cores=32..512.", show_default=False)
     ],
@@ -78,6 +78,7 @@ def sizes(
     estimates: Annotated[
         str, typer.Option(help="What the scheduler knows, as for `simulate`.")
     ] = "learned",
+    token: Token = None,
     json: JsonFile = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw times and cost over size (.svg or .png).")
@@ -103,8 +104,9 @@ def sizes(
             policy_named(name)
     wanted.sized(spec, wanted.high)
     tell_ignored(output.console, cluster, described.ignored_in_simulation(), verb="plan")
-    search = _Search(trace, spec, wanted, goals, prices, estimates, output)
-    _report(search, names, plot=plot, output=output, sweep=sweep)
+    with trace_file(trace, token, output) as path:
+        search = _Search(path, spec, wanted, goals, prices, estimates, output)
+        _report(search, names, plot=plot, output=output, sweep=sweep)
 
 
 def _report(
