@@ -28,7 +28,7 @@ def the_example(place, warm):
     changes = {
         "[[0, 2], [10, 1]]": "[[0, 1]]",
         "[[0, 1], [10, 2]]": f"[[0, 0], [{SWEET_FROM}, 2]]",
-        "steps: 40": f"steps: {STEPS}\ncheckpoint_every: 1",
+        "steps: 60": f"steps: {STEPS}\ncheckpoint_every: 1",
         "groups: 12\nmin_groups: 9": f"groups: {GROUPS}\nmin_groups: {GROUPS}",
         "min_samples: 8": "min_samples: 1, processes: 2",
     }
