@@ -1,4 +1,4 @@
-# Two commands for everybody: `make demo` and `make test`. Each installs what it needs.
+# Two commands to begin with: `make demo` and `make test`. Each installs what it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -60,6 +60,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/experiments/action_parts.py --rounds 200
 	$(BIN)/python benchmarks/experiments/crowd_parts.py
 	$(BIN)/python benchmarks/experiments/two_inits.py
+	$(BIN)/python benchmarks/experiments/swerex_sessions.py
 	$(BIN)/artangram bench overhead --rounds 15 --json benchmarks/results/overhead.json
 	$(BIN)/artangram bench live --rounds 2 --json benchmarks/results/live.json
 	$(BIN)/artangram bench services --json benchmarks/results/services.json
@@ -78,7 +79,7 @@ docs: $(STAMP)
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python docs/make_site.py out/site
 
-# The versions that the tests passed with: a release of somebody else's breaks nothing overnight.
+# The versions that the tests passed with: a release of another project breaks nothing overnight.
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'

@@ -120,7 +120,7 @@ class Host:
 
 @contextmanager
 def some_hosts(count: int, *, net: int = 77) -> Iterator[list[Host]]:
-    """So many hosts on a bridge of their own. `net` tells several such networks apart.
+    """Several hosts on a bridge of their own. `net` tells several such networks apart.
 
     This machine itself is 10.`net`.0.254 there.
     """

@@ -8,7 +8,7 @@ IN_FLIGHT = 64
 
 
 class NoopRequest(Struct, frozen=True, kw_only=True, tag="noop"):
-    """So many no-ops, as tasks or as calls of actors."""
+    """A number of no-ops, as tasks or as calls of actors."""
 
     count: int
     as_calls: bool

@@ -5,7 +5,8 @@
 - The same number of actions goes through a cluster of one node with its share of the trajectories,
   then through all. CPU is that of this process: callers, decisions, links and journal.
 - A stall is CPU time that the loop's thread spent without a turn of the loop, which a busy machine
-  does not lengthen. Status is asked for in between, as a scrape of the metrics does.
+  does not lengthen. Status is asked for in between, as a scrape of the metrics does. Garbage is
+  collected as `artangram up` does.
 """
 
 import asyncio
@@ -29,6 +30,7 @@ from artangram.managers.machine import allow_open_files
 from artangram.managers.roster import Roster
 from artangram.orchestrator.arguments import RunRequest
 from artangram.orchestrator.embedded import Embedded
+from artangram.orchestrator.garbage import old_objects_aside
 from artangram.orchestrator.joinednodes import JoinedNodes
 from artangram.orchestrator.local import running
 from artangram.orchestrator.records import Opening
@@ -115,7 +117,7 @@ async def measured(nodes: int, trajectories: int, actions: int) -> Regime:
     gc.collect()
     rng = random.Random(0)
     with TemporaryDirectory(prefix="artangram-scale-") as folder:
-        async with _cluster(Path(folder), nodes) as (backend, joined_s):
+        async with old_objects_aside(), _cluster(Path(folder), nodes) as (backend, joined_s):
             names = [TrajectoryId(f"t-{number}") for number in range(trajectories)]
             await _each(names, lambda name: _open(backend, name))
             wanted = rng.choices(names, k=actions)

@@ -1,4 +1,4 @@
-"""Looks at the processes of this machine many times a second: who runs on which core of which host.
+"""Looks at the processes of this machine many times a second: what runs on each core of each host.
 
 - A run of the soak carries the number of its action in its environment, and stays one process.
 - A process that is seen once is a run, whatever the cluster says of it. The first process of a host

@@ -2,7 +2,7 @@
 
 - `uncancelled` lets a clean-up finish even when its caller is cancelled meanwhile.
 - `Background` owns tasks that no coroutine awaits: they end with it, and it reports their errors.
-- `listening` and `served` are how an application is reached over HTTP, `has_token` who may use it.
+- `listening` and `served` are how an application is reached over HTTP, `has_token` checks a caller.
   Whatever callers send, the head of a request and a silent connection are bounded.
 """
 
@@ -62,7 +62,7 @@ async def uncancelled(work: Coroutine[Any, Any, T]) -> T:
 
 
 def fail(future: asyncio.Future[Any], error: Exception) -> None:
-    """Let `future` raise `error`; a caller who has gone away does not complain about it."""
+    """Let `future` raise `error`; a caller that has gone away does not complain about it."""
     if not future.done():
         future.set_exception(error)
         future.exception()

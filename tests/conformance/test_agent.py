@@ -354,7 +354,7 @@ class TestAgentProcess:
 
     async def test_one_whose_starter_is_gone_never_listens(self, tmp_path: Path) -> None:
         options = ("--provider", "fake", "--parent", "1")
-        with pytest.raises(AgentGone, match="who started it is gone"):
+        with pytest.raises(AgentGone, match="the process that started it is gone"):
             await spawn(NODE, tmp_path / "agent.sock", now=time.time, options=options)
 
     async def test_it_has_room_for_as_many_sandboxes_as_it_may(self, tmp_path: Path) -> None:

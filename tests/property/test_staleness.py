@@ -157,7 +157,7 @@ class World:
 
     def _check_surplus(self, batch: Batch) -> None:
         delivered = {group.id for group in batch.groups}
-        left = [life for life in self.rollout.dispatcher.lives if life.ticket.group in delivered]
+        left = [life for life in self.rollout.dispatcher.attempts if life.ticket.group in delivered]
         assert not left
 
     async def run(self, steps: int = 5) -> None:

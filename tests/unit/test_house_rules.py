@@ -25,6 +25,13 @@ PROGRAM = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 QUOTED = re.compile(r"`([^`\n]+)`")
 FILE_NAME = re.compile(r"[\w./-]+\.(?:c|md|py|sh|svg|toml)\b")
 CODE_NAME = re.compile(r"\b(?:[A-Z]\w*[a-z]\w*[A-Z]\w*|[A-Z]+_[A-Z_]+|[a-z]+(?:_[a-z]+)+)\b")
+IDIOM = re.compile(
+    r"\b(?:[Nn]obody|[Ss]omebody|[Ee]verybody|[Ww]hoever|[Nn]o one|[Ss]o many)\b(?![:`])"
+    r"|\b(?:is|are) none\b|\bthere is nothing to\b"
+    r"|\bWho\b|\b[Tt]hose who\b|(?:[:;]|\b(?:to|of|and|or|says?|decides?)) whom?\b"
+)
+"""What style.md calls idiom: no component is a body, and every sentence has a subject."""
+
 FOREIGN = {
     "CAP_SYS_RESOURCE",
     "conftest.py",
@@ -81,6 +88,12 @@ def unfinished_work_names_its_issue(path: Path) -> Iterator[str]:
 
 def knows_no_machine(path: Path) -> Iterator[str]:
     yield from MACHINE_PATHS.findall(path.read_text())
+
+
+def speaks_as_engineers_do(path: Path) -> Iterator[str]:
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
+        if found := IDIOM.search(line):
+            yield f"line {number}: {found.group()!r}"
 
 
 def links_lead_somewhere(path: Path) -> Iterator[str]:
@@ -152,6 +165,11 @@ def files(*folders: str, suffix: str) -> list[Path]:
 SOURCE = files("src", suffix=".py")
 PYTHON = SOURCE + files("tests", suffix=".py")
 PAGES = sorted(ROOT.glob("*.md")) + files("docs", "benchmarks", "examples", suffix=".md")
+SPOKEN = [
+    *(SOURCE + files("src", suffix=".c") + files("benchmarks", "examples", suffix=".py")),
+    *(page for page in PAGES if page.parent.name != "adr"),
+    ROOT / "Makefile",
+]
 
 
 @pytest.mark.parametrize(
@@ -164,12 +182,13 @@ PAGES = sorted(ROOT.glob("*.md")) + files("docs", "benchmarks", "examples", suff
         (is_named_for_what_is_inside, PYTHON),
         (unfinished_work_names_its_issue, PYTHON),
         (knows_no_machine, SOURCE + PAGES),
+        (speaks_as_engineers_do, SPOKEN),
         (links_lead_somewhere, PAGES),
         (names_what_exists, PAGES),
         (programs_import_what_exists, PAGES),
     ],
 )
-def test_nobody_breaks_the_rule(rule: Rule, paths: list[Path]):
+def test_the_tree_keeps_the_rule(rule: Rule, paths: list[Path]):
     assert paths
     offenders = {str(p.relative_to(ROOT)): found for p in paths if (found := list(rule(p)))}
     assert not offenders
@@ -190,6 +209,10 @@ def test_nobody_breaks_the_rule(rule: Rule, paths: list[Path]):
         (is_named_for_what_is_inside, "queue_v2.py", ""),
         (unfinished_work_names_its_issue, "a.py", "x = 1  # TODO: more\n"),
         (knows_no_machine, "a.py", "path = '/home/somebody/file'\n"),
+        (speaks_as_engineers_do, "a.py", '"""Nobody waits for it."""\n'),
+        (speaks_as_engineers_do, "a.py", '"""Who falls silent is closed."""\n'),
+        (speaks_as_engineers_do, "a.py", "# It is lent to who comes after it.\n"),
+        (speaks_as_engineers_do, "a.md", "'nonsense' is none.\n"),
         (links_lead_somewhere, "a.md", "See [it](missing.md).\n"),
         (links_lead_somewhere, "a.md", "# Here\n\nSee [it](#there).\n"),
         (names_what_exists, "a.md", "It is in `core/absent.py`.\n"),
@@ -212,6 +235,7 @@ def test_the_rule_catches_an_offender(rule: Rule, name: str, text: str, tmp_path
         (functions_fit_on_a_screen, "a.py", "def f():\n" + " x = 1\n" * 59),
         (is_named_for_what_is_inside, "managers.py", ""),
         (unfinished_work_names_its_issue, "a.py", "x = 'TODO'  # TODO(#12): more\n"),
+        (speaks_as_engineers_do, "a.md", "A user who types; `nobody` owns it; x is None.\n"),
         (links_lead_somewhere, "a.md", "# Fair shares: how?\n\n[it](a.md#fair-shares-how)\n"),
         (programs_import_what_exists, "a.md", "```python\nfrom artangram import local\n```\n"),
         (

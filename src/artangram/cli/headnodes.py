@@ -1,6 +1,6 @@
 """Where the head of `artangram up` listens, and which machines beside its own become its nodes.
 
-- `--agents`: whoever has the join token dials in.
+- `--agents`: agents that have the join token dial in.
 - `--local N`: agents of this machine.
 - `--ray`: agents on the nodes of a Ray cluster.
 """

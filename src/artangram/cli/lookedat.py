@@ -29,7 +29,7 @@ async def looked_at(
 ) -> AsyncIterator[None]:
     """Serve the run's dashboard while the block lasts, and print the link to it.
 
-    A cluster behind a URL has a dashboard of its own, so there is nothing to serve here.
+    A cluster behind a URL has a dashboard of its own, so this serves none.
     """
     if opened.orchestrator is None or port == NOT_SERVED:
         yield

@@ -68,7 +68,7 @@ class Figure(Struct, frozen=True, kw_only=True):
 
     curves: Sequence[Curve]
     shows: str
-    """What a reader who sees no picture is told."""
+    """The description for readers that show no picture."""
     caption: str
 
 
@@ -88,7 +88,7 @@ class Excerpt(Struct, frozen=True, kw_only=True):
 
     title: str
     parts: Sequence[tuple[str, str]]
-    """Who said it, and what."""
+    """The speaker, and what it said."""
 
 
 Block = Figure | Section | Excerpt

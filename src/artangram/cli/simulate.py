@@ -5,9 +5,11 @@ from typing import Annotated
 
 import typer
 
+from artangram.cli.client import Token
 from artangram.cli.fitting import FittingTrace
 from artangram.cli.output import JsonFile, Printer, keep_apart, tell_ignored
 from artangram.cli.replay import Replay, replay
+from artangram.cli.tracesource import TraceOption, trace_file
 from artangram.config.clusterfile import blaming, read_cluster
 from artangram.core.scheduling.policies.catalog import policy as policy_named
 
@@ -17,9 +19,7 @@ def simulate(
         Path,
         typer.Option(help="The cluster (YAML); the same file as for `up`.", show_default=False),
     ],
-    trace: Annotated[
-        Path, typer.Option(help="The trace (.jsonl or .jsonl.gz).", show_default=False)
-    ],
+    trace: TraceOption,
     policy: Annotated[
         list[str] | None,
         typer.Option(
@@ -36,6 +36,7 @@ def simulate(
         ),
     ] = "learned",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the noise in the estimates.")] = 0,
+    token: Token = None,
     json: JsonFile = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw the comparison into this file (.svg or .png).")
@@ -55,6 +56,7 @@ def simulate(
     with blaming(None if policy else cluster):
         policy_named(described.policy)
     tell_ignored(output.console, cluster, described.ignored_in_simulation(), verb="simulate")
-    source = FittingTrace(trace, spec)
-    runs = Replay(lambda: source, spec, estimates=estimates, seed=seed)
-    replay(runs, policy or [described.policy], output=output, plot=plot)
+    with trace_file(trace, token, output) as path:
+        source = FittingTrace(path, spec)
+        runs = Replay(lambda: source, spec, estimates=estimates, seed=seed)
+        replay(runs, policy or [described.policy], output=output, plot=plot)

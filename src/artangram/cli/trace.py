@@ -76,7 +76,7 @@ def perfetto(
     ],
     out: Annotated[Path, typer.Argument(help="The file to write (.json or .json.gz).")],
 ) -> None:
-    """Write who held which core when, as a file that ui.perfetto.dev opens."""
+    """Write which action held which core when, as a file that ui.perfetto.dev opens."""
     make_folder(out)
     opened = gzip.open if out.suffix == ".gz" else open
     count = 0

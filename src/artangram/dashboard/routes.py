@@ -151,7 +151,7 @@ class _Pages:
         )
 
     def _seen(self, answer: Answer) -> Answer:
-        """`answer` for those who may look; others are asked for the token."""
+        """`answer` for callers that may look; others are asked for the token."""
 
         async def respond(request: Request) -> Response:
             if self._gate.admits(request.headers, request.cookies):

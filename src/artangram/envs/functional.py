@@ -87,7 +87,7 @@ class FunctionEnv:
         return self.score
 
     async def aclose(self) -> None:
-        """There is nothing to close."""
+        """Closes nothing: a function holds nothing."""
 
 
 async def _now_or_later(found: T | Awaitable[T]) -> T:

@@ -9,7 +9,7 @@
 - One that is `Solving` asks the model by itself, over HTTP: the runner calls `solve` and no `reset`
   or `respond`.
 - Its tool calls are actions of the cluster it was made with: they wait for cores, not the model.
-- What the attempt does wrong is an observation or a low score. `InfraFailed` means that no one can
+- What the attempt does wrong is an observation or a low score. `InfraFailed` means that it cannot
   say how good the attempt was; anything else it raises is a defect of the environment, and counts
   as infrastructure, too.
 """

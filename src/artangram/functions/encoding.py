@@ -1,8 +1,8 @@
 """How arguments and answers travel to a function and back.
 
 - Plain data is msgpack: any process may read it, and reading it runs nothing.
-- Anything else is a pickle, which only our own processes exchange; a service that takes calls from
-  strangers refuses bodies that `is_pickled`.
+- Anything else is a pickle, which only our own processes exchange; a service that takes calls over
+  HTTP refuses bodies that `is_pickled`.
 - `unpacked(packed(value))` equals `value`, in types too: what msgpack would change (a tuple, a key
   that is no string) is pickled.
 """

@@ -96,7 +96,7 @@ class Outbox:
         return data
 
     def part(self) -> bytes:
-        """The next part that the peer has given credit for; empty if there is none."""
+        """The next part that the peer has given credit for; empty without credit."""
         if not self._transfers or not self.credit_bytes:
             return b""
         transfer = self._transfers.popleft()

@@ -211,7 +211,7 @@ async def _told(link: Link[wire.Request], found: NodeInventory) -> NodeInventory
 
 
 async def _listening(socket: Path, greet: Greet[wire.Request]) -> asyncio.Server:
-    """Listen under another name first: who sees `socket` can connect to it."""
+    """Listen under another name first: a process that sees `socket` can connect to it."""
     socket.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     early = socket.with_name(socket.name + ".new")
     early.unlink(missing_ok=True)
@@ -255,7 +255,7 @@ async def _main(options: argparse.Namespace) -> int:
         least_free_mb=options.least_free_mb,
     )
     if options.parent not in (None, os.getppid()):
-        print("agent: who started it is gone", file=sys.stderr)
+        print("agent: the process that started it is gone; shutting down", file=sys.stderr)
         await agent.aclose()
         return 1
     await AgentServer(agent, grace_s=options.grace_s).serve(options.socket)
@@ -266,7 +266,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="agentd", description="Run actions on this node.")
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--node", required=True)
-    parser.add_argument("--parent", type=int, help="who starts it, as a process id")
+    parser.add_argument("--parent", type=int, help="process id of the parent")
     parser.add_argument("--grace-s", type=float, default=GRACE_S)
     parser.add_argument("--provider", choices=PROVIDERS, default=PROVIDERS[0])
     parser.add_argument("--warm", type=int, default=WARM)

@@ -77,7 +77,7 @@ class JoinedAgent(RemoteAgent):
     async def resume(self) -> bool:
         """After a break: find out what the agent missed, and tell it. Was there a break?
 
-        Without a listener there was none: who attaches learns all of it.
+        Without a listener there was no break: one that attaches learns all of it.
         """
         if not self._is_attached:
             return False

@@ -49,7 +49,7 @@ class JoinTarget(Struct, frozen=True, kw_only=True):
 
 
 class MachineIdentity(Struct, frozen=True, kw_only=True):
-    """Who this machine is."""
+    """The name and shape of this machine."""
 
     node: NodeId
     machine: str
@@ -219,7 +219,7 @@ class _Incarnation:
         """Time that the machine slept counts: others went on meanwhile."""
         link = self._link
         if link is None:
-            return False  # It never joined: there is nothing to end.
+            return False  # It never joined, so nothing runs here.
         if link.confirmed_at != self._confirmed_at:
             self._confirmed_at, self._suspended_s = link.confirmed_at, _suspended_s()
         slept_s = _suspended_s() - self._suspended_s

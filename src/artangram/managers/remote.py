@@ -99,8 +99,8 @@ async def spawn(
 async def _started(argv: tuple[str, ...], log: Path) -> asyncio.subprocess.Process:
     """Start Python with `argv`, as free of us as it can be.
 
-    It is to outlive us: a signal to our group must not reach it, and who reads our output to its
-    end must not wait for it.
+    It is to outlive us: a signal to our group must not reach it, and a reader of our
+    output must not wait for it.
     """
     with _private(log) as messages:
         return await asyncio.create_subprocess_exec(
@@ -139,7 +139,7 @@ async def connect(
     process: asyncio.subprocess.Process | None = None,
     silence_s: float = SILENCE_S,
 ) -> "RemoteAgent":
-    """Connect to an agent that listens already. `AgentGone` if there is none."""
+    """Connect to an agent that listens already. `AgentGone` if none does."""
     agent = RemoteAgent(node, now=now, process=process)
     try:
         await agent.dial(socket, silence_s=silence_s)

@@ -1,4 +1,4 @@
-"""Where agents dial in: who may join, which node each of them is, and when one is given up.
+"""Where agents dial in: which may join, which node each of them is, and when one is given up.
 
 - The connection is the discovery: no inventory is typed in, and nodes need no open port.
 - `membership` decides; this carries it out with links and timers, and tells the orchestrator

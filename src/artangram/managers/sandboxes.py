@@ -100,7 +100,7 @@ class NodeSandboxes:
 
     @asynccontextmanager
     async def using(self, trajectory: TrajectoryId) -> AsyncIterator[Sandbox]:
-        """The sandbox, which does not hibernate meanwhile. `SandboxGone` if there is none."""
+        """The sandbox, which does not hibernate meanwhile. Raises `SandboxGone` without one."""
         held = self.all.get(trajectory)
         if held is None:
             raise SandboxGone(f"{trajectory} has no sandbox here")

@@ -29,7 +29,7 @@ def save_model(model: Llama, directory: Path) -> None:
 
 
 def load_model(directory: Path) -> Llama:
-    """The model of a directory. Raises `BadInput` when there is none."""
+    """The model of a directory. Raises `BadInput` if the directory has none."""
     model = Llama(load_config(directory))
     model.assign(load_weights(directory))
     return model

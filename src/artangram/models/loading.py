@@ -11,7 +11,7 @@ from artangram.models.vocabulary import FILE_NAME, Vocabulary
 
 
 def load_tokenizer(directory: Path) -> Tokenizer:
-    """The tokenizer of a model's directory. Raises `BadInput` when there is none."""
+    """The tokenizer of a model's directory. Raises `BadInput` if it has none."""
     path = directory / FILE_NAME
     try:
         found = msgspec.json.decode(path.read_bytes(), type=dict[str, msgspec.Raw])

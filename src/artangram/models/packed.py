@@ -53,6 +53,6 @@ class Packed:
 def pack(sequences: Sequence[Sequence[int]]) -> Packed:
     """Put the sequences into one row."""
     if not sequences or not all(sequences):
-        raise BadInput("sequences", "there are none, or one is empty", "leave empty ones out")
+        raise BadInput("sequences", "the list is empty, or one of them is", "leave empty ones out")
     flat = [token for sequence in sequences for token in sequence]
     return Packed(torch.tensor(flat), [len(sequence) for sequence in sequences])

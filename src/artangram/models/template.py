@@ -1,7 +1,7 @@
 """A model's chat template, as Hugging Face runs it: messages in, one text out.
 
 A template comes with a model from anywhere: it must not reach more than its messages. Texts in
-messages that spell a control token are fenced, so that whoever encodes the result can tell them
+messages that spell a control token are fenced, so that the encoder of the result can tell them
 from those that the template wrote.
 """
 

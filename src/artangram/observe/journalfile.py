@@ -168,7 +168,7 @@ def _prepare(database: sqlite3.Connection, wishes: Wishes) -> Past:
 
 
 def _about(database: sqlite3.Connection, name: str, first: bytes) -> bytes:
-    """A value of the table `about`; `first` if there is none yet."""
+    """A value of the table `about`; `first` if it has no such row yet."""
     read = "SELECT body FROM about WHERE name = ?"
     row = database.execute(read, (name,)).fetchone()
     if row is None:

@@ -1,4 +1,4 @@
-"""A journal as a trace that Perfetto and `chrome://tracing` open: who held which core when.
+"""A journal as a trace that Perfetto and `chrome://tracing` open: which action held a core when.
 
 Every node is a process, every core and device a thread, every stretch of an action on it a slice;
 what shares a device or an API at the same time has threads beside each other. Waiting actions and

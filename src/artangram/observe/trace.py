@@ -132,7 +132,9 @@ class TraceReader:
                 self._refuse(error)
             yield trajectory
         if not self._order.any:
-            self._refuse(BadInput("trajectories", "there are none", "add one line per trajectory"))
+            self._refuse(
+                BadInput("trajectories", "the file has none", "add one line per trajectory")
+            )
 
     def _header(self) -> _Header:
         line = next(self._lines, None)
@@ -200,7 +202,7 @@ def _encoded(trace: TraceSource) -> Iterator[bytes]:
         _check_times(trajectory)
         yield encode_line(trajectory)
     if not order.any:
-        raise BadInput("trajectories", "there are none", "write at least one trajectory")
+        raise BadInput("trajectories", "the trace has none", "write at least one trajectory")
 
 
 def _check_times(trajectory: TraceTrajectory) -> None:

@@ -156,5 +156,5 @@ class Client:
         return await self._backend.history(ActionId(as_text("action_id", action_id)))
 
     async def cancel(self, action_id: str) -> None:
-        """Stop an action, whoever submitted it; nothing happens if it has ended."""
+        """Stop an action, also of another client; nothing happens if it has ended."""
         await self._backend.cancel(ActionId(as_text("action_id", action_id)))

@@ -100,7 +100,7 @@ class Executor(Protocol):
 
 
 class Callers(Protocol):
-    """Hears what concerns those who wait for answers."""
+    """Hears what concerns callers that wait for answers."""
 
     def deliver(self, result: ActionResult) -> None: ...
 

@@ -283,7 +283,7 @@ class LiveExecutor:
         self._background.start(self._replace(node, lost, self._new_agent))
 
     async def _replace(self, node: NodeId, lost: NodeAgent, new_agent: NewAgent) -> None:
-        await uncancelled(lost.aclose())  # No one else closes it any more.
+        await uncancelled(lost.aclose())  # Nothing else closes it any more.
         found = await replaced(
             node, new_agent, manager=self.manager, listener=self, on_error=self._on_error
         )

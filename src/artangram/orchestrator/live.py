@@ -109,7 +109,7 @@ class LiveAction(_Kept):
         #: Decisions about it that wait until it may start; `None` if they are carried out at once.
         self.held: list[Start | Resize | Stop] | None = None
         self.found: list[FoundRun] = []
-        #: One future for each caller who asked for its result.
+        #: One future for each caller that asked for its result.
         self.waiting: list[asyncio.Future[ActionResult]] = []
 
     def __repr__(self) -> str:

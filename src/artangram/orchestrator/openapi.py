@@ -57,6 +57,7 @@ def _paths() -> dict[str, Any]:
     text: dict[str, Any] = {"content": {"text/plain": {}}}
     return {
         "/v1/openapi.json": {"get": _does("This description; wants no token") | {"security": []}},
+        "/v1/trace": {"get": _does("What ran, as a trace for the simulator (.jsonl.gz)")},
         "/v1/use": {"get": _does("What every job has used", answer=UseReport)},
         "/v1/status": {"get": _does("One look at everything", answer=ClusterStatus)},
         "/metrics": {"get": _answering(_does("What Prometheus reads"), text)},

@@ -12,7 +12,7 @@ from artangram.orchestrator.live import Promise
 
 
 class Promises:
-    """Of callers who wait until something is written down."""
+    """Of callers that wait until something is written down."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver

@@ -4,7 +4,7 @@
   every other one does.
 - `carry_out` tells what carries calls out, when the journal has the event. After a restart the
   cluster is what it is started with.
-- Whoever reads the wanted values from a file also sends what that file says of the rest: see
+- A caller that reads the wanted values from a file also sends what that file says of the rest: see
   `check_same`.
 """
 

@@ -201,7 +201,7 @@ class ActionResult(Struct, frozen=True, kw_only=True):
 
 
 class Receipt(Struct, frozen=True, kw_only=True):
-    """For the caller who submitted: the id to ask with, and a future for the result."""
+    """For the caller that submitted: the id to ask with, and a future for the result."""
 
     action_id: ActionId
     ended: "asyncio.Future[ActionResult]"

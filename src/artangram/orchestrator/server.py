@@ -8,7 +8,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -37,6 +37,8 @@ from artangram.orchestrator.prometheus import Exposition
 from artangram.orchestrator.reconfigure import Reconfiguration
 from artangram.orchestrator.records import QUEUEING, Opening, Stalled
 from artangram.orchestrator.tokens import checked_token
+from artangram.orchestrator.traces import trace_bytes
+from artangram.sandbox.network import NetworkPolicy
 from artangram.sandbox.process import ProcessInput
 from artangram.sandbox.protocol import MAX_READ_BYTES
 
@@ -64,15 +66,17 @@ def application(
     *,
     token: str | None,
     images: Sequence[Path] = (),
+    network: NetworkPolicy | None = None,
     pages: Sequence[Route] = (),
 ) -> Starlette:
     """The service, to be served by any ASGI server. Without a token every caller may use it.
 
-    `images` are the folders whose images callers may name, `pages` further routes.
+    `images` are the folders whose images callers may name, `network` is what they may reach,
+    `pages` are further routes.
     """
     if token is not None:
         checked_token(token)
-    service = _ServiceRoutes(orchestrator, images)
+    service = _ServiceRoutes(orchestrator, images, network or NetworkPolicy())
     # Ids may have slashes, so the longer addresses are tried first.
     draining = "/v1/nodes/{node}/draining"
     one, action = "/v1/trajectories/{trajectory:path}", "/v1/actions/{action:path}"
@@ -80,6 +84,7 @@ def application(
         Route("/v1/openapi.json", _guarded(service.describe, None)),
         Route("/v1/status", _guarded(service.status, token)),
         Route("/v1/use", _guarded(service.use, token)),
+        Route("/v1/trace", _guarded(service.trace, token)),
         Route("/metrics", _guarded(service.metrics, token)),
         Route("/v1/trajectories", _guarded(service.open, token), methods=["POST"]),
         Route("/v1/owners/{owner:path}", _guarded(service.heard, token), methods=["PUT"]),
@@ -108,9 +113,11 @@ def application(
 class _ServiceRoutes:
     """A method per verb."""
 
-    def __init__(self, orchestrator: Orchestrator, images: Sequence[Path]) -> None:
+    def __init__(
+        self, orchestrator: Orchestrator, images: Sequence[Path], network: NetworkPolicy
+    ) -> None:
         self._orchestrator = orchestrator
-        self._backend = Embedded(orchestrator)
+        self._backend = Embedded(orchestrator, network=network)
         self._images = images
         self._exposition = Exposition(orchestrator.status, use=self._backend.use_now)
         orchestrator.on_ended = self._exposition.count
@@ -123,6 +130,11 @@ class _ServiceRoutes:
 
     async def use(self, request: Request) -> object:
         return await self._backend.use()
+
+    async def trace(self, request: Request) -> object:
+        pieces = trace_bytes(self._orchestrator.journal)
+        first = await anext(pieces)  # Raises what is wrong before the answer begins.
+        return StreamingResponse(_continued(first, pieces), media_type="application/gzip")
 
     async def metrics(self, request: Request) -> object:
         return Response(self._exposition.text(), media_type=CONTENT_TYPE_LATEST)
@@ -208,7 +220,7 @@ class _ServiceRoutes:
         return self._with_queueing(trajectory, None)
 
     async def result(self, request: Request) -> object:
-        # A caller who hung up no longer waits: its future would keep the trajectory open.
+        # A caller that hung up no longer waits: its future would keep the trajectory open.
         return await _while_listening(request, self._orchestrator.receipt(_action(request)).ended)
 
     async def cancel(self, request: Request) -> object:
@@ -339,6 +351,13 @@ def _max_bytes(request: Request) -> int:
     return int(text)
 
 
+async def _continued(first: bytes, more: AsyncGenerator[bytes]) -> AsyncIterator[bytes]:
+    async with contextlib.aclosing(more):
+        yield first
+        async for piece in more:
+            yield piece
+
+
 @asynccontextmanager
 async def serving(
     orchestrator: Orchestrator,
@@ -347,6 +366,7 @@ async def serving(
     port: int = 0,
     token: str | None,
     images: Sequence[Path] = (),
+    network: NetworkPolicy | None = None,
     pages: Pages | None = None,
 ) -> AsyncIterator[str]:
     """Serve while the block lasts; gives the address. Raises `BadInput` if that cannot be had."""
@@ -355,5 +375,7 @@ async def serving(
             more = (
                 [] if pages is None else await stack.enter_async_context(pages(orchestrator, token))
             )
-            service = application(orchestrator, token=token, images=images, pages=more)
+            service = application(
+                orchestrator, token=token, images=images, network=network, pages=more
+            )
             yield await stack.enter_async_context(served(service, ear))

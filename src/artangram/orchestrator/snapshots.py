@@ -37,7 +37,7 @@ class MadeSnapshot(Struct, frozen=True, kw_only=True):
     seq: int
     at: float
     dead: list[str]
-    """Ids of what the journal keeps and no one needs any more, as of the entry `seq`."""
+    """Ids of what the journal keeps and nothing needs any more, as of the entry `seq`."""
 
 
 class Snapshots:

@@ -11,12 +11,14 @@ from artangram.core.scheduling.cluster import JobLimits
 from artangram.managers.machine import allow_open_files
 from artangram.observe.retention import Retention
 from artangram.orchestrator.callbackends import ClusterOptions
+from artangram.orchestrator.garbage import old_objects_aside
 from artangram.orchestrator.joinednodes import AgentDoor
 from artangram.orchestrator.local import running
 from artangram.orchestrator.orchestrator import Bounds
 from artangram.orchestrator.server import Pages, serving
 from artangram.orchestrator.stopping import DRAIN_S, until_told_to_stop
 from artangram.orchestrator.tokens import kept_token
+from artangram.sandbox.network import NetworkPolicy
 
 
 async def up(
@@ -35,6 +37,7 @@ async def up(
     labels: Mapping[str, str] | None = None,
     options: ClusterOptions | None = None,
     images: Sequence[Path] = (),
+    network: NetworkPolicy | None = None,
     drain_s: float = DRAIN_S,
     agent_options: tuple[str, ...] = (),
     door: AgentDoor | None = None,
@@ -44,14 +47,12 @@ async def up(
     tell: Callable[[str], None] = lambda text: None,
     described: Mapping[str, str] | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; `on_ready` hears the address. For a process of its own.
-
-    `described`: what its file says that cannot change while it runs.
-    """
+    """Serve until SIGTERM or SIGINT; `on_ready` hears the address. `described`: what stays."""
     allow_open_files()
     if token is None:
         token = await asyncio.to_thread(kept_token, state_dir)
     async with (
+        old_objects_aside(),
         running(
             policy=policy,
             cores=cores,
@@ -67,7 +68,15 @@ async def up(
             sync=sync,
             keep=keep,
         ) as (orchestrator, _),
-        serving(orchestrator, host=host, port=port, token=token, images=images, pages=pages) as url,
+        serving(
+            orchestrator,
+            host=host,
+            port=port,
+            token=token,
+            images=images,
+            network=network,
+            pages=pages,
+        ) as url,
     ):
         orchestrator.described = None if described is None else dict(described)
         ready = partial(on_ready, url)

@@ -66,7 +66,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
         if self.mode not in LOOPS:
             raise BadInput("mode", f"{self.mode!r} is not a mode", f"use one of {', '.join(LOOPS)}")
         if unknown := set(self.report_to) - set(TRACKERS):
-            problem = f"{sorted(unknown)} are none"
+            problem = f"{sorted(unknown)} are not trackers"
             raise BadInput("report_to", problem, f"say some of {', '.join(TRACKERS)}")
         for field in ("steps", "groups", "group_size", "environments"):
             if getattr(self, field) < 1:

@@ -99,7 +99,7 @@ class Dispatcher(SinkListener):
         self._needs_signal = needs_signal
         self._life = life
         self._groups: dict[str, OpenGroup] = {}
-        self._lives: dict[TrajectoryId, Attempt] = {}
+        self._attempts: dict[TrajectoryId, Attempt] = {}
         self._in_envs = 0
         self._durations = defaultdict[str, Durations](
             lambda: Durations(least=LEAST_KNOWN, most=MOST_KNOWN)
@@ -113,11 +113,11 @@ class Dispatcher(SinkListener):
 
     def __repr__(self) -> str:
         why = f", waits: {self.waits.why}" if self.waits else ""
-        return f"<Dispatcher: {len(self._lives)} running in {len(self._groups)} groups{why}>"
+        return f"<Dispatcher: {len(self._attempts)} running in {len(self._groups)} groups{why}>"
 
     @property
-    def lives(self) -> tuple[Attempt, ...]:
-        return tuple(self._lives.values())
+    def attempts(self) -> tuple[Attempt, ...]:
+        return tuple(self._attempts.values())
 
     @property
     def groups(self) -> tuple[OpenGroup, ...]:
@@ -170,10 +170,10 @@ class Dispatcher(SinkListener):
     async def close(self) -> None:
         """Stop everything; return when it has ended."""
         self._is_closed = True
-        for life in self.lives:
-            life.stop(TrajectoryStatus.SURPLUS, "the rollout closes")
-        while self._lives:
-            await asyncio.wait({life.ended for life in self.lives})
+        for attempt in self.attempts:
+            attempt.stop(TrajectoryStatus.SURPLUS, "the rollout closes")
+        while self._attempts:
+            await asyncio.wait({attempt.ended for attempt in self.attempts})
             await asyncio.sleep(0)  # The callbacks of those ends have their turn.
         await self._runner.strays.close()
 
@@ -229,23 +229,23 @@ class Dispatcher(SinkListener):
         )
         self._in_envs += 1
         self._tally.on_start(group.task)
-        life = self._runner.start(ticket, on_env_free=self._on_env_free)
-        group.running[ticket.id] = life
-        self._lives[ticket.id] = life
-        life.ended.add_done_callback(lambda _: self._on_end(group, life))
-        self._watch(group, life)
+        attempt = self._runner.start(ticket, on_env_free=self._on_env_free)
+        group.running[ticket.id] = attempt
+        self._attempts[ticket.id] = attempt
+        attempt.ended.add_done_callback(lambda _: self._on_end(group, attempt))
+        self._watch(group, attempt)
 
-    def _watch(self, group: OpenGroup, life: Attempt) -> None:
-        """Look again when `life` is late by its task's standards."""
+    def _watch(self, group: OpenGroup, attempt: Attempt) -> None:
+        """Look again when `attempt` is late by its task's standards."""
         share = self._spares.hedge_quantile
         late_s = None if share is None else self._durations[group.task].quantile(share)
         if late_s is not None:
             loop = asyncio.get_running_loop()
-            timer = loop.call_later(CLEARLY * late_s, self._on_late, group, life)
-            life.ended.add_done_callback(lambda _: timer.cancel())
+            timer = loop.call_later(CLEARLY * late_s, self._on_late, group, attempt)
+            attempt.ended.add_done_callback(lambda _: timer.cancel())
 
-    def _on_late(self, group: OpenGroup, life: Attempt) -> None:
-        is_waited_for = group.is_open and life.ticket.id in group.running
+    def _on_late(self, group: OpenGroup, attempt: Attempt) -> None:
+        is_waited_for = group.is_open and attempt.ticket.id in group.running
         has_hedges = group.hedges < self._spares.most_hedges
         if is_waited_for and has_hedges and may_add(self._limits, self.held()):
             group.hedges += 1
@@ -257,15 +257,15 @@ class Dispatcher(SinkListener):
         self._in_envs -= 1
         self.pump()
 
-    def _on_end(self, group: OpenGroup, life: Attempt) -> None:
-        del self._lives[life.ticket.id]
-        trajectory = life.ended.result()
+    def _on_end(self, group: OpenGroup, attempt: Attempt) -> None:
+        del self._attempts[attempt.ticket.id]
+        trajectory = attempt.ended.result()
         if not group.is_open and trajectory.status in TRAINABLE:
             # It ended by itself in the very moment in which its group no longer needed it.
             trajectory = structs.replace(trajectory, status=TrajectoryStatus.SURPLUS, reward=None)
-        took_s = asyncio.get_running_loop().time() - life.started_at
+        took_s = asyncio.get_running_loop().time() - attempt.started_at
         self._tally.on_end(trajectory, took_s)
-        self._defects.on_end(trajectory, life.error)
+        self._defects.on_end(trajectory, attempt.error)
         del group.running[trajectory.id]
         # After the end of the rollout its problems stay outstanding, for the next life.
         if group.is_open and not self._is_closed:
@@ -327,8 +327,8 @@ class Dispatcher(SinkListener):
         group.is_open = False
         group.unstarted = 0
         del self._groups[group.id]
-        for life in group.running.values():
-            life.stop(TrajectoryStatus.SURPLUS, why)
+        for attempt in group.running.values():
+            attempt.stop(TrajectoryStatus.SURPLUS, why)
 
     def _shed(self, group: OpenGroup) -> None:
         """Stop the members that became stale, and let go of finished ones that did."""
@@ -338,8 +338,8 @@ class Dispatcher(SinkListener):
             group.finished = [t for t in group.finished if t not in stale]
             self._replace(group, DropReason.TOO_STALE)
         if self._updates.staleness.sheds_early:
-            for life in group.running.values():
-                if self._updates.is_stale(life.oldest_version):
-                    life.stop(
+            for attempt in group.running.values():
+                if self._updates.is_stale(attempt.oldest_version):
+                    attempt.stop(
                         TrajectoryStatus.STALE, f"version {self._updates.current} was announced"
                     )

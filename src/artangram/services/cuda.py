@@ -54,7 +54,7 @@ class CudaDevices(ProcessDevices):
 
     @classmethod
     async def opened(cls, *, preload: tuple[str, ...] = TORCH) -> "CudaDevices":
-        """All GPUs we may use. `BadInput` if there is none, or torch cannot use them."""
+        """All GPUs we may use. `BadInput` if the machine has none, or torch cannot use them."""
         gpus = await asyncio.to_thread(_checked_gpus)
         return cls(await a_spawner(preload), gpus, memory_mb=min(gpu.memory_mb for gpu in gpus))
 
@@ -100,7 +100,7 @@ async def cuda_host(node: NodeId, *, resource: Resource = GPU) -> ServiceHost:
 
 
 def devices_outlook() -> Feature:
-    """The GPUs that `devices: {kind: cuda}` would use, or why there are none."""
+    """The GPUs that `devices: {kind: cuda}` would use, or why it finds none."""
     gpus = usable_gpus()
     if not gpus:
         return Feature(

@@ -30,7 +30,7 @@ class HostCopies:
         return f"<HostCopies: {len(self._copies)} files in {self._directory}>"
 
     async def keep(self, files: tuple[str, ...]) -> tuple[str, ...]:
-        """Where the copies of `files` are; made if there are none yet."""
+        """Where the copies of `files` are; made at the first request."""
         found = await asyncio.to_thread(lambda: [_identified(name) for name in files])
         targets = self._placed(dict(found))
         return tuple([str(await self._copy(*each, target=targets[each[0]])) for each in found])

@@ -1,7 +1,7 @@
 """The second driver of the scheduler: a trace, a virtual clock and a simulated machine.
 
 - It is a body like the live orchestrator: it feeds events to the very same scheduler and carries
-  out its decisions in order. Nothing here decides who runs.
+  out its decisions in order. Nothing here decides what runs.
 - Trajectories are closed loops: a turn thinks, then runs its actions one after the other. A job's
   step k + 1 begins `train_s` after the last trajectory of its step k ended; a job that is not in
   step k + 1 rests until another job gets to a step it is in.
@@ -215,7 +215,7 @@ class Simulation:
         self._events.append(Submitted(told))
 
     def _read_step(self, at: float) -> None:
-        """Read one more step. Who rests and is in it, goes on. Steps never decrease in a trace."""
+        """Read one more step. Resting jobs of it go on. Steps never decrease in a trace."""
         if self._next is None:
             return
         step = self._next.step
@@ -228,7 +228,7 @@ class Simulation:
                 rested[job_id] = None
             self._next = next(self._unread, None)
         for job_id in rested:
-            # Its trainer is done by then: whoever reads on ended a step later than it did.
+            # Its trainer is done by then: the job that reads on ended a step later than it did.
             self._begin_step(job_id, at)
 
     def _begin_step(self, job_id: JobId, at: float) -> None:

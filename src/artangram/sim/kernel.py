@@ -1,6 +1,6 @@
 """How a kernel shares a node's cores among contending groups: weighted max-min fairness.
 
-Everybody gets the same amount per weight, the level, until some want no more; what they leave goes
+Each group gets the same amount per weight, the level, until some want no more; what they leave goes
 to the rest. So the share of a contender is `min(wants, level * weight)`. This is what CFS and EEVDF
 converge to with `cpu.weight` and `cpu.max`.
 """
@@ -52,7 +52,7 @@ class CoreDemand:
             del self._ratios[bisect_left(self._ratios, ratio)]
 
     def level(self, capacity: int) -> float:
-        """What a unit of weight gets; infinite when everybody gets what they want."""
+        """What a unit of weight gets; infinite when every group gets what it wants."""
         if self.wants <= capacity:
             return inf
         weight = self.weight

@@ -1,7 +1,7 @@
 """The simulated world that carries decisions out: how fast what was started really runs.
 
 - It knows the true work and speed-up of every action; the scheduler only knows its estimates.
-- Exclusive cores run at the action's speed for so many cores; below its workers it loses the
+- Exclusive cores run at the action's speed for that number of cores; below its workers it loses the
   node's squeeze penalty.
 - A node whose kernel shares its cores is a `SharedNode`.
 - Actions that share one resident service slow each other by the service's batch cost.
@@ -163,7 +163,7 @@ class Machine:
         return run
 
     def _leave(self, run: SimRun, now: float) -> None:
-        """`run` is over; those who shared something with it run on without it."""
+        """`run` is over; those that shared something with it run on without it."""
         self._forget(run.action_id, now)
         match run.allocation:
             case CoreShare() as share:

@@ -1,11 +1,11 @@
-"""A node whose kernel shares its cores: how fast each contender runs there, and who ends next.
+"""A node whose kernel shares its cores: how fast each contender runs there, and which ends next.
 
 - A contender gets its weighted fair share of the cores, never more than it wants; it contends from
   the moment its program begins, not while its sandbox is still being made.
 - A share below one core is a share of one core's time. Below its workers a contender loses the
   node's squeeze penalty; a single process, which shares its core with no other worker, does not. A
   rigid one runs at full speed on all the cores it needs, and in proportion below.
-- Whenever somebody comes or goes all speeds may change, so contenders are rows of one table and a
+- When a contender comes or goes, all speeds may change, so contenders are rows of one table and a
   change is a few operations on whole columns.
 """
 
@@ -66,7 +66,7 @@ class SharedNode:
     """The contenders of one node."""
 
     def __init__(self, cores: int, penalty: float, use: Timeline) -> None:
-        #: Counts changes, for those who remember `next_at`.
+        #: Counts changes, for callers that remember `next_at`.
         self.version = 0
         self._capacity = 1000 * cores
         self._penalty = penalty
@@ -108,7 +108,7 @@ class SharedNode:
             heapify(self._coming)
 
     def ended(self, now: float) -> list[tuple[ActionId, bool]]:
-        """Who ends at `now`, and whether it was cut off. Who begins then, contends."""
+        """What ends at `now`, and whether it was cut off. What begins then, contends."""
         self.version += 1
         self._advance(now)
         rows = self._rows()
@@ -134,7 +134,7 @@ class SharedNode:
             np.maximum(left_s, 0.0, out=rows["left_s"])
 
     def _join(self, now: float) -> int:
-        """Who begins by now becomes a row. How many they are: the last rows of the table."""
+        """Make rows, the last of the table, of those that begin by now. Returns how many."""
         before = len(self._contenders)
         while self._coming and self._coming[0][0] <= now:
             _, seq, contender = heappop(self._coming)

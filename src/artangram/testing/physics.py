@@ -26,7 +26,7 @@ from artangram.sim.machine import Machine
 
 
 class Teller(Protocol):
-    """Who hears that something is over."""
+    """Hears that something is over."""
 
     def tell(self, ended: RunResult) -> None: ...
 

@@ -35,5 +35,5 @@ def batch_relative(groups: Sequence[Sequence[float]]) -> list[list[float]]:
 
 
 def has_signal(rewards: Sequence[float]) -> bool:
-    """Whether siblings differ: where none does there is nothing to prefer."""
+    """Whether siblings differ: where none does, none is preferred."""
     return max(rewards) > min(rewards)

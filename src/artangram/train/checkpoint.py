@@ -47,7 +47,7 @@ def checkpoints(directory: Path) -> list[Path]:
 
 
 def latest(directory: Path) -> Path:
-    """The newest checkpoint. Raises `BadInput` when there is none."""
+    """The newest checkpoint. Raises `BadInput` without one."""
     found = checkpoints(directory)
     if not found:
         raise BadInput(str(directory), "holds no checkpoint", "start without --resume")

@@ -16,7 +16,7 @@ VERSION = 1
 
 
 class Begin(Struct, frozen=True, kw_only=True, tag="begin"):
-    """The first message: what to train, and with whom. Answered when the model is there."""
+    """The first message: what to train, and with which ranks. Answered when the model is there."""
 
     model: str
     settings: TrainSettings

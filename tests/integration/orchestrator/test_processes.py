@@ -87,7 +87,7 @@ async def test_a_repl_is_driven_by_its_stdin(t: TrajectoryHandle) -> None:
     repl = await t.start(["python3", "-i", "-q", "-u"])
     await repl.write("x = 6\n")
     await repl.write("print('is', x * 7)\n")
-    assert b"is 42\n" in await read_until(repl, b"is 42")
+    await read_until(repl, b"is 42\n")
     await repl.write("import sys; sys.exit(x)\n")
     assert (await repl.wait()).exit_code == 6
     with pytest.raises(OSError, match=r"closed|ended"):

@@ -101,7 +101,7 @@ def requests(engine: TorchEngineProcess) -> int:
 
 def are_there(rollout: Rollout, task: RolesTask) -> bool:
     """Whether every sibling is where its role wants it."""
-    phases = sorted(life.phase for life in rollout.dispatcher.lives)
+    phases = sorted(life.phase for life in rollout.dispatcher.attempts)
     is_there = (requests(task.engine), task.is_waiting_in_env, sleeping()) == (1, True, 1)
     return is_there and phases == ["generate", "reward", "turn", "turn", "turn"]
 

@@ -257,7 +257,7 @@ def test_endless_nesting_inside_needs_is_a_complaint(tmp_path, beside):
     ("lines", "says"),
     [
         ([], "t.jsonl: artangram_trace: the file is empty; begin with"),
-        ([HEADER], "t.jsonl:1: trajectories: there are none; "),
+        ([HEADER], "t.jsonl:1: trajectories: the file has none; "),
         ([a_line()], "t.jsonl:1: "),
         ([{**HEADER, "artangram_trace": 2}, a_line()], "t.jsonl:1: artangram_trace: version 2 is"),
         ([{"name": "x"}, a_line()], "t.jsonl:1: artangram_trace: is missing; begin with"),

@@ -97,7 +97,7 @@ async def test_surplus_siblings_are_really_cancelled():
     async with a_rollout(task, door=door, **plan) as rollout:
         batch = await rollout.sink.batch(2)
         await asyncio.sleep(0.01)
-        ended = {life.ticket.group for life in rollout.dispatcher.lives}
+        ended = {life.ticket.group for life in rollout.dispatcher.attempts}
         assert not ended & {group.id for group in batch.groups}
         assert rollout.tally.count(TrajectoryStatus.SURPLUS) >= 4
         bias = rollout.tally.bias("math")
@@ -154,7 +154,7 @@ async def test_stale_work_is_aborted_when_a_version_is_announced():
     async with a_rollout(task, door=door, staleness=Staleness(max_staleness=0)) as rollout:
         asked = asyncio.create_task(rollout.sink.batch(2))
         await asyncio.sleep(5.0)
-        assert len(rollout.dispatcher.lives) == 8
+        assert len(rollout.dispatcher.attempts) == 8
         rollout.announce(1)
         await asyncio.sleep(0.01)
         assert rollout.tally.count(TrajectoryStatus.STALE) == 8
@@ -172,7 +172,7 @@ async def test_areal_lets_stale_work_run_but_never_trains_on_it():
         rollout.announce(1)
         door.version = 1
         rollout.go_live(1)
-        assert len(rollout.dispatcher.lives) == 8
+        assert len(rollout.dispatcher.attempts) == 8
         batch = await asked
     assert {t.oldest_version for t in batch.trajectories} == {1}
     assert rollout.tally.count(TrajectoryStatus.STALE) == 0
@@ -184,7 +184,7 @@ async def test_no_turn_begins_with_weights_that_are_stale_at_once():
         rollout.announce(1)
         asked = asyncio.create_task(rollout.sink.batch(2))
         await asyncio.sleep(100.0)
-        assert not rollout.dispatcher.lives
+        assert not rollout.dispatcher.attempts
         assert "engines have not loaded" in repr(rollout)
         door.version = 1
         rollout.go_live(1)

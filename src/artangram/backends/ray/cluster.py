@@ -1,6 +1,6 @@
 """A Ray cluster as we use it: a connection, a key with the head's address, placement groups.
 
-The head's address and token lie in Ray's key-value store: callers who can reach Ray can read them,
+The head's address and token lie in Ray's key-value store: callers that can reach Ray can read them,
 and they could run any code there anyway.
 """
 

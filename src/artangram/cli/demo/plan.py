@@ -11,7 +11,7 @@ POLICIES = ["elastic", "overcommit", "tangram", "fixed:4", *PODS]
 
 
 def compare_policies(out: Path, output: Printer) -> None:
-    """Two training runs of coding agents share 32 cores: who waits, and for how long?"""
+    """Two training runs of coding agents share 32 cores: which actions wait, and for how long?"""
     console = output.console
     console.print(
         "Two training runs of coding agents (64 trajectories each, two steps) share one node of "

@@ -101,7 +101,11 @@ class DemoRun:
         dashboard: int = NOT_SERVED,
     ) -> None:
         if unknown := sorted(set(tasks) - set(DEMO_TASKS)):
-            raise BadInput("tasks", f"{unknown} are none", f"say some of {', '.join(DEMO_TASKS)}")
+            raise BadInput(
+                "tasks",
+                f"{unknown} are not tasks of the demo",
+                f"say some of {', '.join(DEMO_TASKS)}",
+            )
         self._out = out
         self._settings = demo_settings(steps, seed, mode=mode)
         self._latency_s = latency_s

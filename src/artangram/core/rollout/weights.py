@@ -55,7 +55,7 @@ class Staleness(Struct, frozen=True, kw_only=True):
 
 
 def is_stale(oldest: int | None, *, current: int, max_staleness: int) -> bool:
-    """May tokens whose oldest was sampled by `oldest` no longer train? `None`: there are none."""
+    """May tokens whose oldest was sampled by `oldest` no longer train? `None`: no tokens."""
     return oldest is not None and oldest < current - max_staleness
 
 

@@ -16,7 +16,7 @@ class Blocked:
     __slots__ = ("_barred", "lacking")
 
     def __init__(self) -> None:
-        #: Who lacks something, by lane; none of the lines is empty.
+        #: Tickets that lack something, by lane; none of the lines is empty.
         self.lacking: _Lines = {}
         self._barred: _Lines = {}
 
@@ -33,11 +33,11 @@ class Blocked:
         return list(self.lacking)
 
     def first(self, lane: Lane) -> Ticket | None:
-        """Who goes first of those who lack something of `lane`."""
+        """The first of the tickets that lack something of `lane`."""
         return _first(self.lacking, lane)
 
     def firsts(self) -> list[Ticket]:
-        """Who goes first at each lane, of those who lack something and of those who are barred."""
+        """The first ticket at each lane that lacks something, and the first that is barred."""
         return [line.head for line in (*self.lacking.values(), *self._barred.values())]
 
     def unbar(self, lane: Lane, claimant: Ticket | None) -> list[Ticket]:
@@ -61,7 +61,7 @@ class Blocked:
         ticket.blocked_at = None
 
     def num_before(self, ticket: Ticket, lane: Lane) -> int:
-        """How many who lack something of `lane` go before `ticket`."""
+        """How many tickets that lack something of `lane` go before `ticket`."""
         return self.lacking[lane].place(ticket) if lane in self.lacking else 0
 
 

@@ -3,7 +3,7 @@
 - A trajectory gets a node at its first cpu action and stays: its files and memory are there. A
   node is eligible when it has its labels, cores for its actions and memory for the whole trajectory
   (and, with pods, the pod's request); `poolnodes` finds the best of them.
-- A trajectory that fits no node waits; `unplaced` says who goes first. The first few that wait get
+- A trajectory that fits no node waits; `unplaced` orders them. The first few that wait get
   a node reserved: nothing that takes room comes there any more, so what lives there ends and the
   node is theirs, while all other nodes go on serving those that fit. Nothing waits for ever.
 - Memory is held until the sandbox is gone, not only until the trajectory is closed.
@@ -38,7 +38,7 @@ MOST_RESERVED = 8
 
 
 class Placement:
-    """The nodes of one CPU pool, their lanes, who lives where, and who waits for memory."""
+    """The nodes of one CPU pool, their lanes, where trajectories live, which wait for memory."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Placement:
         self._nodes.add(node, lane)
 
     def lose(self, node_id: NodeId) -> None:
-        """A node is gone with all who live there."""
+        """A node is gone with all trajectories that live there."""
         node = self._nodes.by_id[node_id]
         self._unreserve(node)
         self._nodes.remove(node)
@@ -262,11 +262,11 @@ class Placement:
         """Must it stand in line although it might fit?"""
         if key in self._unplaced:
             return True
-        # Who may have only so much waits behind the others of its job; `place_waiting` follows.
+        # A limited one waits behind the others of its job; `place_waiting` follows.
         return bool(self._limits) and not resident.is_lone
 
     def _next(self) -> tuple[Party, CpuNode] | None:
-        """Who goes first of those that fit somewhere, and where to."""
+        """The first of those that fit somewhere, and its node."""
         for party in self._unplaced.reserved.values():
             resident, node = party.resident, party.reserved
             assert node is not None
@@ -282,7 +282,7 @@ class Placement:
         return None
 
     def _in_order(self) -> Iterator[Party]:
-        """Who may have a node, those that go first first; one of all that ask for the same."""
+        """Those that may have a node, in order; one of all that ask for the same."""
         held_back = set()
         for party in self._unplaced.heads(self._jobs.rank):
             job = party.resident.job

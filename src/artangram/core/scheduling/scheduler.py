@@ -5,7 +5,7 @@
   its node) ends it; cores go to no other action before.
 - The same events at the same times give the same decisions.
 
-Lanes decide who starts, where and how wide; this module keeps the lives of actions and
+Lanes decide what starts, where and how wide; this module keeps the lives of actions and
 trajectories, and gives all resources of an action together or none.
 """
 

@@ -42,7 +42,7 @@ class KnownShapes:
     ) -> None:
         """`BadInput` if no node that was ever here, or that the pool describes, has all that."""
         pool, request_milli = self._pool, policy.request_milli
-        # A node that is not there may come back: who asks for it by its name waits.
+        # A node that is not there may come back: what asks for it by its name waits.
         selector = frozenset(asked for asked in selector if asked[0] != NODE_LABEL)
         is_usual = cores <= pool.cores and memory_mb <= pool.memory_mb and not selector
         if is_usual and request_milli <= 1000 * pool.cores:

@@ -1,9 +1,9 @@
-"""Trajectories that wait for memory, and who of them goes first.
+"""Trajectories that wait for memory, and which of them goes first.
 
 - Between jobs, the one that holds least of the pool for its share goes first, and before all of
   them one that has not what it is promised; inside a job, the one that waits longest.
 - Those that ask for the same are one line, so finding the first that fits looks at one of each.
-- A party that has a node reserved stands in no line: it goes before everybody else.
+- A party that has a node reserved stands in no line: it goes before all others.
 """
 
 from collections import OrderedDict

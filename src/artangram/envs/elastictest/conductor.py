@@ -31,7 +31,7 @@ MAX_STILLBORN = 3
 
 
 class Audience(Protocol):
-    """Who hears what happens."""
+    """Hears what happens."""
 
     @property
     def wants_to_stop(self) -> bool: ...

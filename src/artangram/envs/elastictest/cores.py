@@ -1,7 +1,7 @@
 """How many cores this program may use at this moment.
 
 A sandbox that is resized changes the affinity of everything inside, so a look costs a microsecond
-and needs nobody's help. `ARTANGRAM_UNITS` is the degree the action was started with: the cores may
+and needs no help. `ARTANGRAM_UNITS` is the degree the action was started with: the cores may
 become fewer, and come back, but more than that were never meant.
 """
 

@@ -1,6 +1,6 @@
 """The worker processes, as the conductor sees them.
 
-- `hire` forks one; `look` tells what they sent and who died, after at most the time given.
+- `hire` forks one; `look` tells what they sent and which died, after at most the time given.
 - Every worker hired ends through `look` as dead or through `close`; no process is left.
 """
 
@@ -131,7 +131,7 @@ class Crew:
         ready = {fd for fd, _ in self._poll.poll(timeout_s * 1000)}
         seen: list[tuple[Hand, Frame | Dead]] = []
         for fd, hand in list(self._by_fd.items()):
-            # Who has died is asked before its last frames are read, so that none comes after.
+            # Ask which died before the last frames are read, so that none comes after.
             status = self._ended(hand)
             if fd in ready or status is not None:
                 frames = hand.channel.waiting()

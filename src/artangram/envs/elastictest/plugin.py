@@ -2,7 +2,7 @@
 
 - Runs in the process that collects. Reports of the workers are given to pytest's hooks here, so
   `-x`, `--maxfail`, `-q`, `-v`, `--junitxml`, `--lf` and `--durations` mean what they always mean.
-- Steps aside, for pytest's own loop, when there is nothing to run, when a debugger is attached,
+- Steps aside, for pytest's own loop, when no test is to run, when a debugger is attached,
   and when threads run that a fork would not copy.
 """
 

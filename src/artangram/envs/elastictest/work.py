@@ -1,4 +1,4 @@
-"""Which tests run next, and on whom: decisions only, no process and no clock.
+"""Which tests run next, on which worker: decisions only, no process and no clock.
 
 - A test is its place in the collected suite. A `SuiteChunk` is tests that one worker goes through
   in order; a `Portion` is the next few of them, handed over at once and never taken back.
@@ -58,7 +58,7 @@ class SuiteDurations:
         self._sums: dict[str, tuple[int, float]] = {}
 
     def of(self, test: int) -> float | None:
-        """Seconds, or `None` when there is nothing to go by."""
+        """Seconds, or `None` when no test has ended yet."""
         if test in self._known:
             return self._known[test]
         count, total = self._sums.get(self._files[test], (0, 0.0))

@@ -31,7 +31,7 @@ APPEND_WIDTH = 256
 """The most prompt tokens of one request per step: the others wait no longer than that takes."""
 
 JOIN_TOKENS = 96
-"""Few prompts and few others are one pass up to so many tokens, with their padding: starting a
+"""Few prompts and few others are one pass up to this many tokens, with their padding: starting a
 second pass costs more than the padding."""
 
 
@@ -178,7 +178,7 @@ class DecodeBatch:
         return [] if row is None else self._ended(row, FinishReason.ABORT)
 
     def step(self) -> list[Sampled | StreamEnded | Handed]:
-        """Sample a token for everybody who is ready for one. The news of requests that ended."""
+        """Sample a token for every request that is ready. The news of requests that ended."""
         self._admit()
         news = self._handed_over()
         owing = [(row, len(row.known) - self._slots.lengths[row.slot]) for row in self._rows()]
@@ -210,7 +210,7 @@ class DecodeBatch:
         return self._running.values()
 
     def _admit(self) -> None:
-        """Give slots to those who wait, first come, first served."""
+        """Give slots to requests that wait, first come, first served."""
         while self._waiting:
             stream, row = next(iter(self._waiting.items()))
             found = self._places.take(row.request)

@@ -1,7 +1,7 @@
 """Choose the next token of many requests at once.
 
 A request draws its random numbers when it takes its slot, from its own seed if it has one: what it
-samples then does not depend on who runs beside it.
+samples then does not depend on what runs beside it.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """The loop of an embedded engine: hear commands, take a step, tell what was sampled.
 
-It knows no asyncio: its client may be in this process or in another one. When there is nothing to
-do it waits for commands and uses no core. `python -m artangram.gateway.engines.torchworker FD` is a
+It knows no asyncio: its client may be in this process or in another one. When it is idle
+it waits for commands and uses no core. `python -m artangram.gateway.engines.torchworker FD` is a
 process for it: the socket at that descriptor is its only tie, and when the other end is gone,
 however that came, it ends.
 """
@@ -40,7 +40,7 @@ TELL_EVERY_S = 0.02
 
 
 def a_batch(settings: TorchEngineSettings) -> DecodeBatch:
-    """Load the model. Raises `BadInput` when there is none."""
+    """Load the model. Raises `BadInput` if the directory has none."""
     model = load_causal(Path(settings.directory))
     return DecodeBatch(
         model,

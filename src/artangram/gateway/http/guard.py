@@ -1,4 +1,4 @@
-"""Who may use the gateway over HTTP, and how exceptions become responses."""
+"""Which callers may use the gateway over HTTP, and how exceptions become responses."""
 
 import secrets
 from collections.abc import Callable, Coroutine

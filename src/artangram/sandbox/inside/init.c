@@ -250,7 +250,7 @@ static int look_at(pid_t pid, struct alive *found)
 }
 
 /* All processes of the namespace but us; the caller frees the list. */
-static struct kept everybody(void)
+static struct kept all_processes(void)
 {
     struct kept found = {NULL, 0};
     size_t room = 0;
@@ -298,7 +298,7 @@ static int is_command(pid_t pid)
     return (one && !one->is_dead) || (pid == now_running.main && !now_running.is_dead);
 }
 
-/* The command that a process descends from, 0 if that is none which still runs. Each command adopts
+/* The command that a process descends from, 0 if none that still runs. Each command adopts
  * its orphans, so its tree is whole for as long as it lives; -1 for a process that is gone. */
 static pid_t owner_of(pid_t pid)
 {
@@ -334,7 +334,7 @@ static struct kept without_owners(struct kept found)
 /* -- ending ------------------------------------------------------------------------------- */
 
 /* Kill and reap all other processes; how many there were, dead ones included. */
-static int end_everybody(void)
+static int end_all_processes(void)
 {
     int count = 0;
     kill(-1, SIGKILL);
@@ -344,8 +344,8 @@ static int end_everybody(void)
 }
 
 /* Kill and reap what is neither kept nor of a command that runs. How many those are; they come first in
- * `found` then, and the kept ones are all of it if there are none. */
-static int kill_strangers(struct kept *found)
+ * `found` then, and where all are kept it has those. */
+static int kill_leftovers(struct kept *found)
 {
     size_t count = 0, num_kept = 0;
     for (size_t i = 0; i < found->count; i++) {
@@ -382,13 +382,13 @@ static int end_others(void)
 {
     int killed = 0, num_dead;
     int is_anybody_left = reap_dead(&num_dead);
-    /* All processes here descend from us, and orphans become ours: without a child there is none.
+    /* All processes here descend from us, and orphans become ours: without a child nothing is left.
      * kill(-1) visits every process of the machine, so it is not called in vain. */
     if (!kept.count && !num_parallel && !(now_running.main && !now_running.is_dead))
         return is_anybody_left ? end_everybody() : 0;
     for (int round = 0; round < ROUNDS_BEFORE_ALL; round++) {
-        struct kept found = everybody();
-        int count = kill_strangers(&found);
+        struct kept found = all_processes();
+        int count = kill_leftovers(&found);
         reap_dead(&num_dead);
         if (!count && !num_dead) { /* one that died while we looked may have left a child */
             keep_these(found);
@@ -405,7 +405,7 @@ static int end_others(void)
 /* Kill a command and what descends from it, itself last: its orphans would be ours. */
 static void kill_tree(pid_t leader)
 {
-    struct kept found = everybody();
+    struct kept found = all_processes();
     for (size_t i = 0; i < found.count; i++)
         if (found.all[i].pid != leader && owner_of(found.all[i].pid) == leader)
             kill(found.all[i].pid, SIGKILL);
@@ -555,7 +555,7 @@ static void finish(void)
     if (now_running.flags)
         killed = now_running.num_ended + (num_parallel ? end_others() : end_everybody());
     else if (now_running.keep)
-        keep_these(without_owners(everybody()));
+        keep_these(without_owners(all_processes()));
     else
         killed = end_others();
     struct reply reply = {
@@ -978,7 +978,7 @@ static struct parallel *parallel_named(const char *text)
     return NULL;
 }
 
-/* To its process group, as a terminal does it. It may have ended: then there is no one to tell. */
+/* To its process group, as a terminal does it. It may have ended: then the signal reaches nothing. */
 static void signal_parallel(const struct parallel *one, int number)
 {
     if (one && !one->is_dead && kill(-one->pid, number))

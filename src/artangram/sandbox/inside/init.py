@@ -331,7 +331,7 @@ class Init:
         self._settle()
 
     def _wait(self, pid: int, options: int) -> int:
-        """Reap one, 0 if there is none; how a command ended is noted for `_settle`."""
+        """Reap one, 0 if no child has ended; how a command ended is noted for `_settle`."""
         try:
             found, status, usage = os.wait4(pid, options | linux.WALL)
         except ChildProcessError:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from artangram.sandbox.inside.population import Population
 
     Reap = Callable[[int, int], int]
-    """As `os.waitpid`, but it gives a pid only, 0 if there is none."""
+    """As `os.waitpid`, but it gives a pid only, 0 if no child has ended."""
 
 ROUNDS_BEFORE_ALL = 20
 TIMES_TO_LOOK = 8
@@ -149,7 +149,7 @@ class Commands:
     """Which processes belong to commands that run. `leaders` are their first processes.
 
     Each adopts its orphans, so its tree is whole for as long as it lives. One that does not
-    (`open_leader`, 0 if there is none) is believed to own every orphan.
+    (`open_leader`, or 0) is believed to own every orphan.
     """
 
     def __init__(self, leaders: Sequence[int] = (), open_leader: int = 0) -> None:
@@ -160,7 +160,7 @@ class Commands:
         return bool(self._leaders or self._open_leader)
 
     def owner_of(self, pid: int) -> int:
-        """The leader it descends from; 0 if there is none, -1 for a process that is gone."""
+        """The leader it descends from; 0 without a leader, -1 for a process that is gone."""
         if not self:
             return 0
         for _ in range(TIMES_TO_LOOK):
@@ -198,15 +198,15 @@ def end_others(
     for _ in range(ROUNDS_BEFORE_ALL):
         found = alive(others.pids())
         theirs = [process for process in found if kept.holds(process)]
-        strangers = [
+        leftovers = [
             process.pid
             for process in found
             if not kept.holds(process) and not commands.owner_of(process.pid)
         ]
-        _kill_each(strangers, reap)
-        killed.update(strangers)
+        _kill_each(leftovers, reap)
+        killed.update(leftovers)
         # A process that died while we looked may have left a child that we did not see.
-        if not _reap_dead(reap) and not strangers:
+        if not _reap_dead(reap) and not leftovers:
             return len(killed), KeptProcesses(theirs)
     # It forks faster than we look: nothing may outlive the command, so all others go too.
     others.signal(linux.SIGKILL)
@@ -245,7 +245,7 @@ def open_terminal(size: int) -> tuple[int, int]:
 
 
 def signal_group(leader: int, number: int) -> None:
-    """As a terminal does it. It may have ended: then there is no one to tell."""
+    """As a terminal does it. It may have ended: then the signal reaches nothing."""
     try:
         os.killpg(leader, number)
     except (ProcessLookupError, PermissionError):

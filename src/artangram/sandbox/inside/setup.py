@@ -104,7 +104,7 @@ def make_groups(groups: list[tuple[str, dict[str, str], str]]) -> None:
 
 
 def join_groups(groups: list[tuple[str, dict[str, str], str]], *, pid: str = "0") -> None:
-    """A lone thread that moves itself waits for no one."""
+    """A lone thread that moves itself waits for no other."""
     for directory, _, join_file in groups:
         if join_file:
             write_setting(f"{directory}/{join_file}", pid)

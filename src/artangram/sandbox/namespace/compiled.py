@@ -40,7 +40,7 @@ class BuildFailed(Exception):
 
 
 def find_compiler() -> str:
-    """The compiler's path; empty if there is none."""
+    """The compiler's path; empty if the machine has none."""
     return shutil.which("cc") or ""
 
 

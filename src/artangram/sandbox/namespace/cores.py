@@ -93,7 +93,7 @@ class CoreLender(Protocol):
 
     @property
     def num_lent(self) -> int:
-        """Slots in use; 0 where there are none."""
+        """Slots in use; 0 where the machine offers none."""
         ...
 
     def lend(self, groups: BoxGroups | None, pid: int, *, cores: tuple[int, ...]) -> Hold: ...

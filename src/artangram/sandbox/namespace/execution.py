@@ -1,6 +1,6 @@
 """One command in a sandbox, from its order to its result; without a task, for most are short.
 
-- `on_end` hears of its end exactly once: a result, or why there is none.
+- `on_end` hears of its end exactly once: a result, or why it has no result.
 - Init holds the deadline. If it does not answer within `GRACE_S` of it, the whole sandbox is
   killed from outside and the command counts as timed out.
 - A sandbox that the kernel kills for memory ended its command out of memory: that is the
@@ -136,7 +136,7 @@ class ParallelBox(Box, Protocol):
 
 
 def learned(box: Box, hold: Hold) -> int:
-    """The number of the control group to join, which init has learned; -1 if there is none."""
+    """The number of the control group to join, which init has learned; -1 for no group."""
     number = -1
     for number, tasks in hold.groups:
         if number not in box.groups:
@@ -212,10 +212,9 @@ class Execution:
         if command.stdin:
             flags |= request.HAS_STDIN
             fds.append(channel.memory_file(command.stdin))
-        work_dir = box.traits.work_dir
         try:
             order = order_of(
-                self.number, command, work_dir=work_dir, rlimits=rlimits, flags=flags, group=group
+                self.number, command, traits=box.traits, rlimits=rlimits, flags=flags, group=group
             )
             box.send(order, fds)
         finally:

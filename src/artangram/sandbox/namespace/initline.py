@@ -1,4 +1,4 @@
-"""The line to the init of one sandbox: numbered requests, and who hears their answers.
+"""The line to the init of one sandbox: numbered requests, and the callbacks for their answers.
 
 A request has either one answer, for a future, or several, for a listener. When init is gone, every
 future fails, and `on_gone` is told.

@@ -101,7 +101,7 @@ class LocalProcess:
             order = order_of(
                 self.number,
                 self._command,
-                work_dir=box.traits.work_dir,
+                traits=box.traits,
                 rlimits=rlimits,
                 flags=flags,
                 group=group,
@@ -282,7 +282,7 @@ class LocalProcess:
             self._over.set_result(ending)
         else:
             self._over.set_exception(ending)
-            self._over.exception()  # looked at: no one may wait for it
+            self._over.exception()  # looked at: it may have no waiter
         if not self.started.done():
             self.started.set_result(None)
         self._on_over(self)

@@ -22,8 +22,8 @@ class ZygoteProvider(LocalProvider):
     def __init__(self, run_dir: RunDir, cores: CoreLender, *, zygote: ZygoteTraits) -> None:
         super().__init__(run_dir, cores)
         self._zygote = ZygoteClient(self, run_dir, zygote)
-        #: Done when the zygote has told the pid of a sandbox, or that there is none.
-        self._births: dict[str, asyncio.Future[None]] = {}
+        #: Done when the zygote has told the pid of a sandbox, or that it could not start one.
+        self._pid_told: dict[str, asyncio.Future[None]] = {}
 
     @property
     def zygote_pid(self) -> int:
@@ -37,7 +37,7 @@ class ZygoteProvider(LocalProvider):
     def on_created(self, name: str, pid: int) -> None:
         if name in self.live:
             self.live[name].pid = pid
-        self._settle_birth(name)
+        self._settle_start(name)
 
     def on_failed(self, name: str, reason: str) -> None:
         self._reap(name, reason)
@@ -60,25 +60,25 @@ class ZygoteProvider(LocalProvider):
         ours.setblocking(False)
         sandbox = LocalSandbox(self, traits, ours)
         self.live[traits.name] = sandbox
-        self._births[traits.name] = self._loop.create_future()
+        self._pid_told[traits.name] = self._loop.create_future()
         self._zygote.create(plan, theirs)
         return sandbox
 
     async def _born(self, sandbox: LocalSandbox) -> None:
         """An init may report before its zygote: these are two sockets."""
-        birth = self._births.get(sandbox.name)
-        if birth is not None:
-            await asyncio.shield(birth)
+        started = self._pid_told.get(sandbox.name)
+        if started is not None:
+            await asyncio.shield(started)
         if not sandbox.pid:
             raise SandboxGone("the zygote is gone")
 
-    def _settle_birth(self, name: str) -> None:
-        birth = self._births.pop(name, None)
-        if birth is not None:
-            birth.set_result(None)
+    def _settle_start(self, name: str) -> None:
+        started = self._pid_told.pop(name, None)
+        if started is not None:
+            started.set_result(None)
 
     def _reap(self, name: str, reason: str) -> None:
-        self._settle_birth(name)
+        self._settle_start(name)
         super()._reap(name, reason)
 
     async def _end(self) -> None:

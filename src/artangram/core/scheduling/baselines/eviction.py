@@ -1,4 +1,4 @@
-"""ARL-Tangram's greedy eviction: which of those who fit start now, for any kind of unit.
+"""ARL-Tangram's greedy eviction: which of those that fit start now, for any kind of unit.
 
 1. The candidates are a first-come prefix of the line whose least amounts fit together; a division
    knows the best sizes of each shorter prefix.

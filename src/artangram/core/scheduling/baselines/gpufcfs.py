@@ -1,6 +1,6 @@
 """First come, first served on GPUs: the first of the line blocks all others.
 
-Everybody gets the least degree, or one fixed degree. The chunk is the best fit; among equals the
+Every call gets the least degree, or one fixed degree. The chunk is the best fit; among equals the
 one where the service is resident; otherwise the residents used longest ago are evicted. A copy
 whose batch has room is joined.
 """
@@ -16,7 +16,7 @@ class GpuFcfsLane(GpuLane):
     """One line in front of the whole pool."""
 
     def __init__(self, pool: GpuPool, context: LaneContext, *, degree: int | None = None) -> None:
-        """`degree` is asked for where it is admissible; without it everybody gets the least."""
+        """`degree` is asked for where it is admissible; without it every call gets the least."""
         super().__init__(pool, context)
         self._degree = degree
         self._line = SortedTickets()

@@ -1,7 +1,7 @@
 """Serverless loading: every call brings its model along and leaves nothing behind.
 
 First come, first served at a fixed degree. A call loads from the node's host copy, or cold from
-storage where there is none, and its devices are empty again when it ends. No batches: calls do not
+storage where no copy is, and its devices are empty again when it ends. No batches: calls do not
 meet on a copy.
 """
 

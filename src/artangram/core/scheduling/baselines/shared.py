@@ -12,7 +12,7 @@ from artangram.core.scheduling.pools.cpu import CpuNode
 
 
 class SharedLane:
-    """A node whose kernel decides who runs how fast."""
+    """A node whose kernel decides how fast each action runs."""
 
     def __init__(
         self, node: CpuNode, context: LaneContext, *, weight_milli: int, limit_milli: int

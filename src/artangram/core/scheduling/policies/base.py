@@ -57,10 +57,12 @@ class Ticket:
         "done_s",
         "due_at",
         "form",
+        "held",
         "idle_s",
         "job",
         "key",
         "lane",
+        "load_s",
         "node",
         "num_turned_away",
         "pace",
@@ -129,11 +131,15 @@ class Ticket:
         self.widths: Widths | None = None
         self.started_at = now
         self.began_at = now
+        #: Seconds that it ran on each number of cores, where these change while it runs.
+        self.held: dict[float, float] = {}
+        #: Core-seconds that were expected of it when it came.
+        self.load_s = 0.0
         #: Seconds of its duration on one unit that are done, as of when.
         self.done_s = 0.0
         self.updated_at = now
         #: Core-seconds for a second of that duration at the least, and the core-seconds expected
-        #: per chance to end: who has the smallest rank goes first.
+        #: per chance to end: the ticket with the smallest rank goes first.
         self.area = 1.0
         self.rank = 0.0
         #: Where it stands while it wants cores and has none, and which entry there is its own.
@@ -156,8 +162,11 @@ class Ticket:
         elapsed_s = now - self.updated_at
         if elapsed_s > 0.0:
             if self.units:
-                speed = self.pace if self.widths is None else self.widths.speed[self.units]
-                self.done_s += elapsed_s * speed
+                if self.widths is None:
+                    self.done_s += elapsed_s * self.pace
+                else:
+                    self.done_s += elapsed_s * self.widths.speed[self.units]
+                    self.held[self.units] = self.held.get(self.units, 0.0) + elapsed_s
             self.updated_at = now
 
     def had_s(self, now: float) -> float:
@@ -237,7 +246,7 @@ class LaneContext(Protocol):
         """A running `ticket` has these cores now."""
 
     def limit(self, ticket: Ticket, at: float) -> None:
-        """Whoever submitted `ticket` waits for it no longer than until `at`."""
+        """The caller of `ticket` waits for it no longer than until `at`."""
 
     def give_up(self, ticket: Ticket, reason: str, now: float) -> None:
         """`ticket`, no longer waiting in its lane, failed without ever starting."""
@@ -262,9 +271,9 @@ class Lane(Protocol):
         """`ticket` no longer runs here."""
 
     def overdue(self, now: float) -> Ticket | None:
-        """Who goes first of those who wait here past their key, if anybody does.
+        """The first ticket of those that wait here past their key, if any does.
 
-        Nothing it needs is lent to who comes after it.
+        Nothing it needs is lent to a ticket that comes after it.
         """
 
     def lends(self, units: int, now: float) -> bool:

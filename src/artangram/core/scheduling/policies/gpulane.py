@@ -185,5 +185,5 @@ def _freshest(chunk: FreeChunk) -> float:
 
 
 def used_at(residency: Residency) -> float:
-    """The worth of a residency to those who evict the one used longest ago."""
+    """The worth of a residency to lanes that evict the one used longest ago."""
     return residency.used_at

@@ -1,7 +1,7 @@
 """Tickets in a line that any of them may leave at any time.
 
 Coming and leaving cost a search and a shift of the order, which is a list of small entries. Nothing
-of who left stays behind.
+of a ticket that left stays behind.
 """
 
 from bisect import bisect_left, insort

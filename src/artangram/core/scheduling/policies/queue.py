@@ -157,11 +157,11 @@ class Queue:
 
     def _tidy(self) -> None:
         for job, heap in list(self._heaps.items()):
-            # Who was withdrawn and came back is there twice.
+            # A ticket that was withdrawn and came back is there twice.
             heap[:] = sorted({entry for entry in heap if self._is_waiting(entry[2])})
             if not heap:
                 del self._heaps[job]
-        self._num_gone = 1  # Who leaves just now still names our lane.
+        self._num_gone = 1  # The ticket that leaves just now still names our lane.
 
     def _first(self, heap: _Heap) -> Ticket | None:
         while heap:

@@ -3,12 +3,12 @@
 - Tickets wait per service and job in order of a virtual deadline, key = arrival + alpha * least
   area. Only heads are weighed, so a decision costs services and jobs, not tickets.
 - A degree is priced: t(k) * (1 + k * price), where the price is what a device-second delays those
-  behind. A restore is spread over those who wait for the copy, not over those who may come: they
+  behind. A restore is spread over calls that wait for the copy, not over those that may come: they
   would come to a copy that others, counting on theirs, have evicted. Joining a batch costs no
   devices.
 - A restore waits when a copy will be free before the restore would pay off.
 - A service changes the degree of its own copy when the price makes another one much better for
-  those who are likely to come: this takes no memory that others count on.
+  calls that are likely to come: this takes no memory that others count on.
 - Between the services of a job the smallest score wins: the key, plus what the restore costs.
 - Between jobs the one goes first that got least for its share, plus what its restore costs. Age
   does not count: a job that floods the lane has the oldest tickets. Wide work beside narrow work
@@ -163,7 +163,7 @@ class ResidencyLane(GpuLane):
         return copy.degree * (restore_s + seconds(ticket, copy.degree)) / copy.busy
 
     def _best_move(self) -> Move | None:
-        """The best move of the job that goes first; if there is none, a fence may make one."""
+        """The best move of the job that goes first; without one, a fence may make one."""
         self._set_price()
         best: dict[JobId, Move] = {}
         blocked = []
@@ -187,7 +187,7 @@ class ResidencyLane(GpuLane):
         return self._served.of(move.ticket.job) + move.delay, move.score, move.ticket.seq
 
     def _set_price(self) -> None:
-        """A device-second delays those who wait, and those whom the load says will come."""
+        """A device-second delays the calls that wait, and those that the load says will come."""
         devices = max(1, self.pool.num_devices)
         load = min(0.95, self._offered.per_s(self._now) / devices)
         coming = min(MOST_BASE_PRICE, self._load_price * load / (1.0 - load))
@@ -318,7 +318,7 @@ class ResidencyLane(GpuLane):
         return max(users, default=inf)
 
     def _worth(self, residency: Residency) -> float:
-        """What evicting an idle residency costs those who are believed to need it next."""
+        """What evicting an idle residency costs the calls that are believed to need it next."""
         service = residency.service
         need = self._need.get(service)
         if need is None:

@@ -1,1 +1,1 @@
-"""The books: what exists, what is taken, by whom. Arithmetic only; managers perform."""
+"""The books: what exists, what is taken, by which action. Arithmetic only; managers perform."""
