@@ -4,7 +4,7 @@
 2. The repository and what it depends on, installed once and kept as a snapshot.
 3. Attempts start from that snapshot as siblings, and run the visible tests on the cores that are
    free.
-4. Hidden tests run in a sandbox of their own: an attempt never sees them, and hands over a patch.
+4. Hidden tests run in a sandbox of their own: an attempt never sees them, and hands over a file.
 
     python examples/swe_task.py [IMAGE.tar]
 """
@@ -16,7 +16,12 @@ import artangram
 from artangram import Outcome, TarImage, between
 from artangram.envs.elastictest import command, one_file
 
-CODE = "def median(numbers):\n    return sorted(numbers)[len(numbers) // 2]\n"
+CODE = """
+from averages import half
+
+def median(numbers):
+    return sorted(numbers)[half(len(numbers))]
+"""
 VISIBLE = "from stats import median\n\ndef test_odd():\n    assert median([3, 1, 2]) == 2\n"
 HIDDEN = """
 import pytest
@@ -35,11 +40,10 @@ def median(numbers):
 ATTEMPTS = {"right": RIGHT, "changes nothing": CODE, "does not parse": "def median(:\n"}
 """What a model would write."""
 JUDGED = {Outcome.SUCCEEDED, Outcome.FAILED, Outcome.TIMED_OUT}
-SETUP = """
-set -e
-git init -q . && git config user.email a@b && git config user.name a
-git add -A && git commit -qm "as given"
-"""
+SETUP = (
+    "mkdir -p vendor/averages && echo 'def half(n): return n // 2' > vendor/averages/__init__.py"
+)
+"""Here a real task runs `pip install`; what it writes is part of the snapshot."""
 
 
 async def prepared(client, image):
@@ -48,8 +52,6 @@ async def prepared(client, image):
         await t.write("stats.py", CODE)
         await t.write("tests/test_visible.py", VISIBLE)
         await t.write(".elastic.pyz", one_file())
-        await t.write(".git/info/exclude", ".elastic.pyz\n__pycache__\n.pytest_cache\n")
-        # Here a real task runs `pip install`; what it writes is part of the snapshot.
         done = await t.run(["sh", "-c", SETUP], kind="swe/setup")
         if not done.ok:
             raise RuntimeError(f"setting up failed: {done.reason} {done.stderr}")
@@ -59,25 +61,22 @@ async def prepared(client, image):
 async def tested(t):
     """Run the tests that are there on 1 to 8 cores, as many as are free."""
     suite = command(["-q", "tests"], program=".elastic.pyz", python=sys.executable)
-    suite = ["env", "PYTHONPATH=.", *suite]
+    suite = ["env", "PYTHONPATH=.:vendor", *suite]
     return await t.run(suite, cpu=between(1, 8), kind="swe/test", timeout_s=120)
 
 
 async def attempt(client, base, text):
-    """A patch, as one attempt makes it; it may look at the visible tests."""
+    """The file that one attempt hands over; it may run the visible tests."""
     async with client.trajectory(task="swe", memory_mb=256, source=base) as t:
         await t.write("stats.py", text)
         await tested(t)
-        return (await t.run(["git", "diff"], kind="swe/diff")).stdout
+        return await t.read("stats.py")
 
 
-async def score(client, base, patch):
+async def score(client, base, handed_over):
     """1 or 0 by the hidden tests; `None` if infrastructure failed, which is no score at all."""
     async with client.trajectory(task="swe", memory_mb=256, source=base) as t:
-        if patch:
-            applied = await t.run(["git", "apply", "-"], stdin=patch, kind="swe/apply")
-            if not applied.ok:
-                return 0.0 if applied.outcome in JUDGED else None
+        await t.write("stats.py", handed_over)
         await t.write("tests/test_hidden.py", HIDDEN)
         result = await tested(t)
         if result.outcome not in JUDGED or result.start_error:
@@ -89,8 +88,8 @@ async def main():
     image = TarImage(path=sys.argv[1]) if len(sys.argv) > 1 else None
     async with artangram.local() as client:
         base = await prepared(client, image)
-        patches = await asyncio.gather(*(attempt(client, base, one) for one in ATTEMPTS.values()))
-        scores = await asyncio.gather(*(score(client, base, patch) for patch in patches))
+        files = await asyncio.gather(*(attempt(client, base, one) for one in ATTEMPTS.values()))
+        scores = await asyncio.gather(*(score(client, base, one) for one in files))
     for name, found in zip(ATTEMPTS, scores, strict=True):
         print(f"{name}: {found}")
 
