@@ -1,7 +1,7 @@
 #!/bin/sh
-# install_engine.sh [engine] [kernel] [browser]: install what some tests need beyond Python; without a name, all.
+# install_engine.sh [engine] [kernel] [browser] [metrics]: install what some tests need beyond Python; without a name, all.
 # engine: podman with runc. kernel: a user-mode Linux, which has control groups of version 2.
-# browser: Chromium, which looks at the dashboard.
+# browser: Chromium, which looks at the dashboard. metrics: Prometheus, which scrapes a service.
 # Ends with 0 when it is there, else with 1 and a reason for each that is missing.
 set -u
 export DEBIAN_FRONTEND=noninteractive
@@ -16,6 +16,10 @@ has_kernel() {
 
 has_browser() {
   command -v chromium >/dev/null 2>&1
+}
+
+has_metrics() {
+  command -v prometheus >/dev/null 2>&1 && command -v promtool >/dev/null 2>&1
 }
 
 # obtain WHAT IS_THERE PACKAGE...
@@ -39,12 +43,13 @@ obtain() {
 }
 
 missing=0
-for wanted in ${*:-engine kernel browser}; do
+for wanted in ${*:-engine kernel browser metrics}; do
   case $wanted in
     engine) obtain "container engine" has_engine podman runc || missing=1 ;;
     kernel) obtain "user-mode Linux" has_kernel user-mode-linux || missing=1 ;;
     browser) obtain "Chromium" has_browser chromium || missing=1 ;;
-    *) echo "nobody knows $wanted: use engine, kernel or browser" >&2; missing=1 ;;
+    metrics) obtain "Prometheus" has_metrics prometheus || missing=1 ;;
+    *) echo "$wanted is not known: use engine, kernel, browser or metrics" >&2; missing=1 ;;
   esac
 done
 exit $missing

@@ -6,7 +6,7 @@
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from artangram.sandbox.protocol import Source
 
@@ -37,11 +37,16 @@ class TrajectoryOptions(TypedDict, total=False):
     memory_mb: int
     """Memory of its sandbox; files count as memory. Default: 512."""
     disk_mb: int | None
-    """Size of its files. Default: half of the memory, 256 MB at most."""
+    """Size of its files. Default: half of the memory, 256 MB at most; 4096 on disk."""
+    storage: Literal["memory", "disk"]
+    """Where its files are: "disk" costs no memory, and takes some milliseconds more. Default:
+    "memory"."""
     processes: int
     """Processes at once. Default: 256."""
-    network: bool
-    """Give the sandbox access to the network. Default: False."""
+    network: bool | str | Sequence[str]
+    """What it may reach: a list of hosts, as in `["pypi.org", "*.pythonhosted.org:443"]`, or True
+    for every public host, through a proxy (`http_proxy`); "host" for the machine's own network.
+    Default: False, nothing."""
     source: Source | None
     """The image or snapshot that it starts from. Default: the programs of the node."""
     workdir: str
