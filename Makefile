@@ -60,6 +60,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/experiments/action_parts.py --rounds 200
 	$(BIN)/python benchmarks/experiments/crowd_parts.py
 	$(BIN)/python benchmarks/experiments/two_inits.py
+	$(BIN)/python benchmarks/experiments/swerex_sessions.py
 	$(BIN)/artangram bench overhead --rounds 15 --json benchmarks/results/overhead.json
 	$(BIN)/artangram bench live --rounds 2 --json benchmarks/results/live.json
 	$(BIN)/artangram bench services --json benchmarks/results/services.json

@@ -1,10 +1,12 @@
 """How many cores do coding agents need? The closed loop at sizes from scarce to ample."""
 
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
 from statistics import mean
 from typing import Annotated
 
 import typer
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from artangram.cli.output import Printer
 from artangram.core.ids import Resource
@@ -16,7 +18,7 @@ from artangram.sim.bounds import critical_path_s, lower_bound
 from artangram.sim.driver import Simulation
 from artangram.sim.families import cluster_for, generate
 from artangram.sim.report import report
-from artangram_bench.result import Origin, seeds_of
+from artangram_bench.result import PROCESSES, Origin, seeds_of
 
 RUNS = [
     ("elastic", "learned"),
@@ -41,6 +43,8 @@ class CodingRow(Struct, frozen=True, kw_only=True):
     cores: int
     policy: str
     estimates: str
+    steps: int
+    """Of each job."""
     act_mean_s: float
     act_bound_s: float
     """No policy has a smaller mean ACT, so none is better than this one by more than the ratio."""
@@ -53,21 +57,23 @@ class CodingRow(Struct, frozen=True, kw_only=True):
 
 def coding(
     seeds: Annotated[str, typer.Option(help="Seeds, with commas; each makes one trace.")] = "0,1",
+    steps: Annotated[int, typer.Option(min=1, help="Training steps of each job.")] = 3,
+    processes: Annotated[int, typer.Option(min=1, help="Simulations at once.")] = PROCESSES,
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
 ) -> None:
     """Mean ACT and step time of coding agents on 80 to 1024 cores, with a 10 % squeeze penalty."""
     output, origin = Printer(json), Origin()
-    traces = [generate("coding", seed=seed) for seed in seeds_of(seeds)]
+    numbers, settings = seeds_of(seeds), [(cores, *run) for cores in CORES for run in RUNS]
+    calls = [(seed, steps, *setting) for setting in settings for seed in numbers]
     rows = []
-    with output.progress() as progress:
+    with output.progress() as progress, ProcessPoolExecutor(processes) as pool:
         task = progress.add_task("coding")
-        for cores in CORES:
-            for name, told in RUNS:
-                progress.update(task, description=f"{cores} cores, {name}, {told}")
-                runs = [_run(trace, cores, name, told) for trace in traces]
-                rows.append(_mean_row(runs))
+        found = pool.map(_run, *zip(*calls, strict=True))
+        for cores, name, told in settings:
+            progress.update(task, description=f"{cores} cores, {name}, {told}")
+            rows.append(_mean_row([next(found) for _ in numbers]))
     output.table(
-        "Coding agents: 3 jobs x 256 trajectories, mean over seeds, times in seconds",
+        f"Coding agents: 3 jobs x 256 trajectories x {steps} steps, mean over seeds, in seconds",
         ["cores", "policy", "told", "ACT mean", "best gain", "p99", "step", "shortest", "use"],
         [
             [
@@ -87,7 +93,13 @@ def coding(
     output.json(origin.result("How many cores do coding agents need?", rows))
 
 
-def _run(trace: Trace, cores: int, name: str, told: str) -> CodingRow:
+@cache
+def _trace(seed: int, steps: int) -> Trace:
+    return generate("coding", seed=seed, steps=steps)
+
+
+def _run(seed: int, steps: int, cores: int, name: str, told: str) -> CodingRow:
+    trace = _trace(seed, steps)
     cluster = cluster_for("coding", cores=cores, squeeze_penalty=PENALTY)
     simulation = Simulation(trace, cluster, policy_named(name), beliefs(told, 0))
     simulation.run()
@@ -96,6 +108,7 @@ def _run(trace: Trace, cores: int, name: str, told: str) -> CodingRow:
         cores=cores,
         policy=name,
         estimates=told,
+        steps=steps,
         act_mean_s=one.act.mean_s,
         act_bound_s=lower_bound(trace, cluster).act_mean_s + _overhead_s(trace, cluster),
         p99_s=one.act.p99_s,
@@ -116,5 +129,4 @@ def _overhead_s(trace: Trace, cluster: ClusterSpec) -> float:
 def _mean_row(runs: list[CodingRow]) -> CodingRow:
     numbers = ("act_mean_s", "act_bound_s", "p99_s", "step_s", "critical_path_s", "utilisation")
     means = {name: mean(getattr(run, name) for run in runs) for name in numbers}
-    first = runs[0]
-    return CodingRow(cores=first.cores, policy=first.policy, estimates=first.estimates, **means)
+    return structs.replace(runs[0], **means)

@@ -1,5 +1,7 @@
 """How close to the bound? Fifteen open-loop traces, loads 0.4 to 0.9, with and without bursts."""
 
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from math import exp, log
 from statistics import mean
 from typing import Annotated
@@ -14,7 +16,7 @@ from artangram.sim.bounds import lower_bound
 from artangram.sim.driver import Simulation
 from artangram.sim.families import cluster_for, generate, lab_traces
 from artangram.sim.report import report
-from artangram_bench.result import Origin, seeds_of
+from artangram_bench.result import PROCESSES, Origin, seeds_of
 
 POLICIES = ["elastic", "tangram", "tangram:elastic", "fcfs", "fixed:4", "overcommit"]
 SETTINGS = [
@@ -41,19 +43,21 @@ def lab(
     seeds: Annotated[
         str, typer.Option(help="Seeds, with commas; each makes five traces.")
     ] = "1,2,3",
+    processes: Annotated[int, typer.Option(min=1, help="Simulations at once.")] = PROCESSES,
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
 ) -> None:
     """How close to the bound: 15 open-loop traces, three kinds of estimates, squeeze penalties."""
     output, origin = Printer(json), Origin()
     numbers = seeds_of(seeds)
-    with output.progress() as progress:
+    settings = [(name, *setting) for setting in SETTINGS for name in POLICIES]
+    rows = []
+    with output.progress() as progress, ProcessPoolExecutor(processes) as pool:
         task = progress.add_task("bounds")
-        bounds = [_bound(numbers, index) for index in range(len(lab_traces(numbers)))]
-        rows = []
-        for estimates, penalty in SETTINGS:
-            for name in POLICIES:
-                progress.update(task, description=f"{name}, {estimates}, penalty {penalty}")
-                rows.append(_row(name, estimates, penalty, numbers, bounds))
+        bounds = list(pool.map(partial(_bound, numbers), range(len(lab_traces(numbers)))))
+        found = pool.map(partial(_row, seeds=numbers, bounds=bounds), *zip(*settings, strict=True))
+        for name, estimates, penalty in settings:
+            progress.update(task, description=f"{name}, {estimates}, penalty {penalty}")
+            rows.append(next(found))
     output.table(
         "Mean ACT over the Lagrangian bound (geometric mean of the traces)",
         ["policy", "estimates", "penalty", "ratio", "worst", "mean ACT s", "p99 s"],

@@ -13,6 +13,9 @@ from artangram.core.errors import BadInput
 
 PACKAGE = Path(artangram.__file__).resolve().parent
 
+PROCESSES = os.cpu_count() or 1
+"""Simulations that run at once, if not said otherwise."""
+
 
 class Machine(Struct, frozen=True, kw_only=True):
     cores: int

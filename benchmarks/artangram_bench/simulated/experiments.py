@@ -14,9 +14,9 @@ from artangram.core.rollout.split import splits_of
 from artangram.core.rollout.weights import preset
 from artangram.gateway.hardware import model_shape
 from artangram.pipeline.loops import synchronous
+from artangram.sim.fluid import alone_s, divided_s, mapped_s, needs_on
 from artangram_bench.simulated.cluster import PoolPlan, Scenario
 from artangram_bench.simulated.divisions import best_division
-from artangram_bench.simulated.fluid import alone_s, divided_s, mapped_s, needs_on
 from artangram_bench.simulated.rows import Row, compared, run_all
 from artangram_bench.simulated.systems import (
     ALL,
@@ -199,7 +199,8 @@ def affinity(settings: Settings) -> Iterator[Row]:
 
 def _fluid(model: str, how: str, kind: str) -> float | None:
     """What a fluid would gain over devices of that kind alone."""
-    needs = {one: needs_on(one, SHAPES, model=model, hit_rate=1.0) for one in MIXED}
+    means = {name: shape.mean for name, shape in SHAPES.items()}
+    needs = {one: needs_on(one, means, model=model, hit_rate=1.0) for one in MIXED}
     best_s = {"declared": mapped_s(needs, MIXED, AFFINITY), "learned": divided_s(needs, MIXED)}
     return alone_s(needs[kind], ALONE_OF[kind]) / best_s[how] if how in best_s else None
 

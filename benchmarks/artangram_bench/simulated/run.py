@@ -215,7 +215,7 @@ class SimulatedTraining:
             reread_tokens=self._gateway.counters.reread_tokens,
             spilled=sum(self._gateway.counters.spills.values()),
             hit_rates={
-                task: tally.hit_rate for task, tally in self._gateway.counters.prefixes.items()
+                task: tally.hit_rate for task, tally in self._gateway.counters.tasks.items()
             },
         )
 

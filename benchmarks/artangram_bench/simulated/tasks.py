@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from artangram.core.errors import InfraFailed
 from artangram.envs.protocol import Env, Observation, Problem, Scorer, Task
+from artangram.sim.fluid import MeanTrajectory
 from artangram_bench.simulated.words import words
 
 
@@ -44,6 +45,16 @@ class TaskShape(Struct, frozen=True, kw_only=True):
     """In one reply."""
     alike: float = 0.0
     """Share of the variance of turns and replies that belongs to the problem, not the attempt."""
+
+    @property
+    def mean(self) -> MeanTrajectory:
+        reply = self.reply_tokens * exp(self.reply_spread**2 / 2.0)
+        return MeanTrajectory(
+            turns=sum(self.turns) / 2.0,
+            prompt_tokens=self.prompt_tokens,
+            seen_tokens=self.seen_tokens,
+            reply_tokens=min(reply, self.max_tokens),
+        )
 
 
 class SyntheticTask:

@@ -1,15 +1,20 @@
-"""`artangram plan`: the smallest cluster on which a trace meets its goals, per policy."""
+"""`artangram plan`: the smallest cluster on which a trace meets its goals, per policy.
+
+`artangram plan affinity` is another question, in `plan_affinity`.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from msgspec import Struct
+from typer.core import TyperGroup
 
 from artangram.cli.client import Token
 from artangram.cli.fitting import FittingTrace
 from artangram.cli.output import JsonFile, Printer, claim_picture, keep_apart, tell_ignored, writing
+from artangram.cli.plan_affinity import affinity
 from artangram.cli.replay import Replay
 from artangram.cli.tracesource import TraceOption, trace_file
 from artangram.config.clusterfile import blaming, read_cluster
@@ -52,7 +57,7 @@ class SizePlan(Struct, frozen=True, kw_only=True):
     policies: tuple[PolicyPlan, ...]
 
 
-def plan(
+def sizes(
     cluster: Annotated[Path, typer.Option(help="The cluster (YAML) to vary.", show_default=False)],
     trace: TraceOption,
     sweep: Annotated[
@@ -87,7 +92,7 @@ def plan(
     """
     output = Printer(json)
     keep_apart({"the cluster": cluster, "the trace": trace, "--json": json, "--plot": plot})
-    sizes, goals, prices = parse_sweep(sweep), [*map(parse_goal, slo)], parse_prices(price or ())
+    wanted, goals, prices = parse_sweep(sweep), [*map(parse_goal, slo)], parse_prices(price or ())
     if plot is not None:
         claim_picture(plot)
     described = read_cluster(cluster)
@@ -97,10 +102,10 @@ def plan(
     with blaming(None if policy else cluster):
         for name in names:
             policy_named(name)
-    sizes.sized(spec, sizes.high)
+    wanted.sized(spec, wanted.high)
     tell_ignored(output.console, cluster, described.ignored_in_simulation(), verb="plan")
     with trace_file(trace, token, output) as path:
-        search = _Search(path, spec, sizes, goals, prices, estimates, output)
+        search = _Search(path, spec, wanted, goals, prices, estimates, output)
         _report(search, names, plot=plot, output=output, sweep=sweep)
 
 
@@ -215,3 +220,19 @@ def _show(output: Printer, sweep: Sweep, results: list[SizeResult], *, is_priced
         )
         told = f"{policy}: the smallest that is enough has {sweep} = {best.size}{smaller}."
     output.console.print(told, soft_wrap=True)
+
+
+class _SizesFirst(TyperGroup):
+    """`artangram plan --cluster ...` is `artangram plan sizes --cluster ...`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        is_named = bool(args) and (args[0] in self.commands or args[0] == "--help")
+        return super().parse_args(ctx, args if is_named else ["sizes", *args])
+
+
+plan = typer.Typer(
+    cls=_SizesFirst,
+    help="Find the smallest cluster on which a trace meets its goals, per policy.",
+)
+plan.command("sizes")(sizes)
+plan.command("affinity")(affinity)

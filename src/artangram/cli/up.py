@@ -166,6 +166,7 @@ def _served(
         labels=described.labels,
         options=described.options,
         images=[Path(folder) for folder in described.images],
+        network=described.network,
         door=head.door,
         sync=described.sync,
         keep=described.keep,

@@ -71,8 +71,17 @@ EXAMPLES = {
         "--policy elastic --policy pods:1 --plot day.svg",
     ),
     "plan": (
-        "artangram plan --trace day.jsonl.gz --cluster cluster.yaml --sweep cpu.cores=32..512 "
-        "--slo 'step<600' --price cpu=0.04 --policy elastic --policy pods:1 --plot plan.svg",
+        "artangram plan sizes --trace day.jsonl.gz --cluster cluster.yaml "
+        "--sweep cpu.cores=32..512 --slo 'step<600' --price cpu=0.04 "
+        "--policy elastic --policy pods:1 --plot plan.svg",
+    ),
+    "plan sizes": (
+        "artangram plan sizes --trace day.jsonl.gz --cluster cluster.yaml "
+        "--sweep cpu.cores=32..512 --slo 'step<600' --price cpu=0.04 "
+        "--policy elastic --policy pods:1 --plot plan.svg",
+    ),
+    "plan affinity": (
+        "artangram plan affinity out --devices H800=64,H20=24 --price H20=1.2 --plot pays.svg",
     ),
     "report": ("artangram report out/my-run --out report.html", "artangram report a.json b.json"),
     "doctor": ("artangram doctor --json -",),

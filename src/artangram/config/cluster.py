@@ -40,6 +40,7 @@ from artangram.orchestrator.callbackends import (
     Vllm,
     function_pools,
 )
+from artangram.sandbox.network import NetworkPolicy
 from artangram.services.service import Service, weights_mb
 
 CPU = Resource("cpu")
@@ -159,6 +160,8 @@ class ClusterFile(Struct, frozen=True, kw_only=True):
     """With the limits of the pool of the same name, if there is one."""
     images: tuple[str, ...] = ()
     """Folders of this machine whose images callers over HTTP may name."""
+    network: NetworkPolicy = NetworkPolicy()
+    """What callers over HTTP may ask to reach from sandboxes."""
     jobs: dict[str, JobEntry] = {}
     policy: str = "elastic"
     sync: bool = True
@@ -332,6 +335,8 @@ class ClusterFile(Struct, frozen=True, kw_only=True):
                     yield f"apis.{api}.{key}"
         if self.images:
             yield "images"
+        if self.network != NetworkPolicy():
+            yield "network"
 
 
 def given(entry: Struct) -> list[str]:

@@ -8,6 +8,7 @@ from msgspec import structs
 from artangram.config.cluster import ClusterFile, FunctionsEntry, QuotaEntry, given
 from artangram.orchestrator.callbackends import FUNCTIONS, PLATFORM
 from artangram.orchestrator.reconfigure import ApiLimits, Reconfiguration
+from artangram.sandbox.network import NetworkPolicy
 
 
 def reconfiguration_of(file: ClusterFile) -> Reconfiguration:
@@ -35,6 +36,8 @@ def fixed_of(file: ClusterFile) -> dict[str, str]:
             said |= {f"pools.{name}.{key}": getattr(pool, key) for key in used}
     said |= {f"services.{name}": service for name, service in file.services.items()}
     said |= {name: getattr(file, name) for name in ("functions", "images")}
+    if file.network != NetworkPolicy():
+        said["network"] = file.network
     free = structs.asdict(ApiLimits())
     said |= {f"apis.{name}": structs.replace(api, **free) for name, api in file.apis.items()}
     return {name: _shown(value) for name, value in said.items() if value != ()}

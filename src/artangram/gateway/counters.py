@@ -11,10 +11,18 @@ class Fallback(Struct, frozen=True, gc=False):
     used: str
 
 
-class PrefixTally(Struct):
-    """Tokens of a task's prompts, of the turns whose engine says what it found in its cache."""
+class TaskTokens(Struct):
+    """What the conversations of a task are made of; each only grows."""
 
+    sessions: int = 0
+    turns: int = 0
+    opening: int = 0
+    """Tokens of first prompts."""
+    prompt: int = 0
+    """Tokens of all prompts, what was said before included."""
+    sampled: int = 0
     asked: int = 0
+    """Tokens of prompts whose engine said what it found in its cache."""
     expected: float = 0.0
     """That routing expected to be found."""
     found: int = 0
@@ -60,12 +68,28 @@ class Counters(Struct):
     """Sessions of HTTP callers that were idle for too long."""
     by_replica: dict[str, int] = field(default_factory=dict)
     """Requests sent to each."""
-    prefixes: dict[str, PrefixTally] = field(default_factory=dict)
-    """By task."""
+    tasks: dict[str, TaskTokens] = field(default_factory=dict)
+
+    def task(self, name: str) -> TaskTokens:
+        return self.tasks.setdefault(name, TaskTokens())
+
+    def on_turn(self, task: str, *, prompt: int, is_first: bool) -> None:
+        self.turns += 1
+        self.prompt_tokens += prompt
+        tally = self.task(task)
+        tally.turns += 1
+        tally.prompt += prompt
+        if is_first:
+            tally.sessions += 1
+            tally.opening += prompt
+
+    def on_sampled(self, task: str, tokens: int) -> None:
+        self.sampled_tokens += tokens
+        self.task(task).sampled += tokens
 
     def on_prefix(self, task: str, *, asked: int, expected: float, found: int) -> None:
         """An engine said how much of a prompt it found in its cache."""
-        tally = self.prefixes.setdefault(task, PrefixTally())
+        tally = self.task(task)
         tally.asked += asked
         tally.expected += expected
         tally.found += found

@@ -160,8 +160,7 @@ class Gateway:
     async def serve(self, turn: Turn) -> AsyncGenerator[TokenChunk, None]:
         """For sessions: the chunks of a turn, on as many replicas as it takes."""
         turn.asked_at = asyncio.get_running_loop().time()
-        self.counters.turns += 1
-        self.counters.prompt_tokens += len(turn.prompt)
+        self.counters.on_turn(turn.task, prompt=len(turn.prompt), is_first=turn.number == 0)
         idle = 0
         async with AsyncExitStack() as held:
             held.callback(self._count_end, turn)
@@ -339,7 +338,7 @@ class Gateway:
             self._lose(replica, error)
 
     def _count_end(self, turn: Turn) -> None:
-        self.counters.sampled_tokens += len(turn.sampled)
+        self.counters.on_sampled(turn.task, len(turn.sampled))
         self.counters.moves += max(0, turn.attempts - 1)
         if turn.finish is None:
             self.counters.failed += 1

@@ -9,13 +9,14 @@ from importlib.util import find_spec
 
 from starlette.routing import Route
 
+from artangram.integrations.e2b import e2b_pages
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.server import Pages
 
 
 def fronts() -> list[Pages]:
     """All that can be served here."""
-    found: list[Pages] = []
+    found: list[Pages] = [e2b_pages]
     if find_spec("swerex") is not None:
         from artangram.integrations.swerexwire import swerex_pages
 

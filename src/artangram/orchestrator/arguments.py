@@ -24,6 +24,7 @@ from artangram.managers.cpu import LONGEST_RUN_S
 from artangram.orchestrator.commandkind import command_kind
 from artangram.orchestrator.options import RunOptions, StartOptions
 from artangram.orchestrator.records import Opening, Submission
+from artangram.sandbox.network import NetworkPolicy
 from artangram.sandbox.process import TerminalSize
 from artangram.sandbox.protocol import MAX_READ_BYTES, Command
 from artangram.sandbox.user import BOX
@@ -311,6 +312,14 @@ def environ_of(opening: Opening, own: dict[str, str]) -> dict[str, str]:
     if user == BOX:
         return {**opening.environ, **own} if opening.environ else own
     return {"USER": user.name, "HOME": user.home, **opening.environ, **own}
+
+
+def networked(opening: Opening, policy: NetworkPolicy) -> Opening:
+    """The opening with what the operator says about its network. Raises `BadInput`."""
+    place = opening.place
+    policy.check(place.limits.network)
+    limits = structs.replace(place.limits, private=policy.private)
+    return structs.replace(opening, place=structs.replace(place, limits=limits))
 
 
 def inside(opening: Opening, path: str) -> str:

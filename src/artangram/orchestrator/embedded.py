@@ -27,6 +27,7 @@ from artangram.orchestrator.arguments import (
     StartRequest,
     check_loop,
     inside,
+    networked,
     submission_of,
 )
 from artangram.orchestrator.callbackends import CallBackends
@@ -47,6 +48,7 @@ from artangram.orchestrator.records import (
 from artangram.orchestrator.statusparts import explained
 from artangram.orchestrator.use import UseReport
 from artangram.sandbox.errors import SandboxGone
+from artangram.sandbox.network import HOST_NETWORK, NetworkPolicy
 from artangram.sandbox.process import ProcessBegan, ProcessInput, TerminalSize, check_signal
 from artangram.sandbox.protocol import Output, Snapshot
 from artangram.services.service import Service
@@ -84,11 +86,13 @@ class Embedded:
         *,
         backends: CallBackends | None = None,
         new_id: Callable[[], str] | None = None,
+        network: NetworkPolicy | None = None,
     ) -> None:
         self.orchestrator = orchestrator
         self._loop = asyncio.get_running_loop()
         self._backends = backends
         self._new_id = new_id or _new_ids()
+        self._network = network or NetworkPolicy(allow=HOST_NETWORK)
 
     def __repr__(self) -> str:
         return repr(self.orchestrator)
@@ -98,6 +102,7 @@ class Embedded:
         home = opening.pinned_to
         if home and home not in self.orchestrator.nodes:
             raise SandboxGone(f"{home} was lost, and its snapshots with it")
+        opening = networked(opening, self._network)
         opened = self.orchestrator.open(opening)
         try:
             await opened

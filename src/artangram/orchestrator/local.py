@@ -39,6 +39,7 @@ from artangram.orchestrator.orchestrator import Bounds, Orchestrator
 from artangram.orchestrator.records import without_output
 from artangram.orchestrator.recovery import Setup, deployed_in
 from artangram.sandbox import SandboxProvider, open_provider
+from artangram.sandbox.network import HOST_NETWORK, NetworkPolicy
 from artangram.services.service import Service
 
 NODE = NodeId("cpu-0")
@@ -64,28 +65,28 @@ async def local(
     device_memory_mb: int = ClusterOptions().device_memory_mb,
     services: Sequence[Service] = (),
     apis: Mapping[str, ApiSpec] | None = None,
+    private_addresses: Sequence[str] = (),
 ) -> AsyncIterator[Client]:
     """Start a cluster on this machine; it ends with the block.
 
     - `policy`: how the queue is ranked and cores are shared; see docs/scheduling.md.
     - `cores`, `memory_mb`: use only this much of the machine. Default: all of it.
-    - `state_dir`: keep a journal there, so that accepted actions survive a crash. Default: in
-      memory.
+    - `state_dir`: keep a journal there, so that accepted actions survive a crash.
     - `provider`: where commands run; it is closed with the client. Default: Linux namespaces.
     - `max_queued`: refuse further actions (`Overloaded`) when this many wait; one job alone gets
       at most eight ninths of them.
     - `shares`, `limits`: what each job is entitled to, relative to the others, when something is
       short (1 if unsaid), and the memory and trajectories that it has at least and at most.
-    - `workers`: function workers at most. Default: one per core.
+    - `workers`, `platform_calls`: function workers (default: one per core), calls behind a URL.
     - `functions`: names (`module:function`) of functions that callers over HTTP may use.
     - `takes_objects`: functions may take and return objects that need pickle.
-    - `platform_calls`: calls at once of functions behind a URL.
     - `devices`, `device_memory_mb`: devices for model services, made of this machine's cores.
-    - `services`: model services to deploy.
-    - `apis`: outside APIs by name.
+    - `services`, `apis`: model services to deploy, and outside APIs by name.
+    - `private_addresses`: addresses that are not public and sandboxes may reach (`network`).
     """
     _check_places(state_dir, provider)
     told: dict[str, Any] = {"policy": policy, "cores": cores, "memory_mb": memory_mb}
+    network = NetworkPolicy(allow=HOST_NETWORK, private=tuple(private_addresses))
     told |= {"shares": as_mapping("shares", shares), "limits": as_mapping("limits", limits)}
     as_record(_Told, {**told, "max_queued": max_queued})
     options = {
@@ -105,7 +106,7 @@ async def local(
         bounds=Bounds(max_queued=max_queued),
         options=cluster_options(options),
     ) as (orchestrator, backends):
-        yield Client(Embedded(orchestrator, backends=backends))
+        yield Client(Embedded(orchestrator, backends=backends, network=network))
 
 
 @asynccontextmanager

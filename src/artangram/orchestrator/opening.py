@@ -1,10 +1,12 @@
 """Checks what a caller says about a new trajectory and turns it into its `Opening`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from artangram.core.errors import BadInput
 from artangram.orchestrator.arguments import as_mapping, as_record, as_text, check_known, plain
 from artangram.orchestrator.options import TrajectoryOptions
 from artangram.orchestrator.records import Opening
+from artangram.sandbox.network import Network
 from artangram.sandbox.protocol import HostImage, Limits
 from artangram.sandbox.user import BOX
 
@@ -20,7 +22,7 @@ def opening_of(options: TrajectoryOptions, *, new_id: Callable[[], str]) -> Open
         memory_mb,
         disk_mb=options.get("disk_mb"),
         processes=options.get("processes", 256),
-        network=options.get("network", False),
+        network=_network(options.get("network", False)),
     )
     name = options.get("id")
     named = "" if name is None else as_text("id", name)
@@ -39,3 +41,12 @@ def opening_of(options: TrajectoryOptions, *, new_id: Callable[[], str]) -> Open
         },
     }
     return as_record(Opening, given)
+
+
+def _network(given: object) -> Network:
+    if isinstance(given, bool | str):
+        return given
+    if not isinstance(given, Sequence) or not all(isinstance(one, str) for one in given):
+        problem = f"expected a list of hosts, got `{type(given).__name__}`"
+        raise BadInput("network", problem, "give True, False or a list like ['pypi.org']")
+    return tuple(given)

@@ -40,8 +40,10 @@ class TrajectoryOptions(TypedDict, total=False):
     """Size of its files. Default: half of the memory, 256 MB at most."""
     processes: int
     """Processes at once. Default: 256."""
-    network: bool
-    """Give the sandbox access to the network. Default: False."""
+    network: bool | str | Sequence[str]
+    """What it may reach: a list of hosts, as in `["pypi.org", "*.pythonhosted.org:443"]`, or True
+    for every public host, through a proxy (`http_proxy`); "host" for the machine's own network.
+    Default: False, nothing."""
     source: Source | None
     """The image or snapshot that it starts from. Default: the programs of the node."""
     workdir: str

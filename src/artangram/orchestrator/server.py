@@ -38,6 +38,7 @@ from artangram.orchestrator.reconfigure import Reconfiguration
 from artangram.orchestrator.records import QUEUEING, Opening, Stalled
 from artangram.orchestrator.tokens import checked_token
 from artangram.orchestrator.traces import trace_bytes
+from artangram.sandbox.network import NetworkPolicy
 from artangram.sandbox.process import ProcessInput
 from artangram.sandbox.protocol import MAX_READ_BYTES
 
@@ -65,15 +66,17 @@ def application(
     *,
     token: str | None,
     images: Sequence[Path] = (),
+    network: NetworkPolicy | None = None,
     pages: Sequence[Route] = (),
 ) -> Starlette:
     """The service, to be served by any ASGI server. Without a token every caller may use it.
 
-    `images` are the folders whose images callers may name, `pages` further routes.
+    `images` are the folders whose images callers may name, `network` is what they may reach,
+    `pages` are further routes.
     """
     if token is not None:
         checked_token(token)
-    service = _ServiceRoutes(orchestrator, images)
+    service = _ServiceRoutes(orchestrator, images, network or NetworkPolicy())
     # Ids may have slashes, so the longer addresses are tried first.
     draining = "/v1/nodes/{node}/draining"
     one, action = "/v1/trajectories/{trajectory:path}", "/v1/actions/{action:path}"
@@ -110,9 +113,11 @@ def application(
 class _ServiceRoutes:
     """A method per verb."""
 
-    def __init__(self, orchestrator: Orchestrator, images: Sequence[Path]) -> None:
+    def __init__(
+        self, orchestrator: Orchestrator, images: Sequence[Path], network: NetworkPolicy
+    ) -> None:
         self._orchestrator = orchestrator
-        self._backend = Embedded(orchestrator)
+        self._backend = Embedded(orchestrator, network=network)
         self._images = images
         self._exposition = Exposition(orchestrator.status, use=self._backend.use_now)
         orchestrator.on_ended = self._exposition.count
@@ -361,6 +366,7 @@ async def serving(
     port: int = 0,
     token: str | None,
     images: Sequence[Path] = (),
+    network: NetworkPolicy | None = None,
     pages: Pages | None = None,
 ) -> AsyncIterator[str]:
     """Serve while the block lasts; gives the address. Raises `BadInput` if that cannot be had."""
@@ -369,5 +375,7 @@ async def serving(
             more = (
                 [] if pages is None else await stack.enter_async_context(pages(orchestrator, token))
             )
-            service = application(orchestrator, token=token, images=images, pages=more)
+            service = application(
+                orchestrator, token=token, images=images, network=network, pages=more
+            )
             yield await stack.enter_async_context(served(service, ear))

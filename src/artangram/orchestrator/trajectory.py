@@ -8,6 +8,7 @@ import asyncio
 import errno
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Self, Unpack
@@ -24,6 +25,7 @@ from artangram.orchestrator.arguments import (
     run_request,
     start_request,
 )
+from artangram.orchestrator.expose import ExposedPort, expose
 from artangram.orchestrator.files import FileStat
 from artangram.orchestrator.options import RunOptions, StartOptions
 from artangram.orchestrator.process import KEPT_BYTES, ProcessHandle, check_kept
@@ -219,6 +221,13 @@ class TrajectoryHandle:
         Names and links that lead out of `target` are refused with `OSError`.
         """
         await download(self._piped, as_text("source", source), Path(target))
+
+    async def expose(self, port: int) -> ExposedPort:
+        """Make a server on a loopback port of the sandbox reach this machine; its `url` is here.
+
+        It is a process with a lease until it is closed, and needs `python3` in the image.
+        """
+        return await expose(partial(self.start, lossless=True, kind="ports/expose"), port)
 
     async def _piped(self, argv: Sequence[str]) -> ProcessHandle:
         return await self.start(argv, lossless=True, kind="files/transfer")

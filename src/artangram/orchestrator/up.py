@@ -18,6 +18,7 @@ from artangram.orchestrator.orchestrator import Bounds
 from artangram.orchestrator.server import Pages, serving
 from artangram.orchestrator.stopping import DRAIN_S, until_told_to_stop
 from artangram.orchestrator.tokens import kept_token
+from artangram.sandbox.network import NetworkPolicy
 
 
 async def up(
@@ -36,6 +37,7 @@ async def up(
     labels: Mapping[str, str] | None = None,
     options: ClusterOptions | None = None,
     images: Sequence[Path] = (),
+    network: NetworkPolicy | None = None,
     drain_s: float = DRAIN_S,
     agent_options: tuple[str, ...] = (),
     door: AgentDoor | None = None,
@@ -45,10 +47,7 @@ async def up(
     tell: Callable[[str], None] = lambda text: None,
     described: Mapping[str, str] | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; `on_ready` hears the address. For a process of its own.
-
-    `described`: what its file says that cannot change while it runs.
-    """
+    """Serve until SIGTERM or SIGINT; `on_ready` hears the address. `described`: what stays."""
     allow_open_files()
     if token is None:
         token = await asyncio.to_thread(kept_token, state_dir)
@@ -69,7 +68,15 @@ async def up(
             sync=sync,
             keep=keep,
         ) as (orchestrator, _),
-        serving(orchestrator, host=host, port=port, token=token, images=images, pages=pages) as url,
+        serving(
+            orchestrator,
+            host=host,
+            port=port,
+            token=token,
+            images=images,
+            network=network,
+            pages=pages,
+        ) as url,
     ):
         orchestrator.described = None if described is None else dict(described)
         ready = partial(on_ready, url)

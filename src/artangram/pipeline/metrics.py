@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from artangram.gateway.counters import TaskTokens
 from artangram.pipeline.meter import ActionUsage
 from artangram.pipeline.sinks import sinks
 from artangram.rollout.tally import Bias
@@ -33,6 +34,8 @@ class StepRecord(Struct, frozen=True, kw_only=True):
     report: StepMetrics
     ended: dict[str, int]
     """Trajectories since the run began, by how they ended."""
+    tokens: dict[str, TaskTokens] = {}
+    """Of each task since the process began: turns, tokens read and written, cache hits."""
     cut_off: dict[str, Bias] = {}
     """Of each task since the run began: how many were cancelled, and were those longer?"""
     lost_engines: int = 0
@@ -108,6 +111,9 @@ def scalars(record: StepRecord) -> dict[str, float]:
     }
     found |= {"run/lost_engines": float(record.lost_engines)}
     found |= {"run/stalled_engines": float(record.stalled_engines)}
+    found |= {
+        f"gateway/hit_rate/{task}": one.hit_rate for task, one in record.tokens.items() if one.asked
+    }
     found |= {f"act_s/{kind}": acts.act_s for kind, acts in usage.kinds.items()}
     found |= {f"busy/{name}": amount for name, amount in usage.busy.items()}
     return found

@@ -15,6 +15,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -207,6 +208,7 @@ class Training:
             report=made.report,
             ended=self._ended(),
             cut_off=self.rollout.tally.biases(),
+            tokens={name: copy(one) for name, one in self.gateway.counters.tasks.items()},
             lost_engines=self.fleet.lost,
             stalled_engines=self.gateway.counters.stalled,
             problems=made.problems,

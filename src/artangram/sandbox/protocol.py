@@ -21,6 +21,7 @@ import msgspec
 from artangram.core.errors import BadInput
 from artangram.sandbox.capabilities import Capabilities
 from artangram.sandbox.errors import SandboxError
+from artangram.sandbox.network import Network, check_network
 from artangram.sandbox.process import OnOutput, SandboxProcess, TerminalSize
 from artangram.sandbox.user import BOX, WORK_DIR, SandboxUser
 
@@ -42,25 +43,32 @@ MOST_OF_ANYTHING = 1 << 40
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one sandbox may hold for its whole life. Files live in memory and count as memory."""
+    """What one sandbox may hold for its whole life. Files live in memory and count as memory.
+
+    `network` and `private`: see `sandbox.network`; the operator says `private`, no caller.
+    """
 
     memory_mb: int = 512
     disk_mb: int = 256
     inodes: int = 65536
     processes: int = 256
-    network: bool = False
+    network: Network = False
+    private: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check("memory_mb", self.memory_mb, LEAST_MEMORY_MB, MOST_OF_ANYTHING)
         _check("disk_mb", self.disk_mb, 1, MOST_OF_ANYTHING)
         _check("inodes", self.inodes, LEAST_INODES, MOST_OF_ANYTHING)
         _check("processes", self.processes, 1, MOST_PROCESSES)
+        check_network(self.network)
         if self.disk_mb > self.memory_mb:
             problem = f"{self.disk_mb} is above memory_mb, and files live in memory"
             raise BadInput("disk_mb", problem, f"give {self.memory_mb} at most")
 
     @classmethod
-    def sized(cls, memory_mb: int, *, disk_mb: int | None, processes: int, network: bool) -> Limits:
+    def sized(
+        cls, memory_mb: int, *, disk_mb: int | None, processes: int, network: Network
+    ) -> Limits:
         """Half of `memory_mb` may be in files and a quarter in inodes, up to the usual limits.
 
         So a program that fills both leaves some memory to run in; an inode takes up to 2 KB.

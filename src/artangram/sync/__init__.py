@@ -69,6 +69,7 @@ def local(
     device_memory_mb: int = 2048,
     services: "Sequence[Service]" = (),
     apis: "Mapping[str, ApiSpec] | None" = None,
+    private_addresses: Sequence[str] = (),
 ) -> SyncClient:
     """Start a cluster on this machine; see `artangram.local`."""
     from artangram.orchestrator.local import local as opened
@@ -92,6 +93,7 @@ def local(
                 device_memory_mb=device_memory_mb,
                 services=services,
                 apis=apis,
+                private_addresses=private_addresses,
             )
         )
     )

@@ -27,7 +27,7 @@ from artangram.orchestrator.records import ActionResult, ClusterStatus, Refused
 from artangram.orchestrator.use import UseReport
 from artangram.sandbox.protocol import MAX_READ_BYTES, Output, Snapshot
 from artangram.services.service import Loader
-from artangram.sync.process import SyncProcess, SyncShell
+from artangram.sync.process import SyncExposedPort, SyncProcess, SyncShell
 from artangram.sync.thread import LoopThread
 
 P = ParamSpec("P")
@@ -227,6 +227,10 @@ class SyncTrajectory:
     def download(self, source: str, target: str | PathLike[str]) -> None:
         """See `TrajectoryHandle.download`."""
         self._thread.wait(self._handle.download(source, target))
+
+    def expose(self, port: int) -> SyncExposedPort:
+        """See `TrajectoryHandle.expose`."""
+        return SyncExposedPort(self._thread.wait(self._handle.expose(port)), self._thread)
 
     def snapshot(self) -> Snapshot:
         """See `TrajectoryHandle.snapshot`."""

@@ -3,6 +3,7 @@
 from collections.abc import Generator
 from typing import Self
 
+from artangram.orchestrator.expose import ExposedPort
 from artangram.orchestrator.process import SIGTERM, ProcessHandle
 from artangram.orchestrator.records import ActionResult
 from artangram.orchestrator.shell import ShellHandle, ShellResult
@@ -80,3 +81,28 @@ class SyncShell:
     def close(self) -> None:
         """See `ShellHandle.close`."""
         self._thread.wait(self._shell.close())
+
+
+class SyncExposedPort:
+    """`ExposedPort` for code that is not async."""
+
+    def __init__(self, exposed: ExposedPort, thread: LoopThread) -> None:
+        self._exposed = exposed
+        self._thread = thread
+
+    def __repr__(self) -> str:
+        return f"<Sync {self._exposed!r}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        return self._exposed.url
+
+    def close(self) -> None:
+        """See `ExposedPort.close`."""
+        self._thread.wait(self._exposed.close())

@@ -48,7 +48,7 @@ async def test_predicted_hits_are_near_those_that_servers_report():
         await asyncio.gather(
             *(converse(gateway, number, turns=6, given=160) for number in range(4))
         )
-        tally = gateway.counters.prefixes["lake"]
+        tally = gateway.counters.tasks["lake"]
     # Prompts of 160 tokens, then 164 more each; whole blocks of what was there before are found.
     asked = 4 * sum(160 + 164 * turn for turn in range(6))
     assert tally.asked >= asked - 4 * 160  # Before its first find a server does not say anything.
@@ -59,7 +59,7 @@ async def test_predicted_hits_are_near_those_that_servers_report():
 async def test_a_server_that_never_says_what_it_found_is_not_counted():
     async with a_gateway("a") as gateway:
         await converse(gateway, 1, turns=1, given=40)
-        assert "lake" not in gateway.counters.prefixes
+        assert gateway.counters.tasks["lake"].asked == 0
 
 
 def test_nothing_found_is_left_out_by_servers_that_say_what_they_find():

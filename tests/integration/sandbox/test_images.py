@@ -24,6 +24,7 @@ from artangram.sandbox import (
 from artangram.sandbox.inside import linux
 from artangram.sandbox.namespace import images
 from artangram.sandbox.protocol import Image
+from artangram.sandbox.user import BOX
 
 from .archives import docker_archive, oci_archive, tar_of
 
@@ -113,7 +114,7 @@ async def test_missing_image_is_named(provider: NamespaceProvider, image: object
 
 
 async def test_network_is_the_hosts_when_allowed(provider: NamespaceProvider) -> None:
-    box = await provider.create(HostImage(), limits=Limits(network=True))
+    box = await provider.create(HostImage(), limits=Limits(network="host"))
     inside = await box.run(Command(argv=("readlink", "/proc/self/ns/net")))
     assert inside.stdout.decode().strip() == os.readlink("/proc/self/ns/net")
     await box.close()
@@ -131,7 +132,7 @@ async def test_no_file_of_the_machine_is_taken_for_one_of_the_image(
     (image / link).parent.mkdir(parents=True)
     (image / link).symlink_to(secret / "passwd" if link.endswith("passwd") else secret)
     base = images.prepare(DirectoryImage(path=str(image)), cache_dir=tmp_path / "cache")
-    assert b"secret" not in base.files_for(1, 1)["/etc/passwd"]
+    assert b"secret" not in base.files_for(BOX, 1)["/etc/passwd"]
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can mount")

@@ -331,7 +331,9 @@ async def test_what_was_expected_of_caches_and_what_they_held_is_counted_by_task
         engine.say(request, 1)
         engine.end(request, found=found)
         await turn
-    tally = gateway.counters.prefixes["lake"]
+    tally = gateway.counters.tasks["lake"]
+    assert (tally.sessions, tally.turns, tally.opening) == (1, 3, 100)
+    assert (tally.prompt, tally.sampled) == (100 + 112 + 121, 3)
     assert (tally.asked, tally.expected, tally.found) == (100 + 112, 101.0, 96)
     assert tally.hit_rate == pytest.approx(96 / 212)
     assert gateway.router.speeds.hit_rate("default") == pytest.approx(96 / 101)

@@ -96,6 +96,18 @@ class Distribution:
         share = (attained_s - below) / (above - below)
         return ranks[at - 1] + share * (ranks[at] - ranks[at - 1])
 
+    def split(self, at_s: float) -> tuple[float, float]:
+        """How much of it is expected up to `at_s`, and how much after that."""
+        before = after = 0.0
+        for index, chance in enumerate(self.chances, self.first):
+            middle = 0.5 * (EDGES[index] + EDGES[index + 1])
+            if middle > at_s:
+                before += chance * at_s
+                after += chance * (middle - at_s)
+            else:
+                before += chance * middle
+        return before, after
+
 
 class KnownDuration:
     """A duration that is known but for an error too small to rank by."""
@@ -112,6 +124,10 @@ class KnownDuration:
     def rank_s(self, attained_s: float) -> float:
         rest_s = self.mean_s - attained_s
         return max(rest_s, RESIDUE * self.mean_s, OUTLIVED * -rest_s)
+
+    def split(self, at_s: float) -> tuple[float, float]:
+        """How much of it is up to `at_s`, and how much after that."""
+        return min(self.mean_s, at_s), max(0.0, self.mean_s - at_s)
 
 
 Belief = Distribution | KnownDuration

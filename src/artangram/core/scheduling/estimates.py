@@ -5,18 +5,20 @@
 - What the caller says is a measurement with an error. How large that is, and which way, is learned
   for each job and kind: a caller who is right is believed, one who is off by ten in either
   direction hardly changes what its kind showed.
-- How a kind speeds up is learned from the sizes its actions ran with.
+- How a kind speeds up is learned from the sizes its actions ran with (`scaling`).
 - Beliefs only rank and size; a wrong one costs time, never correctness.
 """
 
 import math
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Generic, TypeVar
 
 from artangram.core.ids import JobId
 from artangram.core.scheduling.action import Action
 from artangram.core.scheduling.distribution import (
+    LOG_STEP,
     LOGS,
     NUM_BINS,
     Belief,
@@ -24,7 +26,8 @@ from artangram.core.scheduling.distribution import (
     KnownDuration,
 )
 from artangram.core.scheduling.evidence import Cell, CellHabits
-from artangram.core.scheduling.speedup import DEFAULT, Amdahl, Speedup
+from artangram.core.scheduling.scaling import Scaling
+from artangram.core.scheduling.speedup import DEFAULT, Speedup
 
 MOST_TASKS, MOST_PROBLEMS = 2048, 8192
 """Kinds, tasks and callers, and problems, that are remembered. A caller who makes up a kind or a
@@ -54,20 +57,15 @@ DOUBT_OF_KIND = 1e-4
 
 LEAST_WORK_S = 1e-6
 
-REFIT_EVERY = 16
-"""Ended actions between two fits of a kind's speed-up."""
+STATED_STEP, SPREAD_STEP = LOG_STEP / 4.0, LOG_STEP
+"""Statements of callers who are off count as alike within 4 %, and the errors of callers within
+19 %: beliefs are shared then, and not made for every action."""
 
-DOUBT = 0.7
-"""Deviation of the log of a kind's serial share around the default: a factor of two either way.
-Durations of one kind differ so much that few of them say little about how it scales."""
-
-LEAST_DEVIATION = 0.1
-"""Runs of one kind at one size are taken to differ by this share at the least."""
+MOST_STATED = 512
+"""Such beliefs that are remembered."""
 
 K = TypeVar("K")
 V = TypeVar("V")
-
-_SERIAL_STEPS = [0.01, *(step / 50 for step in range(1, 51))]
 
 
 class _Recent(Generic[K, V]):
@@ -90,31 +88,6 @@ class _Recent(Generic[K, V]):
             self._all.popitem(last=False)
         self._all[key] = value
         return value
-
-
-class _Scaling:
-    """How runs of one kind get shorter on more units."""
-
-    __slots__ = ("_by_units", "_count", "_square_error", "curve")
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._square_error = 0.0
-        #: By number of units: how many ran so, and their mean log time per believed work.
-        self._by_units: dict[int, tuple[int, float]] = {}
-        self.curve = DEFAULT
-
-    def observe(self, units: int, log_time: float, log_error: float) -> None:
-        """A run on `units` took e^`log_time` for each second of work that was believed."""
-        self._count += 1
-        gain = 1.0 / min(self._count, MEMORY)
-        self._square_error += gain * (log_error * log_error - self._square_error)
-        count, mean = self._by_units.get(units, (0, 0.0))
-        count += 1
-        self._by_units[units] = (count, mean + (log_time - mean) / min(count, MEMORY))
-        if self._count % REFIT_EVERY == 0:
-            variance = max(self._square_error, LEAST_DEVIATION * LEAST_DEVIATION)
-            self.curve = _fitted(self._by_units, variance)
 
 
 class _Caller:
@@ -154,8 +127,9 @@ class Estimates:
         self._cells: _Recent[tuple[str, ...], Cell] = _Recent(MOST_TASKS)
         self._problems: _Recent[tuple[str, ...], Cell] = _Recent(MOST_PROBLEMS)
         self._habits: _Recent[tuple[str, int], CellHabits] = _Recent(MOST_TASKS)
-        self._scaling: _Recent[str, _Scaling] = _Recent(MOST_TASKS)
+        self._scaling: _Recent[str, Scaling] = _Recent(MOST_TASKS)
         self._callers: _Recent[tuple[JobId, str], _Caller] = _Recent(MOST_TASKS)
+        self._stated: _Recent[tuple[Distribution, int, int], Distribution] = _Recent(MOST_STATED)
 
     def cell(self, action: Action) -> Cell:
         """Where what is seen of actions like this one is kept."""
@@ -184,19 +158,10 @@ class Estimates:
         expected_s = max(stated_s * caller.factor, LEAST_WORK_S)
         if spread < CERTAIN:
             return KnownDuration(expected_s)
-        known = cell.belief()
         middle = max(LOGS[0], min(LOGS[-1], math.log(expected_s)))
-        reach = 3.0 * spread
-        first, last = bisect_left(LOGS, middle - reach), bisect_right(LOGS, middle + reach)
-        first, last = min(first, NUM_BINS - 1), max(last, 1)
-        return Distribution(
-            [
-                (known.chance(at) + DOUBT_OF_KIND)
-                * math.exp(-0.5 * ((LOGS[at] - middle) / spread) ** 2)
-                for at in range(first, last)
-            ],
-            first,
-        )
+        steps = round(middle / STATED_STEP), round(math.log(spread) / SPREAD_STEP)
+        key = (cell.belief(), *steps)
+        return self._stated.get(key) or self._stated.add(key, _stated_belief(*key))
 
     def work_s(self, action: Action) -> float:
         """The duration on one unit that is expected of `action`."""
@@ -241,33 +206,33 @@ class Estimates:
         return is_news
 
     def observe_scaling(
-        self, action: Action, *, believed_s: float, run_s: float, units: float
+        self, action: Action, belief: Belief, held: Mapping[float, float], last: float
     ) -> None:
-        """`action` ran for `run_s` on `units` on average; `believed_s` of work was expected."""
-        if action.needs.speedup is not None or run_s <= 0.0 or believed_s <= 0.0:
+        """`action`, of which `belief` was believed, ended on `last` units.
+
+        Before, it `held` each number of units for some seconds.
+        """
+        if action.needs.speedup is not None or sum(held.values()) <= LEAST_WORK_S:
             return
-        log_time = math.log(run_s) - math.log(believed_s)
-        error = log_time + math.log(self.speed(action, units))
         kind = action.kind
-        scaling = self._scaling.get(kind) or self._scaling.add(kind, _Scaling())
-        scaling.observe(round(units), log_time, max(-MOST_ERROR, min(MOST_ERROR, error)))
+        scaling = self._scaling.get(kind) or self._scaling.add(kind, Scaling())
+        scaling.observe(held, last, belief)
 
     def _habit(self, level: tuple[str, int], habit: tuple[float, float]) -> CellHabits:
         return self._habits.get(level) or self._habits.add(level, CellHabits(*habit))
 
 
-def _fitted(scaling: dict[int, tuple[int, float]], variance: float) -> Amdahl:
-    """The likeliest serial share, given how the mean log time falls with the units."""
-    points = [
-        (units, min(count, MEMORY) / variance, mean) for units, (count, mean) in scaling.items()
-    ]
-    return Amdahl(min(_SERIAL_STEPS, key=lambda serial: _unlikeliness(serial, points)))
-
-
-def _unlikeliness(serial: float, points: list[tuple[int, float, float]]) -> float:
-    curve = Amdahl(serial)
-    # What is left after the curve is explained should be the same at every size: the mean work.
-    rest = [(weight, mean + math.log(curve.speed(units))) for units, weight, mean in points]
-    mean_work = sum(w * y for w, y in rest) / sum(w for w, _ in rest)
-    misfit = sum(w * (y - mean_work) ** 2 for w, y in rest)
-    return misfit + (math.log(serial / DEFAULT.serial) / DOUBT) ** 2
+def _stated_belief(known: Distribution, middle_steps: int, spread_steps: int) -> Distribution:
+    """What is `known` of a kind, weighed with how near it is to what a caller states."""
+    middle, spread = middle_steps * STATED_STEP, math.exp(spread_steps * SPREAD_STEP)
+    reach = 3.0 * spread
+    first, last = bisect_left(LOGS, middle - reach), bisect_right(LOGS, middle + reach)
+    first, last = min(first, NUM_BINS - 1), max(last, 1)
+    return Distribution(
+        [
+            (known.chance(at) + DOUBT_OF_KIND)
+            * math.exp(-0.5 * ((LOGS[at] - middle) / spread) ** 2)
+            for at in range(first, last)
+        ],
+        first,
+    )

@@ -59,10 +59,8 @@ class Learning:
         if ends_itself and (ticket.stopping is None or outcome is Outcome.SUCCEEDED):
             is_news = self.estimates.observe(action, cell, work_s)
             if action.needs.elastic is not None:
-                believed_s = ticket.belief.median_s
-                self.estimates.observe_scaling(
-                    action, believed_s=believed_s, run_s=run_s, units=units
-                )
+                held, last = ticket.held or {units: run_s}, ticket.units or units
+                self.estimates.observe_scaling(action, ticket.belief, held, last)
         elif outcome is not Outcome.INFRA_FAILED and work_s > 0.0:
             is_news = self.estimates.observe_longer(cell, work_s)
         else:

@@ -46,6 +46,7 @@ from artangram.sandbox.namespace.localprovider import LocalProvider, PreparedIma
 from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.namespace.traits import LARGEST_FILE, NO_CORE, OPEN_FILES, Traits
+from artangram.sandbox.network import HOST_NETWORK
 from artangram.sandbox.probe import explain, probe
 from artangram.sandbox.protocol import DEFAULT_LIMITS, EngineImage, Image, Limits, Snapshot, Source
 from artangram.sandbox.user import BOX, SandboxUser
@@ -185,7 +186,7 @@ class ContainerProvider(LocalProvider):
                 **{inside: host for host, inside in base.binds},
                 **layers,
             },
-            network=ONLINE if traits.limits.network else OFFLINE,
+            network=ONLINE if traits.limits.network == HOST_NETWORK else OFFLINE,
         )
 
     async def _accept(self, listener: socket.socket, name: str) -> socket.socket:

@@ -212,10 +212,9 @@ class Execution:
         if command.stdin:
             flags |= request.HAS_STDIN
             fds.append(channel.memory_file(command.stdin))
-        work_dir = box.traits.work_dir
         try:
             order = order_of(
-                self.number, command, work_dir=work_dir, rlimits=rlimits, flags=flags, group=group
+                self.number, command, traits=box.traits, rlimits=rlimits, flags=flags, group=group
             )
             box.send(order, fds)
         finally:

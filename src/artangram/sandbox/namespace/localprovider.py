@@ -16,10 +16,13 @@ from typing import Any, Generic, TypeVar
 from artangram.sandbox.errors import CreateFailed, SandboxGone
 from artangram.sandbox.namespace.cores import CoreLender
 from artangram.sandbox.namespace.execution import Watch
+from artangram.sandbox.namespace.netns import listening_in
+from artangram.sandbox.namespace.proxy import SandboxProxy
 from artangram.sandbox.namespace.rundir import RunDir
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.namespace.snapshots import SnapshotStore
 from artangram.sandbox.namespace.traits import Traits, fresh_uids
+from artangram.sandbox.network import PROXY_PORT, is_proxied
 from artangram.sandbox.protocol import Image, Snapshot
 
 Base = TypeVar("Base")
@@ -44,6 +47,8 @@ class LocalProvider:
         self._numbers = itertools.count(1)
         self._uids = fresh_uids()
         self._is_closed = False
+        self._proxies: dict[str, SandboxProxy] = {}
+        self._closing: set[asyncio.Task[None]] = set()
 
     @property
     def run_path(self) -> Path:
@@ -67,12 +72,23 @@ class LocalProvider:
         try:
             await sandbox.wait_ready()
             await self._born(sandbox)
+            if is_proxied(sandbox.traits.limits.network):
+                await self._open_proxy(sandbox)
         except BaseException as error:
             await sandbox.close()
             if isinstance(error, SandboxGone):
                 raise CreateFailed(str(error)) from error
             raise
         return sandbox
+
+    async def _open_proxy(self, sandbox: LocalSandbox) -> None:
+        limits = sandbox.traits.limits
+        proxy = SandboxProxy(limits.network, private=limits.private)
+        self._proxies[sandbox.name] = proxy
+        try:
+            await proxy.serve(await asyncio.to_thread(listening_in, sandbox.pid, PROXY_PORT))
+        except OSError as error:
+            raise CreateFailed(f"its proxy cannot listen: {error.strerror}") from error
 
     async def _born(self, sandbox: LocalSandbox) -> None:
         """Return when `sandbox.pid` is known: cores are lent to it."""
@@ -93,6 +109,8 @@ class LocalProvider:
         self._is_closed = True
         await self._settle()
         await close_all(self.live.values())
+        if self._closing:
+            await asyncio.wait(self._closing)
         self.cores.close()
         await self._end()
         self._run_dir.close()
@@ -106,7 +124,11 @@ class LocalProvider:
 
     def _reap(self, name: str, reason: str) -> None:
         """Nothing is left of a sandbox."""
-        sandbox = self.live.pop(name, None)
+        sandbox, proxy = self.live.pop(name, None), self._proxies.pop(name, None)
+        if proxy is not None:
+            closing = self._loop.create_task(proxy.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
         if sandbox is not None:
             sandbox.reap(reason)
             self._remove_forgotten()

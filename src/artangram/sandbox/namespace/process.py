@@ -101,7 +101,7 @@ class LocalProcess:
             order = order_of(
                 self.number,
                 self._command,
-                work_dir=box.traits.work_dir,
+                traits=box.traits,
                 rlimits=rlimits,
                 flags=flags,
                 group=group,

@@ -26,6 +26,7 @@ from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.namespace.traits import LARGEST_FILE, NO_CORE, OPEN_FILES, Traits
 from artangram.sandbox.namespace.zygoteprovider import ZygoteProvider
+from artangram.sandbox.network import HOST_NETWORK, is_proxied
 from artangram.sandbox.probe import explain, probe
 from artangram.sandbox.protocol import DEFAULT_LIMITS, Image, Limits, Snapshot, Source
 from artangram.sandbox.user import BOX, SandboxUser
@@ -91,6 +92,9 @@ class NamespaceProvider(ZygoteProvider):
         self, source: Source, *, limits: Limits = DEFAULT_LIMITS, user: SandboxUser = BOX
     ) -> LocalSandbox:
         self._check_open()
+        if is_proxied(limits.network) and not self._is_root:
+            problem = "a sandbox's proxy needs root, to listen inside"
+            raise NotCapable(f"{problem}; run as root, or ask for no network")
         traits = dataclasses.replace(self._traits(source, limits), user=user)
         base = await self._bases.of(traits.image)
         async with self._starting:
@@ -129,7 +133,7 @@ class NamespaceProvider(ZygoteProvider):
             "uid": traits.uid,
             "gid": traits.uid,
             "userns": not self._is_root,
-            "network": limits.network,
+            "network": limits.network == HOST_NETWORK,
             "groups": traits.groups.plan() if traits.groups else [],
             "ooms_file": traits.groups.ooms_file if traits.groups else "",
             "peak_file": traits.groups.peak_file if traits.groups else "",

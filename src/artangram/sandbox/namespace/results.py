@@ -11,6 +11,8 @@ from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.inside import init
 from artangram.sandbox.inside.processes import NO_DIRECTORY
 from artangram.sandbox.inside.request import run_order
+from artangram.sandbox.namespace.traits import Traits
+from artangram.sandbox.network import PROXY_ENVIRON, is_proxied
 from artangram.sandbox.protocol import DEFAULT_PATH, Command, CommandResult, CoreMeter
 from artangram.sandbox.user import WORK_DIR
 
@@ -109,11 +111,20 @@ def absolute(path: str, *, work_dir: str) -> str:
 
 
 def order_of(
-    number: int, command: Command, *, work_dir: str, rlimits: dict[int, int], flags: int, group: int
+    number: int,
+    command: Command,
+    *,
+    traits: Traits,
+    rlimits: dict[int, int],
+    flags: int,
+    group: int,
 ) -> bytes:
     """What init needs to know to start the command."""
-    settings = _settings(command.environ, work_dir=work_dir)
-    cwd = absolute(command.cwd, work_dir=work_dir)
+    environ = command.environ
+    if is_proxied(traits.limits.network):
+        environ = PROXY_ENVIRON | environ
+    settings = _settings(environ, work_dir=traits.work_dir)
+    cwd = absolute(command.cwd, work_dir=traits.work_dir)
     return run_order(
         number,
         texts=os.fsencode("\0".join((cwd, *command.argv, *settings, ""))),

@@ -28,6 +28,7 @@ from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.namespace.snapshots import copy_changes
 from artangram.sandbox.namespace.traits import NO_CORE, OPEN_FILES, Traits
 from artangram.sandbox.namespace.zygoteprovider import ZygoteProvider
+from artangram.sandbox.network import HOST_NETWORK, is_proxied
 from artangram.sandbox.probe import explain, probe
 from artangram.sandbox.protocol import DEFAULT_LIMITS, HostImage, Limits, Snapshot, Source
 from artangram.sandbox.user import BOX, SandboxUser
@@ -77,6 +78,9 @@ class PlainProvider(ZygoteProvider):
         self, source: Source, *, limits: Limits = DEFAULT_LIMITS, user: SandboxUser = BOX
     ) -> LocalSandbox:
         self._check_open()
+        if is_proxied(limits.network):
+            problem = "plain processes have the network of this machine"
+            raise NotCapable(f"{problem}; ask for network={HOST_NETWORK!r}, or another provider")
         if user != BOX:
             problem = "plain processes have the user and the directories of this machine"
             raise NotCapable(f"{problem}; ask for no user, home or workdir")

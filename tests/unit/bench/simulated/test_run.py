@@ -12,7 +12,7 @@ from artangram.core.rollout.split import splits_of
 from artangram.core.rollout.weights import Staleness, preset
 from artangram.envs.protocol import Problem
 from artangram.gateway.hardware import model_shape
-from artangram.models.tokenizer import USER, Message
+from artangram.models.tokenizer import USER, ChatInput, Message
 from artangram.pipeline.loops import one_off, synchronous
 from artangram_bench.simulated.cluster import PoolPlan, Scenario, WeightTimes
 from artangram_bench.simulated.run import Outcome, simulate
@@ -196,7 +196,8 @@ class Asked:
 
 
 def test_an_answer_is_as_long_as_was_said_also_after_a_break():
-    prompt = CountingTokenizer().render([Message(USER, words(5, 3, about="cats"))])
+    said = Message(USER, words(5, 3, about="cats"))
+    prompt = CountingTokenizer().first(ChatInput([said]))
     assert len(prompt) == 5
     assert list(countdown(Asked(prompt))) == [2, 1, 0]
     assert list(countdown(Asked((*prompt, 2)))) == [1, 0]

@@ -23,10 +23,11 @@ def test_every_policy_starts_an_action(name):
     ("name", "said"),
     [
         ("best", "policy: unknown policy 'best'; use one of: elastic, fcfs, fixed, load-per-call"),
-        ("elastic:3", "policy: elastic takes no argument; write elastic instead of elastic:3"),
+        ("fcfs:3", "policy: fcfs takes no argument; write fcfs instead of fcfs:3"),
+        ("elastic:x", "policy: 'elastic:x' has no valid weight of the tail; as in elastic:4"),
         ("tangram:x", "policy: 'tangram:x' does not say which candidates may be held back; write"),
         ("fixed:x", "policy: 'fixed:x' has no valid number of cores; as in fixed:4, pods:2"),
-        ("elastic:", "policy: elastic takes no argument; write elastic instead of elastic:"),
+        ("elastic:", "policy: 'elastic:' has no valid weight of the tail; as in elastic:4"),
         ("fixed:", "policy: 'fixed:' has no valid number of cores; as in fixed:4, pods:2"),
         ("fixed:2.5", "policy: 'fixed:2.5' is not a whole number of units; as in fixed:4, sta"),
         ("static:0.5", "policy: 'static:0.5' is not a whole number of units; as in fixed:4"),

@@ -74,6 +74,26 @@ class TestElastic:
         workers = [lease.workers for lease in leases(scheduler.handle_all(crowd, 0.0))]
         assert max(workers) < 8
 
+    def workers_of_guesses(self, name: str) -> set[int]:
+        """Of twelve that come at once while one core is busy."""
+        scheduler = a_scheduler(name, cpu=a_cpu(squeeze_penalty=0.1))
+        told(scheduler, an_action("a"))
+        crowd = [Submitted(an_elastic(f"b{n}", 1, 8, work_s=None)) for n in range(12)]
+        return {lease.workers for lease in leases(scheduler.handle_all(crowd, 0.0))}
+
+    def test_one_that_may_outlast_the_crowd_starts_with_all_workers(self):
+        assert self.workers_of_guesses("elastic") == {8}
+
+    def test_the_less_the_tail_counts_the_fewer_workers_it_starts_with(self):
+        assert self.workers_of_guesses("elastic:0.1") == {1}
+
+    def test_guesses_that_scale_alike_get_alike(self):
+        scheduler = a_scheduler("elastic")
+        guess = {"work_s": None, "speedup": {"amdahl": 0.1}}
+        told(scheduler, an_elastic("a", 1, 8, **guess))
+        decisions = scheduler.handle(Submitted(an_elastic("b", 1, 8, **guess)), 0.0)
+        assert (resized(decisions), allocation(decisions).units) == ({"a": 4}, 4)
+
     def test_one_whose_duration_is_a_guess_gets_workers_for_the_crowd_to_come(self):
         """Six wait in either case. Where none can follow, they may be alone before they end."""
 
@@ -227,6 +247,11 @@ class TestPreemption:
         scheduler = a_scheduler("elastic")
         told(scheduler, an_action("a", 8, work_s=10.0))
         assert told(scheduler, an_action("b", 8, work_s=9.0)) == []
+
+    def test_nor_is_it_interrupted_where_longer_work_has_priority(self):
+        scheduler = a_scheduler("elastic")
+        told(scheduler, an_action("a", 4, work_s=600.0, priority=5), an_action("b", 4, work_s=1.0))
+        assert told(scheduler, an_action("c", 4, work_s=1.0)) == []
 
     def test_nor_does_a_job_far_ahead_of_its_share(self):
         scheduler = a_scheduler("elastic")

@@ -44,18 +44,15 @@ def test_siblings_of_one_that_was_quick_go_first():
     assert started(scheduler.handle(Finished(A), 0.05)) == ["c"]
 
 
-def test_elastic_siblings_are_asked_again_when_they_are_known_to_be_short():
-    scheduler = a_scheduler(cpu=a_cpu(cores=8))
-    scheduler.handle(Submitted(an_elastic("long", 1, 8, work_s=30.0, kind="other")), 0.0)
+def test_elastic_siblings_that_wait_go_first_once_they_are_known_to_be_short():
+    scheduler = a_scheduler(cpu=a_cpu(cores=4))
     suites = {"work_s": None, "kind": "suite", "problem": "p"}
-    for name in ("a", "b", "c", "d"):
-        scheduler.handle(Submitted(an_elastic(name, 1, 8, **suites)), 0.0)
-    running = [n for n in "abcd" if scheduler.explain(ActionId(n), 0.0).state == "running"]
-    assert running
-    for name in running:
-        scheduler.handle(Finished(ActionId(name)), 0.01)
-    left = [n for n in "abcd" if n not in running]
-    assert any(scheduler.explain(ActionId(n), 0.01).state == "running" for n in left)
+    scheduler.handle(Submitted(an_elastic("a", 3, 8, **suites)), 0.0)
+    scheduler.handle(Submitted(an_elastic("b", 3, 8, **suites)), 0.0)
+    scheduler.handle(Submitted(an_elastic("long", 3, 8, work_s=0.3, kind="other")), 0.0)
+    assert scheduler.explain(ActionId("b"), 0.0).state == "waiting"
+    scheduler.handle(Finished(A), 0.01)
+    assert scheduler.explain(ActionId("b"), 0.01).state == "running"
 
 
 def test_a_scheduler_made_anew_goes_on_with_what_was_learned():

@@ -90,3 +90,13 @@ def test_the_more_uncertain_a_belief_the_more_those_behind_weigh():
     known, guessed = a_running_ticket(1, (1, 2), 1.0), a_running_ticket(2, (1, 2), 1.0)
     guessed.belief = Cell(None, CellHabits(1.0, 0.3)).belief()
     assert pressure_of(known) == PRESSURE < pressure_of(guessed)
+
+
+def test_one_whose_end_is_a_guess_is_counted_with_its_least_amount():
+    running, other = Running(NODE_CORES), a_running_ticket(1, (1, 16), 1.0)
+    running.add(other)
+    patient = a_running_ticket(2, (2, 4), 2.0)
+    assert not running.has_room_for(patient, NODE_CORES, behind=0, firm=2.0)
+    other.belief = Cell(None, CellHabits(1.0, 0.3)).belief()
+    running.sort()
+    assert running.has_room_for(patient, NODE_CORES, behind=0, firm=2.0)

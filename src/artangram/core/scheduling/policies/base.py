@@ -57,10 +57,12 @@ class Ticket:
         "done_s",
         "due_at",
         "form",
+        "held",
         "idle_s",
         "job",
         "key",
         "lane",
+        "load_s",
         "node",
         "num_turned_away",
         "pace",
@@ -129,6 +131,10 @@ class Ticket:
         self.widths: Widths | None = None
         self.started_at = now
         self.began_at = now
+        #: Seconds that it ran on each number of cores, where these change while it runs.
+        self.held: dict[float, float] = {}
+        #: Core-seconds that were expected of it when it came.
+        self.load_s = 0.0
         #: Seconds of its duration on one unit that are done, as of when.
         self.done_s = 0.0
         self.updated_at = now
@@ -156,8 +162,11 @@ class Ticket:
         elapsed_s = now - self.updated_at
         if elapsed_s > 0.0:
             if self.units:
-                speed = self.pace if self.widths is None else self.widths.speed[self.units]
-                self.done_s += elapsed_s * speed
+                if self.widths is None:
+                    self.done_s += elapsed_s * self.pace
+                else:
+                    self.done_s += elapsed_s * self.widths.speed[self.units]
+                    self.held[self.units] = self.held.get(self.units, 0.0) + elapsed_s
             self.updated_at = now
 
     def had_s(self, now: float) -> float:

@@ -13,13 +13,13 @@
 are behind it, so what the first few leave of the cores depends on these few alone. It is remembered
 until one comes or goes before them: a burst asks about many tickets in order of their ranks.
 
-`Newcomers` counts the trajectories that came to the node lately: about as many may come again.
+A `Crowd` lasts for what is expected of all that wait or run here, and of what trajectories that
+think now will still ask for: half of what one asked for so far.
 """
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, merge
-from math import exp
 from operator import attrgetter
 
 from artangram.core.ids import JobId
@@ -35,15 +35,19 @@ from artangram.core.scheduling.policies.queue import (
 FEWEST = 64
 """Below this, looking for entries of tickets that left is not worth it."""
 
-LATELY_S = 30.0
-"""After this long, a trajectory that came counts as a third of one."""
-
 PRESSURE = 3.0
 """Weight of each action behind in the price: a poor size also delays those still to come."""
 
 UNCERTAIN_PRESSURE = 2.0
 """How much more it weighs for each unit of the spread of a belief. The order in which uncertain
 actions end is a guess, so what a wide one wastes is less often made up by its early end."""
+
+STILL_TO_COME = 0.5
+"""Share of its work that a trajectory still has before it, on average."""
+
+GUESS = 0.5
+"""From this spread of its belief on, an action has its least amount and a part of what is left over
+by gain, and none waits for it to end: a factor of 1.6 either way."""
 
 _rank = attrgetter("rank")
 _Entry = tuple[float, int, int, Ticket]
@@ -182,21 +186,39 @@ def _by_key(ticket: Ticket) -> tuple[float, int]:
     return (ticket.key, ticket.seq)
 
 
-class Newcomers:
-    """A count that fades."""
+class Crowd:
+    """What is expected of the actions and trajectories of one node, in core-seconds."""
 
-    __slots__ = ("_at", "_known", "lately")
+    __slots__ = ("_asked_s", "_backlog_s", "_num_seen", "_num_there")
 
     def __init__(self) -> None:
-        self.lately = 0.0
-        self._known = 0
-        self._at = 0.0
+        self._backlog_s = 0.0
+        #: All that was ever asked for, by how many trajectories; and how many of them live here.
+        self._asked_s = 0.0
+        self._num_seen = 0
+        self._num_there = 0
 
-    def count(self, num_trajectories: int, now: float) -> None:
-        """Set how many trajectories live here now."""
-        self.lately *= exp((self._at - now) / LATELY_S)
-        self.lately += max(0, num_trajectories - self._known)
-        self._known, self._at = num_trajectories, now
+    def enter(self, ticket: Ticket, num_trajectories: int) -> None:
+        """`ticket` wants cores from now on; `num_trajectories` live here."""
+        ticket.load_s = ticket.belief.mean_s * ticket.area
+        self._backlog_s += ticket.load_s
+        self._asked_s += ticket.load_s
+        self._num_seen += max(0, num_trajectories - self._num_there)
+        self._num_there = num_trajectories
+
+    def leave(self, ticket: Ticket) -> None:
+        """`ticket` wants no cores any more."""
+        self._backlog_s -= ticket.load_s
+
+    def lasts_s(self, cores: int, num_thinking: int) -> float:
+        """For how long all cores will be wanted."""
+        each_s = STILL_TO_COME * self._asked_s / max(1, self._num_seen)
+        return (self._backlog_s + num_thinking * each_s) / cores
+
+
+def is_guess(ticket: Ticket) -> bool:
+    """Is so little known of when `ticket` ends that no other one should wait for it?"""
+    return ticket.belief.spread >= GUESS
 
 
 def pressure_of(ticket: Ticket) -> float:
@@ -253,6 +275,11 @@ class Running:
         """All of them, largest rank first."""
         return merge(reversed(self.elastic), reversed(self.rigid), key=_rank, reverse=True)
 
+    def largest_rank(self) -> float:
+        """The largest rank of all; zero where nothing runs."""
+        last = [tickets[-1].rank for tickets in (self.elastic, self.rigid) if tickets]
+        return max(last, default=0.0)
+
     def num_longer(self, rank: float) -> int:
         """How many elastic ones have a larger rank."""
         return len(self.elastic) - bisect_right(self.elastic, rank, key=_rank)
@@ -280,5 +307,7 @@ class Running:
         free, ticket = self._left[index], self.elastic[index]
         widths = ticket.widths
         assert widths is not None
+        if is_guess(ticket):
+            return free - widths.least
         price = max(0, behind) * pressure_of(ticket) / self._cores
         return free - (widths.best_within(price, free) or widths.least)

@@ -24,6 +24,7 @@ from artangram.core.scheduling.policies.policy import QuotaLane, SchedulingPolic
 from artangram.core.scheduling.policies.queue import FairUsage
 from artangram.core.scheduling.policies.residency import ResidencyLane
 from artangram.core.scheduling.policies.slots import SlotLane
+from artangram.core.scheduling.policies.width import TAIL
 from artangram.core.scheduling.pools.cpu import CpuNode
 from artangram.core.scheduling.pools.gpu import GpuPool
 from artangram.core.scheduling.pools.quota import QuotaPool
@@ -43,7 +44,13 @@ def policy(name: str) -> SchedulingPolicy:
 
 
 def _elastic(name: str, argument: str) -> SchedulingPolicy:
-    return _composed(name, cpu=ElasticLane)
+    try:
+        tail = float(argument)
+    except ValueError:
+        tail = 0.0
+    if not 0.1 <= tail <= 100.0:
+        raise BadInput("policy", f"{name!r} has no valid weight of the tail", "as in elastic:4")
+    return _composed(name, cpu=partial(ElasticLane, tail=tail))
 
 
 def _tangram(name: str, argument: str) -> SchedulingPolicy:
@@ -111,7 +118,13 @@ _POLICIES: dict[str, Callable[[str, str], SchedulingPolicy]] = {
     "unmanaged": _unmanaged,
 }
 
-_WITH_ARGUMENT = {"fixed": "4", "pods": "1", "static": "4", "tangram": "all"}
+_WITH_ARGUMENT = {
+    "elastic": f"{TAIL:g}",
+    "fixed": "4",
+    "pods": "1",
+    "static": "4",
+    "tangram": "all",
+}
 """What is meant where the argument is left out."""
 
 _CpuLane = Callable[[CpuNode, LaneContext, FairUsage], Lane]

@@ -7,7 +7,7 @@
 - Past its virtual deadline an action goes before everything with a later one: waiting is bounded.
 - Running elastic actions give up cores down to their least amounts for whatever starts. How
   much each gets follows a price: the more actions are behind, the dearer a core, the narrower
-  they run.
+  they run. Cores go where they add most speed among those whose ends are a guess.
 """
 
 from artangram.core.scheduling.lease import Allocation, Cores
@@ -15,13 +15,20 @@ from artangram.core.scheduling.policies import ranking
 from artangram.core.scheduling.policies.base import CpuLane, Hindrance, LaneContext, State, Ticket
 from artangram.core.scheduling.policies.candidates import (
     Candidates,
-    Newcomers,
+    Crowd,
     Running,
     goes_first,
+    is_guess,
     pressure_of,
 )
 from artangram.core.scheduling.policies.queue import FairUsage
-from artangram.core.scheduling.policies.width import fixed_widths, malleable_widths
+from artangram.core.scheduling.policies.width import (
+    TAIL,
+    best_workers,
+    divided,
+    fixed_widths,
+    malleable_widths,
+)
 from artangram.core.scheduling.pools.cpu import CpuNode
 from artangram.core.scheduling.speedup import DEFAULT
 
@@ -36,9 +43,6 @@ as a short command on few cores, where every idle core counts."""
 FREE_SQUEEZE = 0.01
 """Below this penalty an action starts with all the workers it can use, to grow as far as it may."""
 
-GUESS = 0.5
-"""From this spread of its belief on, an action gets workers for the crowd it may meet later."""
-
 MOST_PASSED = 4
 """The most candidates that narrower ones overtake because too few cores are free."""
 
@@ -46,8 +50,11 @@ MOST_PASSED = 4
 class ElasticLane(CpuLane):
     """The queue of one CPU node whose actions are preempted and resized while they run."""
 
-    def __init__(self, node: CpuNode, context: LaneContext, served: FairUsage) -> None:
+    def __init__(
+        self, node: CpuNode, context: LaneContext, served: FairUsage, *, tail: float = TAIL
+    ) -> None:
         super().__init__(node, context)
+        self._tail = tail
         self._served = served
         self._rigid = Candidates(served)
         self._elastic = Candidates(served)
@@ -65,11 +72,11 @@ class ElasticLane(CpuLane):
         #: Is it worth asking again whether the first elastic candidate may start?
         self._ask_elastic = True
         self._refused_rank = 0.0
-        self._newcomers = Newcomers()
+        self._crowd = Crowd()
 
     def push(self, ticket: Ticket, now: float) -> None:
         ranking.enter(ticket)
-        self._newcomers.count(len(self._node.trajectories), now)
+        self._crowd.enter(ticket, len(self._node.trajectories))
         self._num_waiting += 1
         self._candidates_like(ticket).push(ticket)
         if ticket.form.is_elastic and ticket.rank < self._refused_rank:
@@ -78,6 +85,7 @@ class ElasticLane(CpuLane):
     def withdraw(self, ticket: Ticket) -> None:
         self._num_waiting -= 1
         self._candidates_like(ticket).remove(ticket)
+        self._crowd.leave(ticket)
         self._ask_elastic = True
 
     def num_waiting(self) -> int:
@@ -93,6 +101,7 @@ class ElasticLane(CpuLane):
 
     def give_back(self, ticket: Ticket, now: float) -> None:
         super().give_back(ticket, now)
+        self._crowd.leave(ticket)
         if ticket.place is not None:
             self._candidates_like(ticket).remove(ticket)
             return
@@ -181,7 +190,7 @@ class ElasticLane(CpuLane):
 
     def _is_refused(self, ticket: Ticket, now: float) -> bool:
         """Would elastic work with a smaller rank be worth more of the cores than leaves room?"""
-        if not ticket.form.is_elastic or ticket.key <= now:
+        if not ticket.form.is_elastic or ticket.key <= now or is_guess(ticket):
             return False
         cores = self._node.cores - self._num_lent - self._running.rigid_units
         behind = len(self._running.elastic) + self._elastic.size - 2
@@ -195,6 +204,8 @@ class ElasticLane(CpuLane):
         if lacking <= 0:
             return giving
         firm = ranking.firm_rank(ticket)
+        if now < ticket.key and self._running.largest_rank() <= firm:
+            return None
         for other in self._running.last_first():
             if other.rank <= firm and now < ticket.key:
                 return None  # Nor do those with smaller ranks give way.
@@ -218,6 +229,7 @@ class ElasticLane(CpuLane):
         is_new = ticket.state is State.WAITING
         self._num_waiting -= is_new
         if is_new and not self._context.seize_secondary(ticket, now):
+            self._crowd.leave(ticket)
             return
         for other in giving:
             self._preempt(other, now)
@@ -245,24 +257,31 @@ class ElasticLane(CpuLane):
             self._start_on(ticket, least, now, workers=least)
 
     def _workers(self, ticket: Ticket) -> int:
-        """The degree `ticket` starts with: no more than make it faster, and its size at today's
-        price when squeezing costs speed.
+        """The degree `ticket` starts with: no more than make it faster.
 
-        More workers could use cores that come free later, but until then they are squeezed. With
-        cores for all of them free at this moment, nothing is about to be squeezed. An action whose
-        duration is a guess may run for long, and later no more are behind it than can still come:
-        trajectories that think now, and as many new ones as came lately.
+        With cores for all of them free at this moment, nothing is about to be squeezed. Else one
+        whose caller says how long it takes gets its size at today's price; any other one gets
+        workers for the crowd and for the time after it.
         """
+        node, running = self._node, self._running
         widths = fixed_widths(ticket.form.amounts, ticket.curve or DEFAULT)
         fastest = widths.best(0.0)
-        if self._node.squeeze_penalty < FREE_SQUEEZE or self._node.free >= fastest:
+        if node.squeeze_penalty < FREE_SQUEEZE or node.free >= fastest:
             return fastest
-        behind = float(self._running.num_longer(ticket.rank) + self._num_waiting)
-        here = len(self._running) + self._rigid.size + self._elastic.size
-        coming = max(0, len(self._node.trajectories) - here) + self._newcomers.lately
-        if coming < behind:
-            behind -= min(1.0, ticket.belief.spread / GUESS) * (behind - coming)
-        return widths.best(pressure_of(ticket) * behind / self._node.cores)
+        behind = running.num_longer(ticket.rank) + self._num_waiting
+        if ticket.action.work_s is not None and not is_guess(ticket):
+            return widths.best(pressure_of(ticket) * behind / node.cores)
+        num_here = len(running) + self._rigid.size + self._elastic.size
+        num_thinking = max(0, len(node.trajectories) - num_here)
+        return best_workers(
+            widths,
+            ticket.belief,
+            share=widths.largest_within(max(widths.least, node.cores // max(1, num_here))),
+            lasts_s=self._crowd.lasts_s(node.cores, num_thinking),
+            penalty=node.squeeze_penalty,
+            price=behind / node.cores,
+            tail=self._tail,
+        )
 
     def _squeeze(self, units: int, now: float) -> None:
         """Free `units` cores by narrowing elastic actions with the largest ranks."""
@@ -305,15 +324,23 @@ class ElasticLane(CpuLane):
         behind = len(running) + self._rigid.size + self._elastic.size
         cores = self._node.cores
         sizes = [ticket.form.amounts[0] for ticket in running]
+        guesses: list[int] = []
         for index, ticket in enumerate(running):
             if free == 0:
                 return sizes
             behind -= 1
+            if is_guess(ticket):
+                guesses.append(index)
+                continue
             assert ticket.widths is not None
             least = sizes[index]
             price = behind * pressure_of(ticket) / cores
             sizes[index] = ticket.widths.best_within(price, least + free)
             free -= sizes[index] - least
+        widths = [each for at in guesses if (each := running[at].widths) is not None]
+        for index, size in zip(guesses, divided(widths, free), strict=True):
+            free -= size - sizes[index]
+            sizes[index] = size
         for index, ticket in enumerate(running):
             extra = min(free, ticket.workers - sizes[index])
             sizes[index] += extra

@@ -47,6 +47,7 @@ def enter(ticket: Ticket) -> None:
         ticket.pace = curve.speed(amounts[0]) if is_curved else 1.0
         ticket.area = amounts[0] / ticket.pace
     ticket.widths = None
+    ticket.held = {}
     ticket.done_s = 0.0
     ticket.units = 0
     ticket.rank = ticket.area * ticket.belief.rank_s(0.0)

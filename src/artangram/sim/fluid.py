@@ -11,10 +11,10 @@
 """
 
 from collections.abc import Mapping
-from math import exp
+
+from msgspec import Struct
 
 from artangram.gateway.hardware import Roofline, hardware, model_shape, new_tokens
-from artangram_bench.simulated.tasks import TaskShape
 
 MOST_RUNNING = 256
 """Requests that an engine writes for in one iteration."""
@@ -23,14 +23,25 @@ Needs = Mapping[str, float]
 """Replica-seconds of one trajectory, by task."""
 
 
-def need_s(task: TaskShape, replica: Roofline, *, hit_rate: float) -> float:
+class MeanTrajectory(Struct, frozen=True, kw_only=True):
+    """A mean trajectory of a task."""
+
+    turns: float
+    prompt_tokens: float
+    seen_tokens: float
+    """What the environment says in one turn."""
+    reply_tokens: float
+    """What the model says in one turn."""
+
+
+def need_s(task: MeanTrajectory, replica: Roofline, *, hit_rate: float) -> float:
     """Replica-seconds of a mean trajectory among its own kind."""
-    reply = min(task.reply_tokens * exp(task.reply_spread**2 / 2.0), task.max_tokens)
-    turns = sum(task.turns) / 2.0
+    reply, turns = task.reply_tokens, task.turns
     longest = task.prompt_tokens + turns * (reply + task.seen_tokens)
     company = min(MOST_RUNNING, int(replica.capacity / (0.5 * (task.prompt_tokens + longest))))
+    company = max(1, company)
     read_s = replica.prefill_s(replica.prefill_chunk) / replica.prefill_chunk
-    total_s, prompt, cached = 0.0, float(task.prompt_tokens), 0.0
+    total_s, prompt, cached = 0.0, task.prompt_tokens, 0.0
     while turns > 0.0:
         new = new_tokens(int(prompt), cached=int(cached), hit_rate=hit_rate)
         context = company * (prompt + reply / 2.0)
@@ -43,7 +54,7 @@ def need_s(task: TaskShape, replica: Roofline, *, hit_rate: float) -> float:
 
 
 def needs_on(
-    kind: str, tasks: Mapping[str, TaskShape], *, model: str, hit_rate: float
+    kind: str, tasks: Mapping[str, MeanTrajectory], *, model: str, hit_rate: float
 ) -> dict[str, float]:
     """Device-seconds of one trajectory of each task, on devices of one kind."""
     shape = model_shape(model)
@@ -52,13 +63,13 @@ def needs_on(
     return {name: shape.tp * seconds for name, seconds in found.items()}
 
 
-def alone_s(needs: Needs, devices: int) -> float:
+def alone_s(needs: Needs, devices: float) -> float:
     """For one trajectory of every task, on devices of one kind."""
     return sum(needs.values()) / devices
 
 
 def mapped_s(
-    needs: Mapping[str, Needs], devices: Mapping[str, int], homes: Mapping[str, str]
+    needs: Mapping[str, Needs], devices: Mapping[str, float], homes: Mapping[str, str]
 ) -> float:
     """The same when every task keeps to one kind of device: the kind with more to do decides."""
     loads = dict.fromkeys(devices, 0.0)
@@ -67,17 +78,25 @@ def mapped_s(
     return max(load / devices[kind] for kind, load in loads.items())
 
 
-def divided_s(needs: Mapping[str, Needs], devices: Mapping[str, int]) -> float:
+def divided_s(needs: Mapping[str, Needs], devices: Mapping[str, float]) -> float:
     """The same, divided between two kinds of devices as well as can be."""
+    parts, (first, second) = divided(needs, devices), devices
+    load = sum(part * needs[first][task] for task, part in parts.items())
+    rest = sum((1.0 - part) * needs[second][task] for task, part in parts.items())
+    return max(load / devices[first], rest / devices[second])
+
+
+def divided(needs: Mapping[str, Needs], devices: Mapping[str, float]) -> dict[str, float]:
+    """The part of each task on the first of two kinds, so that both finish together."""
     (first, on_first), (second, on_second) = ((kind, needs[kind]) for kind in devices)
     by_advantage = sorted(on_first, key=lambda task: on_first[task] / on_second[task])
+    parts = dict.fromkeys(by_advantage, 0.0)
     load, rest = 0.0, sum(on_second.values())
     for task in by_advantage:
-        # The part of this task that makes both kinds finish together.
         gap = rest / devices[second] - load / devices[first]
         part = gap / (on_first[task] / devices[first] + on_second[task] / devices[second])
-        part = min(1.0, part)
+        parts[task] = part = min(1.0, part)
         load, rest = load + part * on_first[task], rest - part * on_second[task]
         if part < 1.0:
             break
-    return max(load / devices[first], rest / devices[second])
+    return parts
