@@ -22,6 +22,7 @@ def opening_of(options: TrajectoryOptions, *, new_id: Callable[[], str]) -> Open
         memory_mb,
         disk_mb=options.get("disk_mb"),
         processes=options.get("processes", 256),
+        storage=options.get("storage", "memory"),
         network=_network(options.get("network", False)),
     )
     name = options.get("id")

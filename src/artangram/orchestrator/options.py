@@ -6,7 +6,7 @@
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from artangram.sandbox.protocol import Source
 
@@ -37,7 +37,10 @@ class TrajectoryOptions(TypedDict, total=False):
     memory_mb: int
     """Memory of its sandbox; files count as memory. Default: 512."""
     disk_mb: int | None
-    """Size of its files. Default: half of the memory, 256 MB at most."""
+    """Size of its files. Default: half of the memory, 256 MB at most; 4096 on disk."""
+    storage: Literal["memory", "disk"]
+    """Where its files are: "disk" costs no memory, and takes some milliseconds more. Default:
+    "memory"."""
     processes: int
     """Processes at once. Default: 256."""
     network: bool | str | Sequence[str]

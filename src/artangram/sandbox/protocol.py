@@ -32,6 +32,7 @@ MAX_READ_BYTES = 64 << 20
 
 LEAST_MEMORY_MB = 4
 """Init and `true` together take 1 to 1.7; with 1 not even init starts."""
+LEAST_ON_DISK_MB = 16
 LEAST_INODES = 64
 """The files that every sandbox is made with are about 30."""
 MOST_PROCESSES = (1 << 22) - 1
@@ -43,7 +44,9 @@ MOST_OF_ANYTHING = 1 << 40
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one sandbox may hold for its whole life. Files live in memory and count as memory.
+    """What one sandbox may hold for its whole life.
+
+    Files live in memory and count as memory, unless `storage` is "disk".
 
     `network` and `private`: see `sandbox.network`; the operator says `private`, no caller.
     """
@@ -54,6 +57,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     processes: int = 256
     network: Network = False
     private: tuple[str, ...] = ()
+    storage: Literal["memory", "disk"] = "memory"
 
     def __post_init__(self) -> None:
         _check("memory_mb", self.memory_mb, LEAST_MEMORY_MB, MOST_OF_ANYTHING)
@@ -61,23 +65,37 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         _check("inodes", self.inodes, LEAST_INODES, MOST_OF_ANYTHING)
         _check("processes", self.processes, 1, MOST_PROCESSES)
         check_network(self.network)
-        if self.disk_mb > self.memory_mb:
+        if self.storage == "disk" and self.disk_mb < LEAST_ON_DISK_MB:
+            problem = f"{self.disk_mb} is too little for a file system"
+            raise BadInput("disk_mb", problem, f"give {LEAST_ON_DISK_MB} or more")
+        if self.storage == "memory" and self.disk_mb > self.memory_mb:
             problem = f"{self.disk_mb} is above memory_mb, and files live in memory"
-            raise BadInput("disk_mb", problem, f"give {self.memory_mb} at most")
+            fix = f"give {self.memory_mb} at most, or storage='disk'"
+            raise BadInput("disk_mb", problem, fix)
 
     @classmethod
     def sized(
-        cls, memory_mb: int, *, disk_mb: int | None, processes: int, network: Network
+        cls,
+        memory_mb: int,
+        *,
+        disk_mb: int | None,
+        processes: int,
+        network: Network,
+        storage: Literal["memory", "disk"] = "memory",
     ) -> Limits:
         """Half of `memory_mb` may be in files and a quarter in inodes, up to the usual limits.
 
         So a program that fills both leaves some memory to run in; an inode takes up to 2 KB.
         """
         _check("memory_mb", memory_mb, LEAST_MEMORY_MB, MOST_OF_ANYTHING)
+        if disk_mb is None:
+            disk_mb = 4096 if storage == "disk" else min(256, memory_mb // 2)
+        inodes = max(1024, disk_mb * 64) if storage == "disk" else min(65536, memory_mb * 128)
         return cls(
             memory_mb=memory_mb,
-            disk_mb=min(256, memory_mb // 2) if disk_mb is None else disk_mb,
-            inodes=min(65536, memory_mb * 128),
+            disk_mb=disk_mb,
+            inodes=inodes,
+            storage=storage,
             processes=processes,
             network=network,
         )

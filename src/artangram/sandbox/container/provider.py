@@ -123,6 +123,8 @@ class ContainerProvider(LocalProvider):
         self, source: Source, *, limits: Limits = DEFAULT_LIMITS, user: SandboxUser = BOX
     ) -> LocalSandbox:
         self._check_open()
+        if limits.storage == "disk":
+            raise NotCapable("containers have their files in memory; ask for storage='memory'")
         traits = dataclasses.replace(self._traits(source, limits), user=user)
         base = await self._bases.of(traits.image)
         if isinstance(traits.image, EngineImage):
@@ -246,6 +248,7 @@ class ContainerProvider(LocalProvider):
                 **user_files(traits.user, uid),
             },
             "homes": list(traits.user.directories),
+            "disk": "",
             "as_root": traits.user.is_root,
             "rlimits": {
                 resource.RLIMIT_CORE: NO_CORE,

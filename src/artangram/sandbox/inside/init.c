@@ -385,7 +385,7 @@ static int end_others(void)
     /* All processes here descend from us, and orphans become ours: without a child nothing is left.
      * kill(-1) visits every process of the machine, so it is not called in vain. */
     if (!kept.count && !num_parallel && !(now_running.main && !now_running.is_dead))
-        return is_anybody_left ? end_everybody() : 0;
+        return is_anybody_left ? end_all_processes() : 0;
     for (int round = 0; round < ROUNDS_BEFORE_ALL; round++) {
         struct kept found = all_processes();
         int count = kill_leftovers(&found);
@@ -399,7 +399,7 @@ static int end_others(void)
     }
     /* It forks faster than we look: nothing may outlive the command, so the kept ones go too. */
     keep_these((struct kept){NULL, 0});
-    return killed + end_everybody();
+    return killed + end_all_processes();
 }
 
 /* Kill a command and what descends from it, itself last: its orphans would be ours. */
@@ -553,7 +553,7 @@ static void finish(void)
     int killed = 0;
     int64_t run_us = (int64_t)((monotonic() - now_running.began_at) * 1e6);
     if (now_running.flags)
-        killed = now_running.num_ended + (num_parallel ? end_others() : end_everybody());
+        killed = now_running.num_ended + (num_parallel ? end_others() : end_all_processes());
     else if (now_running.keep)
         keep_these(without_owners(all_processes()));
     else

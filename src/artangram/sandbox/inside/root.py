@@ -48,7 +48,7 @@ def prepare(stage: str, *, own_proc: bool) -> None:
     linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
     linux.mount("box", stage, kind="tmpfs", flags=MS_NOSUID | MS_NODEV, options="mode=755")
     os.chdir(stage)
-    for name in ("u", "w", "r", "l", "d", "d/shm", "d/pts", "p", "e"):
+    for name in ("u", "w", "x", "r", "l", "d", "d/shm", "d/pts", "p", "e"):
         os.mkdir(name)
     _add_devices()
     if own_proc:
@@ -63,9 +63,10 @@ def enter(plan: dict[str, Any]) -> int:
     os.chdir(plan["stage"])
     options = f"size={plan['size_mb']}m,nr_inodes={plan['inodes']}"
     linux.mount("box", ".", flags=linux.MS_REMOUNT | MS_NOSUID | MS_NODEV, options=options)
-    _fill_changes(plan)
-    _mount_overlay(plan)
-    upper = os.open("u", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    top = _mount_disk(plan)
+    _fill_changes(plan, top)
+    _mount_overlay(plan, top)
+    upper = os.open(top + "u", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     for source, target in plan["binds"]:
         held = linux.hold(source)
         linux.bind(f"/proc/self/fd/{held}", "r" + target, flags=READ_ONLY)
@@ -79,17 +80,28 @@ def enter(plan: dict[str, Any]) -> int:
     return upper
 
 
-def _fill_changes(plan: dict[str, Any]) -> None:
+def _mount_disk(plan: dict[str, Any]) -> str:
+    """Where the layer that holds changes is: here, or on a device."""
+    if not plan["disk"]:
+        return ""
+    flags = MS_NOSUID | MS_NODEV
+    linux.mount(plan["disk"], "x", kind="ext4", flags=flags, options="noinit_itable")
+    for name in ("u", "w"):
+        os.mkdir("x/" + name)
+    return "x/"
+
+
+def _fill_changes(plan: dict[str, Any], top: str) -> None:
     """What a new sandbox must find writable, and its user."""
     owner = (plan["uid"], plan["gid"])
     for name, mode in (("work", 0o755), ("tmp", 0o1777), ("var", 0o755), ("var/tmp", 0o1777)):
-        _directory("u/" + name, mode)
+        _directory(f"{top}u/{name}", mode)
         if mode == 0o1777 or name == "work":
-            os.chown("u/" + name, *owner)
+            os.chown(f"{top}u/{name}", *owner)
     for name in ("etc", "proc", "dev"):
-        _directory("u/" + name, 0o755)
+        _directory(f"{top}u/{name}", 0o755)
     for path, data in plan["files"].items():
-        fd = os.open("u" + path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(f"{top}u{path}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         os.write(fd, data)
         os.close(fd)
 
@@ -126,7 +138,7 @@ def _directory(path: str, mode: int) -> None:
     os.chmod(path, mode)
 
 
-def _mount_overlay(plan: dict[str, Any]) -> None:
+def _mount_overlay(plan: dict[str, Any], top: str) -> None:
     # By descriptor, so that /proc/self/mountinfo inside tells no path of the host.
     paths = list(plan["layers"])
     image = linux.hold(paths[-1])
@@ -136,7 +148,7 @@ def _mount_overlay(plan: dict[str, Any]) -> None:
         paths[-1] = "l"
     layers = [os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for path in paths]
     lower = ":".join(f"/proc/self/fd/{fd}" for fd in layers)
-    options = f"lowerdir={lower},upperdir=u,workdir=w"
+    options = f"lowerdir={lower},upperdir={top}u,workdir={top}w"
     if plan["userns"]:
         options += ",userxattr"
     linux.mount("box", "r", kind="overlay", flags=MS_NOSUID | MS_NODEV, options=options)

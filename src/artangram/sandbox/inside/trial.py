@@ -49,6 +49,7 @@ def _namespaces(stage: str) -> None:
         "binds": [],
         "files": {},
         "homes": [],
+        "disk": "",
     }
     os.mkdir(place)
     pid = os.fork()

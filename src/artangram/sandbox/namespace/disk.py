@@ -26,6 +26,9 @@ async def disk_for(
     if not command.disk_mb or traits.groups is None:
         yield
         return
+    if traits.limits.storage == "disk":
+        problem = "files on disk have one limit for the whole trajectory"
+        raise BadInput("disk_mb", problem, "leave it out")
     traits.limits.admit(command)
     reply = await changes()
     try:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
 import resource
 from pathlib import Path
 from typing import Any
 
+from artangram.aio import uncancelled
 from artangram.sandbox.capabilities import Capabilities, IsolationLevel
 from artangram.sandbox.errors import NotCapable
 from artangram.sandbox.namespace import images
@@ -22,6 +24,7 @@ from artangram.sandbox.namespace.compiled import WAIT_S, InitBuild
 from artangram.sandbox.namespace.cores import cores_for
 from artangram.sandbox.namespace.launch import ZygoteTraits
 from artangram.sandbox.namespace.localprovider import PreparedImages
+from artangram.sandbox.namespace.loopdisk import check_disks, open_disk
 from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.namespace.traits import LARGEST_FILE, NO_CORE, OPEN_FILES, Traits
@@ -32,6 +35,8 @@ from artangram.sandbox.protocol import DEFAULT_LIMITS, Image, Limits, Snapshot, 
 from artangram.sandbox.user import BOX, SandboxUser
 
 UID_WITHOUT_ROOT = 1000
+IN_MEMORY_MB = 16
+"""Of a sandbox whose files are on disk: `/dev/shm`, and the places it is mounted at."""
 MAX_STARTING = 8
 """More sandboxes made at once only wait for the kernel's locks."""
 
@@ -95,11 +100,21 @@ class NamespaceProvider(ZygoteProvider):
         if is_proxied(limits.network) and not self._is_root:
             problem = "a sandbox's proxy needs root, to listen inside"
             raise NotCapable(f"{problem}; run as root, or ask for no network")
+        if limits.storage == "disk":
+            check_disks()
         traits = dataclasses.replace(self._traits(source, limits), user=user)
         base = await self._bases.of(traits.image)
         async with self._starting:
             self._check_open()  # It may have been closed while we waited.
-            return await self._ready(self._start(traits, self._plan(traits, base)))
+            if limits.storage == "memory":
+                return await self._ready(self._start(traits, self._plan(traits, base)))
+            disks = self._run_dir.path / "disks"
+            device, held = await uncancelled(asyncio.to_thread(open_disk, disks, limits))
+            try:
+                plan = self._plan(traits, base) | {"disk": device}
+                return await self._ready(self._start(traits, plan))
+            finally:
+                os.close(held)
 
     def _traits(self, source: Source, limits: Limits) -> Traits:
         name = f"box-{next(self._numbers)}"
@@ -139,7 +154,8 @@ class NamespaceProvider(ZygoteProvider):
             "peak_file": traits.groups.peak_file if traits.groups else "",
             "directory": "",
             "stage": str(self._run_dir.path / "stage"),
-            "size_mb": limits.disk_mb,
+            "size_mb": limits.disk_mb if limits.storage == "memory" else IN_MEMORY_MB,
+            "disk": "",
             "inodes": limits.inodes,
             "layers": [*traits.layers, *base.layers],
             # Without root there is one user only, and it owns what it may own already.

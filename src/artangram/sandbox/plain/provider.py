@@ -81,6 +81,8 @@ class PlainProvider(ZygoteProvider):
         if is_proxied(limits.network):
             problem = "plain processes have the network of this machine"
             raise NotCapable(f"{problem}; ask for network={HOST_NETWORK!r}, or another provider")
+        if limits.storage == "disk":
+            raise NotCapable("plain processes have one place for files; ask for no storage")
         if user != BOX:
             problem = "plain processes have the user and the directories of this machine"
             raise NotCapable(f"{problem}; ask for no user, home or workdir")
