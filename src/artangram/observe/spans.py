@@ -16,7 +16,7 @@ from artangram.core.scheduling.events import TrajectoryClosed, TrajectoryOpened
 from artangram.observe.journal import Entry
 
 FAULTS = (Outcome.FAILED, Outcome.TIMED_OUT, Outcome.EXPIRED, Outcome.REFUSED, Outcome.INFRA_FAILED)
-"""Outcomes that make a span an error; a cancelled action is none."""
+"""Outcomes that make a span an error; cancelling an action does not."""
 
 Attributes = dict[str, str | int | float]
 
@@ -34,7 +34,7 @@ class Span(Struct, frozen=True, kw_only=True):
     moments: tuple[tuple[str, float], ...] = ()
     """What happened during it, and when."""
     fault: str = ""
-    """Why it is an error; empty if it is none."""
+    """Why it is an error; empty if it is not one."""
 
 
 class SpanMaker:

@@ -23,6 +23,7 @@ async def a_state(place: Path) -> Path:
     ):
         await t.run(["true"], kind="tests")
         await t.run(["false"], kind="build")
+    await journal.close()
     return place
 
 
