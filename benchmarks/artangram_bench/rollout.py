@@ -15,11 +15,12 @@ from artangram_bench.result import Origin
 if TYPE_CHECKING:
     from artangram_bench.simulated.experiments import Settings, WeightRow
     from artangram_bench.simulated.rows import Row
+    from artangram_bench.simulated.sensitivity import FluidGain
     from artangram_bench.simulated.workload import Reading
 
 GAINS = ("trajectories", "redundancy", "affinity", "split", "asynchrony")
 CHECKS = ("calibration", "ablation")
-NAMES = (*GAINS, *CHECKS, "weights")
+NAMES = (*GAINS, *CHECKS, "weights", "sensitivity")
 
 
 class RolloutFigures(Struct, frozen=True, kw_only=True):
@@ -30,6 +31,8 @@ class RolloutFigures(Struct, frozen=True, kw_only=True):
     checks: Sequence[object]
     """Whether tasks are shaped as the paper's, and what each feature gains alone."""
     weights: Sequence[object]
+    sensitivity: Sequence[object] = ()
+    """Of the affinity gain, by a fluid."""
 
 
 def rollout(
@@ -53,6 +56,7 @@ def rollout(
     """ROLLART's experiments on simulated clusters: the live rollout code on virtual time."""
     # Only here: other verbs do not need the whole pipeline.
     from artangram_bench.simulated import experiments
+    from artangram_bench.simulated.sensitivity import sensitivity
 
     names, output, origin = _chosen(only), Printer(json), Origin()
     settings = experiments.Settings(
@@ -64,17 +68,23 @@ def rollout(
     )
     rows: dict[str, list[Row]] = {}
     weights: list[WeightRow] = []
+    fluids: list[FluidGain] = []
     for name in names:
         with _told(output, name):
             if name == "weights":
                 weights += experiments.weights(settings)
+            elif name == "sensitivity":
+                fluids += sensitivity(settings.models)
             else:
                 rows[name] = list(_rows(name, settings))
     gains = [row for name in GAINS for row in rows.get(name, ())]
     checks = [row for name in CHECKS for row in rows.get(name, ())]
     _print_rows(output, [*gains, *checks])
     _print_weights(output, weights)
-    figures = RolloutFigures(settings=settings, gains=gains, checks=checks, weights=weights)
+    _print_fluids(output, fluids)
+    figures = RolloutFigures(
+        settings=settings, gains=gains, checks=checks, weights=weights, sensitivity=fluids
+    )
     output.json(origin.result("What does each idea of the rollout gain?", figures))
 
 
@@ -166,3 +176,15 @@ def _print_weights(output: Printer, rows: "list[WeightRow]") -> None:
             for row in rows
         ],
     )
+
+
+def _print_fluids(output: Printer, rows: "list[FluidGain]") -> None:
+    if rows:
+        output.table(
+            "What affinity could gain at the same cost, by a fluid",
+            ["varied", "model", "over H20 alone", "over H800 alone"],
+            [
+                [one.varied, one.model, f"{one.over_h20:.2f}x", f"{one.over_h800:.2f}x"]
+                for one in rows
+            ],
+        )

@@ -7,12 +7,14 @@
   processes find no core with two runs, no action twice at once, and no action twice at all that
   must not be repeated. Only a host that lost power or was cut off beyond its fence fails anything.
   In the end nothing is left.
+- A policy that preempts lets a run stand aside on a core that it does not hold, so under it the
+  head is asked instead: no node may ever lend more cores than it has.
 """
 
 import asyncio
 import time
 from collections import Counter
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -25,6 +27,7 @@ from artangram.cli.output import Printer
 from artangram.core.errors import BadInput
 from artangram.orchestrator.client import Client
 from artangram.orchestrator.connect import connect
+from artangram.orchestrator.records import Unreachable
 from artangram_bench.hostcluster import TOKEN, HostCluster
 from artangram_bench.hosts import CAN_MAKE_HOSTS, WHY_NOT, Host, some_hosts
 from artangram_bench.result import Origin
@@ -35,6 +38,7 @@ from artangram_bench.soakwatch import Watch
 CORES = 2
 QUIET_S = 120.0
 """Until the cluster is whole and empty after the last action."""
+BOOKS_EVERY_S = 0.25
 
 
 class SoakFigures(Struct, frozen=True, kw_only=True):
@@ -56,6 +60,8 @@ class SoakFigures(Struct, frozen=True, kw_only=True):
     """Requests that got no answer, and were made again."""
     samples: int
     """Looks at all processes of the machine."""
+    looks_at_books: int
+    """How often the head said how many cores each node lends."""
     runs_seen: int
     most_runs_of_one: int
     """Of a repeatable action."""
@@ -73,7 +79,7 @@ def soak(
     fence_s: Annotated[float, typer.Option(help="The cluster's fence.", min=12.0)] = 30.0,
     every_s: Annotated[float, typer.Option(help="Mean seconds between faults.", min=0.1)] = 5.0,
     policy: Annotated[
-        str, typer.Option(help="Cores are checked under fcfs only: others preempt.")
+        str, typer.Option(help="Under fcfs the processes on each core are checked, too.")
     ] = "fcfs",
     seed: Annotated[int, typer.Option(help="Of the faults and the actions.", min=0)] = 1,
     json: Annotated[str | None, typer.Option(help="Write the result here; - is stdout.")] = None,
@@ -160,13 +166,16 @@ async def _soaked(
 ) -> SoakFigures:
     began_at = time.monotonic()
     happening = asyncio.create_task(faults.go_on(every_s=plan.every_s, first=list(plan.first)))
+    books = _Books()
+    reading = asyncio.create_task(books.read_on(client))
     running = asyncio.create_task(load.run(plan.callers))
     await asyncio.wait({running, happening}, return_when=asyncio.FIRST_COMPLETED)
     if happening.done():
         running.cancel()
         await happening  # It ends only by an error.
     happening.cancel()
-    await asyncio.wait({happening})
+    reading.cancel()
+    await asyncio.wait({happening, reading})
     await running
     took_s = time.monotonic() - began_at
     await faults.calm()
@@ -190,10 +199,34 @@ async def _soaked(
         head_away_s=[round(away_s, 1) for away_s in faults.head_away_s],
         unreachable=load.num_unreachable,
         samples=watch.samples,
+        looks_at_books=books.looks,
         runs_seen=len(watch.seen),
         most_runs_of_one=max(runs.values(), default=0),
-        violations=[*load.violations, *left, *unended, *watch.violations, *_twice(load, runs)],
+        violations=[
+            *(*load.violations, *left, *unended),
+            *(*watch.violations, *books.violations, *_twice(load, runs)),
+        ],
     )
+
+
+class _Books:
+    """What the head says that its nodes lend."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.violations: list[str] = []
+
+    async def read_on(self, client: Client) -> None:
+        while True:
+            await asyncio.sleep(BOOKS_EVERY_S)
+            with suppress(Unreachable):
+                nodes = (await client.status()).nodes
+                self.looks += 1
+                self.violations += [
+                    f"{node.node} lends {node.cores_used} of {node.cores} cores"
+                    for node in nodes
+                    if node.cores_used > node.cores
+                ]
 
 
 async def _left_over(client: Client, watch: Watch, num_nodes: int) -> list[str]:

@@ -15,7 +15,7 @@ from artangram.orchestrator.arguments import as_address
 from artangram.orchestrator.client import Client
 from artangram.orchestrator.local import local
 from artangram.orchestrator.records import Refused, Unreachable
-from artangram.sandbox import NotCapable, SandboxError
+from artangram.sandbox import IsolationLevel, NotCapable, SandboxError
 
 if TYPE_CHECKING:
     from artangram.config.cluster import ClusterFile
@@ -46,17 +46,27 @@ async def client(
             yield one
 
 
-def _own(spec: "ClusterFile | None") -> AbstractAsyncContextManager[Client]:
+@asynccontextmanager
+async def _own(spec: "ClusterFile | None") -> AsyncIterator[Client]:
     if spec is None:
-        return local()
-    return local(
+        async with local() as one:
+            yield one
+        return
+    provider = None
+    if spec.provider != "strongest":
+        from artangram.managers.agentprocess import provider_named  # Takes a while.
+
+        provider = await provider_named(spec.provider, lowest=IsolationLevel.NAMESPACES)
+    async with local(
+        provider=provider,
         policy=spec.policy,
         cores=spec.cores,
         memory_mb=spec.memory_mb,
         shares=spec.shares,
         limits=spec.limits,
         **structs.asdict(spec.options),
-    )
+    ) as one:
+        yield one
 
 
 def _service(url: str, token: str | None) -> AbstractAsyncContextManager[Client]:

@@ -13,6 +13,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "huggingface": ("transformers", "jinja2"),
     "container": ("docker",),
     "ray": ("ray",),
+    "otlp": ("opentelemetry",),
     "peers": ("ray", "distributed", "swerex"),
 }
 

@@ -1,7 +1,9 @@
 """`artangram trace`: make traces, of a family or of what ran."""
 
 import gzip
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -12,10 +14,11 @@ from msgspec import Struct, structs
 from artangram.cli.output import JsonFile, Printer, keep_apart, make_folder, writing
 from artangram.config.clusterfile import write_cluster
 from artangram.core.errors import BadInput
-from artangram.observe.journal import JournalError
+from artangram.observe.journal import Entry, JournalError
 from artangram.observe.journaltrace import deployed_in, trace_of
 from artangram.observe.perfetto import trace_events
-from artangram.observe.recording import owner_of, recorded
+from artangram.observe.recording import owner_of, recorded, recorded_after
+from artangram.observe.spans import SpanMaker
 from artangram.observe.trace import TraceSource, TraceTrajectory, write_trace
 from artangram.orchestrator.recovery import Setup
 from artangram.sim.families import FAMILIES, cluster_for, stream
@@ -80,17 +83,61 @@ def perfetto(
     make_folder(out)
     opened = gzip.open if out.suffix == ".gz" else open
     count = 0
-    try:
-        with writing(out), opened(out, "wb") as file:
-            file.write(b'{"displayTimeUnit": "ms", "traceEvents": [')
-            for count, event in enumerate(trace_events(recorded(state_dir)), start=1):
-                file.write(b",\n" * (count > 1) + msgspec.json.encode(event))
-            file.write(b"]}\n")
-    except JournalError as error:
-        problem = str(error).partition(";")[0]
-        raise BadInput(str(state_dir), problem, "restore it from a copy") from None
+    with _readable(state_dir), writing(out), opened(out, "wb") as file:
+        file.write(b'{"displayTimeUnit": "ms", "traceEvents": [')
+        for count, event in enumerate(trace_events(recorded(state_dir)), start=1):
+            file.write(b",\n" * (count > 1) + msgspec.json.encode(event))
+        file.write(b"]}\n")
     told = f"{out}: {count} events; open it at ui.perfetto.dev"
     Printer(None).console.print(told, soft_wrap=True)
+
+
+@trace.command()
+def otlp(
+    state_dir: Annotated[
+        Path, typer.Argument(help="State directory of `artangram up` or `artangram.local`.")
+    ],
+    endpoint: Annotated[
+        str, typer.Option(help="Where the collector of OpenTelemetry takes traces over HTTP.")
+    ] = "http://127.0.0.1:4318/v1/traces",
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on sending what ends, until Ctrl-C.")
+    ] = False,
+    every_s: Annotated[float, typer.Option(help="How often to look for more.", min=0.1)] = 2.0,
+) -> None:
+    """Send what ran to a collector of OpenTelemetry: a trace per trajectory, a span per action."""
+    from artangram.observe.otlp import over_http, send  # Needs an extra.
+
+    console, exporter = Printer(None).console, over_http(endpoint)
+    maker, after = SpanMaker(), 0
+    while True:
+        seen: list[int] = []
+        spans = maker.spans(_noting(recorded_after(state_dir, after), seen))
+        with _readable(state_dir):
+            count = send(spans, exporter, service="artangram")
+        after = seen[-1] if seen else after
+        if count or not follow:
+            console.print(f"{count} spans sent to {endpoint}", soft_wrap=True)
+        if not follow:
+            return
+        time.sleep(every_s)
+
+
+def _noting(entries: Iterator[tuple[int, Entry]], seen: list[int]) -> Iterator[Entry]:
+    """The entries, while the number of the latest is noted in `seen`."""
+    for number, entry in entries:
+        seen[:] = [number]
+        yield entry
+
+
+@contextmanager
+def _readable(state_dir: Path) -> Iterator[None]:
+    """Says in one line what is wrong with a journal."""
+    try:
+        yield
+    except JournalError as error:
+        problem = str(error).partition(";")[0]  # Some say how to mend it, too.
+        raise BadInput(str(state_dir), problem, "restore it from a copy") from None
 
 
 @trace.command()

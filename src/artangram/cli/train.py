@@ -125,6 +125,7 @@ async def _opened_cluster(
             job=job,
             policy=cluster.policy,
             cores=cluster.cores,
+            provider=cluster.provider,
             memory_mb=cluster.memory_mb,
             options=cluster.options,
         )

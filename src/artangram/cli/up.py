@@ -167,6 +167,7 @@ def _served(
         options=described.options,
         images=[Path(folder) for folder in described.images],
         network=described.network,
+        agent_options=("--provider", described.provider),
         door=head.door,
         sync=described.sync,
         keep=described.keep,

@@ -94,6 +94,9 @@ EXAMPLES = {
         "--cluster cluster.yaml --size cores=128",
     ),
     "trace perfetto": ("artangram trace perfetto state run.json.gz",),
+    "trace otlp": (
+        "artangram trace otlp state --endpoint http://127.0.0.1:4318/v1/traces --follow",
+    ),
     "trace record": ("artangram trace record state day.jsonl.gz --cluster ran.yaml",),
     "bench": ("artangram bench lab --json lab.json",),
 }

@@ -160,6 +160,8 @@ class ClusterFile(Struct, frozen=True, kw_only=True):
     """With the limits of the pool of the same name, if there is one."""
     images: tuple[str, ...] = ()
     """Folders of this machine whose images callers over HTTP may name."""
+    provider: Literal["strongest", "namespace", "container"] = "strongest"
+    """What sandboxes of this machine are made of."""
     network: NetworkPolicy = NetworkPolicy()
     """What callers over HTTP may ask to reach from sandboxes."""
     jobs: dict[str, JobEntry] = {}
@@ -333,10 +335,9 @@ class ClusterFile(Struct, frozen=True, kw_only=True):
             for key in said:
                 if getattr(spec, key) != getattr(unsaid, key):
                     yield f"apis.{api}.{key}"
-        if self.images:
-            yield "images"
-        if self.network != NetworkPolicy():
-            yield "network"
+        for key in ("images", "network", "provider"):
+            if getattr(self, key) != getattr(ClusterFile(), key):
+                yield key
 
 
 def given(entry: Struct) -> list[str]:

@@ -88,7 +88,7 @@ def _cluster(document: Item) -> ClusterFile:
     pools = {Resource(name): _pool(item) for name, item in _section(top, "pools")}
     if "pools" in top and not pools:
         raise top["pools"].bad("is empty", "describe at least one pool")
-    simple = ("functions", "images", "network", "sync", "fence_s", "keep")
+    simple = ("functions", "images", "network", "provider", "sync", "fence_s", "keep")
     plain: dict[str, Any] = {key: top[key].plain() for key in simple if key in top}
     return structs.replace(
         document.converted(ClusterFile, plain, fix=_FIX),

@@ -197,6 +197,11 @@ def only_read(path: Path) -> str:
 
 def decoded(database: sqlite3.Connection, *, after: int) -> Iterator[Entry]:
     """The entries behind number `after`; they must follow each other without a gap."""
+    return (entry for _, entry in numbered(database, after=after))
+
+
+def numbered(database: sqlite3.Connection, *, after: int) -> Iterator[tuple[int, Entry]]:
+    """The same, each with its number."""
     decode = msgspec.json.Decoder(Entry).decode
     expected = after
     rows = database.execute("SELECT seq, body FROM entry WHERE seq > ? ORDER BY seq", (after,))
@@ -205,6 +210,6 @@ def decoded(database: sqlite3.Connection, *, after: int) -> Iterator[Entry]:
             raise JournalDamaged(f"entry {expected + 1} is missing; restore it from a copy")
         expected = seq
         try:
-            yield decode(body)
+            yield seq, decode(body)
         except msgspec.MsgspecError as error:
             raise JournalDamaged(f"entry {seq} cannot be read: {error}") from error

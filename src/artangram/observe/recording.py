@@ -11,12 +11,12 @@ from contextlib import closing
 from pathlib import Path
 
 from artangram.core.errors import BadInput
-from artangram.observe.journal import Entry, JournalDamaged, decoded, only_read
+from artangram.observe.journal import Entry, JournalDamaged, numbered, only_read
 
 JOURNAL = "journal.sqlite"
 ARCHIVE = "archive.sqlite"
 
-# Shadows the journal's own table for `decoded`. Compaction copies before it deletes.
+# Shadows the journal's own table for `numbered`. Compaction copies before it deletes.
 _WHOLE = """
 CREATE TEMP VIEW entry AS
 SELECT seq, body FROM archive.entry
@@ -27,6 +27,11 @@ SELECT seq, body FROM main.entry WHERE seq > (SELECT coalesce(max(seq), 0) FROM 
 
 def recorded(state_dir: Path) -> Iterator[Entry]:
     """Every entry that `state_dir` still has. Raises `BadInput` or `JournalDamaged`."""
+    return (entry for _, entry in recorded_after(state_dir, 0))
+
+
+def recorded_after(state_dir: Path, after: int) -> Iterator[tuple[int, Entry]]:
+    """Those behind number `after`, each with its number."""
     with _opened(state_dir) as database:
         try:
             if (state_dir / ARCHIVE).exists():
@@ -35,7 +40,7 @@ def recorded(state_dir: Path) -> Iterator[Entry]:
                 # The journal first: entries that leave it are in the archive by then.
                 database.execute("BEGIN")
                 database.execute("SELECT max(seq) FROM main.entry").fetchone()
-            yield from decoded(database, after=0)
+            yield from numbered(database, after=after)
         except sqlite3.DatabaseError as error:
             raise JournalDamaged(str(error)) from error
 

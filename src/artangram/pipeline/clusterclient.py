@@ -45,10 +45,16 @@ async def own_cluster(
     cores: int | None = None,
     memory_mb: int | None = None,
     options: ClusterOptions | None = None,
+    provider: str = "strongest",
 ) -> AsyncIterator[ClusterClient]:
     """A cluster that lives with this process; its journal and its agent outlive a crash."""
     async with running(
-        policy=policy, cores=cores, memory_mb=memory_mb, state_dir=state_dir, options=options
+        policy=policy,
+        cores=cores,
+        memory_mb=memory_mb,
+        state_dir=state_dir,
+        options=options,
+        agent_options=("--provider", provider),
     ) as (orchestrator, backends):
         meter = Meter(_now(), capacity_of(orchestrator.setup.cluster))
         backend = Metered(Embedded(orchestrator, backends=backends), meter)

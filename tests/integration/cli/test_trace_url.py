@@ -49,6 +49,7 @@ async def test_a_service_that_runs_gives_its_trace_to_the_simulator(tmp_path: Pa
         assert found["by_kind"]["tests"]["count"] == 3
         async with aiohttp.ClientSession() as session, session.get(f"{url}/v1/trace") as answer:
             assert answer.status == 401
+    await journal.close()
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://"])

@@ -117,17 +117,13 @@ def test_a_model_of_transformers_is_trained_with_our_engine(home):
 
 
 def test_a_curriculum_learns_the_task_that_comes_first_and_the_one_that_comes_later(warm_home):
-    """In some runs a fruit is given up: its attempts are all wrong alike. Not in two in a row."""
-    runs = []
-    for out in ("first", "second"):
-        artangram(warm_home, "train", "curriculum.yaml", "--out", out)
-        records = read(warm_home / out / "curriculum" / "metrics.jsonl")
-        learned = {}
-        for task in ("sour", "sweet"):
-            found = [r.report.rewards[task] for r in records if task in r.report.rewards]
-            assert fmean(found[:3]) < 0.4  # A guess among four colours.
-            learned[task] = fmean(found[-5:])
-        runs.append(learned)
-        if fmean(learned.values()) > 0.6 and min(learned.values()) > 0.4:
-            return
-    raise AssertionError(f"both tasks have to be far above a guess: {runs}")
+    artangram(warm_home, "train", "curriculum.yaml")
+    records = read(warm_home / "out" / "curriculum" / "metrics.jsonl")
+    learned = {}
+    for task in ("sour", "sweet"):
+        found = [r.report.rewards[task] for r in records if task in r.report.rewards]
+        assert fmean(found[:3]) < 0.4  # A guess among four colours.
+        learned[task] = fmean(found[-5:])
+    # One fruit that is given up leaves its task at 0.5 or less.
+    assert min(learned.values()) > 0.55, learned
+    assert fmean(learned.values()) > 0.7, learned

@@ -55,7 +55,7 @@ class World:
     async def chat(self, start: int, choices: int) -> None:
         said = [*self.chats[start % len(self.chats)], ChatMessage(role="user", content="hello")]
         asked = ChatRequest(model="tiny", messages=said, n=choices, return_token_ids=True)
-        more = {"tokenizer": WORDS, "dialect": CallDialect(), "asked": asked, "head": HEAD}
+        more = {"tokenizer": WORDS, "dialect": CallDialect(WORDS), "asked": asked, "head": HEAD}
         answer = await Chat(self.session, self.conversation, **more).whole()
         for choice in answer.choices:
             messages = [Message(one.role, one.text()) for one in said]

@@ -52,6 +52,7 @@ async def test_a_journal_shows_how_long_actions_took(run, tmp_path):
     journal, _ = await open_journal(tmp_path / JOURNAL)
     async with fake_cluster(journal=journal) as cluster, cluster.trajectory() as t:
         await t.run(["true"], kind="tests/<i>")
+    await journal.close()
     told = run("report", tmp_path, "--out", tmp_path / "page.html")
     assert told.code == 0, told.err
     assert "tests/<i>" in told.out

@@ -5,7 +5,16 @@ from msgspec import structs
 
 from artangram.core.errors import BadInput
 from artangram.core.rollout.affinity import Auto, Declared, Router, affinity_of
-from artangram.core.rollout.costs import GUESS, Candidate, Observed, Rates, RoutedRequest, TokenWork
+from artangram.core.rollout.costs import (
+    GUESS,
+    UNKNOWN_DECODE,
+    Candidate,
+    Habits,
+    Observed,
+    Rates,
+    RoutedRequest,
+    TokenWork,
+)
 
 COMPUTE = Rates(prefill_per_s=10_000, decode_per_s=50)
 BANDWIDTH = Rates(prefill_per_s=1_000, decode_per_s=100)
@@ -250,3 +259,9 @@ def test_what_engines_find_in_their_caches_is_learned_for_each_class():
     assert router.speeds.hit_rate("H20") == 1.0
     # Its replica still costs as little: leaving it would only make the rates fall further.
     assert router.costs.read_s(wanted, here) == 0.0
+
+
+def test_answers_without_tokens_say_nothing_about_the_usual_length():
+    habits = Habits()
+    habits.learn(Observed(task="t", hardware="h", work=TokenWork(10.0, 0.0)))
+    assert habits.answer() == UNKNOWN_DECODE
