@@ -16,6 +16,7 @@ from artangram.core.scheduling.policies.base import Lane
 from artangram.core.scheduling.policies.elastic import ElasticLane
 from artangram.core.scheduling.policies.paced import PacedLane
 from artangram.core.scheduling.policies.queue import FairUsage
+from artangram.core.scheduling.policies.ranking import CoreUse, NodeUse
 from artangram.core.scheduling.policies.residency import ResidencyLane
 from artangram.core.scheduling.policies.slots import SlotLane
 from artangram.core.scheduling.pools.cpu import CpuNode
@@ -45,7 +46,7 @@ LANES = {
     ),
     "cores": lambda: FcfsLane(CpuNode(CPU, NodeId("n"), a_cpu(cores=9)), FakeLaneContext()),
     "squeezed": lambda: ElasticLane(
-        CpuNode(CPU, NodeId("n"), a_cpu(cores=9)), FakeLaneContext(), FairUsage({})
+        CpuNode(CPU, NodeId("n"), a_cpu(cores=9)), FakeLaneContext(), NodeUse(CoreUse({}), 9)
     ),
     "devices": a_fenced_lane,
     "deployed": lambda: StaticLane(a_pool(), FakeLaneContext()),

@@ -271,6 +271,18 @@ class TestPreemption:
         said = [scheduler.explain(ActionId(f"x{n}"), 1.0).summary for n in range(8)]
         assert sum("or of a job that used less for its share" in one for one in said) == 1
 
+    def test_elastic_work_of_a_job_behind_its_share_is_not_refused_for_its_price(self):
+        scheduler = a_scheduler("elastic")
+        told(scheduler, an_elastic("x", 1, 8, job="x", work_s=50.0))
+        assert told(scheduler, an_elastic("y", 1, 8, job="y", work_s=5000.0), now=2.0) == ["y"]
+
+    def test_an_action_of_a_job_that_used_more_is_told_so(self):
+        scheduler = a_scheduler("elastic")
+        told(scheduler, *(an_action(f"x{n}", job="x", work_s=60.0) for n in range(9)))
+        told(scheduler, *(an_action(f"y{n}", 8, job="y", work_s=60.0) for n in range(2)), now=0.5)
+        said = scheduler.explain(ActionId("x8"), 0.5).hindrances[0].because
+        assert "its job has used more of cpu for its share" in said
+
     def test_one_that_is_being_stopped_is_left_alone(self):
         scheduler = a_scheduler("elastic")
         told(scheduler, an_action("a", 8, work_s=600.0))
