@@ -94,12 +94,13 @@ def test_auto_learns_the_class_that_serves_each_task_soonest(truth, habits, rng)
     auto = Auto(margin=0.2)
     router = Router(auto)
     idle = [Candidate(name=h, hardware=h, outstanding=TokenWork(0, 0)) for h in truth]
-    moves = 0
+    moves, chosen = 0, {}
     for turn in range(60):
         for task, habit in habits.items():
             wanted = RoutedRequest(task=task, prompt_tokens=int(habit.prefill), most_tokens=100_000)
             home = router.home(task)
             choice = router.choose(wanted, idle)
+            chosen[task] = choice.hardware
             moves += turn > 30 and router.home(task) != home
             noise = rng.uniform(0.95, 1.05)
             speed = truth[choice.hardware]
@@ -119,4 +120,5 @@ def test_auto_learns_the_class_that_serves_each_task_soonest(truth, habits, rng)
         measured = all(router.speeds.samples(h) >= auto.probes for h in truth)
         both_seen = all(habit.prefill and habit.decode for habit in habits.values())
         if measured and both_seen and seconds[best] < 0.6 * seconds[worst]:
-            assert router.home(task) == best
+            # Its home may be the other class: the plan leaves the best one to those who gain most.
+            assert chosen[task] == best

@@ -275,7 +275,7 @@ async def test_a_trajectory_is_refused_by_name_too(wrong: dict[str, Any]) -> Non
 @pytest.mark.parametrize(
     ("wrong", "field"),
     [
-        ({"network": 5}, "place.limits.network"),
+        ({"network": 5}, "network"),
         ({"source": 5}, "place.source"),
         ({"source": DirectoryImage(path=5)}, "place.source.path"),  # type: ignore[arg-type]
         ({"source": HostImage(also=(5,))}, "place.source.also"),  # type: ignore[arg-type]
