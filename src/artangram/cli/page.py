@@ -234,7 +234,7 @@ def _drawn(curve: Curve, colour: str, scale: _Scale) -> str:
 def _names(curves: Sequence[Curve], scale: _Scale) -> str:
     """At the ends of the curves, moved apart where they would cover each other."""
     ends = [
-        (scale.y(curve.points[-1][1] if curve.after is None else curve.after), curve.name, colour)
+        (scale.y(_end_of(curve)), curve.name, colour)
         for curve, colour in zip(curves, cycle(COLOURS), strict=False)
     ]
     named, free = "", -float("inf")
@@ -245,6 +245,13 @@ def _names(curves: Sequence[Curve], scale: _Scale) -> str:
             f'font-weight="600">{escape(name)}</text>'
         )
     return named
+
+
+def _end_of(curve: Curve) -> float:
+    """Where its line ends, or its last circle is."""
+    if curve.after is not None:
+        return curve.after
+    return _smooth([value for _, value in curve.points])[-1]
 
 
 def _smooth(values: Sequence[float]) -> list[float]:
