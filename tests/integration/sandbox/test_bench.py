@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 
@@ -52,6 +54,9 @@ async def test_what_waits_for_a_container_that_is_gone_is_ended() -> None:
         subprocess.Popen(["conmon", "-c", waits, "-n", name], executable=sys.executable)  # noqa: ASYNC220
         for name in names
     )
+    for one in (mine, other):  # A process has no words for a moment after it was started.
+        while not Path(f"/proc/{one.pid}/cmdline").read_bytes():
+            await asyncio.sleep(0.01)
     end_monitors(names[0])
     assert mine.wait(timeout=10) == -signal.SIGKILL
     assert other.poll() is None
