@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import subprocess
 import sys
+import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -47,6 +47,12 @@ async def test_the_floor_times_and_counts_itself(provider: NamespaceProvider) ->
         assert await counts(0.1) > 0
 
 
+def wait_for_words(process: subprocess.Popen[bytes]) -> None:
+    """A process has no command line for a moment after it was started."""
+    while not Path(f"/proc/{process.pid}/cmdline").read_bytes():
+        time.sleep(0.01)
+
+
 async def test_what_waits_for_a_container_that_is_gone_is_ended() -> None:
     names = ("artangram-bench-sdk-1", "artangram-bench-sdk-12")
     waits = "import time; time.sleep(1000)"
@@ -54,9 +60,8 @@ async def test_what_waits_for_a_container_that_is_gone_is_ended() -> None:
         subprocess.Popen(["conmon", "-c", waits, "-n", name], executable=sys.executable)  # noqa: ASYNC220
         for name in names
     )
-    for one in (mine, other):  # A process has no words for a moment after it was started.
-        while not Path(f"/proc/{one.pid}/cmdline").read_bytes():
-            await asyncio.sleep(0.01)
+    for one in (mine, other):
+        wait_for_words(one)
     end_monitors(names[0])
     assert mine.wait(timeout=10) == -signal.SIGKILL
     assert other.poll() is None
