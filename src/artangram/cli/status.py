@@ -10,6 +10,7 @@ from rich.control import Control
 
 from artangram.cli.client import Token, Url, answering, client, service_url
 from artangram.cli.output import JsonFile, Printer
+from artangram.cli.standard import harmless
 from artangram.orchestrator.records import ApiStatus, ClusterStatus
 from artangram.orchestrator.statusrecords import PoolStatus
 
@@ -65,6 +66,8 @@ def show(output: Printer, now: ClusterStatus) -> None:
         ["queued", "running", "ended", "trajectories", "abandoned"],
         [_texts(now.queued, now.running, now.ended, now.trajectories, now.abandoned)],
     )
+    for warning in now.warnings:
+        output.console.print(f"Warning: {harmless(warning)}", soft_wrap=True, markup=False)
     rows = [[one.resource, *_full(one)] for one in now.pools]
     output.table("in use", ["of", "used", "all", "unit", "share"], rows)
     _print_jobs(output, now)

@@ -87,6 +87,16 @@ class Journal(Protocol):
         """Does it outlive its process, so that a snapshot is worth making?"""
         ...
 
+    @property
+    def warning(self) -> str:
+        """What it is short of, and what to do; empty if of nothing."""
+        ...
+
+    @property
+    def takes_more(self) -> bool:
+        """Has it room for new actions, beside the ends of those that it has?"""
+        ...
+
     def append(
         self,
         entry: Entry,

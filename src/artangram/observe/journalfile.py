@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
 
 from artangram.observe.archive import archive_entries, attach_archive
 from artangram.observe.journal import (
@@ -34,8 +33,9 @@ from artangram.observe.journal import (
     decoded,
     only_read,
 )
+from artangram.observe.journalroom import JournalRoom
 from artangram.observe.journalwal import CommitMark, num_lost_frames
-from artangram.observe.retention import MB, ResultsKeeper, Retention, Shorten
+from artangram.observe.retention import MB, ResultsKeeper, Retention, Shorten, Wishes
 
 MOST_PER_COMMIT = 512
 """Appends in one transaction; the first of them waits for the last."""
@@ -55,18 +55,6 @@ _KEEP = "INSERT INTO kept VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET body =
 
 _NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE)
 _Work = Callable[[sqlite3.Connection], None]
-
-
-class Wishes(Struct, frozen=True, kw_only=True):
-    """How a journal is to be kept."""
-
-    sync: bool = False
-    """Whether every commit outlives a loss of power, at the cost of a disk flush."""
-    max_bytes: int | None = None
-    archive: Path | None = None
-    keep: Retention = Retention()
-    shorten: Shorten | None = None
-    """How a result loses its outputs; without it results are bounded by their age only."""
 
 
 async def open_journal(
@@ -238,6 +226,8 @@ class FileJournal:
         self._results: ResultsKeeper | None = None
         if wishes.shorten is not None:
             self._results = ResultsKeeper(database, wishes.keep.results_mb * MB, wishes.shorten)
+        self._room = JournalRoom(path, free_mb=wishes.keep.free_mb)
+        self._closing = threading.Event()
         self._reader = sqlite3.connect(only_read(path), uri=True, check_same_thread=False)
         #: Bounded by the orchestrator: no caller gets an answer before the commit.
         self._todo: queue.SimpleQueue[tuple[_Work, Then | None] | None] = queue.SimpleQueue()
@@ -247,6 +237,14 @@ class FileJournal:
 
     def __repr__(self) -> str:
         return f"<FileJournal {self.path}: {self._seq} entries>"
+
+    @property
+    def warning(self) -> str:
+        return self._room.warning
+
+    @property
+    def takes_more(self) -> bool:
+        return self._room.takes_more
 
     def append(
         self,
@@ -263,6 +261,8 @@ class FileJournal:
         def insert(database: sqlite3.Connection) -> None:
             database.execute("INSERT INTO entry VALUES (?, ?, ?)", row)
             self._num_inserted = row[0]
+            bodies = [*(one.body for one in kept), *(one.body for one in settled)]
+            self._room.wrote(len(row[2]) + sum(map(len, bodies)))
             for item in kept:
                 database.execute(_KEEP, (item.id, item.key, item.body))
             for end in settled:
@@ -338,6 +338,7 @@ class FileJournal:
         return bytes(row[0]) if row is not None else None
 
     async def close(self) -> None:
+        self._closing.set()
         self._todo.put(None)
         await asyncio.to_thread(self._thread.join)
         self._reader.close()
@@ -359,6 +360,8 @@ class FileJournal:
             waiting = [then for _, then in items if then is not None]
             if waiting:
                 self._loop.call_soon_threadsafe(_tell, waiting, self._error)
+            if self._error is None:
+                self._closing.wait(self._room.pause_s(self._database))
 
     def _commit(self, works: list[_Work]) -> JournalError | None:
         database = self._database

@@ -19,6 +19,8 @@ class MemoryJournal:
 
     is_lasting = False
     path: Path | None = None
+    warning = ""
+    takes_more = True
 
     def __init__(self, *, keeps_entries: bool = False) -> None:
         self.entries: list[Entry] = []

@@ -55,10 +55,10 @@ class _Work:
 
     def _speed(self, units: int) -> float:
         needs = self.action.needs
-        if needs.elastic is None:
-            return 1.0
         if units == 0:
             return 0.0  # It was preempted.
+        if needs.elastic is None:
+            return 1.0
         return (needs.speedup or DEFAULT).speed(units)
 
 

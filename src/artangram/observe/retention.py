@@ -8,6 +8,7 @@
 import sqlite3
 from collections.abc import Callable
 from math import inf
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -28,6 +29,8 @@ class Retention(Struct, frozen=True, kw_only=True):
     archive_s: float = 30 * 86_400.0
     """How long the archive keeps an entry, for `trace record` and `history`."""
     archive_mb: int = 4096
+    free_mb: int = 512
+    """What the disk should have left; below it the journal warns and slows its callers."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -37,6 +40,18 @@ class Retention(Struct, frozen=True, kw_only=True):
 
 Shorten = Callable[[bytes], bytes]
 """A result without its outputs."""
+
+
+class Wishes(Struct, frozen=True, kw_only=True):
+    """How a journal is to be kept."""
+
+    sync: bool = False
+    """Whether every commit outlives a loss of power, at the cost of a disk flush."""
+    max_bytes: int | None = None
+    archive: Path | None = None
+    keep: Retention = Retention()
+    shorten: Shorten | None = None
+    """How a result loses its outputs; without it results are bounded by their age only."""
 
 
 class ResultsKeeper:

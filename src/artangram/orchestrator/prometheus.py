@@ -139,6 +139,7 @@ def _gauges(now: ClusterStatus) -> dict[str, tuple[str, tuple[str, ...], Rows]]:
         "actions_queued": ("Actions that wait.", (), [((), now.queued)]),
         "actions_running": ("Actions that hold a lease.", (), [((), now.running)]),
         "trajectories": ("Open trajectories.", (), [((), now.trajectories)]),
+        "warnings": ("What an operator should look after.", (), [((), len(now.warnings))]),
         "draining": ("1 while nothing new is taken.", (), [((), now.is_draining)]),
         "cores_used": ("By node.", ("node",), [((n.node,), n.cores_used) for n in now.nodes]),
         "service_copies": (

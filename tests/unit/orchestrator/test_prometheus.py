@@ -1,5 +1,7 @@
 """Metrics stay small whatever callers name."""
 
+from msgspec import structs
+
 from artangram.core.ids import ActionId, JobId
 from artangram.core.scheduling.action import ActionRecord, Outcome
 from artangram.orchestrator.prometheus import MOST_KINDS, OTHER, Exposition
@@ -48,3 +50,8 @@ def test_many_kinds_and_long_ones_share_one_row() -> None:
     row = f'artangram_actions_ended_total{{kind="{OTHER}",outcome="succeeded"}}'
     (other,) = [line for line in text.decode().splitlines() if line.startswith(row)]
     assert float(other.split()[-1]) == 5 * MOST_KINDS
+
+
+def test_warnings_are_counted() -> None:
+    now = structs.replace(IDLE, warnings=("9 MB are left for the journal",))
+    assert b"artangram_warnings 1.0" in Exposition(lambda: now).text()
