@@ -26,10 +26,11 @@ test-peers:
 	sh tests/install_peers.sh $(PEERS_VENV)
 	$(PEERS_VENV)/bin/python -m pytest -q tests/peers
 
-# Ten thousand actions under random faults, twice: needs root and iproute2, takes half an hour.
+# Ten thousand actions under random faults, twice, and 200 rounds of kill -9: needs root and iproute2, takes 45 minutes.
 soak: $(STAMP)
 	$(BIN)/artangram bench soak --json benchmarks/results/soak.json
 	$(BIN)/artangram bench soak --policy elastic --seed 2 --json benchmarks/results/soak_elastic.json
+	$(BIN)/artangram bench kill --json benchmarks/results/kill.json
 
 cover: $(STAMP)
 	$(BIN)/pytest -q tests/unit/core --cov --cov-fail-under=100

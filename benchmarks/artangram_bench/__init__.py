@@ -13,11 +13,13 @@ from artangram_bench.engine import engine_verb
 from artangram_bench.functions import functions
 from artangram_bench.gateway import gateway_verb
 from artangram_bench.isolation import isolation
+from artangram_bench.kill import kill
 from artangram_bench.lab import lab
 from artangram_bench.learn import learn
 from artangram_bench.live_agents import live_agents
 from artangram_bench.mopd import mopd
 from artangram_bench.overhead import overhead
+from artangram_bench.predict import predict
 from artangram_bench.quota import quota
 from artangram_bench.rollout import rollout
 from artangram_bench.sandbox import sandbox
@@ -42,6 +44,8 @@ for verb in (
     isolation,
     learn,
     soak,
+    kill,
+    predict,
     scale,
 ):
     bench.command()(verb)

@@ -153,11 +153,12 @@ async def _run(name: str, batch: list[Plan], shop: SuiteFiles, *, cores: int) ->
     loop = asyncio.get_running_loop()
     async with local(policy=name, cores=cores) as client:
         began_at = loop.time()
-        lives = await asyncio.gather(*(_live(client, plan, shop, cores) for plan in batch))
+        lives = await asyncio.gather(*(one_life(client, plan, shop, cores) for plan in batch))
         return lives, loop.time() - began_at
 
 
-async def _live(client: Client, plan: Plan, shop: SuiteFiles, cores: int) -> Life:
+async def one_life(client: Client, plan: Plan, shop: SuiteFiles, cores: int) -> Life:
+    """Act and think as `plan` says, in one sandbox."""
     results: list[ActionResult] = []
     async with client.trajectory(task="swe", source=shop.image) as trajectory:
         for work_s, think_s in zip(plan.tools, plan.thinks, strict=True):
