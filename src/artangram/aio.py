@@ -42,6 +42,10 @@ its headers."""
 ACCEPT_AGAIN_S = 1.0
 """How long no connection is accepted after the machine had no descriptor or memory for one."""
 
+PROBE_AFTER_S, PROBE_EVERY_S, PROBES = 10, 5, 4
+"""A request may wait for hours, and a machine that loses power says nothing: the kernel asks it
+whether the connection is still there. After 30 s without an answer the request has none."""
+
 _LOG = logging.getLogger(__name__)
 
 
@@ -115,6 +119,15 @@ def listening(host: str, port: int) -> socket.socket:
         fix = "name another one; port 0 takes a free one"
         raise BadInput("address", f"{host} port {port}: {problem}", fix) from None
     return ear
+
+
+def probe_peer(connection: socket.socket) -> None:
+    """End `connection` when the other machine no longer knows it, even if it is sent nothing."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_KEEPIDLE"):  # Linux; others have probes of two hours.
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, PROBE_AFTER_S)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_EVERY_S)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES)
 
 
 def has_token(headers: Mapping[str, str], token: str) -> bool:
@@ -214,8 +227,7 @@ async def _accept(ear: socket.socket, connected: Callable[[], asyncio.Protocol])
 
 async def _connect(caller: socket.socket, connected: Callable[[], asyncio.Protocol]) -> None:
     try:
-        # A peer that vanished is noticed although it is sent nothing.
-        caller.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        probe_peer(caller)
         await asyncio.get_running_loop().connect_accepted_socket(connected, caller)
     except BaseException:
         caller.close()

@@ -15,7 +15,7 @@ from artangram.cli.client import host_and_port
 from artangram.core.errors import BadInput
 from artangram.core.ids import NodeId
 from artangram.link import LinkEnded, LinkRefused
-from artangram.managers.agentprocess import PROVIDERS, provider_named
+from artangram.managers.agentprocess import PROVIDERS, providers_named
 from artangram.managers.joining import JoiningAgent, JoinTarget, MachineIdentity
 from artangram.managers.local import LEAST_FREE_MB, WARM, LocalAgent
 from artangram.managers.machine import allow_open_files, this_machine
@@ -58,8 +58,9 @@ def agent(
         typer.Option(help="Leave when the orchestrator is away for so long.", min=1),
     ] = None,
     provider: Annotated[
-        str, typer.Option(help=f"Sandboxes: {', '.join(PROVIDERS)}.")
-    ] = "strongest",
+        list[str] | None,
+        typer.Option(help=f"Sandboxes: {', '.join(PROVIDERS)}. Repeat it for several."),
+    ] = None,
 ) -> None:
     """Join this machine to a cluster, and stay until SIGTERM, Ctrl-C or `artangram drain`.
 
@@ -74,16 +75,16 @@ def agent(
     allow_open_files()
     with alone(name, target.token):
         identity = MachineIdentity(node=name, machine=_machine(), shape=shape)
-        asyncio.run(_stay(target, identity, provider, patience_s=patience_s))
+        asyncio.run(_stay(target, identity, provider or ["strongest"], patience_s=patience_s))
 
 
 async def _stay(
-    target: JoinTarget, identity: MachineIdentity, provider: str, *, patience_s: float | None
+    target: JoinTarget, identity: MachineIdentity, providers: list[str], *, patience_s: float | None
 ) -> None:
     async def new_agent() -> LocalAgent:
-        opened = await provider_named(provider, lowest=IsolationLevel.NAMESPACES)
+        opened = await providers_named(providers, lowest=IsolationLevel.NAMESPACES)
         return LocalAgent(
-            identity.node, opened, now=time.monotonic, warm=WARM, least_free_mb=LEAST_FREE_MB
+            identity.node, *opened, now=time.monotonic, warm=WARM, least_free_mb=LEAST_FREE_MB
         )
 
     def on_joined(at: tuple[str, int]) -> None:

@@ -2,20 +2,21 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from msgspec import structs
 
+from artangram.config.providers import providers_of
 from artangram.core.errors import BadInput
 from artangram.observe.journal import JournalError
 from artangram.orchestrator.arguments import as_address
 from artangram.orchestrator.client import Client
 from artangram.orchestrator.local import local
 from artangram.orchestrator.records import Refused, Unreachable
-from artangram.sandbox import IsolationLevel, NotCapable, SandboxError
+from artangram.sandbox import IsolationLevel, NotCapable, SandboxError, SandboxProvider
 
 if TYPE_CHECKING:
     from artangram.config.cluster import ClusterFile
@@ -52,13 +53,14 @@ async def _own(spec: "ClusterFile | None") -> AsyncIterator[Client]:
         async with local() as one:
             yield one
         return
-    provider = None
-    if spec.provider != "strongest":
-        from artangram.managers.agentprocess import provider_named  # Takes a while.
+    providers: Sequence[SandboxProvider] = ()
+    names = providers_of(spec.provider)
+    if names != ("strongest",):
+        from artangram.managers.agentprocess import providers_named  # Takes a while.
 
-        provider = await provider_named(spec.provider, lowest=IsolationLevel.NAMESPACES)
+        providers = await providers_named(names, lowest=IsolationLevel.NAMESPACES)
     async with local(
-        provider=provider,
+        provider=providers or None,
         policy=spec.policy,
         cores=spec.cores,
         memory_mb=spec.memory_mb,

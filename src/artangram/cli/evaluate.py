@@ -127,7 +127,14 @@ async def _examined(
         ):
             tasks = made_tasks(spec, one, job=f"{spec.run.name}-eval", is_exam=True)
             progress.update(showing, description="evaluating", total=len(tasks) * exam.problems)
-            serving = agent_door(tasks, door, tokenizer=tokenizer, model=spec.run.name)
+            serving = agent_door(
+                tasks,
+                door,
+                tokenizer=tokenizer,
+                model=spec.run.name,
+                client=one,
+                address=spec.run.gateway,
+            )
             async with serving as agents:
                 asking = asyncio.ensure_future(
                     evaluate(

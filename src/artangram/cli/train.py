@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from artangram.cli.client import Token, Url, plainly_refused
-from artangram.cli.lookedat import Dashboard, looked_at
+from artangram.cli.lookedat import DashboardPort, LookedAt, NoDashboard, looked_at
 from artangram.cli.output import JsonFile, Printer, make_folder, tell_ignored
 from artangram.cli.train_plan import check_plan, plan_of, show_plan
 from artangram.cli.train_view import acts_of, busy_of, line_of
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class _RunService(NamedTuple):
     url: str | None
     token: str | None
-    dashboard: int
+    looked_at: LookedAt | None
 
 
 def train(
@@ -43,7 +43,8 @@ def train(
     ] = False,
     url: Url = None,
     token: Token = None,
-    dashboard: Dashboard = 0,
+    dashboard: DashboardPort = 0,
+    no_dashboard: NoDashboard = False,
     json: JsonFile = None,
 ) -> None:
     """Train a model on tasks that use a cluster.
@@ -72,10 +73,10 @@ def train(
     import_module("artangram.pipeline.training")  # What is not installed is named before the rest.
     check_plan(file, spec, has_own_cluster=url is None)
     make_folder(place / "cluster")
+    look = None if no_dashboard else LookedAt(dashboard, url, token)
+    service = _RunService(url, token, look)
     with _plainly_ended(place):
-        last = asyncio.run(
-            _run(spec, place, output, resume=resume, service=_RunService(url, token, dashboard))
-        )
+        last = asyncio.run(_run(spec, place, output, resume=resume, service=service))
     if last is None:
         steps = f"all of its {spec.run.steps} steps are made"
         output.console.print(f"{place}: {steps}; raise `steps` to go on", soft_wrap=True)
@@ -116,6 +117,7 @@ def _plainly_ended(place: Path) -> Iterator[None]:
 async def _opened_cluster(
     spec: TrainSpec, place: Path, service: _RunService, *, resume: bool
 ) -> "AsyncIterator[ClusterClient]":
+    from artangram.config.providers import providers_of
     from artangram.pipeline.clusterclient import own_cluster, shared_cluster
 
     job, cluster = spec.run.name, spec.cluster
@@ -125,7 +127,7 @@ async def _opened_cluster(
             job=job,
             policy=cluster.policy,
             cores=cluster.cores,
-            provider=cluster.provider,
+            providers=providers_of(cluster.provider),
             memory_mb=cluster.memory_mb,
             options=cluster.options,
         )
@@ -154,7 +156,7 @@ async def _run(
     with opening:  # Seen on a terminal only.
         async with (
             _opened_cluster(spec, place, service, resume=resume) as opened,
-            looked_at(opened, spec.run, place, output.console, port=service.dashboard),
+            looked_at(opened, spec.run, place, output.console, wanted=service.looked_at),
         ):
             await _lived(spec, place, opened, show=show, resume=resume)
     return last

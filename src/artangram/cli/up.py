@@ -17,10 +17,13 @@ from artangram.cli.output import Printer, tell_ignored, writing
 from artangram.cli.rayagents import watch_settings
 from artangram.config.cluster import ClusterFile
 from artangram.config.clusterfile import blaming, read_cluster
+from artangram.config.providers import providers_of
 from artangram.config.reconfigurable import fixed_of
 from artangram.core.scheduling.policies.catalog import policy as policy_named
 from artangram.dashboard import pages
 from artangram.integrations.fronts import fronts, joined
+from artangram.managers.agentprocess import provider_options
+from artangram.orchestrator.providing import provider_labels
 from artangram.orchestrator.tokens import checked_token, kept_token
 from artangram.orchestrator.up import up as serve
 
@@ -152,6 +155,7 @@ def _served(
     output: Printer,
 ) -> Coroutine[None, None, None]:
     _check_free(head.host, port)
+    names = providers_of(described.provider)
     return serve(
         state_dir,
         on_ready=on_ready,
@@ -163,11 +167,11 @@ def _served(
         memory_mb=head.memory_mb,
         shares=described.shares,
         limits=described.limits,
-        labels=described.labels,
+        labels=dict(described.labels) | provider_labels(names),
         options=described.options,
         images=[Path(folder) for folder in described.images],
         network=described.network,
-        agent_options=("--provider", described.provider),
+        agent_options=provider_options(names),
         door=head.door,
         sync=described.sync,
         keep=described.keep,

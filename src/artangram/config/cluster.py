@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from msgspec import Struct, structs
 
 from artangram.apis.spec import ApiSpec
+from artangram.config.providers import ProviderNames
 from artangram.core.errors import BadInput
 from artangram.core.ids import JobId, Resource, ServiceId
 from artangram.core.scheduling.cluster import (
@@ -160,8 +161,8 @@ class ClusterFile(Struct, frozen=True, kw_only=True):
     """With the limits of the pool of the same name, if there is one."""
     images: tuple[str, ...] = ()
     """Folders of this machine whose images callers over HTTP may name."""
-    provider: Literal["strongest", "namespace", "container"] = "strongest"
-    """What sandboxes of this machine are made of."""
+    provider: ProviderNames = "strongest"
+    """What sandboxes of this machine are made of; of several, the first unless one is asked for."""
     network: NetworkPolicy = NetworkPolicy()
     """What callers over HTTP may ask to reach from sandboxes."""
     jobs: dict[str, JobEntry] = {}

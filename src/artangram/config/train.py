@@ -10,6 +10,7 @@ tasks:
   mine: {task: "my_module:MyTask", share: 2, options: {level: 3}}
   hard: {task: "my_module:MyTask", share: [[0, 1], [40, 3]]}    # 1 at first, 3 from version 40
   swe: {agent: "my_agent:solve", problems: swe.jsonl, reward: "my_agent:score"}    # any agent
+  cli: {command: [mini, --task, "{prompt}"], problems: swe.jsonl, image: swe.tar, reward: "t:run"}
 steps: 100
 groups: 16
 group_size: 8
@@ -58,13 +59,6 @@ OWN_KEYS = ("model", "cluster", "engines", "tasks")
 AGENT_KEYS = AgentSpec.__struct_fields__
 
 
-class _ExamOfAgent(AgentSpec, frozen=True, kw_only=True):
-    """What `eval` may say about an agent."""
-
-    agent: str = ""
-    problems: str = ""
-
-
 class TaskSpec(Struct, frozen=True, kw_only=True):
     """One task of a run."""
 
@@ -81,11 +75,20 @@ class TaskSpec(Struct, frozen=True, kw_only=True):
     """What differs from the run's own `train` in the loss of this task."""
     agent: str = ""
     """`module:name` of an agent, in place of `task`; see `AgentSpec` for the keys below."""
+    command: tuple[str, ...] = ()
+    image: str = ""
+    shows: tuple[str, ...] = ()
+    cpu: int = 1
+    sandbox: dict[str, Any] = {}
     problems: str = ""
     reward: str = ""
     max_turns: int = 0
     max_tokens: int = 0
     sampling: str = "agent"
+
+    @property
+    def is_agent(self) -> bool:
+        return bool(self.agent or self.command)
 
     def agent_spec(self, *, is_exam: bool = False) -> AgentSpec:
         """What its agent is made of. Raises `msgspec.ValidationError` for a bad `eval`."""
@@ -168,7 +171,7 @@ def made_tasks(
     """The tasks of a run, or of its exam. Raises `BadInput`."""
     return [
         agent_task(name, task.agent_spec(is_exam=is_exam), client, job=job)
-        if task.agent
+        if task.is_agent
         else task_named(
             name,
             task.task,
@@ -184,7 +187,7 @@ def check_tasks(path: AnyPath, spec: TrainSpec, *, is_exam: bool = False) -> Non
     """Raises `BadFile` for a task whose module or name does not exist; imports the modules."""
     for name, task in spec.tasks.items():
         try:
-            if task.agent:
+            if task.is_agent:
                 agent_task(name, task.agent_spec(is_exam=is_exam), None, job="")
             else:
                 check_made(task.task, task.exam_options if is_exam else task.options)
@@ -197,14 +200,16 @@ def check_tasks(path: AnyPath, spec: TrainSpec, *, is_exam: bool = False) -> Non
 def _agent(spec: TaskSpec, given: dict[str, Item], item: Item, home: Path) -> TaskSpec:
     """Its files are named from the directory of the run's file."""
     if strange := [key for key in ("task", "options") if key in given]:
-        raise given[strange[0]].bad("does not go with `agent`", "leave one of them out")
+        raise given[strange[0]].bad("does not go with an agent", "leave one of them out")
     if "eval" in given:
         given["eval"].known(list(AgentSpec.__struct_fields__))
-        given["eval"].converted(_ExamOfAgent, given["eval"].plain(), fix=_FIX)
+        told = {key: getattr(spec, key) for key in AGENT_KEYS} | given["eval"].plain()
+        given["eval"].converted(AgentSpec, told, fix=_FIX)
     exam = dict(spec.eval)
     if "problems" in exam:
         exam["problems"] = _beside(home, exam["problems"])
-    found = structs.replace(spec, problems=_beside(home, spec.problems), eval=exam)
+    image = str(home / spec.image) if spec.image and "{" not in spec.image else spec.image
+    found = structs.replace(spec, problems=_beside(home, spec.problems), image=image, eval=exam)
     item.converted(AgentSpec, {key: getattr(found, key) for key in AGENT_KEYS}, fix=_FIX)
     return found
 
@@ -251,10 +256,10 @@ def _task(name: str, item: Item, home: Path) -> TaskSpec:
     if "train" in given:
         given["train"].known(list(LossParts.__struct_fields__))
     spec = item.converted(TaskSpec, item.plain(), fix=_FIX)
-    if spec.agent:
+    if spec.is_agent:
         spec = _agent(spec, given, item, home)
     elif stray := [key for key in AGENT_KEYS if key in given]:
-        raise given[stray[0]].bad("belongs to an agent", 'add agent: "module:name"')
+        raise given[stray[0]].bad("belongs to an agent", 'add agent: "module:name", or command')
     elif not spec.task and name not in DEMO_TASKS:
         fix = 'add task: "module:name" or agent: "module:name"'
         raise item.bad("is not a shipped task", fix, key="task")

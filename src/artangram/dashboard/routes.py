@@ -8,25 +8,20 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 import msgspec
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from artangram.core.ids import ActionId
-from artangram.core.scheduling.explain import Explanation
 from artangram.dashboard.gate import COOKIE, HEADERS, KEPT_S, PageGate
-from artangram.dashboard.view import Viewer, viewing
-from artangram.observe.history import Happening
-from artangram.observe.journal import JournalError
+from artangram.dashboard.source import OwnCluster, ViewSource
+from artangram.dashboard.view import viewing
 from artangram.orchestrator.orchestrator import Orchestrator
 
 if TYPE_CHECKING:  # It needs torch, and a service that trains nothing does not.
     from artangram.dashboard.run import RunFollower
 
 PATH = "/dashboard"
-MOST_OUTPUT_CHARACTERS = 20_000
-"""Of each stream of an action that has ended: its end, where errors are."""
 MOST_LOGIN_BYTES = 4096
 
 _FILES = {
@@ -47,29 +42,23 @@ _LOGIN_POLICY = (
 Answer = Callable[[Request], Awaitable[Response]]
 
 
-class ActionView(Struct, frozen=True, kw_only=True):
-    """All that is known of one action."""
-
-    action: str
-    history: tuple[Happening, ...] = ()
-    explanation: Explanation | None = None
-    """While it waits or runs."""
-    stdout: str = ""
-    stderr: str = ""
-
-
 @asynccontextmanager
 async def pages(
     orchestrator: Orchestrator, token: str | None, run: "RunFollower | None" = None
 ) -> AsyncIterator[list[Route]]:
     """The routes of the dashboard, for as long as the block lasts; `run` uses the cluster alone."""
     async with viewing(orchestrator, "" if run is None else run.run) as viewer:
-        yield _Pages(viewer, PageGate(token), run).routes()
+        yield _Pages(OwnCluster(viewer), PageGate(token), run).routes()
+
+
+def pages_beside(service: ViewSource, token: str, run: "RunFollower") -> list[Route]:
+    """The routes of the dashboard of a run that uses a service; `token` lets its readers in."""
+    return _Pages(service, PageGate(token), run).routes()
 
 
 class _Pages:
-    def __init__(self, viewer: Viewer, gate: PageGate, run: "RunFollower | None") -> None:
-        self._viewer = viewer
+    def __init__(self, source: ViewSource, gate: PageGate, run: "RunFollower | None") -> None:
+        self._source = source
         self._gate = gate
         self._run = run
         folder = files("artangram.dashboard") / "static"
@@ -122,33 +111,10 @@ class _Pages:
         return Response(self._texts[name], headers=HEADERS, media_type=_FILES[name])
 
     async def view(self, request: Request) -> Response:
-        return _json(await self._viewer.encoded())
+        return _json(*await self._source.view())
 
     async def action(self, request: Request) -> Response:
-        action_id, backend = ActionId(request.path_params["action"]), self._viewer.backend
-        try:
-            history = await backend.history(action_id)
-        except (KeyError, JournalError) as error:
-            message = "it is not known any more" if isinstance(error, KeyError) else str(error)
-            return _json(msgspec.json.encode({"error": message}), HTTPStatus.NOT_FOUND)
-        try:
-            explanation = await backend.explain(action_id)
-            found = ActionView(action=action_id, history=history, explanation=explanation)
-        except KeyError:
-            found = self._ended(action_id, history)
-        return _json(msgspec.json.encode(found))
-
-    def _ended(self, action_id: ActionId, history: tuple[Happening, ...]) -> ActionView:
-        try:
-            ended = backend_result(self._viewer, action_id)
-        except KeyError:
-            return ActionView(action=action_id, history=history)
-        return ActionView(
-            action=action_id,
-            history=history,
-            stdout=ended[0][-MOST_OUTPUT_CHARACTERS:],
-            stderr=ended[1][-MOST_OUTPUT_CHARACTERS:],
-        )
+        return _json(*await self._source.action(ActionId(request.path_params["action"])))
 
     def _seen(self, answer: Answer) -> Answer:
         """`answer` for callers that may look; others are asked for the token."""
@@ -181,15 +147,6 @@ class _Pages:
     def _refusal(self, status: HTTPStatus) -> Response:
         headers = HEADERS | {"Content-Security-Policy": _LOGIN_POLICY}
         return Response(self._login, status, headers, media_type="text/html")
-
-
-def backend_result(viewer: Viewer, action_id: ActionId) -> tuple[str, str]:
-    """What an action that has ended printed. `KeyError` if that is not kept."""
-    ended = viewer.backend.orchestrator.receipt(action_id).ended
-    if not ended.done():
-        raise KeyError(action_id)
-    result = ended.result()
-    return result.stdout, result.stderr
 
 
 def _json(body: bytes, status: HTTPStatus = HTTPStatus.OK) -> Response:

@@ -71,11 +71,32 @@ class ModelAccess(Struct, frozen=True, kw_only=True):
     api_key: str
     """Of one attempt: what is sampled with it belongs to its trajectory."""
     model: str
+    sandbox_url: str = ""
+    """The base URL for programs in sandboxes that were opened with `network=[llm.sandbox_host]`;
+    empty where they have no way to the model."""
 
     @property
     def url(self) -> str:
         """Without the `/v1` at its end, as Anthropic's client wants it."""
         return self.base_url.removesuffix("/v1")
+
+    @property
+    def sandbox_host(self) -> str:
+        """The one host that such a sandbox needs."""
+        return self.sandbox_url.removeprefix("http://").removesuffix("/v1")
+
+    @property
+    def sandbox_environ(self) -> dict[str, str]:
+        """Variables by which clients in such a sandbox find the model."""
+        return {
+            "OPENAI_BASE_URL": self.sandbox_url,
+            "OPENAI_API_BASE": self.sandbox_url,
+            "OPENAI_API_KEY": self.api_key,
+            "OPENAI_MODEL": self.model,
+            "ANTHROPIC_BASE_URL": self.sandbox_url.removesuffix("/v1"),
+            "ANTHROPIC_API_KEY": self.api_key,
+            "ANTHROPIC_MODEL": self.model,
+        }
 
 
 @runtime_checkable

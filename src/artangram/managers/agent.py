@@ -23,6 +23,7 @@ from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.lease import Lease
 from artangram.managers.call import CallResult
 from artangram.sandbox.errors import SandboxError
+from artangram.sandbox.offers import ProviderOffer
 from artangram.sandbox.process import ProcessBegan, ProcessInput
 from artangram.sandbox.protocol import (
     DEFAULT_LIMITS,
@@ -48,6 +49,8 @@ class SandboxSpec(Struct, frozen=True, kw_only=True):
     source: Source = HostImage()
     limits: Limits = DEFAULT_LIMITS
     user: SandboxUser = BOX
+    provider: str = ""
+    """The kind that makes it; empty for the usual one of its node."""
 
 
 class Run(Struct, frozen=True, kw_only=True):
@@ -100,6 +103,8 @@ class NodeInventory(Struct, frozen=True, kw_only=True, tag="inventory"):
     running: tuple[RunId, ...] = ()
     ended: tuple[RunResult, ...] = ()
     """Ends that are not acknowledged yet."""
+    offers: tuple[ProviderOffer, ...] = ()
+    """Its providers, the usual one first; none if it does not say."""
 
 
 class Population(Struct, frozen=True, kw_only=True, tag="population"):
@@ -133,6 +138,11 @@ class NodeAgent(Protocol):
 
     @property
     def node(self) -> NodeId: ...
+
+    @property
+    def offers(self) -> tuple[ProviderOffer, ...]:
+        """Its providers, the usual one first; none before it was attached."""
+        ...
 
     async def attach(self, listener: Listener) -> NodeInventory:
         """From now on `listener` hears; what ended before is in the inventory."""

@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import structs
@@ -239,17 +240,35 @@ async def provider_named(name: str, *, lowest: IsolationLevel) -> SandboxProvide
     return await open_provider(lowest=lowest)
 
 
+async def providers_named(
+    names: Sequence[str], *, lowest: IsolationLevel
+) -> tuple[SandboxProvider, ...]:
+    """All of them, or none. Raises `NotCapable`."""
+    async with contextlib.AsyncExitStack() as undo:
+        opened = []
+        for name in names:
+            opened.append(await provider_named(name, lowest=lowest))
+            undo.push_async_callback(opened[-1].close)
+        undo.pop_all()
+    return tuple(opened)
+
+
+def provider_options(names: Sequence[str]) -> tuple[str, ...]:
+    """How an agent is told to have these providers."""
+    return tuple(word for name in names for word in ("--provider", name))
+
+
 async def _main(options: argparse.Namespace) -> int:
     try:
-        provider = await provider_named(
-            options.provider, lowest=IsolationLevel[options.lowest.upper()]
+        providers = await providers_named(
+            options.provider or PROVIDERS[:1], lowest=IsolationLevel[options.lowest.upper()]
         )
     except NotCapable as problem:
         print(f"agent: {problem}", file=sys.stderr)
         return 1
     agent = LocalAgent(
         NodeId(options.node),
-        provider,
+        *providers,
         now=time.monotonic,
         warm=options.warm,
         least_free_mb=options.least_free_mb,
@@ -268,7 +287,7 @@ def main() -> int:
     parser.add_argument("--node", required=True)
     parser.add_argument("--parent", type=int, help="process id of the parent")
     parser.add_argument("--grace-s", type=float, default=GRACE_S)
-    parser.add_argument("--provider", choices=PROVIDERS, default=PROVIDERS[0])
+    parser.add_argument("--provider", choices=PROVIDERS, action="append")
     parser.add_argument("--warm", type=int, default=WARM)
     parser.add_argument("--least-free-mb", type=int, default=LEAST_FREE_MB)
     parser.add_argument(

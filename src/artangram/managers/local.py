@@ -23,9 +23,11 @@ from artangram.core.scheduling.action import Outcome
 from artangram.managers.agent import Listener, NodeInventory, Population, Run, RunId, RunResult
 from artangram.managers.localrun import LocalRun, ended_with, failed_with
 from artangram.managers.machine import free_memory_mb
+from artangram.managers.providers import NodeProviders
 from artangram.managers.runlimit import RunLimit
 from artangram.managers.sandboxes import NodeSandboxes
 from artangram.sandbox.errors import SandboxError, SandboxGone
+from artangram.sandbox.offers import ProviderOffer
 from artangram.sandbox.process import ProcessBegan, ProcessInput, SandboxProcess, check_signal
 from artangram.sandbox.protocol import (
     MAX_READ_BYTES,
@@ -51,19 +53,18 @@ class LocalAgent:
     def __init__(
         self,
         node: NodeId,
-        provider: SandboxProvider,
-        *,
+        *providers: SandboxProvider,
         now: Callable[[], float],
         warm: int = 0,
         least_free_mb: int = 0,
         free_mb: Callable[[], int] = free_memory_mb,
     ) -> None:
         self.node = node
-        self._provider = provider
+        self._providers = NodeProviders(providers)
         self._now = now
         self.incarnation = uuid4().hex
         self._listener: Listener | None = None
-        self._sandboxes = NodeSandboxes(provider, warm=warm)
+        self._sandboxes = NodeSandboxes(self._providers, warm=warm)
         self._least_free_mb = least_free_mb
         self._free_mb = free_mb
         self._look: asyncio.TimerHandle | None = None
@@ -97,7 +98,12 @@ class LocalAgent:
             trajectories=tuple(self._sandboxes.all),
             running=tuple(running.id for running in self._running.values()),
             ended=tuple(self._ended.values()),
+            offers=self.offers,
         )
+
+    @property
+    def offers(self) -> tuple[ProviderOffer, ...]:
+        return self._providers.offers
 
     def start(self, run: Run) -> None:
         running = LocalRun(run)
@@ -158,10 +164,11 @@ class LocalAgent:
 
     async def snapshot(self, trajectory: TrajectoryId) -> Snapshot:
         async with self._sandboxes.using(trajectory) as sandbox:
-            return await sandbox.snapshot()
+            taken = await sandbox.snapshot()
+            return self._providers.made(taken, self._sandboxes.all[trajectory].place)
 
     async def forget(self, snapshot: Snapshot) -> None:
-        await self._provider.forget(snapshot)
+        await self._providers.forget(snapshot)
 
     async def close(self, trajectory: TrajectoryId) -> None:
         here = [one for one in self._running.values() if one.run.trajectory == trajectory]
@@ -181,7 +188,7 @@ class LocalAgent:
         await self._stopped(list(self._running.values()))
         await self._background.close()
         await self._sandboxes.aclose()
-        await self._provider.close()
+        await self._providers.close()
 
     def _stop(self, running: LocalRun) -> None:
         running.ended = RunResult(run=running.id, outcome=Outcome.CANCELLED)

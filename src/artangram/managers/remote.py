@@ -46,6 +46,7 @@ from artangram.managers.agent import (
 )
 from artangram.managers.pidfd import ForeignProcess
 from artangram.sandbox.errors import SandboxError
+from artangram.sandbox.offers import ProviderOffer
 from artangram.sandbox.process import ProcessInput
 from artangram.sandbox.protocol import MAX_READ_BYTES, Snapshot
 
@@ -176,6 +177,7 @@ class RemoteAgent(LinkUser[wire.Report]):
         self._link: Link[wire.Report]
         self.pid = 0
         """Of the agent; 0 before it was dialed."""
+        self.offers: tuple[ProviderOffer, ...] = ()
         self._listener: Listener | None = None
         #: Of an answer to `Attach` that is under way.
         self._found: list[RunResult] = []
@@ -211,6 +213,7 @@ class RemoteAgent(LinkUser[wire.Report]):
             found = await self._ask(wire.Attach(), NodeInventory)
         finally:
             self._is_attaching = False
+        self.offers = found.offers
         # What ended since the answer was written ran when it was.
         ended = {one.run: one for one in self._found}
         running = tuple(run for run in found.running if run not in ended)

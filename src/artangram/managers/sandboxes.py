@@ -15,9 +15,10 @@ from contextlib import asynccontextmanager
 from artangram.aio import uncancelled
 from artangram.core.ids import TrajectoryId
 from artangram.managers.agent import SandboxSpec
+from artangram.managers.providers import NodeProviders
 from artangram.sandbox.errors import SandboxGone
 from artangram.sandbox.process import OnOutput, SandboxProcess
-from artangram.sandbox.protocol import Command, Sandbox, SandboxProvider, Snapshot
+from artangram.sandbox.protocol import Command, Sandbox, Snapshot
 from artangram.sandbox.warm import Warm
 
 MOST_KINDS = 4
@@ -55,8 +56,8 @@ class NodeSandbox:
 class NodeSandboxes:
     """Sandboxes by trajectory; see the module."""
 
-    def __init__(self, provider: SandboxProvider, *, warm: int = 0) -> None:
-        self._provider = provider
+    def __init__(self, providers: NodeProviders, *, warm: int = 0) -> None:
+        self._providers = providers
         self._num_warm = warm
         self._warm: OrderedDict[SandboxSpec, Warm] = OrderedDict()
         self.all: dict[TrajectoryId, NodeSandbox] = {}
@@ -81,12 +82,13 @@ class NodeSandboxes:
         return sandbox
 
     async def _made(self, place: SandboxSpec) -> Sandbox:
+        provider = self._providers.of(place)
         if not self._num_warm or isinstance(place.source, Snapshot):
-            return await self._provider.create(place.source, limits=place.limits, user=place.user)
+            return await provider.create(place.source, limits=place.limits, user=place.user)
         warm = self._warm.get(place)
         if warm is None:
             warm = Warm(
-                self._provider,
+                provider,
                 place.source,
                 size=self._num_warm,
                 limits=place.limits,
@@ -138,12 +140,10 @@ class NodeSandboxes:
     async def _resume(self, held: NodeSandbox) -> None:
         if held.hibernated is None:
             return
-        place = held.place
-        held.sandbox = await self._provider.create(
-            held.hibernated, limits=place.limits, user=place.user
-        )
+        place, provider = held.place, self._providers.of(held.place)
+        held.sandbox = await provider.create(held.hibernated, limits=place.limits, user=place.user)
         snapshot, held.hibernated = held.hibernated, None
-        await self._provider.forget(snapshot)
+        await provider.forget(snapshot)
 
     async def hibernate(self, trajectory: TrajectoryId) -> bool:
         """Reduce an idle sandbox to its files. False if it must keep running."""
@@ -171,7 +171,7 @@ class NodeSandboxes:
         async with held.turn:
             await held.sandbox.close()
             if held.hibernated is not None:
-                await self._provider.forget(held.hibernated)
+                await self._providers.of(held.place).forget(held.hibernated)
 
     async def aclose(self) -> None:
         """Close what is ready; the provider closes the rest."""

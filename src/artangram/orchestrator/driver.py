@@ -23,7 +23,7 @@ from artangram.core.scheduling.events import ClockTicked, Event, Finished
 from artangram.core.scheduling.lease import Cores
 from artangram.observe.journal import Entry, Journal, JournalError, KeptRecord, Settled
 from artangram.orchestrator.live import LiveAction, LiveTrajectory
-from artangram.orchestrator.records import ActionResult, Submission, encode
+from artangram.orchestrator.records import ActionResult, Overloaded, Submission, encode
 from artangram.orchestrator.recovery import Restored
 from artangram.orchestrator.snapshots import Snapshots
 
@@ -183,6 +183,11 @@ class Driver:
     def keeps(self, submission: Submission) -> bool:
         """Could a caller ask for this action again, in this process or the next?"""
         return self.journal.is_lasting or submission.key is not None
+
+    def check_room(self) -> None:
+        """Raises `Overloaded` if the journal has no room for new actions."""
+        if not self.journal.takes_more:
+            raise Overloaded(self.journal.warning)
 
     @property
     def is_closed(self) -> bool:

@@ -7,7 +7,8 @@
 
 import asyncio
 import errno
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from itertools import count
 from typing import Any
 from uuid import uuid4
@@ -36,6 +37,7 @@ from artangram.orchestrator.histories import history
 from artangram.orchestrator.live import LiveTrajectory
 from artangram.orchestrator.orchestrator import Orchestrator
 from artangram.orchestrator.process import Printed
+from artangram.orchestrator.providing import provided
 from artangram.orchestrator.reconfigure import Reconfiguration
 from artangram.orchestrator.records import (
     ActionResult,
@@ -97,12 +99,24 @@ class Embedded:
     def __repr__(self) -> str:
         return repr(self.orchestrator)
 
+    @contextmanager
+    def permitting(self, private: str) -> Iterator[None]:
+        """While the block lasts, sandboxes that ask for it may reach an address that is not public;
+        see `sandbox.network.private_rule`. Code in this process may permit it, callers may not."""
+        own = self._network
+        self._network = structs.replace(own, private=(*own.private, private))
+        try:
+            yield
+        finally:
+            kept = tuple(one for one in self._network.private if one != private)
+            self._network = structs.replace(self._network, private=kept)
+
     async def open(self, opening: Opening) -> None:
         check_loop(self._loop)
         home = opening.pinned_to
         if home and home not in self.orchestrator.nodes:
             raise SandboxGone(f"{home} was lost, and its snapshots with it")
-        opening = networked(opening, self._network)
+        opening = provided(networked(opening, self._network), self.orchestrator.nodes)
         opened = self.orchestrator.open(opening)
         try:
             await opened

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from artangram.link import FAULTS, Fault, FaultKind, PeerFailed, worded
 from artangram.orchestrator.records import Broken, Draining, Overloaded, Refused, Stalled
-from artangram.sandbox.errors import SandboxError, SandboxGone
+from artangram.sandbox.errors import NotCapable, SandboxError, SandboxGone
 
 
 class ErrorRecord(Struct, frozen=True, kw_only=True):
@@ -35,6 +35,7 @@ _FAULTS = FAULTS.with_kinds(
     worded("broken", Broken),
     worded("refused", Refused),
     worded("gone", SandboxGone),
+    worded("not_capable", NotCapable),
     worded("sandbox", SandboxError),
     FaultKind("unknown", KeyError, _words_of, _key_error),
 )
@@ -42,6 +43,7 @@ _STATUSES = {
     "overloaded": HTTPStatus.TOO_MANY_REQUESTS,
     "stalled": HTTPStatus.REQUEST_TIMEOUT,
     "gone": HTTPStatus.GONE,
+    "not_capable": HTTPStatus.UNPROCESSABLE_ENTITY,
     "sandbox": HTTPStatus.BAD_GATEWAY,
     "unknown": HTTPStatus.NOT_FOUND,
     "file": HTTPStatus.UNPROCESSABLE_ENTITY,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from artangram.aio import Background
 from artangram.core.errors import BadInput
@@ -25,6 +25,7 @@ from artangram.managers.roster import FENCE_S, SILENCE_S, Roster
 from artangram.managers.tls import server_context
 from artangram.managers.wire import JoinHello
 from artangram.observe.journal import Past
+from artangram.orchestrator.providing import provider_labels
 
 CPU = Resource("cpu")
 
@@ -124,7 +125,12 @@ class JoinedNodes:
         )
         node = JoinedNode(pool=CPU, spec=spec, machine=hello.machine, cores=shape.cores)
         self._executor.add(agent, node)
-        self._background.start(self._attach(agent, node, self._executor.joined))
+        self._background.start(self._attach(agent, node, self._joined))
+
+    def _joined(self, agent: NodeAgent, node: JoinedNode, found: NodeInventory) -> None:
+        labels = node.spec.labels | provider_labels(one.kind for one in found.offers)
+        spec = structs.replace(node.spec, labels=labels)
+        self._executor.joined(agent, structs.replace(node, spec=spec), found)
 
     async def _attach(
         self,

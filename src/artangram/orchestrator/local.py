@@ -53,7 +53,7 @@ async def local(
     cores: int | None = None,
     memory_mb: int | None = None,
     state_dir: os.PathLike[str] | str | None = None,
-    provider: SandboxProvider | None = None,
+    provider: SandboxProvider | Sequence[SandboxProvider] | None = None,
     max_queued: int = Bounds().max_queued,
     shares: Mapping[str, float] | None = None,
     limits: Mapping[str, JobLimits] | None = None,
@@ -72,7 +72,7 @@ async def local(
     - `policy`: how the queue is ranked and cores are shared; see docs/scheduling.md.
     - `cores`, `memory_mb`: use only this much of the machine. Default: all of it.
     - `state_dir`: keep a journal there, so that accepted actions survive a crash.
-    - `provider`: where commands run; it is closed with the client. Default: Linux namespaces.
+    - `provider`: where commands run, the usual one first. Default: Linux namespaces.
     - `max_queued`: refuse further actions (`Overloaded`) when this many wait; one job alone gets
       at most eight ninths of them.
     - `shares`, `limits`: what each job is entitled to, relative to the others, when something is
@@ -116,7 +116,7 @@ async def running(
     cores: int | None = None,
     memory_mb: int | None = None,
     state_dir: Path | None = None,
-    provider: SandboxProvider | None = None,
+    provider: SandboxProvider | Sequence[SandboxProvider] | None = None,
     bounds: Bounds | None = None,
     shares: Mapping[str, float] | None = None,
     limits: Mapping[str, JobLimits] | None = None,
@@ -204,9 +204,10 @@ def _check_places(state_dir: object, provider: object) -> None:
     if not isinstance(state_dir, str | os.PathLike | None):
         problem = f"expected a path, got `{type(state_dir).__name__}`"
         raise BadInput("state_dir", problem, "name a directory")
-    if provider is not None and not hasattr(provider, "create"):
-        problem = f"`{type(provider).__name__}` is not a sandbox provider"
-        raise BadInput("provider", problem, "give one of `artangram.sandbox`, or leave it out")
+    for one in provider if isinstance(provider, Sequence) else (provider,):
+        if one is not None and not hasattr(one, "create"):
+            problem = f"`{type(one).__name__}` is not a sandbox provider"
+            raise BadInput("provider", problem, "give one of `artangram.sandbox`, or leave it out")
 
 
 def cluster_options(given: Mapping[str, Any]) -> ClusterOptions:
@@ -258,7 +259,7 @@ class _Agents:
     def __init__(
         self,
         state_dir: Path | None,
-        provider: SandboxProvider | None,
+        provider: SandboxProvider | Sequence[SandboxProvider] | None,
         clock: WallClock,
         options: tuple[str, ...],
     ) -> None:
@@ -282,9 +283,10 @@ class _Agents:
     async def first(self) -> NodeAgent:
         """The one that was found, else a new one."""
         if self._state_dir is None or self._provider is not None:
-            provider = self._provider or await open_provider()
+            given = self._provider or await open_provider()
+            providers = given if isinstance(given, Sequence) else (given,)
             return LocalAgent(
-                NODE, provider, now=self._clock.now, warm=WARM, least_free_mb=LEAST_FREE_MB
+                NODE, *providers, now=self._clock.now, warm=WARM, least_free_mb=LEAST_FREE_MB
             )
         found, self._found = self._found, None
         return found or await self.new(NODE)

@@ -38,6 +38,7 @@ def opening_of(options: TrajectoryOptions, *, new_id: Callable[[], str]) -> Open
         "place": {
             "source": plain("place.source", options.get("source") or HostImage()),
             "limits": plain("place.limits", limits),
+            "provider": options.get("provider", ""),
             "user": _USUAL | {one: value for one, value in told.items() if value is not None},
         },
     }

@@ -49,6 +49,9 @@ class TrajectoryOptions(TypedDict, total=False):
     Default: False, nothing."""
     source: Source | None
     """The image or snapshot that it starts from. Default: the programs of the node."""
+    provider: str
+    """What makes its sandbox: "namespace", "container", or another kind that the cluster has.
+    Default: the usual one of its node, or the first that can do what is asked for."""
     workdir: str
     """Where its commands start, and where relative paths begin; made if need be. Default: /work."""
     home: str

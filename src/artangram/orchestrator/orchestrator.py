@@ -172,8 +172,7 @@ class Orchestrator:
         live = self.ledger.open(opening)
         if opening.owner:
             self._heartbeats.keep(live, opening.owner)
-        event = opening.event()
-        return self._promises.post(event, kept=kept)
+        return self._promises.post(opening.event(), kept=kept)
 
     def close(self, trajectory: TrajectoryId) -> Promise:
         """End a trajectory: what it has waiting or running is cancelled, its sandbox goes.
@@ -210,6 +209,7 @@ class Orchestrator:
         if self._refusal is not None:
             raise self._refusal
         ledger = self.ledger
+        self._driver.check_room()
         ledger.queue.admit(action.job, self.bounds.max_queued)
         if action.id in ledger.actions:
             raise BadInput("id", f"{action.id!r} is already known", "give every action its own id")
@@ -282,9 +282,8 @@ class Orchestrator:
         """From now on `service` can be called. Raises `BadInput` if its name is taken."""
         if service.id in self.catalog.services:
             raise BadInput("service", f"{service.id!r} is already deployed", "use another name")
-        kept = KeptRecord(
-            id=f"service:{service.id}", body=encoded(DeployedService(service=service, spec=spec))
-        )
+        body = encoded(DeployedService(service=service, spec=spec))
+        kept = KeptRecord(id=f"service:{service.id}", body=body)
         self.catalog.services[service.id] = spec
         self._driver.lasting.add(kept.id)
         self._driver.post(ServiceDeployed(service.id, spec), kept=kept)
@@ -313,6 +312,7 @@ class Orchestrator:
             is_draining=self._refusal is not None,
             now=self.now(),
             cluster=self.setup.cluster,
+            warning=self.journal.warning,
         )
 
     def home(self, trajectory: TrajectoryId) -> NodeAgent | None:

@@ -303,6 +303,8 @@ class ClusterStatus(Struct, frozen=True, kw_only=True):
     """Those with most to do first."""
     longest: tuple[RunningStatus, ...] = ()
     """Actions that have held their leases longest."""
+    warnings: tuple[str, ...] = ()
+    """What an operator should look after, each with what to do."""
 
 
 class Refused(Exception):

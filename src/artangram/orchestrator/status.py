@@ -63,6 +63,7 @@ def cluster_status(
     is_draining: bool,
     now: float,
     cluster: ClusterSpec,
+    warning: str = "",
 ) -> ClusterStatus:
     """One look at everything that is known here; agents are not asked.
 
@@ -90,6 +91,7 @@ def cluster_status(
         pools=pools(cluster, known.values(), tally),
         jobs=jobs(cluster.shares, tally),
         longest=longest_running(tally, now),
+        warnings=(warning,) if warning else (),
     )
 
 

@@ -2,14 +2,19 @@
 
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from artangram.envs.agents import AgentTask
 from artangram.envs.protocol import ModelAccess, Task
 from artangram.gateway import FinishReason, Gateway, Session
 from artangram.gateway.rules import SamplingRules
 from artangram.models.tokenizer import Tokenizer
+from artangram.orchestrator.client import Client
+from artangram.sandbox.network import split_port
+
+INSIDE_NAME = "model.internal"
+"""Of the gateway, for sandboxes; they take loopback addresses for their own."""
 
 if TYPE_CHECKING:
     from artangram.gateway.http.visitors import Visitor, Visitors
@@ -34,10 +39,11 @@ class ServedGuest:
 class ServedDoor:
     """See `rollout.agents.ModelDoor`."""
 
-    def __init__(self, visitors: "Visitors", *, url: str, model: str) -> None:
+    def __init__(self, visitors: "Visitors", *, url: str, model: str, sandbox_url: str) -> None:
         self._visitors = visitors
         self._url = url
         self._model = model
+        self._sandbox_url = sandbox_url
 
     def __repr__(self) -> str:
         return f"<ServedDoor {self._url}: {self._visitors!r}>"
@@ -48,15 +54,30 @@ class ServedDoor:
     ) -> Iterator[ServedGuest]:
         session.rules = rules
         with self._visitors.admitted(session, before_turn=before_turn) as (key, visitor):
-            llm = ModelAccess(base_url=f"{self._url}/v1", api_key=key, model=self._model)
+            llm = ModelAccess(
+                base_url=f"{self._url}/v1",
+                api_key=key,
+                model=self._model,
+                sandbox_url=self._sandbox_url,
+            )
             yield ServedGuest(llm, visitor)
 
 
 @asynccontextmanager
 async def agent_door(
-    tasks: Sequence[Task], gateway: Gateway, *, tokenizer: Tokenizer, model: str
+    tasks: Sequence[Task],
+    gateway: Gateway,
+    *,
+    tokenizer: Tokenizer,
+    model: str,
+    client: Client | None = None,
+    address: str = "",
 ) -> AsyncIterator[ServedDoor | None]:
-    """Serve the gateway while the block lasts, on this machine only, if a task has agents."""
+    """Serve the gateway while the block lasts, if a task has agents.
+
+    It listens on `address` (HOST:PORT), or for this machine only. Sandboxes of a cluster in this
+    process are led there under a name of their own; those of others need the address.
+    """
     if not any(isinstance(task, AgentTask) for task in tasks):
         yield None
         return
@@ -73,5 +94,25 @@ async def agent_door(
         limits=ServerLimits(opens_sessions=False),
         visitors=visitors,
     )
-    async with serving(app) as url:
-        yield ServedDoor(visitors, url=url, model=model)
+    host, port = split_port(address or "127.0.0.1:0")
+    async with serving(app, host=host, port=port or 0) as url:
+        with _led(client, url, is_open=bool(address)) as sandbox_url:
+            yield ServedDoor(visitors, url=url, model=model, sandbox_url=sandbox_url)
+
+
+@runtime_checkable
+class Permitting(Protocol):
+    """A cluster in this process; see `Embedded.permitting`."""
+
+    def permitting(self, private: str) -> AbstractContextManager[None]: ...
+
+
+@contextmanager
+def _led(client: Client | None, url: str, *, is_open: bool) -> Iterator[str]:
+    """The base URL inside of sandboxes, or nothing. A loopback address would be their own."""
+    backend = None if client is None else client.backend
+    if isinstance(backend, Permitting):
+        with backend.permitting(f"{INSIDE_NAME}={url.removeprefix('http://')}"):
+            yield f"http://{INSIDE_NAME}/v1"
+    else:
+        yield f"{url}/v1" if is_open else ""

@@ -6,13 +6,14 @@
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import cast
 
 from msgspec import Struct
 
+from artangram.managers.agentprocess import provider_options
 from artangram.orchestrator.callbackends import ClusterOptions
 from artangram.orchestrator.client import Client
 from artangram.orchestrator.connect import connect
@@ -45,7 +46,7 @@ async def own_cluster(
     cores: int | None = None,
     memory_mb: int | None = None,
     options: ClusterOptions | None = None,
-    provider: str = "strongest",
+    providers: Sequence[str] = ("strongest",),
 ) -> AsyncIterator[ClusterClient]:
     """A cluster that lives with this process; its journal and its agent outlive a crash."""
     async with running(
@@ -54,7 +55,7 @@ async def own_cluster(
         memory_mb=memory_mb,
         state_dir=state_dir,
         options=options,
-        agent_options=("--provider", provider),
+        agent_options=provider_options(providers),
     ) as (orchestrator, backends):
         meter = Meter(_now(), capacity_of(orchestrator.setup.cluster))
         backend = Metered(Embedded(orchestrator, backends=backends), meter)

@@ -10,6 +10,7 @@ from artangram.gateway.engines.protocol import TEMPERATURES
 from artangram.pipeline.loops import LOOPS
 from artangram.pipeline.sinks import TRACKERS
 from artangram.rollout import PhaseLimits, Plan, Retries, Spares
+from artangram.sandbox.network import split_port
 from artangram.train.settings import TrainSettings
 
 _PRESETS = {
@@ -46,6 +47,9 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     """Work that an environment may put into one turn; waiting for resources does not count."""
     agent_s: float = 3600.0
     """Work that one attempt of an agent may take, the model's answers included."""
+    gateway: str = ""
+    """HOST:PORT where agents reach the model: for commands in the sandboxes of a service, which has
+    to permit it. If unsaid, a free port for this machine."""
     temperature: float = 1.0
     """At which environments sample, and agents that name none."""
     needs_signal: bool = False
@@ -71,6 +75,8 @@ class RunSettings(Struct, frozen=True, kw_only=True):
         for field in ("steps", "groups", "group_size", "environments"):
             if getattr(self, field) < 1:
                 raise BadInput(field, f"{getattr(self, field)} is too few", "say 1 or more")
+        if self.gateway and not split_port(self.gateway)[1]:
+            raise BadInput("gateway", f"{self.gateway!r} is not HOST:PORT", "say 10.1.2.3:8123")
         least, most = TEMPERATURES
         if not least <= self.temperature <= most:
             problem = f"{self.temperature:g} cannot be trained on"

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from artangram.models.beside import copy_beside_weights
 from artangram.models.config import FILE_NAME as CONFIG_NAME
 from artangram.models.loading import load_tokenizer
 from artangram.models.tokenizer import Tokenizer
-from artangram.pipeline.agentserver import agent_door
+from artangram.pipeline.agentserver import ServedDoor, agent_door
 from artangram.pipeline.clusterclient import ClusterClient
 from artangram.pipeline.enginepools import EnginesSpec
 from artangram.pipeline.engines import slots_of
@@ -298,7 +298,7 @@ async def open_training(
             await asyncio.to_thread(trainer.restore, checkpoint.latest(out / "checkpoints"))
         tokenizer = load_tokenizer(model)
         gateway = _gateway(engines, lambda *lost: training.fleet.on_lost(*lost))
-        serving = agent_door(tasks, gateway, tokenizer=tokenizer, model=settings.name)
+        serving = _door(settings, tasks, gateway, tokenizer=tokenizer, cluster=cluster)
         agents = await stack.enter_async_context(serving)
         rollout = Rollout(
             source,
@@ -335,6 +335,24 @@ async def open_training(
         stack.push_async_callback(gateway.aclose)
         stack.push_async_callback(rollout.aclose)
         yield training
+
+
+def _door(
+    settings: RunSettings,
+    tasks: Sequence[Task],
+    gateway: Gateway,
+    *,
+    tokenizer: Tokenizer,
+    cluster: ClusterClient | None,
+) -> AbstractAsyncContextManager[ServedDoor | None]:
+    return agent_door(
+        tasks,
+        gateway,
+        tokenizer=tokenizer,
+        model=settings.name,
+        client=None if cluster is None else cluster.client,
+        address=settings.gateway,
+    )
 
 
 async def _store(stack: AsyncExitStack) -> WeightStore:

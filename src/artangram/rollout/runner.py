@@ -272,6 +272,8 @@ class Attempt:
             finally:
                 self._turns = turns.count
         self._check_fresh()
+        if guest.is_full or turns.are_used_up:
+            return TrajectoryStatus.TRUNCATED
         if seen.failed:
             return TrajectoryStatus.TASK_FAILED
         return TrajectoryStatus.TRUNCATED if guest.is_cut else TrajectoryStatus.OK

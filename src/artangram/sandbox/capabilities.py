@@ -40,6 +40,16 @@ class Promise(enum.StrEnum):
     """Nothing inside can undo a freeze."""
 
 
+class Ability(enum.StrEnum):
+    """What a trajectory may ask for and not every provider can give."""
+
+    ENGINE_IMAGES = "engine images"
+    FILE_IMAGES = "images from a directory or an archive"
+    PROXY = "a network of chosen hosts"
+    DISK = "files on disk"
+    USERS = "users and directories of its own"
+
+
 _BY_FILTER = frozenset({Promise.FILTERED_CALLS, Promise.HELD_CORES})
 _BY_NAMESPACES = _BY_FILTER | {
     Promise.HIDDEN_FILES,
@@ -71,6 +81,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     level: IsolationLevel
     features: tuple[Feature, ...] = ()
     promises: frozenset[Promise] = frozenset()
+    abilities: frozenset[Ability] = frozenset()
+    """Of a provider; a machine has none by itself."""
 
     def has(self, name: str) -> bool:
         return any(f.name == name and f.available for f in self.features)

@@ -11,7 +11,7 @@ from artangram.sandbox.process import ProcessInput
 from artangram.sandbox.protocol import CommandResult
 
 if TYPE_CHECKING:
-    from artangram.sandbox.fake import Console, Program
+    from artangram.sandbox.fakeprograms import Console, Program
 
 SIGKILL = 9
 

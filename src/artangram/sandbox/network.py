@@ -98,24 +98,40 @@ class PrivateRule(Struct, frozen=True):
 
     network: str
     port: int | None
+    name: str = ""
+    """Of one address and port, which is reached by this name only; sandboxes alone know it."""
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The address and port that a name stands for."""
+        assert self.port is not None, "a rule with a name has a port"
+        return str(ipaddress.ip_network(self.network).network_address), self.port
 
     def permits(self, address: Address, port: int) -> bool:
+        if self.name:
+            return False
         found = ipaddress.ip_network(self.network)
         is_in = address.version == found.version and address in found
         return is_in and self.port in (None, port)
 
 
 def private_rule(text: str) -> PrivateRule:
-    """`address`, `address:port`, `network/bits`. Raises `BadInput`."""
-    host, port = split_port(text)
+    """`address`, `address:port`, `network/bits`, `name=address:port`. Raises `BadInput`."""
+    name, has_name, where = text.rpartition("=")
+    host, port = split_port(where)
     try:
-        network = str(ipaddress.ip_network(host))
+        found = ipaddress.ip_network(host)
     except ValueError:
-        network = ""
-    if not network or port == 0:
-        fix = "give an address or a network, as in 10.1.2.3:3141 or 10.1.0.0/16"
+        found = None
+    is_named = not has_name or (
+        _NAME.fullmatch(name) and port and found and found.num_addresses == 1
+    )
+    if found is None or port == 0 or not is_named:
+        fix = (
+            "give 10.1.2.3:3141, 10.1.0.0/16 or, with a name for it, mirror.internal=10.1.2.3:3141"
+        )
         raise BadInput("private", f"{text[:80]!r} is not an address", fix)
-    return PrivateRule(network, port)
+    return PrivateRule(str(found), port, name)
 
 
 class NetworkPolicy(Struct, frozen=True, kw_only=True):

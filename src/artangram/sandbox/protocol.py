@@ -298,10 +298,14 @@ class EngineImage(msgspec.Struct, frozen=True, kw_only=True, tag="engine"):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, tag="snapshot"):
-    """The files of a sandbox at one moment, from which siblings start, on the same `node`."""
+    """The files of a sandbox at one moment, from which siblings start, on the same `node`.
+
+    `provider` is the kind that made it, if that is not the node's usual one.
+    """
 
     name: str
     node: str = ""
+    provider: str = ""
 
 
 Image = HostImage | DirectoryImage | TarImage | EngineImage
@@ -372,6 +376,11 @@ class Sandbox(Protocol):
 
 class SandboxProvider(Protocol):
     """Makes sandboxes of one kind. Closing it ends all of them."""
+
+    @property
+    def kind(self) -> str:
+        """What trajectories call it: "namespace", "container", "plain", "fake"."""
+        ...
 
     @property
     def capabilities(self) -> Capabilities: ...

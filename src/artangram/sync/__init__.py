@@ -57,7 +57,7 @@ def local(
     cores: int | None = None,
     memory_mb: int | None = None,
     state_dir: "PathLike[str] | str | None" = None,
-    provider: "SandboxProvider | None" = None,
+    provider: "SandboxProvider | Sequence[SandboxProvider] | None" = None,
     max_queued: int = 100_000,
     shares: Mapping[str, float] | None = None,
     limits: "Mapping[str, JobLimits] | None" = None,

@@ -20,6 +20,7 @@ from artangram.managers.cpu import cores_of
 from artangram.observe.trace import TraceAction
 from artangram.orchestrator.driver import Clock, Timer
 from artangram.sandbox.errors import SandboxGone
+from artangram.sandbox.offers import ProviderOffer
 from artangram.sandbox.process import ProcessInput
 from artangram.sandbox.protocol import MAX_READ_BYTES, Snapshot
 from artangram.sim.machine import Machine
@@ -78,6 +79,7 @@ class PhysicsAgent:
 
     def __init__(self, node: NodeId, world: World) -> None:
         self.node = node
+        self.offers: tuple[ProviderOffer, ...] = ()
         self._world = world
         self._listener: Listener | None = None
         self._incarnation = uuid4().hex

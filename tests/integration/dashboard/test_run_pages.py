@@ -3,22 +3,27 @@
 import asyncio
 import gzip
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import msgspec
 from browser import a_page
 from dashboard_builders import AXE, EVIL, in_chromium
+from starlette.applications import Starlette
 from step_builder import a_step
 
+from artangram.aio import listening, served
+from artangram.dashboard.routes import pages
 from artangram.dashboard.run import MOST_POINTS, MOST_TRANSCRIPTS, RunFollower
-from artangram.dashboard.serving import run_pages
+from artangram.dashboard.serving import run_pages, run_pages_beside
 from artangram.pipeline import metrics, transcripts
 from artangram.pipeline.transcripts import Transcript, Utterance
-from artangram.testing.fakes import a_setup, fake_cluster
+from artangram.testing.fakes import FakeCluster, a_setup, fake_cluster
 
 TOKEN = "a-token-of-this-test"
+SERVICE_TOKEN = "that-of-the-service"
 
 
 def add_steps(place: Path, *steps: int) -> None:
@@ -93,6 +98,54 @@ async def test_a_run_is_shown_to_holders_of_the_token_and_offers_nothing_else(
                 assert answer.status == 200
         async with session.get(f"{url}/v1/status", headers=headers) as answer:
             assert answer.status == 404
+
+
+@asynccontextmanager
+async def a_service() -> AsyncIterator[tuple[str, FakeCluster]]:
+    async with fake_cluster(a_setup(cores=4, memory_mb=8192, policy="fcfs")) as cluster:
+        with listening("127.0.0.1", 0) as ear:
+            async with (
+                pages(cluster.orchestrator, SERVICE_TOKEN) as routes,
+                served(Starlette(routes=routes), ear) as url,
+            ):
+                yield url, cluster
+
+
+async def test_a_run_with_a_service_shows_its_curves_and_the_view_of_that_service(
+    tmp_path: Path,
+) -> None:
+    add_steps(tmp_path, 1)
+    follower = RunFollower(tmp_path, run="maze-run", planned=9)
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    async with AsyncExitStack() as stack:
+        service = await stack.enter_async_context(AsyncExitStack())
+        url, cluster = await service.enter_async_context(a_service())
+        async with cluster.trajectory() as t:
+            ended = await t.run(["echo", "found"])
+        link = await stack.enter_async_context(
+            run_pages_beside(url, follower, service_token=SERVICE_TOKEN, token=TOKEN)
+        )
+        here = link.partition("?")[0]
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+
+        async def asked(what: str, **more: Any) -> tuple[int, Any]:
+            async with session.get(f"{here}/{what}", **more) as answer:
+                is_json = answer.content_type == "application/json"
+                return answer.status, await answer.json() if is_json else None
+
+        assert (await asked("view.json"))[0] == 401
+        assert (await asked("view.json", headers={"Authorization": f"Bearer {SERVICE_TOKEN}"}))[
+            0
+        ] == 401
+        _, view = await asked("view.json", headers=headers)
+        assert (view["run"], view["status"]["ended"]) == ("maze-run", 1)
+        _, curves = await asked("run.json", headers=headers)
+        assert curves["steps"] == [1]
+        _, action = await asked(f"actions/{ended.action_id}", headers=headers)
+        assert action["action"] == ended.action_id
+        await service.aclose()
+        status, gone = await asked("view.json", headers=headers)
+        assert (status, "does not answer" in gone["error"]) == (502, True)
 
 
 async def test_a_line_that_is_half_written_counts_when_it_is_whole(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from artangram.sandbox import (
     Command,
     DirectoryImage,
     HostImage,
-    ImageError,
     IsolationLevel,
     Limits,
     NamespaceProvider,
@@ -253,7 +252,7 @@ async def test_killed_owner_leaves_no_process(
 
 
 async def test_other_images_are_refused(plain: PlainProvider, rootfs: Path) -> None:
-    with pytest.raises(ImageError):
+    with pytest.raises(NotCapable, match="ask for no source"):
         await plain.create(DirectoryImage(path=str(rootfs)))
 
 

@@ -112,6 +112,24 @@ async def test_a_slow_answer_and_an_idle_connection_outlive_the_limit_for_heads(
         writer.close()
 
 
+async def test_a_peer_that_vanished_is_probed_within_half_a_minute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    probed: list[list[int]] = []
+    probe = aio.probe_peer
+
+    def noted(connection: socket.socket) -> None:
+        probe(connection)
+        options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        probed.append([connection.getsockopt(socket.IPPROTO_TCP, one) for one in options])
+
+    monkeypatch.setattr(aio, "probe_peer", noted)
+    async with a_server() as at:
+        await answer(at, GET + b"Connection: close\r\n\r\n")
+    ((after_s, every_s, times),) = probed
+    assert after_s + every_s * times <= 30
+
+
 async def test_without_descriptors_accepting_backs_off_and_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

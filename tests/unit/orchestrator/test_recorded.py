@@ -105,6 +105,23 @@ async def test_standing_aside_is_no_work() -> None:
     assert action.work_s == pytest.approx(16.0, abs=0.2)
 
 
+async def test_standing_aside_is_no_work_of_an_action_that_is_not_elastic_either() -> None:
+    async with (
+        fake_cluster(a_setup(cores=1)) as client,
+        client.trajectory(id="long") as long,
+        client.trajectory(id="short") as short,
+    ):
+
+        async def tool() -> None:
+            await asyncio.sleep(30)
+            await short.run(["sleep", "2"], kind="tool", work_s=2.0)
+
+        await asyncio.gather(long.run(["sleep", "60"], kind="test", work_s=60.0), tool())
+    (life,) = [life for life in recorded(client).trajectories if life.trajectory == "long"]
+    ((action,),) = [turn.actions for turn in life.turns]
+    assert action.work_s == pytest.approx(58.0, abs=0.2)
+
+
 async def test_what_failed_fails_again_as_late() -> None:
     async def crash(console: Console, argv: tuple[str, ...]) -> int:
         await asyncio.sleep(float(argv[1]))

@@ -239,6 +239,8 @@ class Killed:
 
     is_lasting = True
     path = None
+    warning = ""
+    takes_more = True
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal

@@ -58,9 +58,17 @@ def test_a_file_says_what_runs(tmp_path):
         (("epochs: 4", "device: tpu"), "use cpu or cuda"),
         (("model: warm", ""), "model: is missing"),
         (('task: "my_module:MyTask"', 'reward: "a:b"'), "mine.reward: belongs to an agent"),
-        (("task:", 'agent: "a:b", task:'), "tasks.mine.task: does not go with `agent`"),
+        (("task:", 'agent: "a:b", task:'), "tasks.mine.task: does not go with an agent"),
         (('task: "my_module:MyTask"', 'agent: "a:b", max_turns: -1'), "max_turns: -1 is neg"),
         (('task: "my_module:MyTask"', 'agent: "a:b", eval: {tsak: 1}'), "eval.tsak: unknown"),
+        (("task:", "command: [a], task:"), "tasks.mine.task: does not go with an agent"),
+        (('task: "my_module:MyTask"', "command: [a]"), "mine.reward: is missing"),
+        (('task: "my_module:MyTask"', 'agent: "a:b", image: c.tar'), "image: belongs to a command"),
+        (
+            ('task: "my_module:MyTask"', 'command: [a], reward: "a:b", sandbox: {network: true}'),
+            "sandbox: may not say 'network'",
+        ),
+        (("steps: 7", "gateway: here"), "gateway: 'here' is not HOST:PORT"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(tmp_path, change, complaint):

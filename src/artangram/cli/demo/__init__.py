@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from artangram.cli.demo.plan import compare_policies
-from artangram.cli.lookedat import Dashboard
+from artangram.cli.lookedat import DashboardPort, LookedAt, NoDashboard
 from artangram.cli.output import JsonFile, Printer, make_folder
 from artangram.envs.tasks import DEMO_TASKS
 
@@ -27,7 +27,8 @@ def demo(
         bool,
         typer.Option("--plan", help="Train nothing; compare scheduling policies in the simulator."),
     ] = False,
-    dashboard: Dashboard = 0,
+    dashboard: DashboardPort = 0,
+    no_dashboard: NoDashboard = False,
     json: JsonFile = None,
 ) -> None:
     """Train a tiny model with real tools, tests, a judge and a search API, in minutes.
@@ -43,7 +44,6 @@ def demo(
     make_folder(out / "report.html")
     names = tasks.split(",")
     console = output.console
-    session = DemoRun(
-        out, steps=steps, seed=seed, tasks=names, console=console, dashboard=dashboard
-    )
+    look = None if no_dashboard else LookedAt(dashboard)
+    session = DemoRun(out, steps=steps, seed=seed, tasks=names, console=console, look=look)
     output.json(asyncio.run(session.run()))

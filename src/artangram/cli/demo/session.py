@@ -18,7 +18,7 @@ from artangram.apis.spec import ApiSpec
 from artangram.cli.demo.progress import DemoProgress
 from artangram.cli.demo.report import write_report
 from artangram.cli.demo.resources import Resources, resources_of
-from artangram.cli.lookedat import NOT_SERVED, looked_at
+from artangram.cli.lookedat import LookedAt, looked_at
 from artangram.cli.output import plain_console
 from artangram.core.errors import BadInput
 from artangram.envs.tasks import DEMO_TASKS, Teachable, demo_task, vocabulary
@@ -98,7 +98,7 @@ class DemoRun:
         latency_s: float = SEARCH_LATENCY_S,
         reshape: Reshape | None = None,
         console: Console | None = None,
-        dashboard: int = NOT_SERVED,
+        look: LookedAt | None = None,
     ) -> None:
         if unknown := sorted(set(tasks) - set(DEMO_TASKS)):
             raise BadInput(
@@ -112,7 +112,7 @@ class DemoRun:
         self._reshape = reshape
         self._tasks = tasks
         self._console = console or plain_console()
-        self._dashboard = dashboard
+        self._look = look
         self._began_at = time.monotonic()
 
     async def run(self) -> Found:
@@ -168,7 +168,7 @@ class DemoRun:
         ) as training:
             before = await self._tested(training, held, "before")
             began_at = time.monotonic()
-            async with looked_at(opened, settings, place, self._console, port=self._dashboard):
+            async with looked_at(opened, settings, place, self._console, wanted=self._look):
                 await self._trained(training)
             training_s = time.monotonic() - began_at
             await training.rollout.aclose()

@@ -28,6 +28,7 @@ class Visitor:
     async def turn(self) -> AsyncIterator[Session]:
         """Around one request; `before_turn` may wait, or refuse it."""
         await self._before_turn()
+        self.is_full = False
         try:
             yield self.session
         except ContextFull:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from artangram.aio import uncancelled
-from artangram.sandbox.capabilities import Capabilities, Feature, IsolationLevel
+from artangram.sandbox.capabilities import Ability, Capabilities, Feature, IsolationLevel
 from artangram.sandbox.container import runtime
 from artangram.sandbox.container.engine import (
     HOW,
@@ -47,6 +47,7 @@ from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.namespace.traits import LARGEST_FILE, NO_CORE, OPEN_FILES, Traits
 from artangram.sandbox.network import HOST_NETWORK
+from artangram.sandbox.offers import check_offered
 from artangram.sandbox.probe import explain, probe
 from artangram.sandbox.protocol import DEFAULT_LIMITS, EngineImage, Image, Limits, Snapshot, Source
 from artangram.sandbox.user import BOX, SandboxUser
@@ -61,6 +62,8 @@ OFFLINE, ONLINE = "none", "bridge"
 
 class ContainerProvider(LocalProvider):
     """See `protocol.SandboxProvider`. Make it with `open`."""
+
+    kind = "container"
 
     def __init__(
         self,
@@ -111,7 +114,10 @@ class ContainerProvider(LocalProvider):
             groups.open()
             feature = Feature(name="engine", available=True, detail=engine.description)
             capabilities = Capabilities(
-                level=found.level, features=(*found.features, feature), promises=found.promises
+                level=found.level,
+                features=(*found.features, feature),
+                promises=found.promises,
+                abilities=frozenset(Ability) - {Ability.DISK},
             )
             undo.pop_all()
         return cls(capabilities, run_dir, groups, engine=engine, service=service)
@@ -123,8 +129,7 @@ class ContainerProvider(LocalProvider):
         self, source: Source, *, limits: Limits = DEFAULT_LIMITS, user: SandboxUser = BOX
     ) -> LocalSandbox:
         self._check_open()
-        if limits.storage == "disk":
-            raise NotCapable("containers have their files in memory; ask for storage='memory'")
+        check_offered(self, source, limits, user)
         traits = dataclasses.replace(self._traits(source, limits), user=user)
         base = await self._bases.of(traits.image)
         if isinstance(traits.image, EngineImage):

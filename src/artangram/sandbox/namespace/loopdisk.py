@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from artangram.sandbox.errors import CreateFailed, NotCapable
+from artangram.sandbox.errors import CreateFailed
 from artangram.sandbox.protocol import Limits
 
 CONTROL = "/dev/loop-control"
@@ -29,13 +29,9 @@ _CONFIG = struct.Struct("<II5Q4I64s64s32s2Q8Q")
 _FORMAT = ("-q", "-F", "-m", "0", "-O", "^has_journal,^resize_inode", "-E", "lazy_itable_init=1")
 
 
-def check_disks() -> None:
-    """Raises `NotCapable` where no layer can be on disk."""
-    if os.getuid() != 0 or not os.path.exists(CONTROL) or not _program():
-        raise NotCapable(
-            "files on disk need root, loop devices and mkfs.ext4; ask for storage='memory', or "
-            "install e2fsprogs and load the module `loop`"
-        )
+def has_disks() -> bool:
+    """Can a layer be on disk here? It needs root, loop devices and `mkfs.ext4`."""
+    return os.getuid() == 0 and os.path.exists(CONTROL) and bool(_program())
 
 
 def _program() -> str:

@@ -15,8 +15,10 @@ import resource
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from artangram.aio import uncancelled
-from artangram.sandbox.capabilities import Capabilities, IsolationLevel
+from artangram.sandbox.capabilities import Ability, Capabilities, IsolationLevel
 from artangram.sandbox.errors import NotCapable
 from artangram.sandbox.namespace import images
 from artangram.sandbox.namespace.cgroups import Groups, find_hierarchies
@@ -24,12 +26,13 @@ from artangram.sandbox.namespace.compiled import WAIT_S, InitBuild
 from artangram.sandbox.namespace.cores import cores_for
 from artangram.sandbox.namespace.launch import ZygoteTraits
 from artangram.sandbox.namespace.localprovider import PreparedImages
-from artangram.sandbox.namespace.loopdisk import check_disks, open_disk
+from artangram.sandbox.namespace.loopdisk import has_disks, open_disk
 from artangram.sandbox.namespace.rundir import RunDir, default_state_dir
 from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.namespace.traits import LARGEST_FILE, NO_CORE, OPEN_FILES, Traits
 from artangram.sandbox.namespace.zygoteprovider import ZygoteProvider
-from artangram.sandbox.network import HOST_NETWORK, is_proxied
+from artangram.sandbox.network import HOST_NETWORK
+from artangram.sandbox.offers import check_offered
 from artangram.sandbox.probe import explain, probe
 from artangram.sandbox.protocol import DEFAULT_LIMITS, Image, Limits, Snapshot, Source
 from artangram.sandbox.user import BOX, SandboxUser
@@ -43,6 +46,8 @@ MAX_STARTING = 8
 
 class NamespaceProvider(ZygoteProvider):
     """See `protocol.SandboxProvider`. Make it with `open`."""
+
+    kind = "namespace"
 
     def __init__(
         self,
@@ -88,6 +93,7 @@ class NamespaceProvider(ZygoteProvider):
             groups = Groups(find_hierarchies(), run_dir.owner)
             run_dir.name_groups(groups.directories)
             groups.open()
+        found = structs.replace(found, abilities=_abilities())
         return cls(found, run_dir, groups, library=library, building=building)
 
     def __repr__(self) -> str:
@@ -97,11 +103,7 @@ class NamespaceProvider(ZygoteProvider):
         self, source: Source, *, limits: Limits = DEFAULT_LIMITS, user: SandboxUser = BOX
     ) -> LocalSandbox:
         self._check_open()
-        if is_proxied(limits.network) and not self._is_root:
-            problem = "a sandbox's proxy needs root, to listen inside"
-            raise NotCapable(f"{problem}; run as root, or ask for no network")
-        if limits.storage == "disk":
-            check_disks()
+        check_offered(self, source, limits, user)
         traits = dataclasses.replace(self._traits(source, limits), user=user)
         base = await self._bases.of(traits.image)
         async with self._starting:
@@ -193,3 +195,13 @@ class NamespaceProvider(ZygoteProvider):
         if sandbox.traits.groups is not None:
             sandbox.traits.groups.remove()
         self._loop.call_soon_threadsafe(self._reap, sandbox.name, "the zygote is gone")
+
+
+def _abilities() -> frozenset[Ability]:
+    """A proxy is made to listen inside by root, and so is a file system on disk."""
+    able = {Ability.FILE_IMAGES, Ability.USERS}
+    if os.getuid() == 0:
+        able.add(Ability.PROXY)
+    if has_disks():
+        able.add(Ability.DISK)
+    return frozenset(able)

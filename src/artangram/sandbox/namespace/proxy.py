@@ -114,19 +114,29 @@ class SandboxProxy:
             raise ProxyDenied("400 Bad Request", "the request names no host and port")
         if self._rules is not None and not any(rule.allows(host, port) for rule in self._rules):
             raise ProxyDenied("403 Forbidden", f"{host}:{port} is not allowed for this sandbox")
+        for rule in self._private:
+            if rule.name == host:
+                return await _opened(*rule.place)
         status, problem = "502 Bad Gateway", "it has no address"
         for address in await _addresses(host, port):
             if why := forbidden(address, port, self._private):
                 status, problem = "403 Forbidden", why
                 continue
             try:
-                async with asyncio.timeout(CONNECT_PATIENCE_S):
-                    return await asyncio.open_connection(address, port)
-            except OSError as error:
-                problem = error.strerror or str(error)
-            except TimeoutError:
-                problem = "it does not answer"
+                return await _opened(address, port)
+            except ProxyDenied as denied:
+                problem = str(denied)
         raise ProxyDenied(status, f"{host}:{port}: {problem}")
+
+
+async def _opened(address: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    try:
+        async with asyncio.timeout(CONNECT_PATIENCE_S):
+            return await asyncio.open_connection(address, port)
+    except TimeoutError:
+        raise ProxyDenied("502 Bad Gateway", "it does not answer") from None
+    except OSError as error:
+        raise ProxyDenied("502 Bad Gateway", error.strerror or str(error)) from None
 
 
 def _plain(method: str, target: str, headers: list[bytes]) -> tuple[str, int | None, bytes]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from artangram.aio import uncancelled
 from artangram.sandbox.capabilities import PROMISES, Capabilities, IsolationLevel, Promise
-from artangram.sandbox.errors import ImageError, NotCapable
+from artangram.sandbox.errors import NotCapable
 from artangram.sandbox.inside.zygote import remove_all
 from artangram.sandbox.namespace.cores import AffinityCores
 from artangram.sandbox.namespace.launch import ZygoteTraits
@@ -28,7 +28,7 @@ from artangram.sandbox.namespace.sandbox import LocalSandbox
 from artangram.sandbox.namespace.snapshots import copy_changes
 from artangram.sandbox.namespace.traits import NO_CORE, OPEN_FILES, Traits
 from artangram.sandbox.namespace.zygoteprovider import ZygoteProvider
-from artangram.sandbox.network import HOST_NETWORK, is_proxied
+from artangram.sandbox.offers import check_offered
 from artangram.sandbox.probe import explain, probe
 from artangram.sandbox.protocol import DEFAULT_LIMITS, HostImage, Limits, Snapshot, Source
 from artangram.sandbox.user import BOX, SandboxUser
@@ -40,6 +40,8 @@ MAX_MAKING = 8
 
 class PlainProvider(ZygoteProvider):
     """See `protocol.SandboxProvider`. Make it with `open`."""
+
+    kind = "plain"
 
     def __init__(self, capabilities: Capabilities, run_dir: RunDir) -> None:
         zygote = ZygoteTraits(plain=True, filtered=capabilities.level >= IsolationLevel.SECCOMP)
@@ -78,14 +80,7 @@ class PlainProvider(ZygoteProvider):
         self, source: Source, *, limits: Limits = DEFAULT_LIMITS, user: SandboxUser = BOX
     ) -> LocalSandbox:
         self._check_open()
-        if is_proxied(limits.network):
-            problem = "plain processes have the network of this machine"
-            raise NotCapable(f"{problem}; ask for network={HOST_NETWORK!r}, or another provider")
-        if limits.storage == "disk":
-            raise NotCapable("plain processes have one place for files; ask for no storage")
-        if user != BOX:
-            problem = "plain processes have the user and the directories of this machine"
-            raise NotCapable(f"{problem}; ask for no user, home or workdir")
+        check_offered(self, source, limits, user)
         traits = self._traits(source, limits)
         async with self._making:
             self._check_open()  # It may have been closed while we waited.
@@ -105,8 +100,6 @@ class PlainProvider(ZygoteProvider):
         if isinstance(source, Snapshot):
             # The newest layer holds all: there is no overlay, so every copy is a whole one.
             layers = self._snapshots.get(source).layers[:1]
-        elif not isinstance(source, HostImage):
-            raise ImageError("plain processes see this machine's files and no other image")
         return Traits(
             name=name, image=HostImage(), limits=limits, uid=uid, layers=layers, work_dir=work_dir
         )
