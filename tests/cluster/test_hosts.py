@@ -187,3 +187,21 @@ async def test_a_head_goes_on_at_another_machine(tmp_path: Path) -> None:
             assert (await t.run(count, key="once")).stdout == "x\n"
             assert await t.read("note") == b"kept"
             await t.close()
+
+
+async def test_the_doctor_examines_every_host_and_names_the_one_that_is_cut_off(
+    cluster: HostCluster,
+) -> None:
+    async with connected(cluster) as client:
+        found = await client.diagnose()
+        assert len(found.nodes) == 3
+        for node in found.nodes:
+            assert node.examination is not None
+            assert node.examination.version == found.version
+            assert (node.mb_per_s or 0.0) > 0.0
+            assert abs(node.clock_ahead_s or 0.0) < PATIENCE_S  # All have this machine's clock.
+        far = cluster.workers[0]
+        far.cut()
+        found = await client.diagnose()
+        silent = [node.node for node in found.nodes if node.examination is None]
+        assert (silent, found.is_well) == ([far.name], False)

@@ -142,6 +142,16 @@ async def test_a_run_ends_with_its_result(agent: NodeAgent, heard: Heard) -> Non
     assert before <= ended.began_at <= time.time()
 
 
+async def test_an_examined_agent_tells_of_its_machine_and_sends_back_what_it_was_sent(
+    agent: NodeAgent, heard: Heard
+) -> None:
+    about = await agent.examine(b"x" * (3 << 20))
+    assert about.data == b"x" * (3 << 20)
+    assert (about.providers, about.protocol) == (("fake",), wire.VERSION)
+    assert abs(about.unix_s - time.time()) < PATIENCE_S
+    assert 0 < about.free_memory_mb <= about.memory_mb
+
+
 async def test_to_make_a_sandbox_is_all_the_work_of_a_run_without_a_command() -> None:
     class Slow(FakeProvider):
         async def create(self, *args: Any, **more: Any) -> FakeSandbox:

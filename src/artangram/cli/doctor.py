@@ -1,10 +1,13 @@
 """`artangram doctor`: what this machine can do, and how to get what it cannot."""
 
 import os
+from typing import Annotated
 
+import typer
 from msgspec import Struct
 from rich.text import Text
 
+from artangram.cli.client import Token, Url
 from artangram.cli.extras import install, missing_of
 from artangram.cli.output import JsonFile, Printer
 from artangram.sandbox.capabilities import Feature, IsolationLevel
@@ -30,10 +33,29 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
 
 
 def doctor(
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="Examine every node of a running service instead.")
+    ] = False,
+    url: Url = None,
+    token: Token = None,
     json: JsonFile = None,
 ) -> None:
-    """Check what this machine offers for sandboxes and services, and what is not installed."""
+    """Check what this machine offers for sandboxes and services, and what is not installed.
+
+    With --cluster: versions, clock, limits, memory, disks and link of every node of the service at
+    --url, what is wrong, and what to do. Exits with 1 if something is wrong.
+    """
     output = Printer(json)
+    if cluster:
+        from artangram.cli.clusterdoctor import examine  # Needs more than this machine may have.
+
+        if not examine(output, url, token):
+            raise typer.Exit(1)
+        return
+    _examine_machine(output)
+
+
+def _examine_machine(output: Printer) -> None:
     found = probe()
     parts = (_part(name) for name in _PARTS)
     features = (*found.features, *extras(), devices_outlook(), *parts)

@@ -84,7 +84,7 @@ EXAMPLES = {
         "artangram plan affinity out --devices H800=64,H20=24 --price H20=1.2 --plot pays.svg",
     ),
     "report": ("artangram report out/my-run --out report.html", "artangram report a.json b.json"),
-    "doctor": ("artangram doctor --json -",),
+    "doctor": ("artangram doctor --json -", "artangram doctor --cluster --url $ARTANGRAM_URL"),
     "trace": (
         "artangram trace families",
         "artangram trace generate day.jsonl.gz --family coding --cluster cluster.yaml",

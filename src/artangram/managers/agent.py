@@ -2,9 +2,9 @@
 
 - *Tells* (`start`, `resize`, `stop`, `acknowledge`) return at once and arrive in order. Every
   `start` is followed by exactly one `RunResult`, however the run ended.
-- *Asks* (`attach`, `ping`, `feed`, `read`, `write`, `snapshot`, `close`) are awaited. They raise
-  `OSError` for a path or a closed stdin, `SandboxError` for a place that failed, `ValueError` for a
-  caller's mistake.
+- *Asks* (`attach`, `ping`, `examine`, `feed`, `read`, `write`, `snapshot`, `close`) are awaited.
+  They raise `OSError` for a path or a closed stdin, `SandboxError` for a place that failed,
+  `ValueError` for a caller's mistake.
 - An agent may bound what it takes and gives at once: a longer ask is a `ValueError`, a longer start
   ends as `FAILED`, longer output is cut off and counted as truncated.
 - A trajectory's sandbox is made by the first run that needs it and lives until `close`.
@@ -22,6 +22,7 @@ from artangram.core.ids import ActionId, NodeId, TrajectoryId
 from artangram.core.scheduling.action import Outcome
 from artangram.core.scheduling.lease import Lease
 from artangram.managers.call import CallResult
+from artangram.managers.examination import NodeExamination
 from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.offers import ProviderOffer
 from artangram.sandbox.process import ProcessBegan, ProcessInput
@@ -150,6 +151,10 @@ class NodeAgent(Protocol):
 
     async def ping(self) -> Population:
         """Answer if it is there; `AgentGone` if not."""
+        ...
+
+    async def examine(self, data: bytes = b"") -> NodeExamination:
+        """What the node says about itself, and `data` back."""
         ...
 
     def start(self, run: Run) -> None: ...

@@ -160,6 +160,8 @@ class AgentServer:
                 await agent.close(trajectory)
             case wire.PingAgent():
                 return await agent.ping()
+            case wire.ExamineNode(data):
+                return await agent.examine(data)
         return None
 
     async def say_goodbye(self) -> None:

@@ -21,6 +21,7 @@ from artangram.aio import Background, uncancelled
 from artangram.core.ids import ActionId, NodeId, TrajectoryId
 from artangram.core.scheduling.action import Outcome
 from artangram.managers.agent import Listener, NodeInventory, Population, Run, RunId, RunResult
+from artangram.managers.examination import NodeExamination
 from artangram.managers.localrun import LocalRun, ended_with, failed_with
 from artangram.managers.machine import free_memory_mb
 from artangram.managers.providers import NodeProviders
@@ -91,6 +92,9 @@ class LocalAgent:
         return Population(
             sandboxes=len(self._sandboxes.all), hibernated=self._sandboxes.num_hibernated
         )
+
+    async def examine(self, data: bytes = b"") -> NodeExamination:
+        return await self._providers.examine(data)
 
     def inventory(self) -> NodeInventory:
         return NodeInventory(

@@ -1,11 +1,14 @@
 """The sandbox providers of one node, side by side; the first is the usual one."""
 
+import asyncio
 from collections.abc import Sequence
 
 from msgspec import structs
 
 from artangram.core.errors import BadInput
+from artangram.managers import wire
 from artangram.managers.agent import SandboxSpec
+from artangram.managers.examination import NodeExamination, examine_node
 from artangram.sandbox.errors import NotCapable
 from artangram.sandbox.offers import ProviderOffer
 from artangram.sandbox.protocol import SandboxProvider, Snapshot
@@ -39,6 +42,17 @@ class NodeProviders:
 
     async def forget(self, snapshot: Snapshot) -> None:
         await self._named(snapshot.provider).forget(snapshot)
+
+    async def examine(self, data: bytes) -> NodeExamination:
+        """What this machine says about itself; `data` goes back."""
+        usual = next(iter(self._by_kind.values()))
+        return await asyncio.to_thread(
+            examine_node,
+            list(self._by_kind),
+            usual.capabilities,
+            protocol=wire.VERSION,
+            data=data,
+        )
 
     async def close(self) -> None:
         for one in self._by_kind.values():

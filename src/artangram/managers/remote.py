@@ -44,6 +44,7 @@ from artangram.managers.agent import (
     RunId,
     RunResult,
 )
+from artangram.managers.examination import NodeExamination
 from artangram.managers.pidfd import ForeignProcess
 from artangram.sandbox.errors import SandboxError
 from artangram.sandbox.offers import ProviderOffer
@@ -221,6 +222,10 @@ class RemoteAgent(LinkUser[wire.Report]):
 
     async def ping(self) -> Population:
         return await self._ask(wire.PingAgent(), Population)
+
+    async def examine(self, data: bytes = b"") -> NodeExamination:
+        # In a stream of its own: what is sent to measure delays nothing else.
+        return await self._ask(wire.ExamineNode(data), NodeExamination, stream="examine")
 
     def start(self, run: Run) -> None:
         try:

@@ -14,7 +14,7 @@ from artangram.sandbox.errors import SandboxError, SandboxGone
 from artangram.sandbox.process import ProcessBegan, ProcessInput
 from artangram.sandbox.protocol import MAX_READ_BYTES, Output, Snapshot
 
-VERSION = 1
+VERSION = 2
 
 MOST_OUTPUT_BYTES = MAX_READ_BYTES
 """What a run may print on one of its two channels; more of it is cut off."""
@@ -83,6 +83,12 @@ class PingAgent(Struct, frozen=True, tag="ping"):
     """Answered with a `Population`."""
 
 
+class ExamineNode(Struct, frozen=True, tag="examine"):
+    """Answered with a `NodeExamination` that holds `data` again."""
+
+    data: bytes
+
+
 class ReadFile(Struct, frozen=True, tag="read"):
     trajectory: TrajectoryId
     path: str
@@ -127,7 +133,7 @@ class LeaveAgent(Struct, frozen=True, tag="leave"):
 Tell = StartRun | ResizeRun | StopRun | Acknowledge
 OfProcess = FeedProcess | SignalProcess
 OfFiles = ReadFile | WriteFile | TakeSnapshot | ForgetSnapshot
-Ask = PingAgent | OfProcess | OfFiles | CloseTrajectory
+Ask = PingAgent | ExamineNode | OfProcess | OfFiles | CloseTrajectory
 Request = Tell | Ask | Attach | LeaveAgent
 
 

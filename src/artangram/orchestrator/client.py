@@ -29,6 +29,7 @@ from artangram.orchestrator.calling import (
     checked_options,
     request_of,
 )
+from artangram.orchestrator.diagnosis import ClusterDiagnosis
 from artangram.orchestrator.opening import opening_of
 from artangram.orchestrator.options import (
     CallOptions,
@@ -146,6 +147,10 @@ class Client:
     async def status(self) -> ClusterStatus:
         """What the cluster does now: queue, nodes, services, functions, APIs."""
         return await self._backend.status()
+
+    async def diagnose(self) -> ClusterDiagnosis:
+        """Examine every node and its link: versions, clock, limits, memory, disks, bandwidth."""
+        return await self._backend.diagnose()
 
     async def use(self) -> UseReport:
         """What every task of every job has used so far: cores, memory, devices, calls, tokens."""

@@ -29,6 +29,7 @@ from artangram.orchestrator.arguments import (
 )
 from artangram.orchestrator.calling import CallRequest
 from artangram.orchestrator.client import Client
+from artangram.orchestrator.diagnosis import ClusterDiagnosis
 from artangram.orchestrator.errors import ErrorRecord, raised
 from artangram.orchestrator.ndjson import read
 from artangram.orchestrator.probing import probed_socket
@@ -222,6 +223,9 @@ class _Http:
 
     async def status(self) -> ClusterStatus:
         return self._decoded(await self._ask("GET", "status"), ClusterStatus)
+
+    async def diagnose(self) -> ClusterDiagnosis:
+        return self._decoded(await self._ask("GET", "diagnosis"), ClusterDiagnosis)
 
     async def use(self) -> UseReport:
         return self._decoded(await self._ask("GET", "use"), UseReport)

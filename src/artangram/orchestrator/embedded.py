@@ -33,6 +33,8 @@ from artangram.orchestrator.arguments import (
 )
 from artangram.orchestrator.callbackends import CallBackends
 from artangram.orchestrator.calling import CallRequest, called
+from artangram.orchestrator.diagnosis import ClusterDiagnosis
+from artangram.orchestrator.examining import examine_cluster
 from artangram.orchestrator.histories import history
 from artangram.orchestrator.live import LiveTrajectory
 from artangram.orchestrator.orchestrator import Orchestrator
@@ -285,6 +287,11 @@ class Embedded:
             for one, found in zip(known.nodes, await asyncio.gather(*asked), strict=True)
         ]
         return explained(structs.replace(known, nodes=tuple(nodes)), self.orchestrator.explain)
+
+    async def diagnose(self) -> ClusterDiagnosis:
+        check_loop(self._loop)
+        one = self.orchestrator
+        return await examine_cluster(one.status().nodes, one.nodes, journal=one.journal.path)
 
     async def use(self) -> UseReport:
         check_loop(self._loop)

@@ -9,6 +9,7 @@ from artangram.core.scheduling.explain import Explanation
 from artangram.observe.history import Happening
 from artangram.orchestrator.arguments import RunRequest, StartRequest
 from artangram.orchestrator.calling import CallRequest
+from artangram.orchestrator.diagnosis import ClusterDiagnosis
 from artangram.orchestrator.errors import ErrorRecord
 from artangram.orchestrator.ndjson import Piece
 from artangram.orchestrator.reconfigure import Reconfiguration
@@ -27,6 +28,7 @@ _RECORDS = (
     ActionResult,
     Explanation,
     ClusterStatus,
+    ClusterDiagnosis,
     UseReport,
     Happening,
     Queueing,
@@ -59,6 +61,7 @@ def _paths() -> dict[str, Any]:
         "/v1/openapi.json": {"get": _does("This description; wants no token") | {"security": []}},
         "/v1/trace": {"get": _does("What ran, as a trace for the simulator (.jsonl.gz)")},
         "/v1/use": {"get": _does("What every job has used", answer=UseReport)},
+        "/v1/diagnosis": {"get": _does("Examine every node", answer=ClusterDiagnosis)},
         "/v1/status": {"get": _does("One look at everything", answer=ClusterStatus)},
         "/metrics": {"get": _answering(_does("What Prometheus reads"), text)},
         "/v1/owners/{owner}": {

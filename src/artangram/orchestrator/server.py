@@ -83,6 +83,7 @@ def application(
     routes = [
         Route("/v1/openapi.json", _guarded(service.describe, None)),
         Route("/v1/status", _guarded(service.status, token)),
+        Route("/v1/diagnosis", _guarded(service.diagnose, token)),
         Route("/v1/use", _guarded(service.use, token)),
         Route("/v1/trace", _guarded(service.trace, token)),
         Route("/metrics", _guarded(service.metrics, token)),
@@ -127,6 +128,9 @@ class _ServiceRoutes:
 
     async def status(self, request: Request) -> object:
         return await self._backend.status()
+
+    async def diagnose(self, request: Request) -> object:
+        return await self._backend.diagnose()
 
     async def use(self, request: Request) -> object:
         return await self._backend.use()

@@ -14,6 +14,7 @@ from artangram.orchestrator.arguments import (
 from artangram.orchestrator.calling import (
     CallRequest,
 )
+from artangram.orchestrator.diagnosis import ClusterDiagnosis
 from artangram.orchestrator.process import Printed
 from artangram.orchestrator.reconfigure import Reconfiguration
 from artangram.orchestrator.records import ActionResult, ClusterStatus, Opening
@@ -75,6 +76,8 @@ class Transport(Protocol):
     async def explain(self, action_id: ActionId) -> Explanation: ...
 
     async def status(self) -> ClusterStatus: ...
+
+    async def diagnose(self) -> ClusterDiagnosis: ...
 
     async def use(self) -> UseReport: ...
 

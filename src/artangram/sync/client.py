@@ -13,6 +13,7 @@ from artangram.core.scheduling.explain import Explanation
 from artangram.observe.history import Happening
 from artangram.orchestrator.calling import Api, ApiAnswer, RemoteFunction
 from artangram.orchestrator.client import Client, TrajectoryHandle
+from artangram.orchestrator.diagnosis import ClusterDiagnosis
 from artangram.orchestrator.files import FileStat
 from artangram.orchestrator.options import (
     CallOptions,
@@ -100,6 +101,10 @@ class SyncClient:
     def status(self) -> ClusterStatus:
         """See `Client.status`."""
         return self._thread.wait(self._client.status())
+
+    def diagnose(self) -> ClusterDiagnosis:
+        """See `Client.diagnose`."""
+        return self._thread.wait(self._client.diagnose())
 
     def use(self) -> UseReport:
         """See `Client.use`."""

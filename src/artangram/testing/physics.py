@@ -17,6 +17,7 @@ from artangram.managers.agent import Listener, NodeInventory, Population, Run, R
 from artangram.managers.call import Call, CallResult
 from artangram.managers.calls import CallProgress
 from artangram.managers.cpu import cores_of
+from artangram.managers.examination import NodeExamination
 from artangram.observe.trace import TraceAction
 from artangram.orchestrator.driver import Clock, Timer
 from artangram.sandbox.errors import SandboxGone
@@ -100,6 +101,9 @@ class PhysicsAgent:
 
     async def ping(self) -> Population:
         return Population()
+
+    async def examine(self, data: bytes = b"") -> NodeExamination:
+        raise SandboxGone("there is no machine here")
 
     def start(self, run: Run) -> None:
         cores = cores_of(run.lease)

@@ -179,3 +179,25 @@ async def test_use_by_job_is_priced_and_written_as_csv(run, tmp_path):
     assert (line["job"], line["core_s"]) == ("'=red", str(row["core_s"]))
     assert float(line["cost"]) == pytest.approx(row["core_s"])
     assert (wrong.code, wrong.err.split(";")[0]) == (2, "error: price: 'cpu=much' has no amount")
+
+
+async def test_doctor_examines_every_node_and_fails_when_one_is_wrong(run, monkeypatch):
+    async with a_busy_service() as reach:
+        told = await asyncio.to_thread(run, "doctor", "--cluster", *reach, "--json", "-")
+        (node,) = told.json["nodes"]
+        wrong = [one for one in node["findings"] if one["is_wrong"]]
+        assert told.code == bool(wrong)
+        assert node["examination"]["providers"] == ["fake"]
+        assert node["mb_per_s"] > 0
+
+        monkeypatch.setattr("artangram.orchestrator.diagnosis.LEAST_MEMORY_MB", 1 << 40)
+        shown = await asyncio.to_thread(run, "doctor", "--cluster", *reach)
+        assert shown.code == 1
+        assert "MB of its memory are free" in shown.out
+        assert "to do: offer less with --memory-mb" in shown.out
+
+
+async def test_doctor_of_a_cluster_wants_its_address(run):
+    told = await asyncio.to_thread(run, "doctor", "--cluster")
+    assert told.code == 2
+    assert "--url" in told.err
