@@ -6,14 +6,15 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+
+from artangram.sim.figure import COLOURS as PALETTE
+from artangram.sim.figure import drawing
 
 HERE = Path(__file__).parent
 COLOURS = {
-    "asynchronous": "#0072b2",
-    "synchronous": "#d55e00",
+    "asynchronous": PALETTE[0],
+    "synchronous": PALETTE[1],
     "rewards dealt out at random": "#999999",
 }
 SMOOTHING = 0.8
@@ -22,12 +23,9 @@ SMOOTHING = 0.8
 
 def main() -> None:
     result = json.loads((HERE / "results" / "learn.json").read_text(encoding="utf-8"))
-    # Without a salt the ids inside an SVG are random.
-    with mpl.rc_context({"svg.hashsalt": "artangram"}):
-        figure = Figure(figsize=(8.0, 3.6), layout="constrained")
+    path = HERE.parent / "docs" / "images" / "learn.svg"
+    with drawing(path, width=8.0, height=3.6) as figure:
         draw(figure.add_subplot(), result["figures"]["runs"])
-        path = HERE.parent / "docs" / "images" / "learn.svg"
-        figure.savefig(path, metadata={"Date": None})
 
 
 def draw(axes: Axes, runs: list[Any]) -> None:
@@ -50,9 +48,7 @@ def draw(axes: Axes, runs: list[Any]) -> None:
         xlabel="training step",
         ylabel="success in training\n(four tasks, moving average)",
     )
-    axes.grid(visible=True, color="#dddddd", linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="center right")
+    axes.legend(loc="center right")
 
 
 def _label(run: Any) -> str:

@@ -173,23 +173,26 @@ def _run(trace: Trace, name: str, gpus: int) -> SimReport:
 
 
 def _draw(rows: list[DutyRow], path: Path) -> None:
-    from matplotlib.figure import Figure
+    from artangram.sim.figure import BOUND_COLOUR, COLOURS, drawing
 
-    figure = Figure(figsize=(6.4, 3.8), layout="constrained")
-    axes = figure.add_subplot()
-    for name in dict.fromkeys(row.policy for row in rows):
-        points = [
-            (100 * r.duty, 100 * r.gpus / STATIC_GPUS) for r in rows if r.policy == name and r.gpus
-        ]
-        axes.plot(*zip(*points, strict=True), marker="o", label=name)
-    bounds = {100 * r.duty: 100 * r.bound_gpus / STATIC_GPUS for r in rows if r.bound_gpus}
-    axes.plot(list(bounds), list(bounds.values()), marker=".", color="grey", label="lower bound")
-    axes.axhline(29, color="grey", linestyle="--", label="29 % (the paper)")
-    axes.set_xscale("log")
-    axes.set_xticks([100 * duty for duty in DUTIES], [f"{100 * duty:g}" for duty in DUTIES])
-    axes.set_xticks([], minor=True)
-    axes.set_xlabel("share of the time in which each static deployment is busy, %")
-    axes.set_ylabel(f"GPUs needed, % of {STATIC_GPUS}")
-    axes.set_ylim(0, 105)
-    axes.legend(frameon=False)
-    figure.savefig(path)
+    with drawing(path, width=8.0, height=3.8) as figure:
+        axes = figure.add_subplot()
+        for index, name in enumerate(dict.fromkeys(row.policy for row in rows)):
+            points = [
+                (100 * r.duty, 100 * r.gpus / STATIC_GPUS)
+                for r in rows
+                if r.policy == name and r.gpus
+            ]
+            axes.plot(*zip(*points, strict=True), marker="o", label=name, color=COLOURS[index])
+        bounds = {100 * r.duty: 100 * r.bound_gpus / STATIC_GPUS for r in rows if r.bound_gpus}
+        axes.plot(
+            list(bounds), list(bounds.values()), marker=".", color=BOUND_COLOUR, label="lower bound"
+        )
+        axes.axhline(29, color=BOUND_COLOUR, linestyle="--", label="29 % (the paper)")
+        axes.set_xscale("log")
+        axes.set_xticks([100 * duty for duty in DUTIES], [f"{100 * duty:g}" for duty in DUTIES])
+        axes.set_xticks([], minor=True)
+        axes.set_xlabel("share of the time in which each static deployment is busy, %")
+        axes.set_ylabel(f"GPUs needed, % of {STATIC_GPUS}")
+        axes.set_ylim(0, 105)
+        axes.legend()

@@ -2,19 +2,15 @@
 
 from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from artangram.sim.affinity import GainMap
+from artangram.sim.figure import drawing
 
 
 def draw_gains(gains: GainMap, path: Path, *, hit_rate: float, share: float, title: str) -> None:
     """Colours and lines of equal gain; the ring is the run's own point."""
-    with mpl.rc_context({"svg.hashsalt": "artangram"}):
-        figure = Figure(figsize=(6.4, 4.6), layout="constrained")
-        FigureCanvasAgg(figure)
+    with drawing(path, width=6.4, height=4.6) as figure:
         axis = figure.subplots()
         x, y, z = (np.array(values) for values in (gains.hit_rates, gains.shares, gains.gains))
         shades = axis.contourf(100 * x, 100 * y, z, levels=12, cmap="viridis")
@@ -27,5 +23,3 @@ def draw_gains(gains: GainMap, path: Path, *, hit_rate: float, share: float, tit
             ylabel=f"trajectories of {', '.join(gains.readers)} (%)",
             title=title,
         )
-        metadata = {"Date": None} if path.suffix.lower() == ".svg" else {}
-        figure.savefig(path, dpi=130, metadata=metadata)

@@ -3,42 +3,39 @@
 - Left the share of actions that took longer than a given time, on logarithmic axes: the tail is
   where policies differ. A dot marks the mean, a dashed line the lower bound on it.
 - The first policy is the widest line: where several agree, each shows beside the next.
-- Right the utilisation of every pool over time.
+- Right a strip per policy and a column per pool: the share in use over time, all on one scale,
+  with its mean at the end.
 - `curves` keeps the few points a picture needs, so that a simulation can be forgotten before the
   next one begins.
-- Nothing global: no pyplot, no state left behind. The same curves give the same bytes.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from warnings import catch_warnings, filterwarnings
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.gridspec import SubplotSpec
 from matplotlib.ticker import FuncFormatter
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from artangram.core.errors import BadInput
 from artangram.core.ids import Resource
 from artangram.sim.driver import Simulation
+from artangram.sim.figure import BOUND_COLOUR, COLOURS, drawing, legend_below, literal
 from artangram.sim.tally import SimTally
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-"""Okabe and Ito: told apart with any colour vision."""
 DASHES = ("-", "--", ":", "-.")
 THIN, THICK = 1.4, 4.2
 """Widths of the last line and of the first of many."""
 MOST_POINTS = 120
 """Of one line: as many as the eye sees at this size."""
-MOST_COLUMNS = 4
-"""Of the legend."""
+MOST_BINS = 80
+"""Of one strip."""
 LEAST_S = 1e-3
 """A logarithmic axis has no zero; shorter times are drawn here."""
+STRIP_INCHES = 0.62
 
 Points = tuple[tuple[float, float], ...]
 
@@ -75,39 +72,16 @@ def plot(
     title: str | None = None,
 ) -> None:
     """Draw `curves` into `path`, an SVG or a PNG by its suffix. Raises `BadInput` for others."""
-    kind = path.suffix.lower().removeprefix(".")
-    if kind not in ("svg", "png"):
-        raise BadInput("plot", f"cannot draw {path.name!r}", "name a .svg or a .png file")
-    # Without a salt the ids inside an SVG are random.
-    with mpl.rc_context({"svg.hashsalt": "artangram"}), catch_warnings():
-        filterwarnings("ignore", "Glyph")  # A letter that the font lacks is drawn as a box.
-        figure = _figure(curves, lower_bound_s, title)
-        metadata = {"Date": None} if kind == "svg" else {}
-        figure.savefig(path, format=kind, dpi=130, metadata=metadata)
-
-
-def _figure(curves: Sequence[Curves], lower_bound_s: float | None, title: str | None) -> Figure:
-    pools = list(dict.fromkeys(name for one in curves for name in one.utilisation))
-    rows = max(1, len(pools))
-    figure = Figure(figsize=(11.0, max(4.6, 1.7 * rows + 1.2)), layout="constrained")
-    FigureCanvasAgg(figure)
-    grid = figure.add_gridspec(rows, 2)
-    tail = figure.add_subplot(grid[:, 0])
-    _draw_tail(tail, curves, lower_bound_s)
-    above: Axes | None = None
-    for row, pool in enumerate(pools):
-        above = figure.add_subplot(grid[row, 1], sharex=above)
-        _draw_use(above, curves, pool)
-        if row < rows - 1:
-            above.tick_params(labelbottom=False)
-        else:
-            above.set_xlabel("simulated time (s)")
-    handles, labels = tail.get_legend_handles_labels()
-    columns = min(MOST_COLUMNS, max(1, len(labels)))
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
-    if title:
-        figure.suptitle(_literal(title), fontsize=12)
-    return figure
+    height = max(4.6, STRIP_INCHES * len(curves) + 1.6)
+    with drawing(path, width=11.0, height=height) as figure:
+        pools = list(dict.fromkeys(name for one in curves for name in one.utilisation))
+        grid = figure.add_gridspec(1, 2, width_ratios=(1.0, 1.15))
+        tail = figure.add_subplot(grid[0, 0])
+        _draw_tail(tail, curves, lower_bound_s)
+        _draw_strips(figure, grid[0, 1], curves, pools)
+        legend_below(figure, tail)
+        if title:
+            figure.suptitle(literal(title), fontsize=12)
 
 
 def _draw_tail(axes: Axes, curves: Sequence[Curves], lower_bound_s: float | None) -> None:
@@ -122,37 +96,56 @@ def _draw_tail(axes: Axes, curves: Sequence[Curves], lower_bound_s: float | None
             axes.plot([mean_s], [float(np.interp(mean_s, seconds, shares))], **dot)
     if lower_bound_s is not None and lower_bound_s > 0:
         label = f"lower bound on the mean ({lower_bound_s:.3g} s)"
-        axes.axvline(lower_bound_s, color="#666666", linewidth=1.2, dashes=(2, 2), label=label)
+        axes.axvline(lower_bound_s, color=BOUND_COLOUR, linewidth=1.2, dashes=(2, 2), label=label)
     if any(one.act for one in curves):
         axes.set(xscale="log", yscale="log")
     axes.set_xlabel("action completion time, ACT (s)")
     axes.set_ylabel("share of actions that took longer")
-    axes.set_title("How long actions take", fontsize=11)
+    axes.set_title("How long actions take")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds:g}"))
-    _tidy(axes)
+    axes.yaxis.set_major_formatter(FuncFormatter(_percent))
 
 
-def _draw_use(axes: Axes, curves: Sequence[Curves], pool: Resource) -> None:
-    for index, one in enumerate(curves):
-        seconds, shares = _columns(one.utilisation.get(pool, ()))
-        axes.plot(seconds, shares, **_line(index, of=len(curves)))
-    axes.set_ylim(0.0, 1.05)
-    axes.set_xlim(left=0.0)
-    axes.set_ylabel("in use")
-    axes.set_title(f"Utilisation of {_literal(pool)}", fontsize=11)
-    _tidy(axes)
+def _draw_strips(
+    figure: Figure, place: SubplotSpec, curves: Sequence[Curves], pools: Sequence[Resource]
+) -> None:
+    if not (curves and pools):
+        return
+    grid = place.subgridspec(len(curves), len(pools), hspace=0.06)
+    ends = [use[-1][0] for one in curves for use in one.utilisation.values() if use]
+    first: Axes | None = None
+    for row, one in enumerate(curves):
+        for column, pool in enumerate(pools):
+            axes = figure.add_subplot(grid[row, column], sharex=first, sharey=first)
+            first = first or axes
+            _draw_use(axes, one.utilisation.get(pool, ()), COLOURS[row % len(COLOURS)])
+            axes.tick_params(labelbottom=row == len(curves) - 1, labelleft=column == 0)
+            if row == 0:
+                axes.set_title(f"Utilisation of {literal(pool)}")
+            if row == len(curves) - 1:
+                axes.set_xlabel("simulated time (s)")
+            if column == 0:
+                axes.set_ylabel(literal(one.policy), rotation=0, ha="right", va="center")
+    if first is not None and ends:
+        first.set_xlim(0.0, max(ends))
 
 
-def _literal(name: str) -> str:
-    """A name as it is: what stands between two dollars is no formula."""
-    shown = "".join(letter if letter.isprintable() else " " for letter in name)
-    return shown.replace("$", r"\$")
+def _draw_use(axes: Axes, use: Points, colour: str) -> None:
+    seconds, shares = _columns(use)
+    if seconds:  # A closed outline has half the points of two edges.
+        outline = [(seconds[0], 0.0), *use, (seconds[-1], 0.0)]
+        axes.fill(*zip(*outline, strict=True), color=colour, alpha=0.75, linewidth=0)
+    axes.set(ylim=(0.0, 1.05), yticks=(0.0, 1.0))
+    axes.locator_params(axis="x", nbins=4)
+    axes.grid(visible=False)
+    axes.yaxis.set_major_formatter(FuncFormatter(_percent))
+    if shares:
+        mean = f"{100 * float(np.mean(shares)):.0f}%"
+        axes.text(1.01, 0.5, mean, transform=axes.transAxes, ha="left", va="center")
 
 
-def _tidy(axes: Axes) -> None:
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}%"))
-    axes.grid(visible=True, which="major", color="#dddddd", linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
+def _percent(share: float, _position: int) -> str:
+    return f"{100 * share:g}%"
 
 
 def _line(index: int, *, of: int) -> dict[str, Any]:
@@ -183,7 +176,7 @@ def _binned(shares: list[tuple[float, float]]) -> Points:
     if not shares:
         return ()
     table = np.array(shares)
-    parts = np.array_split(table, min(len(table), MOST_POINTS))
+    parts = np.array_split(table, min(len(table), MOST_BINS))
     return tuple((float(part[:, 0].mean()), float(part[:, 1].mean())) for part in parts)
 
 

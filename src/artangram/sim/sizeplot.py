@@ -4,13 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from artangram.sim.plot import COLOURS
+from artangram.sim.figure import BOUND_COLOUR, COLOURS, drawing, legend_below
 from artangram.sim.sizing import Goal, SizeResult, Sweep, smallest
 
 _PANELS = (("step_s", "mean step (s)", "step"), ("act_s", "mean ACT (s)", "act"))
@@ -29,18 +26,16 @@ def draw_sizes(
 
     The mark with a ring is the smallest size that meets all goals.
     """
-    with mpl.rc_context({"svg.hashsalt": "artangram"}):
-        panels = 3 if is_priced else 2
-        figure = Figure(figsize=(4.4 * panels, 4.2), layout="constrained")
-        FigureCanvasAgg(figure)
+    panels = 3 if is_priced else 2
+    with drawing(path, width=4.4 * panels, height=4.2) as figure:
         axes = figure.subplots(1, panels)
         for axis, (field, label, measure) in zip(axes, _PANELS, strict=False):
             _draw(axis, found, field)
             for goal in goals:
                 if goal.measure == measure:
-                    axis.axhline(goal.most, color="#444444", linewidth=1.2, dashes=(4, 3))
+                    axis.axhline(goal.most, color=BOUND_COLOUR, linewidth=1.2, dashes=(4, 3))
             if bounds.get(measure, 0.0) > 0:
-                axis.axhline(bounds[measure], color="#888888", linewidth=1.2, dashes=(1, 2))
+                axis.axhline(bounds[measure], color=BOUND_COLOUR, linewidth=1.2, dashes=(1, 2))
             axis.set(yscale="log", title=label)
         if is_priced:
             _draw(axes[2], found, "cost")
@@ -50,12 +45,7 @@ def draw_sizes(
             axis.set_xlabel(str(sweep))
             axis.xaxis.set_major_formatter(FuncFormatter(lambda size, _: f"{size:g}"))
             axis.xaxis.set_minor_formatter(NullFormatter())
-            axis.grid(visible=True, which="major", color="#dddddd", linewidth=0.6)
-            axis.spines[["top", "right"]].set_visible(False)
-        handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
-        metadata = {"Date": None} if path.suffix.lower() == ".svg" else {}
-        figure.savefig(path, dpi=130, metadata=metadata)
+        legend_below(figure, axes[0])
 
 
 def _draw(axis: Axes, found: Sequence[Sequence[SizeResult]], field: str) -> None:
