@@ -14,6 +14,7 @@ import artangram
 from artangram.core.errors import InfraFailed
 from artangram.core.scheduling.action import Outcome
 from artangram.orchestrator.client import Client
+from artangram.orchestrator.providing import provider_labels
 from artangram.orchestrator.records import Unreachable
 from artangram.sandbox import SandboxError
 from artangram.sandbox.protocol import Snapshot
@@ -101,7 +102,7 @@ async def test_status_shows_what_a_host_has(cluster: HostCluster) -> None:
                 await asyncio.sleep(0.1)
         found = nodes[worker.name]
     assert (found.state, found.cores, found.memory_mb) == ("trusted", 1, 2000)
-    assert found.labels == {"disk": "fast"}
+    assert found.labels == {"disk": "fast", **provider_labels(["namespace"])}
 
 
 async def test_a_partition_of_seconds_fails_nothing(cluster: HostCluster) -> None:
