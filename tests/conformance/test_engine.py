@@ -304,6 +304,13 @@ async def test_weights_that_cannot_be_loaded_leave_the_old_ones(engine: Engine, 
         ({"sampling": Sampling(max_tokens=1, temperature=1e-300)}, "temperature"),
         ({"sampling": Sampling(max_tokens=1, top_p=0.0)}, "top_p"),
         ({"sampling": Sampling(max_tokens=1, seed=2**64)}, "seed"),
+        ({"sampling": Sampling(max_tokens=1, top_k=-1)}, "top_k"),
+        ({"sampling": Sampling(max_tokens=1, min_p=1.5)}, "min_p"),
+        ({"sampling": Sampling(max_tokens=1, presence_penalty=3.0)}, "presence_penalty"),
+        ({"sampling": Sampling(max_tokens=1, repetition_penalty=0.0)}, "repetition_penalty"),
+        ({"sampling": Sampling(max_tokens=1, logit_bias={-1: 1.0})}, "logit_bias"),
+        ({"sampling": Sampling(max_tokens=1, logit_bias={1: 101.0})}, "logit_bias"),
+        ({"sampling": Sampling(max_tokens=1, top_logprobs=21)}, "top_logprobs"),
     ],
 )
 async def test_a_request_that_can_never_run_is_refused(
@@ -313,6 +320,32 @@ async def test_a_request_that_can_never_run_is_refused(
         await Answer(engine, a_request("bad", **fields)).end()
     assert refused.value.field == field
     assert await Answer(engine, a_request("good")).end() is FinishReason.LENGTH
+
+
+def a_telling(name: str) -> EngineRequest:
+    return a_request(name, sampling=Sampling(max_tokens=4, top_logprobs=2))
+
+
+async def test_every_way_to_sample_is_obeyed_or_refused_by_its_name(engine: Engine):
+    how = {
+        **{"top_k": 3, "min_p": 0.1, "presence_penalty": 1.0, "frequency_penalty": -1.0},
+        **{"repetition_penalty": 1.2, "logit_bias": {1: -100.0}},
+    }
+    shaped = Answer(engine, a_request("a", sampling=Sampling(max_tokens=4, **how)))
+    assert await shaped.end() is FinishReason.LENGTH
+    if "top_logprobs" in getattr(engine, "lacks", ()):
+        with pytest.raises(BadInput, match="top_logprobs"):
+            await Answer(engine, a_telling("b")).end()
+        return
+    told = Answer(engine, a_telling("b"))
+    await told.end()
+    assert 1 not in shaped.tokens
+    tops = [top for chunk in told.chunks for top in chunk.tops]
+    logprobs = [one for chunk in told.chunks for one in chunk.logprobs]
+    assert [len(top) for top in tops] == [2] * 4
+    for top, token, logprob in zip(tops, told.tokens, logprobs, strict=True):
+        assert top[0][1] >= top[1][1]
+        assert dict(top).get(token, logprob) == pytest.approx(logprob, abs=1e-5)
 
 
 async def test_a_name_is_used_once_at_a_time(engine: Engine):

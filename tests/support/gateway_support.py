@@ -7,6 +7,7 @@ from pathlib import Path
 from busy_machine import PATIENCE_S
 
 from artangram.gateway.engines.protocol import (
+    Alternatives,
     EngineGone,
     EngineRequest,
     Finish,
@@ -50,9 +51,11 @@ class PuppetEngine:
                 await self._came.wait()
         return self.asked
 
-    def say(self, request: EngineRequest, *token_ids: int) -> None:
+    def say(
+        self, request: EngineRequest, *token_ids: int, tops: tuple[Alternatives, ...] = ()
+    ) -> None:
         logprobs = tuple(-float(token) for token in token_ids)
-        self._lines[request.id].put_nowait(TokenChunk(token_ids, logprobs, self.version))
+        self._lines[request.id].put_nowait(TokenChunk(token_ids, logprobs, self.version, tops))
 
     def end(
         self,

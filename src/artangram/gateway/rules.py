@@ -7,9 +7,11 @@ trains refuses what the trainer could not score, unless the run's own settings r
 from msgspec import Struct, structs
 
 from artangram.core.errors import BadInput
-from artangram.gateway.engines.protocol import Sampling
+from artangram.gateway.engines.protocol import SHAPING, Sampling
 
 _FIX = "leave it out, or put `sampling: run` into the task, which replaces it"
+_REPLACED = tuple(name for name in SHAPING if name != "json_schema")
+"""By the run's own settings. An answer's form is not: the agent relies on it."""
 
 
 class SamplingRules(Struct, frozen=True, kw_only=True):
@@ -27,11 +29,22 @@ class SamplingRules(Struct, frozen=True, kw_only=True):
     def applied(self, sampling: Sampling) -> Sampling:
         """What a request comes to. Raises `BadInput` for one that could not be trained on."""
         if self.is_enforced:
-            sampling = structs.replace(sampling, temperature=self.temperature, top_p=1.0)
+            plain = Sampling(max_tokens=1)
+            replaced = {name: getattr(plain, name) for name in _REPLACED}
+            sampling = structs.replace(sampling, temperature=self.temperature, **replaced)
         if self.most_tokens and sampling.max_tokens > self.most_tokens:
             sampling = structs.replace(sampling, max_tokens=self.most_tokens)
-        if self.trains and sampling.top_p != 1:
-            raise BadInput("top_p", f"{sampling.top_p:g} cannot be trained on", _FIX)
-        if self.trains and sampling.temperature == 0:
-            raise BadInput("temperature", "0 cannot be trained on: nothing is sampled", _FIX)
+        if self.trains:
+            _refuse_untrainable(sampling)
         return sampling
+
+
+def _refuse_untrainable(sampling: Sampling) -> None:
+    if sampling.temperature == 0:
+        raise BadInput("temperature", "0 cannot be trained on: nothing is sampled", _FIX)
+    for name in sampling.shaping:
+        if name == "json_schema":
+            problem = "cannot be trained on: it forbids tokens that the model would sample"
+            fix = "ask for JSON in the prompt, and let the reward judge what comes"
+            raise BadInput("response_format", problem, fix)
+        raise BadInput(name, f"{getattr(sampling, name)} cannot be trained on", _FIX)

@@ -176,7 +176,7 @@ class Session:
                     yield chunk
                     continue
                 turn.stop_at(len(turn.sampled) - len(chunk.token_ids) + found)
-                yield TokenChunk(chunk.token_ids[:found], chunk.logprobs[:found], chunk.version)
+                yield chunk.part(0, found)
                 return
 
     def _commit(self, line: TokenHistory, given: tuple[int, ...], turn: Turn) -> None:

@@ -42,6 +42,12 @@ class TextStream:
         """What each of them adds: one that ends in half a character nothing, the next all of it."""
         return [self.push([token_id]) for token_id in token_ids]
 
+    def would_add(self, token_id: int) -> str:
+        """The text of a token that may come next."""
+        read = self._ids[self._start : self._read]
+        known, text = self._tokenizer.decode(read), self._tokenizer.decode([*read, token_id])
+        return text[len(known) :]
+
     def flush(self) -> str:
         """What was held back."""
         return self._more(is_last=True)

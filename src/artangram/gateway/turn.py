@@ -9,6 +9,7 @@ from msgspec import Struct, structs
 from artangram.core.rollout.costs import RoutedRequest
 from artangram.core.rollout.trajectory import Segment, VersionSpan
 from artangram.gateway.engines.protocol import (
+    Alternatives,
     EngineGone,
     EngineRequest,
     FinishReason,
@@ -33,6 +34,8 @@ class Reply(Struct, frozen=True, kw_only=True):
     """The rest, on however many replicas."""
     replica: str
     """The one that finished it; empty when none ever took it."""
+    tops: tuple[Alternatives, ...] = ()
+    """Of each token, if the request asked for `top_logprobs`."""
 
 
 class Turn:
@@ -41,6 +44,7 @@ class Turn:
     __slots__ = (
         "_logprobs",
         "_spans",
+        "_tops",
         "asked_at",
         "attempts",
         "finish",
@@ -79,6 +83,7 @@ class Turn:
         self.sampled: list[int] = []
         self._logprobs: list[float] = []
         self._spans: list[VersionSpan] = []
+        self._tops: list[Alternatives] = []
         self.finish: FinishReason | None = None
         self.is_aborted = False
         self.replica = ""
@@ -142,6 +147,7 @@ class Turn:
             prompt=self.prompt + tuple(self.sampled),
             sampling=sampling,
             session=self.session,
+            num_sampled=len(self.sampled),
         )
 
     def take(self, chunk: TokenChunk) -> None:
@@ -154,6 +160,7 @@ class Turn:
             return
         self.sampled += chunk.token_ids
         self._logprobs += chunk.logprobs
+        self._tops += chunk.tops
         if self._spans and self._spans[-1].version == chunk.version:
             start = self._spans.pop().start
         self._spans.append(VersionSpan(chunk.version, start, end))
@@ -167,7 +174,7 @@ class Turn:
 
     def stop_at(self, length: int) -> None:
         """Only the first `length` tokens were wanted, and they are the whole answer."""
-        del self.sampled[length:], self._logprobs[length:]
+        del self.sampled[length:], self._logprobs[length:], self._tops[length:]
         while self._spans[-1].start >= length:
             self._spans.pop()
         last = self._spans.pop()
@@ -182,7 +189,12 @@ class Turn:
             spans=tuple(self._spans),
             # Of the likeliest token an engine gives the log-probability at 1.
             temperature=self.sampling.temperature or 1.0,
+            shaped_by=self._shaping(),
         )
+
+    def _shaping(self) -> tuple[str, ...]:
+        is_likeliest = self.sampling.temperature == 0
+        return (*(("temperature",) if is_likeliest else ()), *self.sampling.shaping)
 
     def reply(self, text: str, *, now: float) -> Reply:
         assert self.finish is not None
@@ -196,4 +208,5 @@ class Turn:
             wait_s=self.waited_s,
             run_s=now - self.asked_at - self.waited_s,
             replica=self.replica,
+            tops=tuple(self._tops),
         )

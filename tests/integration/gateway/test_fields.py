@@ -42,9 +42,10 @@ async def asked(door, **more):
         ("max_completion_tokens", 0),
         ("stop", [""]),
         ("top_logprobs", 3),
-        ("presence_penalty", 1),
-        ("frequency_penalty", -0.5),
-        ("logit_bias", {"7": 100}),
+        ("presence_penalty", 2.1),
+        ("frequency_penalty", -2.1),
+        ("logit_bias", {"7": 101}),
+        ("reasoning_effort", "low"),
         ("response_format", {"type": "json_object"}),
         ("tools", [{"type": "function", "function": {}}]),
         ("tool_choice", "required"),
@@ -78,7 +79,7 @@ async def test_several_calls_at_once_cannot_be_prevented(door):
 
 
 @pytest.mark.parametrize(
-    "name", ["top_k", "min_p", "repetition_penalty", "functions", "guided_json"]
+    "name", ["min_tokens", "length_penalty", "use_beam_search", "functions", "guided_json"]
 )
 async def test_a_field_that_nobody_knows_is_refused_unless_it_is_null(door, name):
     with pytest.raises(openai.BadRequestError) as refused:
@@ -127,12 +128,12 @@ async def test_harmless_fields_change_nothing(door):
 
 
 async def test_tokens_are_sampled_as_their_caller_says_or_not_at_all(door):
-    sampling = {"max_tokens": 5, "top_k": 3}
+    sampling = {"max_tokens": 5, "typical_p": 0.5}
     async with aiohttp.ClientSession(
         door.url, headers={"Authorization": f"Bearer {TOKEN}"}
     ) as http:
         answer = await http.post("/v1/generate", json={"token_ids": [1], "sampling": sampling})
-        assert (answer.status, "top_k" in await answer.text()) == (400, True)
+        assert (answer.status, "typical_p" in await answer.text()) == (400, True)
     assert door.engine.asked == []
 
 
@@ -152,6 +153,71 @@ async def test_how_to_sample_reaches_the_engine_and_choices_have_seeds_of_their_
     found = [(r.sampling.temperature, r.sampling.top_p, r.sampling.seed) for r in requests]
     assert found == [(0.5, 0.9, 11), (0.5, 0.9, 12)]
     assert {r.sampling.max_tokens for r in requests} == {9}
+
+
+SHAPED = {
+    **{"top_k": 7, "min_p": 0.25, "repetition_penalty": 1.5, "seed": 3},
+    **{"presence_penalty": 0.5, "frequency_penalty": -0.5, "logit_bias": {"4": -1.5}},
+}
+
+
+def as_chat(client, extra):
+    return client.chat.completions.create(model="tiny", messages=HELLO, extra_body=extra)
+
+
+def as_response(client, extra):
+    return client.responses.create(model="tiny", input="hello", extra_body=extra)
+
+
+def as_text(client, extra):
+    return client.completions.create(model="tiny", prompt="hello", extra_body=extra)
+
+
+def as_message(client, extra):
+    body = {"model": "tiny", "max_tokens": 9, "messages": HELLO, **extra}
+    return client.post("/messages", body=body, cast_to=object)
+
+
+@pytest.mark.parametrize("ask", [as_chat, as_response, as_text, as_message])
+async def test_every_interface_passes_on_how_to_sample(door, ask):
+    running = asyncio.create_task(ask(door.client(), SHAPED))
+    await door.says("cat")
+    await running
+    found = door.engine.asked[-1].sampling
+    wanted = {**SHAPED, "logit_bias": {4: -1.5}}
+    assert {name: getattr(found, name) for name in SHAPED} == wanted
+
+
+async def test_all_tokens_may_be_asked_for_as_vllm_has_it(door):
+    assert (await asked(door, extra_body={"top_k": -1})).sampling.top_k == 0
+
+
+async def test_alternatives_are_told_beside_each_token(door):
+    asking = chat(door.client(), logprobs=True, top_logprobs=2)
+    running = asyncio.create_task(asking)
+    request = await door.engine.next_request()
+    cat, dog = WORDS.encode("cat")[0], WORDS.encode("dog")[0]
+    tops = (((cat, -0.5), (dog, -1.5)), ((WORDS.eos_id, -0.25), (cat, -2.0)))
+    door.engine.say(request, cat, WORDS.eos_id, tops=tops)
+    door.engine.end(request)
+    content = (await running).choices[0].logprobs.content
+    assert request.sampling.top_logprobs == 2
+    assert [(one.token, one.logprob) for one in content[0].top_logprobs] == [
+        ("cat", -0.5),
+        ("dog", -1.5),
+    ]
+    assert len(content[1].top_logprobs) == 2
+
+
+async def test_what_shaped_an_answer_is_in_its_segment(door):
+    client = door.client(session="s")
+    for extra in ({"top_k": 2, "temperature": 0}, {}):
+        running = asyncio.create_task(chat(client, extra_body=extra))
+        await door.says("cat")
+        await running
+    lines = door.gateway.sessions["s"].lines
+    shaped = [one.shaped_by for line in lines for one in line.segments if one.is_sampled]
+    assert shaped == [("temperature", "top_k"), ()]
 
 
 async def test_developers_speak_as_the_system_and_parts_are_one_text(door):

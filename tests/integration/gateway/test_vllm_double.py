@@ -12,18 +12,27 @@ import msgspec
 import pytest
 import pytest_asyncio
 from busy_machine import PATIENCE_S
+from models_support import a_model
 from starlette.responses import Response
 
 from artangram.core.errors import BadInput
 from artangram.gateway.engines.protocol import BadWeights, EngineGone, EngineRequest, Sampling
 from artangram.gateway.engines.scripted import ScriptedEngine, ScriptedPace
+from artangram.gateway.engines.torchengine import TorchEngine
+from artangram.gateway.engines.torchwire import TorchEngineSettings
 from artangram.gateway.engines.vllm import VllmEngine
 from artangram.gateway.engines.vllmdouble import application
 from artangram.gateway.http import serving
+from artangram.models.directory import save_model
 from conformance.test_engine import *  # noqa: F403 - the suite, with our engine
 from conformance.test_engine import LONG, Answer, a_request
+from conformance.test_engine import (
+    test_every_way_to_sample_is_obeyed_or_refused_by_its_name as obeyed_or_refused,
+)
 
 del test_an_engine_that_was_closed_or_declared_so_is_gone  # noqa: F821 - it makes engines of its own; see below
+
+del test_every_way_to_sample_is_obeyed_or_refused_by_its_name  # noqa: F821 - needs an engine that samples; see below
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -64,6 +73,16 @@ async def shared(url: str, weights: Path) -> AsyncIterator[VllmEngine]:
     engine = await VllmEngine.connect(url, directory=weights)
     yield engine
     await engine.aclose()
+
+
+async def test_every_way_to_sample_reaches_the_server_and_alternatives_come_back(tmp_path: Path):
+    save_model(a_model(max_context=512), tmp_path)
+    behind = await TorchEngine.start(TorchEngineSettings(directory=str(tmp_path)))
+    async with serving(application(behind)) as url:
+        engine = await VllmEngine.connect(url)
+        await obeyed_or_refused(engine)
+        await engine.aclose()
+    await behind.aclose()
 
 
 async def test_a_closed_engine_is_gone_and_its_server_is_not(url: str, weights: Path):

@@ -254,7 +254,7 @@ async def test_evicted_turns_go_on_when_the_replica_is_released():
     engine.version = 2
     gateway.release("a")
     request = await engine.next_request()
-    assert request.prompt == (1, 7)
+    assert (request.prompt, request.num_sampled) == ((1, 7), 1)  # Penalties count what was sampled.
     engine.say(request, 8)
     engine.end(request)
     assert (await turn).spans == (VersionSpan(1, 0, 1), VersionSpan(2, 1, 2))

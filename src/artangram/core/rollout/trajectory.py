@@ -51,6 +51,9 @@ class Segment(Struct, frozen=True, kw_only=True, gc=False):
     given."""
     temperature: float = 1.0
     """At which they were sampled, and have to be scored; 1 for the likeliest ones."""
+    shaped_by: tuple[str, ...] = ()
+    """Further parameters that decided what was sampled, such as `top_p`: with any of them the
+    log-probabilities are not those of what the tokens were drawn from, and cannot be trained on."""
     spans: tuple[VersionSpan, ...] = ()
     """They cover every sampled token; empty when given."""
 

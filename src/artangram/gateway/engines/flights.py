@@ -23,6 +23,9 @@ F = TypeVar("F", bound=Flight)
 class FlightBooks(Generic[F]):
     """The part of `protocol.Engine` that needs no engine."""
 
+    lacks: tuple[str, ...] = ("top_logprobs", "json_schema")
+    """Parameters of `Sampling` that it cannot obey."""
+
     def __init__(self, *, name: str, max_context: int, version: int) -> None:
         self.name = name
         self.max_context = max_context
@@ -56,7 +59,12 @@ class FlightBooks(Generic[F]):
     def _board(self, request: EngineRequest, flight: F) -> None:
         """Add the request to the table. Raises if it cannot run."""
         self._raise_if_gone()
-        refuse_unfit(request, max_context=self.max_context, vocab_size=self._vocab_size)
+        refuse_unfit(
+            request,
+            max_context=self.max_context,
+            vocab_size=self._vocab_size,
+            lacks=self.lacks,
+        )
         if request.id in self._flights:
             raise BadInput(
                 "id", f"{request.id} is already running", "give every request its own id"

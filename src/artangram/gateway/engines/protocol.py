@@ -19,7 +19,7 @@ there.
 - Handing over samples nothing, so every token has the version of the engine that gave it.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from pathlib import Path
@@ -45,9 +45,56 @@ class Sampling(Struct, frozen=True, kw_only=True):
     temperature: float = 1.0
     """0 takes the likeliest token."""
     top_p: float = 1.0
+    top_k: int = 0
+    """Only the likeliest ones; 0 for all."""
+    min_p: float = 0.0
+    """Only tokens that have at least this share of the likeliest one's probability."""
+    presence_penalty: float = 0.0
+    """Subtracted from the logit of a token that the answer has already."""
+    frequency_penalty: float = 0.0
+    """The same, as often as the answer has it."""
+    repetition_penalty: float = 1.0
+    """Divides the logit of a token that prompt or answer have; multiplies it if it is negative."""
+    logit_bias: dict[int, float] = {}
+    """Added to the logits of tokens."""
+    json_schema: str = ""
+    """The answer is JSON that follows it, as only some engines can ensure."""
     stop_ids: tuple[int, ...] = ()
     """Any of these ends the answer; it is part of it."""
     seed: int | None = None
+    top_logprobs: int = 0
+    """Tell this many of the likeliest tokens beside each sampled one."""
+
+    @property
+    def shaping(self) -> tuple[str, ...]:
+        """Parameters by which tokens come from another distribution than the model's at
+        `temperature`: no trainer can score them."""
+        plain = Sampling(max_tokens=1)
+        return tuple(name for name in SHAPING if getattr(self, name) != getattr(plain, name))
+
+
+SHAPING = (
+    "top_p",
+    "top_k",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "logit_bias",
+    "json_schema",
+)
+MOST_TOP_LOGPROBS = 20
+MOST_BIAS = 100.0
+_BOUNDS = {
+    "min_p": (0.0, 1.0),
+    "presence_penalty": (-2.0, 2.0),
+    "frequency_penalty": (-2.0, 2.0),
+    "repetition_penalty": (0.01, 100.0),
+    "top_k": (0, 2**31 - 1),
+    "top_logprobs": (0, MOST_TOP_LOGPROBS),
+}
+_CALLED = {"json_schema": "response_format"}
+"""Names that callers know, where they differ."""
 
 
 class EngineRequest(Struct, frozen=True, kw_only=True):
@@ -58,6 +105,8 @@ class EngineRequest(Struct, frozen=True, kw_only=True):
     sampling: Sampling
     session: str = ""
     """Requests of one session share a growing prefix, so the same replica is best."""
+    num_sampled: int = 0
+    """Of the prompt's last tokens, which another replica sampled for this answer."""
 
 
 TEMPERATURES = (1e-4, 100.0)
@@ -65,9 +114,14 @@ TEMPERATURES = (1e-4, 100.0)
 
 
 def refuse_unfit(
-    request: EngineRequest, *, max_context: int, vocab_size: int | None = None
+    request: EngineRequest,
+    *,
+    max_context: int,
+    vocab_size: int | None = None,
+    lacks: Collection[str] = (),
 ) -> None:
-    """Raise `BadInput` for a request that no weights could answer."""
+    """Raise `BadInput` for a request that no weights could answer, or that needs a parameter of
+    `Sampling` that the engine lacks."""
     prompt, sampling = request.prompt, request.sampling
     if not prompt:
         raise BadInput("prompt", "is empty", "begin with at least one token")
@@ -87,6 +141,24 @@ def refuse_unfit(
         raise BadInput("top_p", f"is {sampling.top_p}", "use a share above 0, at most 1")
     if sampling.seed is not None and not -(2**63) <= sampling.seed < 2**63:
         raise BadInput("seed", f"is {sampling.seed}", "use a number of 64 bits")
+    refuse_unfit_shape(sampling, vocab_size=vocab_size)
+    for name in lacks:
+        if getattr(sampling, name):
+            fix = "leave it out, or serve the model with a vLLM that can"
+            raise BadInput(_CALLED.get(name, name), "is beyond the engine of this model", fix)
+
+
+def refuse_unfit_shape(sampling: Sampling, *, vocab_size: int | None = None) -> None:
+    """Raise `BadInput` for what no engine could obey."""
+    for name, (lowest, highest) in _BOUNDS.items():
+        if not lowest <= (value := getattr(sampling, name)) <= highest:
+            raise BadInput(name, f"is {value:g}", f"use {lowest:g} to {highest:g}")
+    for token, bias in sampling.logit_bias.items():
+        if token < 0 or (vocab_size is not None and token >= vocab_size):
+            raise BadInput("logit_bias", f"names the unknown token {token}", "leave it out")
+        if not -MOST_BIAS <= bias <= MOST_BIAS:
+            fix = f"use {-MOST_BIAS:g} to {MOST_BIAS:g}"
+            raise BadInput("logit_bias", f"of token {token} is {bias:g}", fix)
 
 
 class FinishReason(StrEnum):
@@ -95,14 +167,35 @@ class FinishReason(StrEnum):
     ABORT = "abort"
 
 
+Alternatives = tuple[tuple[int, float], ...]
+"""The likeliest tokens in place of a sampled one and their logprobs, the likeliest first."""
+
+
 class TokenChunk(Struct, frozen=True, gc=False):
     """Some tokens, all sampled by one version."""
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     """Under the weights that sampled them, at the temperature they were sampled at (at 1 for the
-    likeliest), before `top_p` cuts. Scored alike, the ratio of weights that did not change is 1."""
+    likeliest), with penalties and biases, before `top_p`, `top_k` and `min_p` cut. Scored alike,
+    the ratio of weights that did not change is 1."""
     version: int
+    tops: tuple[Alternatives, ...] = ()
+    """Of each token, if the request asks for `top_logprobs`."""
+
+    def part(self, start: int, stop: int) -> "TokenChunk":
+        """Some of its tokens."""
+        some = slice(start, stop)
+        return TokenChunk(self.token_ids[some], self.logprobs[some], self.version, self.tops[some])
+
+    def joined(self, new: "TokenChunk") -> "TokenChunk":
+        """With tokens after its own, under its version."""
+        return TokenChunk(
+            self.token_ids + new.token_ids,
+            self.logprobs + new.logprobs,
+            self.version,
+            self.tops + new.tops,
+        )
 
 
 class Finish(Struct, frozen=True, gc=False):

@@ -19,7 +19,14 @@ from torch import Tensor
 
 from artangram.core.errors import BadInput
 from artangram.gateway.engines import torchcache
-from artangram.gateway.engines.protocol import Cache, EngineRequest, FinishReason, Stats, TokenChunk
+from artangram.gateway.engines.protocol import (
+    Alternatives,
+    Cache,
+    EngineRequest,
+    FinishReason,
+    Stats,
+    TokenChunk,
+)
 from artangram.gateway.engines.torchsampler import Sampler
 from artangram.gateway.engines.torchwire import Handed, Sampled, StreamEnded
 from artangram.models.causal import CausalModel, MovableSlots
@@ -50,6 +57,7 @@ class _Row:
         "slot",
         "stop_ids",
         "stream",
+        "tops",
     )
 
     def __init__(
@@ -76,12 +84,15 @@ class _Row:
         self.fresh: list[int] = []
         """Sampled, and not told yet."""
         self.logprobs: list[float] = []
+        self.tops: list[Alternatives] = []
 
-    def take(self, token: int, logprob: float) -> FinishReason | None:
+    def take(self, token: int, logprob: float, top: Alternatives) -> FinishReason | None:
         """The reason to end, if this token gives one."""
         self.known.append(token)
         self.fresh.append(token)
         self.logprobs.append(logprob)
+        if top:
+            self.tops.append(top)
         self.num_sampled += 1
         if token in self.stop_ids:
             return FinishReason.STOP
@@ -219,7 +230,13 @@ class DecodeBatch:
             row.slot, held = found
             self._slots.cut(row.slot, held)
             self._take_over(row)
-            self._sampler.prepare(row.slot, row.request.sampling, room=row.room)
+            self._sampler.prepare(
+                row.slot,
+                row.request.sampling,
+                room=row.room,
+                prompt=row.request.prompt,
+                num_sampled=row.request.num_sampled,
+            )
             self._running[stream] = self._waiting.pop(stream)
 
     def _take_over(self, row: _Row) -> None:
@@ -276,11 +293,12 @@ class DecodeBatch:
 
     def _sample(self, rows: Sequence[_Row], logits: Tensor) -> list[Sampled | StreamEnded]:
         counts = [row.num_sampled for row in rows]
-        tokens, logprobs = self._sampler.draw(logits, _slots(rows), counts=counts)
+        drawn = self._sampler.draw(logits, _slots(rows), counts=counts)
         self._sampled_tokens += len(rows)
         news: list[Sampled | StreamEnded] = []
-        for row, token, logprob in zip(rows, tokens, logprobs, strict=True):
-            if (reason := row.take(token, logprob)) is not None:
+        each = zip(rows, drawn.token_ids, drawn.logprobs, drawn.tops, strict=True)
+        for row, token, logprob, top in each:
+            if (reason := row.take(token, logprob, top)) is not None:
                 news += self._ended(row, reason)
         return news
 
@@ -292,8 +310,9 @@ class DecodeBatch:
         return [*last, StreamEnded(row.stream, reason)]
 
     def _told(self, row: _Row) -> Sampled:
-        chunk = TokenChunk(tuple(row.fresh), tuple(row.logprobs), self._version)
-        row.fresh, row.logprobs = [], []
+        tops = tuple(row.tops)
+        chunk = TokenChunk(tuple(row.fresh), tuple(row.logprobs), self._version, tops)
+        row.fresh, row.logprobs, row.tops = [], [], []
         return Sampled(row.stream, chunk)
 
 

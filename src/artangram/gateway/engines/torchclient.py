@@ -159,7 +159,12 @@ class TorchClient(LinkUser[list[News]]):
     ) -> AsyncGenerator[TokenChunk | Finish | Cache, None]:
         """What comes of a command about this request, to its end."""
         self._raise_if_gone()
-        refuse_unfit(request, max_context=self.max_context, vocab_size=self._vocab_size)
+        refuse_unfit(
+            request,
+            max_context=self.max_context,
+            vocab_size=self._vocab_size,
+            lacks=("json_schema",),
+        )
         if request.id in self._streams:
             raise BadInput(
                 "id", f"{request.id} is already running", "give every request its own id"

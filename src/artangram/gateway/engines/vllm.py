@@ -13,7 +13,8 @@
   so we do; and it cannot pause while another server still has to fetch a cache, so pausing is
   retried until that is done or its claim has expired.
 - Logprobs are those of the server's `--logprobs-mode`; a server we start uses
-  `processed_logprobs`, which are cut by `top_p` when that is below 1.
+  `processed_logprobs`, which are cut by `top_p`, `top_k` and `min_p`.
+- Penalties of an answer that comes from another replica count only what this one sampled.
 """
 
 import asyncio
@@ -75,6 +76,8 @@ _BROKEN = (aiohttp.ClientError, OSError, TimeoutError)
 
 class VllmEngine(FlightBooks[VllmFlight]):
     """See `protocol.Engine` and `protocol.Handover`. Made by `connect`."""
+
+    lacks: tuple[str, ...] = ()
 
     def __init__(self, url: str, *, name: str, version: int, max_context: int) -> None:
         super().__init__(name=name, max_context=max_context, version=version)
@@ -328,34 +331,26 @@ class VllmEngine(FlightBooks[VllmFlight]):
         token_ids = choice.token_ids or []
         content = (choice.logprobs.content if choice.logprobs else None) or []
         logprobs = [one.logprob for one in content]
+        wanted = request.sampling.top_logprobs
+        tops = tuple(one.tops(wanted) for one in content) if wanted else ()
         self._sampled_tokens += len(token_ids)
         if token_ids and not flight.has_begun:
             flight.has_begun = True
             taken = 0 if flight.handle is None else len(request.prompt) - 1
             self._taken_tokens += taken
             self._prompt_tokens += len(request.prompt) - taken
-        if flight.is_holding:
-            flight.held += zip(token_ids, logprobs, strict=True)
-        elif token_ids:
-            flight.given += len(token_ids)
-            chunk = TokenChunk(tuple(token_ids), tuple(logprobs), flight.version)
-            flight.items.put_nowait(chunk)
+        flight.hear(TokenChunk(tuple(token_ids), tuple(logprobs), flight.version, tops))
         if choice.finish_reason is not None:
             self._on_end(choice, flight)
 
     def _on_end(self, choice: GenerateChoice, flight: VllmFlight) -> None:
-        end = flight.given + len(flight.held)
-        spans = [VersionSpan(flight.version, 0, end)]
+        spans = [VersionSpan(flight.version, 0, flight.given + len(flight.held.token_ids))]
         if choice.weight_versions is not None:
             spans = spans_of(choice.weight_versions)
         if any(span.version != flight.version for span in spans if span.start < flight.given):
             self.crash("another client changed its weights")
             return
-        for span in spans:
-            start, stop = max(span.start - flight.given, 0), span.end - flight.given
-            if some := flight.held[start : max(stop, 0)]:
-                token_ids, logprobs = zip(*some, strict=True)
-                flight.items.put_nowait(TokenChunk(token_ids, logprobs, span.version))
+        flight.give_held(spans)
         flight.reason = FinishReason(choice.finish_reason or "stop")
 
     async def _on_broken(self, flight: VllmFlight, error: Exception) -> None:

@@ -37,6 +37,7 @@ from artangram.gateway.engines.vllmwire import (
     Logprob,
     Logprobs,
     PromptDetails,
+    TopLogprob,
     Usage,
     Version,
     VllmError,
@@ -122,6 +123,13 @@ class _Double:
                 top_p=params.top_p,
                 stop_ids=params.stop_token_ids,
                 seed=params.seed,
+                top_k=params.top_k,
+                min_p=params.min_p,
+                presence_penalty=params.presence_penalty,
+                frequency_penalty=params.frequency_penalty,
+                repetition_penalty=params.repetition_penalty,
+                logit_bias=params.logit_bias,
+                top_logprobs=max(0, params.logprobs - 1),
             ),
         )
         if body.kv_transfer_params and body.kv_transfer_params.get("do_remote_decode"):
@@ -170,6 +178,8 @@ class _Double:
             start = spans[-1].end if spans else 0
             spans.append(VersionSpan(item.version, start, start + len(item.token_ids)))
             content = [Logprob(one) for one in item.logprobs]
+            for one, tops in zip(content, item.tops, strict=False):
+                one.top_logprobs = [TopLogprob(*top) for top in tops]
             return GenerateChoice(token_ids=list(item.token_ids), logprobs=Logprobs(content))
         versions = [Version(self._labels[one.version], one.start, one.end) for one in spans]
         return GenerateChoice(finish_reason=str(item.reason), weight_versions=versions)

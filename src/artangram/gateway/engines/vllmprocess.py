@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from artangram.aio import uncancelled
 from artangram.core.errors import BadInput, InfraFailed
-from artangram.gateway.engines.protocol import EngineGone
+from artangram.gateway.engines.protocol import MOST_TOP_LOGPROBS, EngineGone
 from artangram.gateway.engines.vllm import LEASE_S, VllmEngine
 from artangram.services.started import ServerCommand, StartedServer, free_port, started
 
@@ -32,6 +32,9 @@ class VllmSettings(Struct, frozen=True, kw_only=True):
     dtype: str = "auto"
     kv_connector: str = ""
     """By which servers exchange caches, such as `NixlConnector`; needs its own packages there."""
+    structured_output: bool = False
+    """Answers can be held to a JSON schema. The server then needs a tokenizer that transformers can
+    load beside the model."""
     options: tuple[str, ...] = ()
     """More of vLLM's own."""
     environ: dict[str, str] = {}
@@ -72,6 +75,7 @@ class VllmProcess(VllmEngine):
             raise
         assert isinstance(engine, cls)
         engine._server = server
+        engine.lacks = () if settings.structured_output else ("json_schema",)
         engine._waiting = asyncio.create_task(engine._wait())
         return engine
 
@@ -100,7 +104,9 @@ def command(settings: VllmSettings) -> ServerCommand:
         # Tokens in and out; without it the server refuses.
         "--enable-scale-out",
         # Ours is made of tokens; words are the gateway's affair.
-        "--skip-tokenizer-init",
+        *(() if settings.structured_output else ("--skip-tokenizer-init",)),
+        # One more than callers may ask for: the sampled token takes a place.
+        *("--max-logprobs", str(MOST_TOP_LOGPROBS + 1)),
         "--disable-uvicorn-access-log",
         # Answers say how much of the prompt was in the prefix cache.
         "--enable-prompt-tokens-details",

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from artangram.core.rollout.trajectory import VersionSpan
 from artangram.gateway.engines.flights import name_of
-from artangram.gateway.engines.protocol import BadWeights, Cache, EngineRequest
+from artangram.gateway.engines.protocol import Alternatives, BadWeights, Cache, EngineRequest
 
 _HEADER_SIZE_BYTES = 8
 _MOST_HEADER_BYTES = 2**28
@@ -29,6 +29,13 @@ class SamplingParams(Struct, kw_only=True, omit_defaults=True):
     temperature: float
     logprobs: int
     top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: dict[int, float] = {}
+    structured_outputs: dict[str, Any] | None = None
     stop_token_ids: tuple[int, ...] = ()
     seed: int | None = None
     ignore_eos: bool = False
@@ -44,8 +51,19 @@ class GenerateBody(Struct, kw_only=True):
     kv_transfer_params: dict[str, Any] | None = None
 
 
+class TopLogprob(Struct):
+    token_id: int
+    logprob: float
+
+
 class Logprob(Struct):
     logprob: float
+    top_logprobs: list[TopLogprob] = []
+
+    def tops(self, count: int) -> Alternatives:
+        """vLLM has the sampled token first, and then the likeliest ones, perhaps it again."""
+        ranked = sorted(self.top_logprobs, key=lambda one: -one.logprob)
+        return tuple((one.token_id, one.logprob) for one in ranked[:count])
 
 
 class Logprobs(Struct):
@@ -126,7 +144,15 @@ def body_of(request: EngineRequest, *, handle: Handle | None = None) -> bytes:
         top_p=sampling.top_p,
         stop_token_ids=sampling.stop_ids,
         seed=sampling.seed,
-        logprobs=0,
+        top_k=sampling.top_k,
+        min_p=sampling.min_p,
+        presence_penalty=sampling.presence_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        repetition_penalty=sampling.repetition_penalty,
+        logit_bias=sampling.logit_bias,
+        structured_outputs={"json": sampling.json_schema} if sampling.json_schema else None,
+        # One more: the sampled token takes a place.
+        logprobs=sampling.top_logprobs + 1 if sampling.top_logprobs else 0,
         # Only the stop tokens of the request end an answer.
         ignore_eos=True,
         detokenize=False,

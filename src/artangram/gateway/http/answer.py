@@ -6,8 +6,9 @@ from itertools import accumulate
 from msgspec import UNSET, Struct, UnsetType
 
 from artangram.core.rollout.trajectory import Segment, VersionSpan
-from artangram.gateway.engines.protocol import FinishReason
+from artangram.gateway.engines.protocol import Alternatives, FinishReason, TokenChunk
 from artangram.gateway.http.wire import ToolCall
+from artangram.gateway.text import TextStream
 from artangram.gateway.turn import Reply
 
 
@@ -17,12 +18,17 @@ class TokenUsage(Struct, frozen=True, kw_only=True):
     total_tokens: int
 
 
-class TokenLogprob(Struct, frozen=True, kw_only=True):
+class LikelyToken(Struct, frozen=True, kw_only=True):
+    """A token that was likely."""
+
     token: str
     """What it adds to the text; see `TextStream.push_each`."""
     logprob: float
     bytes: list[int]
-    top_logprobs: list[str] = []
+
+
+class TokenLogprob(LikelyToken, frozen=True, kw_only=True):
+    top_logprobs: list[LikelyToken] = []
 
 
 class ChatLogprobs(Struct, frozen=True, kw_only=True):
@@ -142,6 +148,7 @@ class GeneratedTokens(Struct, frozen=True, kw_only=True):
     spans: tuple[VersionSpan, ...]
     finish: FinishReason
     prompt_tokens: int
+    tops: tuple[Alternatives, ...] = ()
 
 
 class SessionView(Struct, frozen=True, kw_only=True):
@@ -169,16 +176,23 @@ def generated(reply: Reply) -> GeneratedTokens:
         spans=reply.spans,
         finish=reply.finish,
         prompt_tokens=reply.prompt_tokens,
+        tops=reply.tops,
     )
 
 
-def chat_logprobs(texts: Sequence[str], logprobs: Sequence[float]) -> ChatLogprobs:
-    """Of tokens that add these texts."""
-    pairs = zip(texts, logprobs, strict=True)
-    content = [
-        TokenLogprob(token=text, logprob=logprob, bytes=list(text.encode()))
-        for text, logprob in pairs
-    ]
+def chat_logprobs(part: TokenChunk | Reply, spelled: TextStream) -> ChatLogprobs:
+    """Of tokens that come next in the stream."""
+    content: list[TokenLogprob] = []
+    for number, (token, logprob) in enumerate(zip(part.token_ids, part.logprobs, strict=True)):
+        tops = [
+            LikelyToken(token=text, logprob=likely, bytes=list(text.encode()))
+            for one, likely in (part.tops[number] if part.tops else ())
+            for text in [spelled.would_add(one)]
+        ]
+        text = spelled.push([token])
+        content.append(
+            TokenLogprob(token=text, logprob=logprob, bytes=list(text.encode()), top_logprobs=tops)
+        )
     return ChatLogprobs(content=content)
 
 

@@ -15,7 +15,14 @@ from artangram.core.errors import BadInput
 from artangram.gateway.http.answer import ChatChoice, DeltaChoice, TokenUsage
 from artangram.gateway.http.chat import Chat
 from artangram.gateway.http.sse import named_event
-from artangram.gateway.http.wire import ChatMessage, ChatRequest, Tool, ToolCall, ToolFunction
+from artangram.gateway.http.wire import (
+    ChatMessage,
+    ChatRequest,
+    SamplingFields,
+    Tool,
+    ToolCall,
+    ToolFunction,
+)
 
 STOPS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 
@@ -62,17 +69,16 @@ class AnthropicTool(Struct, kw_only=True):
     input_schema: dict[str, Any] = {}
 
 
-class MessagesRequest(Struct, kw_only=True):
+class MessagesRequest(SamplingFields, kw_only=True):
     model: str
     messages: list[AnthropicMessage]
     max_tokens: int
     system: str | list[ContentBlock] = ""
-    temperature: float | None = None
-    top_p: float | None = None
     stop_sequences: list[str] | None = None
     stream: bool | None = None
     tools: list[AnthropicTool] | None = None
     tool_choice: dict[str, Any] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
 
     def chat(self) -> ChatRequest:
         """The same request, as chat has it."""
@@ -85,8 +91,8 @@ class MessagesRequest(Struct, kw_only=True):
             model=self.model,
             messages=[*([ChatMessage(role="system", content=system)] if system else []), *said],
             max_tokens=self.max_tokens,
-            temperature=self.temperature,
-            top_p=self.top_p,
+            **self.sampling_fields(),
+            chat_template_kwargs=self.chat_template_kwargs,
             stop=self.stop_sequences,
             stream=self.stream,
             tools=[_tool(one) for one in self.tools or []] or None,

@@ -203,4 +203,4 @@ class Chat:
     def _logprobs(self, part: TokenChunk | Reply, spelled: TextStream) -> ChatLogprobs | None:
         if not self._asked.logprobs:
             return None
-        return chat_logprobs(spelled.push_each(part.token_ids), part.logprobs)
+        return chat_logprobs(part, spelled)

@@ -83,8 +83,7 @@ class CallDialect:
         self, said: Sequence[ChatMessage], tools: Sequence[Tool], options: Mapping[str, Any]
     ) -> ChatInput:
         if options:
-            problem = f"{min(options)!r} needs a model with a chat template"
-            raise BadInput("chat_template_kwargs", problem, "leave it out")
+            raise _unknown_option(min(options), "the model has no chat template")
         found = [self.message(one) for one in said]
         if not tools:
             return ChatInput(found)
@@ -131,6 +130,9 @@ class NativeDialect:
     def chat(
         self, said: Sequence[ChatMessage], tools: Sequence[Tool], options: Mapping[str, Any]
     ) -> ChatInput:
+        for name in sorted(options):
+            if name not in self._tokenizer.template.source:
+                raise _unknown_option(name, "the model's chat template does not use it")
         if not self._tokenizer.writes_tools:
             plain = self._as_text.chat(said, tools, {})
             return ChatInput(_as_said_by_user(plain.messages), options=options)
@@ -210,6 +212,12 @@ class NativeDialect:
         if problem:
             fix = "offer none, or give the model a chat template that can"
             raise BadInput("tools", problem, fix)
+
+
+def _unknown_option(name: str, problem: str) -> BadInput:
+    field = name if name == "reasoning_effort" else "chat_template_kwargs"
+    said = problem if field == name else f"{name!r}: {problem}"
+    return BadInput(field, said, "leave it out")
 
 
 def _as_said_by_user(messages: Sequence[Message]) -> list[Message]:

@@ -20,6 +20,7 @@ from artangram.gateway.http.wire import (
     ChatMessage,
     ChatRequest,
     Part,
+    SamplingFields,
     Tool,
     ToolCall,
     ToolFunction,
@@ -41,13 +42,11 @@ class ResponseItem(Struct, kw_only=True):
     output: str | list[Part] = ""
 
 
-class ResponsesRequest(Struct, kw_only=True):
+class ResponsesRequest(SamplingFields, kw_only=True):
     model: str
     input: str | list[ResponseItem]
     instructions: str | None = None
     max_output_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
     stream: bool | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: Any = None
@@ -57,6 +56,8 @@ class ResponsesRequest(Struct, kw_only=True):
     include: list[str] | None = None
     """What else an answer may hold; there is nothing else here."""
     truncation: str | None = None
+    reasoning: dict[str, Any] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
 
     def chat(self, remembered: Remembered) -> ChatRequest:
         """The same request, as chat has it."""
@@ -67,14 +68,22 @@ class ResponsesRequest(Struct, kw_only=True):
             model=self.model,
             messages=self._messages(remembered),
             max_completion_tokens=self.max_output_tokens,
-            temperature=self.temperature,
-            top_p=self.top_p,
+            **self.sampling_fields(),
+            reasoning_effort=self._effort(),
+            chat_template_kwargs=self.chat_template_kwargs,
             stream=self.stream,
             tools=[_tool(one) for one in self.tools or []] or None,
             tool_choice=self.tool_choice,
             parallel_tool_calls=self.parallel_tool_calls,
             response_format=form,
         )
+
+    def _effort(self) -> str | None:
+        for name, value in (self.reasoning or {}).items():
+            # A summary would be of reasoning, which answers here do not hide.
+            if name not in ("effort", "summary", "generate_summary") and value is not None:
+                raise BadInput("reasoning", f"{name!r} is not supported", "leave it out")
+        return (self.reasoning or {}).get("effort")
 
     def _messages(self, remembered: Remembered) -> list[ChatMessage]:
         before: list[ChatMessage] = []

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any, Literal, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from artangram.core.errors import BadInput
-from artangram.gateway.engines.protocol import Sampling
+from artangram.gateway.engines.protocol import Sampling, refuse_unfit_shape
 
 T = TypeVar("T", bound=Struct)
 
@@ -84,23 +84,36 @@ class StreamOptions(Struct, kw_only=True):
     include_usage: bool | None = None
 
 
-class Asked(Struct, kw_only=True):
+class SamplingFields(Struct, kw_only=True):
+    """How to sample, under the same names in every interface."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    """0 or -1 for all tokens."""
+    min_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[int, float] | None = None
+    seed: int | None = None
+
+    def sampling_fields(self) -> dict[str, Any]:
+        """To be passed on."""
+        return {name: getattr(self, name) for name in SamplingFields.__struct_fields__}
+
+
+class Asked(SamplingFields, kw_only=True):
     """What chat and plain completions have in common."""
 
     model: str
     max_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
     n: int | None = None
-    seed: int | None = None
     stop: str | list[str] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_token_ids: bool | None = None
     """Also say which tokens the prompt and the answer were made of."""
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
 
     @property
     def choices(self) -> int:
@@ -125,13 +138,27 @@ class Asked(Struct, kw_only=True):
     def sampling(self, *, choice: int = 0, temperature: float = 1.0) -> Sampling:
         """How to answer; at `temperature` if the request names none."""
         self.refuse_what_we_cannot()
-        return Sampling(
+        return self._sampling(choice=choice, temperature=temperature)
+
+    def _sampling(self, *, choice: int = 0, temperature: float = 1.0) -> Sampling:
+        found = Sampling(
             max_tokens=self.most_tokens(),
-            temperature=temperature if self.temperature is None else self.temperature,
-            top_p=1.0 if self.top_p is None else self.top_p,
+            temperature=temperature,
             # Choices of one request are to differ, seed or not.
             seed=None if self.seed is None else self.seed + choice,
+            top_logprobs=self.num_alternatives,
         )
+        asked = {
+            name: value
+            for name, value in self.sampling_fields().items()
+            if value is not None and name != "seed" and (name, value) != ("top_k", -1)
+        }
+        return structs.replace(found, **asked)
+
+    @property
+    def num_alternatives(self) -> int:
+        """Tokens to tell beside each sampled one."""
+        return 0
 
     def refuse_what_we_cannot(self) -> None:
         _between("n", self.choices, least=1, most=MOST_CHOICES)
@@ -141,9 +168,7 @@ class Asked(Struct, kw_only=True):
             raise BadInput("top_p", f"is {self.top_p}", "use more than 0 and at most 1")
         if any(not stop for stop in self.stops):
             raise BadInput("stop", "has an empty text", "leave it out")
-        for name in ("frequency_penalty", "presence_penalty", "logit_bias"):
-            if getattr(self, name):
-                raise BadInput(name, "is not supported", "leave it out")
+        refuse_unfit_shape(self._sampling())
 
 
 class ChatRequest(Asked, kw_only=True):
@@ -165,6 +190,10 @@ class ChatRequest(Asked, kw_only=True):
         effort = {"reasoning_effort": self.reasoning_effort} if self.reasoning_effort else {}
         return {**effort, **(self.chat_template_kwargs or {})}
 
+    @property
+    def num_alternatives(self) -> int:
+        return self.top_logprobs or 0
+
     def limit(self) -> tuple[str, int | None]:
         if self.max_completion_tokens is not None:
             return "max_completion_tokens", self.max_completion_tokens
@@ -176,9 +205,8 @@ class ChatRequest(Asked, kw_only=True):
             raise BadInput("messages", "is empty", "send at least one")
         if any(message.function_call for message in self.messages):
             raise BadInput("messages", "have a function_call", "send it as tool_calls")
-        if self.top_logprobs:
-            fix = "use logprobs: true, which gives that of the sampled token"
-            raise BadInput("top_logprobs", "is not supported", fix)
+        if self.top_logprobs and not self.logprobs:
+            raise BadInput("top_logprobs", "needs logprobs", "add logprobs: true")
         if self.tool_choice not in (None, "auto", "none"):
             raise BadInput("tool_choice", "cannot be forced", "use auto or none")
         if self.tools and self.parallel_tool_calls is False:
