@@ -52,8 +52,18 @@ def drawing(path: Path, *, width: float, height: float) -> Iterator[Figure]:
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
         yield figure
+        _settle(figure)
         metadata = {"Date": None} if kind == "svg" else {}
         figure.savefig(path, format=kind, dpi=130, metadata=metadata)
+
+
+def _settle(figure: Figure) -> None:
+    """Place all axes for good. The solver of the layout differs in the last digits by run."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for axes in figure.axes:
+        left, bottom, width, height = (round(edge, 4) for edge in axes.get_position().bounds)
+        axes.set_position((left, bottom, width, height))
 
 
 def legend_below(figure: Figure, axes: Axes, *, most_columns: int = 4) -> None:
