@@ -102,6 +102,35 @@ class HfTokenizer:
             refuse_unknown_role(message.role)
         return self._encoded(self.template.written(chat, is_open=is_open))
 
+    def opening_of_call(self, tools: Sequence[Any], *, name: str = "") -> tuple[int, ...]:
+        """What a reply begins with that calls this tool, or any. Raises `BadInput`."""
+        argument = f'{{"{MARK}": 1}}'
+        call = CalledTool(name=name or MARK, arguments="{}" if not name else argument, id="call")
+        text = self._before_mark(Message(ASSISTANT, "", calls=(call,)), tools)
+        if name:
+            # The object of the arguments, or the tag of the first one, is the model's to write. So
+            # is the space before it, which belongs to the same token.
+            begins = text.rfind("{") if "{" in text else text.rfind("<")
+            text = text[: max(begins, 0)].rstrip(" ")
+        if not text:
+            problem = "how the chat template begins a call is not known here"
+            raise BadInput("tool_choice", problem, "use auto")
+        return self._encoded(text)
+
+    def opening_of_words(self) -> tuple[int, ...]:
+        """What a reply begins with that has words and no thought."""
+        return self._encoded(self._before_mark(Message(ASSISTANT, MARK), ()))
+
+    def _before_mark(self, said: Message, tools: Sequence[Any]) -> str:
+        asked = Message(USER, "x")
+        opened = self.template.written(ChatInput([asked], tools), is_open=True)
+        whole = self.template.written(ChatInput([asked, said], tools), is_open=False)
+        text, mark, _ = whole[len(opened) :].partition(MARK)
+        if not mark or not whole.startswith(opened):
+            problem = "the chat template begins a reply in another way than its prompt says"
+            raise BadInput("chat_template", problem, "let the model choose how it answers")
+        return text
+
     def _after_mark(
         self,
         new: Sequence[Message],

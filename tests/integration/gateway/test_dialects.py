@@ -1,6 +1,7 @@
 """Responses and Messages with the real clients: the same conversation, token for token."""
 
 import asyncio
+import json
 
 import pytest
 from anthropic import AsyncAnthropic
@@ -83,7 +84,8 @@ async def test_what_responses_cannot_do_is_refused_by_name(door):
         ({"reasoning": {"effort": "low"}}, "reasoning"),
         ({"tools": [{"type": "web_search"}]}, "web_search"),
         ({"truncation": "auto"}, "truncation"),
-        ({"text": {"format": {"type": "json_object"}}}, "response_format"),
+        ({"text": {"format": {"type": "xml"}}}, "response_format"),
+        ({"tool_choice": "required"}, "tool_choice"),
     ):
         with pytest.raises(BadRequestError, match=name):
             await client.responses.create(model="tiny", input="hello", **fields)
@@ -143,3 +145,57 @@ async def test_one_conversation_goes_on_in_every_interface(door):
         asking = one.messages.create(model="tiny", max_tokens=9, messages=said)
         await told(door, asking, "mat")
     assert sampled(door) == [3]
+
+
+SCHEMA = {"type": "object", "properties": {"cat": {"type": "string"}}}
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+async def test_a_tool_can_be_forced_in_every_interface(door, is_named):
+    name = {"type": "function", "name": "cat"} if is_named else "required"
+    nested = {"type": "function", "function": {"name": "cat"}} if is_named else "required"
+    tool = {"type": "tool", "name": "cat"} if is_named else {"type": "any"}
+    rest = CALL.partition('"arguments":')[2] if is_named else CALL.partition('"name": "')[2]
+    client, hello = door.client(session="s"), [{"role": "user", "content": "hello"}]
+    chat = {"type": "function", "function": {"name": "cat", "parameters": SCHEMA}}
+    asking = client.responses.create(model="tiny", input="hello", tools=TOOLS, tool_choice=name)
+    response = await told(door, asking, rest)
+    assert [one.arguments for one in response.output] == ['{"on": "mat"}']
+    asking = client.chat.completions.create(
+        model="tiny", messages=hello, tools=[chat], tool_choice=nested
+    )
+    completion = await told(door, asking, rest)
+    assert completion.choices[0].message.tool_calls[0].function.name == "cat"
+    async with claude(door) as other:
+        asking = other.messages.create(
+            model="tiny",
+            max_tokens=99,
+            messages=hello,
+            tools=[{"name": "cat", "input_schema": SCHEMA}],
+            tool_choice=tool,
+        )
+        message = await told(door, asking, rest)
+    assert [(one.name, one.input) for one in message.content] == [("cat", {"on": "mat"})]
+    said = WORDS.encode(rest)
+    for line in door.gateway.sessions["s"].lines:
+        assert [one.token_ids[:-1] for one in line.segments if one.is_sampled] == [said]
+
+
+async def test_a_form_can_be_asked_for_in_every_interface(door):
+    client, hello = door.client(session="s"), [{"role": "user", "content": "hello"}]
+    form = {"type": "json_schema", "name": "cat", "schema": SCHEMA}
+    asking = client.responses.create(model="tiny", input="hello", text={"format": form})
+    await told(door, asking, "cat")
+    nested = {"type": "json_schema", "json_schema": {"name": "cat", "schema": SCHEMA}}
+    asking = client.chat.completions.create(model="tiny", messages=hello, response_format=nested)
+    await told(door, asking, "cat")
+    async with claude(door) as other:
+        asking = other.messages.create(
+            model="tiny",
+            max_tokens=99,
+            messages=hello,
+            output_config={"format": {"type": "json_schema", "schema": SCHEMA}},
+        )
+        await told(door, asking, "cat")
+    schemas = [json.loads(one.sampling.json_schema) for one in door.engine.asked]
+    assert schemas == [SCHEMA] * 3

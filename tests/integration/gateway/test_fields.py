@@ -11,6 +11,9 @@ from gateway_support import TOKEN, WORDS
 from openai.types import completion_create_params as text
 from openai.types.chat import completion_create_params as chats
 
+from artangram.gateway import Gateway
+from artangram.gateway.engines.scripted import ScriptedEngine
+from artangram.gateway.http import application, serving
 from artangram.gateway.http.wire import HARMLESS, ChatRequest, CompletionRequest, decoded
 from artangram.models.tokenizer import SYSTEM, USER, Message
 
@@ -46,10 +49,12 @@ async def asked(door, **more):
         ("frequency_penalty", -2.1),
         ("logit_bias", {"7": 101}),
         ("reasoning_effort", "low"),
-        ("response_format", {"type": "json_object"}),
+        ("response_format", {"type": "xml"}),
+        ("response_format", {"type": "json_schema", "json_schema": {"name": "cat"}}),
         ("tools", [{"type": "function", "function": {}}]),
         ("tool_choice", "required"),
         ("tool_choice", {"type": "function", "function": {"name": "sat"}}),
+        ("tool_choice", {"type": "allowed_tools", "allowed_tools": {}}),
         ("modalities", ["text", "audio"]),
         ("messages", []),
         ("messages", [{"role": "pope", "content": "hello"}]),
@@ -72,7 +77,17 @@ async def test_so_it_is_for_a_text(door, field, value):
     assert door.engine.asked == []
 
 
-async def test_several_calls_at_once_cannot_be_prevented(door):
+async def test_a_forced_tool_has_to_be_offered(door):
+    other = {"type": "function", "function": {"name": "lie"}}
+    with pytest.raises(openai.BadRequestError, match="'lie' is not offered"):
+        await chat(door.client(), tools=[TOOL], tool_choice=other)
+    form = {"type": "json_object"}
+    with pytest.raises(openai.BadRequestError, match="response_format"):
+        await chat(door.client(), tools=[TOOL], response_format=form)
+    assert door.engine.asked == []
+
+
+async def test_several_calls_at_once_cannot_be_prevented_where_no_token_ends_a_call(door):
     with pytest.raises(openai.BadRequestError, match="parallel_tool_calls"):
         await chat(door.client(), tools=[TOOL], parallel_tool_calls=False)
     await asked(door, tools=[TOOL], parallel_tool_calls=True)
@@ -232,3 +247,19 @@ async def test_developers_speak_as_the_system_and_parts_are_one_text(door):
 async def test_who_says_nothing_has_said_an_empty_message(door, message):
     request = await asked(door, messages=[{"role": "user", **message}])
     assert request.prompt == WORDS.render([Message(USER, "")]) + WORDS.opening()
+
+
+def an_openai(url: str) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=TOKEN)
+
+
+async def test_an_engine_that_cannot_hold_to_a_form_refuses_it_by_its_name():
+    gateway = Gateway()
+    gateway.add(ScriptedEngine(lambda request: [WORDS.eos_id]))
+    app = application(gateway, tokenizer=WORDS, model="tiny", token=TOKEN)
+    async with serving(app) as url, an_openai(url) as client:
+        for streams in (False, True):
+            with pytest.raises(openai.BadRequestError, match="vLLM that can") as refused:
+                await chat(client, response_format={"type": "json_object"}, stream=streams)
+            assert refused.value.param == "response_format"
+    await gateway.aclose()

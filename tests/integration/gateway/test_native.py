@@ -123,3 +123,135 @@ async def test_other_tools_are_another_conversation(door, tokenizer):
         door.engine.end(request)
         await running
     assert len(door.gateway.sessions["s"].lines) == 2
+
+
+OPENINGS = {
+    "qwen3": '<think>\n\n</think>\n\n<tool_call>\n{"name": "weigh", "arguments":',
+    "llama3_1": '{"name": "weigh", "parameters":',
+    "gptoss": " to=functions.weigh<|channel|>commentary json<|message|>",
+    "glm4moe": "\n<think></think>\n<tool_call>weigh\n",
+}
+RESTS = {
+    "qwen3": ' {"what": "it"}}\n</tool_call>',
+    "llama3_1": ' {"what": "it"}}',
+    "gptoss": '{"what": "it"}',
+    "glm4moe": "<arg_key>what</arg_key>\n<arg_value>it</arg_value>\n</tool_call>",
+}
+
+
+async def forced(door, client, tokenizer, family, *, choice, streams, opening, rest):
+    """The answer of a model that was made to begin with `opening` and wrote the rest."""
+    running = asyncio.create_task(
+        client.chat.completions.create(
+            model="tiny",
+            messages=[{"role": "user", "content": "how heavy"}],
+            tools=[TOOL],
+            tool_choice=choice,
+            stream=streams,
+        )
+    )
+    request = await door.engine.next_request()
+    assert tokenizer.spelled(request.prompt).endswith(opening)
+    said = sampled(tokenizer, rest, ENDS.get(family, tokenizer.spelled([tokenizer.eos_id])))
+    for token in said:
+        door.engine.say(request, token)
+    door.engine.end(request)
+    return await running, said
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("is_named", [False, True])
+async def test_a_forced_call_begins_as_the_template_begins_it_and_only_the_rest_is_sampled(
+    door, tokenizer, family, streams, is_named
+):
+    opening, rest = OPENINGS[family], RESTS[family]
+    if not is_named:
+        opening, _, more = opening.partition("weigh")
+        rest = f"weigh{more}{rest}"
+    choice = {"type": "function", "function": {"name": "weigh"}} if is_named else "required"
+    how = {"choice": choice, "streams": streams, "opening": opening, "rest": rest}
+    answer, said = await forced(door, door.client(session="s"), tokenizer, family, **how)
+    if streams:
+        words, thought, calls, finish = await gathered(answer)
+    else:
+        message, finish = answer.choices[0].message, answer.choices[0].finish_reason
+        words, thought, calls = message.content or "", "", message.tool_calls
+    assert (words, thought, finish) == ("", "", "tool_calls")
+    assert [(call.function.name, json.loads(call.function.arguments)) for call in calls] == [
+        ("weigh", {"what": "it"})
+    ]
+    line = door.gateway.sessions["s"].line
+    assert [one.token_ids for one in line.segments if one.is_sampled] == [said]
+
+
+@pytest.mark.parametrize("family", ["qwen3", "glm4moe"])
+async def test_a_reply_with_one_call_ends_with_it_where_no_other_may_follow(door, tokenizer):
+    client = door.client(session="s")
+    asked = {"model": "tiny", "tools": [TOOL], "parallel_tool_calls": False}
+    messages = [{"role": "user", "content": "how heavy"}]
+    running = asyncio.create_task(client.chat.completions.create(messages=messages, **asked))
+    request = await door.engine.next_request()
+    assert tokenizer.tokens_of("</tool_call>")[0] in request.sampling.stop_ids
+    body = '<tool_call>\n{"name": "weigh", "arguments": {"what": "it"}}\n'
+    for token in sampled(tokenizer, body, "</tool_call>"):
+        door.engine.say(request, token)
+    door.engine.end(request)
+    message = (await running).choices[0].message
+    assert [call.function.name for call in message.tool_calls] == ["weigh"]
+    heard = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "2"}
+    said = [*messages, message.model_dump(exclude_none=True), heard]
+    running = asyncio.create_task(client.chat.completions.create(messages=said, **asked))
+    after = await door.engine.next_request()
+    assert after.prompt[: len(request.prompt)] == request.prompt  # The same line goes on.
+    assert len(door.gateway.sessions["s"].lines) == 1
+    door.engine.end(after)
+    await running
+
+
+@pytest.mark.parametrize("family", ["llama3_1"])
+async def test_several_calls_cannot_be_prevented_where_no_token_ends_one(door, tokenizer):
+    with pytest.raises(openai.BadRequestError, match="parallel_tool_calls"):
+        await door.client().chat.completions.create(
+            model="tiny",
+            messages=[{"role": "user", "content": "hm"}],
+            tools=[TOOL],
+            parallel_tool_calls=False,
+        )
+
+
+WORDS_BEGIN = {
+    "qwen3": "<think>\n\n</think>\n\n",
+    "llama3_1": "<|end_header_id|>\n\n",
+    "gptoss": "<|start|>assistant<|channel|>final<|message|>",
+    "glm4moe": "<|assistant|>\n<think></think>\n",
+}
+
+
+async def test_an_answer_in_a_form_begins_with_its_words(door, tokenizer, family):
+    running = asyncio.create_task(
+        door.client().chat.completions.create(
+            model="tiny",
+            messages=[{"role": "user", "content": "how heavy"}],
+            response_format={"type": "json_object"},
+        )
+    )
+    request = await door.engine.next_request()
+    assert tokenizer.spelled(request.prompt).endswith(WORDS_BEGIN[family])
+    assert json.loads(request.sampling.json_schema) == {"type": "object"}
+    for token in sampled(tokenizer, '{"kg": 2}', tokenizer.spelled([tokenizer.eos_id])):
+        door.engine.say(request, token)
+    door.engine.end(request)
+    assert (await running).choices[0].message.content == '{"kg": 2}'
+
+
+@pytest.mark.parametrize("family", ["qwen3"])
+@pytest.mark.parametrize("name", ["reasoning_effort", "chat_template_kwargs"])
+async def test_an_option_that_the_template_does_not_use_is_refused(door, tokenizer, name):
+    value = "low" if name == "reasoning_effort" else {"thinks": True}
+    with pytest.raises(openai.BadRequestError, match=name):
+        await door.client().chat.completions.create(
+            model="tiny",
+            messages=[{"role": "user", "content": "hm"}],
+            extra_body={name: value},
+        )
+    assert door.engine.asked == []

@@ -79,12 +79,11 @@ class MessagesRequest(SamplingFields, kw_only=True):
     tools: list[AnthropicTool] | None = None
     tool_choice: dict[str, Any] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    output_config: dict[str, Any] | None = None
 
     def chat(self) -> ChatRequest:
         """The same request, as chat has it."""
-        choice = (self.tool_choice or {}).get("type", "auto")
-        if choice not in ("auto", "none"):
-            raise BadInput("tool_choice", f"{choice!r} cannot be forced", "use auto or none")
+        asked = self.tool_choice or {}
         system = _text(self.system)
         said = [one for message in self.messages for one in message.messages()]
         return ChatRequest(
@@ -96,8 +95,20 @@ class MessagesRequest(SamplingFields, kw_only=True):
             stop=self.stop_sequences,
             stream=self.stream,
             tools=[_tool(one) for one in self.tools or []] or None,
-            tool_choice=choice,
+            tool_choice=_choice(asked),
+            parallel_tool_calls=False if asked.get("disable_parallel_tool_use") else None,
+            **self._output(),
         )
+
+    def _output(self) -> dict[str, Any]:
+        """What `output_config` says of the answer, as chat has it."""
+        asked = dict(self.output_config or {})
+        effort, form = asked.pop("effort", None), asked.pop("format", None)
+        for name in asked:
+            raise BadInput("output_config", f"{name!r} is not supported", "leave it out")
+        if form and form.get("type") == "json_schema":
+            form = {"type": "json_schema", "json_schema": {"schema": form.get("schema")}}
+        return {"reasoning_effort": effort, "response_format": form}
 
 
 class MessagesWork:
@@ -184,6 +195,19 @@ class _Blocks:
 
     def _close(self) -> bytes:
         return _event("content_block_stop", index=self._index)
+
+
+def _choice(asked: dict[str, Any]) -> Any:
+    match asked:
+        case {} if not asked:
+            return "auto"
+        case {"type": "auto" | "none" as kind}:
+            return kind
+        case {"type": "any"}:
+            return "required"
+        case {"type": "tool", "name": str(name)}:
+            return {"type": "function", "function": {"name": name}}
+    raise BadInput("tool_choice", "is not known", "use auto, none, any, or name a tool")
 
 
 def _event(kind: str, **fields: object) -> bytes:

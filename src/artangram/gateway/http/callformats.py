@@ -35,6 +35,11 @@ class CallFormat(Protocol):
         """Where one of them is, the words may have ended."""
         ...
 
+    @property
+    def closing(self) -> str:
+        """What ends a call; empty if nothing does."""
+        ...
+
     def calls(self, text: str, tools: Sequence[Tool]) -> tuple[str, list[ToolFunction]]:
         """The words, and the calls after them."""
         ...
@@ -44,6 +49,7 @@ class TextCalls:
     """`<call>` and JSON, as many as there are: for models that know no calls of their own."""
 
     marks = (CALL,)
+    closing = ""
 
     def calls(self, text: str, tools: Sequence[Tool]) -> tuple[str, list[ToolFunction]]:
         words, *parts = text.split(CALL)
@@ -55,6 +61,7 @@ class TaggedCalls:
     or a name, keys and values (GLM)."""
 
     marks = ("<tool_call>",)
+    closing = "</tool_call>"
     _block = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
     _function = re.compile(r"<function=([^>\n]+)>(.*?)(?:</function>|\Z)", re.DOTALL)
     _parameter = re.compile(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
@@ -86,6 +93,7 @@ class LlamaCalls:
     """The whole reply is one JSON object, or several after `;`, perhaps after `<|python_tag|>`."""
 
     marks = ("<|python_tag|>", '{"name":', "{'name':")
+    closing = ""
 
     def calls(self, text: str, tools: Sequence[Tool]) -> tuple[str, list[ToolFunction]]:
         bare = text.strip().removeprefix("<|python_tag|>").strip()
@@ -107,6 +115,7 @@ class MistralCalls:
     """`[TOOL_CALLS]`, then a list in JSON, or a name, `[ARGS]` and its arguments."""
 
     marks = ("[TOOL_CALLS]",)
+    closing = ""
 
     def calls(self, text: str, tools: Sequence[Tool]) -> tuple[str, list[ToolFunction]]:
         words, *parts = text.split(self.marks[0])
@@ -131,6 +140,7 @@ class DeepSeekCalls:
     """Between control tokens: a name, and its arguments in JSON, fenced or not."""
 
     marks = (_token("calls_begin"), _token("call_begin"))
+    closing = _token("call_end")
     _call = re.compile(
         f"{_token('call_begin')}(.*?){_token('sep')}(.*?)(?:{_token('call_end')}|\\Z)", re.DOTALL
     )

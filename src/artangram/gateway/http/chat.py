@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from artangram.gateway.engines.protocol import FinishReason, TokenChunk
 from artangram.gateway.http.answer import (
@@ -14,6 +14,7 @@ from artangram.gateway.http.answer import (
     Completion,
     Delta,
     DeltaChoice,
+    ExactTokens,
     Head,
     ReplyMessage,
     TokenUsage,
@@ -30,7 +31,7 @@ from artangram.gateway.http.refusal import aborted
 from artangram.gateway.http.sse import DONE, event
 from artangram.gateway.http.wire import ChatMessage, ChatRequest, ToolCall
 from artangram.gateway.session import Session
-from artangram.gateway.text import TextStream
+from artangram.gateway.text import TextStream, cut
 from artangram.gateway.turn import Reply
 from artangram.models.tokenizer import Tokenizer
 
@@ -67,6 +68,10 @@ class Chat:
         self._head = head
         self._tools = asked.offered_tools()
         self._said = dialect.chat(asked.messages, self._tools, asked.template_options)
+        form = asked.form()
+        self._opening = dialect.opening(form, self._tools) if form else ()
+        """What every reply begins with: given to the model, and not sampled."""
+        self._stop_ids = dialect.stop_ids_after_call() if asked.allows_one_call else ()
 
     async def whole(self) -> Completion:
         with self._conversation.prompts(self._said, choices=self._asked.choices) as prompts:
@@ -102,13 +107,13 @@ class Chat:
 
     async def _items(self, index: int, prompt: Prompt) -> AsyncGenerator[TokenChunk | Reply, None]:
         """The turn on the branch of the prompt. A reply is part of the branch when it comes out."""
-        asked = self._asked
         usual = self._session.rules.temperature
+        sampling = self._asked.sampling(choice=index, temperature=usual)
         stream = self._session.stream_on(
             prompt.branch.line,
-            prompt.given,
-            asked.sampling(choice=index, temperature=usual),
-            stops=asked.stops,
+            prompt.given + self._opening,
+            structs.replace(sampling, stop_ids=self._stop_ids),
+            stops=self._asked.stops,
         )
         async with aclosing(stream) as items:
             async for item in items:
@@ -141,9 +146,12 @@ class Chat:
             ),
             finish_reason=spoken.finish,
             logprobs=self._logprobs(reply, TextStream(self._tokenizer)),
-            artangram=exact(reply, prompt.whole(base)) if self._asked.return_token_ids else UNSET,
+            artangram=self._exact(reply, prompt.whole(base)),
         )
         return choice, reply
+
+    def _exact(self, reply: Reply, prompt: tuple[int, ...]) -> ExactTokens | UnsetType:
+        return exact(reply, prompt + self._opening) if self._asked.return_token_ids else UNSET
 
     async def _pieces(
         self, index: int, prompt: Prompt, *, replies: list[Reply]
@@ -153,6 +161,7 @@ class Chat:
         reader = self._dialect.reader(
             given=prompt.given, tools=self._tools, stops=self._asked.stops
         )
+        reader.push(self._opening)
         is_first = True
         async with aclosing(self._items(index, prompt)) as items:
             async for item in items:
@@ -186,12 +195,12 @@ class Chat:
                 tool_calls=calls or None,
             ),
             finish_reason=spoken.finish,
-            artangram=exact(reply, prompt.whole(base)) if self._asked.return_token_ids else UNSET,
+            artangram=self._exact(reply, prompt.whole(base)),
         )
 
     def _spoken(self, reply: Reply, index: int, prompt: Prompt) -> Spoken:
         found = self._dialect.split(
-            reply, given=prompt.given, tools=self._tools, stops=self._asked.stops
+            self._opened(reply), given=prompt.given, tools=self._tools, stops=self._asked.stops
         )
         named = [
             ToolCall(id=f"call_{self._head.id}_{index}_{number}", function=call)
@@ -199,6 +208,14 @@ class Chat:
         ]
         finish = "tool_calls" if found.calls else str(reply.finish)
         return Spoken(words=found.words, calls=named, reasoning=found.reasoning, finish=finish)
+
+    def _opened(self, reply: Reply) -> Reply:
+        """With what it begins with."""
+        if not self._opening:
+            return reply
+        tokens = self._opening + reply.token_ids
+        text = cut(self._tokenizer.decode(tokens), self._asked.stops)
+        return structs.replace(reply, token_ids=tokens, text=text)
 
     def _logprobs(self, part: TokenChunk | Reply, spelled: TextStream) -> ChatLogprobs | None:
         if not self._asked.logprobs:

@@ -30,7 +30,7 @@ from artangram.gateway.http.callformats import (
 )
 from artangram.gateway.http.harmony import is_harmony, split_harmony
 from artangram.gateway.http.reader import ReplyReader
-from artangram.gateway.http.wire import ChatMessage, Tool, ToolFunction
+from artangram.gateway.http.wire import ChatMessage, ReplyForm, Tool, ToolFunction
 from artangram.gateway.text import TextStream, cut
 from artangram.gateway.turn import Reply
 from artangram.models.hftokenizer import HfTokenizer
@@ -63,6 +63,14 @@ class Dialect(Protocol):
         self, *, given: Sequence[int], tools: Sequence[Tool], stops: Sequence[str]
     ) -> ReplyReader:
         """For a reply that is being sampled."""
+        ...
+
+    def opening(self, form: ReplyForm, tools: Sequence[Tool]) -> tuple[int, ...]:
+        """What such a reply begins with; the model writes the rest. Raises `BadInput`."""
+        ...
+
+    def stop_ids_after_call(self) -> tuple[int, ...]:
+        """The tokens that end a call, so that no other one follows. Raises `BadInput`."""
         ...
 
 
@@ -112,6 +120,16 @@ class CallDialect:
         stream, marks = TextStream(self._tokenizer), [*stops, *([CALL] if tools else [])]
         return ReplyReader(stream, lambda text: SplitReply(words=text), marks=marks)
 
+    def opening(self, form: ReplyForm, tools: Sequence[Tool]) -> tuple[int, ...]:
+        if not form.calls:
+            return ()
+        begun = f'{CALL} {{"name": "'
+        named = f'{CALL} {{"name": {json.dumps(form.tool)}, "arguments":'
+        return self._tokenizer.encode(named if form.tool else begun)
+
+    def stop_ids_after_call(self) -> tuple[int, ...]:
+        raise _cannot_end_calls()
+
 
 class NativeDialect:
     """See the module."""
@@ -144,8 +162,7 @@ class NativeDialect:
             structs.replace(one, name=names.get(one.call_id, "")) if one.role == TOOL else one
             for one in found
         ]
-        offered = [{"type": "function", "function": tool.function} for tool in tools]
-        return ChatInput(found, offered, options)
+        return ChatInput(found, _offered(tools), options)
 
     def message(self, said: ChatMessage) -> Message:
         if not self._tokenizer.writes_tools:
@@ -190,6 +207,21 @@ class NativeDialect:
             )
         return ReplyReader(stream, parts, marks=(*stops, *calls), watched=watched)
 
+    def opening(self, form: ReplyForm, tools: Sequence[Tool]) -> tuple[int, ...]:
+        if not form.calls:
+            return self._tokenizer.opening_of_words()
+        if not self._tokenizer.writes_tools:
+            return self._tokenizer.opening_of_words() + self._as_text.opening(form, tools)
+        return self._tokenizer.opening_of_call(_offered(tools), name=form.tool)
+
+    def stop_ids_after_call(self) -> tuple[int, ...]:
+        if self._is_harmony:
+            return ()  # A call ends its reply.
+        closing = self._format.closing if self._format is not None else ""
+        if not (found := self._tokenizer.tokens_of(closing)):
+            raise _cannot_end_calls()
+        return found
+
     def _parts(self, text: str, tools: Sequence[Tool], *, is_open: bool) -> SplitReply:
         if self._is_harmony:
             return split_harmony(text, has_tools=bool(tools))
@@ -212,6 +244,15 @@ class NativeDialect:
         if problem:
             fix = "offer none, or give the model a chat template that can"
             raise BadInput("tools", problem, fix)
+
+
+def _offered(tools: Sequence[Tool]) -> list[dict[str, Any]]:
+    return [{"type": "function", "function": tool.function} for tool in tools]
+
+
+def _cannot_end_calls() -> BadInput:
+    problem = "cannot be false: no token of this model ends a call"
+    return BadInput("parallel_tool_calls", problem, "leave it out")
 
 
 def _unknown_option(name: str, problem: str) -> BadInput:

@@ -63,7 +63,6 @@ class ResponsesRequest(SamplingFields, kw_only=True):
         """The same request, as chat has it."""
         if self.truncation not in (None, "disabled"):
             raise BadInput("truncation", "is not supported", "leave it out, and shorten the input")
-        form = (self.text or {}).get("format")
         return ChatRequest(
             model=self.model,
             messages=self._messages(remembered),
@@ -73,10 +72,22 @@ class ResponsesRequest(SamplingFields, kw_only=True):
             chat_template_kwargs=self.chat_template_kwargs,
             stream=self.stream,
             tools=[_tool(one) for one in self.tools or []] or None,
-            tool_choice=self.tool_choice,
+            tool_choice=self._choice(),
             parallel_tool_calls=self.parallel_tool_calls,
-            response_format=form,
+            response_format=self._form(),
         )
+
+    def _choice(self) -> Any:
+        match self.tool_choice:
+            case {"type": "function", "name": str(name)}:
+                return {"type": "function", "function": {"name": name}}
+        return self.tool_choice
+
+    def _form(self) -> dict[str, Any] | None:
+        form: dict[str, Any] | None = (self.text or {}).get("format")
+        if form and form.get("type") == "json_schema":
+            return {"type": "json_schema", "json_schema": {"schema": form.get("schema")}}
+        return form
 
     def _effort(self) -> str | None:
         for name, value in (self.reasoning or {}).items():
@@ -209,9 +220,9 @@ class ResponsesWork:
             "metadata": {},
             "model": asked.model,
             "output": items,
-            "parallel_tool_calls": True,
+            "parallel_tool_calls": asked.parallel_tool_calls is not False,
             "temperature": asked.temperature,
-            "tool_choice": asked.tool_choice or "auto",
+            "tool_choice": _told(asked.tool_choice),
             "tools": [{"type": "function", **one.function} for one in asked.tools or []],
             "top_p": asked.top_p,
             "usage": usage,
@@ -280,6 +291,13 @@ def _tool(tool: dict[str, Any]) -> Tool:
         raise BadInput("tools", f"{tool.get('type')!r} is not offered here", "use functions")
     known = ("name", "description", "parameters")
     return Tool(function={key: tool[key] for key in known if tool.get(key) is not None})
+
+
+def _told(choice: Any) -> Any:
+    """The choice of tools as Responses have it."""
+    if isinstance(choice, dict):
+        return {"type": "function", "name": choice["function"]["name"]}
+    return choice or "auto"
 
 
 def _part(text: str) -> dict[str, Any]:

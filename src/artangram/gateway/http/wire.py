@@ -80,6 +80,17 @@ class Tool(Struct, kw_only=True):
             raise ValueError("a function needs a name")
 
 
+class ReplyForm(Struct, frozen=True, kw_only=True):
+    """What a reply has to be, where the caller says it."""
+
+    calls: bool = False
+    """It calls a tool."""
+    tool: str = ""
+    """This one, or any."""
+    json_schema: str = ""
+    """It is JSON that follows this schema."""
+
+
 class StreamOptions(Struct, kw_only=True):
     include_usage: bool | None = None
 
@@ -207,14 +218,43 @@ class ChatRequest(Asked, kw_only=True):
             raise BadInput("messages", "have a function_call", "send it as tool_calls")
         if self.top_logprobs and not self.logprobs:
             raise BadInput("top_logprobs", "needs logprobs", "add logprobs: true")
-        if self.tool_choice not in (None, "auto", "none"):
-            raise BadInput("tool_choice", "cannot be forced", "use auto or none")
-        if self.tools and self.parallel_tool_calls is False:
-            raise BadInput("parallel_tool_calls", "cannot be prevented", "leave it out")
-        if (self.response_format or {}).get("type", "text") != "text":
-            raise BadInput("response_format", "is not supported", "ask for text")
+        self.form()
         if self.modalities not in (None, ["text"]):
             raise BadInput("modalities", "are not supported", "ask for text")
+
+    def _sampling(self, *, choice: int = 0, temperature: float = 1.0) -> Sampling:
+        found = super()._sampling(choice=choice, temperature=temperature)
+        form = self.form()
+        return structs.replace(found, json_schema=form.json_schema) if form else found
+
+    def form(self) -> ReplyForm | None:
+        """What the reply has to be; `None` leaves it to the model. Raises `BadInput`."""
+        schema = _schema(self.response_format)
+        match self.tool_choice:
+            case None | "auto" | "none":
+                if schema and self.offered_tools():
+                    fix = "offer no tools, or ask for the form in the prompt"
+                    raise BadInput("response_format", "does not go with tools here", fix)
+                return ReplyForm(json_schema=schema) if schema else None
+            case "required":
+                name = ""
+            case {"type": "function", "function": {"name": str(name)}}:
+                pass
+            case _:
+                fix = "use auto, none, required, or name a function"
+                raise BadInput("tool_choice", "is not known", fix)
+        known = [tool.function["name"] for tool in self.tools or []]
+        if not known or (name and name not in known):
+            problem = f"{name!r} is not offered" if known else "needs tools"
+            raise BadInput("tool_choice", problem, f"offer it; there are {known}")
+        if schema:
+            fix = "leave one of them out"
+            raise BadInput("response_format", "does not go with a forced tool", fix)
+        return ReplyForm(calls=True, tool=name)
+
+    @property
+    def allows_one_call(self) -> bool:
+        return bool(self.offered_tools()) and self.parallel_tool_calls is False
 
     def offered_tools(self) -> list[Tool]:
         return [] if self.tool_choice == "none" else self.tools or []
@@ -281,6 +321,19 @@ def decoded(body: bytes, record: type[T]) -> T:
         if bytes(given[name]) != b"null":
             raise BadInput(name, "is not supported", "leave it out")
     return found
+
+
+def _schema(form: dict[str, Any] | None) -> str:
+    """As JSON; empty for text. Raises `BadInput`."""
+    match form or {"type": "text"}:
+        case {"type": "text"}:
+            return ""
+        case {"type": "json_object"}:
+            return '{"type": "object"}'
+        case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
+            return msgspec.json.encode(schema).decode()
+    fix = 'use {"type": "json_schema", "json_schema": {"schema": ...}} or json_object'
+    raise BadInput("response_format", "is not known", fix)
 
 
 def _between(name: str, value: float | None, *, least: float, most: float | None) -> None:
