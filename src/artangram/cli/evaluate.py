@@ -17,7 +17,8 @@ from artangram.core.errors import BadInput, InfraFailed
 from artangram.train.checkpoint import checkpoints
 
 if TYPE_CHECKING:
-    from artangram.pipeline.evaluation import Evaluation, Exam
+    from artangram.pipeline.evaluation import Evaluation
+    from artangram.pipeline.settings import Exam
 
 USUAL_OUT = Path("out")
 """Where `train` puts its checkpoints if nothing is said."""
@@ -64,7 +65,7 @@ def eval(
     The tasks that come with Artangram hold problems out. A task of your own is created with the
     options under `eval:`; without them it gets another seed.
     """
-    from artangram.pipeline.evaluation import Exam
+    from artangram.pipeline.settings import Exam
 
     spec = read_train(file)
     output = Printer(json)

@@ -61,10 +61,12 @@ class Curve(Struct, frozen=True, kw_only=True):
     points: tuple[tuple[int, float], ...]
     before: float | None = None
     after: float | None = None
+    smooth: int = SMOOTH
+    """Points that are drawn as their mean."""
 
 
 class Figure(Struct, frozen=True, kw_only=True):
-    """Curves in one picture; all of it is smoothed over `SMOOTH` steps."""
+    """Curves in one picture."""
 
     curves: Sequence[Curve]
     shows: str
@@ -217,7 +219,7 @@ def _axes(scale: _Scale) -> str:
 
 
 def _drawn(curve: Curve, colour: str, scale: _Scale) -> str:
-    values = _smooth([value for _, value in curve.points])
+    values = _smooth(curve)
     steps = [step for step, _ in curve.points]
     points = " ".join(
         f"{scale.x(s):.1f},{scale.y(v):.1f}" for s, v in zip(steps, values, strict=True)
@@ -251,9 +253,10 @@ def _end_of(curve: Curve) -> float:
     """Where its line ends, or its last circle is."""
     if curve.after is not None:
         return curve.after
-    return _smooth([value for _, value in curve.points])[-1]
+    return _smooth(curve)[-1]
 
 
-def _smooth(values: Sequence[float]) -> list[float]:
-    recent = [values[max(0, i - SMOOTH + 1) : i + 1] for i in range(len(values))]
+def _smooth(curve: Curve) -> list[float]:
+    values = [value for _, value in curve.points]
+    recent = [values[max(0, i - curve.smooth + 1) : i + 1] for i in range(len(values))]
     return [sum(few) / len(few) for few in recent]

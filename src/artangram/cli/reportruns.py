@@ -7,7 +7,8 @@ from msgspec import Struct
 
 from artangram.cli.page import SMOOTH, Block, Curve, Excerpt, Figure, Section, Tile
 from artangram.core.errors import BadInput
-from artangram.pipeline import metrics, transcripts
+from artangram.pipeline import exams, metrics, transcripts
+from artangram.pipeline.exams import ExamRecord
 from artangram.pipeline.metrics import StepRecord
 from artangram.pipeline.transcripts import Transcript
 
@@ -18,6 +19,7 @@ MOST_TEXT_CHARACTERS = 4000
 class _ReportedRun(Struct, frozen=True, kw_only=True):
     name: str
     steps: list[StepRecord]
+    exams: list[ExamRecord]
     attempts: list[Transcript]
 
 
@@ -46,6 +48,7 @@ def _read(place: Path) -> _ReportedRun:
     return _ReportedRun(
         name=place.resolve().name,
         steps=metrics.read(place / metrics.FILE_NAME),
+        exams=exams.read(place / exams.FILE_NAME),
         attempts=transcripts.read(place / transcripts.FILE_NAME),
     )
 
@@ -65,6 +68,25 @@ def _figures(runs: Sequence[_ReportedRun]) -> Iterator[Figure]:
             caption=f"{run.name}: reward of the attempts that were trained on, per task, mean of "
             f"{SMOOTH} steps.",
         )
+        if any(record.step for record in run.exams):
+            yield _held_out(run)
+
+
+def _held_out(run: _ReportedRun) -> Figure:
+    best = max(run.exams, key=lambda record: record.found.success)
+    tasks = sorted({task for record in run.exams for task in record.found.by_task})
+    return Figure(
+        curves=[_exam_curve(task, run.exams) for task in tasks],
+        shows=f"held-out problems of {run.name} by task over steps",
+        caption=f"{run.name}: mean reward on held-out problems, per task; the circle is the model "
+        f"it began with. The best is {best.found.success:.3f} at step {best.step}, kept as `best`.",
+    )
+
+
+def _exam_curve(task: str, records: Sequence[ExamRecord]) -> Curve:
+    found = {r.step: r.found.by_task[task] for r in records if task in r.found.by_task}
+    before = found.pop(0, None)
+    return Curve(name=task, points=tuple(found.items()), before=before, smooth=1)
 
 
 def _curve(name: str, run: _ReportedRun, series: str) -> Curve:

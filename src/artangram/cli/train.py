@@ -15,7 +15,7 @@ from artangram.cli.client import Token, Url, plainly_refused
 from artangram.cli.lookedat import DashboardPort, LookedAt, NoDashboard, looked_at
 from artangram.cli.output import JsonFile, Printer, make_folder, tell_ignored
 from artangram.cli.train_plan import check_plan, plan_of, show_plan
-from artangram.cli.train_view import acts_of, busy_of, line_of
+from artangram.cli.train_view import acts_of, busy_of, exam_line, line_of
 from artangram.config.cluster import ClusterFile
 from artangram.config.train import TrainSpec, check_tasks, made_tasks, read_train
 from artangram.core.errors import BadInput
@@ -23,6 +23,7 @@ from artangram.train.checkpoint import checkpoints, latest
 
 if TYPE_CHECKING:
     from artangram.pipeline.clusterclient import ClusterClient
+    from artangram.pipeline.exams import ExamRecord
     from artangram.pipeline.metrics import StepRecord
 
 
@@ -57,6 +58,8 @@ def train(
     # Where a run's own tasks lie: beside its file, as for a program that is started.
     sys.path.insert(0, str(file.parent.resolve()))
     check_tasks(file, spec)
+    if spec.run.eval.every:
+        check_tasks(file, spec, is_exam=True)
     if url is None:
         tell_ignored(output.console, f"cluster of {file}", _unused(spec.cluster), verb="train")
     if print_plan:
@@ -77,10 +80,20 @@ def train(
     service = _RunService(url, token, look)
     with _plainly_ended(place):
         last = asyncio.run(_run(spec, place, output, resume=resume, service=service))
-    if last is None:
-        steps = f"all of its {spec.run.steps} steps are made"
-        output.console.print(f"{place}: {steps}; raise `steps` to go on", soft_wrap=True)
+    if (why := _why_over(spec, place, has_stepped=last is not None)) is not None:
+        output.console.print(f"{place}: {why}", soft_wrap=True)
     output.json(last)
+
+
+def _why_over(spec: TrainSpec, place: Path, *, has_stepped: bool) -> str | None:
+    """What there is to say of a run that ended before its last step, or made none."""
+    from artangram.pipeline import exams
+
+    if early := exams.why_over(spec.run.eval, exams.read(place / exams.FILE_NAME)):
+        return f"ended early: {early}; change `eval` and say --resume to go on"
+    if has_stepped:
+        return None
+    return f"all of its {spec.run.steps} steps are made; raise `steps` to go on"
 
 
 def _unused(cluster: ClusterFile) -> Iterator[str]:
@@ -153,12 +166,16 @@ async def _run(
             below = f"  ACT {acts}; at work: {busy_of(record.usage)}"
             output.console.print(below, style="dim", soft_wrap=True)
 
+    def show_exam(record: "ExamRecord") -> None:
+        opening.stop()
+        output.console.print(exam_line(record), soft_wrap=True)
+
     with opening:  # Seen on a terminal only.
         async with (
             _opened_cluster(spec, place, service, resume=resume) as opened,
             looked_at(opened, spec.run, place, output.console, wanted=service.looked_at),
         ):
-            await _lived(spec, place, opened, show=show, resume=resume)
+            await _lived(spec, place, opened, show=(show, show_exam), resume=resume)
     return last
 
 
@@ -167,15 +184,20 @@ async def _lived(
     place: Path,
     opened: "ClusterClient",
     *,
-    show: Callable[["StepRecord"], None],
+    show: "tuple[Callable[[StepRecord], None], Callable[[ExamRecord], None]]",
     resume: bool,
 ) -> None:
     """The run in its cluster, in as many lives as it takes."""
     from artangram.pipeline.loops import LOOPS
+    from artangram.pipeline.opening import open_training
     from artangram.pipeline.supervise import lived
-    from artangram.pipeline.training import open_training
 
     tasks = made_tasks(spec, opened.client, job=spec.run.name)
+    exam = (
+        made_tasks(spec, opened.client, job=spec.run.name, is_exam=True)
+        if spec.run.eval.every
+        else []
+    )
 
     async def life(resume: bool) -> None:
         async with open_training(
@@ -187,8 +209,10 @@ async def _lived(
             cluster=opened,
             stages=spec.stages,
             resume=resume,
+            exam_tasks=exam,
         ) as training:
-            training.on_step = show
+            training.on_step, training.on_exam = show
             await LOOPS[spec.run.mode](training)
+            await training.examined()
 
     await lived(life, out=place, resume=resume)

@@ -12,7 +12,7 @@ from artangram.core.errors import BadInput
 from artangram.core.rollout.affinity import DEFAULT
 from artangram.observe.badfile import BadFile
 from artangram.pipeline.enginepools import EnginesSpec
-from artangram.pipeline.settings import RunSettings
+from artangram.pipeline.settings import ExamPlan, RunSettings
 from artangram.train.settings import TrainSettings
 
 Row = tuple[str, str, str]
@@ -85,9 +85,19 @@ def _of_run(run: RunSettings) -> list[Row]:
         ("environments", str(run.environments), f"at most {run.plan.limits.most_held} held"),
         ("the run", f"{run.steps} steps", f"{run.steps * run.groups} problems"),
         ("checkpoints", kept, "" if run.checkpoint_every else "a crash begins anew"),
+        ("evaluation", *_of_exams(run.eval)),
         ("trainer", f"{run.train.processes} on {run.train.device}", _together(run.train)),
         ("loss", run.train.loss, f"lr {run.train.lr:g}, {run.train.epochs} epochs"),
     ]
+
+
+def _of_exams(plan: ExamPlan) -> tuple[str, str]:
+    if not plan.every:
+        return "none", ""
+    ends = [f"ends at {plan.goal:g}"] if plan.goal is not None else []
+    ends += [f"ends after {plan.patience} without a new best"] if plan.patience else []
+    problems = f"{plan.problems} held-out problems of each task"
+    return f"every {plan.every} steps", ", ".join([problems, *ends])
 
 
 def _of_engines(engines: EnginesSpec) -> list[Row]:

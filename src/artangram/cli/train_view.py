@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from artangram.pipeline.exams import ExamRecord
     from artangram.pipeline.meter import ActionUsage
     from artangram.pipeline.metrics import StepRecord
 
@@ -19,6 +20,18 @@ def line_of(record: "StepRecord", steps: int) -> str:
         f"step {record.step}/{steps}  reward {report.reward:.3f} ({tasks})  {skipped}"
         f"stale {100 * report.stale_share:.0f} % (at most {report.max_staleness})  "
         f"waited {record.collect_s:.2f} s  trained {record.train_s:.2f} s"
+    )
+
+
+def exam_line(record: "ExamRecord") -> str:
+    """An evaluation in one line."""
+    found = record.found
+    tasks = " ".join(f"{task} {value:.2f}" for task, value in found.by_task.items())
+    failed = f", {found.failed} failed by infrastructure" if found.failed else ""
+    best = "  the best so far" if record.is_best else ""
+    return (
+        f"evaluated step {record.step}: {found.success:.3f} ({tasks}) of {found.problems} held-out "
+        f"problems{failed} in {record.took_s:.1f} s{best}"
     )
 
 

@@ -14,6 +14,7 @@ tasks:
 steps: 100
 groups: 16
 group_size: 8
+eval: {every: 20, problems: 64, patience: 3}    # on held-out problems, while the run goes on
 train: {lr: 5.0e-4, epochs: 4}
 ```
 
@@ -46,7 +47,7 @@ from artangram.envs.tasks import DEMO_TASKS, TaskClient
 from artangram.observe.badfile import AnyPath, BadFile
 from artangram.pipeline.agenttasks import AgentSpec, agent_task
 from artangram.pipeline.enginepools import EnginePool, EnginesSpec
-from artangram.pipeline.settings import RunSettings
+from artangram.pipeline.settings import ExamPlan, RunSettings
 from artangram.pipeline.taskfactory import check_made, task_named
 from artangram.rollout.source import Stage
 from artangram.train.lossrules import LossParts
@@ -138,6 +139,8 @@ def read_train(path: AnyPath) -> TrainSpec:
     for needed in ("model", "tasks"):
         if needed not in top:
             raise document.bad("is missing", _FIX, key=needed)
+    if "eval" in top:
+        top["eval"].known(ExamPlan.__struct_fields__)
     if "train" in top:
         top["train"].known([key for key in TrainSettings.__struct_fields__ if key != "tasks"])
     home = Path(path).parent

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from artangram.pipeline import metrics, transcripts
+from artangram.pipeline import exams, metrics, transcripts
 from artangram.pipeline.transcripts import Transcript
 
 MOST_POINTS = 500
@@ -40,14 +40,17 @@ class RunFollower:
         self.run = run
         self._planned = planned
         self._metrics = _Tail(directory / metrics.FILE_NAME)
+        self._exams = _Tail(directory / exams.FILE_NAME)
         self._transcripts = _Tail(directory / transcripts.FILE_NAME)
         self._points: list[tuple[int, dict[str, float]]] = []
+        self._examined: dict[int, dict[str, float]] = {}
         self._latest: deque[Transcript] = deque(maxlen=MOST_TRANSCRIPTS)
         self._reading = asyncio.Lock()
 
     async def curves(self) -> RunCurves:
         async with self._reading:
             await asyncio.to_thread(self._read_steps)
+            await asyncio.to_thread(self._read_exams)
             return self._curves()
 
     async def transcripts(self) -> list[Transcript]:
@@ -59,12 +62,16 @@ class RunFollower:
     def _read_steps(self) -> None:
         if self._metrics.is_new():
             self._points.clear()
-        data = self._metrics.more()
-        whole, _, _ = data.rpartition(b"\n")
-        self._metrics.taken(len(whole) + bool(whole))
-        for line in whole.splitlines():
+        for line in self._metrics.lines():
             record = msgspec.json.decode(line, type=metrics.StepRecord)
             self._points.append((record.step, metrics.scalars(record)))
+
+    def _read_exams(self) -> None:
+        if self._exams.is_new():
+            self._examined.clear()
+        for line in self._exams.lines():
+            record = msgspec.json.decode(line, type=exams.ExamRecord)
+            self._examined[record.step] = exams.scalars(record)
 
     def _read_transcripts(self) -> None:
         if self._transcripts.is_new():
@@ -74,9 +81,12 @@ class RunFollower:
         self._latest.extend(map(_shortened, found))
 
     def _curves(self) -> RunCurves:
-        width = -(-len(self._points) // MOST_POINTS) or 1
-        chunks = [self._points[i : i + width] for i in range(0, len(self._points), width)]
-        names = dict.fromkeys(name for _, values in self._points for name in values)
+        points = [(step, {**self._examined.get(step, {}), **v}) for step, v in self._points]
+        if points and 0 in self._examined:
+            points.insert(0, (0, self._examined[0]))
+        width = -(-len(points) // MOST_POINTS) or 1
+        chunks = [points[i : i + width] for i in range(0, len(points), width)]
+        names = dict.fromkeys(name for _, values in points for name in values)
         return RunCurves(
             run=self.run,
             planned=self._planned,
@@ -113,6 +123,12 @@ class _Tail:
         with self._path.open("rb") as file:
             file.seek(self._offset)
             return file.read()
+
+    def lines(self) -> list[bytes]:
+        """The whole ones that were not read yet."""
+        whole, _, _ = self.more().rpartition(b"\n")
+        self.taken(len(whole) + bool(whole))
+        return whole.splitlines()
 
     def taken(self, size: int) -> None:
         self._offset += size

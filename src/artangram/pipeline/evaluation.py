@@ -22,6 +22,7 @@ from artangram.models.tokenizer import Tokenizer
 from artangram.pipeline.enginepools import EnginesSpec
 from artangram.pipeline.engines import slots_of
 from artangram.pipeline.fleet import EngineFleet
+from artangram.pipeline.settings import Exam
 from artangram.rollout.agents import ModelDoor
 from artangram.rollout.runner import Assignment, ModelClient, Runner
 from artangram.rollout.updates import Updates
@@ -41,23 +42,13 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     """Attempts that infrastructure failed; they count for nothing."""
 
 
-class Exam(Struct, frozen=True, kw_only=True):
-    """Which problems, and how they are tried."""
-
-    problems: int = 40
-    """Of every task, one attempt at each."""
-    seed: int = 0
-    at_once: int = 64
-    temperature: float = 1.0
-
-
 async def evaluate(
     tasks: Sequence[Task],
     door: ModelClient,
     exam: Exam,
     *,
-    tokenizer: Tokenizer,
     name: str = "eval",
+    tokenizer: Tokenizer,
     agents: ModelDoor | None = None,
     on_ended: Callable[[Trajectory], None] = lambda ended: None,
 ) -> Evaluation:

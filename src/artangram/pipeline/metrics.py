@@ -3,7 +3,7 @@
 A resumed run forgets the lines of steps that it makes again, so that every step has one line.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -31,6 +31,8 @@ class StepRecord(Struct, frozen=True, kw_only=True):
     """From the end of training to the last engine with the new weights."""
     exposed_s: float
     """Of that, engines stood still."""
+    examined_s: float = 0.0
+    """Of that, the new weights waited until the evaluation of those before had ended."""
     report: StepMetrics
     ended: dict[str, int]
     """Trajectories since the run began, by how they ended."""
@@ -70,9 +72,12 @@ class Metrics:
     def add(self, record: StepRecord) -> None:
         with self.path.open("ab") as file:
             file.write(msgspec.json.encode(record) + b"\n")
-        values = scalars(record)
+        self.tell(scalars(record), step=record.step)
+
+    def tell(self, values: Mapping[str, float], *, step: int) -> None:
+        """The sinks alone."""
         for sink in self._sinks:
-            sink.add(values, step=record.step)
+            sink.add(values, step=step)
 
     def close(self) -> None:
         for sink in self._sinks:

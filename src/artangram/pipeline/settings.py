@@ -21,6 +21,46 @@ _PRESETS = {
 }
 
 
+class Exam(Struct, frozen=True, kw_only=True):
+    """Which problems, and how they are tried."""
+
+    problems: int = 40
+    """Of every task, one attempt at each."""
+    seed: int = 0
+    at_once: int = 64
+    temperature: float = 1.0
+    """0 takes the likeliest tokens."""
+
+
+class ExamPlan(Exam, frozen=True, kw_only=True):
+    """When a run is evaluated on held-out problems, and when that ends it."""
+
+    every: int = 0
+    """Steps between two; also one before the first step and one after the last. 0 makes none."""
+    at_once: int = 32
+    """Attempts beside those that train."""
+    seed: int = 10**9
+    """Draws the problems, the same ones every time: those of `artangram eval`."""
+    patience: int = 0
+    """End the run after this many evaluations in a row without a new best; 0 never does."""
+    goal: float | None = None
+    """End the run when an evaluation reaches this mean reward."""
+
+    def __post_init__(self) -> None:
+        for field in ("every", "patience", "temperature"):
+            if getattr(self, field) < 0:
+                raise BadInput(
+                    f"eval.{field}", f"{getattr(self, field)} is negative", "say 0 or more"
+                )
+        for field in ("problems", "at_once"):
+            if getattr(self, field) < 1:
+                raise BadInput(
+                    f"eval.{field}", f"{getattr(self, field)} is too few", "say 1 or more"
+                )
+        if not self.every and (self.patience or self.goal is not None):
+            raise BadInput("eval.every", "is missing", "say after how many steps, as every: 20")
+
+
 class RunSettings(Struct, frozen=True, kw_only=True):
     """One run; `docs/training.md` explains what to turn when."""
 
@@ -57,6 +97,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     sampling): every group of a batch teaches something."""
     checkpoint_every: int = 10
     """Steps; 0 keeps none."""
+    eval: ExamPlan = ExamPlan()
     transcripts: int = 8
     """Attempts of each step whose text is kept, the best and the worst ones; 0 keeps none."""
     report_to: tuple[str, ...] = ()

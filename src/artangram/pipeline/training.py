@@ -6,69 +6,51 @@
 - A checkpoint is one moment: weights, optimiser, where every task is, and the groups that are
   complete. What comes after it is done again after a crash, so nothing is lost or trained on twice.
   It is a model's directory as well: engines, transformers and `artangram eval` read it.
+- `deliver` also begins the evaluations of the run (`exams`), and waits for the one before.
 - Training itself runs in a thread, or in processes of its own; sampling and environments go on
   meanwhile.
 """
 
 import asyncio
 import logging
+import shutil
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Sequence
 from copy import copy
 from pathlib import Path
-from typing import Any
-from uuid import uuid4
+from typing import Any, TypeVar
 
-import msgspec
 from msgspec import Struct
 
-from artangram.core.errors import BadInput
 from artangram.core.rollout.trajectory import Batch, Group
-from artangram.envs.protocol import Task
 from artangram.gateway import Gateway
-from artangram.gateway.engines.protocol import Engine, EngineGone
 from artangram.models.beside import copy_beside_weights
 from artangram.models.config import FILE_NAME as CONFIG_NAME
-from artangram.models.loading import load_tokenizer
 from artangram.models.tokenizer import Tokenizer
-from artangram.pipeline.agentserver import ServedDoor, agent_door
 from artangram.pipeline.clusterclient import ClusterClient
 from artangram.pipeline.enginepools import EnginesSpec
 from artangram.pipeline.engines import slots_of
+from artangram.pipeline.exams import Ask, ExamRecord, Exams, scalars
 from artangram.pipeline.fleet import EngineFleet
 from artangram.pipeline.meter import ActionUsage
 from artangram.pipeline.metrics import Metrics, StepRecord
+from artangram.pipeline.runstate import RunState, write_state
 from artangram.pipeline.settings import RunSettings
 from artangram.pipeline.transcripts import Transcripts
-from artangram.rollout import Rollout, RolloutState, Source, Stage
-from artangram.scratchdir import ScratchDir
+from artangram.rollout import Rollout
 from artangram.train import checkpoint
 from artangram.train.learner import Learner
-from artangram.train.placing import placed
-from artangram.train.ranks import Ranks
 from artangram.train.tally import StepMetrics
-from artangram.train.trainer import Trainer
 from artangram.weights import WeightStore, roll, verified_pull
 
 logger = logging.getLogger(__name__)
 
-STATE_NAME, TRAINER_LOG = "run.msgpack", "trainer.log"
 QUIET_S = 60.0
 """Without a batch for this long, a run logs what it waits for."""
 
+T = TypeVar("T")
 Reshape = Callable[[Sequence[Group]], Sequence[Group]]
 """Changes groups before the trainer learns from them."""
-
-
-class RunState(Struct, frozen=True, kw_only=True):
-    """What a checkpoint holds beside the trainer's own files."""
-
-    settings: RunSettings
-    step: int
-    rollout: RolloutState
-    cluster_ended: int = 0
-    """Actions of all jobs that had ended in the cluster."""
 
 
 class _Made(Struct, frozen=True):
@@ -82,7 +64,7 @@ class _Made(Struct, frozen=True):
 
 
 class Training:
-    """See the module. Made by `open_training`."""
+    """See the module. Made by `opening.open_training`."""
 
     def __init__(
         self,
@@ -95,6 +77,7 @@ class Training:
         store: WeightStore,
         tokenizer: Tokenizer,
         model: Path,
+        ask: Ask,
         cluster: ClusterClient | None = None,
         first_step: int = 0,
         reshape: Reshape | None = None,
@@ -111,6 +94,16 @@ class Training:
         )
         self.transcripts = Transcripts(out, tokenizer, most=settings.transcripts)
         self.on_step: Callable[[StepRecord], None] = lambda record: None
+        self.on_exam: Callable[[ExamRecord], None] = lambda record: None
+        self.exams = Exams(
+            settings.eval,
+            out=out,
+            steps=settings.steps,
+            after_step=first_step,
+            ask=ask,
+            write_model=self._copy,
+            on_exam=self._examined,
+        )
         self.fleet = EngineFleet(
             versions=rollout.updates.versions,
             pull=verified_pull(store, reads_again=True),
@@ -130,7 +123,7 @@ class Training:
 
     @property
     def goes_on(self) -> bool:
-        return self.step < self.settings.steps
+        return self.step < self.settings.steps and not self.exams.why_over
 
     async def open_engines(self, engines: EnginesSpec) -> None:
         """Start them, with the weights that are published."""
@@ -145,6 +138,9 @@ class Training:
         asking = asyncio.ensure_future(
             self.rollout.sink.batch(settings.groups, min_groups=settings.min_groups)
         )
+        return await self._unless_lost(asking)
+
+    async def _unless_lost(self, asking: asyncio.Future[T]) -> T:
         waited: set[asyncio.Future[Any]] = {asking, *self._vital}
         done: set[asyncio.Future[Any]] = set()
         try:
@@ -160,6 +156,10 @@ class Training:
             return await asking
         finally:
             asking.cancel()
+
+    async def examined(self) -> None:
+        """Return when no evaluation is under way; raises as `collect` does."""
+        await self._unless_lost(asyncio.ensure_future(self.exams.settled()))
 
     async def learn(self, batch: Batch) -> StepMetrics:
         """Train on the batch; its problems are done."""
@@ -185,8 +185,10 @@ class Training:
     async def deliver(self) -> None:
         """Bring the announced version to the engines; the step is over then."""
         assert self._made is not None, "learn first"
-        made, exposed_s, updates = self._made, 0.0, self.rollout.updates
+        made, exposed_s, examined_s, updates = self._made, 0.0, 0.0, self.rollout.updates
         if updates.live < updates.current:
+            await self.examined()
+            examined_s = time.monotonic() - self._announced_at
             rolled = await roll(
                 self.gateway,
                 updates.current,
@@ -205,6 +207,7 @@ class Training:
             train_s=made.train_s,
             publish_s=time.monotonic() - self._announced_at,
             exposed_s=exposed_s,
+            examined_s=examined_s,
             report=made.report,
             ended=self._ended(),
             cut_off=self.rollout.tally.biases(),
@@ -216,6 +219,7 @@ class Training:
         )
         self.metrics.add(record)
         self.on_step(record)
+        self.exams.begin(made.step, version=updates.live)
 
     async def keep(self) -> None:
         """Write a checkpoint if it is time for one."""
@@ -234,7 +238,7 @@ class Training:
         def write(directory: Path) -> None:
             copy_beside_weights(self._model, directory)
             self.trainer.save(directory)
-            (directory / STATE_NAME).write_bytes(msgspec.msgpack.encode(state))
+            write_state(state, directory)
 
         checkpoint.save(self.out / "checkpoints", state.step, write=write)
 
@@ -242,6 +246,16 @@ class Training:
         (directory / CONFIG_NAME).write_bytes(self._config)
         # The weights come last: a directory without them is not a model.
         self.trainer.save_weights(directory)
+
+    def _copy(self, version: int, directory: Path) -> None:
+        """A published version as a model's directory that stays."""
+        copy_beside_weights(self._model, directory)
+        for path in self._store.path(version).glob("*.safetensors"):
+            shutil.copyfile(path, directory / path.name)
+
+    def _examined(self, record: ExamRecord) -> None:
+        self.metrics.tell(scalars(record), step=record.step)
+        self.on_exam(record)
 
     @property
     def _vital(self) -> "list[asyncio.Future[None]]":
@@ -272,117 +286,3 @@ class Training:
             for status, lengths in by_status.items():
                 counts[status.value] = counts.get(status.value, 0) + lengths.count
         return counts
-
-
-@asynccontextmanager
-async def open_training(
-    settings: RunSettings,
-    *,
-    tasks: Sequence[Task],
-    model: Path,
-    out: Path,
-    engines: EnginesSpec | None = None,
-    cluster: ClusterClient | None = None,
-    stages: Sequence[Stage] = (),
-    resume: bool = False,
-    reshape: Reshape | None = None,
-) -> AsyncIterator[Training]:
-    """A run ready for its first step: weights published, engines in service."""
-    engines = engines or EnginesSpec()
-    source = Source(tasks, stages=stages, seed=settings.seed)
-    state = _saved(settings, out) if resume else None
-    async with AsyncExitStack() as stack:
-        trainer = await asyncio.to_thread(_learner, settings, model=model, out=out)
-        stack.callback(trainer.close)
-        if state is not None:
-            await asyncio.to_thread(trainer.restore, checkpoint.latest(out / "checkpoints"))
-        tokenizer = load_tokenizer(model)
-        gateway = _gateway(engines, lambda *lost: training.fleet.on_lost(*lost))
-        serving = _door(settings, tasks, gateway, tokenizer=tokenizer, cluster=cluster)
-        agents = await stack.enter_async_context(serving)
-        rollout = Rollout(
-            source,
-            gateway,
-            plan=settings.plan,
-            job=settings.name,
-            tokenizer=tokenizer,
-            version=trainer.version,
-            life=f"{uuid4().hex[:6]}-",
-            agents=agents,
-        )
-        if state is not None:
-            rollout.restore(state.rollout)
-        store = await _store(stack)
-        training = Training(
-            settings,
-            out=out,
-            trainer=trainer,
-            rollout=rollout,
-            gateway=gateway,
-            store=store,
-            tokenizer=tokenizer,
-            model=model,
-            cluster=cluster,
-            first_step=0 if state is None else state.step,
-            reshape=reshape,
-        )
-        stack.callback(training.metrics.close)
-        if state is not None:
-            await training.look_back(state)
-        await asyncio.to_thread(store.publish_with, trainer.version, training._write)
-        stack.push_async_callback(training.fleet.aclose)
-        await training.open_engines(engines)
-        stack.push_async_callback(gateway.aclose)
-        stack.push_async_callback(rollout.aclose)
-        yield training
-
-
-def _door(
-    settings: RunSettings,
-    tasks: Sequence[Task],
-    gateway: Gateway,
-    *,
-    tokenizer: Tokenizer,
-    cluster: ClusterClient | None,
-) -> AbstractAsyncContextManager[ServedDoor | None]:
-    return agent_door(
-        tasks,
-        gateway,
-        tokenizer=tokenizer,
-        model=settings.name,
-        client=None if cluster is None else cluster.client,
-        address=settings.gateway,
-    )
-
-
-async def _store(stack: AsyncExitStack) -> WeightStore:
-    """For the versions of the weights, in shared memory; it ends with the stack."""
-    home = await asyncio.to_thread(ScratchDir.opened)
-    stack.callback(home.close)
-    return WeightStore(home.directory / "weights")
-
-
-def _learner(settings: RunSettings, *, model: Path, out: Path) -> Learner:
-    """Ready for its first step; takes seconds. Raises `BadInput`."""
-    train = settings.train
-    if train.processes > 1:
-        return Ranks(model, train, seed=settings.seed, log=out / TRAINER_LOG)
-    return Trainer(placed(model, train.device, seed=settings.seed), train)
-
-
-def _gateway(engines: EnginesSpec, on_lost: Callable[[Engine, EngineGone], None]) -> Gateway:
-    return Gateway(affinity=engines.routing, split=engines.splits, on_lost=on_lost)
-
-
-def _saved(settings: RunSettings, out: Path) -> RunState:
-    """What the newest checkpoint holds beside the trainer's own files. Raises `BadInput`."""
-    newest = checkpoint.latest(out / "checkpoints")
-    try:
-        state = msgspec.msgpack.decode((newest / STATE_NAME).read_bytes(), type=RunState)
-    except (OSError, msgspec.MsgspecError) as error:
-        fix = f"remove {newest} to resume from the one before"
-        raise BadInput(str(newest), f"cannot be read: {error}", fix) from error
-    if state.settings.seed != settings.seed or state.settings.name != settings.name:
-        problem = f"belongs to {state.settings.name!r} with seed {state.settings.seed}"
-        raise BadInput(str(newest), problem, "resume with the same name and seed")
-    return state

@@ -21,24 +21,34 @@ def save(directory: Path, step: int, *, write: Callable[[Path], None]) -> Path:
     """Let `write` fill a directory and make it the checkpoint of `step`; keep the newest ones."""
     directory.mkdir(parents=True, exist_ok=True)
     sweep(directory)
-    unfinished = directory / f"step-{step:08d}{UNFINISHED}"
+    place = directory / f"step-{step:08d}"
+    put(place, write=write)
+    for old in checkpoints(directory)[:-KEPT]:
+        shutil.rmtree(old, ignore_errors=True)
+    return place
+
+
+def put(place: Path, *, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a directory and move it to its place, flushed. Raises `BadInput`."""
+    unfinished = place.with_name(f"{place.name}{UNFINISHED}")
+    before = place.with_name(f"old-{place.name}{UNFINISHED}")
+    for left in (unfinished, before):
+        shutil.rmtree(left, ignore_errors=True)
     unfinished.mkdir()
     try:
         write(unfinished)
         _flush(unfinished)
-        place = directory / f"step-{step:08d}"
         if place.exists():
             # The same step twice, after a resume from the one before: the new one counts.
-            place.rename(directory / f"old-{step:08d}{UNFINISHED}")
+            place.rename(before)
         unfinished.rename(place)
     except OSError as error:
         shutil.rmtree(unfinished, ignore_errors=True)
-        problem = f"the checkpoint of step {step} could not be written: {error}"
-        raise BadInput(str(directory), problem, "make room there, or name another place") from error
-    _flush_entry(directory)
-    for old in checkpoints(directory)[:-KEPT]:
-        shutil.rmtree(old, ignore_errors=True)
-    return place
+        problem = f"{place.name} could not be written: {error}"
+        fix = "make room there, or name another place"
+        raise BadInput(str(place.parent), problem, fix) from error
+    _flush_entry(place.parent)
+    shutil.rmtree(before, ignore_errors=True)
 
 
 def checkpoints(directory: Path) -> list[Path]:

@@ -11,6 +11,7 @@ import aiohttp
 import msgspec
 from browser import a_page
 from dashboard_builders import AXE, EVIL, in_chromium
+from exam_builder import an_exam
 from starlette.applications import Starlette
 from step_builder import a_step
 
@@ -18,7 +19,7 @@ from artangram.aio import listening, served
 from artangram.dashboard.routes import pages
 from artangram.dashboard.run import MOST_POINTS, MOST_TRANSCRIPTS, RunFollower
 from artangram.dashboard.serving import run_pages, run_pages_beside
-from artangram.pipeline import metrics, transcripts
+from artangram.pipeline import exams, metrics, transcripts
 from artangram.pipeline.transcripts import Transcript, Utterance
 from artangram.testing.fakes import FakeCluster, a_setup, fake_cluster
 
@@ -183,3 +184,14 @@ async def test_what_a_page_gets_of_a_long_run_is_bounded(tmp_path: Path) -> None
     assert found.steps[-1] == 2 * MOST_POINTS + 1
     assert [one.step for one in kept] == list(range(MOST_TRANSCRIPTS + 10, 10, -1))
     assert max(len(one.conversations[0][1].text) for one in kept) == 20_000
+
+
+async def test_evaluations_are_curves_beside_the_steps(tmp_path: Path) -> None:
+    follower = RunFollower(tmp_path, run="run", planned=3)
+    add_steps(tmp_path, 1, 2)
+    lines = [msgspec.json.encode(an_exam(step, success)) for step, success in ((0, 0.1), (2, 0.6))]
+    (tmp_path / exams.FILE_NAME).write_bytes(b"\n".join([*lines, b""]))
+    found = await follower.curves()
+    assert found.steps == [0, 1, 2]
+    assert found.series["eval/calc"] == [0.1, None, 0.6]
+    assert found.series["reward/calc"] == [None, 0.1, 0.2]

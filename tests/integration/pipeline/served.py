@@ -16,7 +16,7 @@ from artangram.core.scheduling.decisions import Report
 from artangram.core.scheduling.events import Submitted
 from artangram.observe.recording import recorded
 from artangram.pipeline.metrics import read
-from artangram.pipeline.training import STATE_NAME, RunState
+from artangram.pipeline.runstate import STATE_NAME, RunState
 from artangram.train.checkpoint import latest
 from integration.pipeline.clusterwork import SERVICE
 

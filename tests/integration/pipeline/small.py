@@ -106,10 +106,12 @@ def model(directory, seed=0):
     )
 
 
-async def run(out, seed, steps, *, resume=False, task=None, on_step=None, engines=None, **fields):
+async def run(
+    out, seed, steps, *, resume=False, task=None, on_step=None, engines=None, exam=None, **fields
+):
     """A whole run; the training as it was at its end."""
     from artangram.pipeline.loops import LOOPS
-    from artangram.pipeline.training import open_training
+    from artangram.pipeline.opening import open_training
 
     place = await asyncio.to_thread(model, out.parent / "models")
     async with open_training(
@@ -119,10 +121,12 @@ async def run(out, seed, steps, *, resume=False, task=None, on_step=None, engine
         out=out,
         engines=engines,
         resume=resume,
+        exam_tasks=[] if exam is None else [exam],
     ) as training:
         if on_step is not None:
             training.on_step = partial(on_step, training)
         await LOOPS[training.settings.mode](training)
+        await training.examined()
         return training
 
 

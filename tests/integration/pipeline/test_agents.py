@@ -11,10 +11,11 @@ from artangram.config.train import check_tasks, made_tasks, read_train
 from artangram.core.rollout.trajectory import TrajectoryStatus
 from artangram.models.loading import load_tokenizer
 from artangram.pipeline.agentserver import agent_door
-from artangram.pipeline.evaluation import Exam, evaluate, served
+from artangram.pipeline.evaluation import evaluate, served
 from artangram.pipeline.loops import LOOPS
 from artangram.pipeline.metrics import read
-from artangram.pipeline.training import open_training
+from artangram.pipeline.opening import open_training
+from artangram.pipeline.settings import Exam
 from integration.pipeline import agentwork
 
 HERE = "integration.pipeline.agentwork"

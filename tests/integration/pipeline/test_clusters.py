@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("torch", reason="training needs torch")
 
-from artangram.pipeline.training import STATE_NAME, RunState
+from artangram.pipeline.runstate import STATE_NAME, RunState
 from artangram.train.checkpoint import latest
 from integration.pipeline.served import Served, actions, balanced, finished
 

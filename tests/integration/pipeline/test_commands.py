@@ -15,10 +15,11 @@ from artangram.models.loading import load_tokenizer
 from artangram.orchestrator.local import local
 from artangram.pipeline.agentserver import agent_door
 from artangram.pipeline.clusterclient import own_cluster
-from artangram.pipeline.evaluation import Exam, evaluate, served
+from artangram.pipeline.evaluation import evaluate, served
 from artangram.pipeline.loops import LOOPS
 from artangram.pipeline.metrics import read
-from artangram.pipeline.training import open_training
+from artangram.pipeline.opening import open_training
+from artangram.pipeline.settings import Exam
 from artangram.sandbox import IsolationLevel
 from artangram.sandbox.probe import probe
 from integration.pipeline import commandwork

@@ -15,7 +15,7 @@ from process_support import environ
 from artangram.core.errors import BadInput
 from artangram.pipeline.enginepools import EnginePool, EnginesSpec
 from artangram.pipeline.metrics import read
-from artangram.pipeline.training import STATE_NAME, RunState
+from artangram.pipeline.runstate import STATE_NAME, RunState
 from artangram.train.checkpoint import latest
 from integration.pipeline import small
 

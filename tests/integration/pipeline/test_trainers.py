@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch", reason="training needs torch")
 
 from artangram.pipeline.metrics import read
-from artangram.pipeline.training import STATE_NAME, RunState
+from artangram.pipeline.runstate import STATE_NAME, RunState
 from artangram.train.checkpoint import latest
 from integration.pipeline.processes import below
 from integration.pipeline.served import Served, balanced, killed

@@ -4,6 +4,7 @@ import gzip
 
 import msgspec
 import pytest
+from exam_builder import an_exam
 from step_builder import a_step
 
 from artangram.observe.journalfile import open_journal
@@ -46,6 +47,17 @@ def test_runs_stand_side_by_side_with_their_curves_and_attempts(run, tmp_path):
     assert "last <b>" not in page
     assert "one, calc, step 1, the best attempt kept: reward 0.00, ok" in page
     assert "http" not in page  # It loads nothing.
+
+
+def test_evaluations_have_a_picture_of_their_own(run, tmp_path):
+    place = a_run(tmp_path / "one", 0.1, 0.5)
+    lines = [msgspec.json.encode(an_exam(step, success)) for step, success in ((0, 0.1), (2, 0.6))]
+    (place / "evaluations.jsonl").write_bytes(b"\n".join([*lines, b""]))
+    told = run("report", place, "--out", tmp_path / "page.html")
+    assert told.code == 0, told.err
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("<polyline") == 2
+    assert "The best is 0.600 at step 2" in page
 
 
 async def test_a_journal_shows_how_long_actions_took(run, tmp_path):

@@ -25,11 +25,12 @@ from artangram.envs.tasks import DEMO_TASKS, Teachable, demo_task, vocabulary
 from artangram.orchestrator.callbackends import ClusterOptions
 from artangram.orchestrator.client import Client
 from artangram.pipeline.clusterclient import ClusterClient, own_cluster
-from artangram.pipeline.evaluation import Evaluation, Exam, evaluate
+from artangram.pipeline.evaluation import Evaluation, evaluate
 from artangram.pipeline.loops import LOOPS
 from artangram.pipeline.metrics import StepRecord, read
-from artangram.pipeline.settings import RunSettings
-from artangram.pipeline.training import Reshape, Training, open_training
+from artangram.pipeline.opening import open_training
+from artangram.pipeline.settings import Exam, RunSettings
+from artangram.pipeline.training import Reshape, Training
 from artangram.pipeline.warmup import warm_model
 from artangram.rollout.source import Stage
 from artangram.services.shipped.similarity import similarity

@@ -6,6 +6,7 @@ const Run = (() => {
   const isTask = (name) => name.startsWith("reward/") && name !== "reward/deviation";
   const CHARTS = [
     ["Reward", (name) => name === "reward" || isTask(name)],
+    ["Held-out problems", (name) => name === "eval" || name.startsWith("eval/")],
     ["Staleness: most versions behind, share of tokens", (name) => name.startsWith("train/") && name.includes("stale")],
     ["Seconds of a step", (name) => ["run/collect_s", "run/train_s", "run/publish_s", "run/exposed_s"].includes(name)],
     ["Trainer against engine, and clip", (name) => ["train/mismatch_kl", "train/kl", "train/clip_fraction"].includes(name)],
@@ -46,7 +47,7 @@ const Run = (() => {
       scales: { x: { time: false }, y: { range: (u, low, high) => [Math.min(0, low), Math.max(high, 1e-6) * 1.08] } },
       axes: [axis, { ...axis, size: 52 }],
       series: [{ label: "step" }, ...names.map((name, i) => ({
-        label: name, stroke: color(HUES[i % HUES.length]), width: name === "reward" ? 2.4 : 1.5, spanGaps: true, points: { show: found.steps.length < 3 },
+        label: name, stroke: color(HUES[i % HUES.length]), width: name === "reward" || name === "eval" ? 2.4 : 1.5, spanGaps: true, points: { show: found.steps.length < 3 },
         dash: i >= HUES.length ? [5, 4] : undefined,
       }))],
     }, data, known.box);
