@@ -54,6 +54,7 @@ bench: $(STAMP)
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[peers]'
 	$(BIN)/artangram bench lab --json benchmarks/results/lab.json
 	$(BIN)/artangram bench coding --json benchmarks/results/coding.json
+	$(BIN)/artangram bench timeouts --json benchmarks/results/timeouts.json
 	$(BIN)/artangram bench mopd --json benchmarks/results/mopd.json --plot docs/images/mopd.svg
 	$(BIN)/artangram bench day --json benchmarks/results/day.json
 	$(BIN)/artangram bench scheduler --json benchmarks/results/scheduler.json

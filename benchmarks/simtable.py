@@ -134,6 +134,22 @@ def coding(figures: Any) -> Iterator[Row]:
     yield _cores_needed(by, "pods of request 0.5 and limit 4", ("pods:0.5/4",))
 
 
+def timeouts(figures: Any) -> Iterator[Row]:
+    by = {(r["policy"], r["cores"]): r for r in figures}
+    sizes = sorted({r["cores"] for r in figures}, reverse=True)
+    ours, kernel = (
+        ", ".join(str(by[name, cores]["timed_out"]) for cores in sizes)
+        for name in ("elastic", "overcommit")
+    )
+    total = sum(by["elastic", cores]["timed_out"] for cores in sizes)
+    yield Row(
+        f"Simulated coding agents on {', '.join(map(str, sizes))} cores: **{ours}** of "
+        f"{figures[0]['tests']} tests time out that all end in time on 16 idle cores "
+        f"({kernel} with time sharing by the kernel)",
+        at_most(total, 0, " on all of them"),
+    )
+
+
 _CEILING = ("elastic", "exact")
 
 
@@ -221,6 +237,7 @@ def _cycle(us: dict[str, float], kinds: str) -> Iterator[Row]:
 ROWS: dict[str, Callable[[Any], Iterator[Row]]] = {
     "lab": lab,
     "coding": coding,
+    "timeouts": timeouts,
     "mopd": mopd,
     "day": day,
     "scheduler": scheduler,

@@ -27,12 +27,14 @@ from artangram_bench.scale import scale
 from artangram_bench.scheduler import scheduler
 from artangram_bench.services import services
 from artangram_bench.soak import soak
+from artangram_bench.timeouts import timeouts
 
 bench = typer.Typer(help="Measure every figure of the documentation.", no_args_is_help=True)
 for verb in (
     scheduler,
     lab,
     coding,
+    timeouts,
     mopd,
     day,
     sandbox,

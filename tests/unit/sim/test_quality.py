@@ -21,6 +21,7 @@ from artangram.core.scheduling.cluster import ClusterSpec
 from artangram.sim.bounds import lower_bound
 from artangram.sim.families import GeneratedTrace, cluster_for, stream
 from artangram.sim.report import ActTimes, report
+from artangram_bench.timeouts import limited
 
 SEEDS = (1, 2, 3)
 LAB = cluster_for("lab", cores=16, squeeze_penalty=0.1)
@@ -105,3 +106,20 @@ def test_teachers_that_are_seldom_asked_need_few_of_their_devices():
     trace = stream("mopd", seed=1, batch=256, steps=1, duty=0.01)
     on_their_own = act(trace, cluster_for("mopd", gpus=40), "static")
     assert act(trace, cluster_for("mopd", gpus=11), "elastic").mean_s <= on_their_own.mean_s
+
+
+def num_timed_out(policy: str) -> int:
+    """Of 128 tests that all end in time on 16 idle cores; `artangram bench timeouts` has more."""
+    trace = limited(stream("coding", seed=0, tasks=1, batch=128, steps=1))
+    cluster = cluster_for("coding", cores=16, squeeze_penalty=0.1)
+    tally = simulated(trace, cluster, policy, estimates="learned").tally
+    assert len(tally.by_kind["swe/test"].act) == 128
+    return tally.failed
+
+
+def test_no_test_times_out_because_cores_are_scarce():
+    assert num_timed_out("elastic") == 0
+
+
+def test_where_a_kernel_shares_the_same_tests_time_out():
+    assert num_timed_out("overcommit") > 10
