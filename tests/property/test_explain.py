@@ -66,8 +66,9 @@ def test_what_can_be_lent_is_what_a_scan_finds(name, steps):
     lane, loans = LANES[name](), []
     for now, (is_loan, units, index) in enumerate(steps):
         if is_loan and lane.lends(units, now):
-            loans.append(lane.lend(a_waiting_ticket(now), units, now))
+            ticket = a_waiting_ticket(now)
+            loans.append((ticket, lane.lend(ticket, units, now)))
         elif loans:
-            lane.take_back(loans.pop(index % len(loans)), now)
+            lane.take_back(*loans.pop(index % len(loans)), now)
         for wanted in range(1, 14):
             assert lendable(lane, wanted, now) == scanned(lane, wanted, now)

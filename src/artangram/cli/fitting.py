@@ -59,7 +59,7 @@ class FittingTrace:
         for nth, turn in enumerate(trajectory.turns):
             for index, action in enumerate(turn.actions):
                 try:
-                    self._forms.of(action.needs)
+                    self._forms.of(action.needs, trajectory.job)
                     home = self._home(action.needs, home)
                 except BadInput as error:
                     raise error.within(f"turns[{nth}].actions[{index}]") from None

@@ -48,7 +48,14 @@ KINDS: dict[str, type[PoolEntry]] = {
     "functions": FunctionsEntry,
 }
 
-_MAY_BE_ZERO = {"host_memory_mb", "runtime_mb", "min_memory_mb", "min_trajectories"}
+_MAY_BE_ZERO = {
+    "host_memory_mb",
+    "runtime_mb",
+    "min_memory_mb",
+    "min_trajectories",
+    "min_cores",
+    "min_calls",
+}
 _NEVER_ZERO = {"window_s", "restore_mb_per_s", "cold_mb_per_s", "pods_per_s", "share"}
 _SHARES = {"squeeze_penalty"}
 _LIMITS = ("concurrency", "limit", "window_s", "windows")

@@ -242,10 +242,11 @@ def test_jobs_may_have_a_minimum_and_a_maximum(tmp_path):
     path = tmp_path / "c.yaml"
     path.write_text(
         "pools: {cpu: {kind: cpu, cores: 8, memory_mb: 100}}\n"
-        "jobs: {a: {share: 2, max_memory_gb: 2, min_trajectories: 0}, b: {max_trajectories: 3}}\n"
+        "jobs: {a: {share: 2, max_memory_gb: 2, min_trajectories: 0},\n"
+        "  b: {max_trajectories: 3, min_cores: 0, max_cores: 16}}\n"
     )
     cluster = read_cluster(path).simulated()
-    limits = {"a": JobLimits(max_memory_mb=2000), "b": JobLimits(max_trajectories=3)}
+    limits = {"a": JobLimits(max_memory_mb=2000), "b": JobLimits(max_trajectories=3, max_cores=16)}
     assert (cluster.shares, cluster.limits) == ({"a": 2.0, "b": 1.0}, limits)
     write_cluster(tmp_path / "again.yaml", cluster)
     assert read_cluster(tmp_path / "again.yaml").simulated() == cluster

@@ -1,9 +1,12 @@
-"""Blocked tickets in order of their keys: at the lane of a secondary resource that is
-missing, or barred from the lane they wait in, on which an earlier ticket has a claim; and claims.
+"""Blocked tickets in order of their keys, and claims.
+
+A ticket is blocked at the lane of a secondary resource that is missing, or that its job may have no
+more of, or it is barred from the lane it waits in, on which an earlier ticket has a claim.
 """
 
 from collections.abc import Iterable
 
+from artangram.core.ids import JobId
 from artangram.core.scheduling.policies.base import Lane, Ticket
 from artangram.core.scheduling.policies.line import SortedTickets
 
@@ -13,12 +16,14 @@ _Lines = dict[Lane, SortedTickets]
 class Blocked:
     """Which ticket is blocked where."""
 
-    __slots__ = ("_barred", "lacking")
+    __slots__ = ("_barred", "_held_back", "lacking")
 
     def __init__(self) -> None:
         #: Tickets that lack something, by lane; none of the lines is empty.
         self.lacking: _Lines = {}
         self._barred: _Lines = {}
+        #: Tickets that wait for their own jobs to give something back.
+        self._held_back: dict[tuple[Lane, JobId], SortedTickets] = {}
 
     def add(self, ticket: Ticket, lane: Lane) -> None:
         """`ticket` lacks a secondary resource of `lane`."""
@@ -27,6 +32,15 @@ class Blocked:
     def bar(self, ticket: Ticket, lane: Lane) -> None:
         """`ticket` lacks no secondary resource, but may not start in its own `lane`."""
         _add(self._barred, ticket, lane)
+
+    def hold_back(self, ticket: Ticket, lane: Lane) -> None:
+        """The limits of jobs keep `ticket` from what it needs of `lane`."""
+        ticket.blocked_at = lane
+        self._held_back.setdefault((lane, ticket.job), SortedTickets()).add(ticket)
+
+    def held_back(self) -> list[tuple[Lane, Ticket]]:
+        """The first of each job at each lane that limits of jobs keep it from."""
+        return [(lane, line.head) for (lane, _), line in self._held_back.items()]
 
     def lanes(self) -> list[Lane]:
         """The lanes that lack something."""
@@ -54,11 +68,17 @@ class Blocked:
         """`ticket` is blocked no longer, wherever it was."""
         lane = ticket.blocked_at
         assert lane is not None, f"{ticket} is not blocked"
+        ticket.blocked_at = None
+        line = self._held_back.get((lane, ticket.job))
+        if line is not None and ticket.seq in line:
+            line.remove(ticket)
+            if not line:
+                del self._held_back[lane, ticket.job]
+            return
         lines = self.lacking if ticket.seq in self.lacking.get(lane, ()) else self._barred
         lines[lane].remove(ticket)
         if not lines[lane]:
             del lines[lane]
-        ticket.blocked_at = None
 
     def num_before(self, ticket: Ticket, lane: Lane) -> int:
         """How many tickets that lack something of `lane` go before `ticket`."""

@@ -131,7 +131,7 @@ class ServiceSpec(Struct, frozen=True, kw_only=True):
 
 
 class JobLimits(Struct, frozen=True, kw_only=True):
-    """What a job always gets, and what it never exceeds, of each CPU pool."""
+    """What a job always gets, and what it never exceeds, of each pool."""
 
     min_memory_mb: int = 0
     """Kept free for it when others ask, and it goes first until it holds so much."""
@@ -139,6 +139,12 @@ class JobLimits(Struct, frozen=True, kw_only=True):
     min_trajectories: int = 0
     """The job goes first until this many of its trajectories have a node."""
     max_trajectories: int | None = None
+    min_cores: int = 0
+    """Its actions start first, on cores that others run on if need be, until it holds this many."""
+    max_cores: int | None = None
+    min_calls: int = 0
+    """Of each API and of function slots: kept free for it, and it goes first until it has them."""
+    max_calls: int | None = None
 
 
 class ClusterSpec(Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from artangram.core.ids import NodeId, Resource, TrajectoryId
 from artangram.core.scheduling.cluster import NodeSpec
 from artangram.core.scheduling.events import TrajectoryOpened
 from artangram.core.scheduling.placement import Placement
-from artangram.core.scheduling.policies.base import Ticket
+from artangram.core.scheduling.policies.base import Lane, Ticket
 from artangram.core.scheduling.pools.cpu import CpuNode
 
 Push = Callable[[Ticket, float], None]
@@ -120,6 +120,11 @@ class CpuPools:
         """Tickets that have to be refused so that others can go on; see `kin`."""
         families = [one for one in self._placement.values() if one.children]
         return [ticket for placement in families for ticket in placement.stuck()]
+
+    def take_eased(self) -> list[Lane]:
+        """Lanes where jobs wait that had their maximum and gave cores back since the last call."""
+        eased = [one for one in self._placement.values() if one.use.eased]
+        return [lane for placement in eased for lane in placement.take_eased()]
 
     def take_emptied(self) -> list[tuple[Resource, NodeId]]:
         """Draining nodes that became empty since the last call."""

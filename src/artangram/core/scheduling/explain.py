@@ -4,8 +4,9 @@ from bisect import bisect_left
 
 from msgspec import Struct
 
-from artangram.core.ids import ActionId, Resource
+from artangram.core.ids import ActionId, JobId, Resource
 from artangram.core.scheduling.policies.base import Hindrance, Lane, State, Ticket
+from artangram.core.scheduling.policies.jobunits import limited
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
@@ -53,6 +54,20 @@ def unanswered(ticket: Ticket) -> Hindrance:
 def lendable(lane: Lane, units: int, now: float) -> int:
     """The most below `units` that `lane` lends now: quotas are too large to try every number."""
     return bisect_left(range(1, units), True, key=lambda fewer: not lane.lends(fewer, now))
+
+
+def of_side(
+    lane: Lane | None, resource: Resource, units: int, job: JobId, *, ahead: int, now: float
+) -> list[Hindrance]:
+    """What keeps an action of `job`, which may have no node, from a secondary resource, if any."""
+    if lane is None:
+        return []
+    if not lane.allows(job, units):
+        (most, what), free = lane.bound_of(job), lendable(lane, units, now)
+        return [limited(resource, units, job, most=most, what=what, free=free, ahead=ahead)]
+    if not lane.lends(units, now):
+        return [lacking(resource, units, free=lendable(lane, units, now), ahead=ahead)]
+    return []
 
 
 def lacking(resource: Resource, units: int, *, free: int, ahead: int) -> Hindrance:

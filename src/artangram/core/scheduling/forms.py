@@ -11,20 +11,25 @@ from functools import lru_cache
 from msgspec import structs
 
 from artangram.core.errors import BadInput
-from artangram.core.ids import Resource, ServiceId
+from artangram.core.ids import JobId, Resource, ServiceId
 from artangram.core.scheduling.cluster import (
     ClusterSpec,
     CpuSpec,
     FunctionsSpec,
     GpuSpec,
+    JobLimits,
     PoolSpec,
     QuotaSpec,
     ServiceSpec,
 )
+from artangram.core.scheduling.events import Reconfigured
 from artangram.core.scheduling.needs import Amounts, Needs
 from artangram.core.scheduling.policies.base import Form
+from artangram.core.scheduling.reconfigure import applied
 
 _HARDEST_FIRST = (GpuSpec, CpuSpec, FunctionsSpec, QuotaSpec)
+
+_ANY_JOB = JobId("default")
 
 MOST_KNOWN = 1 << 14
 """Forms to remember. Callers who measure a speed-up for every single action never ask twice."""
@@ -57,25 +62,47 @@ class Forms:
             self._cluster = structs.replace(self._cluster, pools=pools)
             self._known.clear()
 
-    def reconfigure(self, changed: Mapping[Resource, PoolSpec]) -> None:
-        """Pools have other limits now."""
-        self._cluster = structs.replace(self._cluster, pools={**self._cluster.pools, **changed})
+    def reconfigure(self, event: Reconfigured) -> None:
+        """Pools or jobs have other limits now."""
+        self._cluster = applied(event, self._cluster)
         self._known.clear()
 
-    def of(self, needs: Needs) -> Form:
+    def of(self, needs: Needs, job: JobId = _ANY_JOB) -> Form:
         """The form of `needs`; `BadInput` when no node or quota could ever serve them."""
         form = self._known.get(needs)
         if form is None:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
             form = self._known[needs] = _form(needs, self._cluster)
-        return form
+        limits = self._cluster.limits.get(job)
+        return form if limits is None else _within(form, job, limits, self._cluster.pools)
 
 
 @lru_cache(maxsize=1024)
 def clipped(form: Form, cores: int) -> Form:
     """What an action can run with on a node that has only `cores`."""
     return structs.replace(form, amounts=tuple(n for n in form.amounts if n <= cores))
+
+
+def _within(form: Form, job: JobId, limits: JobLimits, pools: Mapping[Resource, PoolSpec]) -> Form:
+    """What an action of `job` can run with under its maximum; `BadInput` if it never can."""
+    for name, units in ((form.resource, form.amounts[0]), *form.secondary):
+        what, most = most_of_job(limits, pools[name])
+        if most is not None and units > most:
+            problem = f"asks for at least {units}, and job {job} may hold {most} {what} at most"
+            raise BadInput(f"needs.{name}", problem, f"raise max_{what} of the job or ask for less")
+    _, most = most_of_job(limits, pools[form.resource])
+    return form if most is None or form.amounts[-1] <= most else clipped(form, most)
+
+
+def most_of_job(limits: JobLimits, pool: PoolSpec) -> tuple[str, int | None]:
+    """What a job holds of `pool`, and how many at most."""
+    match pool:
+        case CpuSpec():
+            return "cores", limits.max_cores
+        case GpuSpec():
+            return "devices", None
+    return "calls", limits.max_calls
 
 
 def _form(needs: Needs, cluster: ClusterSpec) -> Form:

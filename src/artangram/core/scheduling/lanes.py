@@ -10,8 +10,6 @@
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from msgspec import structs
-
 from artangram.core.ids import NodeId, Resource, ServiceId
 from artangram.core.scheduling.blocked import Blocked, Claims, is_before
 from artangram.core.scheduling.cluster import (
@@ -29,11 +27,10 @@ from artangram.core.scheduling.explain import (
     Explanation,
     claimed,
     explanation,
-    lacking,
-    lendable,
+    of_side,
     unanswered,
 )
-from artangram.core.scheduling.lease import Allocation, Cores, CoreShare, Devices
+from artangram.core.scheduling.lease import is_on
 from artangram.core.scheduling.placement import Placement
 from artangram.core.scheduling.policies.base import Hindrance, Lane, LaneContext, State, Ticket
 from artangram.core.scheduling.policies.gpulane import GpuLane
@@ -42,6 +39,7 @@ from artangram.core.scheduling.policies.queue import FairUsage
 from artangram.core.scheduling.pools.functions import FunctionPool
 from artangram.core.scheduling.pools.gpu import GpuPool
 from artangram.core.scheduling.pools.quota import QuotaPool
+from artangram.core.scheduling.reconfigure import changed_in_place
 from artangram.core.scheduling.wakes import Wakes
 
 
@@ -51,9 +49,7 @@ class Lanes:
     def __init__(
         self, cluster: ClusterSpec, policy: SchedulingPolicy, context: LaneContext
     ) -> None:
-        # What jobs may take is looked up in these two by every lane; they change with an event.
-        own = {"shares": dict(cluster.shares), "limits": dict(cluster.limits)}
-        self.cluster = structs.replace(cluster, **own)
+        self.cluster = changed_in_place(Reconfigured(), cluster, is_first=True)
         self._policy = policy
         self._context = context
         self.placement: dict[Resource, Placement] = {}
@@ -104,13 +100,13 @@ class Lanes:
     def release(self, ticket: Ticket, now: float, *, lost: NodeId | None = None) -> None:
         """A running ticket gives back what it holds, except what a lost node took with it."""
         allocation, lane = ticket.allocation, self._lane_of(ticket, ticket.form.resource)
-        if lane is not None and allocation is not None and not _is_on(allocation, lost):
+        if lane is not None and allocation is not None and not is_on(allocation, lost):
             lane.give_back(ticket, now)
             self._touched[lane] = None
         for side in ticket.secondary:
             lender = self._lane_of(ticket, side.resource)
-            if lender is not None and not _is_on(side, lost):
-                lender.take_back(side, now)
+            if lender is not None and not is_on(side, lost):
+                lender.take_back(ticket, side, now)
                 self._touched[lender] = None
         ticket.allocation, ticket.secondary = None, ()
         self.cpu.lone_ended(ticket)
@@ -131,7 +127,7 @@ class Lanes:
         if wakes.heap:
             for lane in wakes.take_due(now):
                 touched[lane] = None
-        while (self._blocked.lacking and self._unblock(now)) or touched:
+        while (self._blocked.lacking and self._unblock(now)) or touched or self._ease(now):
             while touched:
                 lane, _ = touched.popitem(last=False)
                 if lane in self._suspects:
@@ -148,20 +144,23 @@ class Lanes:
         lane = ticket.lane
         assert lane is not None
         ticket.lane = None
-        missing = self._missing_side(ticket, now)
-        if missing is not None:
-            self._blocked.add(ticket, missing)
-            self._await(ticket, missing, now)
-            return False
+        sides = [(self._side_lane(ticket, name), units) for name, units in ticket.form.secondary]
+        for side, units in sides:
+            if not side.allows(ticket.job, units):
+                self._blocked.hold_back(ticket, side)
+                self._unclaim(ticket, now)
+                return False
+        for side, units in sides:
+            if not self._is_lent(side, ticket, units, now):
+                self._blocked.add(ticket, side)
+                self._await(ticket, side, now)
+                return False
         if self._claims.keep_out(lane, ticket):
             self._blocked.bar(ticket, lane)
             self._await(ticket, lane, now)
             return False
         ticket.lane = lane
-        ticket.secondary = tuple(
-            self._side_lane(ticket, resource).lend(ticket, units, now)
-            for resource, units in ticket.form.secondary
-        )
+        ticket.secondary = tuple(side.lend(ticket, units, now) for side, units in sides)
         self._unclaim(ticket, now)
         return True
 
@@ -215,7 +214,7 @@ class Lanes:
         if ticket.node == node:
             return True
         held = (ticket.allocation, *ticket.secondary)
-        return any(a is not None and _is_on(a, node) for a in held)
+        return any(a is not None and is_on(a, node) for a in held)
 
     def deploy(self, service: ServiceId, spec: ServiceSpec) -> None:
         """From now on there is such a service; `Forms` has checked it."""
@@ -232,17 +231,11 @@ class Lanes:
 
     def reconfigure(self, event: Reconfigured, now: float) -> None:
         """Shares, limits of jobs or pools are others now."""
-        shares, limits = self.cluster.shares, self.cluster.limits
-        self.cluster = structs.replace(self.cluster, pools={**self.cluster.pools, **event.pools})
-        if event.shares is not None:
-            shares.clear()
-            shares.update(event.shares)
-        if event.limits is not None:
-            limits.clear()
-            limits.update(event.limits)
+        self.cluster = changed_in_place(event, self.cluster)
         for name, spec in event.pools.items():
             self._counted[name].reconfigure(spec, now)
         for lane in self._lanes.values():
+            lane.reconfigure()
             self._touched[lane] = None
         self.cpu.reconfigure(now)
 
@@ -262,17 +255,15 @@ class Lanes:
             hindrances.append(placement.hindrance(ticket))
         for resource, units in ticket.form.secondary:
             lane = self._lane_of(ticket, resource)
-            if lane is not None and not lane.lends(units, now):
-                free = lendable(lane, units, now)
-                ahead = self._blocked.num_before(ticket, lane)
-                hindrances.append(lacking(resource, units, free=free, ahead=ahead))
+            ahead = 0 if lane is None else self._blocked.num_before(ticket, lane)
+            hindrances += of_side(lane, resource, units, ticket.job, ahead=ahead, now=now)
         if ticket.blocked_at is not None and not hindrances:
             hindrances.append(claimed(*self._need_at(ticket, ticket.blocked_at)))
         return hindrances
 
     def _add_pool(self, resource: Resource) -> None:
         spec, policy = self.cluster.pools[resource], self._policy
-        served = FairUsage(self.cluster.shares)
+        served = FairUsage(self.cluster.shares, self.cluster.limits)
         match spec:
             case CpuSpec():
                 placement = Placement(resource, spec, policy, self._context, self.cluster)
@@ -309,12 +300,15 @@ class Lanes:
         lane.push(ticket, now)
         self._touched[lane] = None
 
-    def _missing_side(self, ticket: Ticket, now: float) -> Lane | None:
-        for resource, units in ticket.form.secondary:
-            lane = self._side_lane(ticket, resource)
-            if not self._is_lent(lane, ticket, units, now):
-                return lane
-        return None
+    def _ease(self, now: float) -> bool:
+        """Let go on what waited for its own job to give something back. Was there any?"""
+        for lane in self.cpu.take_eased():
+            self._touched[lane] = None
+        for lane, ticket in self._blocked.held_back():
+            if lane.allows(ticket.job, self._need_at(ticket, lane)[1]):
+                self._blocked.withdraw(ticket)
+                self._push(ticket, now)
+        return bool(self._touched)
 
     def _await(self, ticket: Ticket, lane: Lane, now: float) -> None:
         """A blocked ticket has to wait; once overdue, it claims what it needs."""
@@ -393,7 +387,3 @@ class Lanes:
         for ticket in self._blocked.firsts():
             if now >= ticket.key:
                 self._claim(ticket)
-
-
-def _is_on(allocation: Allocation, node: NodeId | None) -> bool:
-    return isinstance(allocation, Cores | CoreShare | Devices) and allocation.node == node

@@ -85,3 +85,8 @@ class Lease(Struct, frozen=True, kw_only=True, gc=False):
     attempt: int = 1
     pace: float = 1.0
     """Seconds of the action's time limit that pass in one second on these allocations."""
+
+
+def is_on(allocation: Allocation, node: NodeId | None) -> bool:
+    """Is it a part of `node`?"""
+    return isinstance(allocation, Cores | CoreShare | Devices) and allocation.node == node

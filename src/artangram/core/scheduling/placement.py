@@ -56,7 +56,7 @@ class Placement:
         self._spec = spec
         self._policy = policy
         self._context = context
-        self._use = CoreUse(cluster.shares)
+        self.use = CoreUse(cluster.shares, cluster.limits)
         self._uses: dict[NodeId, NodeUse] = {}
         self._limits = cluster.limits
         self._nodes = PoolNodes(policy.request_milli)
@@ -74,7 +74,7 @@ class Placement:
         self._num_joined += 1
         node = CpuNode(self._resource, node_id, self._spec, spec, seq=self._num_joined)
         self._shapes.add(node.spec)
-        use = self._uses[node_id] = NodeUse(self._use, node.cores)
+        use = self._uses[node_id] = NodeUse(self.use, node.cores)
         lane = self.lanes[node_id] = self._policy.cpu(node, self._context, use)
         self._nodes.add(node, lane)
 
@@ -96,7 +96,12 @@ class Placement:
     def reconfigure(self, now: float) -> None:
         """What jobs may have is different now; `place_waiting` follows."""
         self._jobs.reconfigure()
-        self._use.reconfigure(now)
+        self.use.reconfigure(now)
+
+    def take_eased(self) -> list[Lane]:
+        """Where jobs wait that had their maximum and gave cores back since the last call."""
+        jobs, self.use.eased = self.use.eased, {}
+        return [self.lanes[name] for name, use in self._uses.items() if any(map(use.wants, jobs))]
 
     def take_emptied(self) -> list[NodeId]:
         """Draining nodes that became empty since the last call, and still are."""

@@ -49,6 +49,32 @@ def applied(event: Reconfigured, cluster: ClusterSpec) -> ClusterSpec:
     )
 
 
+def changed_in_place(
+    event: Reconfigured, cluster: ClusterSpec, *, is_first: bool = False
+) -> ClusterSpec:
+    """As `applied`, with the same dicts of shares and limits, which lanes look things up in.
+
+    The first time they are copies: a description that is shared does not change.
+    """
+    after = applied(event, cluster)
+    if is_first:
+        return structs.replace(after, shares=dict(after.shares), limits=dict(after.limits))
+    shares, limits = dict(after.shares), dict(after.limits)
+    cluster.shares.clear()
+    cluster.shares.update(shares)
+    cluster.limits.clear()
+    cluster.limits.update(limits)
+    return structs.replace(cluster, pools=after.pools)
+
+
+def relimited(event: Reconfigured, cluster: ClusterSpec) -> set[JobId]:
+    """The jobs that have other limits after `event`."""
+    if event.limits is None:
+        return set()
+    before, after = cluster.limits, event.limits
+    return {job for job in before.keys() | after.keys() if before.get(job) != after.get(job)}
+
+
 def difference(now: ClusterSpec, wanted: ClusterSpec) -> Reconfigured | None:
     """What makes `now` into `wanted`, which differ in nothing else; `None` if they are equal."""
     changed = {
@@ -80,7 +106,7 @@ def _fixed_pool(spec: PoolSpec) -> PoolSpec:
 
 
 def _check_limits(job: JobId, limits: JobLimits) -> None:
-    for what in ("memory_mb", "trajectories"):
+    for what in ("memory_mb", "trajectories", "cores", "calls"):
         least, most = getattr(limits, f"min_{what}"), getattr(limits, f"max_{what}")
         if most is not None and least > most:
             problem = f"{least} is above max_{what}, which is {most}"

@@ -40,6 +40,7 @@ from artangram.core.scheduling.policies.base import Form, State, Ticket, record_
 from artangram.core.scheduling.policies.policy import SchedulingPolicy
 from artangram.core.scheduling.pools.cpu import CpuNode
 from artangram.core.scheduling.reconfigure import checked as checked_change
+from artangram.core.scheduling.reconfigure import relimited
 
 MOST_ATTEMPTS = 3
 """How often a repeatable action is started before its infrastructure failures are final."""
@@ -205,7 +206,9 @@ class Scheduler:
             raise BadInput("id", f"{action.id!r} is already known", "give every action its own id")
         self._seq += 1
         try:
-            ticket = Ticket(action, self._forms.of(action.needs), seq=self._seq, now=now)
+            ticket = Ticket(
+                action, self._forms.of(action.needs, action.job), seq=self._seq, now=now
+            )
             self._lanes.check(ticket)
             self._join_trajectory(ticket)
         except BadInput as error:
@@ -263,7 +266,7 @@ class Scheduler:
         ticket.attempt += 1
         ticket.state = State.WAITING
         ticket.lane = ticket.node = None
-        ticket.form = self._forms.of(ticket.action.needs)
+        ticket.form = self._forms.of(ticket.action.needs, ticket.job)
         self._queue(ticket, now)
 
     def _on_cancelled(self, event: events.Cancelled, now: float) -> None:
@@ -322,7 +325,7 @@ class Scheduler:
             else:
                 self._lanes.withdraw(ticket, now)
             ticket.lane = ticket.node = None
-            ticket.form = self._forms.of(ticket.action.needs)
+            ticket.form = self._forms.of(ticket.action.needs, ticket.job)
         self._lanes.node_lost(event.resource, event.node, now)
         for ticket, is_harmed in harmed.items():
             if not is_harmed:
@@ -335,18 +338,20 @@ class Scheduler:
 
     def _on_reconfigured(self, event: events.Reconfigured, now: float) -> None:
         checked_change(event, self._lanes.cluster)
-        self._forms.reconfigure(event.pools)
+        jobs = relimited(event, self._lanes.cluster)
+        self._forms.reconfigure(event)
         self._lanes.reconfigure(event, now)
         changed = [
             ticket
-            for ticket in (self._tickets.values() if event.pools else ())
-            if ticket.state is State.WAITING and not event.pools.keys().isdisjoint(_uses(ticket))
+            for ticket in (self._tickets.values() if event.pools or jobs else ())
+            if ticket.state is State.WAITING
+            and (ticket.job in jobs or not event.pools.keys().isdisjoint(_uses(ticket)))
         ]
         for ticket in changed:
             self._lanes.withdraw(ticket, now)
             ticket.lane = ticket.node = None
             try:
-                ticket.form = self._forms.of(ticket.action.needs)
+                ticket.form = self._forms.of(ticket.action.needs, ticket.job)
             except BadInput as error:  # It asks for more than the pool has now.
                 self._end(ticket, Outcome.REFUSED, str(error), now)
             else:

@@ -128,7 +128,7 @@ def test_bare_devices_are_lent_and_come_back(lane_type):
     assert isinstance(loan, Devices)
     assert (loan.degree, loan.service) == (4, BARE)
     assert not lane.lends(1, now=0.0)
-    lane.take_back(loan, now=1.0)
+    lane.take_back(borrower, loan, now=1.0)
     assert lane.lends(4, now=1.0)
     check_books(pool)
 

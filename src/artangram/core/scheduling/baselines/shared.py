@@ -7,11 +7,11 @@ kernel shares equally. Either way an action starts at once and runs as fast as i
 """
 
 from artangram.core.scheduling.lease import Allocation, CoreShare
-from artangram.core.scheduling.policies.base import Hindrance, LaneContext, Ticket
+from artangram.core.scheduling.policies.base import Hindrance, Lane, LaneContext, Ticket
 from artangram.core.scheduling.pools.cpu import CpuNode
 
 
-class SharedLane:
+class SharedLane(Lane):
     """A node whose kernel decides how fast each action runs."""
 
     def __init__(
@@ -63,7 +63,7 @@ class SharedLane:
     def lend(self, ticket: Ticket, units: int, now: float) -> Allocation:
         return self._share()
 
-    def take_back(self, allocation: Allocation, now: float) -> None:
+    def take_back(self, ticket: Ticket, allocation: Allocation, now: float) -> None:
         pass
 
     def hindrance(self, ticket: Ticket, now: float) -> Hindrance:

@@ -10,7 +10,7 @@ the documented habits of API clients.
 from heapq import heappop, heappush
 
 from artangram.core.scheduling.lease import Allocation
-from artangram.core.scheduling.policies.base import Hindrance, LaneContext, State, Ticket
+from artangram.core.scheduling.policies.base import Hindrance, Lane, LaneContext, State, Ticket
 from artangram.core.scheduling.pools.quota import QuotaPool
 
 RETRIES = 3
@@ -20,7 +20,7 @@ TIMEOUT_S = 600.0
 """From the first try to the answer. Clients that count anew for each try would wait longer."""
 
 
-class UnmanagedLane:
+class UnmanagedLane(Lane):
     """No queue at all: only back-offs that run out."""
 
     def __init__(self, pool: QuotaPool, context: LaneContext) -> None:
@@ -80,7 +80,7 @@ class UnmanagedLane:
     def lend(self, ticket: Ticket, units: int, now: float) -> Allocation:
         return self._pool.take(units, now)
 
-    def take_back(self, allocation: Allocation, now: float) -> None:
+    def take_back(self, ticket: Ticket, allocation: Allocation, now: float) -> None:
         self._pool.give_back(allocation.units, now)
 
     def throttled(self, until: float) -> None:

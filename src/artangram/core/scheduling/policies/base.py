@@ -276,6 +276,18 @@ class Lane(Protocol):
         Nothing it needs is lent to a ticket that comes after it.
         """
 
+    def allows(self, job: JobId, units: int) -> bool:
+        """Do the limits of jobs let `job` have `units` more?"""
+        return True
+
+    def bound_of(self, job: JobId) -> tuple[int | None, str]:
+        """The maximum of `job`, if it has one here, and of what."""
+        return None, "units"
+
+    def reconfigure(self) -> None:
+        """The limits of jobs have changed."""
+        return
+
     def lends(self, units: int, now: float) -> bool:
         """Could `units` be lent now to an action that waits in another lane?
 
@@ -285,8 +297,8 @@ class Lane(Protocol):
     def lend(self, ticket: Ticket, units: int, now: float) -> Allocation:
         """Lend what `lends` promised."""
 
-    def take_back(self, allocation: Allocation, now: float) -> None:
-        """A loan ended."""
+    def take_back(self, ticket: Ticket, allocation: Allocation, now: float) -> None:
+        """A loan to `ticket` ended."""
 
     def num_waiting(self) -> int:
         """How many tickets wait here."""
@@ -313,7 +325,7 @@ class CpuLane(Lane):
     def lend(self, ticket: Ticket, units: int, now: float) -> Allocation:
         return Cores(self._node.resource, self._node.id, self._node.take(units))
 
-    def take_back(self, allocation: Allocation, now: float) -> None:
+    def take_back(self, ticket: Ticket, allocation: Allocation, now: float) -> None:
         assert isinstance(allocation, Cores)
         self._node.give_back(allocation.cores)
 

@@ -31,6 +31,7 @@ from artangram.core.scheduling.policies.queue import (
     set_due,
 )
 from artangram.core.scheduling.policies.ranking import CoreUse
+from artangram.core.scheduling.speedup import MOST_UNITS
 
 FEWEST = 64
 """Below this, looking for entries of tickets that left is not worth it."""
@@ -119,14 +120,16 @@ class Candidates:
             self.is_reranked = True
 
     def first(self, now: float) -> Ticket | None:
-        """The ticket that goes first; it stays here."""
-        if len(self._jobs) == 1:
+        """The ticket that goes first; it stays here. Jobs that have their maximum are left out."""
+        if len(self._jobs) == 1 and not self.use.bounds.most:
             (job,) = self._jobs.values()
             return self._first_of(job, now)
         best: Ticket | None = None
         for job in self._jobs.values():
             ticket = self._first_of(job, now)
-            if best is None or goes_first(self.use, ticket, best, now):
+            if self._is_within(ticket) and (
+                best is None or goes_first(self.use, ticket, best, now)
+            ):
                 best = ticket
         return best
 
@@ -136,14 +139,20 @@ class Candidates:
         for job in self._jobs.values():
             ticket = self._head(job.by_key)
             if ticket.key <= now and (first is None or _by_key(ticket) < _by_key(first)):
-                first = ticket
+                first = ticket if self._is_within(ticket) else first
         return first
 
     def overdue_of(self, job_id: JobId, now: float) -> Ticket | None:
         """The same of one job."""
         job = self._jobs.get(job_id)
         first = None if job is None else self._head(job.by_key)
-        return first if first is not None and first.key <= now else None
+        is_overdue = first is not None and first.key <= now and self._is_within(first)
+        return first if is_overdue else None
+
+    def _is_within(self, ticket: Ticket) -> bool:
+        """Does the maximum of its job leave it the cores that it needs?"""
+        use = self.use
+        return not use.bounds.most or use.is_within(ticket.job, ticket.form.amounts[0])
 
     def _first_of(self, job: _Job, now: float) -> Ticket:
         earliest = self._head(job.by_key)
@@ -167,6 +176,10 @@ class Candidates:
 def goes_first(use: CoreUse, one: Ticket, other: Ticket, now: float) -> bool:
     """Does `one` get cores before `other`?"""
     if one.job != other.job:
+        if use.bounds.least:
+            is_entitled = use.is_entitled(one.job)
+            if is_entitled != use.is_entitled(other.job):
+                return is_entitled
         mine, theirs = use.standing(one.job, now), use.standing(other.job, now)
         if mine != theirs:
             return mine < theirs
@@ -222,6 +235,34 @@ def is_guess(ticket: Ticket) -> bool:
 def pressure_of(ticket: Ticket) -> float:
     """Weight of each action behind `ticket` in the price of a core."""
     return PRESSURE * (1.0 + UNCERTAIN_PRESSURE * ticket.belief.spread)
+
+
+def within_maximums(use: CoreUse, running: list[Ticket], sizes: list[int]) -> list[int]:
+    """`sizes` of elastic tickets, in their order, within what their jobs may hold.
+
+    A job that wants cores for others of its tickets has them before these get more than their least
+    amounts. What it leaves goes to jobs without a maximum.
+    """
+    most = use.bounds.most
+    left = 0
+    for job in {ticket.job: None for ticket in running if ticket.job in most}:
+        mine = [at for at, ticket in enumerate(running) if ticket.job == job]
+        if use.wants(job):
+            surplus = MOST_UNITS
+        else:
+            counted = sum(running[at].units or running[at].form.amounts[0] for at in mine)
+            surplus = use.held(job) - counted + sum(sizes[at] for at in mine) - most[job]
+        for at in reversed(mine):
+            cut = max(0, min(surplus, sizes[at] - running[at].form.amounts[0]))
+            sizes[at] -= cut
+            surplus -= cut
+            left += cut
+    for at, ticket in enumerate(running if left else ()):
+        if ticket.job not in most:
+            more = min(left, ticket.workers - sizes[at])
+            sizes[at] += more
+            left -= more
+    return sizes
 
 
 class Running:

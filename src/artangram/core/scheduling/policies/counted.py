@@ -2,10 +2,12 @@
 
 from typing import Protocol
 
-from artangram.core.ids import Resource
+from artangram.core.ids import JobId, Resource
 from artangram.core.scheduling.lease import Allocation
 from artangram.core.scheduling.policies.base import Hindrance, LaneContext, Ticket
+from artangram.core.scheduling.policies.jobunits import limited
 from artangram.core.scheduling.policies.queue import FairUsage, Queue
+from artangram.core.scheduling.pools.slots import Slots
 
 
 class CountedPool(Protocol):
@@ -21,6 +23,8 @@ class CountedPool(Protocol):
     def give_back(self, units: int, now: float) -> None: ...
 
     def available(self, now: float) -> int: ...
+
+    def slots(self) -> Slots | None: ...
 
 
 class CountedLane:
@@ -44,10 +48,10 @@ class CountedLane:
         return len(self._queue)
 
     def overdue(self, now: float) -> Ticket | None:
-        return self._queue.peek()
+        return self._first()
 
     def dispatch(self, now: float) -> None:
-        while (ticket := self._queue.peek()) is not None:
+        while (ticket := self._first()) is not None:
             units = ticket.form.amounts[0]
             if not self._pool.fits(units, now):
                 return
@@ -56,7 +60,12 @@ class CountedLane:
                 self._served.charge(ticket, units)
                 self._start(ticket, units, now)
 
+    def _first(self) -> Ticket | None:
+        """Of those that the limits of their jobs let start."""
+        return self._queue.peek(self._pool.slots())
+
     def _start(self, ticket: Ticket, units: int, now: float) -> None:
+        self._served.units.take(ticket.job, units)
         allocation = self._pool.take(units, now)
         self._context.start(
             ticket,
@@ -70,20 +79,35 @@ class CountedLane:
         return 0.0
 
     def give_back(self, ticket: Ticket, now: float) -> None:
+        self._served.units.take(ticket.job, -ticket.units)
         self._pool.give_back(ticket.units, now)
+
+    def allows(self, job: JobId, units: int) -> bool:
+        return self._served.units.allows(job, units, self._pool.slots())
+
+    def bound_of(self, job: JobId) -> tuple[int | None, str]:
+        return self._served.units.bounds.of(job)
+
+    def reconfigure(self) -> None:
+        self._served.units.bounds.reconfigure()
 
     def lends(self, units: int, now: float) -> bool:
         return self._pool.fits(units, now)
 
     def lend(self, ticket: Ticket, units: int, now: float) -> Allocation:
+        self._served.units.take(ticket.job, units)
         return self._pool.take(units, now)
 
-    def take_back(self, allocation: Allocation, now: float) -> None:
+    def take_back(self, ticket: Ticket, allocation: Allocation, now: float) -> None:
+        self._served.units.take(ticket.job, -allocation.units)
         self._pool.give_back(allocation.units, now)
 
     def hindrance(self, ticket: Ticket, now: float) -> Hindrance:
         ahead = sum(self._served.goes_first(other, ticket) for other in self._queue.tickets())
         name, units, free = self._pool.resource, ticket.form.amounts[0], self._pool.available(now)
+        if not self.allows(ticket.job, units):
+            (most, what), job = self.bound_of(ticket.job), ticket.job
+            return limited(name, units, job, most=most, what=what, free=free, ahead=ahead)
         return Hindrance(
             resource=name,
             needed=units,

@@ -21,9 +21,10 @@ from artangram.core.scheduling.policies.candidates import (
     goes_first,
     is_guess,
     pressure_of,
+    within_maximums,
 )
 from artangram.core.scheduling.policies.ranking import NodeUse
-from artangram.core.scheduling.policies.shortcores import because, starts_when
+from artangram.core.scheduling.policies.shortcores import short_of_cores
 from artangram.core.scheduling.policies.width import (
     TAIL,
     best_workers,
@@ -64,7 +65,6 @@ class ElasticLane(CpuLane):
         #: Elastic tickets among the running that have no cores yet: `_divide` starts them.
         self._fresh: list[Ticket] = []
         self._num_lent = 0
-        self._lent_to: dict[Allocation, JobId] = {}
         self._num_waiting = 0
         self._next_pass = 0.0
         self._last_pass = 0.0
@@ -85,6 +85,8 @@ class ElasticLane(CpuLane):
         self._candidates_like(ticket).push(ticket)
         if ticket.form.is_elastic and ticket.rank < self._refused_rank:
             self._ask_elastic = True
+        if not self.allows(ticket.job, ticket.form.amounts[0]):
+            self._next_pass = now  # Others of its job become narrower for it.
 
     def withdraw(self, ticket: Ticket) -> None:
         self._num_waiting -= 1
@@ -118,6 +120,12 @@ class ElasticLane(CpuLane):
         if ticket.form.is_elastic or not self._running.elastic:
             self._ask_elastic = True  # Without a running elastic one, no division will ask again.
 
+    def allows(self, job: JobId, units: int) -> bool:
+        return self._use.pool.is_within(job, units)
+
+    def bound_of(self, job: JobId) -> tuple[int | None, str]:
+        return self._use.pool.bounds.of(job)
+
     def lends(self, units: int, now: float) -> bool:
         return units <= self._room()
 
@@ -125,14 +133,12 @@ class ElasticLane(CpuLane):
         self._squeeze(units, now)
         self._num_lent += units
         self._use.hold(ticket.job, units, now)
-        lent = super().lend(ticket, units, now)
-        self._lent_to[lent] = ticket.job
-        return lent
+        return super().lend(ticket, units, now)
 
-    def take_back(self, allocation: Allocation, now: float) -> None:
-        super().take_back(allocation, now)
+    def take_back(self, ticket: Ticket, allocation: Allocation, now: float) -> None:
+        super().take_back(ticket, allocation, now)
         self._num_lent -= allocation.units
-        self._use.hold(self._lent_to.pop(allocation), -allocation.units, now)
+        self._use.hold(ticket.job, -allocation.units, now)
         self._ask_elastic = True
 
     def dispatch(self, now: float) -> None:
@@ -143,7 +149,7 @@ class ElasticLane(CpuLane):
         self._admit(now)
         if self._running.elastic and (self._fresh or now >= self._pass_at()):
             self._divide(now)
-            if self._node.free and self._elastic.size:
+            if self._node.free and (self._elastic.size or self._use.pool.bounds.most):
                 # No running action can use these cores: those that were refused may have them.
                 self._admit(now)
                 if self._fresh:
@@ -319,7 +325,8 @@ class ElasticLane(CpuLane):
         self._ask_elastic = True
         if now >= self._next_look:
             self._look(now)
-        pairs = zip(self._running.elastic, self._sizes(), strict=True)
+        sizes = within_maximums(self._use.pool, self._running.elastic, self._sizes())
+        pairs = zip(self._running.elastic, sizes, strict=True)
         changes = [(ticket, size) for ticket, size in pairs if size != ticket.units]
         for ticket, size in changes:
             if size < ticket.units:
@@ -386,12 +393,5 @@ class ElasticLane(CpuLane):
     def hindrance(self, ticket: Ticket, now: float) -> Hindrance:
         others = (other for queue in (self._rigid, self._elastic) for other in queue)
         ahead = sum(goes_first(self._use.pool, other, ticket, now) for other in others)
-        is_ahead = self._use.pool.is_ahead(ticket.job, now)
-        return Hindrance(
-            resource=self._node.resource,
-            needed=ticket.form.amounts[0],
-            free=self._node.free,
-            ahead=ahead,
-            because=because(ticket, self._node, room=self._room(), ahead=ahead, is_ahead=is_ahead),
-            starts_when=starts_when(ticket, self._node, room=self._room(), ahead=ahead, now=now),
-        )
+        pool, room = self._use.pool, self._room()
+        return short_of_cores(ticket, self._node, pool, room=room, ahead=ahead, now=now)

@@ -105,7 +105,7 @@ class GpuLane(Lane):
         self.ends[residency] = inf
         return loan
 
-    def take_back(self, allocation: Allocation, now: float) -> None:
+    def take_back(self, ticket: Ticket, allocation: Allocation, now: float) -> None:
         assert isinstance(allocation, Devices)
         self._release(self._loans.pop(allocation), now)
 

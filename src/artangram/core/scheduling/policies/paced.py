@@ -19,7 +19,7 @@ class PacedLane(CountedLane):
 
     def dispatch(self, now: float) -> None:
         super().dispatch(now)
-        first = self._queue.peek()
+        first = self._first()
         self.wake_at = None if first is None else self._quota.fits_at(first.form.amounts[0], now)
 
     def lends_at(self, units: int, now: float) -> float | None:

@@ -20,11 +20,15 @@ A lane calls `set_due` or `set_due_in_line` when it has set the key of a ticket,
 stays as it is while the ticket stands there. Without priority and deadline it is the key.
 """
 
+from collections.abc import Mapping
 from heapq import heappop, heappush
 from math import ldexp
 
 from artangram.core.ids import JobId
+from artangram.core.scheduling.cluster import JobLimits
 from artangram.core.scheduling.policies.base import Lane, State, Ticket
+from artangram.core.scheduling.policies.jobunits import NO_LIMITS, JobUnits
+from artangram.core.scheduling.pools.slots import Slots
 
 MOST_JOBS = 4096
 """How many jobs a lane tells apart by what they got. Without a bound, a caller that makes up a job
@@ -40,17 +44,20 @@ LEAST_RANK = 1e-6
 
 
 class FairUsage:
-    """How much each job got of one lane, in units x seconds over its share.
+    """How much each job got of one lane, in units x seconds over its share; and what it holds.
 
     A job that is gone is not forgotten while it is ahead of others: coming back, it would be served
     before those that got less. When there are too many, those that got least are forgotten, and a
     job that is not known counts as much as the most served of those: no count ever falls.
     """
 
-    __slots__ = ("_shares", "_unknown", "_virtual", "_work")
+    __slots__ = ("_shares", "_unknown", "_virtual", "_work", "units")
 
-    def __init__(self, shares: dict[JobId, float]) -> None:
+    def __init__(
+        self, shares: dict[JobId, float], limits: Mapping[JobId, JobLimits] = NO_LIMITS
+    ) -> None:
         self._shares = shares
+        self.units = JobUnits(limits)
         self._work: dict[JobId, float] = {}
         #: What a job got that is not in `_work`.
         self._unknown = 0.0
@@ -75,6 +82,10 @@ class FairUsage:
     def goes_first(self, one: Ticket, other: Ticket) -> bool:
         """Does `one` go before `other`?"""
         if one.job != other.job:
+            if self.units.bounds.least:
+                is_entitled = self.units.is_entitled(one.job)
+                if is_entitled != self.units.is_entitled(other.job):
+                    return is_entitled
             mine, theirs = self.of(one.job), self.of(other.job)
             if mine != theirs:
                 return mine < theirs
@@ -123,14 +134,17 @@ class Queue:
         heappush(heap, (ticket.due_at, ticket.seq, ticket))
         self.size += 1
 
-    def peek(self) -> Ticket | None:
-        """The first ticket, still in the queue."""
+    def peek(self, slots: Slots | None = None) -> Ticket | None:
+        """The first ticket, still in the queue, of those that the limits of their jobs let start.
+
+        `slots` are those of all jobs together, if there is a number of them.
+        """
         if self.size == 0:
             return None
-        if len(self._heaps) == 1:
+        if len(self._heaps) == 1 and not self.served.units.bounds:
             (heap,) = self._heaps.values()
             return self._first(heap)
-        return self._first_of_all()
+        return self._first_of_all(slots)
 
     def pop(self, ticket: Ticket) -> None:
         """Take out `ticket`, which is the first of its job."""
@@ -172,12 +186,14 @@ class Queue:
             self._num_gone -= 1
         return None
 
-    def _first_of_all(self) -> Ticket | None:
+    def _first_of_all(self, slots: Slots | None) -> Ticket | None:
         best: Ticket | None = None
         for job in list(self._heaps):
             ticket = self._first(self._heaps[job])
             if ticket is None:
                 del self._heaps[job]
+            elif not self.served.units.allows(job, ticket.form.amounts[0], slots):
+                continue
             elif best is None or self.served.goes_first(ticket, best):
                 best = ticket
         return best

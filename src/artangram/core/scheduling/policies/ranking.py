@@ -15,10 +15,16 @@ Between jobs the core-seconds decide that they used of the pool, over their shar
   some: it neither saves up credit nor pays for the past.
 - The least charged goes first, with what it holds now counted one second ahead. A job that is
   clearly behind takes cores that others run on; one that is clearly ahead takes none.
+- Before all that, a job that holds less than its minimum takes cores of those that hold more than
+  theirs, and no job takes more than its maximum (`jobunits`).
 """
 
+from collections.abc import Mapping
+
 from artangram.core.ids import JobId
+from artangram.core.scheduling.cluster import JobLimits
 from artangram.core.scheduling.policies.base import Ticket
+from artangram.core.scheduling.policies.jobunits import NO_LIMITS, JobBounds
 from artangram.core.scheduling.policies.queue import may_preempt
 from artangram.core.scheduling.policies.width import fixed_widths
 from artangram.core.scheduling.speedup import DEFAULT
@@ -83,8 +89,13 @@ class _JobUse:
 class CoreUse:
     """The account of one pool."""
 
-    def __init__(self, shares: dict[JobId, float]) -> None:
+    def __init__(
+        self, shares: dict[JobId, float], limits: Mapping[JobId, JobLimits] = NO_LIMITS
+    ) -> None:
         self._shares = shares
+        self.bounds = JobBounds(limits, "cores")
+        #: Jobs with a maximum that gave cores back and want some.
+        self.eased: dict[JobId, None] = {}
         self._jobs: dict[JobId, _JobUse] = {}
         #: Those that hold or want cores.
         self._active: dict[JobId, _JobUse] = {}
@@ -119,6 +130,8 @@ class CoreUse:
         use = self._use(job, now)
         self._highest = max(self._highest, use.settled(now))
         use.held += units
+        if units < 0 and use.wanting and job in self.bounds.most:
+            self.eased[job] = None
         self._activate(job, use)
         self._rest_if_idle(job, use)
 
@@ -126,6 +139,28 @@ class CoreUse:
         """Between jobs, the one with the smallest goes first."""
         use = self._jobs[job]
         return use.settled(now) + LOOK_S * use.held / use.share
+
+    def held(self, job: JobId) -> int:
+        """How many cores it has."""
+        use = self._jobs.get(job)
+        return 0 if use is None else use.held
+
+    def is_within(self, job: JobId, units: int) -> bool:
+        """May `job` have `units` more, as far as its maximum is concerned?"""
+        most, held = self.bounds.most.get(job), self.held(job)
+        return most is None or not held or held + units <= most
+
+    def is_entitled(self, job: JobId) -> bool:
+        """Has it less than its minimum?"""
+        return self.held(job) < self.bounds.least.get(job, 0)
+
+    def is_kept(self, job: JobId, units: int) -> bool:
+        """Would it have less than its minimum without `units` of its cores?"""
+        return self.held(job) - units < self.bounds.least.get(job, 0)
+
+    def wants(self, job: JobId) -> bool:
+        """Has it tickets that want cores and have none?"""
+        return self._jobs[job].wanting > 0
 
     def gap(self, job: JobId, now: float) -> float:
         """From what on `job` is clearly behind or ahead of another one."""
@@ -141,6 +176,8 @@ class CoreUse:
         """Is it clearly behind any job that has cores, even with `units` more?"""
         if len(self._active) == 1:
             return False
+        if self.bounds.least and self.is_entitled(job):
+            return True
         below = -self.gap(job, now)
         return any(
             use.held and other != job and self.lead(job, other, now, taken=units, given=0) < below
@@ -156,7 +193,8 @@ class CoreUse:
         )
 
     def reconfigure(self, now: float) -> None:
-        """Shares have changed: they count from now on."""
+        """Shares and limits have changed: they count from now on."""
+        self.bounds.reconfigure()
         for job, use in self._jobs.items():
             use.settled(now)
             use.share = self._shares.get(job, 1.0)
@@ -228,6 +266,10 @@ class NodeUse:
             _subtract(self._held, job, -units)
             self.pool.hold(job, units, now)
 
+    def wants(self, job: JobId) -> bool:
+        """Has `job` tickets here that want cores and have none?"""
+        return job in self._wanting
+
     def lose(self, now: float) -> None:
         """The node is gone, and nothing is held or wanted there."""
         self.pool.cores -= self._cores
@@ -293,6 +335,10 @@ def gives_way(other: Ticket, ticket: Ticket, use: CoreUse, *, firm: float, now: 
     if other.stopping is not None or not other.units:
         return False
     if other.job != ticket.job:
+        if use.bounds.least:
+            is_entitled, is_kept = use.is_entitled(ticket.job), use.is_kept(other.job, other.units)
+            if is_entitled != is_kept:
+                return is_entitled
         taken, given = ticket.form.amounts[0], other.units
         lead = use.lead(ticket.job, other.job, now, taken=taken, given=given)
         gap = use.gap(ticket.job, now)

@@ -1,10 +1,31 @@
 """Why an action waits for cores of a node, in words: its lane's part of `explain`."""
 
-from artangram.core.scheduling.policies.base import Ticket
+from artangram.core.scheduling.policies.base import Hindrance, Ticket
+from artangram.core.scheduling.policies.jobunits import limited
+from artangram.core.scheduling.policies.ranking import CoreUse
 from artangram.core.scheduling.pools.cpu import CpuNode
 
 
-def because(ticket: Ticket, node: CpuNode, *, room: int, ahead: int, is_ahead: bool) -> str:
+def short_of_cores(
+    ticket: Ticket, node: CpuNode, use: CoreUse, *, room: int, ahead: int, now: float
+) -> Hindrance:
+    """Why `ticket` has no cores, when `room` could be had and `ahead` others go first."""
+    resource, needed, free, job = node.resource, ticket.form.amounts[0], node.free, ticket.job
+    if not use.is_within(job, needed):
+        most, what = use.bounds.of(job)
+        return limited(resource, needed, job, most=most, what=what, free=free, ahead=ahead)
+    is_ahead = use.is_ahead(job, now)
+    return Hindrance(
+        resource=resource,
+        needed=needed,
+        free=free,
+        ahead=ahead,
+        because=_because(ticket, node, room=room, ahead=ahead, is_ahead=is_ahead),
+        starts_when=_starts_when(ticket, node, room=room, ahead=ahead, now=now),
+    )
+
+
+def _because(ticket: Ticket, node: CpuNode, *, room: int, ahead: int, is_ahead: bool) -> str:
     """Why `ticket` has no cores, when `room` could be had and `ahead` others go first.
 
     `is_ahead` says whether another job that waits has used less for its share.
@@ -23,7 +44,7 @@ def because(ticket: Ticket, node: CpuNode, *, room: int, ahead: int, is_ahead: b
     return "running actions that are expected to end sooner are worth the cores more"
 
 
-def starts_when(ticket: Ticket, node: CpuNode, *, room: int, ahead: int, now: float) -> str:
+def _starts_when(ticket: Ticket, node: CpuNode, *, room: int, ahead: int, now: float) -> str:
     """What would let `ticket` start."""
     if ticket.key <= now:
         return "its cores are free: it is overdue, and only what is so for longer goes before"

@@ -9,6 +9,7 @@ from collections import deque
 from artangram.core.ids import Resource
 from artangram.core.scheduling.cluster import FunctionsSpec, PoolSpec
 from artangram.core.scheduling.lease import FunctionSlots
+from artangram.core.scheduling.pools.slots import Slots
 
 
 class FunctionPool:
@@ -44,6 +45,10 @@ class FunctionPool:
     def available(self, now: float) -> int:
         """How many calls may start now."""
         return max(0, self.ceiling - self.busy)  # Below 0 it is after the ceiling was lowered.
+
+    def slots(self) -> Slots:
+        """What `available` says, and of how many."""
+        return Slots(max(0, self.ceiling - self.busy), self.ceiling)
 
     def reconfigure(self, spec: PoolSpec, now: float) -> None:
         """There are more or fewer slots from now on; those that are busy stay until they end."""

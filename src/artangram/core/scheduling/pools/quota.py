@@ -9,6 +9,7 @@ from collections import deque
 from artangram.core.ids import Resource
 from artangram.core.scheduling.cluster import CallWindow, PoolSpec, QuotaSpec
 from artangram.core.scheduling.lease import Calls
+from artangram.core.scheduling.pools.slots import Slots
 from artangram.core.scheduling.speedup import MOST_UNITS
 
 
@@ -80,6 +81,12 @@ class QuotaPool:
         if self.concurrency is not None:
             rooms.append(self.concurrency - self.under_way)
         return max(0, min(rooms))  # Below 0 it is after a limit was lowered.
+
+    def slots(self) -> Slots | None:
+        """Calls that may be under way at once, if there is a number of them."""
+        if self.concurrency is None:
+            return None
+        return Slots(max(0, self.concurrency - self.under_way), self.concurrency)
 
     def fits_at(self, units: int, now: float) -> float | None:
         """When the windows alone let `units` calls start; `None` if it is not the windows."""
